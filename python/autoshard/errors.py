@@ -1,0 +1,83 @@
+"""Every error a user of autoshard can see.
+
+A message names the place, the rule, the values found and a way out.
+"""
+
+from __future__ import annotations
+
+
+class AutoshardError(Exception):
+    """Base of all autoshard errors.
+
+    Attributes:
+        message: What is wrong and what to do, without the place.
+        location: ``file:line:col`` or ``file:line`` of the user's code, or None.
+    """
+
+    def __init__(self, message: str, location: str | None = None) -> None:
+        super().__init__(f"{location}: {message}" if location else message)
+        self.message = message
+        self.location = location
+
+
+class ParseError(AutoshardError):
+    """A module, a sharding text, a mesh or a pass pipeline cannot be read."""
+
+
+class ShardingError(AutoshardError, ValueError):
+    """A sharding that cannot hold: unknown axis, axis used twice, wrong rank, indivisible size."""
+
+
+class StrategyError(AutoshardError, ValueError):
+    """A user's strategy that does not fit the op, or two that contradict each other."""
+
+
+class ImportModuleError(AutoshardError):
+    """A module that autoshard cannot plan, such as one with dynamic shapes."""
+
+
+class PlanError(AutoshardError):
+    """No plan satisfies what the user asked for."""
+
+
+class PassOptionError(AutoshardError, ValueError):
+    """An unknown pass, an unknown option of a pass, or a value it does not take."""
+
+
+class PassError(AutoshardError):
+    """A pass failed, or left a module that does not verify.
+
+    Attributes:
+        notes: What MLIR adds to the message: pairs of a text and its place (None if unknown).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        location: str | None = None,
+        notes: tuple[tuple[str, str | None], ...] = (),
+    ) -> None:
+        super().__init__(message, location)
+        self.notes = notes
+
+
+class SolverError(AutoshardError, ValueError):
+    """A cost network, or a file with one, that is malformed; or a choice that does not fit it."""
+
+
+class AutoshardWarning(UserWarning):
+    """Something the user should know about a place in the program.
+
+    Attributes:
+        message: What was found, without the place.
+        location: ``file:line:col`` or ``file:line``, or None.
+    """
+
+    def __init__(self, message: str, location: str | None = None) -> None:
+        super().__init__(f"{location}: {message}" if location else message)
+        self.message = message
+        self.location = location
+
+
+class PlanMismatchWarning(UserWarning):
+    """XLA did something else than the plan says."""
