@@ -1,0 +1,171 @@
+"""The outside of a module: its mesh, and what ``main`` says of its arguments and results."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from jaxlib.mlir import ir
+
+MESH = "autoshard.mesh"
+SHARDING = "mhlo.sharding"
+_LAYOUT = "autoshard.layout"
+_DONOR = "jax.buffer_donor"
+_ALIAS = "tf.aliasing_output"
+_FEEDS = "autoshard.feeds_argument"
+_KEY_WORDS = "autoshard.key_words"
+
+Side = Literal["arg_attrs", "res_attrs"]
+
+
+def main_function(module: ir.Module) -> ir.Operation:
+    """The function that is called from outside."""
+    for op in module.body.operations:
+        operation = op.operation
+        if operation.name == "func.func" and _text(operation.attributes["sym_name"]) == "main":
+            return operation
+    raise AssertionError("JAX lowers every function to a module with a main")
+
+
+def set_mesh(module: ir.Module, mesh: str, device_count: int) -> None:
+    """Say which mesh the module is planned for, and that it has so many partitions."""
+    with module.context:
+        attributes = module.operation.attributes
+        attributes[MESH] = ir.StringAttr.get(mesh)
+        attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(
+            ir.IntegerType.get_signless(32), device_count
+        )
+
+
+def mesh_text(module: ir.Module) -> str:
+    """The mesh of the plan."""
+    return _text(module.operation.attributes[MESH])
+
+
+def pin(module: ir.Module, side: Side, texts: Mapping[int, str]) -> None:
+    """Pin arguments or results of ``main``, by number, to ``mhlo.sharding`` texts."""
+    if not texts:
+        return
+    main = main_function(module)
+    with module.context:
+        present = _attributes(main, side)
+        for number, text in texts.items():
+            present[number][SHARDING] = ir.StringAttr.get(text)
+        main.attributes[side] = _array(present)
+
+
+def tie_donated(module: ir.Module) -> None:
+    """Pair each donated argument with a result of its type, so that planning splits both alike.
+
+    before  %arg0: tensor<8xf32> {jax.buffer_donor = true}
+    after   %arg0: tensor<8xf32> {tf.aliasing_output = 0 : i32}
+
+    Results in order take donated arguments in order, as JAX pairs them where all shardings are
+    known. Here they are not yet, and JAX leaves the choice to XLA, which finds a pair only if the
+    shardings agree by chance.
+    """
+    main = main_function(module)
+    with module.context:
+        function = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        arguments = _attributes(main, "arg_attrs")
+        donors: dict[ir.Type, list[int]] = defaultdict(list)
+        for number, (attributes, type_) in enumerate(zip(arguments, function.inputs, strict=True)):
+            if _DONOR in attributes:
+                donors[type_].append(number)
+        if not donors:
+            return
+        i32 = ir.IntegerType.get_signless(32)
+        for number, type_ in enumerate(function.results):
+            if donors[type_]:
+                attributes = arguments[donors[type_].pop(0)]
+                del attributes[_DONOR]
+                attributes[_ALIAS] = ir.IntegerAttr.get(i32, number)
+        main.attributes["arg_attrs"] = _array(arguments)
+
+
+def feed_back(module: ir.Module, arguments: Mapping[int, int]) -> None:
+    """Say which argument each result becomes in the next call: result number -> argument number."""
+    if not arguments:
+        return
+    main = main_function(module)
+    with module.context:
+        i64 = ir.IntegerType.get_signless(64)
+        results = _attributes(main, "res_attrs")
+        for number, argument in arguments.items():
+            results[number][_FEEDS] = ir.IntegerAttr.get(i64, argument)
+        main.attributes["res_attrs"] = _array(results)
+
+
+def keep_keys_whole(module: ir.Module, side: Side, words: Mapping[int, int]) -> None:
+    """Say which arguments or results of ``main`` are PRNG keys: number -> dims of one key."""
+    if not words:
+        return
+    main = main_function(module)
+    with module.context:
+        i64 = ir.IntegerType.get_signless(64)
+        present = _attributes(main, side)
+        for number, count in words.items():
+            present[number][_KEY_WORDS] = ir.IntegerAttr.get(i64, count)
+        main.attributes[side] = _array(present)
+
+
+def untie_unequal(module: ir.Module) -> None:
+    """Leave the choice to XLA again for pairs that the plan splits differently.
+
+    That happens only where the user pinned both; XLA refuses a pair of different sizes.
+    """
+    main = main_function(module)
+    with module.context:
+        arguments, results = _attributes(main, "arg_attrs"), _attributes(main, "res_attrs")
+        for attributes in arguments:
+            if _ALIAS not in attributes:
+                continue
+            result = results[ir.IntegerAttr(attributes[_ALIAS]).value]
+            if result.get(SHARDING) != attributes.get(SHARDING):
+                del attributes[_ALIAS]
+                attributes[_DONOR] = ir.BoolAttr.get(True)
+        main.attributes["arg_attrs"] = _array(arguments)
+
+
+def _array(attributes: list[dict[str, ir.Attribute]]) -> ir.ArrayAttr:
+    return ir.ArrayAttr.get([ir.DictAttr.get(found) for found in attributes])
+
+
+def _attributes(main: ir.Operation, side: Side) -> list[dict[str, ir.Attribute]]:
+    function = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    count = len(function.inputs if side == "arg_attrs" else function.results)
+    if side not in main.attributes:
+        return [{} for _ in range(count)]
+    dicts = list(ir.ArrayAttr(main.attributes[side]))
+    return [{named.name: named.attr for named in ir.DictAttr(found)} for found in dicts]
+
+
+def mark_texts(module: ir.Module, target: str) -> list[str]:
+    """The ``autoshard.layout`` of every custom call to ``target``, in the order of a walk."""
+    return [_text(op.attributes[_LAYOUT]) for op in _calls(module, target)]
+
+
+def rewrite_marks(module: ir.Module, target: str, rewrite: Callable[[str], str]) -> None:
+    """Replace the ``autoshard.layout`` of every custom call to ``target``."""
+    with module.context:
+        for op in _calls(module, target):
+            text = rewrite(_text(op.attributes[_LAYOUT]))
+            op.attributes[_LAYOUT] = ir.StringAttr.get(text)
+
+
+def _calls(module: ir.Module, target: str) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        is_call = op.name == "stablehlo.custom_call"
+        if is_call and _text(op.attributes["call_target_name"]) == target:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _text(attribute: ir.Attribute) -> str:
+    return ir.StringAttr(attribute).value

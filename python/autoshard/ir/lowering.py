@@ -1,0 +1,210 @@
+"""JAX's side of the door: what is tracing, who called, and which lowering is ours.
+
+Imports jax; ``autoshard.ir`` itself does not, so that ``autoshard-opt`` starts without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import enum
+import inspect
+import sysconfig
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+from jax._src import (  # pyright: ignore[reportPrivateUsage]
+    api_util,
+    config,
+    core,
+    source_info_util,
+)
+
+from autoshard.ir.module import parse_bytes, print_module
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_SITE_PACKAGES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+
+# Frames of this package are never "the user's line", neither in MLIR locations nor in errors.
+source_info_util.register_exclusion(_PACKAGE)
+
+_marks_are_lowered: Any = jax.make_user_context(False)
+"""Part of every key of JAX's tracing, lowering and compilation caches, so that what is lowered
+with marks is never found by an ordinary ``jax.jit`` and the other way round."""
+
+
+@contextlib.contextmanager
+def lower_marks() -> Generator[None]:
+    """Within the block ``autoshard.shard`` leaves custom calls in the modules JAX lowers."""
+    with _marks_are_lowered(True):
+        yield
+
+
+def marks_are_lowered() -> bool:
+    """Is autoshard itself lowering on this thread?"""
+    return bool(_marks_are_lowered.value)
+
+
+class Tracing(enum.Enum):
+    """What surrounds the current call."""
+
+    NONE = enum.auto()
+    """Nothing: values are arrays, the call runs now."""
+    STAGED = enum.auto()
+    """A jit, scan or the like: the call becomes part of a larger program."""
+    EAGER = enum.auto()
+    """grad, vmap or the like without a jit around it: the call runs op by op."""
+
+
+def tracing() -> Tracing:
+    """Which transformations of JAX are at work on this thread."""
+    if core.trace_ctx.is_top_level():
+        return Tracing.NONE
+    return Tracing.STAGED if core.unsafe_am_i_under_a_jit() else Tracing.EAGER
+
+
+def user_line() -> str | None:
+    """``file:line`` of the user's code that led here, or None.
+
+    The innermost frame outside JAX and this package; a frame outside site-packages is preferred,
+    so that a call made by a library's layer names the line that uses the layer.
+    """
+    frames = list(source_info_util.user_frames(source_info_util.current().traceback))
+    own = [f for f in frames if not f.file_name.startswith(_SITE_PACKAGES)]
+    for frame in own or frames:
+        return f"{frame.file_name}:{frame.start_line}"
+    return None
+
+
+@dataclass(frozen=True)
+class LoweredProgram:
+    """What ``jax.jit`` made of one function for one set of argument types."""
+
+    stage: jax.stages.Lowered
+    """JAX's own record. Belongs to us alone, because the function was wrapped afresh."""
+    bytecode: bytes
+    """The module with locations."""
+    kept: tuple[int, ...]
+    """For each argument of ``main`` behind the constants: its number among the flat arguments."""
+    constant_count: int
+    """How many arguments of ``main`` are hoisted constants; they come first."""
+
+
+def lower(
+    jitted: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None,
+) -> LoweredProgram:
+    """Lower for the devices of ``mesh`` without any annotation but the user's marks.
+
+    Args:
+        jitted: ``jax.jit`` of a function that nobody else has. JAX keeps what it lowers for each
+            function and hands the same object to everybody, so it must not be the user's.
+        args: Positional arguments, types in place of arrays: an array would bring its sharding.
+        kwargs: Arguments by name, likewise.
+        mesh: Its flat order is the device assignment. Abstract: there are no devices, the module
+            has one partition. None: likewise.
+    """
+    with lower_marks(), _mesh_context(mesh):
+        stage = jitted.lower(*args, **kwargs)
+    lowering: Any = stage._lowering
+    constant_count = len(lowering.const_args)
+    kept = sorted(lowering.compile_args["kept_var_idx"])
+    return LoweredProgram(
+        stage,
+        print_module(stage.compiler_ir("stablehlo"), "bytecode"),
+        tuple(number - constant_count for number in kept if number >= constant_count),
+        sum(number < constant_count for number in kept),
+    )
+
+
+def _mesh_context(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None) -> Any:
+    if mesh is None:
+        return contextlib.nullcontext()
+    if isinstance(mesh, jax.sharding.AbstractMesh):
+        return jax.sharding.use_abstract_mesh(mesh)
+    return jax.set_mesh(mesh)
+
+
+def type_of(value: Any) -> Any:
+    """Shape, dtype and weak type of an array, number or ShapeDtypeStruct; no sharding.
+
+    Raises:
+        TypeError: ``value`` is nothing that JAX computes with.
+    """
+    aval: Any = value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def replace_module(
+    program: LoweredProgram,
+    bytecode: bytes,
+    in_shardings: Sequence[Any],
+    out_shardings: Sequence[Any],
+) -> jax.stages.Lowered:
+    """``program`` with another module of the same signature, ready to compile.
+
+    Args:
+        program: What JAX lowered.
+        bytecode: The other module.
+        in_shardings: A ``NamedSharding`` for each flat argument. XLA may not choose others, and JAX
+            checks that it did not.
+        out_shardings: Likewise for each flat result.
+    """
+    from jax._src.interpreters import mlir  # pyright: ignore[reportPrivateUsage]
+
+    stage: Any = program.stage
+    lowering = copy.copy(stage._lowering)
+    context = mlir.make_ir_context()
+    lowering._hlo = parse_bytes(bytecode, context)
+    lowering._executable = None
+    lowering.compile_args = {
+        **lowering.compile_args,
+        "in_shardings": (
+            *lowering.compile_args["in_shardings"][: program.constant_count],
+            *(in_shardings[number] for number in program.kept),
+        ),
+        "out_shardings": tuple(out_shardings),
+    }
+    replaced = copy.copy(stage)
+    replaced._lowering = lowering
+    return replaced
+
+
+def accept_sub_byte_arguments(compiled: jax.stages.Compiled) -> None:
+    """Let ``compiled`` be called with placed int4 arrays and the like.
+
+    XLA names their packed layout, ``device_put`` the default one. The buffers are the same, and
+    ``jax.jit`` takes them, but a compiled program compares the names and refuses.
+    """
+    executable = cast(Any, compiled)._executable
+    executable._xla_in_layouts = [
+        None if getattr(layout, "sub_byte_element_size_in_bits", 0) else layout
+        for layout in executable._xla_in_layouts
+    ]
+
+
+def static_arguments(
+    fn: Any, argnums: Any, argnames: Any
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Which arguments are static, by place and by name; ``jax.jit`` infers one from the other."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        signature = inspect.signature(lambda *args, **kwargs: None)  # pyright: ignore
+    numbers, names = api_util.infer_argnums_and_argnames(signature, argnums, argnames)
+    return numbers, names
+
+
+def trace_settings() -> Any:
+    """What in ``jax.config`` and around the call changes what tracing gives; hashable."""
+    return (config.trace_context(), config.use_shardy_partitioner.value)
+
+
+def uses_shardy() -> bool:
+    """Is Shardy the partitioner (JAX's default), or GSPMD?"""
+    return bool(config.use_shardy_partitioner.value)

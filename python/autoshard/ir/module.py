@@ -1,0 +1,133 @@
+"""Parse and print StableHLO modules: pretty text, generic text and bytecode."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+import zlib
+from pathlib import Path
+from typing import Literal, cast
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext as jax_extension  # pyright: ignore[reportPrivateUsage]
+from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+
+from autoshard.errors import ParseError
+from autoshard.ir.diagnostics import diagnostics_of
+
+Emit = Literal["text", "generic", "bytecode"]
+
+BYTECODE_MAGIC = b"ML\xefR"
+"""The first bytes of every MLIR bytecode file."""
+
+_PORTABLE_MAGIC = BYTECODE_MAGIC + b"\rStableHLO_v"
+_GZIP_MAGIC = b"\x1f\x8b"
+_registry: ir.DialectRegistry | None = None
+
+
+def new_context() -> ir.Context:
+    """A context that knows every dialect JAX lowers to, without importing jax itself."""
+    global _registry
+    if _registry is None:
+        _registry = ir.DialectRegistry()
+        jax_extension.register_dialects(_registry)
+    context = ir.Context()
+    context.append_dialect_registry(_registry)
+    context.load_all_available_dialects()
+    sdy.register_dialect(context)
+    mhlo.register_mhlo_dialect(context)
+    chlo.register_dialect(context)
+    stablehlo.register_dialect(context)
+    return context
+
+
+def parse_bytes(
+    data: bytes, context: ir.Context, name: str = "<input>", text_file: str | None = None
+) -> ir.Module:
+    """Parse text (pretty or generic) or bytecode; locations are kept.
+
+    Bytecode may be a portable artifact, as ``jax.export`` writes it.
+
+    Args:
+        data: The module; bytecode is known by its first four bytes.
+        context: Where the module lives.
+        name: The file name that errors show.
+        text_file: The file that ``data`` is, when it is one: ops that have no location get their
+            place in it, instead of a place in ``-``.
+
+    Raises:
+        ParseError: ``name:line:col: error`` as MLIR reports it.
+    """
+    try:
+        with context, ir.Location.unknown(context):
+            if data.startswith(_PORTABLE_MAGIC):
+                return stablehlo.deserialize_portable_artifact(context, data)
+            if data.startswith(BYTECODE_MAGIC):
+                return ir.Module.parse(data)
+            text = data.decode("utf-8")
+            return ir.Module.parse(text) if text_file is None else ir.Module.parseFile(text_file)
+    except UnicodeDecodeError as error:
+        raise ParseError(
+            "neither MLIR bytecode nor UTF-8 text. Give a StableHLO module as text or bytecode.",
+            name,
+        ) from error
+    except ir.MLIRError as error:
+        raise _parse_error(error, name) from error
+
+
+def _parse_error(error: ir.MLIRError, name: str) -> ParseError:
+    """The first diagnostic as ``file:line:col: message``; MLIR calls its input ``-``."""
+    first = diagnostics_of(error)[0]
+    where = name if first.place is None else re.sub(r"^-(?=:)", lambda _: name, first.place)
+    return ParseError(first.message, where)
+
+
+def read_bytes(path: str | Path) -> tuple[bytes, bool]:
+    """What is in a file, unpacked when it is ``.gz``, and whether it was packed.
+
+    Args:
+        path: The file; ``-`` is standard input.
+
+    Raises:
+        ParseError: The file cannot be opened or unpacked.
+    """
+    name = "<stdin>" if str(path) == "-" else str(path)
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else Path(path).read_bytes()
+        if data.startswith(_GZIP_MAGIC):
+            return gzip.decompress(data), True
+        return data, False
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ParseError(f"cannot unpack: {error}", name) from error
+    except OSError as error:
+        raise ParseError(f"cannot read: {error.strerror}", name) from error
+
+
+def parse_file(path: str | Path, context: ir.Context) -> ir.Module:
+    """Parse a ``.mlir``, ``.mlirbc`` or ``.mlir.gz`` file; ``-`` is standard input.
+
+    Raises:
+        ParseError: The file cannot be opened or is not a module.
+    """
+    data, packed = read_bytes(path)
+    if str(path) == "-":
+        return parse_bytes(data, context, "<stdin>")
+    return parse_bytes(data, context, str(path), None if packed else str(path))
+
+
+def print_module(module: ir.Module, emit: Emit = "text", debug_info: bool = False) -> bytes:
+    """The module as text, generic text or bytecode. Bytecode always keeps locations."""
+    if emit == "bytecode":
+        import io
+
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+        return buffer.getvalue()
+    text = cast(
+        str,
+        module.operation.get_asm(
+            enable_debug_info=debug_info, print_generic_op_form=emit == "generic"
+        ),
+    )
+    return (text.rstrip("\n") + "\n").encode()
