@@ -1,0 +1,31 @@
+"""One value type for shardings, and exact conversions to the texts and types of others."""
+
+from autoshard.sharding.hlo_text import canonical_v2 as canonical_v2
+from autoshard.sharding.hlo_text import from_hlo as from_hlo
+from autoshard.sharding.hlo_text import parse_hlo as parse_hlo
+from autoshard.sharding.hlo_text import to_v2 as to_v2
+from autoshard.sharding.hlo_text import to_v2_results as to_v2_results
+from autoshard.sharding.hlo_text import to_v2_tuple as to_v2_tuple
+from autoshard.sharding.hlo_text import tuple_from_hlo as tuple_from_hlo
+from autoshard.sharding.jax_types import from_named_sharding as from_named_sharding
+from autoshard.sharding.jax_types import from_partition_spec as from_partition_spec
+from autoshard.sharding.jax_types import to_named_sharding as to_named_sharding
+from autoshard.sharding.jax_types import to_partition_spec as to_partition_spec
+from autoshard.sharding.mesh import Axis as Axis
+from autoshard.sharding.mesh import Mesh as Mesh
+from autoshard.sharding.sdy_text import from_sdy as from_sdy
+from autoshard.sharding.sdy_text import mesh_from_sdy as mesh_from_sdy
+from autoshard.sharding.sdy_text import mesh_to_sdy as mesh_to_sdy
+from autoshard.sharding.sdy_text import per_value_from_sdy as per_value_from_sdy
+from autoshard.sharding.sdy_text import to_sdy as to_sdy
+from autoshard.sharding.sdy_text import to_sdy_per_value as to_sdy_per_value
+from autoshard.sharding.sharding import AxisRef as AxisRef
+from autoshard.sharding.sharding import ShardGroup as ShardGroup
+from autoshard.sharding.sharding import Sharding as Sharding
+from autoshard.sharding.sharding import mesh_without_sub_axes as mesh_without_sub_axes
+from autoshard.sharding.strategy import Cuts as Cuts
+from autoshard.sharding.strategy import check_device_count as check_device_count
+from autoshard.sharding.strategy import parse_mark as parse_mark
+from autoshard.sharding.text import OpStrategy as OpStrategy
+from autoshard.sharding.text import format_sharding as format_sharding
+from autoshard.sharding.text import parse_sharding as parse_sharding
