@@ -1,0 +1,224 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <utility>
+
+#include "bindings/bindings.h"
+#include "solver/problem.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace autoshard {
+namespace {
+
+using Ints = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Longs = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Array>
+auto to_vector(const Array& array) {
+  return std::vector<std::remove_const_t<typename Array::Scalar>>(array.data(),
+                                                                  array.data() + array.size());
+}
+
+/// Hands a vector to numpy without a copy.
+template <typename T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_array(std::vector<T> values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
+}
+
+/// `table_entries` holds the tables one after the other.
+solver::Problem make_problem(Ints option_offset, Doubles option_cost, Longs option_memory,
+                             Ints edge_from, Ints edge_to, Ints edge_table,
+                             Doubles edge_weight, Ints table_rows, Ints table_cols,
+                             Doubles table_entries, Longs live_first, Longs live_last,
+                             std::optional<std::int64_t> memory_limit) {
+  solver::Problem problem;
+  problem.option_offset = to_vector(option_offset);
+  problem.option_cost = to_vector(option_cost);
+  problem.option_memory = to_vector(option_memory);
+  problem.edge_from = to_vector(edge_from);
+  problem.edge_to = to_vector(edge_to);
+  problem.edge_table = to_vector(edge_table);
+  problem.edge_weight = to_vector(edge_weight);
+  if (table_rows.size() != table_cols.size()) {
+    throw std::invalid_argument("table_cols: must be as long as table_rows");
+  }
+  std::size_t at = 0;
+  for (std::size_t t = 0; t < table_rows.size(); ++t) {
+    const std::int32_t rows = table_rows.data()[t], cols = table_cols.data()[t];
+    const std::size_t size = static_cast<std::size_t>(std::max(rows, 0)) *
+                             static_cast<std::size_t>(std::max(cols, 0));
+    if (size > table_entries.size() - at) {
+      throw std::invalid_argument("table_entries: too short for table " + std::to_string(t));
+    }
+    const double* begin = table_entries.data() + at;
+    problem.tables.push_back({rows, cols, std::vector<double>(begin, begin + size)});
+    at += size;
+  }
+  if (at != table_entries.size()) {
+    throw std::invalid_argument("table_entries: longer than all tables together");
+  }
+  problem.live_first = to_vector(live_first);
+  problem.live_last = to_vector(live_last);
+  problem.memory_limit = memory_limit;
+  solver::check(problem);
+  return problem;
+}
+
+/// Refuses a choice whose length or entries do not fit, so that the core may index with it.
+std::vector<std::int32_t> checked_choice(const solver::Problem& problem, Ints choice) {
+  std::vector<std::int32_t> result = to_vector(choice);
+  if (static_cast<std::int32_t>(result.size()) != problem.nodes()) {
+    throw std::invalid_argument("choice: has " + std::to_string(result.size()) +
+                                " entries, needs one for each of " +
+                                std::to_string(problem.nodes()) + " nodes");
+  }
+  for (std::int32_t i = 0; i < problem.nodes(); ++i) {
+    if (result[i] < 0 || result[i] >= problem.option_count(i)) {
+      throw std::invalid_argument("choice[" + std::to_string(i) + "]: is " +
+                                  std::to_string(result[i]) + ", node has options 0.." +
+                                  std::to_string(problem.option_count(i) - 1));
+    }
+  }
+  return result;
+}
+
+solver::Solution solve(const solver::Problem& problem, double seconds, std::uint64_t seed,
+                       std::int64_t max_iterations, int threads, double gap,
+                       double enumerate_below, std::optional<Ints> start,
+                       nb::object progress) {
+  solver::Options options;
+  options.seconds = seconds;
+  options.seed = seed;
+  options.max_iterations = max_iterations;
+  options.threads = threads;
+  options.gap = gap;
+  options.enumerate_below = enumerate_below;
+  std::vector<std::int32_t> begin;
+  if (start) {
+    begin = checked_choice(problem, *start);
+    options.start = &begin;
+  }
+  std::atomic<bool> interrupt{false};
+  std::exception_ptr failure;
+  options.interrupt = &interrupt;
+  options.progress = [&](const solver::TracePoint& point) {
+    nb::gil_scoped_acquire acquire;
+    if (interrupt.load()) return;
+    if (!progress.is_none()) {
+      try {
+        progress(point.seconds, point.cost, point.lower_bound);
+      } catch (...) {
+        failure = std::current_exception();
+        interrupt = true;
+        return;
+      }
+    }
+    // Ctrl-C: the best choice so far is the answer.
+    if (PyErr_CheckSignals() != 0) {
+      if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        PyErr_Clear();
+      } else {
+        failure = std::make_exception_ptr(nb::python_error());
+      }
+      interrupt = true;
+    }
+  };
+  solver::Solution solution;
+  {
+    nb::gil_scoped_release release;
+    solution = solver::solve(problem, options);
+  }
+  if (failure) std::rethrow_exception(failure);
+  return solution;
+}
+
+}  // namespace
+
+void bind_solver(nb::module_& module) {
+  nb::class_<solver::Problem>(module, "SolverProblem")
+      .def_prop_ro("nodes", &solver::Problem::nodes)
+      .def_prop_ro("edges", &solver::Problem::edges);
+  nb::class_<solver::Solution>(module, "SolverSolution")
+      .def_prop_ro(
+          "choice", [](const solver::Solution& s) { return to_array(s.choice); },
+          nb::rv_policy::move)
+      .def_ro("cost", &solver::Solution::cost)
+      .def_ro("lower_bound", &solver::Solution::lower_bound)
+      .def_ro("peak_memory", &solver::Solution::peak_memory)
+      .def_prop_ro("stop_reason",
+                   [](const solver::Solution& s) { return solver::to_string(s.stop_reason); })
+      .def_ro("iterations", &solver::Solution::iterations)
+      .def_ro("seconds", &solver::Solution::seconds)
+      .def_prop_ro("trace",
+                   [](const solver::Solution& s) {
+                     std::vector<std::tuple<double, double, double>> trace;
+                     for (const solver::TracePoint& point : s.trace) {
+                       trace.emplace_back(point.seconds, point.cost, point.lower_bound);
+                     }
+                     return trace;
+                   })
+      .def_prop_ro(
+          "priced_moment", [](const solver::Solution& s) { return to_array(s.priced_moment); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "price", [](const solver::Solution& s) { return to_array(s.price); },
+          nb::rv_policy::move)
+      .def_ro("diagnosis", &solver::Solution::diagnosis);
+  nb::class_<solver::Certificate>(module, "SolverCertificate")
+      .def_ro("lower_bound", &solver::Certificate::lower_bound)
+      .def_prop_ro(
+          "moment", [](const solver::Certificate& c) { return to_array(c.moment); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "price", [](const solver::Certificate& c) { return to_array(c.price); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "merged_node", [](const solver::Certificate& c) { return to_array(c.merged_node); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "merged_into", [](const solver::Certificate& c) { return to_array(c.merged_into); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "edge_from", [](const solver::Certificate& c) { return to_array(c.edge_from); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "edge_to", [](const solver::Certificate& c) { return to_array(c.edge_to); },
+          nb::rv_policy::move)
+      .def_prop_ro(
+          "message", [](const solver::Certificate& c) { return to_array(c.message); },
+          nb::rv_policy::move);
+  module.def("make_solver_problem", &make_problem, "option_offset"_a, "option_cost"_a,
+             "option_memory"_a, "edge_from"_a, "edge_to"_a, "edge_table"_a, "edge_weight"_a,
+             "table_rows"_a, "table_cols"_a, "table_entries"_a, "live_first"_a, "live_last"_a,
+             "memory_limit"_a.none());
+  module.def("solve", &solve, "problem"_a, "seconds"_a, "seed"_a, "max_iterations"_a,
+             "threads"_a, "gap"_a, "enumerate_below"_a, "start"_a.none(), "progress"_a.none());
+  module.def(
+      "cost_of",
+      [](const solver::Problem& problem, Ints choice) {
+        return solver::cost_of(problem, checked_choice(problem, choice));
+      },
+      "problem"_a, "choice"_a);
+  module.def(
+      "certify",
+      [](const solver::Problem& problem, Longs moment, Doubles price, int passes,
+         double seconds) {
+        nb::gil_scoped_release release;
+        return solver::certify(problem, to_vector(moment), to_vector(price), passes, seconds);
+      },
+      "problem"_a, "moment"_a, "price"_a, "passes"_a, "seconds"_a);
+}
+
+}  // namespace autoshard

@@ -1,0 +1,82 @@
+#include "solver/kernels.h"
+
+#include <algorithm>
+#include <limits>
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
+#define AUTOSHARD_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define AUTOSHARD_CLONES
+#endif
+
+namespace autoshard::solver {
+
+AUTOSHARD_CLONES
+void min_plus_vector(const double* __restrict in, const double* __restrict table, int rows,
+                     int cols, double* __restrict out) {
+  const double first = in[0];
+  for (int c = 0; c < cols; ++c) out[c] = first + table[c];
+  for (int r = 1; r < rows; ++r) {
+    const double value = in[r];
+    const double* __restrict row = table + static_cast<std::size_t>(r) * cols;
+    for (int c = 0; c < cols; ++c) {
+      const double sum = value + row[c];
+      out[c] = sum < out[c] ? sum : out[c];
+    }
+  }
+}
+
+AUTOSHARD_CLONES
+void min_plus_vector_argmin(const double* __restrict in, const double* __restrict table,
+                            int rows, int cols, double* __restrict out, int* __restrict from) {
+  const double first = in[0];
+  for (int c = 0; c < cols; ++c) {
+    out[c] = first + table[c];
+    from[c] = 0;
+  }
+  for (int r = 1; r < rows; ++r) {
+    const double value = in[r];
+    const double* __restrict row = table + static_cast<std::size_t>(r) * cols;
+    for (int c = 0; c < cols; ++c) {
+      const double sum = value + row[c];
+      from[c] = sum < out[c] ? r : from[c];
+      out[c] = sum < out[c] ? sum : out[c];
+    }
+  }
+}
+
+AUTOSHARD_CLONES
+void min_plus_matrix(const double* __restrict left, const double* __restrict right, int rows,
+                     int inner, int cols, double* __restrict out) {
+  for (int a = 0; a < rows; ++a) {
+    const double* __restrict in = left + static_cast<std::size_t>(a) * inner;
+    double* __restrict row_out = out + static_cast<std::size_t>(a) * cols;
+    for (int c = 0; c < cols; ++c) row_out[c] = in[0] + right[c];
+    for (int b = 1; b < inner; ++b) {
+      const double value = in[b];
+      if (value == std::numeric_limits<double>::infinity()) continue;
+      const double* __restrict row = right + static_cast<std::size_t>(b) * cols;
+      for (int c = 0; c < cols; ++c) {
+        const double sum = value + row[c];
+        row_out[c] = sum < row_out[c] ? sum : row_out[c];
+      }
+    }
+  }
+}
+
+int argmin(const double* values, int size) {
+  int best = 0;
+  for (int i = 1; i < size; ++i) {
+    if (values[i] < values[best]) best = i;
+  }
+  return best;
+}
+
+double minimum(const double* values, int size) {
+  double best = values[0];
+  for (int i = 1; i < size; ++i) best = values[i] < best ? values[i] : best;
+  return best;
+}
+
+}  // namespace autoshard::solver

@@ -1,0 +1,27 @@
+/// The inner loops of the solver: min-plus products of small dense tables.
+///
+/// Each is compiled for several instruction sets where the compiler can choose one at load
+/// time. All expect finite or +inf inputs, never NaN, and buffers that do not overlap.
+#pragma once
+
+#include <cstddef>
+
+namespace autoshard::solver {
+
+/// out[c] = min_r in[r] + table[r * cols + c].
+void min_plus_vector(const double* in, const double* table, int rows, int cols, double* out);
+
+/// As above, and from[c] = the smallest r that attains it.
+void min_plus_vector_argmin(const double* in, const double* table, int rows, int cols,
+                            double* out, int* from);
+
+/// out[a * cols + c] = min_b left[a * inner + b] + right[b * cols + c].
+void min_plus_matrix(const double* left, const double* right, int rows, int inner, int cols,
+                     double* out);
+
+/// Index of the smallest entry, the first one if several are equal. Expects size >= 1.
+int argmin(const double* values, int size);
+
+double minimum(const double* values, int size);
+
+}  // namespace autoshard::solver

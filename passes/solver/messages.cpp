@@ -1,0 +1,153 @@
+#include "solver/messages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "solver/kernels.h"
+
+namespace autoshard::solver {
+
+Messages::Messages(const Network& network)
+    : network_(network), messages_(static_cast<std::size_t>(network.message_size), 0.0) {
+  int largest = 1;
+  share_.resize(network.nodes());
+  before_.resize(network.nodes());
+  for (int i = 0; i < network.nodes(); ++i) {
+    largest = std::max(largest, network.options(i));
+    int before = 0;
+    for (int a = network.arc_offset[i]; a < network.arc_offset[i + 1]; ++a) {
+      before += network.arcs[a].neighbour < i;
+    }
+    before_[i] = before;
+    share_[i] = 1.0 / std::max({before, network.degree(i) - before, 1});
+  }
+  theta_.resize(largest);
+  scratch_.resize(largest);
+  given_.resize(largest);
+}
+
+double Messages::pass(const std::vector<double>& unary, bool forward, std::vector<int>* choice,
+                      std::vector<double>* surplus) {
+  double bound = network_.constant;
+  const int n = network_.nodes();
+  for (int step = 0; step < n; ++step) {
+    const int i = forward ? step : n - 1 - step;
+    const int k = network_.options(i);
+    const double* own = unary.data() + network_.offset[i];
+    std::copy(own, own + k, theta_.begin());
+    const int begin = network_.arc_offset[i], end = network_.arc_offset[i + 1];
+    const int middle = begin + before_[i];
+    for (int a = begin; a < end; ++a) {
+      const double* message = messages_.data() + network_.arcs[a].to_node;
+      for (int s = 0; s < k; ++s) theta_[s] += message[s];
+    }
+    const int ahead_begin = forward ? middle : begin, ahead_end = forward ? end : middle;
+    if (choice) {
+      const int behind_begin = forward ? begin : middle, behind_end = forward ? middle : end;
+      std::copy(own, own + k, given_.begin());
+      for (int a = ahead_begin; a < ahead_end; ++a) {
+        const double* message = messages_.data() + network_.arcs[a].to_node;
+        for (int s = 0; s < k; ++s) given_[s] += message[s];
+      }
+      for (int a = behind_begin; a < behind_end; ++a) {
+        const Network::Arc& arc = network_.arcs[a];
+        const double* column = arc.in + static_cast<std::size_t>((*choice)[arc.neighbour]) * k;
+        for (int s = 0; s < k; ++s) given_[s] += column[s];
+      }
+      (*choice)[i] = argmin(given_.data(), k);
+    }
+    if (surplus) {
+      const double least = minimum(theta_.data(), k);
+      double* out = surplus->data() + network_.offset[i];
+      for (int s = 0; s < k; ++s) out[s] = theta_[s] - least;
+    }
+    const double share = share_[i];
+    const int ahead = ahead_end - ahead_begin;
+    const double rest = 1.0 - ahead * share;
+    if (rest > 1e-12) bound += rest * minimum(theta_.data(), k);
+    for (int a = ahead_begin; a < ahead_end; ++a) {
+      const Network::Arc& arc = network_.arcs[a];
+      const double* back = messages_.data() + arc.to_node;
+      for (int s = 0; s < k; ++s) scratch_[s] = share * theta_[s] - back[s];
+      double* message = messages_.data() + arc.to_neighbour;
+      min_plus_vector(scratch_.data(), arc.out, k, arc.cols, message);
+      const double least = minimum(message, arc.cols);
+      for (int s = 0; s < arc.cols; ++s) message[s] -= least;
+      bound += least;
+    }
+  }
+  last_forward_ = forward;
+  return bound;
+}
+
+std::vector<double> Messages::reparametrization(const std::vector<double>& unary) const {
+  std::vector<double> result = messages_;
+  std::vector<double> theta;
+  for (int i = 0; i < network_.nodes(); ++i) {
+    const int k = network_.options(i);
+    theta.assign(unary.begin() + network_.offset[i], unary.begin() + network_.offset[i] + k);
+    const int begin = network_.arc_offset[i], end = network_.arc_offset[i + 1];
+    for (int a = begin; a < end; ++a) {
+      const double* message = messages_.data() + network_.arcs[a].to_node;
+      for (int s = 0; s < k; ++s) theta[s] += message[s];
+    }
+    const int middle = begin + before_[i];
+    for (int a = last_forward_ ? middle : begin; a < (last_forward_ ? end : middle); ++a) {
+      double* message = result.data() + network_.arcs[a].to_node;
+      for (int s = 0; s < k; ++s) message[s] -= share_[i] * theta[s];
+    }
+  }
+  return result;
+}
+
+double Messages::safe_bound(const std::vector<double>& unary,
+                            const std::vector<double>& messages) const {
+  // A sum of n doubles is off by at most n * epsilon * (sum of their sizes). Every option and
+  // every entry is lowered by its own margin before the minimum is taken, and the total by
+  // its.
+  constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
+  double bound = network_.constant, magnitude = std::abs(network_.constant);
+  std::vector<double> theta, sizes;
+  for (int i = 0; i < network_.nodes(); ++i) {
+    const int k = network_.options(i);
+    theta.assign(unary.begin() + network_.offset[i], unary.begin() + network_.offset[i] + k);
+    sizes.resize(k);
+    for (int s = 0; s < k; ++s) sizes[s] = std::abs(theta[s]);
+    for (int a = network_.arc_offset[i]; a < network_.arc_offset[i + 1]; ++a) {
+      const double* message = messages.data() + network_.arcs[a].to_node;
+      for (int s = 0; s < k; ++s) {
+        theta[s] += message[s];
+        sizes[s] += std::abs(message[s]);
+      }
+    }
+    const double margin = (network_.degree(i) + 2) * kEpsilon;
+    for (int s = 0; s < k; ++s) theta[s] -= margin * sizes[s];
+    const double least = minimum(theta.data(), k);
+    bound += least;
+    magnitude += std::abs(least);
+  }
+  for (int i = 0; i < network_.nodes(); ++i) {
+    for (int a = network_.arc_offset[i] + before_[i]; a < network_.arc_offset[i + 1]; ++a) {
+      const Network::Arc& arc = network_.arcs[a];
+      const double* to_node = messages.data() + arc.to_node;
+      const double* to_neighbour = messages.data() + arc.to_neighbour;
+      const double* entry = arc.out;
+      double least = kNotAllowed;
+      for (int r = 0; r < network_.options(i); ++r) {
+        for (int c = 0; c < arc.cols; ++c, ++entry) {
+          if (*entry == kNotAllowed) continue;
+          const double size =
+              std::abs(*entry) + std::abs(to_node[r]) + std::abs(to_neighbour[c]);
+          least = std::min(least, *entry - to_node[r] - to_neighbour[c] - 3 * kEpsilon * size);
+        }
+      }
+      bound += least;
+      magnitude += std::abs(least);
+    }
+  }
+  const double terms = 2.0 + network_.nodes() + static_cast<double>(network_.edges.size());
+  return bound - terms * kEpsilon * magnitude;
+}
+
+}  // namespace autoshard::solver

@@ -1,0 +1,77 @@
+#include "solver/network.h"
+
+#include <algorithm>
+
+namespace autoshard::solver {
+
+double Network::cost(const std::vector<int>& choice, const std::vector<double>& unary) const {
+  double total = constant;
+  for (int i = 0; i < nodes(); ++i) {
+    total += unary[offset[i] + choice[i]];
+    for (int a = arc_offset[i]; a < arc_offset[i + 1]; ++a) {
+      const Arc& arc = arcs[a];
+      if (arc.neighbour < i) continue;
+      total += arc.out[static_cast<std::size_t>(choice[i]) * arc.cols + choice[arc.neighbour]];
+    }
+  }
+  return total;
+}
+
+Network freeze(Reduction& reduction) {
+  Network network;
+  network.constant = reduction.constant();
+  std::vector<int> index(reduction.nodes(), -1);
+  network.offset.push_back(0);
+  for (int i = 0; i < reduction.nodes(); ++i) {
+    const Reduction::Node& node = reduction.node(i);
+    if (!node.alive) continue;
+    index[i] = network.nodes();
+    network.source.push_back(i);
+    network.unary.insert(network.unary.end(), node.cost.begin(), node.cost.end());
+    network.offset.push_back(static_cast<std::int32_t>(network.unary.size()));
+  }
+  std::vector<std::int32_t> degree(network.nodes(), 0);
+  for (const Reduction::Edge& edge : reduction.edges()) {
+    if (!edge.alive) continue;
+    network.edges.push_back({index[edge.a], index[edge.b], edge.table});
+  }
+  std::sort(network.edges.begin(), network.edges.end(),
+            [](const auto& x, const auto& y) { return x.a != y.a ? x.a < y.a : x.b < y.b; });
+  for (const Network::Edge& edge : network.edges) {
+    ++degree[edge.a];
+    ++degree[edge.b];
+  }
+  network.arc_offset.assign(network.nodes() + 1, 0);
+  for (int i = 0; i < network.nodes(); ++i) {
+    network.arc_offset[i + 1] = network.arc_offset[i] + degree[i];
+  }
+  network.arcs.resize(network.arc_offset.back());
+  std::vector<std::int32_t> next(network.arc_offset.begin(), network.arc_offset.end() - 1);
+  TableStore& tables = reduction.tables();
+  const auto put = [&](int node, const Network::Arc& arc) {
+    network.arcs[next[node]++] = arc;
+  };
+  // Edges sorted by (a, b): arcs to smaller neighbours come first and in order if the ends b
+  // are filled in one sweep and the ends a in a second one.
+  for (int side = 0; side < 2; ++side) {
+    std::int64_t message = 0;
+    for (int e = 0; e < static_cast<int>(network.edges.size()); ++e) {
+      const Network::Edge& edge = network.edges[e];
+      const int transposed = tables.transpose(edge.table);
+      const std::int32_t ka = network.options(edge.a), kb = network.options(edge.b);
+      const std::int64_t to_a = message, to_b = message + ka;
+      message += ka + kb;
+      if (side == 0) {
+        put(edge.b,
+            {edge.a, e, ka, tables.data(transposed), tables.data(edge.table), to_a, to_b});
+      } else {
+        put(edge.a,
+            {edge.b, e, kb, tables.data(edge.table), tables.data(transposed), to_b, to_a});
+      }
+    }
+    network.message_size = message;
+  }
+  return network;
+}
+
+}  // namespace autoshard::solver

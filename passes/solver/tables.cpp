@@ -1,0 +1,182 @@
+#include "solver/tables.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "solver/kernels.h"
+
+namespace autoshard::solver {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
+  hash ^= value;
+  hash *= 0x9E3779B97F4A7C15ull;
+  return hash ^ (hash >> 29);
+}
+
+enum Operation : std::int64_t { kTranspose, kScaled, kSum, kSelected, kProduct, kExcess };
+
+}  // namespace
+
+std::size_t TableStore::KeyHash::operator()(const Key& key) const {
+  std::uint64_t hash = mixed(0x243F6A8885A308D3ull, static_cast<std::uint64_t>(key.kind));
+  hash = mixed(hash, static_cast<std::uint64_t>(key.a));
+  hash = mixed(hash, static_cast<std::uint64_t>(key.b));
+  return mixed(hash, static_cast<std::uint64_t>(key.c));
+}
+
+int TableStore::remembered(const Key& key) const {
+  const auto found = memo_.find(key);
+  return found == memo_.end() ? -1 : found->second;
+}
+
+int TableStore::add(int rows, int cols, const double* cost) {
+  const std::size_t size = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+  std::uint64_t hash =
+      mixed(static_cast<std::uint64_t>(rows) << 32, static_cast<std::uint64_t>(cols));
+  bool infinite = false;
+  for (std::size_t i = 0; i < size; ++i) {
+    // -0.0 == 0.0 must hash alike.
+    hash = mixed(hash, cost[i] == 0 ? 0 : std::bit_cast<std::uint64_t>(cost[i]));
+    infinite |= cost[i] == kInfinity;
+  }
+  const auto [begin, end] = by_content_.equal_range(hash);
+  for (auto found = begin; found != end; ++found) {
+    const Entry& entry = entries_[found->second];
+    if (entry.rows == rows && entry.cols == cols &&
+        std::equal(cost, cost + size, entry.cost.get())) {
+      return found->second;
+    }
+  }
+  Entry entry{rows, cols, infinite, std::make_unique_for_overwrite<double[]>(size)};
+  std::copy(cost, cost + size, entry.cost.get());
+  entries_.push_back(std::move(entry));
+  const int table = count() - 1;
+  by_content_.emplace(hash, table);
+  return table;
+}
+
+int TableStore::transpose(int table) {
+  const Key key{kTranspose, table, 0, 0};
+  if (const int found = remembered(key); found >= 0) return found;
+  const int r = rows(table), c = cols(table);
+  std::vector<double> cost(size(table));
+  for (int i = 0; i < r; ++i) {
+    for (int j = 0; j < c; ++j) {
+      cost[static_cast<std::size_t>(j) * r + i] =
+          data(table)[static_cast<std::size_t>(i) * c + j];
+    }
+  }
+  const int result = add(c, r, cost.data());
+  memo_.emplace(key, result);
+  memo_.emplace(Key{kTranspose, result, 0, 0}, table);
+  return result;
+}
+
+int TableStore::scaled(int table, double factor) {
+  if (factor == 1.0) return table;
+  const Key key{kScaled, table, std::bit_cast<std::int64_t>(factor), 0};
+  if (const int found = remembered(key); found >= 0) return found;
+  std::vector<double> cost(data(table), data(table) + size(table));
+  for (double& value : cost) {
+    if (value != kInfinity) value *= factor;
+  }
+  const int result = add(rows(table), cols(table), cost.data());
+  memo_.emplace(key, result);
+  return result;
+}
+
+int TableStore::sum(int left, int right) {
+  const Key key{kSum, std::min(left, right), std::max(left, right), 0};
+  if (const int found = remembered(key); found >= 0) return found;
+  std::vector<double> cost(data(left), data(left) + size(left));
+  for (std::size_t i = 0; i < cost.size(); ++i) cost[i] += data(right)[i];
+  const int result = add(rows(left), cols(left), cost.data());
+  memo_.emplace(key, result);
+  return result;
+}
+
+int TableStore::selected(int table, int row_list, int col_list) {
+  if (row_list < 0 && col_list < 0) return table;
+  const Key key{kSelected, table, row_list, col_list};
+  if (const int found = remembered(key); found >= 0) return found;
+  std::vector<int> all_rows, all_cols;
+  if (row_list < 0) {
+    for (int i = 0; i < rows(table); ++i) all_rows.push_back(i);
+  }
+  if (col_list < 0) {
+    for (int i = 0; i < cols(table); ++i) all_cols.push_back(i);
+  }
+  const std::vector<int>& row_options = row_list < 0 ? all_rows : lists_[row_list];
+  const std::vector<int>& col_options = col_list < 0 ? all_cols : lists_[col_list];
+  std::vector<double> cost;
+  cost.reserve(row_options.size() * col_options.size());
+  for (int r : row_options) {
+    for (int c : col_options) {
+      cost.push_back(data(table)[static_cast<std::size_t>(r) * cols(table) + c]);
+    }
+  }
+  const int result = add(static_cast<int>(row_options.size()),
+                         static_cast<int>(col_options.size()), cost.data());
+  memo_.emplace(key, result);
+  return result;
+}
+
+int TableStore::product(int left, int middle, int right) {
+  const Key key{kProduct, left, middle, right};
+  if (const int found = remembered(key); found >= 0) return found;
+  const int a = rows(left), b = cols(left), c = cols(right);
+  std::vector<double> sums(data(left), data(left) + size(left));
+  for (int i = 0; i < a; ++i) {
+    for (int j = 0; j < b; ++j) sums[static_cast<std::size_t>(i) * b + j] += data(middle)[j];
+  }
+  std::vector<double> cost(static_cast<std::size_t>(a) * c);
+  min_plus_matrix(sums.data(), data(right), a, b, c, cost.data());
+  const int result = add(a, c, cost.data());
+  memo_.emplace(key, result);
+  return result;
+}
+
+int TableStore::largest_excess(int table) {
+  const Key key{kExcess, table, 0, 0};
+  if (const int found = remembered(key); found >= 0) return found;
+  const int r = rows(table), c = cols(table);
+  std::vector<double> cost(static_cast<std::size_t>(r) * r);
+  for (int s = 0; s < r; ++s) {
+    const double* of_s = data(table) + static_cast<std::size_t>(s) * c;
+    for (int t = 0; t < r; ++t) {
+      const double* of_t = data(table) + static_cast<std::size_t>(t) * c;
+      double excess = 0;
+      bool any = false;
+      for (int j = 0; j < c; ++j) {
+        if (of_t[j] == kInfinity) continue;
+        excess = any ? std::max(excess, of_s[j] - of_t[j]) : of_s[j] - of_t[j];
+        any = true;
+      }
+      cost[static_cast<std::size_t>(s) * r + t] = excess;
+    }
+  }
+  const int result = add(r, r, cost.data());
+  memo_.emplace(key, result);
+  return result;
+}
+
+int TableStore::add_list(const std::vector<int>& list) {
+  std::uint64_t hash = list.size();
+  for (int value : list) hash = mixed(hash, static_cast<std::uint64_t>(value));
+  const auto [begin, end] = lists_by_content_.equal_range(hash);
+  for (auto found = begin; found != end; ++found) {
+    if (lists_[found->second] == list) return found->second;
+  }
+  lists_.push_back(list);
+  const int index = static_cast<int>(lists_.size()) - 1;
+  lists_by_content_.emplace(hash, index);
+  return index;
+}
+
+}  // namespace autoshard::solver

@@ -1,0 +1,65 @@
+/// Tables of pairwise costs, stored once however many edges use them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace autoshard::solver {
+
+/// A growing set of distinct dense tables, named by index. Equal contents have equal indices,
+/// so products and sums of shared tables are computed once: every operation remembers its
+/// results.
+class TableStore {
+ public:
+  int rows(int table) const { return entries_[table].rows; }
+  int cols(int table) const { return entries_[table].cols; }
+  std::size_t size(int table) const {
+    return static_cast<std::size_t>(rows(table)) * static_cast<std::size_t>(cols(table));
+  }
+  const double* data(int table) const { return entries_[table].cost.get(); }
+  bool has_infinity(int table) const { return entries_[table].has_infinity; }
+  int count() const { return static_cast<int>(entries_.size()); }
+
+  /// The index of this table, stored if it is new.
+  int add(int rows, int cols, const double* cost);
+  int transpose(int table);
+  /// Entry-wise factor; 0 keeps +inf.
+  int scaled(int table, double factor);
+  /// Entry-wise sum of two tables of one shape.
+  int sum(int left, int right);
+  /// Rows and columns listed by `row_list` and `col_list`, which are indices of stored lists.
+  int selected(int table, int row_list, int col_list);
+  /// (a, c) -> min_b left(a, b) + middle[b] + right(b, c); `middle` is a stored 1 x n table.
+  int product(int left, int middle, int right);
+  /// (s, t) -> max_c table(s, c) - table(t, c): how much dearer s can be than t.
+  int largest_excess(int table);
+
+  /// The index of a list of options; equal lists have equal indices. -1 means "all".
+  int add_list(const std::vector<int>& list);
+
+ private:
+  struct Entry {
+    int rows, cols;
+    bool has_infinity;
+    std::unique_ptr<double[]> cost;
+  };
+  struct Key {
+    std::int64_t kind, a, b, c;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  int remembered(const Key& key) const;
+
+  std::vector<Entry> entries_;
+  std::unordered_multimap<std::uint64_t, int> by_content_;
+  std::unordered_map<Key, int, KeyHash> memo_;
+  std::vector<std::vector<int>> lists_;
+  std::unordered_multimap<std::uint64_t, int> lists_by_content_;
+};
+
+}  // namespace autoshard::solver

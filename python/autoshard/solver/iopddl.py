@@ -1,0 +1,238 @@
+"""Problems in the JSON format of the IOPDDL contest (google/iopddl).
+
+One object ``problem`` with ``nodes.intervals``, ``nodes.costs``, ``nodes.usages``, ``edges.nodes``,
+``edges.costs`` (row-major tables) and ``usage_limit``. Costs of 2^53 and more mean "not allowed".
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.errors import SolverError
+from autoshard.solver.problem import Problem
+
+NOT_ALLOWED = 10**18
+"""What we write for "not allowed"."""
+
+SMALLEST_NOT_ALLOWED = 2.0**53
+"""From here on a cost is read as "not allowed": doubles do not hold every integer above it."""
+
+
+def read_iopddl(path: str | Path) -> Problem:
+    """Read a ``.json`` or ``.json.gz`` file.
+
+    Raises:
+        SolverError: The file cannot be read or is malformed; says which field of which node.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        parsed = json.loads(data)
+    except OSError as error:
+        raise SolverError(f"cannot be read: {error.strerror or error}", str(path)) from None
+    except (ValueError, EOFError) as error:
+        raise SolverError(f"is not JSON: {error}", str(path)) from None
+    del data
+    return problem_of(parsed, str(path))
+
+
+def problem_of(parsed: Any, place: str | None = None) -> Problem:
+    """The problem in a parsed file; ``place`` is named in errors."""
+    problem: dict[str, Any] = _field(parsed, "problem", dict, place, "")
+    nodes: dict[str, Any] = _field(problem, "nodes", dict, place, "problem.")
+    edges: Any = problem.get("edges", {"nodes": [], "costs": []})
+    if not isinstance(edges, dict):
+        raise SolverError("problem.edges: must be an object", place)
+    costs: list[Any] = _field(nodes, "costs", list, place, "problem.nodes.")
+    count = len(costs)
+    limit = problem.get("usage_limit")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+        raise SolverError(f"problem.usage_limit: must be an integer >= 0, is {limit!r}", place)
+    option_costs = [
+        _numbers(row, f"problem.nodes.costs[{i}]", place) for i, row in enumerate(costs)
+    ]
+    for i, row in enumerate(option_costs):
+        if not len(row):
+            raise SolverError(f"problem.nodes.costs[{i}]: node {i} has no options", place)
+    sizes = [len(row) for row in option_costs]
+    usages: list[NDArray[np.float64]] = []
+    spans = np.zeros((0, 2), np.int64)
+    if limit is not None or "usages" in nodes:
+        rows: list[Any] = _field(nodes, "usages", list, place, "problem.nodes.")
+        _same_length(rows, count, "problem.nodes.usages", "node", place)
+        for i, row in enumerate(rows):
+            values = _numbers(row, f"problem.nodes.usages[{i}]", place)
+            if len(values) != sizes[i]:
+                raise SolverError(
+                    f"problem.nodes.usages[{i}]: has {len(values)} entries, node {i} has "
+                    f"{sizes[i]} options",
+                    place,
+                )
+            if not ((values >= 0) & (values <= SMALLEST_NOT_ALLOWED)).all():
+                raise SolverError(f"problem.nodes.usages[{i}]: must be 0 to 2^53", place)
+            usages.append(values)
+        intervals: list[Any] = _field(nodes, "intervals", list, place, "problem.nodes.")
+        _same_length(intervals, count, "problem.nodes.intervals", "node", place)
+        for i, pair in enumerate(intervals):
+            if len(_numbers(pair, f"problem.nodes.intervals[{i}]", place)) != 2:
+                raise SolverError(f"problem.nodes.intervals[{i}]: must be [first, last)", place)
+        spans = np.array(intervals, np.int64).reshape(-1, 2)
+    pairs: list[Any] = _field(edges, "nodes", list, place, "problem.edges.")
+    edge_costs: list[Any] = _field(edges, "costs", list, place, "problem.edges.")
+    _same_length(edge_costs, len(pairs), "problem.edges.costs", "edge", place)
+    tables: list[NDArray[np.float64]] = []
+    known: dict[tuple[int, int, bytes], int] = {}
+    table_of = np.zeros(len(pairs), np.int32)
+    ends = np.zeros((len(pairs), 2), np.int32)
+    for e, pair in enumerate(pairs):
+        name = f"problem.edges.nodes[{e}]"
+        if not _is_pair(pair, count):
+            raise SolverError(f"{name}: must be two nodes 0..{count - 1}, is {pair!r}", place)
+        i, j = cast(tuple[int, int], pair)
+        table = _numbers(edge_costs[e], f"problem.edges.costs[{e}]", place)
+        edge_costs[e] = None  # millions of Python integers go as soon as they are read
+        if len(table) != sizes[i] * sizes[j]:
+            raise SolverError(
+                f"problem.edges.costs[{e}]: has {len(table)} entries, nodes {i} and {j} have "
+                f"{sizes[i]} x {sizes[j]} options",
+                place,
+            )
+        ends[e] = i, j
+        key = (sizes[i], sizes[j], table.tobytes())
+        found = known.setdefault(key, len(tables))
+        if found == len(tables):
+            tables.append(_allowed(table).reshape(sizes[i], sizes[j]))
+        table_of[e] = found
+    try:
+        return Problem(
+            option_offset=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
+            option_cost=_allowed(_joined(option_costs)),
+            edge_from=ends[:, 0],
+            edge_to=ends[:, 1],
+            edge_table=table_of,
+            tables=tuple(tables),
+            option_memory=_joined(usages).astype(np.int64),
+            live_first=spans[:, 0],
+            live_last=spans[:, 1],
+            memory_limit=limit,
+        )
+    except SolverError as error:
+        raise SolverError(error.message, place) from None
+
+
+def iopddl_of(problem: Problem, name: str = "autoshard") -> dict[str, Any]:
+    """See ``Problem.to_iopddl``."""
+    tables = [problem.edge_costs(e) for e in range(problem.edges)]
+    scale = _cost_scale([problem.option_cost, *tables])
+
+    def written(costs: NDArray[np.float64]) -> list[int]:
+        return [
+            NOT_ALLOWED if cost == math.inf else round(cost * scale)
+            for cost in costs.ravel().tolist()
+        ]
+
+    spans = [problem.options(i) for i in range(problem.nodes)]
+    has_memory = len(problem.option_memory) > 0
+    has_life = len(problem.live_first) > 0
+    result: dict[str, Any] = {
+        "name": name,
+        "cost_scale": scale,
+        "nodes": {
+            "intervals": [
+                [int(problem.live_first[i]), int(problem.live_last[i])] if has_life else [0, 0]
+                for i in range(problem.nodes)
+            ],
+            "costs": [written(problem.option_cost[span]) for span in spans],
+            "usages": [
+                problem.option_memory[span].tolist()
+                if has_memory
+                else [0] * (span.stop - span.start)
+                for span in spans
+            ],
+        },
+        "edges": {
+            "nodes": [
+                [int(i), int(j)] for i, j in zip(problem.edge_from, problem.edge_to, strict=True)
+            ],
+            "costs": [written(table) for table in tables],
+        },
+    }
+    if problem.memory_limit is not None:
+        result["usage_limit"] = problem.memory_limit
+    return {"problem": result}
+
+
+def write_iopddl(problem: Problem, path: str | Path, name: str = "autoshard") -> None:
+    """Write ``problem.to_iopddl()``; compressed if the path ends in ``.gz``."""
+    text = json.dumps(iopddl_of(problem, name), separators=(",", ":")).encode()
+    data = gzip.compress(text, mtime=0) if str(path).endswith(".gz") else text
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise SolverError(f"cannot be written: {error.strerror}", str(path)) from None
+
+
+def _is_pair(pair: Any, nodes: int) -> bool:
+    return (
+        isinstance(pair, list)
+        and len(cast(list[Any], pair)) == 2
+        and all(isinstance(end, int) and 0 <= end < nodes for end in cast(list[Any], pair))
+    )
+
+
+def _cost_scale(groups: list[NDArray[np.float64]]) -> float:
+    finite = [group[np.isfinite(group)] for group in groups]
+    if all((values == np.floor(values)).all() for values in finite):
+        return 1.0
+    total = sum(float(np.abs(values).max()) for values in finite if len(values))
+    return 2.0 ** (52 - math.ceil(math.log2(max(total, 2.0**-900))))
+
+
+def _field(parent: Any, name: str, kind: type, place: str | None, prefix: str) -> Any:
+    if not isinstance(parent, dict) or name not in parent:
+        raise SolverError(f"{prefix}{name}: is missing", place)
+    found = cast(dict[str, Any], parent)[name]
+    if not isinstance(found, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise SolverError(f"{prefix}{name}: must be {wanted}", place)
+    return found
+
+
+def _same_length(rows: list[Any], wanted: int, name: str, what: str, place: str | None) -> None:
+    if len(rows) != wanted:
+        raise SolverError(
+            f"{name}: has {len(rows)} entries, needs one for each of {wanted} {what}s", place
+        )
+
+
+def _numbers(row: Any, name: str, place: str | None) -> NDArray[np.float64]:
+    if not isinstance(row, list):
+        raise SolverError(f"{name}: must be a list of numbers", place)
+    try:
+        values = np.array(row, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        values = np.zeros((0, 0))
+    if values.ndim != 1 or np.isnan(values).any() or (values == -math.inf).any():
+        entries = cast(list[Any], row)
+        wrong: Any = next(
+            (v for v in entries if not isinstance(v, int | float) or not v > -math.inf), entries
+        )
+        raise SolverError(f"{name}: must be a list of numbers, holds {wrong!r}", place)
+    return values
+
+
+def _allowed(costs: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(costs >= SMALLEST_NOT_ALLOWED, np.inf, costs)
+
+
+def _joined(rows: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.concatenate(rows) if rows else np.zeros(0)
