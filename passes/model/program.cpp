@@ -1,0 +1,117 @@
+#include "model/program.h"
+
+#include <algorithm>
+
+namespace autoshard {
+namespace {
+
+[[noreturn]] void fail(const std::string& what, std::size_t index) {
+  throw InvalidProgram(what + " " + std::to_string(index));
+}
+
+void check_tensors(const std::vector<std::int32_t>& values,
+                   const std::vector<RuleTensor>& tensors, const Program& program,
+                   std::size_t op) {
+  if (values.size() != tensors.size()) fail("rule and values differ in number at op", op);
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    if (values[k] == no_value) continue;
+    if (values[k] < 0 || static_cast<std::size_t>(values[k]) >= program.values.size()) {
+      fail("value out of range at op", op);
+    }
+    if (program.values[values[k]].type != tensors[k].type) fail("type differs at op", op);
+  }
+}
+
+void check_rule(const Rule& rule, const Program& program, std::size_t index) {
+  for (const auto* tensors : {&rule.operands, &rule.results}) {
+    for (const RuleTensor& tensor : *tensors) {
+      if (tensor.type == no_type) {
+        if (!tensor.dims.empty()) fail("rank 0 with dims in rule", index);
+        continue;
+      }
+      if (static_cast<std::size_t>(tensor.type) >= program.types.size() ||
+          program.types[tensor.type].dims.size() != tensor.dims.size()) {
+        fail("type or rank wrong in rule", index);
+      }
+      for (const auto& factors : tensor.dims) {
+        for (std::int32_t factor : factors) {
+          if (factor < 0 || static_cast<std::size_t>(factor) >= rule.factors.size()) {
+            fail("factor out of range in rule", index);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+double TensorType::bytes() const {
+  double elements = 1;
+  for (std::int64_t dim : dims) elements *= static_cast<double>(dim);
+  return elements * static_cast<double>(element_bits) / 8.0;
+}
+
+void check(const Program& program) {
+  if (program.mesh.rank() > max_mesh_axes) fail("too many mesh axes:", program.mesh.rank());
+  for (std::size_t i = 0; i < program.mesh.axis_sizes.size(); ++i) {
+    if (program.mesh.axis_sizes[i] < 2) fail("axis smaller than 2:", i);
+  }
+  for (std::size_t i = 0; i < program.values.size(); ++i) {
+    const auto type = static_cast<std::size_t>(program.values[i].type);
+    if (type >= program.types.size()) fail("type out of range at value", i);
+    if (program.types[type].dims.empty()) fail("rank 0 at value", i);
+  }
+  for (std::size_t i = 0; i < program.rules.size(); ++i) {
+    check_rule(program.rules[i], program, i);
+  }
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (static_cast<std::size_t>(op.rule) >= program.rules.size())
+      fail("rule out of range at op", i);
+    const Rule& rule = program.rules[op.rule];
+    if (op.kept_operands.size() != op.operands.size()) fail("kept operands wrong at op", i);
+    check_tensors(op.operands, rule.operands, program, i);
+    check_tensors(op.results, rule.results, program, i);
+  }
+  const auto num_values = static_cast<std::int32_t>(program.values.size());
+  for (std::size_t i = 0; i < program.joins.size(); ++i) {
+    const Join& join = program.joins[i];
+    if (join.source < 0 || join.source >= num_values || join.target < 0 ||
+        join.target >= num_values) {
+      fail("value out of range at join", i);
+    }
+    if (program.types[program.values[join.source].type].dims !=
+        program.types[program.values[join.target].type].dims) {
+      fail("shapes differ at join", i);
+    }
+  }
+  for (std::size_t i = 0; i < program.pins.size(); ++i) {
+    const Pin& pin = program.pins[i];
+    if (pin.value < 0 || pin.value >= num_values ||
+        pin.dims.size() != program.types[program.values[pin.value].type].dims.size()) {
+      fail("value or rank wrong at pin", i);
+    }
+  }
+}
+
+bool allows(const Pin& pin, const Sharding& sharding, const Mesh& mesh) {
+  for (std::size_t d = 0; d < pin.dims.size(); ++d) {
+    for (AxisIndex axis : pin.replicated) {
+      const AxisList& cut = sharding.dims[d];
+      if (std::find(cut.begin(), cut.end(), axis) != cut.end()) return false;
+    }
+    const DimPin& dim = pin.dims[d];
+    const AxisList& axes = sharding.dims[d];
+    if (dim.num_shards) {
+      if (num_shards(axes, mesh) != *dim.num_shards) return false;
+      continue;
+    }
+    if (axes.size() < dim.axes.size()) return false;
+    if (!dim.is_open && axes.size() != dim.axes.size()) return false;
+    if (!std::equal(dim.axes.begin(), dim.axes.end(), axes.begin())) return false;
+  }
+  return true;
+}
+
+}  // namespace autoshard

@@ -1,0 +1,127 @@
+/// A StableHLO module as the core sees it: values, ops with factor rules, joins and pins.
+///
+/// Python's importer fills a `Program`; the core never sees MLIR. Everything is known by
+/// its index. A value of rank 0 is never split and has no place here: operands and results
+/// of rank 0 are `no_value`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "model/mesh.h"
+#include "model/sharding.h"
+
+namespace autoshard {
+
+inline constexpr std::int32_t no_value = -1;
+inline constexpr std::int32_t no_type = -1;
+
+/// Shape and element width of a tensor.
+struct TensorType {
+  std::vector<std::int64_t> dims;
+  std::int64_t element_bits;
+
+  double bytes() const;
+};
+
+/// What cutting a factor means for the op that has it.
+enum class FactorKind : std::uint8_t {
+  pass_through,      ///< operands and results are cut alike; nothing to communicate
+  reduction,         ///< results become partial sums over the axes that cut it
+  need_replication,  ///< may not be cut
+  permutation,       ///< neighbours exchange `halo` of their block
+};
+
+struct Factor {
+  std::int64_t size;
+  FactorKind kind;
+  /// Elements along the dim that a device needs from its neighbours; 0 for factors that
+  /// are not permutations; negative: as many as its whole block.
+  std::int64_t halo = 0;
+};
+
+/// One tensor of a rule: its type, and which factors make up each dim, major factor first.
+/// A tensor of rank 0 has no dims and the type `no_type`.
+struct RuleTensor {
+  std::int32_t type;
+  std::vector<std::vector<std::int32_t>> dims;
+};
+
+/// How an op's tensors are made of factors, as in Shardy's op sharding rule
+/// `([i, k], [k, j])->([i, j])`. Ops with equal rules and equal types share one.
+struct Rule {
+  std::vector<Factor> factors;
+  std::vector<RuleTensor> operands;
+  std::vector<RuleTensor> results;
+};
+
+struct Value {
+  std::int32_t type;
+  /// Constants, iotas and broadcasts of scalars: each reader makes its own copy, cut as it
+  /// likes, so they are tied to nothing.
+  bool is_free = false;
+};
+
+struct Op {
+  std::int32_t rule;
+  std::vector<std::int32_t> operands;
+  std::vector<std::int32_t> results;
+  /// How often the op runs: the product of the trip counts of the loops around it.
+  double trips = 1.0;
+  /// Operands that the op takes as they are, without redistribution: what the user pinned
+  /// with `autoshard.shard`.
+  std::vector<bool> kept_operands;
+};
+
+/// `source` flows into `target`, redistributed if their shardings differ: initial and
+/// yielded values of a loop into its carried value, branch results into the result of an
+/// `if`, an operand into its sharding constraint.
+struct Join {
+  std::int32_t source;
+  std::int32_t target;
+  double trips = 1.0;
+};
+
+/// What the user fixed for one dim of a value.
+struct DimPin {
+  /// These axes first, in this order.
+  AxisList axes;
+  /// More axes may follow.
+  bool is_open = false;
+  /// If set, `axes` is empty and any axes with this many blocks will do.
+  std::optional<std::int64_t> num_shards;
+};
+
+struct Pin {
+  std::int32_t value;
+  std::vector<DimPin> dims;
+  /// Axes that may cut no dim, not even an open one.
+  AxisList replicated = {};
+};
+
+struct Program {
+  Mesh mesh;
+  std::vector<TensorType> types;
+  std::vector<Rule> rules;
+  std::vector<Value> values;
+  std::vector<Op> ops;
+  std::vector<Join> joins;
+  std::vector<Pin> pins;
+};
+
+/// A program that breaks its own rules: the importer's mistake, never the user's.
+struct InvalidProgram : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+/// Checks every index, every rank and every factor product against the dims it makes up.
+/// Throws `InvalidProgram`.
+void check(const Program& program);
+
+/// True if `sharding` is one that `pin` allows.
+bool allows(const Pin& pin, const Sharding& sharding, const Mesh& mesh);
+
+}  // namespace autoshard

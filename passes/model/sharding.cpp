@@ -1,0 +1,40 @@
+#include "model/sharding.h"
+
+#include <algorithm>
+
+namespace autoshard {
+
+std::int64_t num_shards(const AxisList& axes, const Mesh& mesh) {
+  std::int64_t product = 1;
+  for (AxisIndex axis : axes) product *= mesh.axis_sizes[axis];
+  return product;
+}
+
+std::int64_t num_shards(const Sharding& sharding, const Mesh& mesh) {
+  std::int64_t product = 1;
+  for (const AxisList& axes : sharding.dims) product *= num_shards(axes, mesh);
+  return product;
+}
+
+bool only_cuts(const Sharding& from, const Sharding& to) {
+  for (std::size_t d = 0; d < from.dims.size(); ++d) {
+    const AxisList& before = from.dims[d];
+    const AxisList& after = to.dims[d];
+    if (after.size() < before.size() ||
+        !std::equal(before.begin(), before.end(), after.begin())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string key(const Sharding& sharding) {
+  std::string text;
+  for (const AxisList& axes : sharding.dims) {
+    for (AxisIndex axis : axes) text.push_back(static_cast<char>(axis + 1));
+    text.push_back('\0');
+  }
+  return text;
+}
+
+}  // namespace autoshard

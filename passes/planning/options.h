@@ -1,0 +1,66 @@
+/// The options of values and ops: every way to put some mesh axes on dims and factors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cost/redistribution.h"
+#include "model/program.h"
+
+namespace autoshard::planning {
+
+/// Axes in the order in which they cut a dim together. Axes that share a dim stand in mesh
+/// order, except where the user gave another order; then that order is an option as well.
+class AxisOrders {
+ public:
+  /// `pins` are searched for dims whose axes are not in mesh order. On meshes of at most
+  /// two axes every order is an option.
+  AxisOrders(const Mesh& mesh, const std::vector<Pin>& pins);
+
+  /// Every order of the axes in `set`, mesh order first.
+  const std::vector<AxisList>& of(AxisMask set) const;
+
+ private:
+  std::unordered_map<AxisMask, std::vector<AxisList>> user_orders_;
+  mutable std::unordered_map<AxisMask, std::vector<AxisList>> cache_;
+};
+
+/// The axes that cut each factor of an op.
+using FactorAxes = std::vector<AxisList>;
+
+/// Bits of the axes in `axes`.
+AxisMask mask(const AxisList& axes);
+AxisMask mask(const Sharding& sharding);
+
+/// `sharding` without the axes in `removed`.
+Sharding without(const Sharding& sharding, AxisMask removed);
+FactorAxes without(const FactorAxes& factors, AxisMask removed);
+
+/// All shardings of a tensor of shape `dims` that extend `base` by some of the axes in
+/// `free`. Only even splits: every dim is divisible by its number of blocks.
+std::vector<Sharding> extensions(const std::vector<std::int64_t>& dims, const Sharding& base,
+                                 AxisMask free, const Mesh& mesh, const AxisOrders& orders);
+
+/// All ways to cut the factors of `rule` that extend `base` by some of the axes in `free`,
+/// such that every tensor can express it: a minor factor of a dim is cut only where the
+/// major ones before it are cut completely, and every dim is split evenly. `types` are the
+/// program's.
+std::vector<FactorAxes> extensions(const Rule& rule, const std::vector<TensorType>& types,
+                                   const FactorAxes& base, AxisMask free, const Mesh& mesh,
+                                   const AxisOrders& orders);
+
+/// The sharding of `tensor` when the factors are cut as `axes`.
+Sharding project(const RuleTensor& tensor, const FactorAxes& axes);
+
+/// Whether partitioners reduce the partial sums of an op straight into a result that is cut
+/// further. They do where every reduction factor that is cut is in two operands or more, as in
+/// dot_general: where it is in one, as in gather, they would rather cut the other factors and
+/// redistribute the operand, so such sums are planned to be reduced in place.
+bool may_scatter(const Rule& rule, const FactorAxes& axes);
+
+/// Axes over which the results of an op are partial sums when its factors are cut as `axes`.
+AxisMask partial_axes(const Rule& rule, const FactorAxes& axes);
+
+}  // namespace autoshard::planning
