@@ -1,0 +1,28 @@
+"""Every autoshard pass by name, imported when it is first needed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import cast
+
+from autoshard.passes.base import Pass
+
+ALL_PASSES: Mapping[str, str] = {
+    "autoshard-import-strategies": "autoshard.passes.import_strategies:ImportStrategies",
+    "autoshard-sharding-propagation": "autoshard.passes.sharding_propagation:ShardingPropagation",
+    "autoshard-export-shardy": "autoshard.passes.export_shardy:ExportShardy",
+    "autoshard-export-gspmd": "autoshard.passes.export_gspmd:ExportGspmd",
+    "autoshard-print-plan": "autoshard.passes.print_plan:PrintPlan",
+}
+"""Pass name -> ``module:class``; one line a pass, in the order of the flow."""
+
+
+def pass_type(name: str) -> type[Pass]:
+    """The class of the pass that users call ``name``.
+
+    Raises:
+        KeyError: No pass has this name.
+    """
+    module, _, attribute = ALL_PASSES[name].partition(":")
+    return cast(type[Pass], getattr(importlib.import_module(module), attribute))
