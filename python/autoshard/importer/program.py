@@ -1,0 +1,689 @@
+"""Walk a module and fill the core's ``Program``.
+
+One value of the core may be several SSA values: arguments and results of a call are its
+operands and what the callee returns; block arguments, results and carried values of a loop are
+one; an optimization barrier gives what it takes. Values of rank 0 are left out: they are never
+split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from autoshard import _core
+from autoshard.errors import ImportModuleError, StrategyError
+from autoshard.importer.loops import trip_count
+from autoshard.importer.pins import DimPin, Pin, pin_of, pin_of_sharding
+from autoshard.importer.rules import FactorRule, registered_rule, rule_of
+from autoshard.ir import element_bits, mlir, place
+from autoshard.sharding import Mesh, OpStrategy, Sharding
+
+NO_VALUE = -1
+NO_TYPE = -1
+
+MOST_AXES = 16
+"""``max_mesh_axes`` of passes/model/mesh.h."""
+
+CoreTensor = tuple[int, list[list[int]]]
+"""Type, and the factors of each dim."""
+
+CoreRule = tuple[list[tuple[int, int, int]], list[CoreTensor], list[CoreTensor]]
+"""(size, kind, halo) of each factor, operands, results."""
+
+MARK = "autoshard.mark"
+"""Target of the custom call that carries a strategy given by ``autoshard.shard``."""
+
+PIN = "autoshard.pin"
+"""Attribute of arguments, results and ops: a sharding that the user fixed."""
+
+STRATEGY = "autoshard.strategy"
+"""Attribute of ops: shardings of operands and results while the op runs."""
+
+FEEDS = "autoshard.feeds_argument"
+"""Attribute of a result: the number of the argument that it becomes in the next call."""
+
+KEY_WORDS = "autoshard.key_words"
+"""Attribute of arguments and results that are PRNG keys: how many last dims are words of a key."""
+
+# Ops that only rename or move elements: a mark reaches its main op through them.
+_MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("convert", "transpose", "reshape", "broadcast_in_dim")
+)
+_FREE = frozenset(("stablehlo.constant", "stablehlo.iota"))
+
+
+@dataclass(slots=True)
+class Pinned:
+    """A value that the user fixed, and where."""
+
+    value: int
+    pin: Pin
+    place: str | None
+    text: str
+    is_users: bool = True
+    """False for what only the type of the value asks for: it is nothing to propagate from."""
+
+
+@dataclass(slots=True)
+class FunctionValues:
+    """The core's values at the edges of one function."""
+
+    op: mlir.Operation
+    arguments: list[int]
+    results: list[int]
+
+
+@dataclass(slots=True)
+class ImportedProgram:
+    """A program and the way back from its indices to the module."""
+
+    program: _core.Program
+    mesh: Mesh
+    """Without axes of size 1; axis ``i`` of the core is ``mesh.axes[i]``."""
+    core_ops: list[mlir.Operation]
+    """Ops that have a rule, by the core's index."""
+    result_values: list[tuple[mlir.Operation, list[int]]]
+    """Every op with results, and the core's value of each (-1: rank 0)."""
+    functions: list[FunctionValues]
+    pins: list[Pinned]
+    assumed_loops: list[str]
+    """Places of loops whose trip count is not known; ``trip_count`` was assumed."""
+    replicated_ops: list[mlir.Operation]
+    """Ops without a rule: their operands and results are replicated."""
+    value_bytes: list[int] = field(default_factory=list[int])
+
+
+def import_program(
+    module: mlir.Module, mesh: Mesh, *, unknown_trip_count: int = 100
+) -> ImportedProgram:
+    """Read a module that ``autoshard-import-strategies`` has prepared.
+
+    Args:
+        module: Calls flattened (each call has its own callee), factor rules populated.
+        mesh: The mesh of the plan.
+        unknown_trip_count: Assumed for loops that are not counted loops.
+
+    Raises:
+        ImportModuleError: A dynamic shape, no function ``main``, or a mesh of more than 16 axes.
+        StrategyError: A pin that does not fit its value.
+    """
+    mesh = mesh.without_unit_axes()
+    if len(mesh.axes) > MOST_AXES:
+        raise ImportModuleError(
+            f"mesh {mesh} has {len(mesh.axes)} axes, {MOST_AXES} are the most. Join some of them."
+        )
+    importer = _Importer(mesh, unknown_trip_count)
+    importer.read(module)
+    return importer.finish()
+
+
+class _Importer:
+    def __init__(self, mesh: Mesh, unknown_trip_count: int) -> None:
+        self.mesh = mesh
+        self.unknown_trip_count = unknown_trip_count
+        self.functions: dict[str, mlir.Operation] = {}
+        self.type_ids: dict[mlir.Type, int] = {}
+        self.types: list[tuple[list[int], int]] = []
+        self.rule_ids: dict[tuple[object, ...], int] = {}
+        self.rules: list[CoreRule] = []
+        self.value_type: list[int] = []
+        self.value_is_free: list[bool] = []
+        self.value_of: dict[mlir.Value, int] = {}
+        self.made_by: dict[mlir.Value, mlir.Value] = {}
+        self.op_rule: list[int] = []
+        self.op_trips: list[float] = []
+        self.operands: list[int] = []
+        self.operand_kept: list[bool] = []
+        self.operand_offset: list[int] = [0]
+        self.results: list[int] = []
+        self.result_offset: list[int] = [0]
+        self.joins: list[tuple[int, int, float]] = []
+        self.pins: list[Pinned] = []
+        self.core_ops: list[mlir.Operation] = []
+        self.result_values: list[tuple[mlir.Operation, list[int]]] = []
+        self.function_values: list[FunctionValues] = []
+        self.assumed_loops: list[str] = []
+        self.replicated_ops: list[mlir.Operation] = []
+        self.waiting_marks: set[int] = set()
+        self.open_functions: list[mlir.Operation] = []
+        self.argument_marks: dict[int, Pinned] = {}
+        self.handlers = {
+            "func.call": self.call,
+            "stablehlo.while": self.loop,
+            "stablehlo.case": self.branches,
+            "stablehlo.if": self.branches,
+            "stablehlo.optimization_barrier": self.barrier,
+            "stablehlo.custom_call": self.custom_call,
+            "stablehlo.composite": self.composite,
+            "sdy.sharding_constraint": self.constraint,
+            "sdy.manual_computation": self.manual_computation,
+        }
+
+    # Values and types
+
+    def type_id(self, op: mlir.Operation, value: mlir.Value) -> int:
+        """Index of the type of ``value``; -1 if it has rank 0 or is no tensor."""
+        value_type = value.type
+        known = self.type_ids.get(value_type)
+        if known is not None:
+            return known
+        index = NO_TYPE
+        if isinstance(value_type, mlir.RankedTensorType):
+            if not value_type.has_static_shape:
+                raise ImportModuleError(
+                    f"{op.name}: dynamic shape {value_type}. autoshard plans static shapes only: "
+                    "lower the function with concrete shapes.",
+                    place(op.location),
+                )
+            if value_type.rank:
+                index = len(self.types)
+                self.types.append((list(value_type.shape), element_bits(value_type.element_type)))
+        self.type_ids[value_type] = index
+        return index
+
+    def new_value(self, type_id: int, is_free: bool = False) -> int:
+        if type_id == NO_TYPE:
+            return NO_VALUE
+        self.value_type.append(type_id)
+        self.value_is_free.append(is_free)
+        return len(self.value_type) - 1
+
+    def new_values(self, op: mlir.Operation, values: Iterable[mlir.Value]) -> list[int]:
+        return [self.new_value(self.type_id(op, value)) for value in values]
+
+    def values(self, values: Iterable[mlir.Value]) -> list[int]:
+        value_of = self.value_of
+        return [value_of[value] for value in values]
+
+    def bind(self, values: Iterable[mlir.Value], ids: Sequence[int]) -> None:
+        for value, index in zip(values, ids, strict=True):
+            self.value_of[value] = index
+
+    def join(self, source: int, target: int, trips: float) -> None:
+        if source != target and source != NO_VALUE:
+            self.joins.append((source, target, trips))
+
+    def pin(self, value: int, pin: Pin, op: mlir.Operation, text: str) -> Pinned | None:
+        if value == NO_VALUE:
+            return None
+        pinned = Pinned(value, pin, place(op.location), text)
+        self.pins.append(pinned)
+        return pinned
+
+    def pin_attribute(self, value: int, op: mlir.Operation, attribute: mlir.Attribute) -> None:
+        """Pin ``value`` as the text of an ``autoshard.pin`` says."""
+        text = mlir.StringAttr(attribute).value
+        if value != NO_VALUE:
+            shape = self.types[self.value_type[value]][0]
+            self.pin(value, pin_of(text, self.mesh, shape, place(op.location)), op, text)
+
+    def pin_key_words(self, value: int, op: mlir.Operation, attribute: mlir.Attribute) -> None:
+        """Leave all dims of an array of PRNG keys open but the words of a key, which stay whole."""
+        if value != NO_VALUE:
+            rank = len(self.types[self.value_type[value]][0])
+            words = mlir.IntegerAttr(attribute).value
+            dims = tuple(DimPin(is_open=dim < rank - words) for dim in range(rank))
+            text = f"[{', '.join('{?}' if dim.is_open else '{}' for dim in dims)}]"
+            self.pins.append(Pinned(value, Pin(dims), place(op.location), text, is_users=False))
+
+    # Walking
+
+    def read(self, module: mlir.Module) -> None:
+        for op in module.body.operations:
+            operation = op.operation
+            if operation.name == "func.func":
+                self.functions[mlir.StringAttr(operation.attributes["sym_name"]).value] = operation
+        main = self.functions.get("main")
+        if main is None:
+            found = ", ".join(sorted(self.functions)) or "none"
+            raise ImportModuleError(
+                f"no function main; functions: {found}. Rename the entry function to main.",
+                place(module.operation.location),
+            )
+        _check_has_body(main, main)
+        self.open_functions.append(main)
+        self.function(main, self.arguments(main), trips=1.0, is_main=True)
+
+    def arguments(self, main: mlir.Operation) -> list[int]:
+        block = main.regions[0].blocks[0]
+        ids = self.new_values(main, block.arguments)
+        for index, attributes in enumerate(_dictionaries(main, "arg_attrs")):
+            if PIN in attributes:
+                self.pin_attribute(ids[index], main, attributes[PIN])
+            elif KEY_WORDS in attributes:
+                self.pin_key_words(ids[index], main, attributes[KEY_WORDS])
+        self.argument_ids = set(ids) - {NO_VALUE}
+        return ids
+
+    def function(
+        self, function: mlir.Operation, arguments: list[int], trips: float, is_main: bool = False
+    ) -> list[int]:
+        block = function.regions[0].blocks[0]
+        self.bind(block.arguments, arguments)
+        self.block(block, trips)
+        results = self.values(_terminator(block).operands)
+        if is_main:
+            results = self.main_results(function, arguments, results)
+        self.function_values.append(FunctionValues(function, arguments, results))
+        return results
+
+    def main_results(
+        self, main: mlir.Operation, arguments: list[int], results: list[int]
+    ) -> list[int]:
+        """A pinned result is a value of its own; one that becomes an argument is that argument."""
+        results = list(results)
+        pinned: set[int] = set()
+        terminator = _terminator(main.regions[0].blocks[0])
+        same_storage = _same_storage(main)
+        for index, attributes in enumerate(_dictionaries(main, "res_attrs")):
+            is_key = KEY_WORDS in attributes and index not in same_storage
+            if not (PIN in attributes or is_key) or results[index] == NO_VALUE:
+                continue
+            target = self.new_value(self.type_id(main, terminator.operands[index]))
+            if PIN in attributes:
+                self.pin_attribute(target, main, attributes[PIN])
+            else:
+                self.pin_key_words(target, main, attributes[KEY_WORDS])
+            self.join(results[index], target, 1.0)
+            results[index] = target
+            pinned.add(index)
+        for index, argument in same_storage.items():
+            target = arguments[argument]
+            if index in pinned or target == NO_VALUE or results[index] == NO_VALUE:
+                continue
+            self.join(results[index], target, 1.0)
+            results[index] = target
+        return results
+
+    def block(self, block: mlir.Block, trips: float) -> None:
+        handlers = self.handlers
+        for op in block.operations:
+            operation = op.operation
+            handler = handlers.get(operation.name)
+            if handler is None:
+                self.plain(operation, trips)
+            else:
+                handler(operation, trips)
+
+    def plain(self, op: mlir.Operation, trips: float) -> None:
+        """An op whose regions, if it has any, compute single elements."""
+        results = list(op.results)
+        if not results:
+            return
+        name = op.name
+        attributes = op.attributes
+        operand_ids = [self.value_of.get(value, NO_VALUE) for value in op.operands]
+        result_types = [self.type_id(op, value) for value in results]
+        is_free = name in _FREE or (
+            name == "stablehlo.broadcast_in_dim"
+            and (operand_ids[0] == NO_VALUE or self.value_is_free[operand_ids[0]])
+        )
+        ids = [self.new_value(type_id, is_free) for type_id in result_types]
+        self.bind(results, ids)
+        self.result_values.append((op, ids))
+        self.pin_results(op, ids)
+        if name in _FREE:
+            return
+        operand_types = [NO_TYPE if v == NO_VALUE else self.value_type[v] for v in operand_ids]
+        if max(operand_types, default=NO_TYPE) < 0 and max(result_types) < 0:
+            return
+        rule = self.rule_id(op, operand_types, result_types)
+        kept = [False] * len(operand_ids)
+        if STRATEGY in attributes:
+            operand_ids, kept = self.given_strategy(op, operand_ids, ids, trips)
+        self.add_op(op, rule, operand_ids, kept, ids, trips)
+
+    def add_op(
+        self,
+        op: mlir.Operation,
+        rule: int,
+        operands: list[int],
+        kept: list[bool],
+        results: list[int],
+        trips: float,
+    ) -> None:
+        if self.waiting_marks:
+            self.reach_main_op(op, operands, kept, results)
+        self.op_rule.append(rule)
+        self.op_trips.append(trips)
+        self.operands.extend(operands)
+        self.operand_kept.extend(kept)
+        self.operand_offset.append(len(self.operands))
+        self.results.extend(results)
+        self.result_offset.append(len(self.results))
+        self.core_ops.append(op)
+
+    def reach_main_op(
+        self, op: mlir.Operation, operands: list[int], kept: list[bool], results: list[int]
+    ) -> None:
+        """The first reader of a marked value takes it as it is; through ops that only move."""
+        for index, value in enumerate(operands):
+            if value in self.waiting_marks:
+                kept[index] = True
+        if any(kept):
+            self.waiting_marks.difference_update(operands)
+            if op.name in _MOVES:
+                self.waiting_marks.update(results)
+
+    def rule_id(self, op: mlir.Operation, operand_types: list[int], result_types: list[int]) -> int:
+        attribute = attribute_of(op, "sdy.sharding_rule")
+        if op.name in ("stablehlo.custom_call", "stablehlo.composite"):
+            attribute = registered_rule(op) or attribute
+        key = (op.name, attribute, *operand_types, None, *result_types)
+        known = self.rule_ids.get(key)
+        if known is not None:
+            if not self.rules[known][0]:
+                self.note_replicated(op)
+            return known
+        rule = rule_of(op, attribute)
+        if not rule.factors:
+            self.note_replicated(op)
+        self.rule_ids[key] = len(self.rules)
+        self.rules.append(_core_rule(rule, operand_types, result_types))
+        return self.rule_ids[key]
+
+    def note_replicated(self, op: mlir.Operation) -> None:
+        """Remember an op that nobody gave a rule; one that keeps its device needs none."""
+        said = ("sdy.sharding_rule", STRATEGY, "sdy.sharding", "mhlo.sharding")
+        if not any(name in op.attributes for name in said):
+            self.replicated_ops.append(op)
+
+    def pin_results(self, op: mlir.Operation, ids: list[int]) -> None:
+        if PIN not in op.attributes:
+            return
+        attribute = op.attributes[PIN]
+        texts = (
+            list(mlir.ArrayAttr(attribute))
+            if isinstance(attribute, mlir.ArrayAttr)
+            else [attribute] * len(ids)
+        )
+        for value, text in zip(ids, texts, strict=True):
+            self.pin_attribute(value, op, text)
+
+    def given_strategy(
+        self, op: mlir.Operation, operands: list[int], results: list[int], trips: float
+    ) -> tuple[list[int], list[bool]]:
+        """Pin operands and results of an op that already carries a strategy."""
+        text = mlir.StringAttr(op.attributes[STRATEGY]).value
+        strategy = OpStrategy.parse(text, self.mesh)
+        if len(strategy.operands) != len(operands) or len(strategy.results) != len(results):
+            raise StrategyError(
+                f'{op.name}: strategy "{text}" has {len(strategy.operands)} operands and '
+                f"{len(strategy.results)} results, the op has {len(operands)} and {len(results)}.",
+                place(op.location),
+            )
+        pinned = list(operands)
+        for index, (value, sharding) in enumerate(zip(operands, strategy.operands, strict=True)):
+            if value != NO_VALUE and not self.value_is_free[value]:
+                pinned[index] = self.new_value(self.value_type[value])
+                self.join(value, pinned[index], trips)
+                self.pin_sharding(pinned[index], sharding, op)
+        if PIN not in op.attributes:
+            for value, sharding in zip(results, strategy.results, strict=True):
+                if value != NO_VALUE and not self.value_is_free[value]:
+                    self.pin_sharding(value, sharding, op)
+        return pinned, [value != NO_VALUE for value in pinned]
+
+    def pin_sharding(self, value: int, sharding: Sharding, op: mlir.Operation) -> None:
+        if value != NO_VALUE:
+            shape = self.types[self.value_type[value]][0]
+            pin = pin_of_sharding(sharding, self.mesh, shape, place(op.location))
+            self.pin(value, pin, op, str(sharding))
+
+    # Ops with a meaning of their own
+
+    def call(self, op: mlir.Operation, trips: float) -> None:
+        callee = self.functions[mlir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+        _check_has_body(callee, op)
+        if callee in self.open_functions:
+            raise ImportModuleError(
+                "a function that calls itself cannot be planned: nobody knows how often. Write a"
+                " stablehlo.while.",
+                place(op.location),
+            )
+        block = callee.regions[0].blocks[0]
+        for argument, operand in zip(block.arguments, op.operands, strict=True):
+            self.made_by[argument] = operand
+        self.open_functions.append(callee)
+        results = self.function(
+            callee, [self.value_of.get(v, NO_VALUE) for v in op.operands], trips
+        )
+        self.open_functions.pop()
+        for result, returned in zip(op.results, _terminator(block).operands, strict=True):
+            self.made_by[result] = returned
+        self.alias(op, results)
+        self.pin_results(op, results)
+
+    def alias(self, op: mlir.Operation, ids: list[int]) -> None:
+        self.bind(op.results, ids)
+        self.result_values.append((op, ids))
+
+    def resolve(self, value: mlir.Value) -> mlir.Value:
+        while (source := self.made_by.get(value)) is not None:
+            value = source
+        return value
+
+    def loop(self, op: mlir.Operation, trips: float) -> None:
+        condition, body = (region.blocks[0] for region in op.regions)
+        carried = self.new_values(op, op.results)
+        for initial, target in zip(op.operands, carried, strict=True):
+            self.join(self.value_of.get(initial, NO_VALUE), target, trips)
+        for block in (condition, body):
+            self.bind(block.arguments, carried)
+        # Walk the body once before its trip count is known: calls inside must be followed first.
+        first_op, first_join = len(self.op_trips), len(self.joins)
+        self.block(condition, 1.0)
+        self.block(body, 1.0)
+        for yielded, target in zip(_terminator(body).operands, carried, strict=True):
+            self.join(self.value_of.get(yielded, NO_VALUE), target, 1.0)
+        count = trip_count(op, self.resolve)
+        if count is None:
+            self.assumed_loops.append(place(op.location) or op.name)
+            count = self.unknown_trip_count
+        scale = trips * count
+        for index in range(first_op, len(self.op_trips)):
+            self.op_trips[index] *= scale
+        for index in range(first_join, len(self.joins)):
+            source, target, inner = self.joins[index]
+            self.joins[index] = (source, target, inner * scale)
+        self.alias(op, carried)
+        self.pin_results(op, carried)
+
+    def branches(self, op: mlir.Operation, trips: float) -> None:
+        """Any branch may run: each is counted."""
+        results = self.new_values(op, op.results)
+        for region in op.regions:
+            block = region.blocks[0]
+            self.block(block, trips)
+            for yielded, target in zip(_terminator(block).operands, results, strict=True):
+                self.join(self.value_of.get(yielded, NO_VALUE), target, trips)
+        self.alias(op, results)
+        self.pin_results(op, results)
+
+    def barrier(self, op: mlir.Operation, trips: float) -> None:
+        del trips
+        for result, operand in zip(op.results, op.operands, strict=True):
+            self.made_by[result] = operand
+        values = [self.value_of.get(v, NO_VALUE) for v in op.operands]
+        self.alias(op, values)
+        self.pin_results(op, values)
+
+    def copy(self, op: mlir.Operation, trips: float) -> tuple[int, int]:
+        """A new value for the one result of ``op``, joined to its operand."""
+        source = self.value_of.get(op.operands[0], NO_VALUE)
+        target = self.new_value(self.type_id(op, op.results[0]))
+        self.join(source, target, trips)
+        self.alias(op, [target])
+        return source, target
+
+    def constraint(self, op: mlir.Operation, trips: float) -> None:
+        if PIN not in op.attributes:
+            self.made_by[op.results[0]] = op.operands[0]
+            self.alias(op, [self.value_of.get(op.operands[0], NO_VALUE)])
+            return
+        _, target = self.copy(op, trips)
+        self.pin_results(op, [target])
+
+    def custom_call(self, op: mlir.Operation, trips: float) -> None:
+        target_name = mlir.StringAttr(op.attributes["call_target_name"]).value
+        if target_name == "Sharding":
+            self.constraint(op, trips)
+            return
+        if target_name != MARK:
+            self.plain(op, trips)
+            return
+        source, target = self.copy(op, trips)
+        self.pin_results(op, [target])
+        if target == NO_VALUE or mlir.StringAttr(op.attributes["autoshard.role"]).value != "in":
+            return
+        self.waiting_marks.add(target)
+        if source in self.argument_ids:
+            self.mark_argument(source, self.pins[-1])
+
+    def mark_argument(self, argument: int, pinned: Pinned) -> None:
+        """An argument that a marked op reads lies as the mark says, unless it is pinned itself.
+
+        Read by two marked ops it must be wanted in one sharding by both.
+        """
+        if argument not in self.argument_marks and all(p.value != argument for p in self.pins):
+            self.pins.append(replace(pinned, value=argument))
+        first = self.argument_marks.setdefault(argument, pinned)
+        if first.text != pinned.text:
+            raise StrategyError(
+                f"two strategies contradict on one argument: {first.text} at {first.place} and "
+                f"{pinned.text} at {pinned.place}. Give both ops one strategy for it, or "
+                "redistribute it for one of them with jax.lax.with_sharding_constraint.",
+                pinned.place,
+            )
+
+    def composite(self, op: mlir.Operation, trips: float) -> None:
+        """With a rule of the user one op, else what it is made of."""
+        if registered_rule(op) is not None:
+            self.plain(op, trips)
+            return
+        raise ImportModuleError(
+            f"composite {op.attributes['name']} is not expanded: run "
+            "autoshard-import-strategies before planning.",
+            place(op.location),
+        )
+
+    def manual_computation(self, op: mlir.Operation, trips: float) -> None:
+        """Taken as it is: its in and out shardings are pins, its body is not looked at."""
+        inside, outside = self.manual_pins(op)
+        for operand, pin in zip(op.operands, inside, strict=True):
+            source = self.value_of.get(operand, NO_VALUE)
+            if source == NO_VALUE:
+                continue
+            target = self.new_value(self.value_type[source])
+            self.join(source, target, trips)
+            self.pin_attribute(target, op, pin)
+        results = self.new_values(op, op.results)
+        for value, pin in zip(results, outside, strict=True):
+            self.pin_attribute(value, op, pin)
+        self.alias(op, results)
+
+    def manual_pins(self, op: mlir.Operation) -> tuple[list[mlir.Attribute], list[mlir.Attribute]]:
+        if PIN not in op.attributes:
+            raise ImportModuleError(
+                "manual computation without autoshard.pin: run autoshard-import-strategies before "
+                "planning.",
+                place(op.location),
+            )
+        pins = list(mlir.ArrayAttr(op.attributes[PIN]))
+        return pins[: len(op.operands)], pins[len(op.operands) :]
+
+    # The core's program
+
+    def finish(self) -> ImportedProgram:
+        program = _core.Program(
+            axis_sizes=[axis.size for axis in self.mesh.axes],
+            types=self.types,
+            rules=self.rules,
+            value_type=np.array(self.value_type, np.int32),
+            value_is_free=np.array(self.value_is_free, np.uint8),
+            op_rule=np.array(self.op_rule, np.int32),
+            op_trips=np.array(self.op_trips, np.float64),
+            operand_offset=np.array(self.operand_offset, np.int32),
+            operands=np.array(self.operands, np.int32),
+            operand_kept=np.array(self.operand_kept, np.uint8),
+            result_offset=np.array(self.result_offset, np.int32),
+            results=np.array(self.results, np.int32),
+            join_source=np.array([join[0] for join in self.joins], np.int32),
+            join_target=np.array([join[1] for join in self.joins], np.int32),
+            join_trips=np.array([join[2] for join in self.joins], np.float64),
+            pins=[
+                (
+                    pinned.value,
+                    [(list(dim.axes), dim.is_open, dim.num_shards) for dim in pinned.pin.dims],
+                    list(pinned.pin.replicated),
+                )
+                for pinned in self.pins
+            ],
+        )
+        return ImportedProgram(
+            program,
+            self.mesh,
+            self.core_ops,
+            self.result_values,
+            self.function_values,
+            self.pins,
+            self.assumed_loops,
+            self.replicated_ops,
+        )
+
+
+def attribute_of(op: mlir.Operation, name: str) -> mlir.Attribute | None:
+    """An attribute of ``op``, or None."""
+    attributes = op.attributes
+    return attributes[name] if name in attributes else None  # noqa: SIM401 (0.10.2 has no .get)
+
+
+def _check_has_body(function: mlir.Operation, caller: mlir.Operation) -> None:
+    if not len(function.regions[0].blocks):
+        name = mlir.StringAttr(function.attributes["sym_name"]).value
+        raise ImportModuleError(
+            f"function {name} has no body: it cannot be planned. Define it in the module.",
+            place(caller.location),
+        )
+
+
+def _terminator(block: mlir.Block) -> mlir.Operation:
+    return block.operations[len(block.operations) - 1].operation
+
+
+def _dictionaries(function: mlir.Operation, name: str) -> list[mlir.DictAttr]:
+    """``arg_attrs`` or ``res_attrs``; empty if the function has none."""
+    if name not in function.attributes:
+        return []
+    return [mlir.DictAttr(attribute) for attribute in mlir.ArrayAttr(function.attributes[name])]
+
+
+def _same_storage(main: mlir.Operation) -> dict[int, int]:
+    """Result -> argument that it becomes in the next call, or else that is donated to it."""
+    pairs: dict[int, int] = {}
+    for index, attributes in enumerate(_dictionaries(main, "res_attrs")):
+        if FEEDS in attributes:
+            pairs[index] = mlir.IntegerAttr(attributes[FEEDS]).value
+    for argument, attributes in enumerate(_dictionaries(main, "arg_attrs")):
+        if "tf.aliasing_output" in attributes:
+            pairs.setdefault(mlir.IntegerAttr(attributes["tf.aliasing_output"]).value, argument)
+    return pairs
+
+
+def _core_rule(rule: FactorRule, operand_types: list[int], result_types: list[int]) -> CoreRule:
+    def tensors(
+        types: list[int], dims: tuple[tuple[tuple[int, ...], ...], ...]
+    ) -> list[CoreTensor]:
+        return [
+            (type_id, [] if type_id == NO_TYPE else [list(factors) for factors in tensor])
+            for type_id, tensor in zip(types, dims, strict=True)
+        ]
+
+    return (
+        [(factor.size, factor.kind, factor.halo) for factor in rule.factors],
+        tensors(operand_types, rule.operands),
+        tensors(result_types, rule.results),
+    )

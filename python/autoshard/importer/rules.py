@@ -1,0 +1,282 @@
+"""Factor rules: how the dims of an op's tensors hang together.
+
+Shardy knows them for StableHLO (``sdy-populate-op-sharding-rules``). What it leaves out is
+here: a few CHLO ops, and the rules that users register for custom calls and composites.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import cast
+
+from autoshard.errors import StrategyError
+from autoshard.ir import mlir, place, sdy, stablehlo
+
+PASS_THROUGH, REDUCTION, NEED_REPLICATION, PERMUTATION = range(4)
+"""Kinds of factors, in the order of ``FactorKind`` in passes/model/program.h."""
+
+Shape = tuple[int, ...]
+RuleText = str | Callable[[Sequence[Shape], Sequence[Shape]], str]
+
+ELEMENTWISE_CHLO = frozenset(
+    f"chlo.{name}"
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh"),
+        *("digamma", "erf", "erf_inv", "erfc", "is_inf", "is_neg_inf", "is_pos_inf", "lgamma"),
+        *("next_after", "polygamma", "sinh", "square", "tan", "zeta"),
+    )
+)
+"""CHLO ops that Shardy has no rule for: every dim passes through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One independent index of an op; see ``Factor`` in passes/model/program.h."""
+
+    size: int
+    kind: int = PASS_THROUGH
+    halo: int = 0
+    """Elements needed from neighbours; negative: a whole block."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactorRule:
+    """Factors of an op and, for each tensor and dim, which factors make it up, major first."""
+
+    factors: tuple[Factor, ...]
+    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    results: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+@dataclass(slots=True)
+class _Registry:
+    rules: dict[str, RuleText] = field(default_factory=dict[str, RuleText])
+
+
+_registry = _Registry()
+
+
+def register_rule(target: str, rule: RuleText) -> None:
+    """Say how a custom call or a composite may be split.
+
+    Args:
+        target: The ``call_target_name`` of the custom call, or the name of the composite.
+        rule: ``"([i, k], [k, j])->([i, j]) reduction={k}"``: a factor for each dim, under any
+            name. Where a dim is made of several factors Shardy's own notation with sizes,
+            ``"([ij])->([i, j]) {i=8, j=4}"``. A factor that only operands have, or only results,
+            is not cut unless it is a reduction. Or a function of the operand shapes and result
+            shapes that returns such a text.
+
+    The op itself must compute the right block when it is given blocks: with GSPMD and Shardy
+    that needs a partitioner for the custom call (``jax.experimental.custom_partitioning``), a
+    composite has one through its decomposition.
+
+    Raises:
+        StrategyError: ``rule`` is a text that is not a rule.
+    """
+    if isinstance(rule, str) and "->" not in rule:
+        raise StrategyError(
+            f'rule of "{target}": "{rule}" has no "->". '
+            'Write operands->results, for example "([i, k], [k, j])->([i, j])".'
+        )
+    _registry.rules[target] = rule
+
+
+def registered_rule(op: mlir.Operation) -> sdy.OpShardingRuleAttr | None:
+    """The user's rule for a custom call or composite, sizes filled in; None without one."""
+    holder = "call_target_name" if op.name == "stablehlo.custom_call" else "name"
+    target = mlir.StringAttr(op.attributes[holder]).value
+    rule = _registry.rules.get(target)
+    if rule is None:
+        return None
+    operands = [_shape(value) for value in op.operands]
+    results = [_shape(value) for value in op.results]
+    text = rule if isinstance(rule, str) else rule(operands, results)
+    if not re.search(r"\{\s*\w+\s*=\s*\d+", text):
+        text = _with_sizes(target, text, [*operands, *results], place(op.location))
+    try:
+        attribute = sdy.OpShardingRuleAttr(
+            mlir.Attribute.parse(f"#sdy.op_sharding_rule<{text}, custom>", op.context)
+        )
+    except mlir.MLIRError as error:
+        raise StrategyError(f'rule of "{target}": "{text}": {error}', place(op.location)) from error
+    _check_fits(target, text, attribute, [*operands, *results], op)
+    return attribute
+
+
+def _check_fits(
+    target: str,
+    text: str,
+    attribute: sdy.OpShardingRuleAttr,
+    shapes: Sequence[Shape],
+    op: mlir.Operation,
+) -> None:
+    """Raise StrategyError unless every dim is what its factors make up."""
+    sizes = list(attribute.factor_sizes)
+    tensors = (*_tensors(attribute.operand_mappings), *_tensors(attribute.result_mappings))
+    made = [tuple(prod(sizes[f] for f in dim) for dim in tensor) for tensor in tensors]
+    if made != list(shapes):
+        raise StrategyError(
+            f'rule of "{target}": "{text}" is for tensors of shapes {made}, the op has '
+            f"{list(shapes)}. Leave the sizes out, or compute them from the shapes.",
+            place(op.location),
+        )
+    kinds = (
+        *attribute.reduction_factors,
+        *attribute.need_replication_factors,
+        *attribute.permutation_factors,
+    )
+    if any(factor >= len(sizes) for factor in kinds):
+        raise StrategyError(
+            f'rule of "{target}": "{text}" gives a kind to a factor that no dim has.',
+            place(op.location),
+        )
+
+
+def _shape(value: mlir.Value) -> Shape:
+    return tuple(cast(mlir.RankedTensorType, value.type).shape)
+
+
+_TENSOR = re.compile(r"\[([^\[\]]*)\]")
+
+
+def _with_sizes(target: str, text: str, shapes: Sequence[Shape], where: str | None) -> str:
+    """Add ``{i=8, ..}`` behind the results, read from the shapes."""
+    mapping, _, rest = text.rpartition(")")
+    sizes: dict[str, int] = {}
+    tensors = _TENSOR.findall(mapping)
+    if len(tensors) != len(shapes):
+        raise StrategyError(
+            f'rule of "{target}": {len(tensors)} tensors for {len(shapes)} operands and results.',
+            where,
+        )
+    for tensor, shape in zip(tensors, shapes, strict=True):
+        dims = [dim.strip() for dim in tensor.split(",") if dim.strip()]
+        if len(dims) != len(shape):
+            raise StrategyError(
+                f'rule of "{target}": [{tensor}] does not fit the shape {shape}.', where
+            )
+        for dim, size in zip(dims, shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise StrategyError(
+                    f'rule of "{target}": factor {dim} has sizes {sizes[dim]} and {size}.',
+                    where,
+                )
+    symbols = {name: _symbol(index) for index, name in enumerate(sizes)}
+
+    def renamed(part: re.Match[str]) -> str:
+        return _NAME.sub(lambda name: symbol_of(name[0]), part[0])
+
+    def symbol_of(name: str) -> str:
+        if name not in symbols:
+            raise StrategyError(
+                f'rule of "{target}": "{text}": no dim has the factor {name}.', where
+            )
+        return symbols[name]
+
+    entries = ", ".join(f"{symbols[name]}={size}" for name, size in sizes.items())
+    mapping, rest = (_BRACKETS.sub(renamed, part) for part in (mapping, rest))
+    return f"{mapping}) {{{entries}}}{rest}"
+
+
+_BRACKETS = re.compile(r"\[[^\]]*\]|\{[^}]*\}")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def _symbol(index: int) -> str:
+    """Shardy's name of factor ``index``: i, j, .., z, z_1, z_2, .."""
+    letters = "ijklmnopqrstuvwxyz"
+    return letters[index] if index < len(letters) else f"z_{index - len(letters) + 1}"
+
+
+def rule_of(op: mlir.Operation, attribute: mlir.Attribute | None) -> FactorRule:
+    """The rule of one op.
+
+    Args:
+        op: Any op with tensor operands or results.
+        attribute: Its ``sdy.sharding_rule``, or None if Shardy has none.
+
+    Returns:
+        Without any known rule, one without factors: the op runs replicated.
+    """
+    if attribute is not None:
+        return _from_shardy(op, sdy.OpShardingRuleAttr(attribute))
+    if op.name in ELEMENTWISE_CHLO:
+        return _elementwise(op)
+    if op.name == "chlo.top_k":
+        return _top_k(op)
+    return FactorRule(
+        (), tuple(_no_factors(v) for v in op.operands), tuple(_no_factors(v) for v in op.results)
+    )
+
+
+def _no_factors(value: mlir.Value) -> tuple[tuple[int, ...], ...]:
+    rank = value.type.rank if isinstance(value.type, mlir.RankedTensorType) else 0
+    return ((),) * rank
+
+
+def _elementwise(op: mlir.Operation) -> FactorRule:
+    shape = _shape(op.results[0])
+    dims = tuple((d,) for d in range(len(shape)))
+    return FactorRule(
+        tuple(Factor(size) for size in shape), (dims,) * len(op.operands), (dims,) * len(op.results)
+    )
+
+
+def _top_k(op: mlir.Operation) -> FactorRule:
+    """All but the last dim pass through; the last one must be whole to be ranked."""
+    shape = _shape(op.operands[0])
+    factors = (*(Factor(size) for size in shape[:-1]), Factor(shape[-1], NEED_REPLICATION))
+    dims = tuple((d,) for d in range(len(shape)))
+    return FactorRule(factors, (dims,), (dims,) * len(op.results))
+
+
+def _from_shardy(op: mlir.Operation, rule: sdy.OpShardingRuleAttr) -> FactorRule:
+    kinds = [PASS_THROUGH] * len(rule.factor_sizes)
+    for kind, indices in (
+        (PERMUTATION, rule.permutation_factors),
+        (REDUCTION, rule.reduction_factors),
+        (NEED_REPLICATION, rule.need_replication_factors),
+    ):
+        for index in indices:
+            kinds[index] = kind
+    operands, results = _tensors(rule.operand_mappings), _tensors(rule.result_mappings)
+    if op.name == "stablehlo.custom_call":
+        for index in _factors(operands) ^ _factors(results):
+            if kinds[index] == PASS_THROUGH:
+                kinds[index] = NEED_REPLICATION
+    halo = _halo(op) if PERMUTATION in kinds else 0
+    factors = tuple(
+        Factor(size, kind, halo if kind == PERMUTATION else 0)
+        for size, kind in zip(rule.factor_sizes, kinds, strict=True)
+    )
+    return FactorRule(factors, operands, results)
+
+
+def _factors(tensors: tuple[tuple[tuple[int, ...], ...], ...]) -> set[int]:
+    return {factor for tensor in tensors for dim in tensor for factor in dim}
+
+
+def _tensors(mappings: Sequence[mlir.Attribute]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    return tuple(
+        tuple(
+            tuple(sdy.DimMappingAttr(dim).factor_indices)
+            for dim in sdy.TensorMappingAttr(mapping).dim_mappings
+        )
+        for mapping in mappings
+    )
+
+
+def _halo(op: mlir.Operation) -> int:
+    """Elements a block needs from its neighbours along a spatial dim; -1: a whole block."""
+    if op.name == "stablehlo.convolution":
+        numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        kernel = _shape(op.operands[1])
+        return max((kernel[d] for d in numbers.kernel_spatial_dimensions), default=1) - 1
+    if op.name in ("stablehlo.reduce_window", "stablehlo.select_and_scatter"):
+        window = cast(Sequence[int], mlir.DenseI64ArrayAttr(op.attributes["window_dimensions"]))
+        return max(window) - 1
+    return -1
