@@ -1,0 +1,322 @@
+"""Write a plan into a module such that a partitioner cannot change it.
+
+Every value of rank 1 or more gets a closed constraint right after the op that makes it, and all
+its readers read the constrained value. An operand that its op wants elsewhere is redistributed by
+a constraint right before the op; later readers that want the same share that copy. Loops are
+pinned at their operands, block arguments, yields and results.
+
+Values of rank 0 get no constraint: a scalar has one placement only, it is whole on every device,
+so a constraint could say nothing and would only stand between ops that fuse.
+
+Constants, iotas and broadcast scalars are made again for every sharding that a reader wants:
+their values are known on every device, so nothing has to travel.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from autoshard.errors import PlanError
+from autoshard.exporter.planned import (
+    OWN_PREFIX,
+    Kind,
+    Placement,
+    PlannedBlock,
+    PlannedFunction,
+    PlannedModule,
+    PlannedOp,
+    read_plan,
+)
+from autoshard.exporter.steps import redistribution_steps
+from autoshard.ir import mlir
+from autoshard.ir.locations import place
+from autoshard.sharding.sharding import Sharding
+
+
+class Form(ABC):
+    """What a pinned module looks like for one partitioner."""
+
+    boundary_attribute: ClassVar[str]
+    """The attribute that carries the sharding of an entry function's argument or result."""
+
+    @abstractmethod
+    def begin(self, plan: PlannedModule) -> None:
+        """Called once, before any other method; may add to the module."""
+
+    @abstractmethod
+    def boundary(self, sharding: Placement) -> mlir.Attribute:
+        """The attribute of an argument or result."""
+
+    @abstractmethod
+    def constraint(
+        self, value: mlir.Value, sharding: Placement, where: mlir.InsertionPoint, why: mlir.Location
+    ) -> mlir.Value:
+        """``value`` held in ``sharding``; the new op says it comes from ``why``."""
+
+
+def export(module: mlir.Module, form: Form) -> None:
+    """Pin every value of a planned module, and take the plan's own attributes away.
+
+    Raises:
+        AutoshardError: The plan is not complete or cannot hold; the module is as it was.
+    """
+    with module.context:
+        pin(read_plan(module), form)
+
+
+def pin(plan: PlannedModule, form: Form) -> None:
+    """As ``export``, for a plan that has been read. Expects the module's context to be current."""
+    _set_partition_count(plan)
+    form.begin(plan)
+    ways = _Ways()
+    for function in plan.functions:
+        _Pinner(form, ways, plan.one_device_meshes).pin(function)
+    _drop_own(plan.module.operation)
+
+
+def _set_partition_count(plan: PlannedModule) -> None:
+    """``mhlo.num_partitions`` becomes the mesh's size; a module traced without a mesh says 1."""
+    attributes = plan.module.operation.attributes
+    number = attributes.get("mhlo.num_partitions")
+    count = 1 if number is None else mlir.IntegerAttr(number).value
+    if count not in (1, plan.mesh.size):
+        raise PlanError(
+            f"the module was lowered for {count} partitions, the plan's mesh {plan.mesh} has "
+            f"{plan.mesh.size} devices. Lower it under the plan's mesh, or under none.",
+            place(plan.module.operation.location),
+        )
+    int32 = mlir.IntegerType.get_signless(32)
+    attributes["mhlo.num_partitions"] = mlir.IntegerAttr.get(int32, plan.mesh.size)
+    attributes["mhlo.num_replicas"] = mlir.IntegerAttr.get(int32, 1)
+
+
+def _drop_own(op: mlir.Operation) -> None:
+    attributes = op.attributes
+    for name in [name for name in attributes if name.startswith(OWN_PREFIX)]:
+        del attributes[name]
+
+
+@dataclass(slots=True)
+class _Source:
+    """What a value of the planned module has become."""
+
+    value: mlir.Value
+    sharding: Placement | None
+    recomputed: mlir.Operation | None = None
+    """The op to make again, where that is cheaper than to move its result."""
+    copies: dict[Placement, mlir.Value] = field(default_factory=dict[Placement, mlir.Value])
+    """Copies in other shardings that dominate the op at hand."""
+
+
+class _Ways:
+    """From placement to placement; each way is searched once for a module."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Placement, Placement, mlir.Type], tuple[Placement, ...]] = {}
+        self.between: dict[Sharding, Placement] = {}
+
+    def steps(
+        self, source: Placement, target: Placement, type_: mlir.Type
+    ) -> tuple[Placement, ...]:
+        """The placements to go through, ``target`` last."""
+        key = (source, target, type_)
+        found = self.known.get(key)
+        if found is None:
+            shape = tuple(mlir.RankedTensorType(type_).shape)
+            *middle, _ = redistribution_steps(source.sharding, target.sharding, shape)
+            found = self.known[key] = (*map(self._placement, middle), target)
+        return found
+
+    def _placement(self, sharding: Sharding) -> Placement:
+        return self.between.setdefault(sharding, Placement(sharding, sharding.rank))
+
+
+class _Pinner:
+    """One walk over one function; ``sources`` follows every value through it."""
+
+    def __init__(self, form: Form, ways: _Ways, one_device_meshes: frozenset[str]) -> None:
+        self.form = form
+        self.ways = ways
+        self.one_device_meshes = one_device_meshes
+        self.sources: dict[mlir.Value, _Source] = {}
+        self.copies_in_block: list[tuple[_Source, Placement]] = []
+        self.replaced: list[tuple[mlir.Operation, mlir.Value]] = []
+
+    def pin(self, function: PlannedFunction) -> None:
+        self._block(function.body, pin_arguments=not function.is_entry)
+        for op, value in reversed(self.replaced):
+            op.results[0].replace_all_uses_with(value)  # readers in regions that are not planned
+            op.erase()
+        self._boundary(function, "arg_attrs", function.arguments)
+        self._boundary(function, "res_attrs", function.results)
+        _drop_own(function.op)
+
+    # Blocks and ops -------------------------------------------------------------------------
+
+    def _block(self, block: PlannedBlock, pin_arguments: bool) -> None:
+        outer_copies, self.copies_in_block = self.copies_in_block, []
+        start = mlir.InsertionPoint(block.ops[0].op)
+        for argument, sharding in block.arguments:
+            value = argument
+            if pin_arguments and next(iter(argument.uses), None) is not None:
+                value = self._held(argument, sharding, start, argument.location)
+            self.sources[argument] = _Source(value, sharding)
+        following = [planned.op for planned in block.ops[1:]]
+        for planned, next_op in zip(block.ops, [*following, None], strict=True):
+            self._op(planned, next_op)
+        for source, sharding in self.copies_in_block:
+            del source.copies[sharding]
+        self.copies_in_block = outer_copies
+
+    def _op(self, planned: PlannedOp, next_op: mlir.Operation | None) -> None:
+        op = planned.op
+        if planned.kind is Kind.DROPPED:
+            op.erase()
+            return
+        if planned.kind is Kind.IDENTITY:
+            self._identity(planned)
+            return
+        operands = op.operands
+        for index, wanted in enumerate(planned.operands):
+            operand = operands[index]
+            value = self._read(operand, wanted, op)
+            if value != operand:
+                operands[index] = value
+        for block in planned.blocks:
+            self._block(block, pin_arguments=True)
+        self._drop_attributes(planned)
+        if planned.kind is Kind.RECOMPUTED:
+            self.sources[op.results[0]] = _Source(op.results[0], planned.results[0], op)
+            return
+        if next_op is not None:
+            self._results(planned, mlir.InsertionPoint(next_op))
+
+    def _results(self, planned: PlannedOp, where: mlir.InsertionPoint) -> None:
+        op = planned.op
+        for result, computed, final in zip(
+            op.results, planned.computed, planned.results, strict=True
+        ):
+            value = self._held(result, computed, where, op.location)
+            value = self._moved(value, computed, final, where, op.location)
+            self.sources[result] = _Source(value, final)
+
+    def _identity(self, planned: PlannedOp) -> None:
+        """The readers of a mark or an old constraint read its operand, in the plan's sharding."""
+        op = planned.op
+        source = self.sources[op.operands[0]]
+        (sharding,) = planned.results
+        if source.recomputed:
+            self.sources[op.results[0]] = _Source(
+                source.value, sharding, source.recomputed, source.copies
+            )
+            self.replaced.append((op, source.value))
+            return
+        value = self._read(op.operands[0], sharding, op)
+        self.sources[op.results[0]] = _Source(value, sharding)
+        self.replaced.append((op, value))
+
+    # Values ---------------------------------------------------------------------------------
+
+    def _held(
+        self,
+        value: mlir.Value,
+        sharding: Placement | None,
+        where: mlir.InsertionPoint,
+        why: mlir.Location,
+    ) -> mlir.Value:
+        if sharding is None or not sharding.rank:
+            return value
+        return self.form.constraint(value, sharding, where, why)
+
+    def _moved(
+        self,
+        value: mlir.Value,
+        source: Placement | None,
+        target: Placement | None,
+        where: mlir.InsertionPoint,
+        why: mlir.Location,
+    ) -> mlir.Value:
+        """``value``, held in ``source``, redistributed step by step."""
+        if source is target or source is None or target is None or not target.rank:
+            return value
+        for step in self.ways.steps(source, target, value.type):
+            value = self.form.constraint(value, step, where, why)
+        return value
+
+    def _read(
+        self, operand: mlir.Value, wanted: Placement | None, reader: mlir.Operation
+    ) -> mlir.Value:
+        """``operand`` in the sharding its reader wants."""
+        source = self.sources[operand]
+        if source.recomputed:
+            return self._made_again(source, wanted or source.sharding)
+        if wanted is None or source.sharding is None or wanted is source.sharding:
+            return source.value
+        copy = source.copies.get(wanted)
+        if copy is None:
+            where = mlir.InsertionPoint(reader)
+            copy = source.copies[wanted] = self._moved(
+                source.value, source.sharding, wanted, where, reader.location
+            )
+            self.copies_in_block.append((source, wanted))
+        return copy
+
+    def _made_again(self, source: _Source, wanted: Placement | None) -> mlir.Value:
+        """The result of a cheap op in the sharding its reader wants; the first asks for free."""
+        op = source.recomputed
+        if op is None or wanted is None or not wanted.rank:
+            return source.value
+        copy = source.copies.get(wanted)
+        if copy is not None:
+            return copy
+        made = op.clone(ip=mlir.InsertionPoint(op)) if source.copies else op
+        where = mlir.InsertionPoint.after(made)
+        copy = self._held(made.results[0], wanted, where, op.location)
+        source.copies[wanted] = copy
+        return copy
+
+    # Attributes -----------------------------------------------------------------------------
+
+    def _drop_attributes(self, planned: PlannedOp) -> None:
+        """Take the plan off the op, and shardings of its own, which the constraints now say.
+
+        A call back into Python runs on one device and says so: that stays.
+        """
+        attributes = planned.op.attributes
+        placed = not planned.results or None in planned.results or self._on_one_device(planned.op)
+        for name in list(attributes):
+            if name.startswith(OWN_PREFIX) or (
+                name in ("mhlo.sharding", "sdy.sharding")
+                and not (placed and name == self.form.boundary_attribute)
+            ):
+                del attributes[name]
+
+    def _on_one_device(self, op: mlir.Operation) -> bool:
+        if not self.one_device_meshes or "sdy.sharding" not in op.attributes:
+            return False
+        text = str(op.attributes["sdy.sharding"])
+        return any(f"@{name}," in text for name in self.one_device_meshes)
+
+    def _boundary(
+        self, function: PlannedFunction, key: str, shardings: tuple[Placement | None, ...]
+    ) -> None:
+        attributes = function.op.attributes
+        if key in attributes:
+            old = [mlir.DictAttr(item) for item in mlir.ArrayAttr(attributes[key])]
+        else:
+            old = [mlir.DictAttr.get({}) for _ in shardings]
+        new: list[mlir.Attribute] = []
+        for entries, sharding in zip(old, shardings, strict=True):
+            named = [entries[number] for number in range(len(entries))]
+            kept = {
+                entry.name: entry.attr
+                for entry in named
+                if entry.name not in ("mhlo.sharding", "sdy.sharding")
+                and not entry.name.startswith(OWN_PREFIX)
+            }
+            if function.is_entry and sharding is not None:
+                kept[self.form.boundary_attribute] = self.form.boundary(sharding)
+            new.append(mlir.DictAttr.get(kept))
+        attributes[key] = mlir.ArrayAttr.get(new)

@@ -1,0 +1,73 @@
+"""The pinned form for Shardy: ``sdy.sharding`` on the boundary, constraints inside."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from autoshard.exporter.pin import Form
+from autoshard.exporter.planned import Placement, PlannedModule
+from autoshard.ir import mlir
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.sdy_text import mesh_to_sdy, to_sdy
+
+_MESH_NAME = "mesh"
+
+
+class ShardyForm(Form):
+    """Each distinct sharding becomes an attribute once."""
+
+    boundary_attribute: ClassVar[str] = "sdy.sharding"
+
+    def __init__(self) -> None:
+        self.mesh_name = _MESH_NAME
+        self.attributes: dict[Placement, mlir.Attribute] = {}
+
+    def begin(self, plan: PlannedModule) -> None:
+        """Add the plan's ``sdy.mesh``, or take one that says the same."""
+        self.mesh_name = _plan_mesh(plan.module, plan.mesh)
+
+    def boundary(self, sharding: Placement) -> mlir.Attribute:
+        """``#sdy.sharding<@mesh, [...]>`` with closed dims."""
+        attribute = self.attributes.get(sharding)
+        if attribute is None:
+            attribute = mlir.Attribute.parse(to_sdy(sharding.sharding, self.mesh_name))
+            self.attributes[sharding] = attribute
+        return attribute
+
+    def constraint(
+        self, value: mlir.Value, sharding: Placement, where: mlir.InsertionPoint, why: mlir.Location
+    ) -> mlir.Value:
+        """``sdy.sharding_constraint``."""
+        return mlir.Operation.create(
+            "sdy.sharding_constraint",
+            results=[value.type],
+            operands=[value],
+            attributes={"sharding": self.boundary(sharding)},
+            loc=why,
+            ip=where,
+        ).results[0]
+
+
+def _plan_mesh(module: mlir.Module, mesh: Mesh) -> str:
+    """The symbol of an ``sdy.mesh`` that is the plan's; made under a free name if there is none."""
+    attribute = mlir.Attribute.parse(mesh_to_sdy(mesh))
+    taken: set[str] = set()
+    for op in module.body.operations:
+        symbol = op.operation.attributes.get("sym_name")
+        if symbol is None:
+            continue
+        name = mlir.StringAttr(symbol).value
+        if op.operation.name == "sdy.mesh" and op.operation.attributes["mesh"] == attribute:
+            return name
+        taken.add(name)
+    names = (
+        _MESH_NAME if not number else f"{_MESH_NAME}_{number}" for number in range(len(taken) + 1)
+    )
+    name = next(name for name in names if name not in taken)
+    mlir.Operation.create(
+        "sdy.mesh",
+        attributes={"sym_name": mlir.StringAttr.get(name), "mesh": attribute},
+        loc=mlir.Location.unknown(),
+        ip=mlir.InsertionPoint.at_block_begin(module.body),
+    )
+    return name

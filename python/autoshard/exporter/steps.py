@@ -1,0 +1,199 @@
+"""From one sharding to another in steps that the partitioner does with one collective each.
+
+XLA redistributes in one go only what its partitioner has a pattern for; anything else it gathers
+whole on every device ("involuntary full rematerialization"), although a cheaper way exists:
+
+    [{}, {tp}] -> [{dp}, {}]                    all-gather of the whole value
+    [{}, {tp}] -> [{dp}, {tp}] -> [{dp}, {}]    slice, then all-gather of half of it
+
+Here the cheapest way is searched, and every step on it is written down.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count
+from math import prod
+
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.placement import prime_factors
+from autoshard.sharding.sharding import AxisRef, Sharding
+
+Dims = tuple[tuple[AxisRef, ...], ...]
+"""The axes of every dim, major first, without those that stay where they are."""
+
+_MOST_AXES = 5
+"""With more axes that move, the search is not worth its time, and one step is taken."""
+
+_STEP_PENALTY = 1e-4
+"""Of the whole value's bytes: of two ways that move the same, the shorter one is taken."""
+
+
+@lru_cache(maxsize=4096)
+def redistribution_steps(
+    source: Sharding, target: Sharding, shape: tuple[int, ...]
+) -> tuple[Sharding, ...]:
+    """The shardings to go through, ``target`` last; empty if there is nothing to do.
+
+    Steps are: cut along a free axis (moves nothing), gather a dim's minor axes, move a dim's
+    minor axes to the end of another dim (all-to-all), and change which device holds which of the
+    same pieces (permute). The way is the one that moves the fewest bytes; no step cuts a dim of
+    ``shape`` unevenly.
+
+    Example:
+        ``[{dp}, {}] -> [{}, {tp}]`` gives ``[{dp}, {tp}]``, ``[{}, {tp}]``.
+    """
+    if source.dims == target.dims:
+        return ()
+    mesh = source.mesh
+    if any(ref.size is not None for each in (source, target) for dim in each.dims for ref in dim):
+        return (target,)  # sub-axes may overlap; plans have whole axes
+    for split in (_prime_axes, _whole_axes):
+        before, after = ([split(dim, mesh) for dim in each.dims] for each in (source, target))
+        kept = [_common_prefix(*pair) for pair in zip(before, after, strict=True)]
+        start, goal = (
+            tuple(dim[len(stays) :] for dim, stays in zip(dims, kept, strict=True))
+            for dims in (before, after)
+        )
+        sizes = {ref: source.axis_size(ref) for dim in (*start, *goal) for ref in dim}
+        if len(sizes) <= _MOST_AXES:
+            free = tuple(
+                size // prod(map(source.axis_size, stays))
+                for size, stays in zip(shape, kept, strict=True)
+            )
+            return tuple(
+                Sharding(mesh, tuple(map(tuple.__add__, kept, dims)))
+                for dims in _cheapest_way(start, goal, sizes, free)
+            )
+    return (target,)
+
+
+def _whole_axes(dim: tuple[AxisRef, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
+    return dim
+
+
+def _prime_axes(dim: tuple[AxisRef, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Every axis as sub-axes of prime size, so that parts of it can move alone."""
+    parts: list[AxisRef] = []
+    for ref in dim:
+        pre_size = 1
+        for prime in prime_factors(mesh.axis_size(ref.name)):
+            parts.append(AxisRef(ref.name, pre_size, prime))
+            pre_size *= prime
+    return tuple(parts)
+
+
+def _common_prefix(before: tuple[AxisRef, ...], after: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
+    length = 0
+    while length < min(len(before), len(after)) and before[length] == after[length]:
+        length += 1
+    return before[:length]
+
+
+def _cheapest_way(
+    start: Dims, goal: Dims, sizes: dict[AxisRef, int], shape: tuple[int, ...]
+) -> list[Dims]:
+    """Dijkstra's search; the states after ``start``."""
+    came_from: dict[Dims, Dims] = {}
+    cost = {start: 0.0}
+    order = count()
+    queue = [(0.0, next(order), start)]
+    done: set[Dims] = set()
+    while queue:
+        _, _, dims = heapq.heappop(queue)
+        if dims == goal:
+            break
+        if dims in done:
+            continue
+        done.add(dims)
+        for neighbour, moved in _neighbours(dims, sizes):
+            if neighbour in done or not _divides(neighbour, sizes, shape):
+                continue
+            new_cost = cost[dims] + moved + _STEP_PENALTY
+            if new_cost < cost.get(neighbour, float("inf")):
+                cost[neighbour] = new_cost
+                came_from[neighbour] = dims
+                heapq.heappush(queue, (new_cost, next(order), neighbour))
+    way = [goal]
+    while came_from[way[-1]] != start:
+        way.append(came_from[way[-1]])
+    return _merged([start, *way[::-1]])
+
+
+def _merged(way: list[Dims]) -> list[Dims]:
+    """Without the states between two cuts or between two gathers, which are one step together."""
+    kept = way[:1]
+    for dims, after in zip(way[1:], [*way[2:], None], strict=True):
+        between = after is not None and (
+            (_is_cut(kept[-1], dims) and _is_cut(dims, after))
+            or (_is_cut(dims, kept[-1]) and _is_cut(after, dims))
+        )
+        if not between:
+            kept.append(dims)
+    return kept[1:]
+
+
+def _is_cut(before: Dims, after: Dims) -> bool:
+    """Whether ``after`` only cuts further, so that nothing has to move."""
+    return all(b == a[: len(b)] for b, a in zip(before, after, strict=True))
+
+
+def _neighbours(dims: Dims, sizes: dict[AxisRef, int]) -> Iterator[tuple[Dims, float]]:
+    """States one step away, and what each device sends, as a part of the whole value."""
+    local = 1 / prod(sizes[ref] for dim in dims for ref in dim)
+    used = {ref for dim in dims for ref in dim}
+    for index, dim in enumerate(dims):
+        for ref in sizes:
+            if ref not in used:
+                yield _with(dims, index, (*dim, ref)), 0.0
+        for keep in range(len(dim)):
+            minor = dim[keep:]
+            pieces = prod(sizes[ref] for ref in minor)
+            yield _with(dims, index, dim[:keep]), (pieces - 1) * local
+            for taker, taken in enumerate(dims):
+                if taker != index:
+                    moved = _with(_with(dims, index, dim[:keep]), taker, taken + minor)
+                    yield moved, (pieces - 1) / pieces * local
+    tile = tuple(prod(sizes[ref] for ref in dim) for dim in dims)
+    for permuted in _of_tile(tile, tuple(sizes), sizes):
+        if permuted != dims:
+            yield permuted, local
+
+
+def _divides(dims: Dims, sizes: dict[AxisRef, int], shape: tuple[int, ...]) -> bool:
+    return all(
+        size % prod(sizes[ref] for ref in dim) == 0 for size, dim in zip(shape, dims, strict=True)
+    )
+
+
+def _with(dims: Dims, index: int, dim: tuple[AxisRef, ...]) -> Dims:
+    return (*dims[:index], dim, *dims[index + 1 :])
+
+
+def _of_tile(
+    tile: tuple[int, ...], free: tuple[AxisRef, ...], sizes: dict[AxisRef, int]
+) -> Iterator[Dims]:
+    """All ways to cut the dims into so many pieces."""
+    if not tile:
+        yield ()
+        return
+    for dim in _of_size(tile[0], free, sizes):
+        rest = tuple(ref for ref in free if ref not in dim)
+        for others in _of_tile(tile[1:], rest, sizes):
+            yield (dim, *others)
+
+
+def _of_size(
+    pieces: int, free: tuple[AxisRef, ...], sizes: dict[AxisRef, int]
+) -> Iterator[tuple[AxisRef, ...]]:
+    """All ordered choices of axes that cut one dim into ``pieces``."""
+    if pieces == 1:
+        yield ()
+        return
+    for ref in free:
+        if pieces % sizes[ref] == 0:
+            others = tuple(other for other in free if other != ref)
+            for rest in _of_size(pieces // sizes[ref], others, sizes):
+                yield (ref, *rest)

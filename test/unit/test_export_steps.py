@@ -1,0 +1,83 @@
+"""Redistribution step by step."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import pytest
+
+from autoshard.exporter.steps import redistribution_steps
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.sharding import Sharding
+
+MESH = Mesh.parse("dp=2,tp=4")
+
+
+def steps(source: str, target: str, shape: tuple[int, ...] = (16, 8)) -> list[str]:
+    before, after = (Sharding.parse(text, MESH) for text in (source, target))
+    return [str(step) for step in redistribution_steps(before, after, shape)]
+
+
+def test_nothing_to_do_is_no_step() -> None:
+    assert steps("[{dp}, {}]", "[{dp}, {}]") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("[{}, {}]", "[{dp}, {tp}]"),
+        ("[{dp}, {tp}]", "[{}, {}]"),
+        ("[{tp}, {}]", "[{}, {tp}]"),
+        ("[{dp, tp}, {}]", "[{dp}, {tp}]"),
+        ("[{dp, tp}, {}]", "[{tp, dp}, {}]"),
+    ],
+    ids=["cut", "gather", "all-to-all", "all-to-all of a minor axis", "permute"],
+)
+def test_what_one_collective_does_is_one_step(source: str, target: str) -> None:
+    assert steps(source, target) == [target]
+
+
+def test_a_free_axis_is_cut_before_the_gather() -> None:
+    assert steps("[{dp}, {}]", "[{}, {tp}]") == ["[{dp}, {tp}]", "[{}, {tp}]"]
+
+
+def test_two_axes_move_one_after_the_other() -> None:
+    assert steps("[{dp, tp}, {}]", "[{}, {tp, dp}]") == ["[{dp}, {tp}]", "[{}, {tp, dp}]"]
+
+
+def test_a_part_of_an_axis_moves_alone() -> None:
+    assert steps("[{dp}, {}]", "[{tp}, {}]") == ["[{dp, tp:(1)2}, {}]", "[{tp}, {}]"]
+
+
+def test_no_step_cuts_a_dim_unevenly() -> None:
+    # A cut of dim 1 (size 6) by tp (4) on the way would be cheaper.
+    on_the_way = steps("[{tp}, {}]", "[{}, {dp}]", shape=(16, 6))
+    assert on_the_way[-1] == "[{}, {dp}]"
+    for text in on_the_way:
+        Sharding.parse(text, MESH).check((16, 6))
+
+
+def every_sharding() -> list[str]:
+    found: list[str] = []
+    for homes in product((None, 0, 1), repeat=2):
+        dims = [
+            [axis for axis, home in zip(("dp", "tp"), homes, strict=True) if home == dim]
+            for dim in (0, 1)
+        ]
+        for first, second in product(permutations(dims[0]), permutations(dims[1])):
+            found.append(f"[{{{', '.join(first)}}}, {{{', '.join(second)}}}]")
+    return found
+
+
+def test_every_pair_ends_at_its_target() -> None:
+    for source, target in product(every_sharding(), repeat=2):
+        found = steps(source, target)
+        assert found == [] if source == target else found[-1] == target
+        assert len(found) <= 4
+
+
+def test_many_axes_go_in_one_step() -> None:
+    mesh = Mesh.parse("a=2,b=2,c=2,d=2,e=2,f=2")
+    source = Sharding.parse("[{a, b, c, d, e, f}, {}]", mesh)
+    target = Sharding.parse("[{f, e, d, c, b, a}, {}]", mesh)
+    assert redistribution_steps(source, target, (64, 64)) == (target,)
