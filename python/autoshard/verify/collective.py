@@ -1,0 +1,194 @@
+"""One collective and the bytes it moves: the common ground of all counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.placement import IntArray, prime_factors
+from autoshard.sharding.sharding import AxisRef
+
+
+class CollectiveKind(Enum):
+    """What the devices of a group do with each other."""
+
+    ALL_GATHER = "all-gather"
+    ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    PERMUTE = "collective-permute"
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective op of a program."""
+
+    kind: CollectiveKind
+    axes: tuple[AxisRef, ...] | None
+    """Mesh axes along which the group runs, in mesh order; None: no set of axes gives it."""
+    group_size: int
+    """Devices that talk to each other."""
+    local_bytes: float
+    """What one device holds before the call. Half bytes for 4-bit types."""
+    times: int = 1
+    """How often it runs: trip counts of the loops around it."""
+    times_known: bool = True
+    """False where a loop around it has no trip count; it then counts as stated by the reader."""
+    place: str | None = None
+    """``file:line`` of the user's code."""
+    element: str = ""
+    """Type of an element as MLIR writes it, ``bf16``; empty where the reader does not know."""
+    op_name: str = ""
+    """JAX's name of the op it comes from, ``jit(f)/dot_general``."""
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes that one device sends in one run, on a ring of ``n`` devices:
+
+            all-gather          (n - 1)     * local
+            all-reduce          2 (n - 1)/n * local
+            reduce-scatter      (n - 1)/n   * local
+            all-to-all          (n - 1)/n   * local
+            collective-permute  local
+
+        Source:
+            Chan et al. 2007, "Collective communication: theory, practice, and experience".
+        """
+        n = self.group_size
+        factor = {
+            CollectiveKind.ALL_GATHER: n - 1,
+            CollectiveKind.ALL_REDUCE: 2 * (n - 1) / n,
+            CollectiveKind.REDUCE_SCATTER: (n - 1) / n,
+            CollectiveKind.ALL_TO_ALL: (n - 1) / n,
+            CollectiveKind.PERMUTE: 1,
+        }[self.kind]
+        return factor * self.local_bytes
+
+    @property
+    def total_bytes(self) -> float:
+        """``moved_bytes`` of all its runs."""
+        return self.moved_bytes * self.times
+
+    def __str__(self) -> str:
+        """``all-gather over dp,tp: 5 x 3,584 bytes (model.py:7)``."""
+        axes = "irregular groups" if self.axes is None else ",".join(map(str, self.axes))
+        times = f"{self.times} x " if self.times != 1 else ""
+        where = f" ({self.place})" if self.place else ""
+        return f"{self.kind.value} over {axes}: {times}{self.moved_bytes:,.0f} bytes{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Collectives of one kind over the same axes, added up."""
+
+    runs: int
+    total_bytes: float
+    """Sent by one device in one run of the program."""
+
+
+def traffic(
+    collectives: Iterable[Collective],
+) -> dict[tuple[CollectiveKind, tuple[AxisRef, ...] | None], Traffic]:
+    """Runs and bytes by kind and axes."""
+    runs: dict[tuple[CollectiveKind, tuple[AxisRef, ...] | None], int] = defaultdict(int)
+    moved: dict[tuple[CollectiveKind, tuple[AxisRef, ...] | None], float] = defaultdict(float)
+    for collective in collectives:
+        key = (collective.kind, collective.axes)
+        runs[key] += collective.times
+        moved[key] += collective.total_bytes
+    return {key: Traffic(runs[key], moved[key]) for key in runs}
+
+
+def total_bytes(collectives: Iterable[Collective]) -> float:
+    """Bytes that one device sends in one run of the program."""
+    return sum(collective.total_bytes for collective in collectives)
+
+
+def in_mesh_order(axes: Iterable[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Outermost first; parts of one axis that adjoin become one."""
+    parts = [
+        _PrimePart(ref.name, ref.pre_size, ref.size or mesh.axis_size(ref.name)) for ref in axes
+    ]
+    parts.sort(key=lambda part: (mesh.axis_index(part.axis), part.pre_size))
+    return _joined(parts, mesh)
+
+
+# Groups of devices as mesh axes -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _PrimePart:
+    """A prime sub-axis: one digit of a device's place in the mesh."""
+
+    axis: str
+    pre_size: int
+    size: int
+
+
+def axes_of_groups(groups: IntArray, mesh: Mesh) -> tuple[AxisRef, ...] | None:
+    """The mesh axes along which groups of devices run.
+
+    Args:
+        groups: Devices (numbers of the program's assignment), int64 of shape
+            ``(number of groups, group size)``.
+        mesh: The plan's mesh.
+
+    Returns:
+        Axes and sub-axes in mesh order; None if the groups are not all the lines, planes, ...
+        along one set of sub-axes.
+    """
+    parts, digits = _digits_by_device(mesh)
+    if groups.size != mesh.size:
+        return None
+    varies = (digits[groups] != digits[groups[:, :1]]).any(axis=(0, 1))
+    if (
+        int(np.prod([part.size for part, on in zip(parts, varies, strict=True) if on]))
+        != (groups.shape[1])
+    ):
+        return None
+    return _joined([part for part, on in zip(parts, varies, strict=True) if on], mesh)
+
+
+def axes_of_pairs(pairs: IntArray, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """The mesh axes along which anything moves; ``pairs`` is (source, target) per row."""
+    parts, digits = _digits_by_device(mesh)
+    varies = (digits[pairs[:, 0]] != digits[pairs[:, 1]]).any(axis=0)
+    return _joined([part for part, on in zip(parts, varies, strict=True) if on], mesh)
+
+
+def _digits_by_device(mesh: Mesh) -> tuple[list[_PrimePart], IntArray]:
+    """Every axis split into primes, and for each device its digit along each part."""
+    parts: list[_PrimePart] = []
+    for axis in mesh.axes:
+        pre_size = 1
+        for prime in prime_factors(axis.size):
+            parts.append(_PrimePart(axis.name, pre_size, prime))
+            pre_size *= prime
+    places = np.empty(mesh.size, dtype=np.int64)
+    places[mesh.device_order()] = np.arange(mesh.size)
+    shape = tuple(part.size for part in parts)
+    return parts, np.stack(np.unravel_index(places, shape), axis=1) if shape else places[:, None][
+        :, :0
+    ]
+
+
+def _joined(parts: list[_PrimePart], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Neighbouring prime parts of one axis as one sub-axis, or as the whole axis."""
+    joined: list[_PrimePart] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if last and last.axis == part.axis and last.pre_size * last.size == part.pre_size:
+            joined[-1] = _PrimePart(last.axis, last.pre_size, last.size * part.size)
+        else:
+            joined.append(part)
+    return tuple(
+        AxisRef(part.axis)
+        if part.size == mesh.axis_size(part.axis)
+        else AxisRef(part.axis, part.pre_size, part.size)
+        for part in joined
+    )

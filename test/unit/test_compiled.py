@@ -1,0 +1,67 @@
+"""Differences between a plan and what was compiled."""
+
+from __future__ import annotations
+
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.sharding import AxisRef, Sharding
+from autoshard.verify.collective import Collective, CollectiveKind
+from autoshard.verify.compiled import (
+    as_on_cpu,
+    collective_differences,
+    interface_differences,
+)
+
+MESH = Mesh.parse("dp=2,tp=4")
+DP, TP = (AxisRef("dp"),), (AxisRef("tp"),)
+
+
+def all_reduce(local_bytes: float, place: str | None = None) -> Collective:
+    return Collective(CollectiveKind.ALL_REDUCE, TP, 4, local_bytes, place=place)
+
+
+def all_gather(local_bytes: float) -> Collective:
+    return Collective(CollectiveKind.ALL_GATHER, DP, 2, local_bytes)
+
+
+def test_the_same_placement_is_no_difference() -> None:
+    planned = [Sharding.named(MESH, "dp", None), Sharding.named(MESH)]
+    texts = ["{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "{replicated}"]
+    assert interface_differences(planned, texts, "argument") == []
+
+
+def test_another_placement_names_both() -> None:
+    (message,) = interface_differences(
+        [Sharding.named(MESH, "dp", None)], ["{replicated}"], "result"
+    )
+    assert message.startswith(
+        "result 0 is planned as [{dp}, {}] on mesh dp=2,tp=4, but was compiled as {replicated}."
+    )
+
+
+def test_combined_collectives_are_no_difference() -> None:
+    assert collective_differences([all_reduce(64), all_reduce(64)], [all_reduce(128)]) == []
+
+
+def test_fewer_bytes_are_no_difference() -> None:
+    assert collective_differences([all_reduce(64), all_gather(8)], [all_reduce(64)]) == []
+
+
+def test_more_bytes_name_the_axes_and_the_source() -> None:
+    found = collective_differences(
+        [all_reduce(64), all_gather(8)], [all_reduce(64), all_reduce(256, "model.py:7")]
+    )
+    assert found == [
+        "over axes tp each device sends 480 bytes, planned are 96: all-reduce over tp: 384 bytes "
+        "(model.py:7); all-reduce over tp: 96 bytes."
+    ]
+
+
+def test_the_cpu_compiler_reduces_to_all() -> None:
+    planned = [Collective(CollectiveKind.REDUCE_SCATTER, TP, 4, 64)]
+    assert collective_differences(planned, [all_reduce(64)])
+    assert collective_differences(as_on_cpu(planned), [all_reduce(64)]) == []
+
+
+def test_the_cpu_compiler_sends_bf16_as_f32() -> None:
+    planned = [Collective(CollectiveKind.ALL_REDUCE, TP, 4, 64, element="bf16")]
+    assert collective_differences(as_on_cpu(planned), [all_reduce(128)]) == []

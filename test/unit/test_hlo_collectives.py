@@ -1,0 +1,156 @@
+"""Collectives read from HLO text; bytes worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autoshard.errors import ParseError
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.sharding import AxisRef
+from autoshard.verify.collective import Collective, CollectiveKind, axes_of_groups, total_bytes
+from autoshard.verify.hlo_collectives import hlo_collectives
+
+MESH = Mesh.parse("dp=2,tp=4")
+
+
+def read(*lines: str, before: str = "", mesh: Mesh = MESH) -> list[Collective]:
+    body = "\n".join(f"  {line}" for line in lines)
+    entry = f"ENTRY %main (p: f32[8,8]) -> f32[8,8] {{\n{body}\n}}\n"
+    return hlo_collectives(f"HloModule m, num_partitions=8\n\n{before}\n{entry}", mesh)
+
+
+@pytest.mark.parametrize(
+    ("groups", "axes"),
+    [
+        ("{{0,1,2,3},{4,5,6,7}}", "tp"),
+        ("{{0,4},{1,5},{2,6},{3,7}}", "dp"),
+        ("[2,4]<=[8]", "tp"),
+        ("[4,2]<=[2,4]T(1,0)", "dp"),
+        ("[1,8]<=[8]", "dp,tp"),
+        ("{}", "dp,tp"),
+        ("mesh['axis_0'=2,'axis_1'=4] {'axis_1'}", "tp"),
+        ("mesh['axis_0'=1,'axis_1'=4,'axis_2'=2], device_ids=([2,4]T(1,0)) {'axis_1'}", "tp"),
+        ("{{0,1},{2,3},{4,5},{6,7}}", "tp:(2)2"),
+        ("{{0,2},{1,3},{4,6},{5,7}}", "tp:(1)2"),
+        ("{{0,5},{1,4},{2,7},{3,6}}", "irregular groups"),
+    ],
+)
+def test_groups_are_named_by_mesh_axes(groups: str, axes: str) -> None:
+    (found,) = read(f"%r = f32[8,8]{{1,0}} all-reduce(%p), replica_groups={groups}, to_apply=%add")
+    assert str(found).startswith(f"all-reduce over {axes}: ")
+
+
+def test_groups_are_named_on_a_mesh_with_its_own_device_order() -> None:
+    mesh = Mesh.parse("a=2,b=2 device_ids=0,2,1,3")
+    assert axes_of_groups(np.array([[0, 2], [1, 3]]), mesh) == (AxisRef("b"),)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "local", "moved"),
+    [
+        ("f32[8,8]{1,0} all-gather(%p)", CollectiveKind.ALL_GATHER, 64, 192),
+        ("f32[8,8]{1,0} all-reduce(%p)", CollectiveKind.ALL_REDUCE, 256, 384),
+        ("f32[2,8]{1,0} reduce-scatter(%p)", CollectiveKind.REDUCE_SCATTER, 256, 192),
+        (
+            "(bf16[8,2]{1,0}, bf16[8,2]{1,0}, /*index=2*/bf16[16,2]{1,0}) all-to-all(%p, %q, %r)",
+            CollectiveKind.ALL_TO_ALL,
+            128,
+            96,
+        ),
+        (
+            "(f32[8,8]{1,0:T(8,128)}, s4[16]{0}) all-reduce(%p, %q)",
+            CollectiveKind.ALL_REDUCE,
+            264,
+            396,
+        ),
+        ("pred[8]{0} all-gather(%p)", CollectiveKind.ALL_GATHER, 2, 6),
+        ("f8e4m3fn[8]{0} all-gather(%p)", CollectiveKind.ALL_GATHER, 2, 6),
+    ],
+)
+def test_bytes_follow_the_ring_formulas(
+    line: str, kind: CollectiveKind, local: float, moved: float
+) -> None:
+    (found,) = read(f"%r = {line}, replica_groups=[2,4]<=[8]")
+    assert (found.kind, found.local_bytes, found.moved_bytes) == (kind, local, moved)
+
+
+def test_a_permute_moves_what_a_device_holds() -> None:
+    pairs = "{{0,0},{1,4},{2,1},{3,5},{4,2},{5,6},{6,3},{7,7}}"
+    (found,) = read(f"%r = f32[4,8]{{1,0}} collective-permute(%p), source_target_pairs={pairs}")
+    assert str(found) == "collective-permute over dp,tp: 128 bytes"
+
+
+def test_a_permute_to_itself_and_groups_of_one_are_nothing() -> None:
+    assert not read(
+        "%r = f32[4]{0} collective-permute(%p), source_target_pairs={{0,0},{1,1}}",
+        "%s = f32[4]{0} all-reduce(%p), replica_groups=[8,1]<=[8], to_apply=%add",
+    )
+
+
+def test_an_asynchronous_collective_counts_once() -> None:
+    (found,) = read(
+        "%s = (f32[2,8]{1,0}, f32[8,8]{1,0}) all-gather-start(%p), replica_groups=[2,4]<=[8]",
+        "%r = f32[8,8]{1,0} all-gather-done(%s)",
+    )
+    assert found.local_bytes == 64
+
+
+LOOP = """%body (b: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
+  %r = f32[8,8]{1,0} all-reduce(%x), replica_groups=[2,4]<=[8], to_apply=%add
+}
+
+"""
+
+
+def test_a_collective_in_a_loop_runs_as_often_as_the_loop() -> None:
+    trips = 'backend_config={"known_trip_count":{"n":"5"}}'
+    found = read(
+        f"%w = (s32[], f32[8,8]{{1,0}}) while(%t), condition=%cond, body=%body, {trips}",
+        before=LOOP,
+    )
+    assert [(each.times, each.times_known) for each in found] == [(5, True)]
+    assert total_bytes(found) == 5 * 384
+
+
+def test_a_loop_without_trip_count_says_so() -> None:
+    (found,) = read(
+        "%w = (s32[], f32[8,8]{1,0}) while(%t), condition=%cond, body=%body", before=LOOP
+    )
+    assert (found.times, found.times_known) == (1, False)
+
+
+def test_every_branch_and_every_call_counts() -> None:
+    found = read(
+        "%c = f32[8,8]{1,0} conditional(%i, %p, %p), branch_computations={%body, %body}",
+        "%d = f32[8,8]{1,0} call(%p), to_apply=%body",
+        before=LOOP,
+    )
+    assert len(found) == 3
+
+
+def test_source_lines_come_from_the_metadata() -> None:
+    (found,) = read(
+        "%r = f32[8]{0} all-reduce(%p), replica_groups=[2,4]<=[8], to_apply=%add, "
+        'metadata={op_name="jit(f)/dot_general" source_file="model.py" source_line=7}'
+    )
+    assert (found.place, found.op_name) == ("model.py:7", "jit(f)/dot_general")
+
+
+def test_source_lines_come_from_the_stack_frames() -> None:
+    tables = (
+        'FileNames\n1 "model.py"\n\nFunctionNames\n1 "f"\n\nFileLocations\n'
+        "1 {file_name_id=1 function_name_id=1 line=9 end_line=9 column=8 end_column=8}\n\n"
+        "StackFrames\n1 {file_location_id=1 parent_frame_id=1}\n\n\n"
+    )
+    (found,) = read(
+        "%r = f32[8]{0} all-reduce(%p), replica_groups=[2,4]<=[8], to_apply=%add, "
+        'metadata={op_name="f" stack_frame_id=1}',
+        before=tables,
+    )
+    assert found.place == "model.py:9"
+
+
+def test_text_without_an_entry_is_refused() -> None:
+    with pytest.raises(ParseError, match="no ENTRY computation"):
+        hlo_collectives("HloModule m\n", MESH)
