@@ -1,0 +1,108 @@
+"""The arguments of one call: what is static, what is an array, and of which type."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+
+from autoshard.ir.lowering import static_arguments, type_of
+
+_tree: Any = jax.tree_util
+
+
+@dataclass(frozen=True)
+class StaticArguments:
+    """Which arguments of a function are static, as ``jax.jit`` understands it."""
+
+    numbers: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], argnums: Any, argnames: Any) -> StaticArguments:
+        """``static_argnums`` and ``static_argnames`` of ``fn``; each completes the other."""
+        return cls(*static_arguments(fn, argnums, argnames))
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of one call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    leaves: list[Any]
+    """Arrays and numbers of all arguments that are not static."""
+    tree: Any
+    """How ``leaves`` make ``(positional, by name)``, static ones left out."""
+    static_places: tuple[int, ...]
+    statics: tuple[Any, ...]
+    """Static arguments with their places and names; part of the cache key."""
+
+    @classmethod
+    def of(
+        cls, static: StaticArguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Arguments:
+        """Tell static from dynamic arguments."""
+        if not static.numbers and not static.names:
+            leaves, tree = _tree.tree_flatten((args, kwargs))
+            return cls(args, kwargs, leaves, tree, (), ())
+        count = len(args)
+        places = tuple(sorted({n % count for n in static.numbers if -count <= n < count}))
+        dynamic = tuple(arg for place, arg in enumerate(args) if place not in places)
+        by_name = {name: value for name, value in kwargs.items() if name not in static.names}
+        leaves, tree = _tree.tree_flatten((dynamic, by_name))
+        statics = (
+            *((place, args[place]) for place in places),
+            *((name, kwargs[name]) for name in sorted(kwargs) if name in static.names),
+        )
+        return cls(args, kwargs, leaves, tree, places, statics)
+
+    def types(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with types in place of arrays; static arguments as they are."""
+        dynamic, by_name = _tree.tree_unflatten(self.tree, [type_of(x) for x in self.leaves])
+        rest = iter(dynamic)
+        args = tuple(
+            arg if place in self.static_places else next(rest)
+            for place, arg in enumerate(self.args)
+        )
+        return args, {**self.kwargs, **by_name}
+
+    def names(self, fn: Callable[..., Any]) -> list[str]:
+        """``params['w']``, ``x``, ...: a name for each leaf, after the signature of ``fn``."""
+        parameters = _positional_names(fn)
+        places = [p for p in range(len(self.args)) if p not in self.static_places]
+        named: list[str] = []
+        numbered = _tree.tree_unflatten(self.tree, range(len(self.leaves)))
+        leaves = cast("list[tuple[tuple[Any, ...], int]]", _tree.tree_leaves_with_path(numbered))
+        for (side, first, *inner), _ in leaves:
+            if side.idx == 0:
+                number: int = first.idx
+                place = places[number]
+                head = parameters[place] if place < len(parameters) else f"argument {place}"
+            else:
+                head = str(first.key)
+            named.append(head + _tree.keystr(tuple(inner)))
+        return named
+
+
+def type_key(value: Any) -> Any:
+    """Equal for values for which one compiled program will do."""
+    aval: Any = value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
+    return (aval.shape, aval.dtype, aval.weak_type)
+
+
+def _positional_names(fn: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            break
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            names.append(parameter.name)
+    return names

@@ -1,0 +1,352 @@
+"""``autoshard.jit``: ``jax.jit`` for a whole mesh, with the splits planned."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+import jax
+
+from autoshard.errors import AutoshardWarning, PlanMismatchWarning
+from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
+from autoshard.frontend.lower import Source, lower_source
+from autoshard.frontend.mesh import MeshLike
+from autoshard.frontend.plan import Mode, Plan, plan_source
+from autoshard.ir import print_module
+from autoshard.ir.lowering import (
+    Tracing,
+    accept_sub_byte_arguments,
+    replace_module,
+    trace_settings,
+    tracing,
+    user_line,
+    uses_shardy,
+)
+from autoshard.sharding import AxisRef
+from autoshard.verify.collective import Collective, CollectiveKind
+from autoshard.verify.compiled import as_on_cpu, axis_by_axis, collective_differences
+from autoshard.verify.hlo_collectives import hlo_collectives
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_tree: Any = jax.tree_util
+
+
+@overload
+def jit(
+    fn: Callable[P, R],
+    *,
+    mesh: MeshLike | None = None,
+    mode: Mode = "semi_auto",
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    keep_unused: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+) -> Jitted[P, R]: ...
+
+
+@overload
+def jit(
+    fn: None = None,
+    *,
+    mesh: MeshLike | None = None,
+    mode: Mode = "semi_auto",
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    keep_unused: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+
+
+def jit(
+    fn: Callable[P, R] | None = None,
+    *,
+    mesh: MeshLike | None = None,
+    mode: Mode = "semi_auto",
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    keep_unused: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+) -> Any:
+    """``fn``, planned and compiled for all devices of ``mesh`` when it is first called.
+
+    Used like ``jax.jit(fn)``: pytrees, static and donated arguments, arguments by name, closures,
+    PRNG keys, callbacks without order. Arguments are placed where the plan wants them, wherever
+    they are. Calls with the same types and static arguments share one plan and one program.
+    ``jax.jit(fn)`` of the same function stays what it is.
+
+    Called inside another ``jit`` it is just ``fn``, with its marks, and the outer program is what
+    is planned. ``grad`` and ``vmap`` from outside run ``fn`` unplanned, with a warning: transform
+    first, then ``autoshard.jit`` the result.
+
+    Args:
+        fn: A function of arrays. Without it, a decorator comes back.
+        mesh: As for ``autoshard.plan``; there must be enough devices.
+        mode: As for ``autoshard.plan``.
+        in_shardings: Pins, as for ``autoshard.plan``.
+        out_shardings: Pins, likewise.
+        static_argnums: As in ``jax.jit``.
+        static_argnames: As in ``jax.jit``.
+        donate_argnums: As in ``jax.jit``.
+        donate_argnames: As in ``jax.jit``.
+        keep_unused: As in ``jax.jit``.
+        compiler_options: As in ``jax.jit``.
+
+    Raises:
+        AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.
+
+    Example:
+        ``step = autoshard.jit(train_step, mesh="dp=2,tp=4", donate_argnums=0)``
+    """
+    settings = _Settings(mesh, mode, in_shardings, out_shardings, keep_unused, compiler_options)
+
+    def wrap(fn: Callable[P, R]) -> Jitted[P, R]:
+        static = StaticArguments.of(fn, static_argnums, static_argnames)
+        return Jitted(fn, static, donate_argnums, donate_argnames, settings)
+
+    return wrap if fn is None else wrap(fn)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    mesh: MeshLike | None
+    mode: Mode
+    in_shardings: Any
+    out_shardings: Any
+    keep_unused: bool
+    compiler_options: dict[str, Any] | None
+
+
+class Jitted(Generic[P, R]):
+    """What ``autoshard.jit`` returns."""
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        static: StaticArguments,
+        donate_argnums: Any,
+        donate_argnames: Any,
+        settings: _Settings,
+    ) -> None:
+        """See ``autoshard.jit``."""
+        self._fn = fn
+        self._static = static
+        self._settings = settings
+        self._jit_options: dict[str, Any] = {
+            "static_argnums": static.numbers,
+            "static_argnames": static.names,
+            "donate_argnums": donate_argnums,
+            "donate_argnames": donate_argnames,
+            "keep_unused": settings.keep_unused,
+        }
+        self._programs: dict[Any, _Program] = {}
+        self._lock = threading.RLock()
+        functools.update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Place the arguments and run; the first call with these types plans and compiles."""
+        if cast(Any, jax.config).jax_disable_jit:
+            return cast(R, self._plain(*args, **kwargs))
+        around = tracing()
+        if around is not Tracing.NONE:
+            if around is Tracing.EAGER:
+                self._warn_unplanned()
+            return cast(R, self._plain(*args, **kwargs))
+        arguments = Arguments.of(self._static, args, kwargs)
+        return cast(R, self._program(arguments).run(arguments))
+
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
+        """The plan for arguments of these types; ``jax.ShapeDtypeStruct``s will do."""
+        return self._program(Arguments.of(self._static, args, kwargs)).plan
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
+        """As of ``jax.jit``: the planned module, ready for ``compile()``.
+
+        The compiled program takes arguments that are already placed as planned, or that are on
+        no particular device.
+        """
+        return self._program(Arguments.of(self._static, args, kwargs)).lowered
+
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Shapes and dtypes of the result."""
+        return self._plain.eval_shape(*args, **kwargs)
+
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Traced:
+        """As of ``jax.jit``; what lowers from it is not planned, use ``lower`` for that."""
+        return self._plain.trace(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """Forget all plans and programs."""
+        with self._lock:
+            self._programs.clear()
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A jitted method is bound like a function."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        """``<autoshard.jit of train_step>``."""
+        return f"<autoshard.jit of {_name(self._fn)}>"
+
+    @cached_property
+    def _plain(self) -> Any:
+        """For use inside other traces, and for what needs no plan."""
+        return jax.jit(self._fn, **self._jit_options)
+
+    def _program(self, arguments: Arguments) -> _Program:
+        try:
+            types_of_leaves = tuple(map(type_key, arguments.leaves))
+        except TypeError:
+            self._plain.eval_shape(*arguments.args, **arguments.kwargs)
+            raise
+        key = (arguments.tree, types_of_leaves, arguments.statics, trace_settings())
+        program = self._programs.get(key)
+        if program is not None:
+            return program
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = self._new_program(arguments)
+            return self._programs[key]
+
+    def _new_program(self, arguments: Arguments) -> _Program:
+        settings = self._settings
+        source = lower_source(self._fn, arguments, settings.mesh, self._jit_options)
+        plan = plan_source(source, settings.mode, settings.in_shardings, settings.out_shardings)
+        return _Program(source, plan, settings.compiler_options, uses_shardy())
+
+    def _warn_unplanned(self) -> None:
+        name = _name(self._fn)
+        where = user_line()
+        warnings.warn(
+            AutoshardWarning(
+                f"autoshard.jit({name}) is called inside grad, vmap or the like: it runs unplanned,"
+                f" on one device. Transform first: autoshard.jit(jax.grad({name})).",
+                where,
+            ),
+            stacklevel=3,
+        )
+
+
+class _Program:
+    """One function for one set of argument types: planned, compiled when it is first run."""
+
+    def __init__(
+        self, source: Source, plan: Plan, compiler_options: dict[str, Any] | None, shardy: bool
+    ) -> None:
+        self.source = source
+        self.plan = plan
+        self.compiler_options = compiler_options
+        self.shardy = shardy
+        self.lock = threading.Lock()
+
+    @cached_property
+    def lowered(self) -> jax.stages.Lowered:
+        """The planned module in the form that the active partitioner keeps."""
+        self.source.machine.needs_devices()
+        form = "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
+        module = self.plan.exported(form)
+        return replace_module(
+            self.source.program, print_module(module, "bytecode"), *self.plan.named_shardings
+        )
+
+    @cached_property
+    def compiled(self) -> jax.stages.Compiled:
+        compiled = self.lowered.compile(self.compiler_options)
+        accept_sub_byte_arguments(compiled)
+        check_compiled(self.plan, compiled)
+        return compiled
+
+    @cached_property
+    def placements(self) -> tuple[tuple[int, Any, bool], ...]:
+        """For each argument that is used: its number, its sharding, whether it is donated."""
+        stage: Any = self.source.program.stage
+        donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
+        used = [value.is_used for value in self.plan.arguments]
+        return tuple(
+            (number, sharding, donated[number])
+            for number, sharding in enumerate(self.plan.named_shardings[0])
+            if used[number]
+        )
+
+    def run(self, arguments: Arguments) -> Any:
+        with self.lock:
+            compiled = self.compiled
+        leaves = list(arguments.leaves)
+        for number, sharding, donated in self.placements:
+            leaf = leaves[number]
+            if isinstance(leaf, jax.Array) and not _is_placed(leaf, sharding):
+                leaves[number] = jax.device_put(leaf, sharding, donate=donated)
+        args, kwargs = _tree.tree_unflatten(arguments.tree, leaves)
+        return compiled(*args, **kwargs)
+
+
+def check_compiled(plan: Plan, compiled: jax.stages.Compiled) -> None:
+    """Warn about every split and every collective that XLA makes otherwise than planned."""
+    found = [*_interface_differences(plan, compiled), *_collective_differences(plan, compiled)]
+    for difference in found:
+        warnings.warn(PlanMismatchWarning(f"{plan.name}: {difference}"), stacklevel=2)
+
+
+def _interface_differences(plan: Plan, compiled: jax.stages.Compiled) -> Iterator[str]:
+    arguments, results = plan.named_shardings
+    made_arguments = plan.in_tree.flatten_up_to(compiled.input_shardings)
+    made_results = plan.out_tree.flatten_up_to(compiled.output_shardings)
+    for value, planned, made in (
+        *zip(plan.arguments, arguments, made_arguments, strict=True),
+        *zip(plan.results, results, made_results, strict=True),
+    ):
+        if value.is_used and not made.is_equivalent_to(planned, len(value.shape)):
+            yield (
+                f"{value.name} of shape {value.shape} is planned as {value.sharding}, but XLA"
+                f" compiled it as {made}. The program is correct, but moves more data than planned."
+            )
+
+
+def _collective_differences(plan: Plan, compiled: jax.stages.Compiled) -> list[str]:
+    made = hlo_collectives(compiled.as_text() or "", plan.mesh)
+    planned = [*plan.collectives, *_for_callbacks(plan)]
+    on_cpu = plan.jax_mesh.devices.flat[0].platform == "cpu"
+    planned = as_on_cpu(planned) if on_cpu else planned
+    if not collective_differences(axis_by_axis(planned, plan.mesh), made):
+        return []
+    return collective_differences(planned, made)
+
+
+def _for_callbacks(plan: Plan) -> list[Collective]:
+    """What it takes, at most, to bring values to the one device that calls back, and results out.
+
+    XLA makes an all-reduce over all devices of each.
+    """
+    everywhere = tuple(AxisRef(name) for name in plan.mesh.axis_names)
+    return [
+        Collective(CollectiveKind.ALL_REDUCE, everywhere, plan.mesh.size, float(size), times)
+        for size, times in plan.callback_bytes
+    ]
+
+
+def _is_placed(array: jax.Array, sharding: Any) -> bool:
+    have = array.sharding
+    return have is sharding or have == sharding or have.is_equivalent_to(sharding, array.ndim)
+
+
+def _name(fn: Any) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)

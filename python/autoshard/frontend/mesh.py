@@ -1,0 +1,117 @@
+"""What users may write for a mesh, and which devices it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from autoshard.errors import PlanError, ShardingError
+from autoshard.sharding import Axis, Mesh, Sharding, format_sharding
+from autoshard.sharding.strategy import parse_mark
+
+MeshLike = str | Mapping[str, int] | Mesh | jax.sharding.Mesh | jax.sharding.AbstractMesh
+"""``"dp=2,tp=4"``, ``{"dp": 2, "tp": 4}``, a mesh of autoshard or of JAX."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A mesh and the devices that its numbers stand for."""
+
+    mesh: Mesh
+    """In the order of the assignment: without ``device_ids``."""
+    devices: tuple[Any, ...] | None
+    """The program's assignment of ``jax.Device``s; None where there are too few: plans only."""
+    numbers: tuple[int, ...] | None = None
+    """The number that each device of the assignment has in layouts; None: ``0, 1, 2, ..``."""
+
+    def with_mesh(self, mesh: Mesh) -> Machine:
+        """The same devices under a finer mesh."""
+        return replace(self, mesh=mesh)
+
+    def jax_mesh(self) -> jax.sharding.Mesh | jax.sharding.AbstractMesh:
+        """To lower under, and for ``NamedSharding``s; abstract where there are too few devices.
+
+        JAX takes the device assignment from its flat order.
+        """
+        if self.devices is not None:
+            return self.mesh.to_jax(self.devices)
+        auto = (jax.sharding.AxisType.Auto,) * len(self.mesh.axes)
+        return jax.sharding.AbstractMesh(
+            self.mesh.axis_sizes, self.mesh.axis_names, axis_types=auto
+        )
+
+    def mark_text(self, text: str) -> str:
+        """The text of a mark, its devices numbered as in the assignment."""
+        mark = parse_mark(text)
+        if self.numbers is None or not isinstance(mark, Sharding):
+            return text
+        place = {number: place for place, number in enumerate(self.numbers)}
+        order = tuple(place[number] for number in mark.mesh.device_order().tolist())
+        return format_sharding(replace(mark, mesh=Mesh(mark.mesh.axes, order)), with_mesh=True)
+
+    def needs_devices(self) -> None:
+        """Raise ShardingError if there are too few devices to run."""
+        if self.devices is None:
+            self.mesh.check_device_count(len(cast("list[Any]", jax.devices())))
+
+
+def read_machine(mesh: MeshLike) -> Machine:
+    """The mesh that the user means, on the first of ``jax.devices()`` unless it brings its own.
+
+    Raises:
+        ParseError: A text of another form.
+        ShardingError: A mesh that cannot be, or something that is no mesh.
+    """
+    if isinstance(mesh, jax.sharding.Mesh):
+        devices = list(np.asarray(mesh.devices).flat)
+        return Machine(Mesh.from_jax(mesh), tuple(devices))
+    return machine_of(_read(mesh))
+
+
+def machine_of(mesh: Mesh) -> Machine:
+    """``mesh`` on the first of ``jax.devices()``, if there are enough."""
+    available = cast("list[Any]", jax.devices())
+    order = mesh.device_order().tolist()
+    devices = tuple(available[n] for n in order) if len(available) >= mesh.size else None
+    return Machine(Mesh(mesh.axes), devices, mesh.device_ids)
+
+
+def _read(mesh: Any) -> Mesh:
+    if isinstance(mesh, Mesh):
+        return mesh
+    if isinstance(mesh, str):
+        return Mesh.parse(mesh)
+    if isinstance(mesh, jax.sharding.AbstractMesh):
+        return Mesh.from_jax(mesh)
+    if isinstance(mesh, Mapping):
+        sizes = cast("Mapping[str, int]", mesh)
+        return Mesh(tuple(Axis(name, size) for name, size in sizes.items()))
+    raise ShardingError(
+        f'mesh is {mesh!r}. Use a text such as "dp=2,tp=4", a dict such as {{"dp": 2, "tp": 4}},'
+        " or a mesh of JAX."
+    )
+
+
+def mesh_of_marks(texts: Sequence[str], name: str) -> Mesh:
+    """The common refinement of the meshes of all layouts in a program.
+
+    Args:
+        texts: What the program's marks say.
+        name: The function, for errors.
+
+    Raises:
+        PlanError: No mark has a mesh.
+        ShardingError: The meshes have no common refinement.
+    """
+    said = [parse_mark(text) for text in dict.fromkeys(texts)]
+    meshes = list(dict.fromkeys(mark.mesh for mark in said if isinstance(mark, Sharding)))
+    if not meshes:
+        raise PlanError(
+            f"{name}: no mesh is given, and no Layout in the program has one. Give"
+            ' mesh="dp=2,tp=4", or use autoshard.Layout in autoshard.shard.'
+        )
+    return Mesh.common_refinement(meshes)
