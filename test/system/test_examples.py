@@ -1,0 +1,119 @@
+"""The examples run, and the ops that they leave unconfigured get the expected strategies.
+
+What is expected is what the guide configures by hand for the same ops without propagation.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from equivalence import assert_equal, unsharded
+
+import autoshard
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import byte_transformer  # noqa: E402
+import core_attention  # noqa: E402
+import flash_attention  # noqa: E402
+import llama  # noqa: E402
+import row_parallel_linear  # noqa: E402
+
+
+def strategies(plan: autoshard.Plan, op: str, shape: str) -> set[str | None]:
+    """Strategies of all ops called ``op`` that give one tensor of ``shape``, such as ``4x16``."""
+    return {
+        found.strategy
+        for found in plan.ops
+        if found.name == op and re.match(rf"tensor<{shape}x[a-z]", found.types[0])
+    }
+
+
+def line_of(module: ModuleType, text: str) -> int:
+    """Number of the only line of a module's source that holds ``text``."""
+    lines = Path(str(module.__file__)).read_text().splitlines()
+    (number,) = (number for number, line in enumerate(lines, 1) if text in line)
+    return number
+
+
+def check_run(fn: Callable[..., Any], args: tuple[Any, ...], mesh: str, **pins: Any) -> None:
+    found = jax.device_get(autoshard.jit(fn, mesh=mesh, **pins)(*args))
+    assert_equal(found, unsharded(fn, args), 1e-5)
+
+
+def test_bias_of_row_parallel_linear_follows_the_matmul() -> None:
+    fn, args = row_parallel_linear.row_parallel_linear, row_parallel_linear.arguments()
+    plan = autoshard.plan(fn, *args, mesh=row_parallel_linear.MESH)
+    # add.shard(((dp * cp, tp), (tp,)))
+    cut = "[{dp, cp}, {tp}]"
+    assert strategies(plan, "add", "64x16") == {f"{cut}, {cut} -> {cut}"}
+    assert str(plan.arguments[2].sharding) == "[{tp}]"
+    check_run(fn, args, row_parallel_linear.MESH)
+
+
+@pytest.mark.parametrize("op", ["multiply", "select", "exponential", "divide", "subtract"])
+def test_ops_between_the_matmuls_of_core_attention_follow(op: str) -> None:
+    fn, args = core_attention.core_attention, core_attention.arguments()
+    plan = autoshard.plan(fn, *args, mesh=core_attention.MESH)
+    # mul.shard(((dp, tp, cp, 1), ())), dropout.shard(((dp, tp, cp, 1),))
+    cut = "[{dp}, {tp}, {cp}, {}]"
+    found = strategies(plan, op, "4x4x16x16")
+    assert found
+    assert {side for text in found for side in re.findall(r"\[.*?\](?=,|$| )", text)} == {cut}
+
+
+def test_core_attention_equals_one_device() -> None:
+    check_run(core_attention.core_attention, core_attention.arguments(), core_attention.MESH)
+
+
+def test_mask_of_flash_attention_follows_the_fused_op() -> None:
+    fn, args = flash_attention.alibi_attention, flash_attention.arguments()
+    plan = autoshard.plan(fn, *args, mesh=flash_attention.MESH)
+    # alibi_rescale_mul.shard(((dp, mp, cp, 1), (1,)))
+    cut = "[{dp}, {mp}, {cp}, {}]"
+    (multiply,) = (op for op in plan.ops if op.name == "multiply" and op.strategy)
+    assert multiply.strategy == f"{cut}, {cut} -> {cut}"
+    assert str(plan.arguments[4].sharding) == "[{}]"
+    (fused,) = (op for op in plan.ops if op.name == "composite")
+    keys = "[{dp}, {mp}, {}, {}]"
+    assert fused.strategy == f"{cut}, {keys}, {keys}, {cut} -> {cut}"
+    check_run(fn, args, flash_attention.MESH)
+
+
+def test_ops_around_llama_follow_its_matmuls() -> None:
+    config = llama.Config()
+    fn, args = partial(llama.causal_lm_loss, config=config), llama.arguments(config)
+    plan = autoshard.plan(fn, *args, mesh=llama.MESH, in_shardings=llama.PINS)
+    # slice.shard(((dp, 1),)), not_equal.shard(((dp, 1), ())), mul.shard(((dp, 1), (dp, 1)))
+    cut = "[{dp}, {}]"
+    assert strategies(plan, "slice", "4x16") == {f"{cut} -> {cut}"}
+    assert strategies(plan, "compare", "4x16") == {f"{cut}, {cut} -> {cut}"}
+    place = f"{llama.__file__}:{line_of(llama, 'jnp.not_equal(')}:"
+    (mul,) = (op for op in plan.ops if op.name == "multiply" and place in str(op.location))
+    assert mul.strategy == f"{cut}, {cut} -> {cut}"
+    check_run(fn, args, llama.MESH, in_shardings=llama.PINS)
+
+
+def test_byte_transformer_trains_as_on_one_device() -> None:
+    config = byte_transformer.Config(features=32, layers=1, tokens=16, batch=4)
+    text = np.arange(1000, dtype=np.uint8)
+    start = byte_transformer.training(config)
+    step = autoshard.jit(start.step, mesh=byte_transformer.MESH)
+    (batch,) = byte_transformer.batches(text, config, 1)
+    args = (start.parameters, start.state, batch)
+    shardings = {value.name: str(value.sharding) for value in step.plan(*args).arguments}
+    block = "parameters['blocks'][0]"
+    assert shardings["parameters['embedding']['embedding'].value"] == "[{tp}, {}]"
+    assert shardings[f"{block}['widen']['kernel'].value"] == "[{}, {tp}]"
+    assert shardings[f"{block}['widen']['bias'].value"] == "[{tp}]"
+    assert_equal(jax.device_get(step(*args)[0]), unsharded(start.step, args)[0], 1e-5)
