@@ -1,0 +1,57 @@
+#!/bin/sh
+# Every check of the repository: lit directives, lint, lit, pytest.
+#
+# Usage: tools/test.sh [--python PYTHON] [PYTEST-ARGUMENT ...]
+#
+# Builds and installs autoshard into .venv-test-<version of PYTHON> (default: python3), which is
+# made when it is missing and kept for the next time. The exit code is 0 when all checks passed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+python=python3
+if [ "${1:-}" = "--python" ]; then
+  python=${2:?--python needs a value}
+  shift 2
+fi
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  echo "test.sh: autoshard needs Python 3.11 or newer, $python is $version" >&2
+  exit 1
+}
+venv=$PWD/.venv-test-$version
+if [ ! -x "$venv/bin/python3" ]; then
+  echo "test.sh: making $venv"
+  "$python" -m venv "$venv" || exit 1
+fi
+PATH=$venv/bin:$PATH
+VENV=$venv
+export PATH VENV
+unset PYTHONPATH
+
+# The build requirements live in the environment, so that a second build compiles only changes.
+echo "test.sh: installing autoshard with Python $version"
+"$venv/bin/python3" -m pip install -q "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja &&
+  "$venv/bin/python3" -m pip install -q --no-build-isolation ".[test,lint]" || {
+  echo "test.sh: installing failed" >&2
+  exit 1
+}
+"$venv/bin/autoshard-opt" --version || exit 1
+
+failed=""
+check() {
+  name=$1
+  shift
+  echo
+  echo "== $name"
+  "$@" || failed="$failed $name"
+}
+
+check directives "$venv/bin/python3" tools/check_lit_directives.py
+check lint tools/lint
+check lit "$venv/bin/lit" -s --timeout 300 test/lit
+if [ -n "$failed" ]; then
+  echo
+  echo "test.sh: failed:$failed (pytest follows)"
+fi
+check pytest "$venv/bin/python3" -m pytest "$@"
+[ -z "$failed" ]
