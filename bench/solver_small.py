@@ -45,23 +45,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
     arguments = parser.parse_args()
-    milliseconds, gaps = [], []
+    milliseconds, in_the_core, gaps = [], [], []
     for seed in range(arguments.runs):
         problem = network(seed)
-        best = float("inf")
+        best = core = float("inf")
         for _ in range(3):
             begin = time.perf_counter()
             solution = solve(problem, threads=1, gap=GAP)
             best = min(best, 1e3 * (time.perf_counter() - begin))
+            core = min(core, 1e3 * solution.seconds)
         milliseconds.append(best)
+        in_the_core.append(core)
         gaps.append(solution.gap)
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
         f"load {os.getloadavg()[0]:.1f}, {arguments.runs} networks, best of 3 each"
     )
     print(
-        f"milliseconds: median {statistics.median(milliseconds):.2f}, "
+        f"milliseconds from Python: median {statistics.median(milliseconds):.2f}, "
         f"worst {max(milliseconds):.2f} (target 5)"
+    )
+    print(
+        f"in the core, as planning calls it: median {statistics.median(in_the_core):.2f}, "
+        f"worst {max(in_the_core):.2f}"
     )
     print(
         f"gap: median {100 * statistics.median(gaps):.4f} %, worst {100 * max(gaps):.4f} % "
