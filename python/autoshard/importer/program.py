@@ -9,7 +9,7 @@ split.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -93,7 +93,6 @@ class ImportedProgram:
     """Places of loops whose trip count is not known; ``trip_count`` was assumed."""
     replicated_ops: list[mlir.Operation]
     """Ops without a rule: their operands and results are replicated."""
-    value_bytes: list[int] = field(default_factory=list[int])
 
 
 def import_program(

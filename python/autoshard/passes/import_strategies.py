@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autoshard.errors import AutoshardError, ImportModuleError, ShardingError, StrategyError
-from autoshard.importer.program import MARK, PIN, STRATEGY, attribute_of
+from autoshard.importer.program import MARK, PIN, attribute_of
 from autoshard.importer.rules import registered_rule
 from autoshard.ir import mlir, place, sdy
 from autoshard.passes.base import Pass
@@ -539,6 +539,3 @@ def _prime_mesh(mesh: Mesh) -> Mesh:
     primes = [prime for axis in mesh.axes for prime in prime_factors(axis.size)]
     axes = tuple(Axis(f"prime_{number}", prime) for number, prime in enumerate(primes))
     return Mesh(axes, mesh.device_ids)
-
-
-__all__ = ["LAYOUT", "MESH", "STRATEGY", "ImportStrategies"]
