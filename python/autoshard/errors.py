@@ -40,6 +40,22 @@ class PlanError(AutoshardError):
     """No plan satisfies what the user asked for."""
 
 
+class DoesNotFitError(PlanError):
+    """No plan keeps the program within the memory of a device.
+
+    Attributes:
+        peak_bytes: Of the plan that needs least, on one device at its worst moment.
+        memory_limit: Bytes that a device may use.
+    """
+
+    def __init__(
+        self, message: str, location: str | None, peak_bytes: float, memory_limit: float
+    ) -> None:
+        super().__init__(message, location)
+        self.peak_bytes = peak_bytes
+        self.memory_limit = memory_limit
+
+
 class PassOptionError(AutoshardError, ValueError):
     """An unknown pass, an unknown option of a pass, or a value it does not take."""
 
@@ -63,6 +79,10 @@ class PassError(AutoshardError):
 
 class SolverError(AutoshardError, ValueError):
     """A cost network, or a file with one, that is malformed; or a choice that does not fit it."""
+
+
+class ClusterError(AutoshardError, ValueError):
+    """A cluster that nobody knows, that cannot be built, or that does not fit a mesh."""
 
 
 class AutoshardWarning(UserWarning):

@@ -1,0 +1,79 @@
+/// The machines a program runs on: one chip's rates, and the links of every mesh axis.
+///
+/// Python builds a `Cluster` from a name or a file (python/autoshard/cluster/), where every
+/// constant has its source; the core only computes with it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "model/mesh.h"
+#include "model/program.h"
+
+namespace autoshard {
+
+/// One JAX device: a TPU core pair, a TPU7x half chip, a GPU.
+struct Chip {
+  /// Peak FLOP/s of the matrix units, by arithmetic.
+  std::array<double, num_arithmetics> matmul_flops;
+  /// FLOP/s of everything else.
+  double vector_flops;
+  /// Bytes that a program may use, and bytes/s.
+  double memory_bytes;
+  double memory_bandwidth;
+  /// Matrix operands are padded to these: rows of the left one; columns of the right one and
+  /// the contracted dim.
+  std::int64_t tile_rows;
+  std::int64_t tile_columns;
+  /// Share of the peak that well-shaped matmuls reach, and of the memory bandwidth, 0 to 1.
+  double matmul_efficiency;
+  double memory_efficiency;
+  /// Seconds to start one op that is not fused; 0 for compilers that run one program.
+  double launch_seconds;
+};
+
+enum class LinkKind : std::uint8_t {
+  ring,      ///< neighbours, with wraparound
+  line,      ///< neighbours, no wraparound
+  switched,  ///< all devices of a group reach each other at full rate: NVLink, HCCS
+  network,   ///< between nodes or slices; every device has its share of the host's cards
+};
+
+/// One physical direction of the machine: a torus dim, the devices of a node, the nodes.
+struct PhysicalDim {
+  std::int64_t size;
+  LinkKind kind;
+  /// Bytes/s of one link, one way; for `switched` and `network`: of one device, one way.
+  double bandwidth;
+  /// Seconds of one hop (ring, line) or of one step of a collective (switched, network).
+  double latency;
+};
+
+/// A part of a physical dim that a mesh axis covers: `size` divides that of the dim.
+struct AxisPart {
+  std::int32_t dim;
+  std::int64_t size;
+};
+
+struct Cluster {
+  Chip chip;
+  /// Slowest first, as devices are numbered: the last dim is the fastest to reach.
+  std::vector<PhysicalDim> dims;
+  /// One list a mesh axis; the product of the sizes is that of the axis.
+  std::vector<std::vector<AxisPart>> axes;
+  /// Share of communication that is hidden behind compute, 0 to 1.
+  double overlap = 0;
+};
+
+/// A cluster that breaks its own rules.
+struct InvalidCluster : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+/// Checks rates, sizes and that the axes of `mesh` are covered. Throws `InvalidCluster`.
+void check(const Cluster& cluster, const Mesh& mesh);
+
+}  // namespace autoshard

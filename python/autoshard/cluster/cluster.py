@@ -1,0 +1,206 @@
+"""The machines that a program is planned for."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite, prod
+from pathlib import Path
+
+from autoshard import _core
+from autoshard.cluster.axes import level_mesh, parts_of
+from autoshard.cluster.chips import UNITS, Chip
+from autoshard.cluster.topology import Dim, read_name
+from autoshard.errors import ClusterError
+from autoshard.sharding.mesh import Mesh
+
+MAX_DIMS = 16
+"""As many as a mesh has axes in the core."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Devices of one kind and how they reach each other.
+
+    Devices are numbered row-major over ``dims``. A program whose devices are ordered in another
+    way is costed as if they were in this one.
+
+    Args:
+        name: As the user wrote it.
+        chip: What one device is.
+        dims: Slowest first: the last one is the fastest to reach. None: one device.
+
+    Raises:
+        ClusterError: A constant that cannot be, a dim below 2, two dims of one name, or more than
+            ``MAX_DIMS``.
+    """
+
+    name: str
+    chip: Chip
+    dims: tuple[Dim, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.dims) > MAX_DIMS:
+            raise ClusterError(
+                f"cluster {self.name} has {len(self.dims)} dims, but at most {MAX_DIMS} are"
+                " supported. Join some of them."
+            )
+        for key, constant in self.chip.constants().items():
+            self._check(f"chip.{key}", key, constant.value)
+        for dim in self.dims:
+            if dim.size < 2:
+                raise ClusterError(
+                    f"cluster {self.name}: dim {dim.name} has size {dim.size}. Leave out dims"
+                    " below 2."
+                )
+            self._check(f"{dim.name}.bandwidth", "bandwidth", dim.bandwidth.value)
+            self._check(f"{dim.name}.latency", "latency", dim.latency.value)
+        repeated = [n for n, count in Counter(dim.name for dim in self.dims).items() if count > 1]
+        if repeated:
+            raise ClusterError(
+                f"cluster {self.name}: several dims are named {repeated[0]}. Give every dim its"
+                " own name."
+            )
+
+    def _check(self, place: str, key: str, value: float) -> None:
+        wrong = complaint(key, value)
+        if wrong:
+            raise ClusterError(f"cluster {self.name}: {place} is {value}; {wrong}.")
+
+    @classmethod
+    def parse(cls, name: str) -> Cluster:
+        """The cluster of a name: ``v5p:4x4x4``, ``v5p:16x16x16*2``, ``h100:4x8``, ``cpu:8``.
+
+        TPUs have the dims of a slice in chips, and ``*2`` for two slices; GPUs and others the
+        devices of a node, or nodes x devices.
+
+        Raises:
+            ClusterError: Another form, a chip that nobody knows, sizes that it is not built in.
+        """
+        family, dims = read_name(name)
+        return cls(name.strip().lower(), family.chip, dims)
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Cluster:
+        """The cluster that a file describes; docs/clusters.md has the format.
+
+        Raises:
+            ClusterError: The file cannot be read, or what it says cannot be.
+        """
+        from autoshard.cluster.toml_file import read_toml
+
+        return read_toml(Path(path))
+
+    @classmethod
+    def of(cls, cluster: str | os.PathLike[str] | Cluster) -> Cluster:
+        """A cluster as users write it: a name, the path of a TOML file, or a ``Cluster``.
+
+        Raises:
+            ClusterError: As ``parse`` and ``from_toml``.
+        """
+        if isinstance(cluster, Cluster):
+            return cluster
+        if not isinstance(cluster, str) or cluster.endswith(".toml"):
+            return cls.from_toml(cluster)
+        return cls.parse(cluster)
+
+    @classmethod
+    def detect(cls) -> Cluster:
+        """The cluster of ``jax.devices()``.
+
+        Raises:
+            ClusterError: Devices of several kinds, of one that nobody knows, or that do not fill
+                a slice or their nodes.
+        """
+        from autoshard.cluster.detect import detected_name
+
+        return cls.parse(detected_name())
+
+    @cached_property
+    def num_devices(self) -> int:
+        """Number of JAX devices."""
+        return prod(dim.size for dim in self.dims)
+
+    @property
+    def usable_memory_bytes(self) -> int:
+        """Bytes of one device that a program may use."""
+        return int(self.chip.memory_bytes.value)
+
+    def level_mesh(self) -> Mesh:
+        """The axes that a search decides one by one, slowest first: parts of the dims.
+
+        Every dim is split into its primes; if that makes more than six axes, into six as equal
+        as possible.
+        """
+        return level_mesh(self.dims)
+
+    def to_core(self, mesh: Mesh, overlap: float = 0.0) -> _core.Cluster:
+        """The same for the core, with the links of every axis of ``mesh``.
+
+        Args:
+            mesh: Any mesh of this many devices. Axes of size 1 are left out, and its
+                ``device_ids`` do not count: position ``p`` is physical device ``p``.
+            overlap: Share of communication that is hidden behind compute, 0 to 1.
+
+        Raises:
+            ClusterError: Another number of devices, an axis that does not fit the dims, or a
+                share that is none.
+        """
+        if not 0 <= overlap <= 1:
+            raise ClusterError(
+                f"overlap is {overlap}, but it is the share of communication that is hidden"
+                " behind compute. Give a number from 0 to 1."
+            )
+        chip = self.chip
+        return _core.Cluster(
+            matmul_flops=[
+                chip.matmul_f64.value,
+                chip.matmul_f32.value,
+                chip.matmul_f16.value,
+                chip.matmul_f8.value,
+                chip.matmul_i8.value,
+            ],
+            vector_flops=chip.vector_flops.value,
+            memory_bytes=chip.memory_bytes.value,
+            memory_bandwidth=chip.memory_bandwidth.value,
+            tile_rows=int(chip.tile_rows.value),
+            tile_columns=int(chip.tile_columns.value),
+            matmul_efficiency=chip.matmul_efficiency.value,
+            memory_efficiency=chip.memory_efficiency.value,
+            launch_seconds=chip.launch_seconds.value,
+            dims=[
+                (dim.size, dim.kind.number, dim.bandwidth.value, dim.latency.value)
+                for dim in self.dims
+            ],
+            axes=parts_of(mesh, self.dims, self.name),
+            overlap=overlap,
+        )
+
+    def to_toml(self) -> str:
+        """The text of a file that ``from_toml`` reads as this cluster."""
+        from autoshard.cluster.toml_file import write_toml
+
+        return write_toml(self)
+
+    def describe(self) -> str:
+        """Tables of devices, dims, links, the axes of a search, and the source of every number."""
+        from autoshard.report.cluster_table import cluster_table
+        from autoshard.report.plan_table import render
+
+        return render(cluster_table(self))
+
+
+def complaint(key: str, value: float) -> str | None:
+    """What is wrong with the value of a constant, None if nothing is."""
+    unit = UNITS[key]
+    if not isfinite(value):
+        return f"a finite number of {unit} is needed"
+    if key in ("latency", "launch_seconds"):
+        return None if value >= 0 else "0 or more seconds are needed"
+    if key.endswith("_efficiency"):
+        return None if 0 < value <= 1 else "a share above 0 and at most 1 is needed"
+    if key.startswith("tile_"):
+        return None if value >= 1 and value == int(value) else "a whole number from 1 on is needed"
+    return None if value > 0 else f"a positive number of {unit} is needed"

@@ -1,0 +1,248 @@
+"""Clusters as TOML files; docs/clusters.md has the format."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from autoshard.cluster.chips import CHIP_CONSTANTS, UNITS, Chip, Constant, Family, Link, Torus
+from autoshard.cluster.topology import EXAMPLES, Dim, LinkKind, family_of, read_name
+from autoshard.errors import ClusterError
+
+if TYPE_CHECKING:
+    from autoshard.cluster.cluster import Cluster
+
+_LINK_CONSTANTS = ("bandwidth", "latency")
+_FILE_KEYS = ("name", "base", "chip", "dims")
+_CHIP_KEYS = ("name", *CHIP_CONSTANTS)
+_DIM_KEYS = ("name", "size", "kind", *_LINK_CONSTANTS)
+_CONSTANT_KEYS = ("value", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """What a file need not say itself."""
+
+    name: str
+    family: Family
+    dims: tuple[Dim, ...] | None
+    """None if it is only a chip."""
+
+    def link(self, kind: LinkKind) -> Link | None:
+        """Its links of a kind, None if it has none."""
+        if kind is LinkKind.NETWORK:
+            return self.family.network
+        is_torus = isinstance(self.family.shape, Torus)
+        if kind is LinkKind.SWITCHED:
+            return self.family.on_chip if is_torus else self.family.link
+        return self.family.link if is_torus else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """One table of the file; ``place`` is its name in errors, such as ``dims[1]``."""
+
+    file: str
+    place: str
+    values: Mapping[str, Any]
+
+    def check_keys(self, known: Iterable[str]) -> None:
+        known = list(known)
+        for key in self.values:
+            if key in known:
+                continue
+            near = get_close_matches(key, known, n=1)
+            hint = f' Did you mean "{near[0]}"?' if near else ""
+            raise self.error(key, f"is no key here, only {', '.join(known)}.{hint}")
+
+    def error(self, key: str, problem: str) -> ClusterError:
+        return ClusterError(f"{self.path(key)} {problem}", self.file)
+
+    def path(self, key: str) -> str:
+        return f"{self.place}.{key}" if self.place else key
+
+    def text(self, key: str) -> str | None:
+        value = self.values.get(key)
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        raise self.error(key, f'= {value!r} is no name. Write a text such as {key} = "v5p".')
+
+    def table(self, key: str) -> _Table | None:
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.error(key, f"= {value!r} is no table. Write [{key}].")
+        return _Table(self.file, self.path(key), cast("dict[str, Any]", value))
+
+    def constant(self, key: str) -> Constant | None:
+        """A number, or ``{ value = .., source = ".." }``."""
+        from autoshard.cluster.cluster import complaint
+
+        value = self.values.get(key)
+        source: Any = f"given in {Path(self.file).name}"
+        if isinstance(value, dict):
+            inner = _Table(self.file, self.path(key), cast("dict[str, Any]", value))
+            inner.check_keys(_CONSTANT_KEYS)
+            source = inner.text("source") or source
+            value = inner.values.get("value")
+            if value is None:
+                raise inner.error(
+                    "value", f'is missing. Write {key} = {{ value = 1e9, source = "..." }}.'
+                )
+        elif value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.error(key, f"= {value!r} is no number. Write it in {UNITS[key]}.")
+        wrong = complaint(key, float(value))
+        if wrong:
+            raise self.error(key, f"= {value!r}: {wrong}.")
+        return Constant(float(value), source)
+
+
+def read_toml(path: Path) -> Cluster:
+    """The cluster in a file.
+
+    Raises:
+        ClusterError: The file cannot be read, or what it says cannot be.
+    """
+    from autoshard.cluster.cluster import Cluster
+
+    file = str(path)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ClusterError(
+            f"the file of the cluster cannot be read: {reason}. Give the path of a TOML file, or a"
+            f" name such as {EXAMPLES}.",
+            file,
+        ) from None
+    try:
+        root = _Table(file, "", tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ClusterError(f"not a TOML file: {error}.", file) from None
+    root.check_keys(_FILE_KEYS)
+    base = _base(root)
+    chip = _chip(root.table("chip") or _Table(file, "chip", {}), base)
+    dims = _dims(root, base)
+    return Cluster(root.text("name") or path.stem, chip, dims)
+
+
+def write_toml(cluster: Cluster) -> str:
+    """The text of a file that ``read_toml`` reads as this cluster."""
+    lines = [f"name = {_quoted(cluster.name)}", "", "[chip]"]
+    lines.append(f"name = {_quoted(cluster.chip.name)}")
+    lines += [_assignment(key, c) for key, c in cluster.chip.constants().items()]
+    if not cluster.dims:
+        lines.insert(1, "dims = []")
+    for dim in cluster.dims:
+        lines += ["", "[[dims]]", f"name = {_quoted(dim.name)}", f"size = {dim.size}"]
+        lines.append(f"kind = {_quoted(dim.kind.value)}")
+        lines.append(_assignment("bandwidth", dim.bandwidth))
+        lines.append(_assignment("latency", dim.latency))
+    return "\n".join(lines) + "\n"
+
+
+def _assignment(key: str, constant: Constant) -> str:
+    value = f"{{ value = {constant.value!r}, source = {_quoted(constant.source)} }}"
+    return f"{key} = {value}  # {UNITS[key]}"
+
+
+def _quoted(text: str) -> str:
+    # A basic string of TOML has JSON's escapes, except that DEL must be escaped too.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _base(root: _Table) -> _Base | None:
+    name = root.text("base")
+    if name is None:
+        return None
+    if ":" not in name:
+        return _Base(name, family_of(name.strip().lower(), f'base = "{name}"', root.file), None)
+    try:
+        family, dims = read_name(name)
+    except ClusterError as error:
+        raise ClusterError(f"base: {error.message}", root.file) from None
+    return _Base(name, family, dims)
+
+
+def _chip(table: _Table, base: _Base | None) -> Chip:
+    table.check_keys(_CHIP_KEYS)
+    name = table.text("name")
+    if base is None and name is None:
+        raise table.error(
+            "name", 'is missing. Name the chip, or set base = "v5p" to start from a known one.'
+        )
+    inherited = {} if base is None else base.family.chip.constants()
+    constants: dict[str, Constant] = {}
+    for key in CHIP_CONSTANTS:
+        constant = table.constant(key) or inherited.get(key)
+        if constant is None:
+            raise table.error(
+                key,
+                f"is missing. Give it in {UNITS[key]}, or set base to the name of a known chip,"
+                " whose values then stand for all that are missing.",
+            )
+        constants[key] = constant
+    return Chip(name=name or (base.family.chip.name if base else ""), **constants)
+
+
+def _dims(root: _Table, base: _Base | None) -> tuple[Dim, ...]:
+    value: Any = root.values.get("dims")
+    if value is None:
+        if base is not None and base.dims is not None:
+            return base.dims
+        raise root.error(
+            "dims", 'is missing. Add a [[dims]] table for each, or set base = "v5p:4x4x4".'
+        )
+    if not isinstance(value, list):
+        raise root.error("dims", f"= {value!r} is no list. Write [[dims]] above each of them.")
+    dims: list[Dim] = []
+    for index, item in enumerate(cast("list[Any]", value)):
+        place = f"dims[{index}]"
+        if not isinstance(item, dict):
+            raise root.error(place, f"= {item!r} is no table. Write [[dims]] above its values.")
+        dims.append(_read_dim(_Table(root.file, place, cast("dict[str, Any]", item)), base))
+    _check_names(root, dims)
+    return tuple(dim for dim in dims if dim.size > 1)
+
+
+def _read_dim(table: _Table, base: _Base | None) -> Dim:
+    table.check_keys(_DIM_KEYS)
+    name = table.text("name")
+    if name is None or not name.isidentifier():
+        raise table.error(
+            "name", f'= {name!r} cannot name axes. Give letters and digits, such as "x".'
+        )
+    size: Any = table.values.get("size")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise table.error("size", f"= {size!r} is no size. Give a whole number from 1 on.")
+    kind = table.text("kind")
+    kinds = [one.value for one in LinkKind]
+    if kind not in kinds:
+        raise table.error("kind", f"= {kind!r} is no kind of link. Give one of {', '.join(kinds)}.")
+    link = None if base is None else base.link(LinkKind(kind))
+    constants: dict[str, Constant] = {}
+    for key in _LINK_CONSTANTS:
+        constant = table.constant(key) or (None if link is None else getattr(link, key))
+        if constant is None:
+            without = "there is no base" if base is None else f'base "{base.name}" has no such link'
+            raise table.error(key, f"is missing, and {without}. Give it in {UNITS[key]}.")
+        constants[key] = constant
+    return Dim(name, size, LinkKind(kind), **constants)
+
+
+def _check_names(root: _Table, dims: list[Dim]) -> None:
+    seen: set[str] = set()
+    for index, dim in enumerate(dims):
+        if dim.name in seen:
+            raise root.error(
+                f"dims[{index}].name", f'= "{dim.name}" is taken. Give every dim its own name.'
+            )
+        seen.add(dim.name)
