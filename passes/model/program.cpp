@@ -42,6 +42,44 @@ void check_rule(const Rule& rule, const Program& program, std::size_t index) {
       }
     }
   }
+  const auto check_bytes = [&](const std::vector<double>& bytes, std::size_t tensors) {
+    if (!bytes.empty() && bytes.size() != tensors) fail("touched bytes wrong in rule", index);
+  };
+  check_bytes(rule.operand_bytes, rule.operands.size());
+  check_bytes(rule.result_bytes, rule.results.size());
+  if (!(rule.flops >= 0)) fail("negative flops in rule", index);
+  const std::int32_t in_place = rule.in_place_operand;
+  if (in_place < -1 || in_place >= static_cast<std::int32_t>(rule.operands.size())) {
+    fail("operand in place out of range in rule", index);
+  }
+}
+
+/// `no_value` is in range: a tensor of rank 0.
+bool in_range(std::int32_t value, const Program& program) {
+  return value >= no_value && value < static_cast<std::int32_t>(program.values.size());
+}
+
+void check_loop(const Loop& loop, const Program& program, std::size_t index) {
+  if (loop.first_op < 0 || loop.last_op < loop.first_op ||
+      static_cast<std::size_t>(loop.last_op) > program.ops.size()) {
+    fail("ops out of range at loop", index);
+  }
+  if (!(loop.trips >= 0)) fail("negative trips at loop", index);
+  if (loop.carried.size() != loop.yielded.size()) {
+    fail("carried and yielded values differ in number at loop", index);
+  }
+  for (std::size_t k = 0; k < loop.carried.size(); ++k) {
+    if (loop.carried[k] == no_value || !in_range(loop.carried[k], program) ||
+        !in_range(loop.yielded[k], program)) {
+      fail("value out of range at loop", index);
+    }
+  }
+  for (std::size_t earlier = 0; earlier < index; ++earlier) {
+    const Loop& other = program.loops[earlier];
+    const bool is_before = other.last_op <= loop.first_op;
+    const bool is_inside = loop.first_op <= other.first_op && other.last_op <= loop.last_op;
+    if (!is_before && !is_inside) fail("loops overlap or are out of order at loop", index);
+  }
 }
 
 }  // namespace
@@ -73,6 +111,9 @@ void check(const Program& program) {
     if (op.kept_operands.size() != op.operands.size()) fail("kept operands wrong at op", i);
     check_tensors(op.operands, rule.operands, program, i);
     check_tensors(op.results, rule.results, program, i);
+    if (op.after < -1 || op.after >= static_cast<std::int32_t>(i)) {
+      fail("depends on a later op: op", i);
+    }
   }
   const auto num_values = static_cast<std::int32_t>(program.values.size());
   for (std::size_t i = 0; i < program.joins.size(); ++i) {
@@ -92,6 +133,16 @@ void check(const Program& program) {
         pin.dims.size() != program.types[program.values[pin.value].type].dims.size()) {
       fail("value or rank wrong at pin", i);
     }
+  }
+  for (std::size_t i = 0; i < program.loops.size(); ++i) {
+    check_loop(program.loops[i], program, i);
+  }
+  for (std::size_t i = 0; i < program.arguments.size(); ++i) {
+    if (!in_range(program.arguments[i].value, program))
+      fail("value out of range: argument", i);
+  }
+  for (std::size_t i = 0; i < program.results.size(); ++i) {
+    if (!in_range(program.results[i], program)) fail("value out of range: result", i);
   }
 }
 

@@ -50,12 +50,41 @@ struct RuleTensor {
   std::vector<std::vector<std::int32_t>> dims;
 };
 
+/// What an op does with its elements, and so which formula gives its time
+/// (cost/compute.h) and whether a compiler fuses it with its neighbours (cost/storage.h).
+enum class Work : std::uint8_t {
+  elementwise,  ///< one result element from one element of each operand; fuses
+  view,     ///< reshape, transpose, broadcast, slice, pad, reverse, concatenate: moves, fuses
+  reduce,   ///< reduce, reduce-window: takes fused operands, its result is stored
+  matmul,   ///< dot and convolution: `flops` on the matrix units
+  indexed,  ///< gather, scatter, dynamic slices: moves what it touches
+  other,    ///< sort, fft, random numbers, custom calls: reads and writes memory once
+};
+
+/// Which peak rate of a chip an op's arithmetic runs at: that of its widest operand.
+enum class Arithmetic : std::uint8_t { f64, f32, f16, f8, i8 };
+inline constexpr int num_arithmetics = 5;
+
 /// How an op's tensors are made of factors, as in Shardy's op sharding rule
 /// `([i, k], [k, j])->([i, j])`. Ops with equal rules and equal types share one.
 struct Rule {
   std::vector<Factor> factors;
   std::vector<RuleTensor> operands;
   std::vector<RuleTensor> results;
+  Work work = Work::other;
+  Arithmetic arithmetic = Arithmetic::f32;
+  /// Operations of the whole op, on all devices together: 2 per multiply-add.
+  double flops = 0;
+  /// Cheap enough to be computed again in every fusion that reads it: no transcendental
+  /// function.
+  bool is_cheap = false;
+  /// Bytes that the whole op really touches of each operand and result, where that is less
+  /// than the tensor: a dynamic slice reads its slice, a gather its rows. Negative: all.
+  std::vector<double> operand_bytes = {};
+  std::vector<double> result_bytes = {};
+  /// The operand whose storage the first result takes over: a dynamic update slice or scatter
+  /// writes in place. -1: none.
+  std::int32_t in_place_operand = -1;
 };
 
 struct Value {
@@ -74,6 +103,8 @@ struct Op {
   /// Operands that the op takes as they are, without redistribution: what the user pinned
   /// with `autoshard.shard`.
   std::vector<bool> kept_operands;
+  /// The last op that its operands of rank 0 depend on; -1: none.
+  std::int32_t after = -1;
 };
 
 /// `source` flows into `target`, redistributed if their shardings differ: initial and
@@ -83,6 +114,27 @@ struct Join {
   std::int32_t source;
   std::int32_t target;
   double trips = 1.0;
+};
+
+/// A loop: its condition and body are the ops [first_op, last_op), in program order. Loops
+/// nest; inner ones come before the outer one that contains them.
+struct Loop {
+  std::int32_t first_op, last_op;
+  /// Of the whole loop once: its own count, without those around it.
+  double trips = 1.0;
+  /// Values carried from one trip to the next: one storage for initial value, body argument,
+  /// yielded value and result. Without those of rank 0.
+  std::vector<std::int32_t> carried;
+  /// What the body yields for each of `carried`; `no_value` if it is passed on as it is.
+  std::vector<std::int32_t> yielded;
+};
+
+/// One array that enters the program.
+struct Argument {
+  /// `no_value` for rank 0.
+  std::int32_t value;
+  /// Its storage may be reused when it was read for the last time.
+  bool is_donated = false;
 };
 
 /// What the user fixed for one dim of a value.
@@ -110,6 +162,11 @@ struct Program {
   std::vector<Op> ops;
   std::vector<Join> joins;
   std::vector<Pin> pins;
+  std::vector<Loop> loops = {};
+  std::vector<Argument> arguments = {};
+  /// Values that leave the program; `no_value` for rank 0. A result that becomes an argument
+  /// in the next call (or that is donated to it) is that argument's value.
+  std::vector<std::int32_t> results = {};
 };
 
 /// A program that breaks its own rules: the importer's mistake, never the user's.

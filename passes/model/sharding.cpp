@@ -28,6 +28,19 @@ bool only_cuts(const Sharding& from, const Sharding& to) {
   return true;
 }
 
+bool is_scattered(const Sharding& from, const Sharding& to, AxisMask partial) {
+  if (!only_cuts(from, to)) return false;
+  int dims = 0;
+  for (std::size_t d = 0; d < to.dims.size(); ++d) {
+    for (std::size_t k = from.dims[d].size(); k < to.dims[d].size(); ++k) {
+      if (!((partial >> to.dims[d][k]) & 1u)) continue;
+      ++dims;
+      break;
+    }
+  }
+  return dims <= 1;
+}
+
 std::string key(const Sharding& sharding) {
   std::string text;
   for (const AxisList& axes : sharding.dims) {

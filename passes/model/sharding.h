@@ -20,6 +20,12 @@ struct Sharding {
   bool operator==(const Sharding&) const = default;
 };
 
+/// The axes that cut each factor of an op's rule.
+using FactorAxes = std::vector<AxisList>;
+
+/// A set of mesh axes, one bit an axis.
+using AxisMask = std::uint32_t;
+
 /// Product of the axis sizes: into how many blocks `axes` cuts.
 std::int64_t num_shards(const AxisList& axes, const Mesh& mesh);
 
@@ -29,6 +35,11 @@ std::int64_t num_shards(const Sharding& sharding, const Mesh& mesh);
 /// Whether every dim of `to` begins with the axes that cut it in `from`: going there moves
 /// nothing.
 bool only_cuts(const Sharding& from, const Sharding& to);
+
+/// Whether partial sums over `partial`, cut as `from`, are scattered while they are reduced to
+/// `to`: `to` only cuts further, and the axes of the sum cut one dim of it at most. XLA
+/// reduces in place what would be scattered over two dims.
+bool is_scattered(const Sharding& from, const Sharding& to, AxisMask partial);
 
 /// A short string that is equal exactly for equal shardings of one rank.
 std::string key(const Sharding& sharding);

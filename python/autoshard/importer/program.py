@@ -18,6 +18,7 @@ from autoshard.errors import ImportModuleError, StrategyError
 from autoshard.importer.loops import trip_count
 from autoshard.importer.pins import DimPin, Pin, pin_of, pin_of_sharding
 from autoshard.importer.rules import FactorRule, registered_rule, rule_of
+from autoshard.importer.work import WORK_ATTRIBUTES, CoreWork, core_work, work_key, work_of
 from autoshard.ir import element_bits, mlir, place
 from autoshard.sharding import Mesh, OpStrategy, Sharding
 
@@ -32,6 +33,9 @@ CoreTensor = tuple[int, list[list[int]]]
 
 CoreRule = tuple[list[tuple[int, int, int]], list[CoreTensor], list[CoreTensor]]
 """(size, kind, halo) of each factor, operands, results."""
+
+CoreLoop = tuple[int, int, float, list[int], list[int]]
+"""First op, end of its ops, its own trips, carried values, yielded values."""
 
 MARK = "autoshard.mark"
 """Target of the custom call that carries a strategy given by ``autoshard.shard``."""
@@ -52,6 +56,11 @@ KEY_WORDS = "autoshard.key_words"
 _MOVES = frozenset(
     f"stablehlo.{name}" for name in ("convert", "transpose", "reshape", "broadcast_in_dim")
 )
+DONATED = ("tf.aliasing_output", "jax.buffer_donor")
+"""Attributes of arguments whose storage the caller gives away."""
+
+_RULE = "sdy.sharding_rule"
+
 _FREE = frozenset(("stablehlo.constant", "stablehlo.iota"))
 
 
@@ -93,10 +102,16 @@ class ImportedProgram:
     """Places of loops whose trip count is not known; ``trip_count`` was assumed."""
     replicated_ops: list[mlir.Operation]
     """Ops without a rule: their operands and results are replicated."""
+    value_shapes: list[Sequence[int]]
+    """Shape of every value of the core."""
 
 
 def import_program(
-    module: mlir.Module, mesh: Mesh, *, unknown_trip_count: int = 100
+    module: mlir.Module,
+    mesh: Mesh,
+    *,
+    unknown_trip_count: int = 100,
+    keep_strategies: bool = True,
 ) -> ImportedProgram:
     """Read a module that ``autoshard-import-strategies`` has prepared.
 
@@ -104,6 +119,7 @@ def import_program(
         module: Calls flattened (each call has its own callee), factor rules populated.
         mesh: The mesh of the plan.
         unknown_trip_count: Assumed for loops that are not counted loops.
+        keep_strategies: Pin the operands and results of ops that already carry a strategy.
 
     Raises:
         ImportModuleError: A dynamic shape, no function ``main``, or a mesh of more than 16 axes.
@@ -114,26 +130,31 @@ def import_program(
         raise ImportModuleError(
             f"mesh {mesh} has {len(mesh.axes)} axes, {MOST_AXES} are the most. Join some of them."
         )
-    importer = _Importer(mesh, unknown_trip_count)
+    importer = _Importer(mesh, unknown_trip_count, keep_strategies)
     importer.read(module)
     return importer.finish()
 
 
 class _Importer:
-    def __init__(self, mesh: Mesh, unknown_trip_count: int) -> None:
+    def __init__(self, mesh: Mesh, unknown_trip_count: int, keep_strategies: bool) -> None:
         self.mesh = mesh
+        self.keep_strategies = keep_strategies
         self.unknown_trip_count = unknown_trip_count
         self.functions: dict[str, mlir.Operation] = {}
         self.type_ids: dict[mlir.Type, int] = {}
         self.types: list[tuple[list[int], int]] = []
         self.rule_ids: dict[tuple[object, ...], int] = {}
         self.rules: list[CoreRule] = []
+        self.works: list[CoreWork] = []
         self.value_type: list[int] = []
         self.value_is_free: list[bool] = []
         self.value_of: dict[mlir.Value, int] = {}
         self.made_by: dict[mlir.Value, mlir.Value] = {}
         self.op_rule: list[int] = []
         self.op_trips: list[float] = []
+        self.op_after: list[int] = []
+        self.made_after: dict[mlir.Value, int] = {}
+        """For values of rank 0: the last op of the core that they depend on, if any."""
         self.operands: list[int] = []
         self.operand_kept: list[bool] = []
         self.operand_offset: list[int] = [0]
@@ -141,6 +162,9 @@ class _Importer:
         self.result_offset: list[int] = [0]
         self.joins: list[tuple[int, int, float]] = []
         self.pins: list[Pinned] = []
+        self.loops: list[CoreLoop] = []
+        self.main_values: tuple[list[int], list[int]] = ([], [])
+        self.donated: set[int] = set()
         self.core_ops: list[mlir.Operation] = []
         self.result_values: list[tuple[mlir.Operation, list[int]]] = []
         self.function_values: list[FunctionValues] = []
@@ -254,6 +278,8 @@ class _Importer:
                 self.pin_attribute(ids[index], main, attributes[PIN])
             elif KEY_WORDS in attributes:
                 self.pin_key_words(ids[index], main, attributes[KEY_WORDS])
+            if any(name in attributes for name in DONATED):
+                self.donated.add(index)
         self.argument_ids = set(ids) - {NO_VALUE}
         return ids
 
@@ -266,6 +292,7 @@ class _Importer:
         results = self.values(_terminator(block).operands)
         if is_main:
             results = self.main_results(function, arguments, results)
+            self.main_values = (arguments, results)
         self.function_values.append(FunctionValues(function, arguments, results))
         return results
 
@@ -308,52 +335,78 @@ class _Importer:
                 handler(operation, trips)
 
     def plain(self, op: mlir.Operation, trips: float) -> None:
-        """An op whose regions, if it has any, compute single elements."""
+        """An op whose regions, if it has any, compute single elements.
+
+        Nearly all ops come here, so calls are spared where they would be one or two an op.
+        """
         results = list(op.results)
         if not results:
             return
         name = op.name
         attributes = op.attributes
-        operand_ids = [self.value_of.get(value, NO_VALUE) for value in op.operands]
-        result_types = [self.type_id(op, value) for value in results]
+        operands = list(op.operands)
+        value_of, value_type = self.value_of, self.value_type
+        operand_ids = [value_of.get(value, NO_VALUE) for value in operands]
         is_free = name in _FREE or (
             name == "stablehlo.broadcast_in_dim"
             and (operand_ids[0] == NO_VALUE or self.value_is_free[operand_ids[0]])
         )
-        ids = [self.new_value(type_id, is_free) for type_id in result_types]
-        self.bind(results, ids)
+        result_types: list[int] = []
+        ids: list[int] = []
+        for value in results:
+            type_id = self.type_ids.get(value.type)
+            if type_id is None:
+                type_id = self.type_id(op, value)
+            result_types.append(type_id)
+            index = NO_VALUE
+            if type_id != NO_TYPE:
+                index = len(value_type)
+                value_type.append(type_id)
+                self.value_is_free.append(is_free)
+            ids.append(index)
+            value_of[value] = index
         self.result_values.append((op, ids))
-        self.pin_results(op, ids)
+        if PIN in attributes:
+            self.pin_results(op, ids)
         if name in _FREE:
             return
-        operand_types = [NO_TYPE if v == NO_VALUE else self.value_type[v] for v in operand_ids]
-        if max(operand_types, default=NO_TYPE) < 0 and max(result_types) < 0:
-            return
-        rule = self.rule_id(op, operand_types, result_types)
+        after = -1
+        if NO_VALUE in operand_ids:
+            after = max(self.made_after.get(value, -1) for value in operands)
+            operand_types = [NO_TYPE if v == NO_VALUE else value_type[v] for v in operand_ids]
+        else:
+            operand_types = [value_type[v] for v in operand_ids]
+        if NO_VALUE in ids:
+            is_scalar = max(operand_types, default=NO_TYPE) < 0 and max(result_types) < 0
+            self.note_after(results, after if is_scalar else len(self.op_rule))
+            if is_scalar:
+                return
+        rule = self.rule_id(op, name, attributes, operand_types, result_types)
         kept = [False] * len(operand_ids)
-        if STRATEGY in attributes:
+        if self.keep_strategies and STRATEGY in attributes:
             operand_ids, kept = self.given_strategy(op, operand_ids, ids, trips)
-        self.add_op(op, rule, operand_ids, kept, ids, trips)
-
-    def add_op(
-        self,
-        op: mlir.Operation,
-        rule: int,
-        operands: list[int],
-        kept: list[bool],
-        results: list[int],
-        trips: float,
-    ) -> None:
         if self.waiting_marks:
-            self.reach_main_op(op, operands, kept, results)
+            self.reach_main_op(op, operand_ids, kept, ids)
+        self.op_after.append(after)
         self.op_rule.append(rule)
         self.op_trips.append(trips)
-        self.operands.extend(operands)
-        self.operand_kept.extend(kept)
+        self.operands += operand_ids
+        self.operand_kept += kept
         self.operand_offset.append(len(self.operands))
-        self.results.extend(results)
+        self.results += ids
         self.result_offset.append(len(self.results))
         self.core_ops.append(op)
+
+    def note_after(self, values: Iterable[mlir.Value], op: int) -> None:
+        """Those of rank 0 among ``values`` depend on op ``op`` of the core, or on none: -1."""
+        if op >= 0:
+            self.made_after.update(dict.fromkeys(values, op))
+
+    def pass_after(self, sources: Iterable[mlir.Value], targets: Iterable[mlir.Value]) -> None:
+        """Each target depends on what its source depends on."""
+        for source, target in zip(sources, targets, strict=True):
+            if source in self.made_after:
+                self.made_after[target] = self.made_after[source]
 
     def reach_main_op(
         self, op: mlir.Operation, operands: list[int], kept: list[bool], results: list[int]
@@ -367,11 +420,20 @@ class _Importer:
             if op.name in _MOVES:
                 self.waiting_marks.update(results)
 
-    def rule_id(self, op: mlir.Operation, operand_types: list[int], result_types: list[int]) -> int:
-        attribute = attribute_of(op, "sdy.sharding_rule")
-        if op.name in ("stablehlo.custom_call", "stablehlo.composite"):
+    def rule_id(
+        self,
+        op: mlir.Operation,
+        name: str,
+        attributes: mlir.OpAttributeMap,
+        operand_types: list[int],
+        result_types: list[int],
+    ) -> int:
+        attribute = attributes[_RULE] if _RULE in attributes else None  # noqa: SIM401
+        if name in ("stablehlo.custom_call", "stablehlo.composite"):
             attribute = registered_rule(op) or attribute
-        key = (op.name, attribute, *operand_types, None, *result_types)
+        key = (name, attribute, *operand_types, None, *result_types)
+        if name in WORK_ATTRIBUTES:
+            key = (*key, *work_key(op))
         known = self.rule_ids.get(key)
         if known is not None:
             if not self.rules[known][0]:
@@ -382,11 +444,12 @@ class _Importer:
             self.note_replicated(op)
         self.rule_ids[key] = len(self.rules)
         self.rules.append(_core_rule(rule, operand_types, result_types))
+        self.works.append(core_work(work_of(op)))
         return self.rule_ids[key]
 
     def note_replicated(self, op: mlir.Operation) -> None:
         """Remember an op that nobody gave a rule; one that keeps its device needs none."""
-        said = ("sdy.sharding_rule", STRATEGY, "sdy.sharding", "mhlo.sharding")
+        said = (_RULE, STRATEGY, "sdy.sharding", "mhlo.sharding")
         if not any(name in op.attributes for name in said):
             self.replicated_ops.append(op)
 
@@ -446,6 +509,7 @@ class _Importer:
         block = callee.regions[0].blocks[0]
         for argument, operand in zip(block.arguments, op.operands, strict=True):
             self.made_by[argument] = operand
+        self.pass_after(op.operands, block.arguments)
         self.open_functions.append(callee)
         results = self.function(
             callee, [self.value_of.get(v, NO_VALUE) for v in op.operands], trips
@@ -453,6 +517,7 @@ class _Importer:
         self.open_functions.pop()
         for result, returned in zip(op.results, _terminator(block).operands, strict=True):
             self.made_by[result] = returned
+        self.pass_after(_terminator(block).operands, op.results)
         self.alias(op, results)
         self.pin_results(op, results)
 
@@ -476,8 +541,9 @@ class _Importer:
         first_op, first_join = len(self.op_trips), len(self.joins)
         self.block(condition, 1.0)
         self.block(body, 1.0)
-        for yielded, target in zip(_terminator(body).operands, carried, strict=True):
-            self.join(self.value_of.get(yielded, NO_VALUE), target, 1.0)
+        yielded = [self.value_of.get(value, NO_VALUE) for value in _terminator(body).operands]
+        for source, target in zip(yielded, carried, strict=True):
+            self.join(source, target, 1.0)
         count = trip_count(op, self.resolve)
         if count is None:
             self.assumed_loops.append(place(op.location) or op.name)
@@ -488,6 +554,17 @@ class _Importer:
         for index in range(first_join, len(self.joins)):
             source, target, inner = self.joins[index]
             self.joins[index] = (source, target, inner * scale)
+        self.note_after(op.results, len(self.op_rule) - 1)
+        kept = [slot for slot, target in enumerate(carried) if target != NO_VALUE]
+        self.loops.append(
+            (
+                first_op,
+                len(self.op_rule),
+                float(count),
+                [carried[slot] for slot in kept],
+                [NO_VALUE if yielded[s] == carried[s] else yielded[s] for s in kept],
+            )
+        )
         self.alias(op, carried)
         self.pin_results(op, carried)
 
@@ -499,6 +576,7 @@ class _Importer:
             self.block(block, trips)
             for yielded, target in zip(_terminator(block).operands, results, strict=True):
                 self.join(self.value_of.get(yielded, NO_VALUE), target, trips)
+        self.note_after(op.results, len(self.op_rule) - 1)
         self.alias(op, results)
         self.pin_results(op, results)
 
@@ -506,6 +584,7 @@ class _Importer:
         del trips
         for result, operand in zip(op.results, op.operands, strict=True):
             self.made_by[result] = operand
+        self.pass_after(op.operands, op.results)
         values = [self.value_of.get(v, NO_VALUE) for v in op.operands]
         self.alias(op, values)
         self.pin_results(op, values)
@@ -515,12 +594,14 @@ class _Importer:
         source = self.value_of.get(op.operands[0], NO_VALUE)
         target = self.new_value(self.type_id(op, op.results[0]))
         self.join(source, target, trips)
+        self.pass_after(op.operands, op.results)
         self.alias(op, [target])
         return source, target
 
     def constraint(self, op: mlir.Operation, trips: float) -> None:
         if PIN not in op.attributes:
             self.made_by[op.results[0]] = op.operands[0]
+            self.pass_after(op.operands, op.results)
             self.alias(op, [self.value_of.get(op.operands[0], NO_VALUE)])
             return
         _, target = self.copy(op, trips)
@@ -613,14 +694,14 @@ class _Importer:
             join_source=np.array([join[0] for join in self.joins], np.int32),
             join_target=np.array([join[1] for join in self.joins], np.int32),
             join_trips=np.array([join[2] for join in self.joins], np.float64),
-            pins=[
-                (
-                    pinned.value,
-                    [(list(dim.axes), dim.is_open, dim.num_shards) for dim in pinned.pin.dims],
-                    list(pinned.pin.replicated),
-                )
-                for pinned in self.pins
+            pins=[core_pin(pinned) for pinned in self.pins],
+            works=self.works,
+            op_after=np.array(self.op_after, np.int32),
+            loops=self.loops,
+            arguments=[
+                (value, index in self.donated) for index, value in enumerate(self.main_values[0])
             ],
+            program_results=self.main_values[1],
         )
         return ImportedProgram(
             program,
@@ -631,7 +712,19 @@ class _Importer:
             self.pins,
             self.assumed_loops,
             self.replicated_ops,
+            [self.types[type_id][0] for type_id in self.value_type],
         )
+
+
+def core_pin(
+    pinned: Pinned,
+) -> tuple[int, list[tuple[list[int], bool, int | None]], list[int]]:
+    """A pin as the core's ``Program`` takes it."""
+    return (
+        pinned.value,
+        [(list(dim.axes), dim.is_open, dim.num_shards) for dim in pinned.pin.dims],
+        list(pinned.pin.replicated),
+    )
 
 
 def attribute_of(op: mlir.Operation, name: str) -> mlir.Attribute | None:
@@ -670,6 +763,11 @@ def _same_storage(main: mlir.Operation) -> dict[int, int]:
         if "tf.aliasing_output" in attributes:
             pairs.setdefault(mlir.IntegerAttr(attributes["tf.aliasing_output"]).value, argument)
     return pairs
+
+
+def state_arguments(main: mlir.Operation) -> frozenset[int]:
+    """Numbers of the arguments that a result replaces in the next call: a step's state."""
+    return frozenset(_same_storage(main).values())
 
 
 def _core_rule(rule: FactorRule, operand_types: list[int], result_types: list[int]) -> CoreRule:

@@ -1,0 +1,294 @@
+"""What an op does with its elements: kind of work, arithmetic, operations, bytes touched.
+
+Read once for each rule, never for each op. Operations are counted as XLA's cost analysis counts
+them: 2 for each multiply-add, 1 for each element of an elementwise op. The transcendental
+functions and the division, which XLA counts apart, have the weights of ``_WEIGHTS``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2, prod
+from typing import cast
+
+from autoshard.ir import element_bits, mlir, stablehlo
+
+ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER = range(6)
+"""Kinds of work, in the order of ``Work`` in passes/model/program.h."""
+
+F64, F32, F16, F8, I8 = range(5)
+"""Arithmetic, in the order of ``Arithmetic`` in passes/model/program.h."""
+
+_VIEWS = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("reshape", "transpose", "broadcast_in_dim", "slice", "pad", "reverse", "concatenate"),
+        "bitcast_convert",
+    )
+)
+_MATMULS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
+_REDUCES = frozenset(("stablehlo.reduce", "stablehlo.reduce_window"))
+_INDEXED = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("gather", "scatter", "dynamic_slice", "dynamic_update_slice"),
+        *("select_and_scatter", "torch_index_select"),
+    )
+)
+_OTHERS = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("sort", "fft", "rng", "rng_bit_generator", "custom_call", "composite", "cholesky"),
+        *("triangular_solve", "batch_norm_training", "batch_norm_grad", "batch_norm_inference"),
+        *("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute"),
+        *("collective_broadcast", "infeed", "outfeed", "send", "recv"),
+    )
+) | {"chlo.top_k"}
+
+_WEIGHTS = {
+    **dict.fromkeys(("divide", "remainder", "sqrt", "rsqrt"), 4.0),
+    **dict.fromkeys(
+        (
+            *("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic"),
+            *("tanh", "sine", "cosine", "tan", "cbrt", "erf", "erfc", "sinh", "cosh"),
+            *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
+        ),
+        10.0,
+    ),
+    **dict.fromkeys(
+        (
+            *("power", "atan2", "erf_inv", "lgamma", "digamma", "bessel_i1e", "polygamma", "zeta"),
+            "next_after",
+        ),
+        20.0,
+    ),
+}
+"""Operations an element, where one would be far off.
+
+Vector units have no instruction for these functions (or one at a quarter of the rate): compilers
+write a reciprocal with a Newton step, or a polynomial of about this many multiply-adds. Rough on
+purpose: elementwise work is limited by memory nearly always.
+"""
+
+_EXPENSIVE = 10.0
+"""From this weight on an op is not cheap (``Rule.is_cheap``). A division nearly always is one by
+a broadcast, which costs a multiplication."""
+
+WORK_ATTRIBUTES = {
+    "stablehlo.convolution": ("lhs_dilation", "dimension_numbers"),
+    "stablehlo.reduce_window": ("window_dimensions",),
+    "stablehlo.select_and_scatter": ("window_dimensions",),
+    "stablehlo.sort": ("dimension",),
+    "stablehlo.fft": ("fft_length",),
+    "stablehlo.gather": ("dimension_numbers",),
+    "stablehlo.scatter": ("scatter_dimension_numbers",),
+}
+"""Attributes that decide about the work, beyond the types and Shardy's rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpWork:
+    """As in ``Rule`` of passes/model/program.h, where each field is explained."""
+
+    work: int
+    arithmetic: int
+    flops: float
+    is_cheap: bool = False
+    operand_bytes: tuple[float, ...] = ()
+    result_bytes: tuple[float, ...] = ()
+    in_place_operand: int = -1
+
+
+CoreWork = tuple[int, int, float, bool, list[float], list[float], int]
+
+
+def core_work(work: OpWork) -> CoreWork:
+    """As the core takes it."""
+    return (
+        work.work,
+        work.arithmetic,
+        work.flops,
+        work.is_cheap,
+        list(work.operand_bytes),
+        list(work.result_bytes),
+        work.in_place_operand,
+    )
+
+
+def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
+    """What two ops of one name, with equal types and factors, must share to do equal work."""
+    names = WORK_ATTRIBUTES.get(op.name, ())
+    return tuple(op.attributes[name] for name in names if name in op.attributes)
+
+
+def work_of(op: mlir.Operation) -> OpWork:
+    """Kind, operations and bytes of one op with static shapes."""
+    name = op.name
+    arithmetic = _arithmetic(op)
+    if name in _MATMULS:
+        return OpWork(MATMUL, arithmetic, _matmul_flops(op) * (4 if _is_complex(op) else 1))
+    if name in _VIEWS:
+        return _view(op, arithmetic)
+    if name in _REDUCES:
+        return OpWork(REDUCE, arithmetic, _reduce_flops(op))
+    if name in _INDEXED:
+        return _indexed(op, arithmetic)
+    if name in _OTHERS:
+        return OpWork(OTHER, arithmetic, _other_flops(op))
+    weight = _weight(op)
+    flops = weight * _elements(op.results[0])
+    return OpWork(ELEMENTWISE, arithmetic, flops, is_cheap=weight < _EXPENSIVE)
+
+
+def _weight(op: mlir.Operation) -> float:
+    weight = _WEIGHTS.get(op.name.partition(".")[2], 1.0)
+    # A product of complex numbers is four real ones.
+    return 4 * weight if _is_complex(op) and op.name != "stablehlo.complex" else weight
+
+
+def _view(op: mlir.Operation, arithmetic: int) -> OpWork:
+    touched = (_bytes(op.results[0]),) if op.name == "stablehlo.slice" else ()
+    return OpWork(VIEW, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
+
+
+def _indexed(op: mlir.Operation, arithmetic: int) -> OpWork:
+    """A slice or a gather reads what it returns; an update reads and writes what it changes."""
+    operands, count = list(op.operands), len(op.results)
+    if op.name == "stablehlo.select_and_scatter":
+        flops = _elements(operands[1]) * _window(op)
+        return OpWork(INDEXED, arithmetic, flops)
+    if op.name == "stablehlo.dynamic_update_slice":
+        update = _bytes(operands[1])
+        touched = (0.0, *(-1.0 for _ in operands[1:]))
+        return OpWork(INDEXED, arithmetic, 0.0, False, touched, (update,), 0)
+    if _is_one_of_each_row(op):
+        # Compilers compare an iota with the index: a scatter is a select, a gather a masked sum.
+        work = ELEMENTWISE if op.name == "stablehlo.scatter" else REDUCE
+        return OpWork(work, arithmetic, float(_elements(operands[0])), is_cheap=True)
+    if op.name == "stablehlo.scatter":
+        updates = operands[count + 1 :]
+        touched = (*map(_bytes, updates), *(-1.0 for _ in operands[count:]))
+        flops = float(sum(_elements(update) for update in updates))
+        return OpWork(INDEXED, arithmetic, flops, False, touched, tuple(map(_bytes, updates)), 0)
+    touched = (_bytes(op.results[0]), *(-1.0 for _ in operands[1:]))
+    return OpWork(INDEXED, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
+
+
+def _is_one_of_each_row(op: mlir.Operation) -> bool:
+    """Whether a gather or scatter takes one element of each row, as ``take_along_axis`` does."""
+    if op.name == "stablehlo.gather":
+        numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+        batching, window = numbers.operand_batching_dims, numbers.offset_dims
+        smaller = op.results[0]
+    elif op.name == "stablehlo.scatter" and len(op.operands) == 3:
+        numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+        batching, window = numbers.input_batching_dims, numbers.update_window_dims
+        smaller = op.operands[2]
+    else:
+        return False
+    shape = _shape(op.operands[0])
+    rows = prod(shape[dim] for dim in batching)
+    return not window and len(batching) == len(shape) - 1 and _elements(smaller) == rows
+
+
+def _matmul_flops(op: mlir.Operation) -> float:
+    """Two for each multiply-add."""
+    left, right = (_shape(operand) for operand in op.operands)
+    if op.name != "stablehlo.convolution":
+        contracted = (
+            stablehlo.DotDimensionNumbers(
+                op.attributes["dot_dimension_numbers"]
+            ).lhs_contracting_dimensions
+            if op.name == "stablehlo.dot_general"
+            else [len(left) - 1]
+        )
+        return 2.0 * _elements(op.results[0]) * prod(left[dim] for dim in contracted)
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    # Input channels of the kernel are those of one group.
+    products = prod(right) // max(1, right[numbers.kernel_output_feature_dimension])
+    # Zeros between the elements of a dilated input are not multiplied.
+    dilation = (
+        prod(cast(list[int], mlir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])))
+        if "lhs_dilation" in op.attributes
+        else 1
+    )
+    return 2.0 * _elements(op.results[0]) * products / dilation
+
+
+def _reduce_flops(op: mlir.Operation) -> float:
+    """One for each element that is taken in."""
+    if op.name == "stablehlo.reduce":
+        return float(sum(_elements(op.operands[k]) for k in range(len(op.results))))
+    shape = _shape(op.results[0])
+    window = cast(list[int], mlir.DenseI64ArrayAttr(op.attributes["window_dimensions"]))
+    # A window as long as its dim is a running sum, which compilers compute as a tree.
+    taken = prod(
+        min(size, 2 * log2(size)) if size == dim and size > 1 else size
+        for size, dim in zip(window, shape, strict=True)
+    )
+    return prod(shape) * taken * len(op.results)
+
+
+def _window(op: mlir.Operation) -> int:
+    if "window_dimensions" not in op.attributes:
+        return 1
+    return prod(cast(list[int], mlir.DenseI64ArrayAttr(op.attributes["window_dimensions"])))
+
+
+def _other_flops(op: mlir.Operation) -> float:
+    operand = op.operands[0] if len(op.operands) else op.results[0]
+    elements, shape = float(_elements(operand)), _shape(operand)
+    match op.name:
+        case "stablehlo.sort":
+            length = shape[mlir.IntegerAttr(op.attributes["dimension"]).value] if shape else 1
+            return elements * len(op.results) * log2(max(2, length))
+        case "chlo.top_k":
+            return elements * log2(max(2, shape[-1]))
+        case "stablehlo.fft":
+            points = prod(cast(list[int], mlir.DenseI64ArrayAttr(op.attributes["fft_length"])))
+            return 5.0 * elements * log2(max(2, points))
+        case "stablehlo.cholesky":
+            return elements * shape[-1] / 3
+        case "stablehlo.triangular_solve":
+            return float(_elements(op.operands[1])) * shape[-1]
+        case _:
+            return float(sum(_elements(value) for value in op.results))
+
+
+def _arithmetic(op: mlir.Operation) -> int:
+    """That of the widest operand; of the first result where there is none."""
+    values = [v for v in op.operands if isinstance(v.type, mlir.RankedTensorType)]
+    ranked = [v for v in values if _shape(v)] or values or list(op.results)[:1]
+    return min((_of_element(v.type.element_type) for v in ranked), default=F32)
+
+
+def _of_element(element: mlir.Type) -> int:
+    if isinstance(element, mlir.ComplexType):
+        return _of_element(element.element_type)
+    bits = element_bits(element)
+    if not isinstance(element, mlir.FloatType):
+        # There are fast units for small integers; wide ones share the vector unit with floats.
+        return I8 if bits <= 8 else F32
+    if bits <= 8:
+        return F8
+    return {16: F16, 64: F64}.get(bits, F32)
+
+
+def _is_complex(op: mlir.Operation) -> bool:
+    value_type = op.results[0].type
+    return isinstance(value_type, mlir.RankedTensorType) and isinstance(
+        value_type.element_type, mlir.ComplexType
+    )
+
+
+def _shape(value: mlir.Value) -> list[int]:
+    return list(value.type.shape) if isinstance(value.type, mlir.RankedTensorType) else []
+
+
+def _elements(value: mlir.Value) -> int:
+    return prod(_shape(value))
+
+
+def _bytes(value: mlir.Value) -> float:
+    element = cast(mlir.RankedTensorType, value.type).element_type
+    return _elements(value) * element_bits(element) / 8
