@@ -1,0 +1,73 @@
+#include "cost/symbolic.h"
+
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+#include "planning/symbolic_programming.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace autoshard {
+
+void bind_symbolic(nb::module_& module) {
+  using planning::SymbolicChoice;
+
+  nb::class_<SymbolicChoice>(module, "SymbolicChoice",
+                             "The choice of one matmul at one level; see "
+                             "passes/planning/symbolic_programming.h.")
+      .def_ro("op", &SymbolicChoice::op)
+      .def_prop_ro("axis", [](const SymbolicChoice& c) { return c.level.axis; })
+      .def_prop_ro("parts", [](const SymbolicChoice& c) { return c.level.parts; })
+      .def_prop_ro("sizes",
+                   [](const SymbolicChoice& c) {
+                     return std::array<double, 4>{c.sizes.batch, c.sizes.i, c.sizes.k,
+                                                  c.sizes.j};
+                   })
+      .def_ro("has_batch", &SymbolicChoice::has_batch)
+      .def_prop_ro("candidates",
+                   [](const SymbolicChoice& c) {
+                     std::vector<std::tuple<int, int, double, double>> list;
+                     for (const planning::SymbolicCandidate& candidate : c.candidates) {
+                       list.emplace_back(static_cast<int>(candidate.cut), candidate.factor,
+                                         candidate.op_cost, candidate.redistribution_cost);
+                     }
+                     return list;
+                   })
+      .def_ro("chosen", &SymbolicChoice::chosen);
+
+  module.def(
+      "symbolic_matmul_costs",
+      [](const std::array<double, 4>& sizes, bool has_batch, double mem_coeff,
+         std::int64_t parts) {
+        return matmul_costs({sizes[0], sizes[1], sizes[2], sizes[3]}, has_batch, mem_coeff,
+                            parts);
+      },
+      "sizes"_a, "has_batch"_a, "mem_coeff"_a, "parts"_a = 2,
+      "Elements that each cut costs, in the order batch, expert, i, j, k, none; sizes are "
+      "(batch, i, k, j).");
+
+  module.def(
+      "symbolic_redistribution",
+      [](const std::vector<std::int64_t>& shape,
+         const std::vector<std::vector<std::int32_t>>& from,
+         const std::vector<std::vector<std::int32_t>>& to,
+         const std::vector<std::int64_t>& axis_sizes) {
+        const auto sharding = [](const auto& dims) {
+          Sharding s;
+          for (const auto& axes : dims) s.dims.emplace_back(axes.begin(), axes.end());
+          return s;
+        };
+        const auto all = static_cast<AxisMask>((1ull << axis_sizes.size()) - 1);
+        return symbolic_redistribution(shape, sharding(from), sharding(to), Mesh{axis_sizes},
+                                       all);
+      },
+      "shape"_a, "from_dims"_a, "to_dims"_a, "axis_sizes"_a,
+      "Elements charged for going from one sharding to another.");
+}
+
+}  // namespace autoshard
