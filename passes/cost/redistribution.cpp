@@ -10,114 +10,105 @@ namespace {
 
 constexpr std::int8_t nowhere = -1;
 
-/// All steps in one fixed order.
-Redistribution in_order(const TensorType& type, const Sharding& from, const Sharding& to,
-                        AxisMask partial, const Mesh& mesh) {
-  Redistribution result;
+std::int64_t devices_along(AxisMask axes, const Mesh& mesh) {
+  std::int64_t devices = 1;
+  for (int axis = 0; axis < mesh.rank(); ++axis) {
+    if (axes >> axis & 1u) devices *= mesh.axis_sizes[axis];
+  }
+  return devices;
+}
 
-  // Per dim, axes behind the common prefix leave (`source`) or arrive (`target`).
-  std::array<std::int8_t, max_mesh_axes> source, target;
-  source.fill(nowhere);
+/// Partial sums over `partial`, in a tensor that `from` cuts, into `to`, which only cuts it
+/// further. Calls `take` with each step.
+template <typename Take>
+void reduce(const TensorType& type, const Sharding& from, const Sharding& to, AxisMask partial,
+            const Mesh& mesh, const Take& take) {
+  std::array<std::int8_t, max_mesh_axes> target;
   target.fill(nowhere);
-  const int rank = static_cast<int>(from.dims.size());
-  for (int d = 0; d < rank; ++d) {
-    const AxisList& before = from.dims[d];
-    const AxisList& after = to.dims[d];
-    std::size_t prefix = 0;
-    while (prefix < before.size() && prefix < after.size() &&
-           before[prefix] == after[prefix]) {
-      ++prefix;
+  for (std::size_t d = 0; d < to.dims.size(); ++d) {
+    for (std::size_t k = from.dims[d].size(); k < to.dims[d].size(); ++k) {
+      target[to.dims[d][k]] = static_cast<std::int8_t>(d);
     }
-    for (std::size_t k = prefix; k < before.size(); ++k) source[before[k]] = d;
-    for (std::size_t k = prefix; k < after.size(); ++k) target[after[k]] = d;
   }
-
   double held = type.bytes() / static_cast<double>(num_shards(from, mesh));
-  double scattered = 1, reduced = 1, gathered = 1;
-  std::uint64_t scatter_dims = 0, gather_dims = 0;
-  bool permuted = false;
+  AxisMask reduced = 0, scattered = 0;
   for (int axis = 0; axis < mesh.rank(); ++axis) {
-    const auto size = static_cast<double>(mesh.axis_sizes[axis]);
-    const bool is_partial = (partial >> axis) & 1u;
-    const bool arrives = target[axis] != nowhere, leaves = source[axis] != nowhere;
-    if (is_partial) {
-      if (arrives) {
-        scattered *= size;
-        scatter_dims |= 1ull << target[axis];
-      } else {
-        reduced *= size;
-      }
-    } else if (arrives && !leaves) {
-      held /= size;
-    } else if (leaves && !arrives) {
-      gathered *= size;
-      gather_dims |= 1ull << source[axis];
-    } else if (arrives && leaves && source[axis] == target[axis]) {
-      permuted = true;
+    const AxisMask bit = 1u << axis;
+    const bool arrives = target[axis] != nowhere;
+    if (partial & bit) {
+      (arrives ? scattered : reduced) |= bit;
+    } else if (arrives) {
+      held /= static_cast<double>(mesh.axis_sizes[axis]);
     }
   }
-  for (int axis = 0; axis < mesh.rank(); ++axis) {
-    if (target[axis] != nowhere && source[axis] == nowhere &&
-        ((gather_dims >> target[axis]) & 1u)) {
-      permuted = true;
-    }
-  }
-  if (scattered > 1) {
-    result.bytes += (scattered - 1) / scattered * held;
-    result.collectives += __builtin_popcountll(scatter_dims);
-    held /= scattered;
-  }
-  if (reduced > 1) {
-    result.bytes += 2 * (reduced - 1) / reduced * held;
-    result.collectives += 1;
-  }
-  // All-to-all, one per pair of dims.
-  std::uint32_t moved = 0;
-  for (int axis = 0; axis < mesh.rank(); ++axis) {
-    if (source[axis] != nowhere && target[axis] != nowhere && source[axis] != target[axis]) {
-      moved |= 1u << axis;
-    }
-  }
-  while (moved != 0) {
-    const int first = __builtin_ctz(moved);
-    double n = 1;
+  while (scattered != 0) {
+    const int first = __builtin_ctz(scattered);
+    AxisMask axes = 0;
     for (int axis = first; axis < mesh.rank(); ++axis) {
-      if (((moved >> axis) & 1u) && source[axis] == source[first] &&
-          target[axis] == target[first]) {
-        n *= static_cast<double>(mesh.axis_sizes[axis]);
-        moved &= ~(1u << axis);
-      }
+      if ((scattered >> axis & 1u) && target[axis] == target[first]) axes |= 1u << axis;
     }
-    result.bytes += (n - 1) / n * held;
-    result.collectives += 1;
+    scattered &= ~axes;
+    const std::int64_t n = devices_along(axes, mesh);
+    take(Step{CollectiveKind::reduce_scatter, axes, n, held});
+    held /= static_cast<double>(n);
   }
-  if (permuted) {
-    result.bytes += held;
-    result.collectives += 1;
+  if (reduced != 0) {
+    take(Step{CollectiveKind::all_reduce, reduced, devices_along(reduced, mesh), held});
   }
-  if (gathered > 1) {
-    result.bytes += (gathered - 1) * held;
-    result.collectives += __builtin_popcountll(gather_dims);
+}
+
+/// The partial sums of a redistribution. True if that is all of it.
+template <typename Take>
+bool reduce_first(const TensorType& type, const Sharding& from, const Sharding& to,
+                  AxisMask partial, const Mesh& mesh, bool may_scatter, const Take& take) {
+  if (partial == 0) return from == to;
+  if (may_scatter && is_scattered(from, to, partial)) {
+    reduce(type, from, to, partial, mesh, take);
+    return true;
   }
-  return result;
+  reduce(type, from, from, partial, mesh, take);
+  return from == to;
 }
 
 }  // namespace
 
 Redistribution redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
                               AxisMask partial, const Mesh& mesh, bool may_scatter) {
-  if (partial != 0) {
-    if (may_scatter && only_cuts(from, to)) return in_order(type, from, to, partial, mesh);
-    Redistribution result = in_order(type, from, from, partial, mesh);
-    const Redistribution rest = redistribution(type, from, to, 0, mesh);
-    result.bytes += rest.bytes;
-    result.collectives += rest.collectives;
+  Redistribution result;
+  if (reduce_first(type, from, to, partial, mesh, may_scatter, [&result](const Step& step) {
+        result.bytes += step.sent_bytes();
+        ++result.collectives;
+      })) {
     return result;
   }
-  if (from == to) return {};
-  if (!has_ways(mesh)) return in_order(type, from, to, 0, mesh);
   const Way way = cheapest_way(type.dims, from, to, mesh);
-  return {way.volume * type.bytes(), way.collectives};
+  result.bytes += way.volume * type.bytes();
+  result.collectives += way.collectives;
+  return result;
+}
+
+std::vector<Step> redistribution_steps(const TensorType& type, const Sharding& from,
+                                       const Sharding& to, AxisMask partial, const Mesh& mesh,
+                                       bool may_scatter) {
+  std::vector<Step> steps;
+  if (reduce_first(type, from, to, partial, mesh, may_scatter,
+                   [&steps](const Step& step) { steps.push_back(step); })) {
+    return steps;
+  }
+  std::vector<Step> rest = steps_of_cheapest_way(type.dims, from, to, mesh, type.bytes());
+  if (steps.empty()) return rest;
+  steps.insert(steps.end(), rest.begin(), rest.end());
+  return steps;
+}
+
+double redistribution_seconds(const TensorType& type, const Sharding& from, const Sharding& to,
+                              AxisMask partial, const Mesh& mesh, const Cluster& cluster,
+                              bool may_scatter) {
+  double total = 0;
+  for (const Step& step : redistribution_steps(type, from, to, partial, mesh, may_scatter)) {
+    total += seconds(step, cluster, mesh);
+  }
+  return total;
 }
 
 }  // namespace autoshard

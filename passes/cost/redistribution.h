@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "cost/collectives.h"
 #include "model/program.h"
 #include "model/sharding.h"
 
 namespace autoshard {
-
-/// Which axes the tensor's values are still partial sums over, one bit per axis.
-using AxisMask = std::uint32_t;
 
 /// What every device sends, and in how many collectives.
 struct Redistribution {
@@ -17,19 +16,18 @@ struct Redistribution {
   int collectives = 0;
 };
 
-/// Without partial sums the cheapest way of `cheapest_way` (cost/ways.h), on meshes that have
-/// one. Partial sums are reduced first: straight into `to` where `to` only cuts further than
-/// `from` and `may_scatter` is set, else in place. n is the number of devices of a step, s the
-/// bytes a device holds before it:
+/// Partial sums are reduced first: straight into `to` where `to` only cuts further than `from`
+/// and `may_scatter` is set, else in place. The rest goes by `cheapest_way` (cost/ways.h). n
+/// is the number of devices of a step, s the bytes a device holds before it:
 ///
-///   slice            0                  axes that only `to` has; first, so that s shrinks
+///   slice            0                  axes that only `to` has
 ///   reduce-scatter   (n-1)/n * s        partial axes that cut a dim of `to`
 ///   all-reduce       2 * (n-1)/n * s    the other partial axes
-///   all-to-all       (n-1)/n * s        axes that change dims, each pair of dims at once
+///   all-to-all       (n-1)/n * s        axes that change dims
 ///   permute          s                  axes that change their order within a dim
-///   all-gather       (n-1) * s          axes that only `from` has; last, while s is small
+///   all-gather       (n-1) * s          axes that only `from` has
 ///
-/// In this order, and so at most, on meshes without ways. Ring volumes per device as in Thakur
+/// Ring volumes per device as in Thakur
 /// et al. 2005, "Optimization of Collective Communication Operations in MPICH".
 ///
 /// Example: 64x128 float32 on a mesh (2, 4). From rows on axis 0 to replicated: 32 KiB in
@@ -37,6 +35,20 @@ struct Redistribution {
 /// nothing cut: 2 * 3/4 * 32 KiB = 48 KiB, one all-reduce.
 Redistribution redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
                               AxisMask partial, const Mesh& mesh, bool may_scatter = true);
+
+/// The collectives of that redistribution, in their order; their `sent_bytes` sum up to its
+/// bytes.
+///
+/// Example: as above, rows on axis 0 of (2, 4) to replicated: all_gather, axes {0}, 2
+/// participants, 16 KiB held.
+std::vector<Step> redistribution_steps(const TensorType& type, const Sharding& from,
+                                       const Sharding& to, AxisMask partial, const Mesh& mesh,
+                                       bool may_scatter = true);
+
+/// Seconds of those collectives, one after the other.
+double redistribution_seconds(const TensorType& type, const Sharding& from, const Sharding& to,
+                              AxisMask partial, const Mesh& mesh, const Cluster& cluster,
+                              bool may_scatter = true);
 
 /// Bytes that stand for the latency of one collective, so that of two plans that move the
 /// same bytes the one with fewer collectives is cheaper.

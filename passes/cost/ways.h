@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cost/collectives.h"
 #include "model/sharding.h"
 
 namespace autoshard {
@@ -23,9 +24,11 @@ struct Way {
 ///   change which device holds which      s                permute; blocks keep their size
 ///
 /// python/autoshard/exporter/steps.py writes the same steps into the program, so that XLA
-/// makes one collective of each. Axes are split into their primes if the mesh has at most
-/// three, so that parts of an axis move alone; a mesh of more than three axes has no ways
-/// here.
+/// makes one collective of each.
+///
+/// On meshes of at most three axes the search has them all, split into their primes if there
+/// are no more than three of those. On others it has the axes that move: not those with which
+/// a dim begins before and after. If more than four move, the way is that of `steps_in_order`.
 ///
 /// `dims` are the sizes of the tensor's dims: no step splits one unevenly. Results are kept
 /// for the life of the thread.
@@ -34,7 +37,21 @@ struct Way {
 Way cheapest_way(const std::vector<std::int64_t>& dims, const Sharding& from,
                  const Sharding& to, const Mesh& mesh);
 
-/// Whether `cheapest_way` can be asked about this mesh.
-bool has_ways(const Mesh& mesh);
+/// The collectives on the cheapest way, with the held bytes of a tensor of `bytes`. They sum
+/// up to `cheapest_way`. Steps of a part of an axis have that axis in their mask.
+std::vector<Step> steps_of_cheapest_way(const std::vector<std::int64_t>& dims,
+                                        const Sharding& from, const Sharding& to,
+                                        const Mesh& mesh, double bytes);
+
+/// A way by rules instead of a search, for any number of axes. As long as something is left,
+/// the first of these that is possible: cut along the free axis that comes next in its dim;
+/// move the minor axes of a dim to where they belong; cut along any free axis that `to` has;
+/// move minor axes of a dim with too many blocks to one with too few; permute, so that more
+/// axes are where they belong; gather a minor axis, of those that `to` does not have if there
+/// are any. And the same with all cuts first; the cheaper of both.
+///
+/// Never cheaper than `cheapest_way`, but for the bytes that it pays for fewer steps.
+std::vector<Step> steps_in_order(const std::vector<std::int64_t>& dims, const Sharding& from,
+                                 const Sharding& to, const Mesh& mesh, double bytes);
 
 }  // namespace autoshard

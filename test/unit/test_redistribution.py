@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from planning_oracle import Dims, blocks, shardings
 
 from autoshard import _core
+from autoshard.exporter.steps import redistribution_steps
+from autoshard.sharding import AxisRef, Sharding
+from autoshard.sharding.mesh import Axis, Mesh
 
 MESH = (2, 4)
 SHAPE = (64, 128)
@@ -143,3 +146,189 @@ def test_no_detour_is_shorter(mesh: tuple[int, ...], data) -> None:
     second, _ = sent(stop, end, (), shape, mesh)
     # a way of fewer steps is taken at up to a thousandth of the tensor more
     assert direct <= first + second + 4 * prod(shape) / 1000
+
+
+GATHER, SCATTER, REDUCE, ALL_TO_ALL, PERMUTE = range(5)
+
+Steps = list[tuple[int, int, int, float]]
+
+
+def steps(
+    before: Dims, after: Dims, partial: tuple[int, ...] = (), shape=SHAPE, mesh=MESH
+) -> Steps:
+    """(kind, axes as bits, participants, bytes held), of float32."""
+    mask = sum(1 << axis for axis in partial)
+    return _core.redistribution_steps(shape, 32, before, after, mask, mesh)
+
+
+def sent_bytes(of: Steps) -> float:
+    factors = {
+        GATHER: lambda n: n - 1,
+        SCATTER: lambda n: (n - 1) / n,
+        REDUCE: lambda n: 2 * (n - 1) / n,
+        ALL_TO_ALL: lambda n: (n - 1) / n,
+        PERMUTE: lambda n: 1,
+    }
+    return sum(factors[kind](n) * held for kind, _, n, held in of)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "partial", "expected"),
+    [
+        (((1,), ()), ((), ()), (), [(GATHER, 0b10, 4, 8 * KIB)]),
+        (((0, 1), ()), ((0,), (1,)), (), [(ALL_TO_ALL, 0b10, 4, 4 * KIB)]),
+        (((0,), ()), ((), (1,)), (), [(GATHER, 0b01, 2, 4 * KIB)]),
+        (((0, 1), ()), ((1, 0), ()), (), [(PERMUTE, 0b11, 8, 4 * KIB)]),
+        # half of axis 1 moves: 2 devices of 4
+        (
+            ((0,), (1,)),
+            ((1,), (0,)),
+            (),
+            [(ALL_TO_ALL, 0b10, 2, 4 * KIB), (PERMUTE, 0b11, 8, 4 * KIB)],
+        ),
+        (((), ()), ((), ()), (0, 1), [(REDUCE, 0b11, 8, 32 * KIB)]),
+        (
+            ((), ()),
+            ((0,), ()),
+            (0, 1),
+            [(SCATTER, 0b01, 2, 32 * KIB), (REDUCE, 0b10, 4, 16 * KIB)],
+        ),
+        # reduced in place, then moved
+        (
+            ((0,), ()),
+            ((), (0,)),
+            (1,),
+            [(REDUCE, 0b10, 4, 16 * KIB), (ALL_TO_ALL, 0b01, 2, 16 * KIB)],
+        ),
+        (((0,), ()), ((0,), (1,)), (), []),
+    ],
+)
+def test_steps(before: Dims, after: Dims, partial, expected: Steps) -> None:
+    assert steps(before, after, partial) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases(2), st.data())
+def test_steps_sum_up_to_the_bytes(case, data) -> None:
+    mesh, shape, (before, after) = case
+    used = {axis for axes in before for axis in axes}
+    idle = [axis for axis in range(len(mesh)) if axis not in used]
+    partial = tuple(data.draw(st.sets(st.sampled_from(idle)))) if idle else ()
+    total, collectives = sent(before, after, partial, shape, mesh)
+    made = steps(before, after, partial, shape, mesh)
+    assert sent_bytes(made) == pytest.approx(total)
+    assert len(made) == collectives
+
+
+@st.composite
+def moves(draw: st.DrawFn, mesh: tuple[int, ...]) -> tuple[Dims, Dims]:
+    """Two shardings of one, two or three dims."""
+    rank = draw(st.integers(1, 3))
+
+    def sharding() -> Dims:
+        dims: list[list[int]] = [[] for _ in range(rank)]
+        for axis in draw(st.permutations(range(len(mesh)))):
+            place = draw(st.integers(0, rank))
+            if place < rank:
+                dims[place].append(axis)
+        return tuple(map(tuple, dims))
+
+    return sharding(), sharding()
+
+
+def in_order(before: Dims, after: Dims, mesh: tuple[int, ...]) -> float:
+    shape = (720,) * len(before)
+    return sent_bytes(_core.redistribution_steps_in_order(shape, 32, before, after, mesh))
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.sampled_from([(2, 2), (2, 2, 2), (3, 2, 2), (2, 3, 5)]), st.data())
+def test_rules_are_near_the_search(mesh: tuple[int, ...], data) -> None:
+    before, after = data.draw(moves(mesh))
+    searched, _ = sent(before, after, (), (720,) * len(before), mesh)
+    by_rules = in_order(before, after, mesh)
+    # a way of fewer steps is taken at up to a thousandth of the tensor more
+    assert by_rules >= searched - 4 * 720 ** len(before) / 1000
+    # at most 2.0 with equal axes and 2.24 with others, of all pairs on these meshes
+    assert by_rules <= (2.0 if set(mesh) == {2} else 2.25) * searched * (1 + 1e-9)
+
+
+def as_exported(dims: Dims, mesh: tuple[int, ...]) -> Sharding:
+    axes = Mesh(tuple(Axis(f"a{i}", size) for i, size in enumerate(mesh)))
+    return Sharding(axes, tuple(tuple(AxisRef(f"a{axis}") for axis in dim) for dim in dims))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from([(2, 2, 2, 2), (2, 3, 2, 2)]), st.data())
+def test_meshes_of_four_axes_take_the_ways_that_are_exported(mesh: tuple[int, ...], data) -> None:
+    before, after = data.draw(moves(mesh))
+    # the exporter may also park axes in a dim from and to which none moves
+    shape = tuple(
+        720 if old != new else prod(mesh[axis] for axis in old)
+        for old, new in zip(before, after, strict=True)
+    )
+    written = 0.0
+    at = before
+    for sharding in redistribution_steps(
+        as_exported(before, mesh), as_exported(after, mesh), shape
+    ):
+        to = tuple(tuple(int(ref.name[1:]) for ref in dim) for dim in sharding.dims)
+        written += sent(at, to, (), shape, mesh)[0]
+        at = to
+    assert at == after
+    assert sent(before, after, (), shape, mesh)[0] == pytest.approx(
+        written, abs=4 * prod(shape) / 1000
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(moves((2,) * 6))
+def test_many_axes_take_no_more_than_the_rules(move: tuple[Dims, Dims]) -> None:
+    before, after = move
+    mesh, shape = (2,) * 6, (64 * 9,) * len(move[0])
+    searched, collectives = sent(before, after, (), shape, mesh)
+    made = steps(before, after, (), shape, mesh)
+    assert sent_bytes(made) == pytest.approx(searched)
+    assert len(made) == collectives
+    by_rules = sent_bytes(_core.redistribution_steps_in_order(shape, 32, before, after, mesh))
+    assert searched <= by_rules + 4 * prod(shape) / 1000
+    assert (searched == 0) == all(
+        new[: len(old)] == old for old, new in zip(before, after, strict=True)
+    )
+
+
+def test_axes_that_move_together_are_one_step_however_many_they_are() -> None:
+    mesh, all_axes = (2,) * 6, tuple(range(6))
+    shape = (64, 64)
+    held = 4 * 64
+    assert steps((all_axes, ()), ((), all_axes), (), shape, mesh) == [
+        (ALL_TO_ALL, 0b111111, 64, held)
+    ]
+    assert steps((all_axes, ()), ((), ()), (), shape, mesh) == [(GATHER, 0b111111, 64, held)]
+    assert steps((all_axes, ()), ((0, 1), all_axes[2:]), (), shape, mesh) == [
+        (ALL_TO_ALL, 0b111100, 16, held)
+    ]
+
+
+def test_seconds_are_those_of_the_steps() -> None:
+    cluster = _core.Cluster(
+        matmul_flops=[1e12] * 5,
+        vector_flops=1e12,
+        memory_bytes=1e9,
+        memory_bandwidth=1e12,
+        tile_rows=8,
+        tile_columns=128,
+        matmul_efficiency=1.0,
+        memory_efficiency=1.0,
+        launch_seconds=0.0,
+        dims=[(2, 0, 1e9, 1e-6), (4, 0, 1e9, 1e-6)],
+        axes=[[(0, 2)], [(1, 4)]],
+    )
+    swap = (((0,), (1,)), ((1,), (0,)))
+    alone = [
+        _core.collective_seconds(kind, axes, n, held, cluster, MESH)
+        for kind, axes, n, held in steps(*swap, ())
+    ]
+    total = _core.redistribution_seconds(SHAPE, 32, *swap, 0, cluster, MESH)
+    assert len(alone) == 2
+    assert total == pytest.approx(sum(alone))

@@ -1,0 +1,89 @@
+#include "cost/storage.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+
+namespace nb = nanobind;
+
+namespace autoshard {
+namespace {
+
+/// The axes of each dim of each value.
+using Shardings = std::vector<std::vector<std::vector<std::int32_t>>>;
+
+std::vector<Sharding> from_lists(const Shardings& lists, const Program& program) {
+  if (lists.size() != program.values.size()) {
+    throw InvalidProgram("values and shardings differ in number");
+  }
+  std::vector<Sharding> shardings;
+  for (const auto& dims : lists) {
+    Sharding& sharding = shardings.emplace_back();
+    for (const auto& axes : dims) {
+      AxisList& list = sharding.dims.emplace_back();
+      for (std::int32_t axis : axes) {
+        if (axis < 0 || axis >= program.mesh.rank()) throw InvalidProgram("axis out of range");
+        list.push_back(static_cast<AxisIndex>(axis));
+      }
+    }
+  }
+  return shardings;
+}
+
+using Flags = std::vector<std::vector<bool>>;
+/// Per value (first, last), per op whether each operand is read and each result is written,
+/// and the moment of each op.
+using StorageTuple = std::tuple<std::vector<std::pair<std::int32_t, std::int32_t>>, Flags,
+                                Flags, std::vector<std::int32_t>>;
+
+StorageTuple storage_of(const Program& program) {
+  const Storage storage(program);
+  StorageTuple result;
+  auto& [lifetimes, reads, writes, moments] = result;
+  for (std::size_t v = 0; v < program.values.size(); ++v) {
+    const Lifetime lifetime = storage.lifetime(static_cast<std::int32_t>(v));
+    lifetimes.emplace_back(lifetime.first, lifetime.last);
+  }
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const auto op = static_cast<std::int32_t>(i);
+    reads.push_back(storage.reads(op));
+    writes.push_back(storage.writes(op));
+    moments.push_back(storage.moment(op));
+  }
+  return result;
+}
+
+/// (bytes, moment, (value, bytes) of what lives then)
+using PeakTuple =
+    std::tuple<double, std::int32_t, std::vector<std::pair<std::int32_t, double>>>;
+
+PeakTuple peak_of(const Program& program, const Shardings& shardings,
+                  const std::vector<std::pair<std::int32_t, double>>& transients) {
+  const Storage storage(program);
+  std::vector<Transient> list;
+  for (const auto& [op, bytes] : transients) {
+    if (op < 0 || static_cast<std::size_t>(op) >= program.ops.size()) {
+      throw InvalidProgram("op of a transient out of range");
+    }
+    const std::int32_t moment = storage.moment(op);
+    list.push_back({{moment, moment + 1}, bytes});
+  }
+  const Peak found =
+      peak(storage, shards_of(from_lists(shardings, program), program.mesh), list);
+  return {found.bytes, found.moment, found.live};
+}
+
+}  // namespace
+
+void bind_storage(nb::module_& module) {
+  module.def("storage_of", &storage_of, nb::arg("program"),
+             "Lifetimes of all values, reads, writes and moments of all ops; see "
+             "passes/cost/storage.h.");
+  module.def("peak", &peak_of, nb::arg("program"), nb::arg("shardings"), nb::arg("transients"),
+             "Peak memory of a device: (bytes, moment, [(value, bytes)]), largest first. "
+             "Shardings are axis lists by value and dim, transients (op, bytes).");
+}
+
+}  // namespace autoshard

@@ -1,0 +1,236 @@
+#include "cost/collectives.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+namespace autoshard {
+namespace {
+
+constexpr int max_dims = 16;
+
+/// What a step uses of one physical dim.
+struct Reach {
+  const PhysicalDim* dim;
+  /// Devices along it that take part.
+  double n;
+  /// Groups that share each link: devices between two neighbours of a group belong to others.
+  double sharing;
+
+  bool is_torus() const { return dim->kind == LinkKind::ring || dim->kind == LinkKind::line; }
+  /// The group goes all the way round.
+  bool wraps() const {
+    return dim->kind == LinkKind::ring && n * sharing == static_cast<double>(dim->size);
+  }
+  /// Bytes/s that a device receives over both its links, or over the one it has at the end of
+  /// a line.
+  double rate() const { return (wraps() ? 2 : 1) * dim->bandwidth / sharing; }
+  /// Seconds until what the farthest device sent has arrived.
+  double latency() const {
+    return dim->latency * (wraps() ? n * sharing / 2 : (n - 1) * sharing);
+  }
+};
+
+/// The physical dims of a step, fastest first.
+struct Reaches {
+  std::array<Reach, max_dims> list;
+  int count = 0;
+
+  double size(int first, int last) const {
+    double n = 1;
+    for (int i = first; i < last; ++i) n *= list[i].n;
+    return n;
+  }
+  /// Neighbouring dims of a torus work together, as one tier; so do switches and networks that
+  /// are not parted by a torus. Returns the end of the tier that begins at `first`.
+  int end_of_tier(int first) const {
+    int last = first + 1;
+    while (last < count && list[last].is_torus() == list[first].is_torus()) ++last;
+    return last;
+  }
+};
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::logic_error("collective: " + what);
+}
+
+/// Fewer `participants` than devices along the axes: the slow dims keep theirs, since nothing
+/// says which part of an axis it is.
+Reaches reaches(const Step& step, const Cluster& cluster, const Mesh& mesh) {
+  const int num_dims = static_cast<int>(cluster.dims.size());
+  if (num_dims > max_dims) fail(std::to_string(num_dims) + " physical dims");
+  std::array<std::int64_t, max_dims> n, sharing;
+  n.fill(1);
+  sharing.fill(1);
+  // The parts of a dim come in the order of the axes, from major to minor.
+  for (int axis = 0; axis < mesh.rank(); ++axis) {
+    const bool takes_part = (step.axes >> axis) & 1u;
+    for (const AxisPart& part : cluster.axes[axis]) {
+      if (takes_part) {
+        n[part.dim] *= part.size;
+      } else if (n[part.dim] > 1) {
+        sharing[part.dim] *= part.size;
+      }
+    }
+  }
+  std::int64_t left = step.participants;
+  for (int d = 0; d < num_dims; ++d) {
+    n[d] = std::gcd(n[d], left);
+    left /= n[d];
+  }
+  if (left != 1) {
+    std::int64_t devices = 1;
+    for (int axis = 0; axis < mesh.rank(); ++axis) {
+      if ((step.axes >> axis) & 1u) devices *= mesh.axis_sizes[axis];
+    }
+    fail(std::to_string(step.participants) + " devices cannot be a part of " +
+         std::to_string(devices));
+  }
+  Reaches result;
+  for (int d = num_dims - 1; d >= 0; --d) {
+    if (n[d] == 1) continue;
+    result.list[result.count++] = {&cluster.dims[d], static_cast<double>(n[d]),
+                                   static_cast<double>(sharing[d])};
+  }
+  return result;
+}
+
+double ceil_log2(double n) {
+  double rounds = 0;
+  for (double reached = 1; reached < n; reached *= 2) ++rounds;
+  return rounds;
+}
+
+/// Reduce-scatter of `bytes` or all-gather to as many over the torus dims [first, last): every
+/// device receives (n-1)/n of them, over all its links at once.
+double torus_seconds(const Reaches& over, int first, int last, double bytes) {
+  const double n = over.size(first, last);
+  double rate = 0, latency = 0;
+  for (int i = first; i < last; ++i) {
+    rate += over.list[i].rate();
+    latency += over.list[i].latency();
+  }
+  return std::max(latency, bytes * (n - 1) / n / rate);
+}
+
+/// A reduce-scatter or all-gather, and an all-reduce.
+struct Both {
+  double gather = 0, all_reduce = 0;
+};
+
+/// The dims [first, last), all switched or networks. In turn, each on what the faster dims
+/// left; as one ring through all devices, which enters and leaves every node once; or, to
+/// reduce, by a tree of nodes and of devices within them.
+Both switched_seconds(const Reaches& over, int first, int last, double bytes) {
+  double in_turn = 0, ring_latency = 0, tree_latency = 0, rate = 0, n = 1;
+  for (int i = first; i < last; ++i) {
+    const Reach& r = over.list[i];
+    const double bandwidth = r.dim->bandwidth, alpha = r.dim->latency;
+    in_turn += (r.n - 1) * alpha + bytes / n * (r.n - 1) / r.n / bandwidth;
+    rate = i == first ? bandwidth : std::min(rate, n * bandwidth);
+    ring_latency = (r.n - 1) * alpha + r.n * ring_latency;
+    tree_latency += 2 * ceil_log2(r.n) * alpha;
+    n *= r.n;
+  }
+  const double one_ring = ring_latency + bytes * (n - 1) / n / rate;
+  const double gather = std::min(in_turn, one_ring);
+  return {gather, std::min(2 * gather, tree_latency + 2 * bytes / rate)};
+}
+
+/// Of `bytes` before a reduce-scatter or behind an all-gather. Tier by tier: slow links see
+/// the shard that the fast ones leave.
+Both tiered_seconds(const Reaches& over, double bytes) {
+  Both total;
+  for (int first = 0, last; first < over.count; first = last) {
+    last = over.end_of_tier(first);
+    Both tier;
+    if (over.list[first].is_torus()) {
+      tier.gather = torus_seconds(over, first, last, bytes);
+      tier.all_reduce = 2 * tier.gather;
+    } else {
+      tier = switched_seconds(over, first, last, bytes);
+    }
+    total.gather += tier.gather;
+    total.all_reduce += tier.all_reduce;
+    bytes /= over.size(first, last);
+  }
+  return total;
+}
+
+/// Every pair of devices exchanges its share of the `bytes` of each device, over the slowest
+/// dim in which it differs; all tiers work at once.
+double all_to_all_seconds(const Reaches& over, double bytes) {
+  double slowest = 0;
+  for (int first = 0, last; first < over.count; first = last) {
+    last = over.end_of_tier(first);
+    const double here = bytes / over.size(last, over.count);
+    double latency = 0, transfer = 0;
+    for (int i = first; i < last; ++i) {
+      const Reach& r = over.list[i];
+      if (r.is_torus()) {
+        latency += r.latency();
+        // Half of the devices send half of what they hold across the middle.
+        const double half = std::floor(r.n / 2);
+        transfer = std::max(transfer, here * half * (r.n - half) / r.n / r.rate());
+      } else {
+        const double sent = here / over.size(i + 1, last) * (r.n - 1) / r.n;
+        slowest = std::max(slowest, (r.n - 1) * r.dim->latency + sent / r.dim->bandwidth);
+      }
+    }
+    slowest = std::max({slowest, latency, transfer});
+  }
+  return slowest;
+}
+
+/// Each device sends all it holds to a neighbour.
+double permute_seconds(const Reaches& over, double bytes) {
+  double slowest = 0;
+  for (int i = 0; i < over.count; ++i) {
+    const Reach& r = over.list[i];
+    const double hops = r.is_torus() ? r.sharing : 1;
+    slowest = std::max(slowest, hops * (r.dim->latency + bytes / r.dim->bandwidth));
+  }
+  return slowest;
+}
+
+}  // namespace
+
+double Step::sent_bytes() const {
+  const auto n = static_cast<double>(participants);
+  switch (kind) {
+    case CollectiveKind::all_gather:
+      return (n - 1) * held_bytes;
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_to_all:
+      return (n - 1) / n * held_bytes;
+    case CollectiveKind::all_reduce:
+      return 2 * (n - 1) / n * held_bytes;
+    case CollectiveKind::permute:
+      return held_bytes;
+  }
+  fail("unknown kind");
+}
+
+double seconds(const Step& step, const Cluster& cluster, const Mesh& mesh) {
+  if (step.participants <= 1 || step.held_bytes <= 0) return 0;
+  const Reaches over = reaches(step, cluster, mesh);
+  switch (step.kind) {
+    case CollectiveKind::all_gather:
+      return tiered_seconds(over, step.held_bytes * static_cast<double>(step.participants))
+          .gather;
+    case CollectiveKind::reduce_scatter:
+      return tiered_seconds(over, step.held_bytes).gather;
+    case CollectiveKind::all_reduce:
+      return tiered_seconds(over, step.held_bytes).all_reduce;
+    case CollectiveKind::all_to_all:
+      return all_to_all_seconds(over, step.held_bytes);
+    case CollectiveKind::permute:
+      return permute_seconds(over, step.held_bytes);
+  }
+  fail("unknown kind");
+}
+
+}  // namespace autoshard

@@ -1,0 +1,103 @@
+#include "cost/compute.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace autoshard {
+namespace {
+
+double blocks(const AxisList& axes, const Mesh& mesh) {
+  return static_cast<double>(num_shards(axes, mesh));
+}
+
+bool has(const RuleTensor& tensor, std::int32_t factor) {
+  return std::any_of(tensor.dims.begin(), tensor.dims.end(), [factor](const auto& factors) {
+    return std::find(factors.begin(), factors.end(), factor) != factors.end();
+  });
+}
+
+/// By how much padding makes `size` elements more.
+double padding(double size, std::int64_t tile) {
+  const auto t = static_cast<double>(tile);
+  return std::ceil(size / t) * t / size;
+}
+
+/// By how much the tiles of the matrix unit make the work of one device more. The product has
+/// rows (factors of the left operand and the result), columns (right operand and result) and a
+/// contracted dim (both operands, or the right one alone: the window of a convolution). What
+/// all three have is a batch of products. The spatial dims of a convolution are rows.
+double matmul_padding(const Rule& rule, const FactorAxes& axes, const Mesh& mesh,
+                      const Chip& chip) {
+  double rows = 1, columns = 1, contracted = 1;
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    const auto factor = static_cast<std::int32_t>(f);
+    const double local =
+        std::ceil(static_cast<double>(rule.factors[f].size) / blocks(axes[f], mesh));
+    const bool left = has(rule.operands[0], factor), right = has(rule.operands[1], factor),
+               result = has(rule.results[0], factor);
+    if (left && result && !right) rows *= local;
+    if (right && result && !left) columns *= local;
+    if (right && !result) contracted *= local;
+  }
+  if (rows * columns * contracted == 0) return 1;
+  return padding(rows, chip.tile_rows) * padding(columns, chip.tile_columns) *
+         padding(contracted, chip.tile_columns);
+}
+
+/// Bytes of one device's block of a tensor, or of the part of it that the op touches.
+double local_bytes(const RuleTensor& tensor, double touched, const FactorAxes& axes,
+                   const std::vector<TensorType>& types, const Mesh& mesh) {
+  if (tensor.type == no_type) return 0;
+  double bytes = touched >= 0 ? touched : types[tensor.type].bytes();
+  for (const auto& factors : tensor.dims) {
+    for (std::int32_t f : factors) bytes /= blocks(axes[f], mesh);
+  }
+  return bytes;
+}
+
+double touched(const std::vector<double>& bytes, std::size_t k) {
+  return k < bytes.size() ? bytes[k] : -1;
+}
+
+}  // namespace
+
+Compute compute(const Rule& rule, const FactorAxes& axes, const std::vector<bool>& reads,
+                const std::vector<bool>& writes, const std::vector<TensorType>& types,
+                const Mesh& mesh, const Cluster& cluster) {
+  const Chip& chip = cluster.chip;
+  Compute result;
+  result.flops = rule.flops;
+  for (const AxisList& of_factor : axes) result.flops /= blocks(of_factor, mesh);
+  double busy = result.flops / chip.vector_flops;
+  if (rule.work == Work::matmul) {
+    const double rate =
+        chip.matmul_flops[static_cast<std::size_t>(rule.arithmetic)] * chip.matmul_efficiency;
+    const bool has_tiles = rule.operands.size() == 2 && rule.results.size() == 1;
+    const double padded =
+        result.flops * (has_tiles ? matmul_padding(rule, axes, mesh, chip) : 1);
+    // Products that hardly fill a tile, as of a depthwise convolution, run as multiply and
+    // add.
+    if (padded / rate < busy) {
+      result.flops = padded;
+      busy = padded / rate;
+    }
+  }
+  bool is_stored = false;
+  const auto add = [&](const std::vector<RuleTensor>& tensors,
+                       const std::vector<double>& bytes,
+                       const std::vector<bool>& is_in_memory) {
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      if (!is_in_memory[k]) continue;
+      is_stored = true;
+      result.bytes += local_bytes(tensors[k], touched(bytes, k), axes, types, mesh);
+    }
+  };
+  add(rule.operands, rule.operand_bytes, reads);
+  add(rule.results, rule.result_bytes, writes);
+  const double memory = result.bytes / (chip.memory_bandwidth * chip.memory_efficiency);
+  result.seconds = std::max(busy, memory);
+  if (is_stored) result.seconds += chip.launch_seconds;
+  return result;
+}
+
+}  // namespace autoshard

@@ -1,0 +1,33 @@
+/// Seconds that one device computes for an op.
+#pragma once
+
+#include <vector>
+
+#include "model/cluster.h"
+#include "model/program.h"
+#include "model/sharding.h"
+
+namespace autoshard {
+
+/// What one device does for an op, once.
+struct Compute {
+  /// Operations; on the matrix unit after padding to its tiles.
+  double flops = 0;
+  /// Bytes read from and written to memory.
+  double bytes = 0;
+  /// max(flops / rate, bytes / bandwidth) + launch.
+  double seconds = 0;
+};
+
+/// `reads[k]`: operand k is read from memory here, not from a fusion; `writes[k]`: result k is
+/// stored. An axis that cuts no factor does not make the op faster: every device along it
+/// computes the same. Products of matrices take the matrix unit, or the vector unit where that
+/// is faster; everything else takes the vector unit. Formulas: docs/cost_model.md.
+///
+/// Example: 512x1024 by 1024x256 in bf16, 2 * 512*1024*256 operations, at 100 Tflop/s and 1
+/// TB/s: 2.7 us for the operations, 1.8 us for the 1.8 MB.
+Compute compute(const Rule& rule, const FactorAxes& axes, const std::vector<bool>& reads,
+                const std::vector<bool>& writes, const std::vector<TensorType>& types,
+                const Mesh& mesh, const Cluster& cluster);
+
+}  // namespace autoshard

@@ -1,0 +1,951 @@
+#include "cost/storage.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+namespace autoshard {
+namespace {
+
+constexpr std::int32_t none = -1;
+/// As a reader: the value leaves the program or its loop.
+constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
+/// A cheap value that more fusions read than this is stored: recomputing it everywhere would
+/// cost more time than compilers accept.
+constexpr std::size_t most_copies = 256;
+
+/// A value is computed again in each fusion that reads it if that reads at most so many times
+/// its bytes.
+constexpr double most_reread = 1.25;
+
+struct Reader {
+  std::int32_t op;
+  std::int32_t operand;
+};
+
+/// An op reads a value from memory, for itself or for the fusion that it is part of.
+struct Read {
+  std::int32_t value;
+  std::int32_t op;
+};
+
+/// Lists of `T` for each of many indices, one after the other in one array.
+template <typename T>
+class Lists {
+ public:
+  Lists() = default;
+  Lists(std::size_t count, std::vector<std::pair<std::int32_t, T>> items)
+      : offsets_(count + 1, 0) {
+    for (const auto& [index, item] : items) ++offsets_[index + 1];
+    for (std::size_t i = 0; i < count; ++i) offsets_[i + 1] += offsets_[i];
+    items_.resize(items.size());
+    std::vector<std::int32_t> next(offsets_.begin(), offsets_.end() - 1);
+    for (auto& [index, item] : items) items_[next[index]++] = item;
+  }
+  const T* begin(std::int32_t index) const { return items_.data() + offsets_[index]; }
+  const T* end(std::int32_t index) const { return items_.data() + offsets_[index + 1]; }
+
+ private:
+  std::vector<std::int32_t> offsets_;
+  std::vector<T> items_;
+};
+
+template <typename T>
+struct Range {
+  const T *first, *last;
+  const T* begin() const { return first; }
+  const T* end() const { return last; }
+};
+
+template <typename T>
+Range<T> in(const Lists<T>& lists, std::int32_t index) {
+  return {lists.begin(index), lists.end(index)};
+}
+
+/// The innermost loop around every op, and how loops nest.
+class Regions {
+ public:
+  explicit Regions(const Program& program)
+      : of_op_(program.ops.size(), none), parent_(program.loops.size(), none) {
+    for (const Loop& loop : program.loops) moments_.push_back({loop.first_op, loop.last_op});
+    for (std::size_t i = program.loops.size(); i-- > 0;) {
+      const Loop& loop = program.loops[i];
+      const auto index = static_cast<std::int32_t>(i);
+      if (loop.first_op < loop.last_op) parent_[i] = of_op_[loop.first_op];
+      std::fill(of_op_.begin() + loop.first_op, of_op_.begin() + loop.last_op, index);
+    }
+  }
+
+  std::int32_t of_op(std::int32_t op) const { return of_op_[op]; }
+  std::int32_t parent(std::int32_t region) const { return parent_[region]; }
+  Lifetime moments(std::int32_t region) const { return moments_[region]; }
+
+  /// Ops run in another order now; those of a loop still run one after the other.
+  void reorder(const std::vector<std::int32_t>& moment_of_op) {
+    for (Lifetime& loop : moments_) {
+      const Lifetime ops = loop;
+      if (ops.first < ops.last) loop = {moment_of_op[ops.first], 0};
+      for (std::int32_t i = ops.first; i < ops.last; ++i) {
+        loop.first = std::min(loop.first, moment_of_op[i]);
+        loop.last = std::max(loop.last, moment_of_op[i] + 1);
+      }
+    }
+  }
+
+  bool contains(std::int32_t outer, std::int32_t inner) const {
+    while (inner != none && inner != outer) inner = parent_[inner];
+    return inner == outer;
+  }
+
+  /// When a value that lives in `home` is free again, read at `moment` in region `reader`: a
+  /// value from outside is needed in every trip.
+  std::int32_t end_of_read(std::int32_t moment, std::int32_t reader, std::int32_t home) const {
+    std::int32_t end = moment + 1;
+    for (std::int32_t r = reader; r != none && !contains(r, home); r = parent_[r]) {
+      end = std::max(end, moments_[r].last);
+    }
+    return end;
+  }
+
+ private:
+  std::vector<std::int32_t> of_op_, parent_;
+  std::vector<Lifetime> moments_;
+};
+
+/// The stored values that an expression of fused ops is computed from, with the bytes that are
+/// read of each; only the first few.
+class Sources {
+ public:
+  void add(std::int32_t value, double bytes) {
+    for (auto& [known, read] : list_) {
+      if (known != value) continue;
+      read = std::max(read, bytes);
+      return;
+    }
+    if (list_.size() < most_) {
+      list_.emplace_back(value, bytes);
+    } else {
+      has_more_ = true;
+    }
+  }
+  void add(const Sources& other) {
+    for (const auto& [value, bytes] : other.list_) add(value, bytes);
+    has_more_ = has_more_ || other.has_more_;
+  }
+  /// A slice of the expression reads no more than itself.
+  void limit(double bytes) {
+    for (auto& source : list_) source.second = std::min(source.second, bytes);
+  }
+  double bytes() const {
+    double sum = has_more_ ? std::numeric_limits<double>::infinity() : 0;
+    for (const auto& source : list_) sum += source.second;
+    return sum;
+  }
+
+ private:
+  static constexpr std::size_t most_ = 8;
+  std::vector<std::pair<std::int32_t, double>> list_;
+  bool has_more_ = false;
+};
+
+/// A carried value of a loop that changes from trip to trip.
+struct Slot {
+  std::int32_t loop;
+  std::int32_t carried;
+  std::int32_t yielded;
+  /// The yielded value is made in the body and yielded here only, so that it takes over the
+  /// storage when it is made; otherwise the carried value keeps it all the time.
+  bool is_handed_over = false;
+};
+
+/// Builds what `Storage` keeps. Values are meant by their representative (`same_`): a bitcast
+/// is its operand, a constrained value the one before the constraint.
+class Builder {
+ public:
+  explicit Builder(const Program& program)
+      : program_(program),
+        regions_(program),
+        num_values_(program.values.size()),
+        num_ops_(static_cast<std::int32_t>(program.ops.size())),
+        moments_(std::max(1, num_ops_)),
+        bytes_(num_values_),
+        same_(num_values_),
+        maker_(num_values_, none),
+        argument_(num_values_, none),
+        slot_of_(num_values_, none),
+        listed_as_(num_values_),
+        is_dead_(num_ops_, false),
+        roots_(num_ops_) {
+    for (std::size_t v = 0; v < num_values_; ++v) {
+      bytes_[v] = program.types[program.values[v].type].bytes();
+      same_[v] = listed_as_[v] = static_cast<std::int32_t>(v);
+    }
+    find_makers();
+    find_arguments();
+    find_slots();
+    find_same();
+    find_live_outs();
+    collect_readers();
+    find_sources();
+    fuse();
+    collect_reads();
+    place_ops();
+    measure_lifetimes();
+    convert_stacks();
+  }
+
+  std::int32_t moments() const { return moments_; }
+  std::vector<Lifetime> lifetimes() const;
+  std::vector<Storage::Stored> stored() const;
+  std::vector<std::int32_t> moment_of() const;
+  std::vector<std::vector<bool>> reads();
+  std::vector<std::vector<bool>> writes();
+
+ private:
+  const Rule& rule(std::int32_t op) const { return program_.rules[program_.ops[op].rule]; }
+  bool is_free(std::int32_t value) const { return program_.values[value].is_free; }
+
+  std::int32_t same(std::int32_t value) {
+    while (same_[value] != value) {
+      same_[value] = same_[same_[value]];
+      value = same_[value];
+    }
+    return value;
+  }
+
+  void find_makers() {
+    for (std::int32_t i = 0; i < num_ops_; ++i) {
+      for (std::int32_t v : program_.ops[i].results) {
+        if (v != no_value) maker_[v] = i;
+      }
+    }
+  }
+
+  void find_arguments() {
+    for (std::size_t a = 0; a < program_.arguments.size(); ++a) {
+      const std::int32_t v = program_.arguments[a].value;
+      if (v != no_value) argument_[v] = static_cast<std::int32_t>(a);
+    }
+  }
+
+  void find_slots() {
+    for (std::size_t l = 0; l < program_.loops.size(); ++l) {
+      const Loop& loop = program_.loops[l];
+      for (std::size_t k = 0; k < loop.carried.size(); ++k) {
+        if (loop.yielded[k] == no_value || loop.yielded[k] == loop.carried[k]) continue;
+        slot_of_[loop.carried[k]] = static_cast<std::int32_t>(slots_.size());
+        slots_.push_back({static_cast<std::int32_t>(l), loop.carried[k], loop.yielded[k]});
+      }
+    }
+  }
+
+  /// A view of as many bytes as its operand is that operand: reshapes and transposes are a
+  /// choice of layout, which compilers make so that they cost nothing.
+  bool is_bitcast(std::int32_t op) const {
+    const Op& o = program_.ops[op];
+    return rule(op).work == Work::view && o.operands.size() == 1 && o.results.size() == 1 &&
+           o.operands[0] != no_value && o.results[0] != no_value &&
+           bytes_[o.operands[0]] == bytes_[o.results[0]];
+  }
+
+  void find_same() {
+    bitcast_.assign(num_ops_, false);
+    for (std::int32_t i = 0; i < num_ops_; ++i) {
+      if (!is_bitcast(i)) continue;
+      bitcast_[i] = true;
+      same_[program_.ops[i].results[0]] = program_.ops[i].operands[0];
+    }
+    std::vector<std::int32_t> source(num_values_, none);
+    std::vector<std::int32_t> readers(num_values_, 0);
+    for (const Op& op : program_.ops) {
+      for (std::int32_t v : op.operands) {
+        if (v != no_value) ++readers[v];
+      }
+    }
+    for (const Join& join : program_.joins) ++readers[join.source];
+    std::vector<bool> is_carried(num_values_, false);
+    for (const Loop& loop : program_.loops) {
+      for (std::int32_t v : loop.carried) is_carried[v] = true;
+    }
+    for (const Join& join : program_.joins) {
+      const std::int32_t t = join.target;
+      if (argument_[t] != none || slot_of_[t] != none) continue;
+      source[t] = source[t] == none || source[t] == join.source ? join.source : never;
+    }
+    for (std::size_t t = 0; t < num_values_; ++t) {
+      if (source[t] == none || source[t] == never || maker_[t] != none) continue;
+      if (same(source[t]) == static_cast<std::int32_t>(t)) continue;
+      same_[t] = source[t];
+      // The plan may cut the two differently: what is read counts, and how arguments arrive.
+      const bool is_argument = argument_[same(source[t])] != none;
+      if (is_argument || is_carried[t] || readers[source[t]] > 1) continue;
+      listed_as_[same(source[t])] = static_cast<std::int32_t>(t);
+    }
+    std::vector<std::int32_t> times(num_values_, 0);
+    for (Slot& slot : slots_) {
+      slot.yielded = same(slot.yielded);
+      ++times[slot.yielded];
+    }
+    for (Slot& slot : slots_) {
+      const std::int32_t y = slot.yielded;
+      const bool is_inner_result = slot_of_[y] != none &&
+                                   slots_[slot_of_[y]].loop != slot.loop &&
+                                   regions_.contains(slot.loop, slots_[slot_of_[y]].loop);
+      slot.is_handed_over =
+          times[y] == 1 && !is_free(y) &&
+          (is_inner_result ||
+           (maker_[y] != none && regions_.contains(slot.loop, regions_.of_op(maker_[y]))));
+    }
+  }
+
+  /// Where the value lives: the loop whose body it belongs to.
+  std::int32_t home(std::int32_t value) const {
+    if (slot_of_[value] != none) return slots_[slot_of_[value]].loop;
+    return maker_[value] == none ? none : regions_.of_op(maker_[value]);
+  }
+
+  /// The value whose storage is read when `value` is read in `region`: behind a loop, a
+  /// carried value is what its body yielded last.
+  std::int32_t holder(std::int32_t value, std::int32_t region) const {
+    while (slot_of_[value] != none) {
+      const Slot& slot = slots_[slot_of_[value]];
+      if (!slot.is_handed_over || regions_.contains(slot.loop, region)) return value;
+      value = slot.yielded;
+      region = slot.loop;
+    }
+    return value;
+  }
+
+  bool is_root(std::int32_t op) const { return roots_[op].size() == 1 && roots_[op][0] == op; }
+
+  bool is_materialized(std::int32_t value) const {
+    return !is_free(value) && (maker_[value] == none || is_root(maker_[value]));
+  }
+
+  double elements(std::int32_t value) const {
+    double count = 1;
+    if (value == no_value) return count;
+    for (std::int64_t dim : program_.types[program_.values[value].type].dims) {
+      count *= static_cast<double>(dim);
+    }
+    return count;
+  }
+
+  static Lifetime clipped(Lifetime l) { return l.first < l.last ? l : Lifetime{}; }
+
+  void find_live_outs();
+  void collect_readers();
+  bool takes_fused(std::int32_t op, std::int32_t operand) const;
+  bool may_be_fused(std::int32_t op) const;
+  bool is_computed_again(std::int32_t op, std::size_t fusions) const;
+  void find_sources();
+  void fuse();
+  std::int32_t visible_after(std::int32_t made, std::int32_t home, std::int32_t region);
+  void collect_reads();
+  void place_ops();
+  void measure_lifetimes();
+  void join_at(const Join& join);
+  void hand_over();
+  void leave(std::int32_t value, std::int32_t argument);
+  void convert_stacks();
+
+  const Program& program_;
+  Regions regions_;
+  std::size_t num_values_;
+  std::int32_t num_ops_, moments_;
+  std::vector<double> bytes_;
+  std::vector<std::int32_t> same_, maker_, argument_, slot_of_, listed_as_;
+  std::vector<Slot> slots_;
+  std::vector<bool> bitcast_;
+  /// Values that are results, and for each the argument whose storage it takes, or `none`.
+  std::map<std::int32_t, std::int32_t> live_out_;
+  /// Further copies of values that are returned twice, or returned as they came.
+  std::vector<std::int32_t> copies_;
+  /// Stacks of a narrower type: what they are converted from, when, and their bytes.
+  std::vector<Storage::Stored> converted_;
+  std::vector<bool> must_store_;
+  std::vector<std::vector<Reader>> readers_;
+  /// Of every op that may be fused, what it would read then, without arguments.
+  std::vector<Sources> sources_;
+  std::vector<bool> is_dead_;
+  /// The ops that end the fusions which compute an op; itself if its results are stored.
+  std::vector<std::vector<std::int32_t>> roots_;
+  Lists<Read> group_reads_;
+  /// When a root runs.
+  std::vector<std::int32_t> moment_;
+  std::vector<Lifetime> lifetimes_;
+  /// The last fusion, in program order, that reads a value.
+  std::vector<std::int32_t> last_root_;
+};
+
+void Builder::find_live_outs() {
+  std::vector<std::int32_t> source(num_values_, none);
+  for (const Join& join : program_.joins) {
+    if (argument_[join.target] != none) source[join.target] = same(join.source);
+  }
+  const auto is_donated = [&](std::int32_t v) {
+    return program_.arguments[argument_[v]].is_donated;
+  };
+  const auto leaves = [&](std::int32_t value, std::int32_t argument) {
+    const bool needs_copy = is_free(value) || argument_[value] != none;
+    if (!needs_copy && live_out_.try_emplace(value, argument).second) return;
+    if (argument == none) copies_.push_back(value);
+  };
+  std::vector<bool> is_result(num_values_, false);
+  for (std::int32_t r : program_.results) {
+    if (r == no_value) continue;
+    if (argument_[r] == none) {
+      leaves(same(r), none);
+    } else if (!is_result[r]) {
+      is_result[r] = true;
+      const std::int32_t storage = is_donated(r) ? r : none;
+      if (source[r] != none || storage == none)
+        leaves(source[r] == none ? r : source[r], storage);
+    }
+  }
+  // Donated without a word on which result takes the storage: XLA takes one of equal type.
+  std::multimap<std::int32_t, std::int32_t> donors;
+  for (const Argument& argument : program_.arguments) {
+    if (argument.value != no_value && argument.is_donated && !is_result[argument.value]) {
+      donors.emplace(program_.values[argument.value].type, argument.value);
+    }
+  }
+  for (std::int32_t r : program_.results) {
+    if (r == no_value || argument_[r] != none) continue;
+    const auto leaving = live_out_.find(same(r));
+    const auto donor = donors.find(program_.values[r].type);
+    if (leaving == live_out_.end() || leaving->second != none || donor == donors.end())
+      continue;
+    leaving->second = donor->second;
+    donors.erase(donor);
+  }
+}
+
+void Builder::collect_readers() {
+  must_store_.assign(num_values_, false);
+  for (const Join& join : program_.joins) {
+    if (same(join.source) != same(join.target)) must_store_[same(join.source)] = true;
+  }
+  for (const auto& leaving : live_out_) must_store_[leaving.first] = true;
+  for (std::int32_t value : copies_) must_store_[value] = true;
+  readers_.resize(num_values_);
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    if (bitcast_[i]) continue;
+    const auto& operands = program_.ops[i].operands;
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      if (operands[k] == no_value) continue;
+      const std::int32_t v = same(operands[k]);
+      if (!is_free(v)) readers_[v].push_back({i, static_cast<std::int32_t>(k)});
+    }
+  }
+}
+
+bool Builder::takes_fused(std::int32_t op, std::int32_t operand) const {
+  const Rule& r = rule(op);
+  switch (r.work) {
+    case Work::elementwise:
+    case Work::view:
+    case Work::reduce:
+    case Work::matmul:
+      return true;
+    case Work::indexed:
+      // A dynamic update slice computes what it writes.
+      return r.in_place_operand >= 0 && operand == 1 && r.operands.size() > 2 &&
+             r.operands[2].type == no_type;
+    case Work::other:
+      return false;
+  }
+  return false;
+}
+
+bool Builder::may_be_fused(std::int32_t op) const {
+  const Op& o = program_.ops[op];
+  if (o.results.size() != 1 || o.results[0] == no_value || must_store_[o.results[0]]) {
+    return false;
+  }
+  const Rule& r = rule(op);
+  return r.work == Work::elementwise || r.work == Work::view || r.work == Work::matmul ||
+         (r.work == Work::indexed && r.is_cheap);
+}
+
+/// Whether an op is fused into each of several fusions that read it.
+bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) const {
+  const std::int32_t result = program_.ops[op].results[0];
+  if (fusions > most_copies) return false;
+  if (!rule(op).is_cheap) {
+    // A sum over it stores it on the way, as a second output of the same fusion.
+    for (const Reader& r : readers_[result]) {
+      if (rule(r.op).work == Work::reduce) return false;
+    }
+  }
+  // Nobody reads more to save memory that is read once.
+  return sources_[op].bytes() <= most_reread * bytes_[result];
+}
+
+void Builder::find_sources() {
+  sources_.resize(num_ops_);
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    if (bitcast_[i] || !may_be_fused(i) || rule(i).work == Work::matmul) continue;
+    Sources& sources = sources_[i];
+    const double bytes = bytes_[program_.ops[i].results[0]];
+    for (std::int32_t operand : program_.ops[i].operands) {
+      if (operand == no_value) continue;
+      const std::int32_t v = same(operand);
+      if (is_free(v) || argument_[v] != none) continue;
+      const std::int32_t maker = maker_[v];
+      const bool is_expression = maker != none && may_be_fused(maker) &&
+                                 rule(maker).work != Work::matmul &&
+                                 regions_.of_op(maker) == regions_.of_op(i);
+      const bool is_stored =
+          is_expression && readers_[v].size() > 1 && !is_computed_again(maker, 2);
+      if (is_expression && !is_stored) {
+        sources.add(sources_[maker]);
+      } else {
+        sources.add(v, bytes_[v]);
+      }
+    }
+    const auto& touched = rule(i).operand_bytes;
+    if (!touched.empty() && touched[0] >= 0) sources.limit(bytes);
+  }
+}
+
+void Builder::fuse() {
+  std::vector<std::int32_t> matmul_of(num_ops_, none);
+  std::vector<std::int32_t> roots;
+  for (std::int32_t i = num_ops_; i-- > 0;) {
+    const Op& op = program_.ops[i];
+    if (bitcast_[i]) continue;
+    bool is_read = false;
+    for (std::int32_t v : op.results) {
+      if (v == no_value || must_store_[v]) {
+        is_read = true;
+        continue;
+      }
+      for (const Reader& r : readers_[v]) is_read = is_read || !is_dead_[r.op];
+    }
+    if (!is_read) {
+      is_dead_[i] = true;
+      continue;
+    }
+    const Work work = rule(i).work;
+    if (work == Work::matmul) matmul_of[i] = i;
+    roots_[i] = {i};
+    if (!may_be_fused(i)) continue;
+    roots.clear();
+    bool fuses = true;
+    for (const Reader& r : readers_[op.results[0]]) {
+      if (is_dead_[r.op]) continue;
+      fuses =
+          fuses && regions_.of_op(r.op) == regions_.of_op(i) && takes_fused(r.op, r.operand);
+      if (work == Work::matmul) fuses = fuses && rule(r.op).work == Work::elementwise;
+      if (!fuses) break;
+      roots.insert(roots.end(), roots_[r.op].begin(), roots_[r.op].end());
+    }
+    if (!fuses) continue;
+    std::sort(roots.begin(), roots.end());
+    roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
+    if (work == Work::matmul) {
+      // Elementwise work on the result of a matmul is done before the result is stored.
+      if (roots.size() != 1 || rule(roots[0]).work != Work::elementwise) continue;
+      if (matmul_of[roots[0]] != none) continue;
+      matmul_of[roots[0]] = i;
+    } else if (roots.size() > 1 && !is_computed_again(i, roots.size())) {
+      continue;
+    }
+    roots_[i] = roots;
+  }
+}
+
+/// The op after which `value`, made after op `made` of loop `home`, can be read in `region`.
+std::int32_t Builder::visible_after(std::int32_t made, std::int32_t home,
+                                    std::int32_t region) {
+  for (std::int32_t r = home; !regions_.contains(r, region); r = regions_.parent(r)) {
+    made = std::max(made, program_.loops[r].last_op - 1);
+  }
+  return made;
+}
+
+/// What each fusion reads from memory, and which is the last one to read a value.
+void Builder::collect_reads() {
+  last_root_.assign(num_values_, none);
+  std::vector<std::pair<std::int32_t, Read>> items;
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    if (bitcast_[i] || is_dead_[i]) continue;
+    for (std::int32_t operand : program_.ops[i].operands) {
+      if (operand == no_value) continue;
+      const std::int32_t v = same(operand);
+      if (!is_materialized(v)) continue;
+      const std::int32_t h = holder(v, regions_.of_op(i));
+      for (std::int32_t root : roots_[i]) {
+        items.push_back({root, {h, i}});
+        last_root_[h] = std::max(last_root_[h], root);
+      }
+    }
+  }
+  group_reads_ = Lists<Read>(num_ops_, std::move(items));
+  for (const Join& join : program_.joins) {
+    if (same(join.source) == same(join.target)) continue;
+    const std::int32_t t = join.target;
+    const std::int32_t region = slot_of_[t] == none ? none : slots_[slot_of_[t]].loop;
+    const bool is_yield =
+        slot_of_[t] != none && same(join.source) == slots_[slot_of_[t]].yielded;
+    const std::int32_t reader = region == none || is_yield ? region : regions_.parent(region);
+    last_root_[holder(same(join.source), reader)] = never;
+  }
+  for (const auto& [value, argument] : live_out_) last_root_[holder(value, none)] = never;
+}
+
+/// Decide in which order the ops run. JAX puts all updates of an optimizer behind the whole
+/// backward pass, where all gradients live at once; schedulers run an op as soon as its
+/// operands are there if that frees at least what it makes.
+void Builder::place_ops() {
+  // Ops run in the order of (after[i], i): `after[i]` is i or the op that i moves up behind.
+  std::vector<std::int32_t> after(num_ops_, 0), ready(num_values_, 0),
+      last_read(num_values_, 0);
+  for (std::size_t v = 0; v < num_values_; ++v) {
+    if (slot_of_[v] != none) ready[v] = program_.loops[slots_[slot_of_[v]].loop].first_op;
+  }
+  std::vector<std::vector<std::int32_t>> branches(num_values_);
+  for (const Join& join : program_.joins) {
+    const std::int32_t t = join.target;
+    if (same(t) == t && slot_of_[t] == none && argument_[t] == none && maker_[t] == none) {
+      branches[t].push_back(same(join.source));
+    }
+  }
+  // The program names the last op that a scalar depends on: any earlier one of the same loop
+  // that makes scalars, or a loop in it, may be another.
+  std::vector<std::int32_t> scalars(num_ops_, 0), latest(program_.loops.size() + 1, 0);
+
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    const Op& op = program_.ops[i];
+    const std::int32_t region = regions_.of_op(i);
+    std::int32_t earliest = region == none ? 0 : program_.loops[region].first_op;
+    for (std::int32_t operand : op.operands) {
+      if (operand == no_value) continue;
+      const std::int32_t v = same(operand);
+      for (std::int32_t source : branches[v]) {
+        ready[v] = std::max(ready[v], visible_after(ready[source], home(source), region));
+      }
+      earliest = std::max(earliest, visible_after(ready[v], home(v), region));
+    }
+    if (op.after >= 0) {
+      earliest = std::max(earliest,
+                          visible_after(scalars[op.after], regions_.of_op(op.after), region));
+    }
+    earliest = std::min(earliest, i);
+    after[i] = earliest;
+    if (is_root(i)) {
+      double made = 0, freed = 0;
+      for (std::int32_t v : op.results) {
+        if (v == no_value) continue;
+        const auto leaving = live_out_.find(v);
+        if (leaving == live_out_.end()) {
+          made += bytes_[v];
+        } else if (leaving->second != none) {
+          const std::int32_t a = leaving->second;
+          if (last_root_[a] > i) made += bytes_[v];
+          earliest = std::max(earliest, std::min(i, last_read[a]));
+        }
+      }
+      std::int32_t previous = none;
+      for (const Read& read : in(group_reads_, i)) {
+        const bool dies = last_root_[read.value] == i && argument_[read.value] == none &&
+                          home(read.value) == region && read.value != previous;
+        if (dies) {
+          freed += bytes_[read.value];
+          earliest = std::max(earliest, std::min(i, last_read[read.value]));
+        }
+        previous = read.value;
+      }
+      after[i] = freed >= made ? earliest : i;
+      for (const Read& read : in(group_reads_, i)) {
+        std::int32_t& last = last_read[read.value];
+        last = std::max(last, visible_after(after[i], region, home(read.value)));
+      }
+    }
+    for (std::int32_t v : op.results) {
+      if (v != no_value) ready[v] = after[i];
+      if (v == no_value) latest[region + 1] = std::max(latest[region + 1], after[i]);
+    }
+    scalars[i] = std::max(after[i], latest[region + 1]);
+    for (std::int32_t r = region; r != none && program_.loops[r].last_op == i + 1;) {
+      r = regions_.parent(r);
+      latest[r + 1] = std::max(latest[r + 1], i);
+    }
+  }
+
+  std::vector<std::int32_t> order(num_ops_);
+  std::iota(order.begin(), order.end(), 0);
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    if (!is_root(i)) after[i] = i;
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t a, std::int32_t b) { return after[a] < after[b]; });
+  moment_.resize(num_ops_);
+  for (std::int32_t m = 0; m < num_ops_; ++m) moment_[order[m]] = m;
+  regions_.reorder(moment_);
+}
+
+void Builder::measure_lifetimes() {
+  lifetimes_.assign(num_values_, {});
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    if (!is_root(i)) continue;
+    for (std::int32_t v : program_.ops[i].results) {
+      if (v != no_value && !is_free(v)) lifetimes_[v] = {moment_[i], moment_[i] + 1};
+    }
+  }
+  for (const Join& join : program_.joins) {
+    const std::int32_t t = same(join.target);
+    if (maker_[t] == none && argument_[t] == none) lifetimes_[t].first = moments_ - 1;
+  }
+  for (const Slot& slot : slots_) {
+    const Lifetime loop = regions_.moments(slot.loop);
+    lifetimes_[slot.carried] = {loop.first, slot.is_handed_over ? loop.first : loop.last};
+  }
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    for (const Read& read : in(group_reads_, i)) {
+      std::int32_t& last = lifetimes_[read.value].last;
+      last = std::max(last,
+                      regions_.end_of_read(moment_[i], regions_.of_op(i), home(read.value)));
+    }
+  }
+  for (const Join& join : program_.joins) join_at(join);
+  hand_over();
+  for (const auto& [value, argument] : live_out_) leave(value, argument);
+  for (const Argument& argument : program_.arguments) {
+    if (argument.value != no_value) lifetimes_[argument.value] = {0, moments_};
+  }
+}
+
+/// What flows into a loop lives until it begins, what a body yields until the trip ends.
+/// Branch results are where the branches put them.
+void Builder::join_at(const Join& join) {
+  const std::int32_t s = same(join.source), t = same(join.target);
+  if (s == t || is_free(s) || argument_[t] != none) return;
+  if (slot_of_[t] == none) {
+    Lifetime& result = lifetimes_[t];
+    const Lifetime& source = lifetimes_[s];
+    result.first = std::min(result.first, argument_[s] == none ? source.first : moments_);
+    result.last = std::max(result.last, result.first + 1);
+    if (readers_[s].empty() && argument_[s] == none) lifetimes_[s] = {};
+    return;
+  }
+  const Slot& slot = slots_[slot_of_[t]];
+  const Lifetime loop = regions_.moments(slot.loop);
+  const bool is_yield = s == slot.yielded;
+  const std::int32_t region = is_yield ? slot.loop : regions_.parent(slot.loop);
+  std::int32_t& last = lifetimes_[holder(s, region)].last;
+  last = std::max(last, is_yield ? loop.last : loop.first);
+}
+
+/// An op that computes in place writes over an operand that nobody reads after it.
+void Builder::hand_over() {
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    const Op& op = program_.ops[i];
+    if (!is_root(i) || op.results.empty() || op.results[0] == no_value) continue;
+    const std::int32_t in_place = rule(i).in_place_operand;
+    const std::int32_t result = op.results[0];
+    const auto leaving = live_out_.find(result);
+    const bool is_elementwise = rule(i).work == Work::elementwise;
+    if (in_place < 0 && !is_elementwise) continue;
+    const std::int32_t target = in_place < 0 || op.operands[in_place] == no_value
+                                    ? none
+                                    : holder(same(op.operands[in_place]), regions_.of_op(i));
+    const auto dies_in_place = [&](const Read& read) {
+      const std::int32_t v = read.value;
+      if (lifetimes_[v].last != moment_[i] + 1 || bytes_[v] != bytes_[result]) return false;
+      if (leaving != live_out_.end() && leaving->second != v) return false;
+      if (argument_[v] != none && leaving == live_out_.end()) return false;
+      if (in_place >= 0) return v == target && read.op == i;
+      return rule(read.op).work == Work::elementwise &&
+             elements(program_.ops[read.op].results[0]) == elements(result);
+    };
+    std::int32_t taken = none;
+    for (const Read& read : in(group_reads_, i)) {
+      if (taken == none && dies_in_place(read)) taken = read.value;
+    }
+    // Read in any other way as well, it must stay.
+    for (const Read& read : in(group_reads_, i)) {
+      if (taken == read.value && !dies_in_place(read)) taken = none;
+    }
+    if (taken != none) lifetimes_[taken].last = moment_[i];
+  }
+}
+
+/// `value` is a result of the program: it has its own storage from end to end, or, from its
+/// last reader on, that of a donated argument.
+void Builder::leave(std::int32_t value, std::int32_t argument) {
+  const bool is_carried = slot_of_[value] != none;
+  const std::int32_t last_read = argument == none ? 0 : lifetimes_[argument].last;
+  Lifetime& own = lifetimes_[value];
+  if (!is_carried) {
+    own = argument == none ? Lifetime{0, moments_} : clipped({own.first, last_read});
+    return;
+  }
+  const Slot& slot = slots_[slot_of_[value]];
+  if (argument != none && last_read > regions_.moments(slot.loop).first) return;
+  if (slot.is_handed_over) {
+    Lifetime& made = lifetimes_[holder(value, none)];
+    made = clipped({made.first, own.last});
+  }
+  own = argument == none ? Lifetime{0, moments_} : Lifetime{};
+}
+
+/// A loop that reads its slice of a stack only to convert it to a narrower type: compilers
+/// convert the whole stack once, before the first such loop. So do scans over layers with
+/// parameters in float32 and arithmetic in bfloat16.
+void Builder::convert_stacks() {
+  std::map<std::pair<std::int32_t, double>, Lifetime> stacks;
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    const Op& op = program_.ops[i];
+    if (is_dead_[i] || bitcast_[i] || rule(i).work != Work::indexed || !rule(i).is_cheap)
+      continue;
+    if (op.operands[0] == no_value || op.results[0] == no_value) continue;
+    const std::int32_t stack = same(op.operands[0]), slice = op.results[0];
+    std::int32_t region = regions_.of_op(i);
+    if (is_free(stack) || regions_.contains(region, home(stack))) continue;
+    double narrowest = 1;
+    for (const Reader& r : readers_[slice]) {
+      if (is_dead_[r.op]) continue;
+      const Op& reader = program_.ops[r.op];
+      const std::int32_t result = reader.results[0];
+      const bool converts = rule(r.op).work == Work::elementwise &&
+                            reader.operands.size() == 1 && result != no_value &&
+                            elements(result) == elements(slice) &&
+                            bytes_[result] < bytes_[slice];
+      narrowest = converts ? std::min(narrowest, bytes_[result] / bytes_[slice]) : 2;
+      if (!converts) break;
+    }
+    if (narrowest >= 1) continue;
+    while (!regions_.contains(regions_.parent(region), home(stack))) {
+      region = regions_.parent(region);
+    }
+    const Lifetime loop = regions_.moments(region);
+    const auto [entry, is_new] = stacks.try_emplace({stack, narrowest * bytes_[stack]}, loop);
+    if (is_new) continue;
+    entry->second.first = std::min(entry->second.first, loop.first);
+    entry->second.last = std::max(entry->second.last, loop.last);
+  }
+  for (const auto& [key, lifetime] : stacks) {
+    converted_.push_back({key.first, lifetime, key.second});
+  }
+}
+
+std::vector<Lifetime> Builder::lifetimes() const {
+  std::vector<Lifetime> result(num_values_);
+  for (const Storage::Stored& s : stored()) {
+    if (result[s.value].last == 0) result[s.value] = s.lifetime;
+  }
+  return result;
+}
+
+std::vector<Storage::Stored> Builder::stored() const {
+  std::vector<Storage::Stored> result;
+  for (std::size_t v = 0; v < num_values_; ++v) {
+    if (lifetimes_[v].first >= lifetimes_[v].last) continue;
+    result.push_back({listed_as_[v], lifetimes_[v], bytes_[v]});
+  }
+  for (std::int32_t v : copies_) result.push_back({v, {0, moments_}, bytes_[v]});
+  result.insert(result.end(), converted_.begin(), converted_.end());
+  return result;
+}
+
+std::vector<std::int32_t> Builder::moment_of() const {
+  std::vector<std::int32_t> result(num_ops_);
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    result[i] = roots_[i].empty() ? i : moment_[roots_[i][0]];
+  }
+  return result;
+}
+
+std::vector<std::vector<bool>> Builder::reads() {
+  std::vector<std::vector<bool>> result(num_ops_);
+  // By root and value, the operands that are read, first op first.
+  std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    const auto& operands = program_.ops[i].operands;
+    result[i].assign(operands.size(), false);
+    if (roots_[i].empty()) continue;
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      if (operands[k] == no_value || !is_materialized(same(operands[k]))) continue;
+      read.emplace_back(roots_[i][0], same(operands[k]), i, static_cast<std::int32_t>(k));
+    }
+  }
+  std::sort(read.begin(), read.end());
+  for (std::size_t n = 0; n < read.size(); ++n) {
+    const auto& [root, value, op, operand] = read[n];
+    const bool is_first =
+        n == 0 || std::get<0>(read[n - 1]) != root || std::get<1>(read[n - 1]) != value;
+    if (is_first) result[op][operand] = true;
+  }
+  return result;
+}
+
+std::vector<std::vector<bool>> Builder::writes() {
+  std::vector<std::vector<bool>> result(num_ops_);
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    for (std::int32_t v : program_.ops[i].results) {
+      result[i].push_back(is_root(i) && v != no_value && !is_free(v));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Storage::Storage(const Program& program) {
+  Builder builder(program);
+  lifetimes_ = builder.lifetimes();
+  reads_ = builder.reads();
+  writes_ = builder.writes();
+  moment_of_ = builder.moment_of();
+  stored_ = builder.stored();
+  moments_ = builder.moments();
+}
+
+std::vector<double> shards_of(const std::vector<Sharding>& shardings, const Mesh& mesh) {
+  std::vector<double> shards;
+  shards.reserve(shardings.size());
+  for (const Sharding& sharding : shardings) {
+    shards.push_back(static_cast<double>(num_shards(sharding, mesh)));
+  }
+  return shards;
+}
+
+Peak peak(const Storage& storage, const std::vector<double>& num_shards,
+          const std::vector<Transient>& transients) {
+  const auto moments = static_cast<std::size_t>(storage.moments());
+  const std::vector<Storage::Stored>& stored = storage.stored();
+  std::vector<double> change(moments + 1, 0.0), local(stored.size());
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const auto& [value, lifetime, bytes] = stored[i];
+    local[i] = bytes / num_shards[value];
+    change[lifetime.first] += local[i];
+    change[lifetime.last] -= local[i];
+  }
+  for (const Transient& t : transients) {
+    change[t.live.first] += t.bytes;
+    change[t.live.last] -= t.bytes;
+  }
+  Peak peak;
+  double now = 0;
+  for (std::size_t m = 0; m < moments; ++m) {
+    now += change[m];
+    if (now <= peak.bytes) continue;
+    peak.bytes = now;
+    peak.moment = static_cast<std::int32_t>(m);
+  }
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const Lifetime& lifetime = stored[i].lifetime;
+    if (lifetime.first <= peak.moment && peak.moment < lifetime.last) {
+      peak.live.emplace_back(stored[i].value, local[i]);
+    }
+  }
+  std::stable_sort(peak.live.begin(), peak.live.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return peak;
+}
+
+}  // namespace autoshard

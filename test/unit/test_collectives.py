@@ -1,0 +1,377 @@
+"""Seconds of collectives, against formulas worked out by hand and against measured points."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.sharding.mesh import Axis, Mesh
+
+GATHER, SCATTER, REDUCE, ALL_TO_ALL, PERMUTE = range(5)
+RING, LINE, SWITCHED, NETWORK = range(4)
+MIB = 2.0**20
+MICRO = 1e-6
+
+ICI = 45e9
+"""Bytes/s of a link, one way, and 1 us a hop: v5e."""
+
+
+def core(dims: list[tuple[int, int, float, float]], axes: list[list[tuple[int, int]]]):
+    """A cluster of (size, kind, bandwidth, latency) and what each axis covers: (dim, size)."""
+    return _core.Cluster(
+        matmul_flops=[1e12] * 5,
+        vector_flops=1e12,
+        memory_bytes=1e9,
+        memory_bandwidth=1e12,
+        tile_rows=8,
+        tile_columns=128,
+        matmul_efficiency=1.0,
+        memory_efficiency=1.0,
+        launch_seconds=0.0,
+        dims=dims,
+        axes=axes,
+    )
+
+
+def seconds(
+    kind: int, held: float, cluster, axes: tuple[int, ...] = (0,), participants: int = 0
+) -> float:
+    sizes = [prod(size for _, size in parts) for parts in cluster.axes]
+    mask = sum(1 << axis for axis in axes)
+    count = participants or prod(sizes[axis] for axis in axes)
+    return _core.collective_seconds(kind, mask, count, held, cluster, sizes)
+
+
+def ring(n: int, *splits: int):
+    """A ring of ``n``; with ``splits``, the sizes of the axes that it is cut into."""
+    return core([(n, RING, ICI, MICRO)], [[(0, size)] for size in splits or (n,)])
+
+
+def line(n: int, *splits: int):
+    return core([(n, LINE, ICI, MICRO)], [[(0, size)] for size in splits or (n,)])
+
+
+TORUS = core([(4, RING, 90e9, MICRO)] * 3, [[(0, 4)], [(1, 4)], [(2, 4)]])
+"""v5p:4x4x4."""
+
+NODE = core([(8, SWITCHED, 345e9, 4.3 * MICRO)], [[(0, 8)]])
+"""h100:8."""
+
+NODES = core(
+    [(4, NETWORK, 48e9, 14 * MICRO), (8, SWITCHED, 345e9, 4.3 * MICRO)], [[(0, 4)], [(1, 8)]]
+)
+"""h100:4x8."""
+
+SLICES = core(
+    [(2, NETWORK, 6.25e9, 20 * MICRO)] + [(4, RING, 90e9, MICRO)] * 3,
+    [[(0, 2)], [(1, 4), (2, 4), (3, 4)]],
+)
+"""v5p:4x4x4*2, one axis for the slices and one for all chips of a slice."""
+
+
+def test_a_ring_gathers_over_both_directions() -> None:
+    # 15 MiB arrive at every chip over two links
+    assert seconds(GATHER, MIB, ring(16)) == pytest.approx(15 * MIB / (2 * ICI))
+    assert seconds(SCATTER, 16 * MIB, ring(16)) == pytest.approx(15 * MIB / (2 * ICI))
+    assert seconds(REDUCE, 16 * MIB, ring(16)) == pytest.approx(2 * 15 * MIB / (2 * ICI))
+
+
+def test_small_messages_wait_for_the_farthest_chip() -> None:
+    assert seconds(GATHER, 1, ring(16)) == pytest.approx(8 * MICRO)
+    assert seconds(GATHER, 1, line(4)) == pytest.approx(3 * MICRO)
+    assert seconds(REDUCE, 1, ring(16)) == pytest.approx(16 * MICRO)
+
+
+def test_a_line_has_half_the_bandwidth_of_a_ring() -> None:
+    # the end of a line has one link, over which 3 MiB arrive
+    assert seconds(GATHER, MIB, line(4)) == pytest.approx(3 * MIB / ICI)
+    assert seconds(GATHER, MIB, line(4)) == pytest.approx(2 * seconds(GATHER, MIB, ring(4)))
+
+
+def test_torus_dims_work_together() -> None:
+    # 63 MiB arrive over 2 links in each of 3 dims
+    assert seconds(GATHER, MIB, TORUS, (0, 1, 2)) == pytest.approx(63 * MIB / (6 * 90e9))
+    assert seconds(GATHER, MIB, TORUS, (0, 2)) == pytest.approx(15 * MIB / (4 * 90e9))
+    assert seconds(GATHER, 1, TORUS, (0, 1, 2)) == pytest.approx(3 * 2 * MICRO)
+    assert seconds(REDUCE, 64 * MIB, TORUS, (0, 1, 2)) == pytest.approx(2 * 63 * MIB / (6 * 90e9))
+
+
+def test_one_axis_over_several_dims_is_as_several_axes() -> None:
+    one = core([(4, RING, 90e9, MICRO)] * 3, [[(0, 4), (1, 4), (2, 4)]])
+    for kind in range(5):
+        assert seconds(kind, MIB, one) == seconds(kind, MIB, TORUS, (0, 1, 2))
+
+
+def test_all_to_all_is_bound_by_the_middle_of_the_longest_dim() -> None:
+    # ring of 16: 8 chips send half of their 16 MiB across the middle, over 2 links each way
+    assert seconds(ALL_TO_ALL, 16 * MIB, ring(16)) == pytest.approx(16 * 16 * MIB / (8 * ICI))
+    assert seconds(ALL_TO_ALL, 16 * MIB, line(4)) == pytest.approx(4 * 16 * MIB / (4 * ICI))
+    # 2 of 3 chips on one side: 2 * 1 pairs each way, a third of 3 MiB each
+    assert seconds(ALL_TO_ALL, 3 * MIB, line(3)) == pytest.approx(2 * MIB / ICI)
+    wide = core([(4, RING, ICI, MICRO), (8, RING, ICI, MICRO)], [[(0, 4)], [(1, 8)]])
+    assert seconds(ALL_TO_ALL, MIB, wide, (0, 1)) == pytest.approx(8 * MIB / (8 * ICI))
+
+
+def test_all_to_all_over_a_ring_is_about_a_quarter_of_a_gather() -> None:
+    gather = seconds(GATHER, MIB, ring(16))
+    assert seconds(ALL_TO_ALL, MIB, ring(16)) == pytest.approx(gather / 4 * 16 / 15)
+
+
+def test_a_permute_is_one_hop() -> None:
+    assert seconds(PERMUTE, MIB, ring(16)) == pytest.approx(MICRO + MIB / ICI)
+    assert seconds(PERMUTE, MIB, NODE) == pytest.approx(4.3 * MICRO + MIB / 345e9)
+    assert seconds(PERMUTE, MIB, NODES, (0, 1)) == pytest.approx(14 * MICRO + MIB / 48e9)
+
+
+def test_the_minor_part_of_a_ring_is_a_line() -> None:
+    split = ring(16, 4, 4)
+    assert seconds(GATHER, MIB, split, (1,)) == pytest.approx(3 * MIB / ICI)
+    assert seconds(GATHER, 1, split, (1,)) == pytest.approx(3 * MICRO)
+    assert seconds(PERMUTE, MIB, split, (1,)) == pytest.approx(MICRO + MIB / ICI)
+
+
+def test_groups_of_the_major_part_of_a_ring_share_its_links() -> None:
+    split = ring(16, 4, 4)
+    # each group goes round the whole ring, where 4 groups pass every link
+    assert seconds(GATHER, MIB, split, (0,)) == pytest.approx(3 * MIB / (2 * ICI / 4))
+    assert seconds(GATHER, 1, split, (0,)) == pytest.approx(8 * MICRO)
+    assert seconds(PERMUTE, MIB, split, (0,)) == pytest.approx(4 * (MICRO + MIB / ICI))
+    # of a line, there is one way only
+    assert seconds(GATHER, MIB, line(4, 2, 2), (0,)) == pytest.approx(MIB / (ICI / 2))
+
+
+def test_parts_of_a_dim_together_are_the_dim() -> None:
+    for kind in range(5):
+        assert seconds(kind, MIB, ring(16, 4, 2, 2), (0, 1, 2)) == seconds(kind, MIB, ring(16))
+
+
+def test_a_node_gathers_in_as_many_steps_as_there_are_others() -> None:
+    assert seconds(GATHER, MIB, NODE) == pytest.approx(7 * 4.3 * MICRO + 7 * MIB / 345e9)
+    assert seconds(SCATTER, 8 * MIB, NODE) == pytest.approx(7 * 4.3 * MICRO + 7 * MIB / 345e9)
+    assert seconds(ALL_TO_ALL, 8 * MIB, NODE) == pytest.approx(7 * 4.3 * MICRO + 7 * MIB / 345e9)
+
+
+def test_an_all_reduce_is_a_tree_when_small_and_a_ring_when_large() -> None:
+    assert seconds(REDUCE, 8, NODE) == pytest.approx(2 * 3 * 4.3 * MICRO + 2 * 8 / 345e9)
+    assert seconds(REDUCE, 8 * 64 * MIB, NODE) == pytest.approx(
+        2 * (7 * 4.3 * MICRO + 7 * 64 * MIB / 345e9)
+    )
+
+
+def test_nodes_gather_in_turn_when_small_and_as_one_ring_when_large() -> None:
+    # in turn: 3 steps over the network with the small shard, then 7 in the node
+    small = 3 * 14 * MICRO + 3 * 1024 / 48e9 + 7 * 4.3 * MICRO + 7 * 4 * 1024 / 345e9
+    assert seconds(GATHER, 1024, NODES, (0, 1)) == pytest.approx(small)
+    # one ring: 31 shards arrive at the rate of NVLink, less than the 8 cards of a node have;
+    # 3 steps between nodes and 4 * 7 within them
+    large = 3 * 14 * MICRO + 28 * 4.3 * MICRO + 31 * 32 * MIB / 345e9
+    assert seconds(GATHER, 32 * MIB, NODES, (0, 1)) == pytest.approx(large)
+
+
+def test_nodes_reduce_by_a_tree() -> None:
+    # 2 levels of nodes and 3 within one, up and down
+    tree = 4 * 14 * MICRO + 6 * 4.3 * MICRO + 2 * MIB / 345e9
+    assert seconds(REDUCE, MIB, NODES, (0, 1)) == pytest.approx(tree)
+
+
+def test_one_device_a_node_has_its_own_card() -> None:
+    assert seconds(GATHER, MIB, NODES, (0,)) == pytest.approx(3 * 14 * MICRO + 3 * MIB / 48e9)
+
+
+def test_all_to_all_over_nodes_waits_for_the_network() -> None:
+    # 3/4 of what a device holds goes to other nodes
+    assert seconds(ALL_TO_ALL, MIB, NODES, (0, 1)) == pytest.approx(
+        3 * 14 * MICRO + 0.75 * MIB / 48e9
+    )
+
+
+def test_slices_see_the_shard_of_one_chip() -> None:
+    # reduce-scatter in the slice, then half of 1 MiB to the other slice
+    torus, network = 63 * MIB / (6 * 90e9), 20 * MICRO + 0.5 * MIB / 6.25e9
+    assert seconds(SCATTER, 64 * MIB, SLICES, (0, 1)) == pytest.approx(torus + network)
+    assert seconds(GATHER, 0.5 * MIB, SLICES, (0, 1)) == pytest.approx(torus + network)
+    both_ways = min(2 * network, 2 * 20 * MICRO + 2 * MIB / 6.25e9)
+    assert seconds(REDUCE, 64 * MIB, SLICES, (0, 1)) == pytest.approx(2 * torus + both_ways)
+
+
+def test_two_devices_of_a_chip_are_nearer_than_the_torus() -> None:
+    chips = core([(4, RING, 45e9, MICRO), (2, SWITCHED, 540e9, MICRO)], [[(0, 4)], [(1, 2)]])
+    torus, chip = 3 * MIB / (2 * 45e9), MICRO + 4 * MIB / 540e9
+    assert seconds(GATHER, MIB, chips, (0, 1)) == pytest.approx(torus + chip)
+
+
+def test_a_part_of_an_axis_keeps_the_slow_dims() -> None:
+    # 4 of the 32 devices along one axis of 4 nodes x 8: taken to be one in each node
+    whole = core(
+        [(4, NETWORK, 48e9, 14 * MICRO), (8, SWITCHED, 345e9, 4.3 * MICRO)], [[(0, 4), (1, 8)]]
+    )
+    assert seconds(GATHER, MIB, whole, (0,), 4) == seconds(GATHER, MIB, NODES, (0,))
+    # 4 of 16 in a ring: a line
+    assert seconds(GATHER, MIB, ring(16), (0,), 4) == pytest.approx(3 * MIB / ICI)
+
+
+def test_alone_or_with_nothing_there_is_nothing_to_wait_for() -> None:
+    for kind in range(5):
+        assert _core.collective_seconds(kind, 0, 1, MIB, TORUS, [4, 4, 4]) == 0
+        assert _core.collective_seconds(kind, 1, 1, MIB, TORUS, [4, 4, 4]) == 0
+        assert _core.collective_seconds(kind, 1, 4, 0, TORUS, [4, 4, 4]) == 0
+
+
+def test_participants_that_the_axes_do_not_have() -> None:
+    with pytest.raises(RuntimeError, match="collective: 3 devices cannot be a part of 4"):
+        seconds(GATHER, MIB, TORUS, (0,), 3)
+    with pytest.raises(ValueError, match="kind is 0 to 4"):
+        seconds(5, MIB, TORUS)
+
+
+def test_of_a_named_cluster() -> None:
+    cluster = Cluster.parse("v5e:16x16")
+    mesh = Mesh((Axis("x", 16), Axis("y", 16)))
+    assert seconds(GATHER, MIB, cluster.to_core(mesh), (0,)) == pytest.approx(15 * MIB / (2 * ICI))
+
+
+# NCCL on H100 nodes with a 400 Gb/s card a GPU, fitted as seconds = alpha + bytes / bandwidth, as
+# published in meta-pytorch/autoparallel: (kind, nodes, GPUs used in each, alpha in us, GB/s).
+MEASURED = [
+    (GATHER, 1, 2, 8, 537),
+    (GATHER, 1, 4, 17, 434),
+    (GATHER, 1, 8, 30, 394),
+    (REDUCE, 1, 2, 10, 324),
+    (REDUCE, 1, 4, 15, 236),
+    (REDUCE, 1, 8, 31, 267),
+    (GATHER, 2, 8, 70, 410),
+    (GATHER, 4, 8, 146, 396),
+    (GATHER, 8, 8, 297, 390),
+    (GATHER, 16, 8, 599, 387),
+    (GATHER, 32, 8, 1204, 386),
+    (GATHER, 4, 1, 50, 64),
+    (GATHER, 8, 1, 106, 55),
+    (GATHER, 16, 1, 218, 51),
+    (GATHER, 32, 1, 442, 49.5),
+    (REDUCE, 2, 8, 53, 267),
+    (REDUCE, 4, 8, 81, 160),
+    (REDUCE, 8, 8, 109, 160),
+    (REDUCE, 16, 8, 137, 160),
+    (REDUCE, 32, 8, 165, 160),
+]
+
+
+def modelled(kind: int, nodes: int, gpus: int, full: float) -> float:
+    if nodes == 1:
+        mesh, axes = Mesh((Axis("gpu", gpus),)), (0,)
+        cluster = Cluster.parse(f"h100:{gpus}")
+    else:
+        mesh, axes = Mesh((Axis("node", nodes), Axis("gpu", 8))), (0, 1) if gpus == 8 else (0,)
+        cluster = Cluster.parse(f"h100:{nodes}x8")
+    held = full / (nodes * gpus) if kind == GATHER else full
+    return seconds(kind, held, cluster.to_core(mesh), axes)
+
+
+@pytest.mark.parametrize(("kind", "nodes", "gpus", "alpha", "bandwidth"), MEASURED)
+@pytest.mark.parametrize("full", [1024 * MIB, 4096 * MIB])
+def test_large_messages_take_as_long_as_nccl_measures(
+    kind: int, nodes: int, gpus: int, alpha: float, bandwidth: float, full: float
+) -> None:
+    ratio = modelled(kind, nodes, gpus, full) / (alpha * MICRO + full / (bandwidth * 1e9))
+    # gathers within a quarter; an all-reduce in one or two nodes takes a half less with
+    # reductions in the switch, which is not modelled
+    assert 0.75 <= ratio <= (1.25 if kind == GATHER else 1.55)
+
+
+@pytest.mark.parametrize(("kind", "nodes", "gpus", "alpha", "bandwidth"), MEASURED)
+def test_small_messages_take_as_long_as_nccl_measures(
+    kind: int, nodes: int, gpus: int, alpha: float, bandwidth: float
+) -> None:
+    if kind == GATHER and gpus == 8 and nodes > 1:
+        # Measured with the protocol for large messages. That for small ones has 1.9 us a step
+        # within a node and 4.0 between them: 31 * 4.0 + 224 * 1.9 = 550 us on 32 nodes.
+        assert modelled(kind, nodes, gpus, 1024) <= alpha * MICRO
+        assert modelled(kind, nodes, gpus, 1024) >= 0.35 * alpha * MICRO
+        return
+    ratio = modelled(kind, nodes, gpus, 1024) / (alpha * MICRO)
+    assert 0.5 <= ratio <= 1.25
+
+
+@st.composite
+def clusters(draw: st.DrawFn):
+    """Slices or nodes, a torus or a switch, and devices of a chip; dims cut into axes."""
+    dims: list[tuple[int, int, float, float]] = []
+    if draw(st.booleans()):
+        dims.append((draw(st.sampled_from([2, 3, 4])), NETWORK, 6e9, 20 * MICRO))
+    if draw(st.booleans()):
+        for _ in range(draw(st.integers(1, 3))):
+            kind = draw(st.sampled_from([RING, LINE]))
+            dims.append((draw(st.sampled_from([2, 4, 6, 16])), kind, ICI, MICRO))
+    else:
+        dims.append((draw(st.sampled_from([2, 6, 8])), SWITCHED, 300e9, 4 * MICRO))
+    if draw(st.booleans()):
+        dims.append((2, SWITCHED, 500e9, MICRO))
+    axes: list[list[tuple[int, int]]] = []
+    for d, (size, *_) in enumerate(dims):
+        if size % 2 == 0 and size > 2 and draw(st.booleans()):
+            axes += [[(d, 2)], [(d, size // 2)]]
+        else:
+            axes.append([(d, size)])
+    return core(dims, axes)
+
+
+@st.composite
+def groups(draw: st.DrawFn):
+    cluster = draw(clusters())
+    axes = draw(st.sets(st.integers(0, len(cluster.axes) - 1), min_size=1))
+    return cluster, tuple(sorted(axes))
+
+
+SIZES = st.floats(1, 1e10)
+KINDS = st.integers(0, 4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(groups(), KINDS, SIZES, SIZES)
+def test_more_bytes_never_take_less_time(group, kind: int, one: float, other: float) -> None:
+    cluster, axes = group
+    less, more = sorted((one, other))
+    assert 0 < seconds(kind, less, cluster, axes) <= seconds(kind, more, cluster, axes)
+
+
+@settings(max_examples=300, deadline=None)
+@given(groups(), SIZES)
+def test_an_all_reduce_takes_at_most_its_two_halves(group, held: float) -> None:
+    cluster, axes = group
+    count = prod(size for axis in axes for _, size in cluster.axes[axis])
+    halves = seconds(SCATTER, held, cluster, axes) + seconds(GATHER, held / count, cluster, axes)
+    whole = seconds(REDUCE, held, cluster, axes)
+    assert whole <= halves * (1 + 1e-9)
+    tori = {RING, LINE}
+    if all(cluster.dims[d][1] in tori for axis in axes for d, _ in cluster.axes[axis]):
+        assert whole == pytest.approx(halves)
+
+
+@settings(max_examples=300, deadline=None)
+@given(groups(), SIZES)
+def test_a_gather_takes_as_long_as_the_scatter_that_undoes_it(group, held: float) -> None:
+    cluster, axes = group
+    count = prod(size for axis in axes for _, size in cluster.axes[axis])
+    gather = seconds(GATHER, held, cluster, axes)
+    assert gather == pytest.approx(seconds(SCATTER, held * count, cluster, axes))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from([(RING, ICI, MICRO), (LINE, ICI, MICRO), (SWITCHED, 300e9, 4 * MICRO)]),
+    st.integers(0, 3),
+    st.integers(2, 64),
+    st.integers(2, 64),
+    SIZES,
+)
+def test_more_devices_of_a_kind_never_take_less_time(
+    link, kind: int, one: int, other: int, held: float
+) -> None:
+    fewer, more = sorted((one, other))
+    taken = [seconds(kind, held, core([(n, *link)], [[(0, n)]])) for n in (fewer, more)]
+    assert taken[0] <= taken[1] * (1 + 1e-9)

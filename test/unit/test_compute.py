@@ -1,0 +1,280 @@
+"""Seconds of one op on one device, worked out by hand."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoshard import _core
+
+ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER = range(6)
+F64, F32, F16, F8, I8 = range(5)
+MESH = (2, 4)
+MATMUL_FLOPS, VECTOR_FLOPS, BANDWIDTH, LAUNCH = 100e12, 2e12, 1e12, 5e-6
+EFFICIENCY = 0.5
+"""Of matmuls; of the memory 0.8."""
+
+Dims = tuple[tuple[int, ...], ...]
+Tensor = tuple[Dims, int]
+"""The factors of each dim, and the bits of an element."""
+
+
+def cluster(launch: float = 0.0):
+    return _core.Cluster(
+        matmul_flops=[1e12, 50e12, MATMUL_FLOPS, 2 * MATMUL_FLOPS, 4 * MATMUL_FLOPS],
+        vector_flops=VECTOR_FLOPS,
+        memory_bytes=1e9,
+        memory_bandwidth=BANDWIDTH,
+        tile_rows=8,
+        tile_columns=128,
+        matmul_efficiency=EFFICIENCY,
+        memory_efficiency=0.8,
+        launch_seconds=launch,
+        dims=[(2, 0, 1e9, 1e-6), (4, 0, 1e9, 1e-6)],
+        axes=[[(0, 2)], [(1, 4)]],
+    )
+
+
+def compute(
+    work: int,
+    flops: float,
+    sizes: tuple[int, ...],
+    operands: tuple[Tensor, ...],
+    results: tuple[Tensor, ...],
+    cuts: dict[int, tuple[int, ...]] | None = None,
+    *,
+    arithmetic: int = F16,
+    reads: tuple[bool, ...] | None = None,
+    writes: tuple[bool, ...] | None = None,
+    operand_bytes: tuple[float, ...] = (),
+    result_bytes: tuple[float, ...] = (),
+    launch: float = 0.0,
+) -> tuple[float, float, float]:
+    """(flops, bytes, seconds); ``cuts`` are the axes of each factor."""
+    axes = [(cuts or {}).get(factor, ()) for factor in range(len(sizes))]
+    return _core.compute(
+        work,
+        arithmetic,
+        flops,
+        sizes,
+        operands,
+        results,
+        axes,
+        (True,) * len(operands) if reads is None else reads,
+        (True,) * len(results) if writes is None else writes,
+        operand_bytes,
+        result_bytes,
+        cluster(launch),
+        MESH,
+    )
+
+
+def matmul(
+    rows: int, inner: int, columns: int, cuts: dict[int, tuple[int, ...]] | None = None, **more
+) -> tuple[float, float, float]:
+    """Factors: rows 0, inner 1, columns 2."""
+    return compute(
+        MATMUL,
+        2.0 * rows * inner * columns,
+        (rows, inner, columns),
+        ((((0,), (1,)), 16), (((1,), (2,)), 16)),
+        ((((0,), (2,)), 16),),
+        cuts,
+        **more,
+    )
+
+
+def test_a_large_matmul_is_bound_by_the_matrix_unit() -> None:
+    flops, moved, seconds = matmul(4096, 4096, 4096)
+    assert flops == 2 * 4096**3
+    assert moved == 3 * 2 * 4096**2
+    assert seconds == pytest.approx(2 * 4096**3 / (MATMUL_FLOPS * EFFICIENCY))
+
+
+def test_a_thin_matmul_is_bound_by_the_memory() -> None:
+    _, moved, seconds = matmul(8, 4096, 4096)
+    assert moved == 2 * (8 * 4096 + 4096**2 + 8 * 4096)
+    assert seconds == pytest.approx(moved / (BANDWIDTH * 0.8))
+
+
+@pytest.mark.parametrize(
+    ("cuts", "flops", "moved"),
+    [
+        # rows: both big tensors shrink, the right operand stays
+        ({0: (1,)}, 1 / 4, 2 * (1024**2 / 4 + 1024**2 + 1024**2 / 4)),
+        ({1: (1,)}, 1 / 4, 2 * (1024**2 / 4 + 1024**2 / 4 + 1024**2)),
+        ({2: (0,)}, 1 / 2, 2 * (1024**2 + 1024**2 / 2 + 1024**2 / 2)),
+        ({0: (0,), 2: (1,)}, 1 / 8, 2 * (1024**2 / 2 + 1024**2 / 4 + 1024**2 / 8)),
+        ({0: (0, 1)}, 1 / 8, 2 * (1024**2 / 8 + 1024**2 + 1024**2 / 8)),
+    ],
+)
+def test_cuts_divide_work_and_the_tensors_that_have_the_factor(cuts, flops, moved) -> None:
+    result = matmul(1024, 1024, 1024, cuts)
+    assert result[0] == pytest.approx(2 * 1024**3 * flops)
+    assert result[1] == pytest.approx(moved)
+
+
+def test_tiles_are_padded_on_every_device() -> None:
+    # 100 rows of 8, 1000 inner of 128, 300 columns of 128
+    assert matmul(100, 1000, 300)[0] == pytest.approx(2 * 104 * 1024 * 384)
+    # a quarter of the columns: 75 take a tile of 128
+    assert matmul(100, 1000, 300, {2: (1,)})[0] == pytest.approx(2 * 104 * 1024 * 128)
+    # cut further than the tiles, nothing is won
+    cut, whole = matmul(1024, 128, 128, {1: (1,)}), matmul(1024, 128, 128)
+    assert cut[0] == pytest.approx(whole[0])
+
+
+def test_a_batch_is_not_padded() -> None:
+    # 3 products of 64x128 by 128x128: factors batch 0, rows 1, inner 2, columns 3
+    flops, _, _ = compute(
+        MATMUL,
+        2.0 * 3 * 64 * 128 * 128,
+        (3, 64, 128, 128),
+        ((((0,), (1,), (2,)), 16), (((0,), (2,), (3,)), 16)),
+        ((((0,), (1,), (3,)), 16),),
+    )
+    assert flops == 2 * 3 * 64 * 128 * 128
+
+
+def test_dims_of_several_factors_are_padded_together() -> None:
+    # columns of 4 heads x 32: one tile of 128, not four
+    flops, _, _ = compute(
+        MATMUL,
+        2.0 * 64 * 128 * 128,
+        (64, 128, 4, 32),
+        ((((0,), (1,)), 16), (((1,), (2,), (3,)), 16)),
+        ((((0,), (2,), (3,)), 16),),
+    )
+    assert flops == 2 * 64 * 128 * 128
+
+
+def convolution(inner: int, outer: int, groups: int = 1, cuts=None) -> tuple[float, float, float]:
+    """Batch 0, rows of pixels 1, in-features 2, out-features 3, window 4, groups 5."""
+    flops = 2.0 * 32 * 56 * inner * outer * 9 * groups
+    return compute(
+        MATMUL,
+        flops,
+        (32, 56, inner, outer, 9, groups),
+        ((((0,), (1,), (5, 2)), 16), (((4,), (2,), (5, 3)), 16)),
+        ((((0,), (1,), (5, 3)), 16),),
+        cuts,
+    )
+
+
+def test_pixels_of_a_convolution_are_rows_and_its_window_is_contracted() -> None:
+    # 3 in-features x 9 make 27 of a tile of 128, not 3
+    assert convolution(3, 64)[0] == pytest.approx(2 * 32 * 56 * 128 * 128)
+    assert convolution(3, 64, cuts={0: (1,)})[0] == pytest.approx(2 * 8 * 56 * 128 * 128)
+
+
+def test_a_depthwise_convolution_takes_the_vector_unit() -> None:
+    # 9 of 128 x 1 of 128 on the matrix unit would take 1,820 times the operations
+    flops, _, seconds = convolution(1, 1, groups=256)
+    assert flops == 2 * 32 * 56 * 9 * 256
+    assert seconds == pytest.approx(flops / VECTOR_FLOPS)
+
+
+def test_rates_follow_the_arithmetic() -> None:
+    times = [matmul(4096, 4096, 4096, arithmetic=a)[2] for a in (F32, F16, F8, I8)]
+    assert times == pytest.approx([times[1] * f for f in (2, 1, 1 / 2, 1 / 4)])
+    # slower than the vector unit, which then does it
+    assert matmul(4096, 4096, 4096, arithmetic=F64)[2] == pytest.approx(2 * 4096**3 / VECTOR_FLOPS)
+
+
+def elementwise(bits: int = 32, **more) -> tuple[float, float, float]:
+    vector: Tensor = (((0,), (1,)), bits)
+    return compute(ELEMENTWISE, 1e6, (1000, 1000), (vector, vector), (vector,), **more)
+
+
+def test_an_elementwise_op_is_bound_by_the_memory() -> None:
+    flops, moved, seconds = elementwise()
+    assert (flops, moved) == (1e6, 12e6)
+    assert seconds == pytest.approx(12e6 / (BANDWIDTH * 0.8))
+
+
+def test_in_a_fusion_only_what_is_stored_moves() -> None:
+    assert elementwise(reads=(True, False), writes=(False,))[1] == 4e6
+    flops, moved, seconds = elementwise(reads=(False, False), writes=(False,))
+    assert moved == 0
+    assert seconds == pytest.approx(flops / VECTOR_FLOPS)
+
+
+def test_only_what_touches_memory_is_launched() -> None:
+    alone = elementwise()[2]
+    assert elementwise(launch=LAUNCH)[2] == pytest.approx(alone + LAUNCH)
+    fused = elementwise(reads=(False, False), writes=(False,), launch=LAUNCH)[2]
+    assert fused == pytest.approx(1e6 / VECTOR_FLOPS)
+
+
+def test_elements_may_be_less_than_a_byte() -> None:
+    assert elementwise(4)[1] == 3 * 1e6 / 2
+    assert elementwise(1)[1] == 3 * 1e6 / 8
+
+
+def test_an_op_may_touch_less_than_its_tensors() -> None:
+    # a slice of 10 rows out of 1000
+    row, part = 4000.0, 40_000.0
+    table: Tensor = (((0,), (1,)), 32)
+    rows: Tensor = (((2,), (1,)), 32)
+    sizes = (1000, 1000, 10)
+    whole = compute(INDEXED, 0, sizes, (table, ((), 32)), (rows,), operand_bytes=(part, -1))
+    assert whole[1] == 10 * row + part
+    # half of the columns
+    half = compute(
+        INDEXED, 0, sizes, (table, ((), 32)), (rows,), {1: (0,)}, operand_bytes=(part, -1)
+    )
+    assert half[1] == whole[1] / 2
+    # results too: an update in place
+    update = compute(
+        INDEXED,
+        0,
+        sizes,
+        (table, rows),
+        (table,),
+        operand_bytes=(0.0, -1.0),
+        result_bytes=(part,),
+    )
+    assert update[1] == 2 * part
+
+
+def test_tensors_of_rank_0_take_nothing() -> None:
+    assert compute(OTHER, 10, (), (((), 32),), (((), 32),)) == (10, 0, 10 / VECTOR_FLOPS)
+
+
+def test_kinds_that_there_are_not() -> None:
+    with pytest.raises(ValueError, match="no such work or arithmetic"):
+        matmul(8, 8, 8, arithmetic=5)
+    with pytest.raises(ValueError, match="one flag a tensor"):
+        matmul(8, 8, 8, reads=(True,))
+
+
+CUTS = st.fixed_dictionaries(
+    {}, optional={f: st.sampled_from([(), (0,), (1,)]) for f in range(3)}
+).filter(lambda cuts: sorted(a for axes in cuts.values() for a in axes) in ([], [0], [1], [0, 1]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.tuples(*[st.integers(1, 40).map(lambda n: 8 * n)] * 3), CUTS)
+def test_against_the_formula(sizes, cuts) -> None:
+    rows, inner, columns = (
+        size // prod(MESH[a] for a in cuts.get(f, ())) for f, size in enumerate(sizes)
+    )
+    padded = 2 * ceil(rows / 8) * 8 * ceil(inner / 128) * 128 * ceil(columns / 128) * 128
+    needed = 2 * rows * inner * columns
+    unit, vector = padded / (MATMUL_FLOPS * EFFICIENCY), needed / VECTOR_FLOPS
+    moved = 2 * (rows * inner + inner * columns + rows * columns)
+    flops, got_moved, seconds = matmul(*sizes, cuts)
+    assert flops == pytest.approx(padded if unit < vector else needed)
+    assert got_moved == pytest.approx(moved)
+    assert seconds == pytest.approx(max(min(unit, vector), moved / (BANDWIDTH * 0.8)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.tuples(*[st.sampled_from([8, 64, 120, 512, 4096])] * 3), CUTS, st.integers(0, 2))
+def test_a_further_cut_never_takes_longer(sizes, cuts, factor: int) -> None:
+    used = {a for axes in cuts.values() for a in axes}
+    further = {**cuts, factor: (*cuts.get(factor, ()), *(a for a in (0, 1) if a not in used))}
+    assert matmul(*sizes, further)[2] <= matmul(*sizes, cuts)[2] * (1 + 1e-9)

@@ -1,0 +1,665 @@
+"""Work of ops, and which values take memory when: small programs, answers worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from autoshard import _core
+from autoshard.importer import ImportedProgram, import_program
+from autoshard.importer import work as kinds
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.passes.import_strategies import ImportStrategies
+from autoshard.passes.sharding_propagation import populate_rules
+from autoshard.sharding import Mesh
+
+MESH = Mesh.parse("dp=2,tp=4")
+KIB = 1024
+EMPTY = (0, 0)
+
+
+@dataclass
+class Read:
+    """A module, its program and what the core says about its memory."""
+
+    module: mlir.Module
+    imported: ImportedProgram
+
+    def __post_init__(self) -> None:
+        self.program = self.imported.program
+        self.lifetimes, self.reads, self.writes, self.moments = _core.storage_of(self.program)
+        self.names = [op.name.partition(".")[2] for op in self.imported.core_ops]
+
+    def op(self, name: str, occurrence: int = 0) -> int:
+        """Index of an op of the core."""
+        return [i for i, found in enumerate(self.names) if found == name][occurrence]
+
+    def life(self, name: str, occurrence: int = 0, result: int = 0) -> tuple[int, int]:
+        """Lifetime of the result of an op, of any op."""
+        found = [ids for op, ids in self.imported.result_values if op.name == f"stablehlo.{name}"]
+        return self.lifetimes[found[occurrence][result]]
+
+    def argument(self, index: int) -> tuple[int, int]:
+        return self.lifetimes[self.program.arguments[index][0]]
+
+    def peak(
+        self, cuts: dict[int, list[list[int]]] | None = None, transients: Any = ()
+    ) -> tuple[float, int, list[tuple[int, float]]]:
+        """Peak with the arguments ``cuts`` cut and all else whole."""
+        shardings: list[list[list[int]]] = [[] for _ in range(self.program.num_values)]
+        for index, dims in (cuts or {}).items():
+            shardings[self.program.arguments[index][0]] = dims
+        return _core.peak(self.program, shardings, list(transients))
+
+
+def read_text(text: str) -> Read:
+    context = new_context()
+    module = parse_bytes(text.encode(), context, "test.mlir")
+    with context:
+        module.operation.attributes["autoshard.mesh"] = mlir.StringAttr.get(str(MESH))
+    ImportStrategies().run(module)
+    populate_rules(module)
+    with context:
+        return Read(module, import_program(module, MESH))
+
+
+def read(function: Callable[..., Any], *shapes: Any, donate: tuple[int, ...] = ()) -> Read:
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return read_text(jax.jit(function, donate_argnums=donate).lower(*arguments).as_text())
+
+
+# Work of single ops
+
+
+def work(function: Callable[..., Any], *arguments: Any, op: str = "") -> kinds.OpWork:
+    """Of the last op of the core in ``function``, or of the last one called ``op``."""
+    found = read_text(jax.jit(function).lower(*arguments).as_text())
+    index = found.op(op, -1) if op else -1
+    *fields, operands, results, in_place = found.program.op_work[index]
+    return kinds.OpWork(*fields, tuple(operands), tuple(results), in_place)
+
+
+def f32(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def of(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def test_a_matmul_is_two_operations_for_each_product() -> None:
+    found = work(lambda x, y: jnp.einsum("bij,bjk->bik", x, y), f32(2, 8, 16), f32(2, 16, 4))
+    assert (found.work, found.flops) == (kinds.MATMUL, 2 * 2 * 8 * 16 * 4)
+
+
+@pytest.mark.parametrize(
+    ("groups", "stride", "flops"),
+    [
+        (1, 1, 2 * (2 * 8 * 8 * 6) * (3 * 3 * 4)),
+        (2, 1, 2 * (2 * 8 * 8 * 6) * (3 * 3 * 2)),
+        (1, 2, 2 * (2 * 4 * 4 * 6) * (3 * 3 * 4)),
+    ],
+)
+def test_a_convolution_counts_kernel_and_channels_of_a_group(
+    groups: int, stride: int, flops: float
+) -> None:
+    def convolve(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(
+            x, w, (stride, stride), "SAME", feature_group_count=groups
+        )
+
+    found = work(convolve, f32(2, 4, 8, 8), f32(6, 4 // groups, 3, 3))
+    assert (found.work, found.flops) == (kinds.MATMUL, flops)
+
+
+def test_zeros_of_a_dilated_convolution_are_not_counted() -> None:
+    def forward(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, w, (2, 2), "SAME")
+
+    def backward(x: Any, w: Any) -> Any:
+        return jax.grad(lambda x: (forward(x, w) ** 2).sum())(x)
+
+    x, w = f32(2, 4, 8, 8), f32(6, 4, 3, 3)
+    assert work(backward, x, w, op="convolution").flops == work(forward, x, w).flops
+
+
+@pytest.mark.parametrize(
+    ("function", "flops", "is_cheap"),
+    [
+        (jnp.add, 32, True),
+        (jnp.divide, 4 * 32, True),
+        (lambda x, y: jnp.tanh(x + y), 10 * 32, False),
+        (lambda x, y: jnp.power(x + y, y), 20 * 32, False),
+        (lambda x, y: jax.lax.complex(x, y) * 2j, 4 * 32, True),
+    ],
+    ids=["add", "divide", "tanh", "power", "complex product"],
+)
+def test_elementwise_ops_have_the_weight_of_their_function(
+    function: Callable[..., Any], flops: float, is_cheap: bool
+) -> None:
+    found = work(function, f32(4, 8), f32(4, 8))
+    assert (found.work, found.flops, found.is_cheap) == (kinds.ELEMENTWISE, flops, is_cheap)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arithmetic"),
+    [
+        (jnp.float32, kinds.F32),
+        (jnp.bfloat16, kinds.F16),
+        (jnp.float16, kinds.F16),
+        (jnp.float8_e4m3fn, kinds.F8),
+        (jnp.int8, kinds.I8),
+        (jnp.int16, kinds.F32),
+        (jnp.int32, kinds.F32),
+        (jnp.bool_, kinds.I8),
+        (jnp.complex64, kinds.F32),
+    ],
+)
+def test_arithmetic_is_told_by_the_element_type_not_by_its_bits(
+    dtype: Any, arithmetic: int
+) -> None:
+    assert work(lambda x: x[::-1], of(dtype, 8)).arithmetic == arithmetic
+
+
+def test_mixed_operands_run_at_the_rate_of_the_widest() -> None:
+    def matmul(x: Any, y: Any) -> Any:
+        return jax.lax.dot(x, y, preferred_element_type=jnp.float32)
+
+    assert work(matmul, of(jnp.bfloat16, 4, 4), of(jnp.bfloat16, 4, 4)).arithmetic == kinds.F16
+    assert work(matmul, of(jnp.bfloat16, 4, 4), f32(4, 4)).arithmetic == kinds.F32
+
+
+def test_equal_sizes_of_other_types_are_other_rules() -> None:
+    def both(x: Any, y: Any) -> Any:
+        return x[::-1], y[::-1]
+
+    found = read_text(jax.jit(both).lower(of(jnp.int8, 8), of(jnp.float8_e5m2, 8)).as_text())
+    assert [w[1] for w in found.program.op_work] == [kinds.I8, kinds.F8]
+
+
+def test_other_windows_of_equal_shapes_are_other_rules() -> None:
+    def windows(x: Any) -> Any:
+        wide = jax.lax.reduce_window(x, 0.0, jax.lax.add, (5,), (1,), "SAME")
+        return wide, jax.lax.reduce_window(x, 0.0, jax.lax.add, (3,), (1,), "SAME")
+
+    found = read(windows, (64,))
+    assert [w[2] for w in found.program.op_work] == [5 * 64, 3 * 64]
+
+
+def pool(x: Any) -> Any:
+    return jax.lax.reduce_window(x, 0.0, jax.lax.add, (2, 3), (1, 1), "SAME")
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "flops"),
+    [
+        (lambda x: x.sum(0), kinds.REDUCE, 64),
+        (lambda x: jnp.sort(x, 1), kinds.OTHER, 64 * 4),
+        (lambda x: jax.lax.top_k(x, 2)[0], kinds.OTHER, 64 * 4),
+        (lambda x: jnp.fft.fft(x.astype(jnp.complex64)), kinds.OTHER, 5 * 64 * 4),
+        (pool, kinds.REDUCE, 64 * 6),
+        (lambda x: x.T, kinds.VIEW, 0),
+    ],
+    ids=["sum", "sort", "top k", "fft", "pool", "transpose"],
+)
+def test_work_of_other_ops(function: Callable[..., Any], kind: int, flops: float) -> None:
+    found = work(function, f32(4, 16))
+    assert (found.work, found.flops) == (kind, flops)
+
+
+def test_a_gather_touches_the_rows_that_it_returns() -> None:
+    found = work(lambda x, i: x[i], f32(1024, 8), of(jnp.int32, 3), op="gather")
+    assert (found.work, found.operand_bytes) == (kinds.INDEXED, (3 * 8 * 4, -1))
+    assert found.result_bytes == ()
+
+
+def test_a_dynamic_slice_touches_what_it_returns() -> None:
+    found = work(lambda x, i: jax.lax.dynamic_slice(x, (i, 0), (2, 8)), f32(64, 8), of(jnp.int32))
+    assert found.operand_bytes == (2 * 8 * 4, -1, -1)
+
+
+def test_updates_write_in_place_what_they_change() -> None:
+    slice_ = work(
+        lambda x, y, i: jax.lax.dynamic_update_slice(x, y, (i, 0)),
+        *(f32(64, 8), f32(2, 8), of(jnp.int32)),
+    )
+    assert (slice_.operand_bytes, slice_.result_bytes) == ((0, -1, -1, -1), (64,))
+    assert slice_.in_place_operand == 0
+    scatter = work(lambda x, y, i: x.at[i].add(y), f32(64, 8), f32(3, 8), of(jnp.int32, 3))
+    assert (scatter.operand_bytes, scatter.result_bytes) == ((96, -1, -1), (96,))
+    assert scatter.in_place_operand == 0
+
+
+def test_one_element_of_each_row_is_a_masked_sum_and_a_select() -> None:
+    def pick(x: Any, i: Any) -> Any:
+        return jnp.take_along_axis(x, i, -1, mode="promise_in_bounds")
+
+    x, i = f32(4, 16), of(jnp.int32, 4, 1)
+    assert work(pick, x, i, op="gather").work == kinds.REDUCE
+    back = jax.grad(lambda x, i: pick(x, i).sum())
+    assert work(back, x, i, op="scatter").work == kinds.ELEMENTWISE
+
+
+# Loops, arguments and results
+
+
+def test_a_scan_is_a_loop_with_what_it_carries_and_yields() -> None:
+    found = read(
+        lambda x, w: jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, w)[0],
+        *((8, 8), (5, 8, 8)),
+    )
+    [(first, last, trips, carried, yielded)] = found.program.loops
+    assert (trips, last - first) == (5, len(found.imported.core_ops))
+    kept = [c for c, y in zip(carried, yielded, strict=True) if y == -1]
+    changed = [(c, y) for c, y in zip(carried, yielded, strict=True) if y != -1]
+    assert len(kept) == len(changed) == 1
+
+
+def test_nested_loops_come_inside_out_with_their_own_trips() -> None:
+    def inner(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, x: jnp.sin(x), x)
+
+    found = read(lambda x: jax.lax.fori_loop(0, 5, lambda _, x: inner(x) + 1, x), (8,))
+    assert [loop[2] for loop in found.program.loops] == [3, 5]
+    (first, last, *_), (outer_first, outer_last, *_) = found.program.loops
+    assert outer_first <= first < last <= outer_last
+
+
+@pytest.mark.parametrize("attribute", ["jax.buffer_donor = true", "tf.aliasing_output = 0 : i32"])
+def test_donated_arguments_are_known_by_either_attribute(attribute: str) -> None:
+    found = read_text(f"""
+func.func @main(%a: tensor<8xf32> {{{attribute}}}, %b: tensor<8xf32>, %i: tensor<i32>)
+    -> (tensor<8xf32>, tensor<i32>) {{
+  %0 = stablehlo.sine %a : tensor<8xf32>
+  return %0, %i : tensor<8xf32>, tensor<i32>
+}}
+""")
+    assert [donated for _, donated in found.program.arguments] == [True, False, False]
+    assert found.program.arguments[2][0] == -1
+    assert found.program.results[1] == -1
+    assert found.peak()[0] == 2 * 8 * 4
+
+
+# Lifetimes
+
+
+def test_a_chain_of_matmuls_holds_two_links_at_a_time() -> None:
+    found = read(lambda x, a, b, c: ((x @ a) @ b) @ c, *((32, 32),) * 4)
+    assert found.life("dot_general", 0) == (0, 2)
+    assert found.life("dot_general", 1) == (1, 3)
+    assert found.life("dot_general", 2) == (0, 3)  # a result
+    assert found.argument(0) == (0, 3)
+    assert found.peak()[0] == (4 + 1 + 2) * 4 * KIB
+
+
+def test_a_fused_chain_is_not_stored_and_its_input_lives_until_it_runs() -> None:
+    found = read(lambda x, a, b: jnp.exp(jnp.sin(x @ a) * 2) @ b, *((32, 32),) * 3)
+    second = found.op("dot_general", 1)
+    assert found.life("dot_general", 0) == (0, found.moments[second] + 1)
+    assert found.life("sine") == found.life("multiply") == found.life("exponential") == EMPTY
+    # Read once, in the fusion, by its first op.
+    assert found.reads[found.op("sine")] == [True]
+    assert found.reads[second] == [False, True]
+    assert found.moments[found.op("sine")] == found.moments[second]
+
+
+def test_elementwise_work_on_a_product_is_done_before_it_is_stored() -> None:
+    found = read(lambda x, a, b: (jnp.sin(x @ a) + x).sum(0) * (x @ b).sum(0), *((32, 32),) * 3)
+    # A sum has its own fusion: the product is stored.
+    assert found.life("dot_general", 0) != EMPTY
+    found = read(lambda x, a: jnp.sin(x @ a) + x, *((32, 32),) * 2)
+    assert found.life("dot_general") == found.life("sine") == EMPTY
+    assert found.writes[found.op("add")] == [True]
+    assert found.moments[found.op("dot_general")] == found.moments[found.op("add")]
+
+
+def test_what_two_fusions_read_is_computed_twice_if_that_reads_no_more() -> None:
+    def twice(x: Any, a: Any) -> Any:
+        y = jnp.sin(x @ a)
+        return y @ a, y.T @ a
+
+    found = read(twice, (32, 32), (32, 32))
+    assert found.life("sine") == EMPTY
+    last = found.moments[found.op("dot_general", 2)]
+    assert found.life("dot_general", 0) == (0, last + 1)
+
+
+def test_what_two_fusions_read_is_stored_if_computing_it_reads_more() -> None:
+    def twice(x: Any, a: Any) -> Any:
+        y = x @ a + a @ x
+        return y @ a, y.T @ a
+
+    found = read(twice, (32, 32), (32, 32))
+    add, last = found.op("add"), found.op("dot_general", 3)
+    assert found.life("add") == (found.moments[add], found.moments[last] + 1)
+
+
+def test_a_sum_over_a_transcendental_stores_it_on_the_way() -> None:
+    def softmax(x: Any, a: Any) -> Any:
+        e = jnp.exp(x @ a)
+        return (e / e.sum(1, keepdims=True)) @ a
+
+    found = read(softmax, (32, 32), (32, 32))
+    first, last = found.op("exponential"), found.op("dot_general", 1)
+    assert found.life("exponential") == (found.moments[first], found.moments[last] + 1)
+    assert found.life("divide") == EMPTY
+
+
+def test_constants_and_reshapes_take_nothing() -> None:
+    found = read(lambda x, a: ((x @ a).reshape(-1) * 2).reshape(a.shape).T @ a, *((32, 32),) * 2)
+    assert found.life("broadcast_in_dim") == EMPTY
+    assert all(found.life("reshape", k) == EMPTY for k in range(2))
+    assert found.life("transpose") == EMPTY
+    assert found.peak()[0] == (2 + 1 + 1) * 4 * KIB
+
+
+def test_a_dead_value_is_never_stored() -> None:
+    found = read_text("""
+func.func @main(%a: tensor<32x32xf32>) -> tensor<32x32xf32> {
+  %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
+      : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
+  %1 = stablehlo.sine %a : tensor<32x32xf32>
+  return %1 : tensor<32x32xf32>
+}
+""")
+    assert found.life("dot_general") == EMPTY
+    assert found.reads[0] == [False, False]
+
+
+# Donation and work in place
+
+
+def test_a_donated_argument_is_written_over_by_an_elementwise_result() -> None:
+    def step(x: Any, y: Any) -> Any:
+        return x + y
+
+    assert read(step, (32, 32), (32, 32)).peak()[0] == 3 * 4 * KIB
+    donated = read(step, (32, 32), (32, 32), donate=(0,))
+    assert donated.life("add") == EMPTY
+    assert donated.peak()[0] == 2 * 4 * KIB
+
+
+def test_a_product_cannot_be_written_over_its_own_operand() -> None:
+    found = read(lambda x, y: x @ y, (32, 32), (32, 32), donate=(0,))
+    assert found.life("dot_general") == (0, 1)
+    assert found.peak()[0] == 3 * 4 * KIB
+
+
+def test_a_donated_argument_that_is_read_later_is_not_written_over_yet() -> None:
+    found = read_text("""
+func.func @main(%x: tensor<32x32xf32> {tf.aliasing_output = 0 : i32}, %y: tensor<32x32xf32>)
+    -> (tensor<32x32xf32>, tensor<32x32xf32>) {
+  %0 = stablehlo.add %x, %y : tensor<32x32xf32>
+  %1 = stablehlo.dot_general %0, %x, contracting_dims = [1] x [0]
+      : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
+  return %0, %1 : tensor<32x32xf32>, tensor<32x32xf32>
+}
+""")
+    assert found.life("add") == (0, 2)
+
+
+def test_a_result_that_is_an_argument_as_it_came_is_a_copy_unless_donated() -> None:
+    text = """
+func.func @main(%x: tensor<32x32xf32>{}) -> (tensor<32x32xf32>, tensor<32x32xf32>) {{
+  %0 = stablehlo.sine %x : tensor<32x32xf32>
+  return %x, %0 : tensor<32x32xf32>, tensor<32x32xf32>
+}}
+"""
+    assert read_text(text.format("")).peak()[0] == 3 * 4 * KIB
+    assert read_text(text.format(" {tf.aliasing_output = 0 : i32}")).peak()[0] == 2 * 4 * KIB
+
+
+def test_an_update_is_made_in_place_where_nobody_reads_what_was_there() -> None:
+    def update(x: Any, y: Any) -> Any:
+        x = x @ x
+        return jax.lax.dynamic_update_slice(x, y, (0, 0)) @ x[:8].T
+
+    found = read(update, (32, 32), (8, 32))
+    write = found.moments[found.op("dynamic_update_slice")]
+    # The slice still reads it: both live.
+    assert found.life("dot_general", 0)[1] > write + 1
+
+    def in_place(x: Any, y: Any) -> Any:
+        return jax.lax.dynamic_update_slice(x @ x, y, (0, 0)) @ x
+
+    found = read(in_place, (32, 32), (8, 32))
+    product, last = (found.moments[found.op("dot_general", k)] for k in range(2))
+    write = found.moments[found.op("dynamic_update_slice")]
+    assert found.life("dot_general", 0) == (product, write)
+    assert found.life("dynamic_update_slice") == (write, last + 1)
+
+
+# Loops
+
+
+def scan(body: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, w: jax.lax.scan(body, x, w)[0]
+
+
+def test_what_a_loop_does_not_change_is_the_argument() -> None:
+    found = read(scan(lambda c, w: (jnp.tanh(c @ w), None)), (32, 32), (5, 32, 32))
+    # Argument and stack of weights, and the carried value, which is the result.
+    assert found.peak()[0] == (1 + 5 + 1 + 1) * 4 * KIB
+
+
+def test_a_carried_value_is_written_over_where_it_was_read_for_the_last_time() -> None:
+    found = read(scan(lambda c, w: (c + jnp.tanh(w), None)), (32, 32), (5, 32, 32))
+    [(*_, carried, yielded)] = found.program.loops
+    [slot] = [k for k, y in enumerate(yielded) if y != -1]
+    assert found.lifetimes[yielded[slot]] == EMPTY
+    assert found.lifetimes[carried[slot]] == (0, found.peak()[1] + len(found.names))
+    assert found.peak()[0] == (1 + 5 + 1) * 4 * KIB
+
+
+def test_a_value_from_outside_lives_until_the_loop_ends() -> None:
+    def outside(x: Any, w: Any) -> Any:
+        y = x @ x
+        return jax.lax.fori_loop(0, 9, lambda _, c: jnp.tanh(c @ y) @ w, x)
+
+    found = read(outside, (32, 32), (32, 32))
+    [(_, last, *_)] = found.program.loops
+    assert found.life("dot_general", 0) == (0, last)
+
+
+def test_values_of_a_body_live_only_inside() -> None:
+    found = read(scan(lambda c, w: ((c @ w) @ w, None)), (32, 32), (5, 32, 32))
+    first, second = (found.moments[found.op("dot_general", k)] for k in range(2))
+    assert found.life("dot_general", 0) == (first, second + 1)
+
+
+def test_stacked_residuals_live_from_one_loop_into_the_other() -> None:
+    def loss(x: Any, w: Any) -> Any:
+        return (scan(lambda c, w: (jnp.sin(c @ w), None))(x, w) ** 2).sum()
+
+    found = read(jax.grad(loss, 1), (32, 32), (5, 32, 32))
+    (first, last, *_), (back, back_last, *_) = found.program.loops
+    stacks = [
+        life
+        for (life, shape) in shapes_of(found, "dynamic_update_slice")
+        if shape == (5, 32, 32) and life != EMPTY
+    ]
+    through = [life for life in stacks if first <= life[0] < last and back < life[1] <= back_last]
+    # The layer's input and the cosine.
+    assert len(through) == 2
+
+
+def shapes_of(found: Read, name: str) -> list[tuple[tuple[int, int], tuple[int, ...]]]:
+    return [
+        (found.lifetimes[ids[0]], tuple(mlir.RankedTensorType(op.results[0].type).shape))
+        for op, ids in found.imported.result_values
+        if op.name == f"stablehlo.{name}"
+    ]
+
+
+def test_a_stack_that_is_only_read_narrower_is_converted_once() -> None:
+    def cast(c: Any, w: Any) -> Any:
+        return c @ w.astype(jnp.bfloat16), None
+
+    found = read(lambda x, w: scan(cast)(x.astype(jnp.bfloat16), w), (32, 32), (5, 32, 32))
+    stack = found.program.arguments[1][0]
+    live = [b for v, b in found.peak()[2] if v == stack]
+    assert live == [5 * 4 * KIB, 5 * 2 * KIB]
+
+
+def test_branches_put_their_result_into_one_place() -> None:
+    def branch(x: Any) -> Any:
+        return jax.lax.cond(x[0, 0] > 0, lambda x: x @ x, lambda x: (x @ x) @ x, x) @ x
+
+    found = read(branch, (32, 32))
+    # The branch of two products, then that of one: each ends in the storage of the result.
+    assert found.life("dot_general", 0) != EMPTY
+    assert found.life("dot_general", 1) == found.life("dot_general", 2) == EMPTY
+    first, last = (found.moments[found.op("dot_general", k)] for k in (1, 3))
+    assert found.life("case") == (first, last + 1)
+
+
+# Order
+
+
+def adam(params: Any, state: Any, gradients: Any, scale: Any = 1.0) -> Any:
+    gradients = [g * scale for g in gradients]
+    means = [0.9 * m + 0.1 * g for (m, _), g in zip(state, gradients, strict=True)]
+    squares = [0.99 * v + 0.01 * g * g for (_, v), g in zip(state, gradients, strict=True)]
+    params = [
+        p - 0.1 * m / (jnp.sqrt(v) + 1e-8) for p, m, v in zip(params, means, squares, strict=True)
+    ]
+    return params, list(zip(means, squares, strict=True))
+
+
+def step(is_clipped: bool) -> Read:
+    layers = 6
+
+    def run(x: Any, *flat: Any) -> Any:
+        params, state = (
+            flat[:layers],
+            list(zip(flat[layers::2], flat[layers + 1 :: 2], strict=True)),
+        )
+        gradients: list[Any] = []
+        for p in params:
+            x = jnp.tanh(x @ p)
+        for p in reversed(params):
+            gradients.insert(0, x.T @ x)
+            x = x @ p.T
+        scale = 1.0
+        if is_clipped:
+            scale = jax.lax.rsqrt(sum(jnp.sum(g * g) for g in gradients))
+        return adam(params, state, gradients, scale)
+
+    donate = tuple(range(1, 1 + 3 * layers))
+    return read(run, (8, 32), *((32, 32),) * (3 * layers), donate=donate)
+
+
+def test_an_update_runs_as_soon_as_its_gradient_is_there() -> None:
+    found = step(is_clipped=False)
+    # 18 donated arrays of 4 KiB, the argument, two activations and one gradient.
+    assert found.peak()[0] <= (18 + 2) * 4 * KIB + 3 * KIB
+
+
+def test_no_update_runs_before_the_norm_of_all_gradients() -> None:
+    found = step(is_clipped=True)
+    assert found.peak()[0] >= (18 + 6) * 4 * KIB
+
+
+def test_every_op_has_a_moment_of_its_own_or_that_of_its_fusion() -> None:
+    found = step(is_clipped=False)
+    roots = [m for i, m in enumerate(found.moments) if any(found.writes[i])]
+    assert len(set(roots)) == len(roots)
+
+
+# Peak
+
+
+def test_cuts_divide_bytes() -> None:
+    found = read(lambda x, w: jnp.tanh(x @ w), (32, 32), (32, 64))
+    assert found.peak()[0] == (4 + 8 + 8) * KIB
+    assert found.peak({0: [[0], [1]], 1: [[], [1]]})[0] == (0.5 + 2 + 8) * KIB
+
+
+def test_transients_live_while_their_op_runs() -> None:
+    found = read(lambda x, w, v: (x @ w) @ v, *((32, 32),) * 3)
+    assert found.peak()[:2] == ((3 + 2) * 4 * KIB, 0)
+    assert found.peak(transients=[(1, 100.0)])[:2] == ((3 + 2) * 4 * KIB + 100, 1)
+
+
+def test_the_peak_lists_what_lives_then_largest_first() -> None:
+    found = read(lambda x, w: (x @ w) @ w.T, (8, 32), (32, 64))
+    total, _, live = found.peak()
+    assert [size for _, size in live] == [8 * KIB, 2 * KIB, KIB, KIB]
+    assert sum(size for _, size in live) == total
+
+
+def test_a_program_of_scalars_takes_nothing() -> None:
+    found = read(lambda x: x * 2, ())
+    assert found.peak()[:2] == (0, 0)
+
+
+# Checks of the core
+
+
+def core(**more: Any) -> _core.Program:
+    """Two elementwise ops on vectors of eight."""
+    ints = np.int32
+    arguments: dict[str, Any] = {
+        "axis_sizes": [2],
+        "types": [([8], 32)],
+        "rules": [([(8, 0, 0)], [(0, [[0]])], [(0, [[0]])])],
+        "value_type": np.array([0, 0, 0], ints),
+        "value_is_free": np.zeros(3, np.uint8),
+        "op_rule": np.array([0, 0], ints),
+        "op_trips": np.ones(2),
+        "operand_offset": np.array([0, 1, 2], ints),
+        "operands": np.array([0, 1], ints),
+        "operand_kept": np.zeros(2, np.uint8),
+        "result_offset": np.array([0, 1, 2], ints),
+        "results": np.array([1, 2], ints),
+        "join_source": np.array([], ints),
+        "join_target": np.array([], ints),
+        "join_trips": np.array([], np.float64),
+        "pins": [],
+    }
+    return _core.Program(**{**arguments, **more})
+
+
+ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, [], [], -1)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"works": [ELEMENTWISE, ELEMENTWISE]}, "rules and works differ in number"),
+        ({"works": [(6, *ELEMENTWISE[1:])]}, "unknown work"),
+        ({"works": [(0, 5, *ELEMENTWISE[2:])]}, "unknown arithmetic"),
+        ({"works": [(0, 1, -1.0, *ELEMENTWISE[3:])]}, "negative flops in rule 0"),
+        ({"works": [(*ELEMENTWISE[:4], [1.0, 2.0], [], -1)]}, "touched bytes wrong in rule 0"),
+        ({"works": [(*ELEMENTWISE[:6], 1)]}, "operand in place out of range in rule 0"),
+        ({"op_after": np.array([-1, 1], np.int32)}, "depends on a later op: op 1"),
+        ({"op_after": np.array([-1], np.int32)}, "arrays differ in length"),
+        ({"loops": [(0, 3, 1.0, [], [])]}, "ops out of range at loop 0"),
+        ({"loops": [(0, 1, -1.0, [], [])]}, "negative trips at loop 0"),
+        ({"loops": [(0, 1, 1.0, [0], [])]}, "carried and yielded values differ"),
+        ({"loops": [(0, 1, 1.0, [-1], [-1])]}, "value out of range at loop 0"),
+        ({"loops": [(0, 2, 1.0, [], []), (0, 1, 1.0, [], [])]}, "out of order at loop 1"),
+        ({"arguments": [(3, False)]}, "value out of range: argument 0"),
+        ({"program_results": [-2]}, "value out of range: result 0"),
+    ],
+)
+def test_a_broken_program_is_refused(more: dict[str, Any], message: str) -> None:
+    core()
+    with pytest.raises(Exception, match=message):
+        core(**more)
+
+
+def test_shardings_and_transients_must_fit_the_program() -> None:
+    program = core()
+    with pytest.raises(Exception, match="values and shardings differ in number"):
+        _core.peak(program, [[]], [])
+    with pytest.raises(Exception, match="axis out of range"):
+        _core.peak(program, [[[1]], [[]], [[]]], [])
+    with pytest.raises(Exception, match="op of a transient out of range"):
+        _core.peak(program, [[], [], []], [(2, 1.0)])
