@@ -149,7 +149,20 @@ solver::Solution solve(const solver::Problem& problem, double seconds, std::uint
 void bind_solver(nb::module_& module) {
   nb::class_<solver::Problem>(module, "SolverProblem")
       .def_prop_ro("nodes", &solver::Problem::nodes)
-      .def_prop_ro("edges", &solver::Problem::edges);
+      .def_prop_ro("edges", &solver::Problem::edges)
+      .def(
+          "costs",
+          [](const solver::Problem& p) {
+            std::vector<std::tuple<std::int32_t, std::int32_t, std::vector<double>>> tables;
+            for (const solver::Table& table : p.tables) {
+              tables.emplace_back(table.rows, table.cols, table.cost);
+            }
+            return std::make_tuple(p.option_offset, p.option_cost, p.edge_from, p.edge_to,
+                                   p.edge_table, p.edge_weight, std::move(tables));
+          },
+          "(option_offset, option_cost, edge_from, edge_to, edge_table, edge_weight, tables), "
+          "a "
+          "table being (rows, columns, entries). For small networks: everything is copied.");
   nb::class_<solver::Solution>(module, "SolverSolution")
       .def_prop_ro(
           "choice", [](const solver::Solution& s) { return to_array(s.choice); },

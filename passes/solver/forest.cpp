@@ -102,13 +102,7 @@ void ForestSearch::order_from_roots() {
       for (int a = network_.arc_offset[node]; a < network_.arc_offset[node + 1]; ++a) {
         const int neighbour = network_.arcs[a].neighbour;
         if (!in_forest_[neighbour] || parent_arc_[neighbour] != -2) continue;
-        // Arcs are sorted by neighbour, so the way back is found by bisection.
-        const auto begin = network_.arcs.begin() + network_.arc_offset[neighbour];
-        const auto end = network_.arcs.begin() + network_.arc_offset[neighbour + 1];
-        const auto back =
-            std::lower_bound(begin, end, node,
-                             [](const Network::Arc& arc, int v) { return arc.neighbour < v; });
-        parent_arc_[neighbour] = static_cast<int>(back - network_.arcs.begin());
+        parent_arc_[neighbour] = network_.arcs[a].back;
         order_.push_back(neighbour);
       }
     }

@@ -65,6 +65,27 @@ void min_plus_matrix(const double* __restrict left, const double* __restrict rig
   }
 }
 
+AUTOSHARD_CLONES
+void largest_differences(const double* __restrict transposed, int rows, int cols,
+                         double* __restrict out) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const std::size_t size = static_cast<std::size_t>(rows) * rows;
+  for (std::size_t i = 0; i < size; ++i) out[i] = -infinity;
+  for (int c = 0; c < cols; ++c) {
+    const double* __restrict column = transposed + static_cast<std::size_t>(c) * rows;
+    for (int s = 0; s < rows; ++s) {
+      const double of_s = column[s];
+      double* __restrict row = out + static_cast<std::size_t>(s) * rows;
+      for (int t = 0; t < rows; ++t) {
+        // +inf less +inf is no number and never larger.
+        const double difference = column[t] == infinity ? -infinity : of_s - column[t];
+        row[t] = difference > row[t] ? difference : row[t];
+      }
+    }
+  }
+  for (std::size_t i = 0; i < size; ++i) out[i] = out[i] == -infinity ? 0 : out[i];
+}
+
 int argmin(const double* values, int size) {
   int best = 0;
   for (int i = 1; i < size; ++i) {

@@ -19,6 +19,10 @@ void min_plus_vector_argmin(const double* in, const double* table, int rows, int
 void min_plus_matrix(const double* left, const double* right, int rows, int inner, int cols,
                      double* out);
 
+/// out[s * rows + t] = max_c table(s, c) - table(t, c), over the columns where table(t, c) is
+/// finite; 0 if there are none. `transposed`: the table by columns.
+void largest_differences(const double* transposed, int rows, int cols, double* out);
+
 /// Index of the smallest entry, the first one if several are equal. Expects size >= 1.
 int argmin(const double* values, int size);
 

@@ -63,13 +63,23 @@ Network freeze(Reduction& reduction) {
       message += ka + kb;
       if (side == 0) {
         put(edge.b,
-            {edge.a, e, ka, tables.data(transposed), tables.data(edge.table), to_a, to_b});
+            {edge.a, e, ka, tables.data(transposed), tables.data(edge.table), to_a, to_b, -1});
       } else {
         put(edge.a,
-            {edge.b, e, kb, tables.data(edge.table), tables.data(transposed), to_b, to_a});
+            {edge.b, e, kb, tables.data(edge.table), tables.data(transposed), to_b, to_a, -1});
       }
     }
     network.message_size = message;
+  }
+  std::vector<std::int32_t> first_end(network.edges.size(), -1);
+  for (std::size_t a = 0; a < network.arcs.size(); ++a) {
+    std::int32_t& other = first_end[network.arcs[a].edge];
+    if (other < 0) {
+      other = static_cast<std::int32_t>(a);
+    } else {
+      network.arcs[a].back = other;
+      network.arcs[other].back = static_cast<std::int32_t>(a);
+    }
   }
   return network;
 }

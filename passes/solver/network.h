@@ -19,6 +19,7 @@ struct Network {
     const double* in;           ///< the transpose
     std::int64_t to_neighbour;  ///< where messages to the neighbour are stored
     std::int64_t to_node;       ///< where messages from it are stored
+    std::int32_t back;          ///< the arc of the neighbour for the same edge
   };
   struct Edge {
     std::int32_t a, b;

@@ -68,34 +68,42 @@ void check_edges(const Problem& problem) {
   if (!problem.edge_weight.empty()) {
     check_length("edge_weight", problem.edge_weight.size(), edges);
   }
+  const auto refuse_table = [](std::size_t t, const std::string& what) {
+    refuse("tables[" + std::to_string(t) + "]: " + what);
+  };
   for (std::size_t t = 0; t < problem.tables.size(); ++t) {
     const Table& table = problem.tables[t];
-    const std::string name = "tables[" + std::to_string(t) + "]";
-    if (table.rows < 1 || table.cols < 1) refuse(name + ": must have rows and columns");
-    check_length(name.c_str(), table.cost.size(),
-                 static_cast<std::size_t>(table.rows) * static_cast<std::size_t>(table.cols));
+    if (table.rows < 1 || table.cols < 1) refuse_table(t, "must have rows and columns");
+    const std::size_t wanted =
+        static_cast<std::size_t>(table.rows) * static_cast<std::size_t>(table.cols);
+    if (table.cost.size() != wanted) {
+      refuse_table(t, "has " + std::to_string(table.cost.size()) + " entries, needs " +
+                          std::to_string(wanted));
+    }
     if (!std::all_of(table.cost.begin(), table.cost.end(), is_cost)) {
-      refuse(name + ": every cost must be a number or +inf");
+      refuse_table(t, "every cost must be a number or +inf");
     }
   }
+  const auto refuse_edge = [](std::size_t e, const std::string& what) {
+    refuse("edge " + std::to_string(e) + ": " + what);
+  };
   for (std::size_t e = 0; e < edges; ++e) {
-    const std::string name = "edge " + std::to_string(e);
     const std::int32_t from = problem.edge_from[e], to = problem.edge_to[e];
     if (from < 0 || from >= problem.nodes() || to < 0 || to >= problem.nodes()) {
-      refuse(name + ": joins nodes " + std::to_string(from) + " and " + std::to_string(to) +
-             ", but nodes are 0.." + std::to_string(problem.nodes() - 1));
+      refuse_edge(e, "joins nodes " + std::to_string(from) + " and " + std::to_string(to) +
+                         ", but nodes are 0.." + std::to_string(problem.nodes() - 1));
     }
     const std::int32_t t = problem.edge_table[e];
     if (t < 0 || static_cast<std::size_t>(t) >= problem.tables.size()) {
-      refuse(name + ": uses table " + std::to_string(t) + " of " +
-             std::to_string(problem.tables.size()));
+      refuse_edge(e, "uses table " + std::to_string(t) + " of " +
+                         std::to_string(problem.tables.size()));
     }
     const Table& table = problem.tables[t];
     if (table.rows != problem.option_count(from) || table.cols != problem.option_count(to)) {
-      refuse(name + ": its table is " + std::to_string(table.rows) + " x " +
-             std::to_string(table.cols) + ", but its nodes have " +
-             std::to_string(problem.option_count(from)) + " and " +
-             std::to_string(problem.option_count(to)) + " options");
+      refuse_edge(e, "its table is " + std::to_string(table.rows) + " x " +
+                         std::to_string(table.cols) + ", but its nodes have " +
+                         std::to_string(problem.option_count(from)) + " and " +
+                         std::to_string(problem.option_count(to)) + " options");
     }
     if (!problem.edge_weight.empty() &&
         !(problem.edge_weight[e] >= 0 && std::isfinite(problem.edge_weight[e]))) {

@@ -128,6 +128,9 @@ struct Options {
   const std::vector<std::int32_t>* start = nullptr;
   /// Stop when (cost - lower_bound) <= gap * |cost|.
   double gap = 0;
+  /// Without a memory limit, networks that take no more operations to eliminate are solved
+  /// exactly at once; those of five times as many, where message passing leaves a gap.
+  double exact_operations = 2e7;
   /// Under a memory limit, tries all choices if presolve leaves no more than these.
   double enumerate_below = 20'000;
   /// Set from another thread or a signal handler: stop soon and return the best so far. Not

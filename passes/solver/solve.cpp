@@ -17,12 +17,10 @@
 namespace autoshard::solver {
 namespace {
 
-/// Networks that take no more operations to eliminate are solved exactly at once.
-constexpr double small_elimination = 2e7;
-/// Where message passing has not closed the gap after so many rounds, networks that take no
-/// more operations, about a second, are solved exactly.
+/// Where message passing has not closed the gap after so many rounds, networks that take so
+/// many times `Options::exact_operations` are solved exactly.
 constexpr std::int64_t rounds_before_elimination = 30;
-constexpr double large_elimination = 1e8;
+constexpr double more_operations = 5;
 
 void check_start(const Problem& problem, const Options& options) {
   if (!options.start) return;
@@ -102,7 +100,7 @@ Solution solve_unlimited(const Problem& problem, const Options& options, Run& ru
   if (network.nodes() == 0) {
     publish();
     solution.stop_reason = StopReason::kOptimal;
-  } else if (const auto exact = eliminate_all(network, unary, small_elimination)) {
+  } else if (const auto exact = eliminate_all(network, unary, options.exact_operations)) {
     consider(*exact);
     bound = best_cost;
     publish();
@@ -139,7 +137,8 @@ Solution solve_unlimited(const Problem& problem, const Options& options, Run& ru
       }
       if (run.should_stop(iteration, solution.stop_reason)) break;
       if (iteration == rounds_before_elimination) {
-        if (const auto exact = eliminate_all(network, unary, large_elimination)) {
+        if (const auto exact =
+                eliminate_all(network, unary, more_operations * options.exact_operations)) {
           consider(*exact);
           bound = best_cost;
           continue;

@@ -145,22 +145,9 @@ int TableStore::product(int left, int middle, int right) {
 int TableStore::largest_excess(int table) {
   const Key key{kExcess, table, 0, 0};
   if (const int found = remembered(key); found >= 0) return found;
-  const int r = rows(table), c = cols(table);
+  const int r = rows(table);
   std::vector<double> cost(static_cast<std::size_t>(r) * r);
-  for (int s = 0; s < r; ++s) {
-    const double* of_s = data(table) + static_cast<std::size_t>(s) * c;
-    for (int t = 0; t < r; ++t) {
-      const double* of_t = data(table) + static_cast<std::size_t>(t) * c;
-      double excess = 0;
-      bool any = false;
-      for (int j = 0; j < c; ++j) {
-        if (of_t[j] == kInfinity) continue;
-        excess = any ? std::max(excess, of_s[j] - of_t[j]) : of_s[j] - of_t[j];
-        any = true;
-      }
-      cost[static_cast<std::size_t>(s) * r + t] = excess;
-    }
-  }
+  largest_differences(data(transpose(table)), r, cols(table), cost.data());
   const int result = add(r, r, cost.data());
   memo_.emplace(key, result);
   return result;
