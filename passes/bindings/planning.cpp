@@ -1,4 +1,3 @@
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -6,95 +5,18 @@
 #include <nanobind/stl/vector.h>
 
 #include <map>
+#include <memory>
 
 #include "bindings/bindings.h"
+#include "planning/estimate.h"
 #include "planning/propagation.h"
+#include "planning/recursive_programming.h"
+#include "planning/symbolic_programming.h"
 
 namespace nb = nanobind;
 
 namespace autoshard {
 namespace {
-
-using Ints = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Flags = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Dims = std::vector<std::vector<std::int32_t>>;
-/// (type, factors of each dim)
-using TensorTuple = std::tuple<std::int32_t, Dims>;
-/// (size, kind, halo) of each factor, operands, results
-using RuleTuple = std::tuple<std::vector<std::tuple<std::int64_t, int, std::int64_t>>,
-                             std::vector<TensorTuple>, std::vector<TensorTuple>>;
-/// (value, (axes, is_open, num_shards) of each dim, axes that cut no dim)
-using PinTuple = std::tuple<
-    std::int32_t,
-    std::vector<std::tuple<std::vector<std::int32_t>, bool, std::optional<std::int64_t>>>,
-    std::vector<std::int32_t>>;
-
-std::vector<RuleTensor> rule_tensors(const std::vector<TensorTuple>& tuples) {
-  std::vector<RuleTensor> tensors;
-  for (const auto& [type, dims] : tuples) tensors.push_back({type, dims});
-  return tensors;
-}
-
-Program make_program(
-    const std::vector<std::int64_t>& axis_sizes,
-    const std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>>& types,
-    const std::vector<RuleTuple>& rules, Ints value_type, Flags value_is_free, Ints op_rule,
-    Doubles op_trips, Ints operand_offset, Ints operands, Flags operand_kept,
-    Ints result_offset, Ints results, Ints join_source, Ints join_target, Doubles join_trips,
-    const std::vector<PinTuple>& pins) {
-  Program program;
-  program.mesh.axis_sizes = axis_sizes;
-  for (const auto& [dims, bits] : types) program.types.push_back({dims, bits});
-  for (const auto& [factors, operand_tensors, result_tensors] : rules) {
-    Rule rule;
-    for (const auto& [size, kind, halo] : factors) {
-      if (kind < 0 || kind > 3) throw InvalidProgram("unknown factor kind");
-      rule.factors.push_back({size, static_cast<FactorKind>(kind), halo});
-    }
-    rule.operands = rule_tensors(operand_tensors);
-    rule.results = rule_tensors(result_tensors);
-    program.rules.push_back(std::move(rule));
-  }
-  if (value_type.size() != value_is_free.size() ||
-      operand_offset.size() != op_rule.size() + 1 ||
-      result_offset.size() != op_rule.size() + 1 || op_trips.size() != op_rule.size() ||
-      operands.size() != operand_kept.size() || join_source.size() != join_target.size() ||
-      join_source.size() != join_trips.size()) {
-    throw InvalidProgram("arrays differ in length");
-  }
-  for (std::size_t v = 0; v < value_type.size(); ++v) {
-    program.values.push_back({value_type(v), value_is_free(v) != 0});
-  }
-  program.ops.reserve(op_rule.size());
-  for (std::size_t i = 0; i < op_rule.size(); ++i) {
-    Op op;
-    op.rule = op_rule(i);
-    op.trips = op_trips(i);
-    for (std::int32_t k = operand_offset(i); k < operand_offset(i + 1); ++k) {
-      op.operands.push_back(operands(k));
-      op.kept_operands.push_back(operand_kept(k) != 0);
-    }
-    for (std::int32_t k = result_offset(i); k < result_offset(i + 1); ++k) {
-      op.results.push_back(results(k));
-    }
-    program.ops.push_back(std::move(op));
-  }
-  for (std::size_t j = 0; j < join_source.size(); ++j) {
-    program.joins.push_back({join_source(j), join_target(j), join_trips(j)});
-  }
-  for (const auto& [value, dims, replicated] : pins) {
-    Pin pin{value, {}, {replicated.begin(), replicated.end()}};
-    for (const auto& [axes, is_open, num_shards] : dims) {
-      DimPin dim{{}, is_open, num_shards};
-      for (std::int32_t axis : axes) dim.axes.push_back(static_cast<AxisIndex>(axis));
-      pin.dims.push_back(std::move(dim));
-    }
-    program.pins.push_back(std::move(pin));
-  }
-  check(program);
-  return program;
-}
 
 /// Distinct shardings in the order in which they were first seen.
 class ShardingTable {
@@ -130,6 +52,28 @@ struct PlanView {
   double redistributed_bytes, objective, lower_bound, build_seconds, solve_seconds;
   int levels;
   std::int64_t network_nodes, network_edges;
+
+  // Of plans by recursive programming; else empty.
+
+  /// (kind, axes, participants, held bytes, seconds)
+  using StepView = std::tuple<int, std::uint32_t, std::int64_t, double, double>;
+  /// Of each redistribution.
+  std::vector<std::vector<StepView>> steps;
+  std::vector<std::vector<int>> axis_groups;
+  double step_seconds = 0, compute_seconds = 0, communication_seconds = 0;
+  double peak_bytes = 0;
+  std::int32_t peak_moment = 0;
+  std::vector<std::pair<std::int32_t, double>> peak_values;
+  double mem_coeff = 0, lower_bound_seconds = 0;
+  bool bound_is_joint = false;
+  std::int64_t op_classes = 0;
+  std::vector<std::pair<std::string, double>> phases;
+  /// One an op, once.
+  std::vector<double> op_seconds, op_flops, op_bytes;
+  /// To start again from.
+  std::shared_ptr<const planning::Plan> plan;
+  /// While each op runs; of `estimate` only.
+  std::vector<double> live_bytes;
 };
 
 PlanView view(const Program& program, const planning::Plan& plan) {
@@ -175,33 +119,80 @@ PlanView view(const Program& program, const planning::Plan& plan) {
   return result;
 }
 
+PlanView view(const Program& program, const planning::RecursivePlan& found) {
+  PlanView result = view(program, found.plan);
+  result.plan = std::make_shared<const planning::Plan>(found.plan);
+  for (const planning::CostedMove& move : found.costs.moves) {
+    std::vector<PlanView::StepView> steps;
+    for (std::size_t k = 0; k < move.steps.size(); ++k) {
+      const Step& step = move.steps[k];
+      steps.emplace_back(static_cast<int>(step.kind), step.axes, step.participants,
+                         step.held_bytes, move.step_seconds[k]);
+    }
+    result.steps.push_back(std::move(steps));
+  }
+  result.axis_groups = found.axis_groups;
+  result.step_seconds = found.costs.step_seconds;
+  result.compute_seconds = found.costs.compute_seconds;
+  result.communication_seconds = found.costs.communication_seconds;
+  result.peak_bytes = found.costs.peak.bytes;
+  result.peak_moment = found.costs.peak.moment;
+  result.peak_values = found.costs.peak.live;
+  result.mem_coeff = found.mem_coeff;
+  result.lower_bound_seconds = found.lower_bound_seconds;
+  result.bound_is_joint = found.bound_is_joint;
+  result.op_classes = found.op_classes;
+  result.phases = found.phases;
+  for (const Compute& op : found.costs.ops) {
+    result.op_seconds.push_back(op.seconds);
+    result.op_flops.push_back(op.flops);
+    result.op_bytes.push_back(op.bytes);
+  }
+  return result;
+}
+
+planning::Plan given_plan(
+    const Program& program,
+    const std::vector<std::vector<std::vector<std::int32_t>>>& shardings,
+    const std::vector<std::int32_t>& value_sharding,
+    const std::vector<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>>&
+        strategies,
+    const std::vector<std::int32_t>& op_strategy) {
+  if (value_sharding.size() != program.values.size() ||
+      op_strategy.size() != program.ops.size()) {
+    throw InvalidProgram("plan and program differ in size");
+  }
+  std::vector<Sharding> table;
+  for (const auto& dims : shardings) {
+    Sharding sharding;
+    for (const auto& axes : dims) {
+      for (std::int32_t axis : axes) {
+        if (axis < 0 || axis >= program.mesh.rank()) throw InvalidProgram("unknown axis");
+      }
+      sharding.dims.emplace_back(axes.begin(), axes.end());
+    }
+    table.push_back(std::move(sharding));
+  }
+  const auto side = [&](const std::vector<std::int32_t>& indices, std::size_t count) {
+    if (indices.size() != count) throw InvalidProgram("a strategy of another op");
+    std::vector<const Sharding*> found;
+    for (std::int32_t index : indices) found.push_back(index < 0 ? nullptr : &table.at(index));
+    return found;
+  };
+  planning::Plan plan;
+  for (std::int32_t index : value_sharding) plan.values.push_back(table.at(index));
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Rule& rule = program.rules[program.ops[i].rule];
+    const auto& [operands, results] = strategies.at(op_strategy[i]);
+    plan.ops.push_back(planning::factors_of(rule, side(operands, rule.operands.size()),
+                                            side(results, rule.results.size()), program.mesh));
+  }
+  return plan;
+}
+
 }  // namespace
 
 void bind_planning(nb::module_& module) {
-  nb::class_<Program>(module, "Program",
-                      "A module as the core sees it; see passes/model/program.h.")
-      .def(
-          "__init__",
-          [](Program* self, const std::vector<std::int64_t>& axis_sizes,
-             const std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>>& types,
-             const std::vector<RuleTuple>& rules, Ints value_type, Flags value_is_free,
-             Ints op_rule, Doubles op_trips, Ints operand_offset, Ints operands,
-             Flags operand_kept, Ints result_offset, Ints results, Ints join_source,
-             Ints join_target, Doubles join_trips, const std::vector<PinTuple>& pins) {
-            new (self) Program(make_program(axis_sizes, types, rules, value_type,
-                                            value_is_free, op_rule, op_trips, operand_offset,
-                                            operands, operand_kept, result_offset, results,
-                                            join_source, join_target, join_trips, pins));
-          },
-          nb::kw_only(), nb::arg("axis_sizes"), nb::arg("types"), nb::arg("rules"),
-          nb::arg("value_type"), nb::arg("value_is_free"), nb::arg("op_rule"),
-          nb::arg("op_trips"), nb::arg("operand_offset"), nb::arg("operands"),
-          nb::arg("operand_kept"), nb::arg("result_offset"), nb::arg("results"),
-          nb::arg("join_source"), nb::arg("join_target"), nb::arg("join_trips"),
-          nb::arg("pins"))
-      .def_prop_ro("num_values", [](const Program& p) { return p.values.size(); })
-      .def_prop_ro("num_ops", [](const Program& p) { return p.ops.size(); });
-
   nb::class_<PlanView>(module, "CorePlan",
                        "A plan by numbers; see passes/planning/propagation.h.")
       .def_ro("shardings", &PlanView::shardings)
@@ -216,7 +207,35 @@ void bind_planning(nb::module_& module) {
       .def_ro("solve_seconds", &PlanView::solve_seconds)
       .def_ro("levels", &PlanView::levels)
       .def_ro("network_nodes", &PlanView::network_nodes)
-      .def_ro("network_edges", &PlanView::network_edges);
+      .def_ro("network_edges", &PlanView::network_edges)
+      .def_ro("steps", &PlanView::steps)
+      .def_ro("axis_groups", &PlanView::axis_groups)
+      .def_ro("step_seconds", &PlanView::step_seconds)
+      .def_ro("compute_seconds", &PlanView::compute_seconds)
+      .def_ro("communication_seconds", &PlanView::communication_seconds)
+      .def_ro("peak_bytes", &PlanView::peak_bytes)
+      .def_ro("peak_moment", &PlanView::peak_moment)
+      .def_ro("peak_values", &PlanView::peak_values)
+      .def_ro("mem_coeff", &PlanView::mem_coeff)
+      .def_ro("lower_bound_seconds", &PlanView::lower_bound_seconds)
+      .def_ro("bound_is_joint", &PlanView::bound_is_joint)
+      .def_ro("op_classes", &PlanView::op_classes)
+      .def_ro("phases", &PlanView::phases)
+      .def_ro("op_seconds", &PlanView::op_seconds)
+      .def_ro("op_flops", &PlanView::op_flops)
+      .def_ro("op_bytes", &PlanView::op_bytes)
+      .def_ro("live_bytes", &PlanView::live_bytes);
+
+  static nb::exception<planning::DoesNotFit> does_not_fit(module, "DoesNotFit");
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const planning::DoesNotFit& d) {
+      nb::object args =
+          nb::make_tuple(std::string(d.what()), d.peak.bytes, d.limit, d.peak.live);
+      PyErr_SetObject(does_not_fit.ptr(), args.ptr());
+    }
+  });
 
   static nb::exception<planning::Contradiction> contradiction(module, "Contradiction");
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
@@ -240,6 +259,101 @@ void bind_planning(nb::module_& module) {
       "The plan of least redistribution; raises Contradiction(message, op, value).");
 
   module.def(
+      "recursive_programming",
+      [](const Program& program, const Cluster& cluster, std::optional<double> mem_coeff,
+         double memory_limit, int sweeps, bool joint, bool fold, bool merge_axes,
+         double time_limit, std::uint64_t seed) {
+        planning::RecursiveOptions options;
+        options.mem_coeff = mem_coeff;
+        options.memory_limit = memory_limit;
+        options.sweeps = sweeps;
+        options.joint = joint;
+        options.fold = fold;
+        options.merge_axes = merge_axes;
+        options.time_limit = time_limit;
+        options.seed = seed;
+        return view(program, planning::recursive_programming(program, cluster, options));
+      },
+      nb::arg("program"), nb::arg("cluster"), nb::kw_only(), nb::arg("mem_coeff").none(),
+      nb::arg("memory_limit"), nb::arg("sweeps") = 2, nb::arg("joint") = true,
+      nb::arg("fold") = true, nb::arg("merge_axes") = true,
+      nb::arg("time_limit") = std::numeric_limits<double>::infinity(), nb::arg("seed") = 0,
+      nb::call_guard<nb::gil_scoped_release>(),
+      "The plan of least step time that fits; raises Contradiction(message, op, value) or "
+      "DoesNotFit(message, peak bytes, limit, [(value, bytes)]).");
+
+  module.def(
+      "estimate",
+      [](const Program& program, const Cluster& cluster,
+         const std::vector<std::vector<std::vector<std::int32_t>>>& shardings,
+         const std::vector<std::int32_t>& value_sharding,
+         const std::vector<std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>>&
+             strategies,
+         const std::vector<std::int32_t>& op_strategy) {
+        planning::RecursivePlan given;
+        given.plan = given_plan(program, shardings, value_sharding, strategies, op_strategy);
+        given.mesh = program.mesh;
+        for (int axis = 0; axis < program.mesh.rank(); ++axis) {
+          given.axis_groups.push_back({axis});
+        }
+        given.costs = planning::estimate(program, cluster, given.plan);
+        for (const planning::CostedMove& move : given.costs.moves) {
+          given.plan.redistributions.push_back(move.move);
+        }
+        given.plan.redistributed_bytes = given.costs.sent_bytes;
+        PlanView result = view(program, given);
+        result.live_bytes = planning::live_bytes(program, given.plan);
+        return result;
+      },
+      nb::arg("program"), nb::arg("cluster"), nb::kw_only(), nb::arg("shardings"),
+      nb::arg("value_sharding"), nb::arg("strategies"), nb::arg("op_strategy"),
+      "What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the "
+      "sharding "
+      "of each value, a table of strategies, the strategy of each op.");
+
+  module.def(
+      "replan",
+      [](const Program& program, const Cluster& cluster, const PlanView& previous,
+         double memory_limit, int sweeps, double time_limit, std::uint64_t seed) {
+        if (!previous.plan) {
+          throw std::invalid_argument("only a plan by recursive programming can be changed");
+        }
+        planning::RecursiveOptions options;
+        options.memory_limit = memory_limit;
+        options.sweeps = sweeps;
+        options.time_limit = time_limit;
+        options.seed = seed;
+        return view(program, planning::replan(program, cluster, *previous.plan,
+                                              previous.mem_coeff, options));
+      },
+      nb::arg("program"), nb::arg("cluster"), nb::arg("previous"), nb::kw_only(),
+      nb::arg("memory_limit"), nb::arg("sweeps") = 2,
+      nb::arg("time_limit") = std::numeric_limits<double>::infinity(), nb::arg("seed") = 0,
+      "A plan of the same program, on the mesh of `previous`, with other pins.");
+
+  module.def(
+      "recursive_programming_network",
+      [](const Program& program, const Cluster& cluster) {
+        return planning::joint_network(program, cluster);
+      },
+      nb::arg("program"), nb::arg("cluster"),
+      "The cost network in seconds of all mesh axes together, for other solvers and for "
+      "tests.");
+
+  module.def(
+      "symbolic_programming",
+      [](const Program& program, double mem_coeff, std::int64_t max_options, int sweeps,
+         std::uint64_t seed) {
+        planning::SymbolicOptions options{mem_coeff, max_options, sweeps, seed};
+        planning::SymbolicPlan found = planning::symbolic_programming(program, options);
+        return std::make_pair(view(program, found.plan), std::move(found.choices));
+      },
+      nb::arg("program"), nb::arg("mem_coeff"), nb::kw_only(), nb::arg("max_options") = 160,
+      nb::arg("sweeps") = 2, nb::arg("seed") = 0,
+      "The plan of least symbolic cost, and what each matmul could choose at each level; "
+      "raises Contradiction(message, op, value).");
+
+  module.def(
       "propagation_network",
       [](const Program& program, std::int64_t max_options) {
         return planning::first_network(program, {max_options});
@@ -247,26 +361,6 @@ void bind_planning(nb::module_& module) {
       nb::arg("program"), nb::kw_only(), nb::arg("max_options") = 160,
       "The cost network of all mesh axes, or of the first one, for other solvers and for "
       "tests.");
-
-  module.def(
-      "redistribution",
-      [](const std::vector<std::int64_t>& shape, std::int64_t element_bits,
-         const std::vector<std::vector<std::int32_t>>& from,
-         const std::vector<std::vector<std::int32_t>>& to, std::uint32_t partial,
-         const std::vector<std::int64_t>& axis_sizes, bool may_scatter) {
-        const auto sharding = [](const auto& dims) {
-          Sharding s;
-          for (const auto& axes : dims) s.dims.emplace_back(axes.begin(), axes.end());
-          return s;
-        };
-        const Redistribution r =
-            redistribution({shape, element_bits}, sharding(from), sharding(to), partial,
-                           Mesh{axis_sizes}, may_scatter);
-        return std::make_pair(r.bytes, r.collectives);
-      },
-      nb::arg("shape"), nb::arg("element_bits"), nb::arg("from_dims"), nb::arg("to_dims"),
-      nb::arg("partial_axes"), nb::arg("axis_sizes"), nb::arg("may_scatter") = true,
-      "(bytes a device sends, collectives) to go from one sharding to another.");
 }
 
 }  // namespace autoshard

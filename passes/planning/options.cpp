@@ -193,6 +193,32 @@ bool may_scatter(const Rule& rule, const FactorAxes& axes) {
   return true;
 }
 
+std::vector<Halo> halos_of(const Rule& rule, const std::vector<TensorType>& types,
+                           const FactorAxes& axes, const Mesh& mesh) {
+  std::vector<Halo> halos;
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    const Factor& factor = rule.factors[f];
+    if (factor.kind != FactorKind::permutation || axes[f].empty() || factor.halo == 0)
+      continue;
+    const double block = static_cast<double>(factor.size) /
+                         static_cast<double>(autoshard::num_shards(axes[f], mesh));
+    const double share = factor.halo < 0 ? 1.0 : static_cast<double>(factor.halo) / block;
+    for (const RuleTensor& tensor : rule.operands) {
+      for (const auto& factors : tensor.dims) {
+        if (std::find(factors.begin(), factors.end(), static_cast<std::int32_t>(f)) ==
+            factors.end()) {
+          continue;
+        }
+        const double local =
+            types[tensor.type].bytes() /
+            static_cast<double>(autoshard::num_shards(project(tensor, axes), mesh));
+        halos.push_back({share * local, mask(axes[f])});
+      }
+    }
+  }
+  return halos;
+}
+
 AxisMask partial_axes(const Rule& rule, const FactorAxes& axes) {
   AxisMask set = 0;
   for (std::size_t f = 0; f < axes.size(); ++f) {

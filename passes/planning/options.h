@@ -27,9 +27,6 @@ class AxisOrders {
   mutable std::unordered_map<AxisMask, std::vector<AxisList>> cache_;
 };
 
-/// The axes that cut each factor of an op.
-using FactorAxes = std::vector<AxisList>;
-
 /// Bits of the axes in `axes`.
 AxisMask mask(const AxisList& axes);
 AxisMask mask(const Sharding& sharding);
@@ -59,6 +56,17 @@ Sharding project(const RuleTensor& tensor, const FactorAxes& axes);
 /// dot_general: where it is in one, as in gather, they would rather cut the other factors and
 /// redistribute the operand, so such sums are planned to be reduced in place.
 bool may_scatter(const Rule& rule, const FactorAxes& axes);
+
+/// What a device exchanges with its neighbours where a permutation factor is cut.
+struct Halo {
+  /// Of an operand, once.
+  double bytes;
+  AxisMask axes;
+};
+
+/// The halos of all operands of an op whose factors are cut as `axes`.
+std::vector<Halo> halos_of(const Rule& rule, const std::vector<TensorType>& types,
+                           const FactorAxes& axes, const Mesh& mesh);
 
 /// Axes over which the results of an op are partial sums when its factors are cut as `axes`.
 AxisMask partial_axes(const Rule& rule, const FactorAxes& axes);

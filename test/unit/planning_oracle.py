@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf, prod
@@ -215,17 +215,57 @@ def may_scatter(rule: Rule, cuts: Dims | None = None) -> bool:
     )
 
 
-def op_cost(program: Program, op: Op, cuts: Dims, values: Sequence[Dims]) -> float:
-    """What an op costs when its factors are cut as ``cuts`` and its values as ``values``."""
+@dataclass(frozen=True)
+class Copy:
+    """A copy of a value that some of its readers share."""
+
+    value: int
+    readings: tuple[tuple[int, int], ...]
+    """(op, operand) of each."""
+    trips: float
+
+
+def shared_copies(program: Program) -> list[Copy]:
+    """One for each run of two or more readers of a value that run equally often."""
+    copies: list[Copy] = []
+    for value in range(len(program.shapes)):
+        readings = [
+            (index, position)
+            for index, op in enumerate(program.ops)
+            for position, operand in enumerate(op.operands)
+            if operand == value and value not in program.free and not op.kept[position]
+        ]
+        for trips, run in itertools.groupby(readings, lambda r: program.ops[r[0]].trips):
+            group = tuple(run)
+            if len(group) > 1:
+                copies.append(Copy(value, group, trips))
+    return copies
+
+
+def op_cost(
+    program: Program,
+    index: int,
+    cuts: Dims,
+    values: Sequence[Dims],
+    copies: Mapping[tuple[int, int], Dims],
+) -> float:
+    """What an op costs when its factors are cut as ``cuts`` and its values as ``values``.
+
+    ``copies`` says which operands are read from a copy.
+    """
+    op = program.ops[index]
     rule, mesh = op.rule, program.mesh
     cost = own_cost(rule, cuts, mesh)
-    for tensor, value, kept in zip(rule.operands, op.operands, op.kept, strict=True):
+    for position, (tensor, value, kept) in enumerate(
+        zip(rule.operands, op.operands, op.kept, strict=True)
+    ):
         if value in program.free:
             continue
         needed = project(tensor, cuts)
-        if kept and needed != values[value]:
+        held = copies.get((index, position), values[value])
+        if kept and needed != held:
             return inf
-        cost += redistribution_cost(program.shapes[value], values[value], needed, (), mesh)
+        cost += redistribution_cost(program.shapes[value], held, needed, (), mesh)
     partial = tuple(
         axis
         for (_, kind, _), axes in zip(rule.factors, cuts, strict=True)
@@ -276,35 +316,31 @@ def least_cost(program: Program) -> float:
     mesh = program.mesh
     best = inf
     known: dict[tuple[object, ...], float] = {}
-    options = value_options(program)
-    for values in itertools.product(*options):
-        cost = sum(
-            TIE * local_bytes(shape, dims, mesh)
-            for value, (shape, dims) in enumerate(zip(program.shapes, values, strict=True))
-            if value not in program.free
-        )
-        for source, target, trips in program.joins:
-            if source not in program.free:
-                cost += trips * redistribution_cost(
-                    program.shapes[source], values[source], values[target], (), mesh
-                )
-        for index, op in enumerate(program.ops):
-            key = (index, *(values[v] for v in (*op.operands, *op.results)))
-            if key not in known:
-                known[key] = min(
-                    op_cost(program, op, cuts, values) for cuts in strategies(op.rule, mesh)
-                )
-            cost += known[key]
-            if cost >= best:
-                break
-        best = min(best, cost)
+    copies = shared_copies(program)
+    for values in itertools.product(*value_options(program)):
+        held = _held_cost(program, values)
+        if held >= best:
+            continue
+        for kept in itertools.product(*(shardings(program.shapes[c.value], mesh) for c in copies)):
+            cost = held + _copying_cost(program, copies, kept, values)
+            readings = _readings(copies, kept)
+            for index, op in enumerate(program.ops):
+                if cost >= best:
+                    break
+                read = [readings.get((index, k)) for k in range(len(op.operands))]
+                key = (index, *(values[v] for v in (*op.operands, *op.results)), *read)
+                if key not in known:
+                    known[key] = min(
+                        op_cost(program, index, cuts, values, readings)
+                        for cuts in strategies(op.rule, mesh)
+                    )
+                cost += known[key]
+            best = min(best, cost)
     return best
 
 
-def plan_cost(program: Program, plan: _core.CorePlan) -> float:
-    """The cost of a plan of the core, recomputed from its shardings and strategies."""
-    table = [tuple(tuple(axes) for axes in dims) for dims in plan.shardings]
-    values = [table[index] for index in plan.value_sharding]
+def _held_cost(program: Program, values: Sequence[Dims]) -> float:
+    """Of values and joins."""
     cost = sum(
         TIE * local_bytes(shape, dims, program.mesh)
         for value, (shape, dims) in enumerate(zip(program.shapes, values, strict=True))
@@ -315,14 +351,53 @@ def plan_cost(program: Program, plan: _core.CorePlan) -> float:
             cost += trips * redistribution_cost(
                 program.shapes[source], values[source], values[target], (), program.mesh
             )
-    for op, index in zip(program.ops, plan.op_strategy, strict=True):
-        operands = [table[sharding] for sharding in plan.strategies[index][0]]
-        cost += min(
-            op_cost(program, op, cuts, values)
+    return cost
+
+
+def _copying_cost(
+    program: Program, copies: Sequence[Copy], kept: Sequence[Dims], values: Sequence[Dims]
+) -> float:
+    return sum(
+        copy.trips
+        * redistribution_cost(
+            program.shapes[copy.value], values[copy.value], dims, (), program.mesh
+        )
+        for copy, dims in zip(copies, kept, strict=True)
+    )
+
+
+def _readings(copies: Sequence[Copy], kept: Sequence[Dims]) -> dict[tuple[int, int], Dims]:
+    return {
+        reading: dims for copy, dims in zip(copies, kept, strict=True) for reading in copy.readings
+    }
+
+
+def plan_cost(program: Program, plan: _core.CorePlan) -> float:
+    """The cost of a plan of the core, recomputed from its shardings and strategies."""
+    table = [tuple(tuple(axes) for axes in dims) for dims in plan.shardings]
+    values = [table[index] for index in plan.value_sharding]
+    cuts_of = [
+        [
+            cuts
             for cuts in strategies(op.rule, program.mesh)
             if all(
-                project(tensor, cuts) == dims
-                for tensor, dims in zip(op.rule.operands, operands, strict=True)
+                project(tensor, cuts) == table[sharding]
+                for tensor, sharding in zip(
+                    op.rule.operands, plan.strategies[index][0], strict=True
+                )
             )
+        ]
+        for op, index in zip(program.ops, plan.op_strategy, strict=True)
+    ]
+    copies = shared_copies(program)
+    best = inf
+    for kept in itertools.product(
+        *(shardings(program.shapes[c.value], program.mesh) for c in copies)
+    ):
+        readings = _readings(copies, kept)
+        cost = _copying_cost(program, copies, kept, values) + sum(
+            min(op_cost(program, index, cuts, values, readings) for cuts in options)
+            for index, options in enumerate(cuts_of)
         )
-    return cost
+        best = min(best, cost)
+    return _held_cost(program, values) + best

@@ -1,0 +1,320 @@
+#include "planning/classes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <unordered_map>
+
+namespace autoshard::planning {
+namespace {
+
+using Colour = std::uint64_t;
+
+Colour mix(Colour a, Colour b) {
+  Colour x = a * 0x9e3779b97f4a7c15ull ^ (b + 0x7f4a7c159e3779b9ull + (a << 6) + (a >> 2));
+  x ^= x >> 32;
+  x *= 0xd6e8feb86659fd93ull;
+  x ^= x >> 29;
+  return x;
+}
+
+Colour bits_of(double number) {
+  Colour bits;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+bool is_choice(const Program& program, std::int32_t value) {
+  return value != no_value && !program.values[value].is_free;
+}
+
+/// Numbers colours 0, 1, 2, .. in the order in which they are first seen.
+class Numbering {
+ public:
+  std::int32_t of(Colour colour) {
+    return numbers_.try_emplace(colour, static_cast<std::int32_t>(numbers_.size()))
+        .first->second;
+  }
+  std::int32_t size() const { return static_cast<std::int32_t>(numbers_.size()); }
+
+ private:
+  std::unordered_map<Colour, std::int32_t> numbers_;
+};
+
+/// The kind of every op.
+std::vector<std::int32_t> kinds_of(const Program& program, const Storage* storage,
+                                   std::vector<OpKind>& kinds) {
+  std::vector<std::int32_t> kind_of(program.ops.size());
+  std::unordered_map<std::string, std::int32_t> known;
+  std::string key;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    OpKind kind{op.rule, std::vector<bool>(op.operands.size(), true),
+                std::vector<bool>(op.results.size(), true)};
+    key = std::to_string(op.rule) + ":";
+    if (storage) {
+      const auto index = static_cast<std::int32_t>(i);
+      for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        kind.reads[k] = storage->reads(index, k);
+        key += kind.reads[k] ? '1' : '0';
+      }
+      for (std::size_t k = 0; k < op.results.size(); ++k) {
+        kind.writes[k] = storage->writes(index, k);
+        key += kind.writes[k] ? '1' : '0';
+      }
+    }
+    auto [entry, is_new] = known.try_emplace(key, static_cast<std::int32_t>(kinds.size()));
+    if (is_new) kinds.push_back(std::move(kind));
+    kind_of[i] = entry->second;
+  }
+  return kind_of;
+}
+
+/// Colours after `rounds` of refinement: Weisfeiler and Leman 1968, on the graph of values,
+/// ops and joins.
+struct Colours {
+  std::vector<Colour> values, ops;
+};
+
+Colours refine(const Program& program, const std::vector<std::int32_t>& kind_of, int rounds) {
+  const std::size_t num_values = program.values.size(), num_ops = program.ops.size();
+  Colours now{std::vector<Colour>(num_values), std::vector<Colour>(num_ops)};
+  for (std::size_t v = 0; v < num_values; ++v) {
+    now.values[v] = mix(program.values[v].type, program.values[v].is_free);
+  }
+  for (const Argument& argument : program.arguments) {
+    if (argument.value == no_value) continue;
+    now.values[argument.value] = mix(now.values[argument.value], 2 + argument.is_donated);
+  }
+  for (std::int32_t value : program.results) {
+    if (value != no_value) now.values[value] = mix(now.values[value], 5);
+  }
+  for (std::size_t p = 0; p < program.pins.size(); ++p) {
+    const Pin& pin = program.pins[p];
+    Colour colour = 7;
+    for (const DimPin& dim : pin.dims) {
+      colour = mix(colour, dim.is_open);
+      colour = mix(colour, dim.num_shards ? *dim.num_shards + 1 : 0);
+      for (AxisIndex axis : dim.axes) colour = mix(colour, axis + 100);
+      colour = mix(colour, 11);
+    }
+    for (AxisIndex axis : pin.replicated) colour = mix(colour, axis + 1000);
+    now.values[pin.value] = mix(now.values[pin.value], colour);
+  }
+  for (std::size_t i = 0; i < num_ops; ++i) {
+    now.ops[i] = mix(kind_of[i], bits_of(program.ops[i].trips));
+    for (bool kept : program.ops[i].kept_operands) now.ops[i] = mix(now.ops[i], kept);
+  }
+  std::vector<Colour> around(num_values);
+  for (int round = 0; round < rounds; ++round) {
+    std::fill(around.begin(), around.end(), 0);
+    for (std::size_t i = 0; i < num_ops; ++i) {
+      const Op& op = program.ops[i];
+      for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        if (op.operands[k] != no_value) around[op.operands[k]] += mix(now.ops[i], 2 * k);
+      }
+      for (std::size_t k = 0; k < op.results.size(); ++k) {
+        if (op.results[k] != no_value) around[op.results[k]] += mix(now.ops[i], 2 * k + 1);
+      }
+    }
+    for (const Join& join : program.joins) {
+      around[join.source] += mix(now.values[join.target], 3);
+      around[join.target] += mix(now.values[join.source], 4);
+    }
+    for (std::size_t i = 0; i < num_ops; ++i) {
+      const Op& op = program.ops[i];
+      Colour colour = now.ops[i];
+      for (const auto* list : {&op.operands, &op.results}) {
+        for (std::int32_t v : *list) colour = mix(colour, v == no_value ? 1 : now.values[v]);
+      }
+      now.ops[i] = colour;
+    }
+    for (std::size_t v = 0; v < num_values; ++v) {
+      now.values[v] = mix(now.values[v], around[v]);
+    }
+  }
+  return now;
+}
+
+/// One reading of a value.
+struct Reading {
+  std::int32_t op;
+  std::int32_t position;
+};
+
+/// Makes the classes of copies and gives each reading its holder.
+class Copies {
+ public:
+  Copies(const Program& program, const Storage* storage, const Colours& colours,
+         const ClassOptions& options, Classes& classes)
+      : program_(program),
+        storage_(storage),
+        colours_(colours),
+        options_(options),
+        classes_(classes) {}
+
+  void make() {
+    if (options_.copy_distance == 0) return;
+    std::vector<std::vector<Reading>> readings(program_.values.size());
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      for (std::size_t k = 0; k < op.operands.size(); ++k) {
+        if (is_choice(program_, op.operands[k]) && !op.kept_operands[k]) {
+          readings[op.operands[k]].push_back(
+              {static_cast<std::int32_t>(i), static_cast<std::int32_t>(k)});
+        }
+      }
+    }
+    for (std::size_t v = 0; v < readings.size(); ++v) {
+      split(static_cast<std::int32_t>(v), readings[v]);
+    }
+  }
+
+ private:
+  /// Readers that run equally often and close to each other share one copy.
+  void split(std::int32_t value, const std::vector<Reading>& readings) {
+    std::vector<Reading> group;
+    for (const Reading& reading : readings) {
+      if (!group.empty()) {
+        const Reading& last = group.back();
+        const bool is_near =
+            options_.copy_distance < 0 || reading.op - last.op <= options_.copy_distance;
+        if (!is_near || program_.ops[reading.op].trips != program_.ops[last.op].trips) {
+          share(value, group);
+          group.clear();
+        }
+      }
+      group.push_back(reading);
+    }
+    share(value, group);
+  }
+
+  void share(std::int32_t value, const std::vector<Reading>& group) {
+    if (group.size() < 2) return;
+    Colour readers = 0;
+    for (const Reading& reading : group) {
+      readers += mix(colours_.ops[reading.op], reading.position);
+    }
+    const Colour colour = mix(mix(colours_.values[value], readers), 13);
+    const std::int32_t source = classes_.holder_of[value];
+    const double trips = program_.ops[group.front().op].trips;
+    auto [entry, is_new] =
+        holders_.try_emplace(colour, static_cast<std::int32_t>(classes_.holders.size()));
+    if (is_new) {
+      classes_.holders.push_back({program_.values[value].type, value, 0, source});
+      flows_.push_back(static_cast<std::int32_t>(classes_.flows.size()));
+      classes_.flows.push_back({source, entry->second, 0});
+      first_ = std::min(first_, entry->second);
+    }
+    classes_.holders[entry->second].count += 1;
+    classes_.flows[flows_[entry->second - first_]].trips += trips;
+    Lifetime live;
+    if (storage_) {
+      live.first = storage_->moments();
+      for (const Reading& reading : group) {
+        const std::int32_t moment = storage_->moment(reading.op);
+        live.first = std::min(live.first, moment);
+        live.last = std::max(live.last, moment + 1);
+      }
+    }
+    classes_.copies.push_back({value, entry->second, group.front().op, live, trips});
+    for (const Reading& reading : group) {
+      classes_.operand_holder[classes_.operand_offset[reading.op] + reading.position] =
+          entry->second;
+    }
+  }
+
+  const Program& program_;
+  const Storage* storage_;
+  const Colours& colours_;
+  const ClassOptions& options_;
+  Classes& classes_;
+  std::unordered_map<Colour, std::int32_t> holders_;
+  std::vector<std::int32_t> flows_;
+  std::int32_t first_ = std::numeric_limits<std::int32_t>::max();
+};
+
+void add_uses(const Program& program, Classes& classes) {
+  std::unordered_map<Colour, std::size_t> known;
+  const auto add = [&](std::int32_t holder, std::int32_t op, std::int32_t position,
+                       bool is_result, bool is_kept, double trips) {
+    const Colour ends = (static_cast<Colour>(holder) << 32) | static_cast<std::uint32_t>(op);
+    const Colour at =
+        (static_cast<Colour>(position) << 2) | (is_result ? 2u : 0u) | (is_kept ? 1u : 0u);
+    auto [entry, is_new] = known.try_emplace(mix(ends, at), classes.uses.size());
+    if (is_new) classes.uses.push_back({holder, op, position, is_result, is_kept, 0});
+    classes.uses[entry->second].trips += trips;
+  };
+  known.reserve(program.ops.size() * 3);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+      const std::int32_t holder = classes.operand_holder[classes.operand_offset[i] + k];
+      if (holder < 0) continue;
+      add(holder, classes.class_of[i], static_cast<std::int32_t>(k), false,
+          op.kept_operands[k], op.trips);
+    }
+    for (std::size_t k = 0; k < op.results.size(); ++k) {
+      if (!is_choice(program, op.results[k])) continue;
+      add(classes.holder_of[op.results[k]], classes.class_of[i], static_cast<std::int32_t>(k),
+          true, false, op.trips);
+    }
+  }
+  std::unordered_map<Colour, std::size_t> flows;
+  for (const Join& join : program.joins) {
+    if (!is_choice(program, join.source) || !is_choice(program, join.target)) continue;
+    const std::int32_t source = classes.holder_of[join.source],
+                       target = classes.holder_of[join.target];
+    auto [entry, is_new] = flows.try_emplace(
+        mix(static_cast<Colour>(source), static_cast<Colour>(target)), classes.flows.size());
+    if (is_new) classes.flows.push_back({source, target, 0});
+    classes.flows[entry->second].trips += join.trips;
+  }
+}
+
+}  // namespace
+
+std::int64_t search_copy_distance(const Program& program) {
+  return std::max<std::int64_t>(64, static_cast<std::int64_t>(program.ops.size()) / 16);
+}
+
+Classes classes_of(const Program& program, const Storage* storage,
+                   const ClassOptions& options) {
+  Classes classes;
+  const std::vector<std::int32_t> kind_of = kinds_of(program, storage, classes.kinds);
+  Colours colours = refine(program, kind_of, std::max(options.fold_rounds, 0));
+  if (options.fold_rounds < 0) {
+    for (std::size_t v = 0; v < colours.values.size(); ++v) colours.values[v] = v;
+    for (std::size_t i = 0; i < colours.ops.size(); ++i) colours.ops[i] = i;
+  }
+  Numbering values, ops;
+  classes.holder_of.assign(program.values.size(), -1);
+  for (std::size_t v = 0; v < program.values.size(); ++v) {
+    if (program.values[v].is_free) continue;
+    const std::int32_t holder = values.of(colours.values[v]);
+    if (holder == static_cast<std::int32_t>(classes.holders.size())) {
+      classes.holders.push_back({program.values[v].type, static_cast<std::int32_t>(v), 0, -1});
+    }
+    classes.holders[holder].count += 1;
+    classes.holder_of[v] = holder;
+  }
+  classes.operand_offset.push_back(0);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const std::int32_t op_class = ops.of(colours.ops[i]);
+    if (op_class == static_cast<std::int32_t>(classes.ops.size())) {
+      classes.ops.push_back({kind_of[i], static_cast<std::int32_t>(i), 0});
+    }
+    classes.ops[op_class].trips += program.ops[i].trips;
+    classes.class_of.push_back(op_class);
+    for (std::int32_t v : program.ops[i].operands) {
+      classes.operand_holder.push_back(v == no_value ? -1 : classes.holder_of[v]);
+    }
+    classes.operand_offset.push_back(static_cast<std::int32_t>(classes.operand_holder.size()));
+  }
+  Copies(program, storage, colours, options, classes).make();
+  add_uses(program, classes);
+  return classes;
+}
+
+}  // namespace autoshard::planning

@@ -1,0 +1,109 @@
+/// Who shares one choice: equal layers are decided once, and readers share copies.
+///
+/// A plan gives every value a sharding and every op a strategy. The search decides them for
+/// *classes* of values and ops. Members of a class have the same type or rule, so any choice
+/// for the class is one for all its members: folding leaves plans out, it never makes a wrong
+/// one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cost/storage.h"
+#include "model/program.h"
+
+namespace autoshard::planning {
+
+/// Ops with equal costs: one rule, and the same tensors read from and written to memory.
+struct OpKind {
+  std::int32_t rule;
+  std::vector<bool> reads, writes;
+};
+
+/// What has one sharding: a class of values, or of copies that several readers of a value
+/// share.
+struct Holder {
+  std::int32_t type;
+  /// One of the values.
+  std::int32_t value;
+  /// How many values or copies it stands for.
+  double count = 0;
+  /// For copies: the holder they are made from; else -1.
+  std::int32_t source = -1;
+};
+
+struct OpClass {
+  std::int32_t kind;
+  /// One of the ops.
+  std::int32_t op;
+  /// Sum over the ops of how often they run.
+  double trips = 0;
+};
+
+/// Ops of a class read or make a holder: operand or result number `position`.
+struct Use {
+  std::int32_t holder;
+  std::int32_t op;
+  std::int32_t position;
+  bool is_result;
+  /// The operand is taken as it is (`Op::kept_operands`).
+  bool is_kept;
+  /// Sum over the ops of how often they run.
+  double trips;
+};
+
+/// One holder flows into another, redistributed if they differ: joins, and values into copies.
+struct Flow {
+  std::int32_t source;
+  std::int32_t target;
+  double trips;
+};
+
+/// A copy of a value for some of its readers.
+struct Copy {
+  std::int32_t value;
+  std::int32_t holder;
+  /// In program order.
+  std::int32_t first_reader;
+  /// While the first to the last reader runs; without `Storage` empty.
+  Lifetime live;
+  double trips;
+};
+
+struct Classes {
+  std::vector<OpKind> kinds;
+  std::vector<Holder> holders;
+  std::vector<OpClass> ops;
+  std::vector<Use> uses;
+  std::vector<Flow> flows;
+  std::vector<Copy> copies;
+  /// Holder of each value; -1 for free values.
+  std::vector<std::int32_t> holder_of;
+  /// Class of each op.
+  std::vector<std::int32_t> class_of;
+  /// What each operand of each op is read from: a value's holder or a copy's; -1 for rank 0
+  /// and free values. Operands of op i begin at operand_offset[i].
+  std::vector<std::int32_t> operand_holder;
+  std::vector<std::int32_t> operand_offset;
+};
+
+struct ClassOptions {
+  /// Rounds of refinement after which two ops or values that still look alike share one
+  /// choice: they agree in everything up to this many steps away. Negative: nothing is shared.
+  int fold_rounds = -1;
+  /// Readers of a value share a copy while the next one is at most this many ops away. 0: each
+  /// has its own; negative: any distance.
+  std::int64_t copy_distance = -1;
+};
+
+/// How far apart readers share a copy where memory matters: a sixteenth of the program, so
+/// that what the forward half gathers does not live until the backward half reads it; at least
+/// 64 ops.
+std::int64_t search_copy_distance(const Program& program);
+
+/// Colours values and ops by what they are and what is around them, and joins equal colours.
+/// `storage` says what is read from memory; null: everything.
+Classes classes_of(const Program& program, const Storage* storage,
+                   const ClassOptions& options);
+
+}  // namespace autoshard::planning

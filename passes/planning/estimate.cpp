@@ -1,0 +1,92 @@
+#include "planning/estimate.h"
+
+#include <algorithm>
+
+#include "planning/classes.h"
+#include "planning/level.h"
+#include "planning/options.h"
+
+namespace autoshard::planning {
+namespace {
+
+/// Puts the axes of one tensor on those factors of it that are not `known` yet.
+void lift(const Rule& rule, const RuleTensor& tensor, const Sharding& sharding,
+          const Mesh& mesh, FactorAxes& axes, std::vector<bool>& known) {
+  if (sharding.dims.size() != tensor.dims.size()) {
+    throw InvalidProgram("a strategy of another rank than its tensor");
+  }
+  for (std::size_t d = 0; d < tensor.dims.size(); ++d) {
+    std::size_t at = 0;
+    std::int64_t left = 0;
+    const auto start = [&] {
+      left = at < tensor.dims[d].size() ? rule.factors[tensor.dims[d][at]].size : 0;
+    };
+    start();
+    for (AxisIndex axis : sharding.dims[d]) {
+      const std::int64_t size = mesh.axis_sizes[axis];
+      while (left == 1 && at < tensor.dims[d].size()) {
+        ++at;
+        start();
+      }
+      if (left == 0 || left % size != 0) {
+        throw InvalidProgram("a strategy that no factors of the op make");
+      }
+      left /= size;
+      const std::int32_t factor = tensor.dims[d][at];
+      if (!known[factor]) axes[factor].push_back(axis);
+    }
+  }
+  for (const auto& dim : tensor.dims) {
+    for (std::int32_t factor : dim) known[factor] = true;
+  }
+}
+
+}  // namespace
+
+FactorAxes factors_of(const Rule& rule, const std::vector<const Sharding*>& operands,
+                      const std::vector<const Sharding*>& results, const Mesh& mesh) {
+  FactorAxes axes(rule.factors.size());
+  std::vector<bool> known(rule.factors.size());
+  for (std::size_t k = 0; k < rule.operands.size(); ++k) {
+    if (operands[k]) lift(rule, rule.operands[k], *operands[k], mesh, axes, known);
+  }
+  for (std::size_t k = 0; k < rule.results.size(); ++k) {
+    // A scattered result has axes that its own factors do not; whoever reads it says so.
+    if (!results[k]) continue;
+    bool is_open = false;
+    for (const auto& dim : rule.results[k].dims) {
+      for (std::int32_t factor : dim) is_open |= !known[factor];
+    }
+    if (is_open) lift(rule, rule.results[k], *results[k], mesh, axes, known);
+  }
+  return axes;
+}
+
+PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& plan) {
+  check(program);
+  check(cluster, program.mesh);
+  verify(program, program.mesh, plan);
+  const Storage storage(program);
+  const Classes classes = classes_of(program, &storage, {-1, search_copy_distance(program)});
+  const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
+  const AxisOrders orders(program.mesh, program.pins);
+  LevelSolver levels(program, program.mesh, classes, costs, orders);
+  const Labels labels = labels_of(program, classes, levels, costs, plan);
+  return costs_of(program, program.mesh, classes, storage, cluster, levels, labels, plan);
+}
+
+std::vector<double> live_bytes(const Program& program, const Plan& plan) {
+  const Storage storage(program);
+  std::vector<double> live(storage.moments() + 1, 0.0);
+  for (const Storage::Stored& stored : storage.stored()) {
+    const double bytes = stored.bytes / static_cast<double>(num_shards(
+                                            plan.values[stored.value], program.mesh));
+    live[stored.lifetime.first] += bytes;
+    live[stored.lifetime.last] -= bytes;
+  }
+  for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
+  live.pop_back();
+  return live;
+}
+
+}  // namespace autoshard::planning

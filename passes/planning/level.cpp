@@ -1,0 +1,574 @@
+#include "planning/level.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <tuple>
+
+namespace autoshard::planning {
+namespace {
+
+/// The solver stops when it has proved to be this close to the least cost.
+constexpr double relative_gap = 1e-4;
+constexpr double not_allowed = solver::kNotAllowed;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Can axes of sizes `sizes[next..]` be dealt out so that dim d gets `missing[d]` blocks?
+bool dealable(std::vector<std::int64_t>& missing, const std::vector<std::int64_t>& sizes,
+              std::size_t next) {
+  if (std::all_of(missing.begin(), missing.end(), [](auto m) { return m == 1; })) return true;
+  if (next == sizes.size()) return false;
+  for (std::int64_t& m : missing) {
+    if (m % sizes[next] != 0) continue;
+    m /= sizes[next];
+    const bool fits = dealable(missing, sizes, next + 1);
+    m *= sizes[next];
+    if (fits) return true;
+  }
+  return dealable(missing, sizes, next + 1);
+}
+
+/// Nodes of the network: holders first, then op classes.
+std::int64_t rounds_for(const Rounds& rounds, const solver::Problem& problem) {
+  return std::clamp(rounds.node_rounds / std::max<std::int64_t>(problem.nodes(), 1),
+                    rounds.fewest, rounds.most);
+}
+
+}  // namespace
+
+LevelSolver::LevelSolver(const Program& program, const Mesh& mesh, const Classes& classes,
+                         const Costs& costs, const AxisOrders& orders)
+    : program_(program),
+      mesh_(mesh),
+      classes_(classes),
+      costs_(costs),
+      orders_(orders),
+      shardings_(program.types.size()),
+      strategies_(classes.kinds.size()),
+      pins_of_(classes.holders.size()),
+      kept_uses_(classes.ops.size()),
+      kept_results_(classes.ops.size()),
+      feeds_kept_(classes.holders.size(), false) {
+  for (std::size_t p = 0; p < program.pins.size(); ++p) {
+    const std::int32_t holder = classes.holder_of[program.pins[p].value];
+    // Members of a class have equal pins; one of them speaks for all.
+    if (holder >= 0 && classes.holders[holder].value == program.pins[p].value) {
+      pins_of_[holder].push_back(static_cast<std::int32_t>(p));
+    }
+  }
+  for (const Use& use : classes.uses)
+    feeds_kept_[use.holder] = feeds_kept_[use.holder] || use.is_kept;
+  for (std::size_t u = 0; u < classes.uses.size(); ++u) {
+    const Use& use = classes.uses[u];
+    if (use.is_kept) kept_uses_[use.op].push_back(static_cast<std::int32_t>(u));
+    if (use.is_result && feeds_kept_[use.holder]) {
+      kept_results_[use.op].push_back(static_cast<std::int32_t>(u));
+    }
+  }
+}
+
+Labels LevelSolver::unsplit() {
+  Labels labels;
+  for (const Holder& holder : classes_.holders) {
+    labels.holders.push_back(
+        intern(holder.type, {std::vector<AxisList>(program_.types[holder.type].dims.size())}));
+  }
+  for (const OpClass& op : classes_.ops) {
+    const Rule& rule = program_.rules[classes_.kinds[op.kind].rule];
+    labels.ops.push_back(intern_strategy(op.kind, FactorAxes(rule.factors.size())));
+  }
+  return labels;
+}
+
+Labels LevelSolver::labels_of(const std::vector<Sharding>& holders,
+                              const std::vector<FactorAxes>& ops) {
+  Labels labels;
+  for (std::size_t h = 0; h < holders.size(); ++h) {
+    labels.holders.push_back(intern(classes_.holders[h].type, holders[h]));
+  }
+  for (std::size_t o = 0; o < ops.size(); ++o) {
+    labels.ops.push_back(intern_strategy(classes_.ops[o].kind, ops[o]));
+  }
+  return labels;
+}
+
+const Sharding& LevelSolver::sharding(const Labels& labels, std::int32_t holder) const {
+  return shardings_[classes_.holders[holder].type].list[labels.holders[holder]];
+}
+
+const FactorAxes& LevelSolver::axes(const Labels& labels, std::int32_t op_class) const {
+  return strategies_[classes_.ops[op_class].kind].list[labels.ops[op_class]];
+}
+
+std::int32_t LevelSolver::intern(std::int32_t type, const Sharding& sharding) {
+  Shardings& known = shardings_[type];
+  auto [entry, is_new] =
+      known.index.try_emplace(key(sharding), static_cast<std::int32_t>(known.list.size()));
+  if (is_new) known.list.push_back(sharding);
+  return entry->second;
+}
+
+std::int32_t LevelSolver::intern_strategy(std::int32_t kind, const FactorAxes& axes) {
+  Strategies& known = strategies_[kind];
+  auto [entry, is_new] = known.index.try_emplace(key(Sharding{axes}),
+                                                 static_cast<std::int32_t>(known.list.size()));
+  if (is_new) known.list.push_back(axes);
+  return entry->second;
+}
+
+double LevelSolver::cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
+                                 AxisMask partial, bool scatters) {
+  if (from == to && partial == 0) return 0;
+  Shardings& known = shardings_[type];
+  const std::uint64_t id = (static_cast<std::uint64_t>(from) << 40) |
+                           (static_cast<std::uint64_t>(to) << 17) |
+                           (static_cast<std::uint64_t>(scatters) << 16) | partial;
+  auto [entry, is_new] = known.costs.try_emplace(id, 0.0);
+  if (is_new) {
+    entry->second = costs_.redistribution(program_.types[type], known.list[from],
+                                          known.list[to], partial, scatters);
+  }
+  return entry->second;
+}
+
+/// Does `pin` allow `sharding` as far as the axes known at this level go?
+bool LevelSolver::allowed(const Pin& pin, const Sharding& sharding) const {
+  Pin restricted = pin;
+  std::vector<std::int64_t> missing;
+  for (std::size_t d = 0; d < pin.dims.size(); ++d) {
+    DimPin& dim = restricted.dims[d];
+    if (dim.num_shards) {
+      const std::int64_t blocks = num_shards(sharding.dims[d], mesh_);
+      if (*dim.num_shards % blocks != 0) return false;
+      missing.push_back(*dim.num_shards / blocks);
+      dim = DimPin{{}, true, std::nullopt};
+      continue;
+    }
+    std::erase_if(dim.axes, [this](AxisIndex axis) { return !((known_ >> axis) & 1u); });
+  }
+  if (!allows(restricted, sharding, mesh_)) return false;
+  std::vector<std::int64_t> later;
+  for (int axis = 0; axis < mesh_.rank(); ++axis) {
+    if (!((known_ >> axis) & 1u)) later.push_back(mesh_.axis_sizes[axis]);
+  }
+  return dealable(missing, later, 0);
+}
+
+std::int32_t LevelSolver::base_sharding(std::int32_t type, std::int32_t sharding) {
+  const std::uint64_t id = (static_cast<std::uint64_t>(type) << 40) |
+                           (static_cast<std::uint64_t>(sharding) << 16) | free_;
+  auto [entry, is_new] = base_index_.try_emplace(id, -1);
+  if (is_new) {
+    const std::int32_t base = intern(type, without(shardings_[type].list[sharding], free_));
+    base_index_[id] = base;
+    return base;
+  }
+  return entry->second;
+}
+
+std::int32_t LevelSolver::base_strategy(std::int32_t kind, std::int32_t strategy) {
+  const std::uint64_t id = (1ull << 63) | (static_cast<std::uint64_t>(kind) << 40) |
+                           (static_cast<std::uint64_t>(strategy) << 16) | free_;
+  auto [entry, is_new] = base_index_.try_emplace(id, -1);
+  if (is_new) {
+    const std::int32_t base =
+        intern_strategy(kind, without(strategies_[kind].list[strategy], free_));
+    base_index_[id] = base;
+    return base;
+  }
+  return entry->second;
+}
+
+std::int32_t LevelSolver::domain(std::int32_t type, std::int32_t base) {
+  const std::string id =
+      std::to_string(type) + ":" + std::to_string(base) + ":" + std::to_string(free_);
+  auto [entry, is_new] =
+      domain_index_.try_emplace(id, static_cast<std::int32_t>(domains_.size()));
+  if (is_new) {
+    Domain made{type, {}};
+    const Sharding start = shardings_[type].list[base];
+    for (const Sharding& s :
+         extensions(program_.types[type].dims, start, free_, mesh_, orders_)) {
+      made.shardings.push_back(intern(type, s));
+    }
+    domains_.push_back(std::move(made));
+  }
+  return entry->second;
+}
+
+/// A domain with only these shardings; equal ones are shared.
+std::int32_t LevelSolver::restricted_domain(std::int32_t type,
+                                            std::vector<std::int32_t> shardings) {
+  std::string id = std::to_string(type) + "!";
+  for (std::int32_t s : shardings) id += std::to_string(s) + ",";
+  auto [entry, is_new] =
+      domain_index_.try_emplace(id, static_cast<std::int32_t>(domains_.size()));
+  if (is_new) domains_.push_back({type, std::move(shardings)});
+  return entry->second;
+}
+
+std::int32_t LevelSolver::options_for(std::int32_t kind, std::int32_t base) {
+  const std::uint64_t id = (static_cast<std::uint64_t>(kind) << 40) |
+                           (static_cast<std::uint64_t>(base) << 16) | free_;
+  auto [entry, is_new] =
+      options_index_.try_emplace(id, static_cast<std::int32_t>(op_options_.size()));
+  if (!is_new) return entry->second;
+  const Rule& rule = program_.rules[classes_.kinds[kind].rule];
+  const FactorAxes start = strategies_[kind].list[base];
+  OpOptions made;
+  made.operands.resize(rule.operands.size());
+  made.results.resize(rule.results.size());
+  for (const FactorAxes& axes :
+       extensions(rule, program_.types, start, free_, mesh_, orders_)) {
+    made.strategies.push_back(intern_strategy(kind, axes));
+    const auto add = [&](const RuleTensor& tensor, std::vector<std::int32_t>& list) {
+      list.push_back(tensor.type == no_type ? -1 : intern(tensor.type, project(tensor, axes)));
+    };
+    for (std::size_t k = 0; k < rule.operands.size(); ++k)
+      add(rule.operands[k], made.operands[k]);
+    for (std::size_t k = 0; k < rule.results.size(); ++k)
+      add(rule.results[k], made.results[k]);
+    made.partial.push_back(partial_axes(rule, axes));
+    made.scatters.push_back(may_scatter(rule, axes));
+    made.costs.push_back(costs_.op(classes_.kinds[kind], start, axes));
+  }
+  op_options_.push_back(std::move(made));
+  return entry->second;
+}
+
+void LevelSolver::make_domains(const Labels& labels) {
+  domain_of_.assign(classes_.holders.size(), -1);
+  for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
+    const std::int32_t type = classes_.holders[h].type;
+    domain_of_[h] = domain(type, base_sharding(type, labels.holders[h]));
+    bool is_first = true;
+    for (std::int32_t p : pins_of_[h]) {
+      const Pin& pin = program_.pins[p];
+      // What the user wants may be an order of axes that no option has: it becomes one.
+      Sharding exact{std::vector<AxisList>(pin.dims.size())};
+      for (std::size_t d = 0; d < pin.dims.size(); ++d) {
+        for (AxisIndex axis : pin.dims[d].axes) {
+          if ((known_ >> axis) & 1u) exact.dims[d].push_back(axis);
+        }
+      }
+      std::vector<std::int32_t> candidates = domains_[domain_of_[h]].shardings;
+      const std::int32_t wanted = intern(type, exact);
+      if (is_first &&
+          std::find(candidates.begin(), candidates.end(), wanted) == candidates.end()) {
+        candidates.push_back(wanted);
+      }
+      is_first = false;
+      std::erase_if(candidates,
+                    [&](std::int32_t s) { return !allowed(pin, shardings_[type].list[s]); });
+      if (candidates.empty()) {
+        throw Contradiction("the pins of one value allow no common sharding", -1, pin.value);
+      }
+      domain_of_[h] = restricted_domain(type, std::move(candidates));
+    }
+  }
+}
+
+/// Options of an op that take its kept operands as the pins have them must exist, and what
+/// they make is all that a result can be that is kept in turn.
+void LevelSolver::check_kept(std::int32_t op_class) {
+  if (kept_uses_[op_class].empty()) return;
+  const OpOptions& options = op_options_[options_of_[op_class]];
+  std::vector<std::size_t> fitting;
+  for (std::size_t o = 0; o < options.strategies.size(); ++o) {
+    const bool fits = std::all_of(
+        kept_uses_[op_class].begin(), kept_uses_[op_class].end(), [&](std::int32_t u) {
+          const Use& use = classes_.uses[u];
+          const auto& shardings = domains_[domain_of_[use.holder]].shardings;
+          return std::find(shardings.begin(), shardings.end(),
+                           options.operands[use.position][o]) != shardings.end();
+        });
+    if (fits) fitting.push_back(o);
+  }
+  if (fitting.empty()) {
+    throw Contradiction("no strategy of the op fits its pinned operands",
+                        classes_.ops[op_class].op, -1);
+  }
+  for (std::int32_t u : kept_results_[op_class]) {
+    const Use& use = classes_.uses[u];
+    std::vector<std::int32_t> images;
+    for (std::size_t o : fitting) images.push_back(options.results[use.position][o]);
+    std::sort(images.begin(), images.end());
+    images.erase(std::unique(images.begin(), images.end()), images.end());
+    domain_of_[use.holder] =
+        restricted_domain(classes_.holders[use.holder].type, std::move(images));
+  }
+}
+
+/// Redistribution costs, the holder's options by the op's. Partial sums are reduced and
+/// redistributed on the way from the op to its result.
+std::int32_t LevelSolver::use_table(const Use& use) {
+  const std::int32_t domain = domain_of_[use.holder], options = options_of_[use.op];
+  const std::uint64_t id = (static_cast<std::uint64_t>(domain) << 40) |
+                           (static_cast<std::uint64_t>(options) << 16) |
+                           (static_cast<std::uint64_t>(use.position) << 2) |
+                           (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u);
+  auto [entry, is_new] =
+      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
+  if (!is_new) return entry->second;
+  const OpOptions& op = op_options_[options];
+  const Domain& holder = domains_[domain];
+  solver::Table made;
+  made.rows = static_cast<std::int32_t>(holder.shardings.size());
+  made.cols = static_cast<std::int32_t>(op.strategies.size());
+  made.cost.reserve(static_cast<std::size_t>(made.rows) * made.cols);
+  for (std::int32_t s : holder.shardings) {
+    for (std::int32_t o = 0; o < made.cols; ++o) {
+      if (use.is_result) {
+        made.cost.push_back(cost_between(holder.type, op.results[use.position][o], s,
+                                         op.partial[o], op.scatters[o]));
+      } else if (use.is_kept) {
+        made.cost.push_back(s == op.operands[use.position][o] ? 0.0 : not_allowed);
+      } else {
+        made.cost.push_back(
+            cost_between(holder.type, s, op.operands[use.position][o], 0, true));
+      }
+    }
+  }
+  tables_.push_back(std::move(made));
+  return entry->second;
+}
+
+/// Bytes of the operand on a device if the op has to redistribute it, the holder's options by
+/// the op's.
+std::int32_t LevelSolver::transient_table(const Use& use) {
+  const std::int32_t domain = domain_of_[use.holder], options = options_of_[use.op];
+  const std::uint64_t id = (static_cast<std::uint64_t>(domain) << 40) |
+                           (static_cast<std::uint64_t>(options) << 16) |
+                           (static_cast<std::uint64_t>(use.position) << 2) | 3u;
+  auto [entry, is_new] =
+      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
+  if (!is_new) return entry->second;
+  const OpOptions& op = op_options_[options];
+  const Domain& holder = domains_[domain];
+  const std::vector<Sharding>& known = shardings_[holder.type].list;
+  const double bytes = program_.types[holder.type].bytes();
+  solver::Table made;
+  made.rows = static_cast<std::int32_t>(holder.shardings.size());
+  made.cols = static_cast<std::int32_t>(op.strategies.size());
+  for (std::int32_t s : holder.shardings) {
+    for (std::int32_t wanted : op.operands[use.position]) {
+      made.cost.push_back(only_cuts(known[s], known[wanted])
+                              ? 0.0
+                              : bytes / static_cast<double>(num_shards(known[wanted], mesh_)));
+    }
+  }
+  tables_.push_back(std::move(made));
+  return entry->second;
+}
+
+std::int32_t LevelSolver::flow_table(std::int32_t source, std::int32_t target) {
+  const std::uint64_t id = (1ull << 63) | (static_cast<std::uint64_t>(source) << 31) |
+                           static_cast<std::uint64_t>(target);
+  auto [entry, is_new] =
+      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
+  if (!is_new) return entry->second;
+  solver::Table made;
+  made.rows = static_cast<std::int32_t>(domains_[source].shardings.size());
+  made.cols = static_cast<std::int32_t>(domains_[target].shardings.size());
+  const std::int32_t type = domains_[source].type, other = domains_[target].type;
+  for (std::int32_t s : domains_[source].shardings) {
+    for (std::int32_t t : domains_[target].shardings) {
+      // Both ends have one shape; the element type may differ only in its name.
+      const std::int32_t same = type == other ? t : intern(type, shardings_[other].list[t]);
+      made.cost.push_back(cost_between(type, s, same, 0, true));
+    }
+  }
+  tables_.push_back(std::move(made));
+  return entry->second;
+}
+
+/// Index in the problem being built of a table that is kept.
+std::int32_t LevelSolver::local_table(std::int32_t table) {
+  if (static_cast<std::size_t>(table) >= local_tables_.size()) {
+    local_tables_.resize(tables_.size(), -1);
+  }
+  if (local_tables_[table] < 0) local_tables_[table] = problem_.add_table(tables_[table]);
+  return local_tables_[table];
+}
+
+void LevelSolver::build(const Labels& labels, AxisMask decided, AxisMask free) {
+  known_ = decided | free;
+  free_ = free;
+  problem_ = {};
+  local_tables_.assign(tables_.size(), -1);
+  make_domains(labels);
+  options_of_.assign(classes_.ops.size(), -1);
+  for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
+    const std::int32_t kind = classes_.ops[o].kind;
+    options_of_[o] = options_for(kind, base_strategy(kind, labels.ops[o]));
+    check_kept(static_cast<std::int32_t>(o));
+  }
+  std::vector<double> costs;
+  for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
+    const Domain& options = domains_[domain_of_[h]];
+    costs.clear();
+    for (std::int32_t s : options.shardings) {
+      costs.push_back(
+          costs_.holder(static_cast<std::int32_t>(h), shardings_[options.type].list[s]));
+    }
+    problem_.add_node(costs);
+  }
+  const auto first_op = static_cast<std::int32_t>(classes_.holders.size());
+  for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
+    costs = op_options_[options_of_[o]].costs;
+    for (double& cost : costs) cost *= classes_.ops[o].trips;
+    problem_.add_node(costs);
+  }
+  for (const Use& use : classes_.uses) {
+    problem_.add_edge(use.holder, first_op + use.op, local_table(use_table(use)), use.trips);
+    if (use.is_result || use.is_kept) continue;
+    const double price = costs_.transient(use.op);
+    if (price > 0) {
+      problem_.add_edge(use.holder, first_op + use.op, local_table(transient_table(use)),
+                        price);
+    }
+  }
+  for (const Flow& flow : classes_.flows) {
+    problem_.add_edge(
+        flow.source, flow.target,
+        local_table(flow_table(domain_of_[flow.source], domain_of_[flow.target])), flow.trips);
+    if (classes_.holders[flow.target].source >= 0 && costs_.prices_copies()) {
+      const Domain& from = domains_[domain_of_[flow.source]];
+      const Domain& to = domains_[domain_of_[flow.target]];
+      solver::Table kept;
+      kept.rows = static_cast<std::int32_t>(from.shardings.size());
+      kept.cols = static_cast<std::int32_t>(to.shardings.size());
+      for (std::int32_t s : from.shardings) {
+        for (std::int32_t t : to.shardings) {
+          kept.cost.push_back(costs_.copy(flow.target, shardings_[from.type].list[s],
+                                          shardings_[to.type].list[t]));
+        }
+      }
+      problem_.add_edge(flow.source, flow.target, problem_.add_table(std::move(kept)));
+    }
+  }
+}
+
+/// The options that `labels` take; empty if they take one that the network does not have.
+std::vector<std::int32_t> LevelSolver::choice_of(const Labels& labels) const {
+  std::vector<std::int32_t> choice;
+  choice.reserve(problem_.nodes());
+  const auto add = [&](const std::vector<std::int32_t>& options, std::int32_t wanted) {
+    const auto found = std::find(options.begin(), options.end(), wanted);
+    if (found == options.end()) return false;
+    choice.push_back(static_cast<std::int32_t>(found - options.begin()));
+    return true;
+  };
+  for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
+    if (!add(domains_[domain_of_[h]].shardings, labels.holders[h])) return {};
+  }
+  for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
+    if (!add(op_options_[options_of_[o]].strategies, labels.ops[o])) return {};
+  }
+  return choice;
+}
+
+solver::Problem LevelSolver::network(const Labels& labels, AxisMask decided, AxisMask free) {
+  build(labels, decided, free);
+  return std::move(problem_);
+}
+
+double LevelSolver::objective(const Labels& labels) {
+  AxisMask all = 0;
+  for (int axis = 0; axis < mesh_.rank(); ++axis) all |= 1u << axis;
+  build(labels, all, 0);
+  // Without free axes every node has one option, or pins leave none.
+  const std::vector<std::int32_t> choice = choice_of(labels);
+  return choice.empty() ? not_allowed : solver::cost_of(problem_, choice);
+}
+
+/// Equal for networks that are equal: with the same options and prices.
+std::uint64_t LevelSolver::identity() const {
+  std::uint64_t hash = 0;
+  const auto add = [&hash](std::uint64_t number) {
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15ull;
+    hash ^= hash >> 32;
+  };
+  for (std::int32_t domain : domain_of_) add(static_cast<std::uint64_t>(domain));
+  for (std::int32_t options : options_of_) add(static_cast<std::uint64_t>(options));
+  for (double cost : problem_.option_cost) add(std::bit_cast<std::uint64_t>(cost));
+  // Prices of memory are in weights and tables, too.
+  for (double weight : problem_.edge_weight) add(std::bit_cast<std::uint64_t>(weight));
+  for (const solver::Table& table : problem_.tables) {
+    for (double cost : table.cost) add(std::bit_cast<std::uint64_t>(cost));
+  }
+  return hash;
+}
+
+LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
+                               const Rounds& rounds, std::uint64_t seed, bool improve) {
+  const auto start = std::chrono::steady_clock::now();
+  build(labels, decided, free);
+  effort_.build_seconds += seconds_since(start);
+  // A program of scalars alone leaves nothing to decide.
+  if (problem_.nodes() == 0) return {0, 0};
+  const auto built = std::chrono::steady_clock::now();
+  const std::vector<std::int32_t> choice =
+      improve ? choice_of(labels) : std::vector<std::int32_t>();
+  const std::int64_t most_rounds = rounds_for(rounds, problem_);
+  Solved& solved = solved_[identity()];
+  // A network comes back where a sweep changed nothing else, or on a mesh of one axis.
+  const bool is_known =
+      !solved.choice.empty() && (solved.rounds == 0 || 2 * solved.rounds >= most_rounds) &&
+      (choice.empty() || solved.result.objective <= solver::cost_of(problem_, choice));
+  if (!is_known) {
+    solver::Options options;
+    options.seed = seed;
+    options.gap = relative_gap;
+    // By iterations alone, so that a program has one plan on every machine.
+    options.seconds = std::numeric_limits<double>::max();
+    options.max_iterations = most_rounds;
+    options.exact_operations = rounds.exact_operations;
+    if (!choice.empty()) options.start = &choice;
+    solver::Solution solution = solver::solve(problem_, options);
+    if (solution.choice.empty() || !std::isfinite(solution.cost)) {
+      throw Contradiction("no plan satisfies all pins together", -1, -1);
+    }
+    const bool has_ended = solution.stop_reason != solver::StopReason::kIterationLimit;
+    solved = {std::move(solution.choice),
+              {solution.cost, solution.lower_bound},
+              has_ended ? 0 : most_rounds};
+    effort_.nodes += problem_.nodes();
+    effort_.edges += problem_.edges();
+    effort_.levels += 1;
+  }
+  effort_.solve_seconds += seconds_since(built);
+  const auto first_op = classes_.holders.size();
+  for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
+    labels.holders[h] = domains_[domain_of_[h]].shardings[solved.choice[h]];
+  }
+  for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
+    labels.ops[o] = op_options_[options_of_[o]].strategies[solved.choice[first_op + o]];
+  }
+  return solved.result;
+}
+
+double LevelSolver::most_options(AxisMask free) const {
+  double most = 1;
+  for (const OpKind& kind : classes_.kinds) {
+    double options = 1;
+    for (int axis = 0; axis < mesh_.rank(); ++axis) {
+      if (!((free >> axis) & 1u)) continue;
+      const std::int64_t size = mesh_.axis_sizes[axis];
+      double ways = 1;
+      for (const Factor& factor : program_.rules[kind.rule].factors) {
+        ways += factor.kind != FactorKind::need_replication && factor.size % size == 0;
+      }
+      options *= ways;
+    }
+    most = std::max(most, options);
+  }
+  return most;
+}
+
+}  // namespace autoshard::planning

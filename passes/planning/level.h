@@ -1,0 +1,202 @@
+/// One level of a plan: the cost network in which some mesh axes are decided for the whole
+/// program at once, all others staying as they are.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "model/program.h"
+#include "planning/classes.h"
+#include "planning/options.h"
+#include "solver/problem.h"
+
+namespace autoshard::planning {
+
+/// What a level minimises:
+///
+///   sum over op classes    trips * op
+///   + sum over uses, flows trips * redistribution
+///   + sum over holders     holder
+///   + sum over operands    transient * bytes that an op redistributes for itself
+class Costs {
+ public:
+  virtual ~Costs() = default;
+  /// Once, to go from one sharding to another; see cost/redistribution.h.
+  virtual double redistribution(const TensorType& type, const Sharding& from,
+                                const Sharding& to, AxisMask partial,
+                                bool may_scatter) const = 0;
+  /// One run of an op whose factors are cut as `axes`; `base` is what other levels decided.
+  virtual double op(const OpKind& kind, const FactorAxes& base,
+                    const FactorAxes& axes) const = 0;
+  /// All members of a holder together.
+  virtual double holder(std::int32_t holder, const Sharding& sharding) const = 0;
+  /// What a byte costs that an op class holds only while it runs.
+  virtual double transient(std::int32_t) const { return 0; }
+  /// What it costs to keep the copies of a holder, beside making them; 0 if `prices_copies` is
+  /// false.
+  virtual double copy(std::int32_t, const Sharding& /*from*/, const Sharding& /*to*/) const {
+    return 0;
+  }
+  virtual bool prices_copies() const { return false; }
+};
+
+/// Pins that no plan satisfies.
+struct Contradiction : std::runtime_error {
+  Contradiction(const std::string& what, std::int32_t op, std::int32_t value)
+      : std::runtime_error(what), op(op), value(value) {}
+  /// The op whose kept operands do not fit together, or -1.
+  std::int32_t op;
+  /// The value whose pins allow no common sharding, or -1.
+  std::int32_t value;
+};
+
+/// A choice for every holder and every op class, as indices that the `LevelSolver` knows.
+struct Labels {
+  std::vector<std::int32_t> holders;
+  std::vector<std::int32_t> ops;
+  bool operator==(const Labels&) const = default;
+};
+
+/// Rounds of message passing for networks too wide to be solved exactly; fewer where rounds
+/// times nodes would be more than `node_rounds`. Networks that take no more than
+/// `exact_operations` to eliminate are solved exactly.
+struct Rounds {
+  std::int64_t fewest, most, node_rounds;
+  double exact_operations = 2e6;
+};
+
+/// The objective that a level reached, and a lower bound on it.
+struct LevelResult {
+  double objective = std::numeric_limits<double>::infinity();
+  double lower_bound = -std::numeric_limits<double>::infinity();
+};
+
+/// Where time went, over all levels so far.
+struct LevelEffort {
+  double build_seconds = 0, solve_seconds = 0;
+  std::int64_t nodes = 0, edges = 0, levels = 0;
+};
+
+/// Builds and solves the networks of one program. Keeps options and tables from level to
+/// level.
+class LevelSolver {
+ public:
+  /// Decides for `mesh`, whatever the mesh of `program` is. All arguments must outlive the
+  /// solver.
+  LevelSolver(const Program& program, const Mesh& mesh, const Classes& classes,
+              const Costs& costs, const AxisOrders& orders);
+
+  /// Nothing is cut.
+  Labels unsplit();
+
+  /// Decides the axes in `free`, the axes in `decided` being as `labels` have them; any other
+  /// axis cuts nothing. With `improve` the search starts from `labels`, which must then be
+  /// allowed, and never leaves them for worse ones. Throws `Contradiction`.
+  LevelResult solve(Labels& labels, AxisMask decided, AxisMask free, const Rounds& rounds,
+                    std::uint64_t seed, bool improve);
+
+  /// The network of `solve`, for other solvers and for tests.
+  solver::Problem network(const Labels& labels, AxisMask decided, AxisMask free);
+
+  /// What `solve` would charge for `labels` as they are.
+  double objective(const Labels& labels);
+
+  const Sharding& sharding(const Labels& labels, std::int32_t holder) const;
+  const FactorAxes& axes(const Labels& labels, std::int32_t op_class) const;
+  /// The labels of given choices, one a holder and one an op class.
+  Labels labels_of(const std::vector<Sharding>& holders, const std::vector<FactorAxes>& ops);
+
+  /// Upper bound on the options of one op when the axes in `free` are decided together.
+  double most_options(AxisMask free) const;
+  const LevelEffort& effort() const { return effort_; }
+
+ private:
+  /// All shardings of one type seen so far, and what it costs to go between them.
+  struct Shardings {
+    std::vector<Sharding> list;
+    std::unordered_map<std::string, std::int32_t> index;
+    std::unordered_map<std::uint64_t, double> costs;
+  };
+  /// All strategies of one kind of op seen so far.
+  struct Strategies {
+    std::vector<FactorAxes> list;
+    std::unordered_map<std::string, std::int32_t> index;
+  };
+  struct Domain {
+    std::int32_t type;
+    std::vector<std::int32_t> shardings;
+  };
+  struct OpOptions {
+    /// Indices into the kind's strategies.
+    std::vector<std::int32_t> strategies;
+    /// Indices into the type's shardings, one a tensor and option.
+    std::vector<std::vector<std::int32_t>> operands, results;
+    std::vector<AxisMask> partial;
+    std::vector<bool> scatters;
+    /// One run.
+    std::vector<double> costs;
+  };
+
+  /// What the solver made of a network.
+  struct Solved {
+    std::vector<std::int32_t> choice;
+    LevelResult result;
+    /// The rounds it was allowed; none: more would change nothing.
+    std::int64_t rounds = 0;
+  };
+
+  std::int32_t intern(std::int32_t type, const Sharding& sharding);
+  std::int32_t intern_strategy(std::int32_t kind, const FactorAxes& axes);
+  double cost_between(std::int32_t type, std::int32_t from, std::int32_t to, AxisMask partial,
+                      bool scatters);
+  bool allowed(const Pin& pin, const Sharding& sharding) const;
+  std::int32_t domain(std::int32_t type, std::int32_t base);
+  std::int32_t restricted_domain(std::int32_t type, std::vector<std::int32_t> shardings);
+  std::int32_t options_for(std::int32_t kind, std::int32_t base);
+  std::int32_t base_sharding(std::int32_t type, std::int32_t sharding);
+  std::int32_t base_strategy(std::int32_t kind, std::int32_t strategy);
+  void make_domains(const Labels& labels);
+  void check_kept(std::int32_t op_class);
+  std::int32_t use_table(const Use& use);
+  std::int32_t transient_table(const Use& use);
+  std::int32_t flow_table(std::int32_t source, std::int32_t target);
+  std::int32_t local_table(std::int32_t table);
+  void build(const Labels& labels, AxisMask decided, AxisMask free);
+  std::vector<std::int32_t> choice_of(const Labels& labels) const;
+  std::uint64_t identity() const;
+
+  const Program& program_;
+  const Mesh& mesh_;
+  const Classes& classes_;
+  const Costs& costs_;
+  const AxisOrders& orders_;
+
+  // Kept from level to level.
+  std::vector<Shardings> shardings_;
+  std::vector<Strategies> strategies_;
+  std::vector<Domain> domains_;
+  std::unordered_map<std::string, std::int32_t> domain_index_;
+  std::vector<OpOptions> op_options_;
+  std::unordered_map<std::uint64_t, std::int32_t> options_index_;
+  std::unordered_map<std::uint64_t, std::int32_t> base_index_;
+  std::vector<solver::Table> tables_;
+  std::unordered_map<std::uint64_t, std::int32_t> table_index_;
+  /// By `identity`.
+  std::unordered_map<std::uint64_t, Solved> solved_;
+  std::vector<std::vector<std::int32_t>> pins_of_;
+  std::vector<std::vector<std::int32_t>> kept_uses_, kept_results_;
+  std::vector<bool> feeds_kept_;
+  LevelEffort effort_;
+
+  // Of the level being built.
+  AxisMask known_ = 0, free_ = 0;
+  std::vector<std::int32_t> domain_of_, options_of_;
+  std::vector<std::int32_t> local_tables_;
+  solver::Problem problem_;
+};
+
+}  // namespace autoshard::planning

@@ -1,0 +1,849 @@
+#include "planning/recursive_programming.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+
+#include "planning/workers.h"
+
+namespace autoshard::planning {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Two ops or values that look alike this many steps around share one choice.
+constexpr int fold_rounds = 6;
+/// Programs of fewer ops are not folded.
+constexpr std::size_t fold_from_ops = 400;
+/// Most options of one op for axes to be decided together, and the same in programs of at most
+/// `tiny_program` classes of ops.
+constexpr double most_joint_options = 200;
+constexpr double most_tiny_options = 2000;
+constexpr std::size_t tiny_program = 40;
+constexpr Rounds first_rounds{8, 12, 0};
+constexpr Rounds sweep_rounds{10, 10, 0};
+constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
+/// Of those that are, up to so many ops are looked at again without folding.
+constexpr std::size_t unfold_up_to_ops = 12'000;
+/// Prices of memory that are tried, in units of reading a byte once.
+constexpr double price_ladder[] = {0, 1, 8, 64, 512, 4096};
+/// A plan that is made from another one is tried at so many prices, each so much higher.
+constexpr int most_rises = 4;
+constexpr double price_rise = 8;
+/// Halvings, on a logarithmic scale, between a price whose plan does not fit and one whose
+/// does.
+constexpr int price_halvings = 3;
+/// A plan on a merged mesh may cost this much more than on axes that are used unlike: few
+/// named axes are what users read and partitioners handle well.
+constexpr double merge_tolerance = 0.005;
+/// Programs of at most so many classes of ops are searched on single axes to the end.
+constexpr std::size_t small_program = 150;
+constexpr unsigned most_threads = 4;
+/// Meshes on which the first pass costs more than this times the best are left there.
+constexpr double worth_a_sweep = 1.3;
+constexpr double worth_joining = 1.1;
+constexpr std::size_t most_finalists = 2;
+/// Pairs of axes are decided together on meshes of at most so many.
+constexpr std::size_t most_merged_axes = 3;
+/// A third axis must save this much.
+constexpr double worth_an_axis = 0.997;
+/// Seconds; what is longer is no limit, and more than clocks can count.
+constexpr double longest_time_limit = 1e9;
+/// An improvement smaller than this part of the objective ends the sweeps.
+constexpr double least_gain = 1e-6;
+
+AxisMask all_axes(const Mesh& mesh) {
+  return static_cast<AxisMask>((1ull << mesh.rank()) - 1);
+}
+
+/// Seconds spent under each name.
+class Phases {
+ public:
+  void start(const std::string& name) {
+    stop();
+    name_ = name;
+    begin_ = Clock::now();
+  }
+  void stop() {
+    if (name_.empty()) return;
+    const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
+    const auto known = std::find_if(list_.begin(), list_.end(),
+                                    [&](const auto& p) { return p.first == name_; });
+    if (known == list_.end()) {
+      list_.emplace_back(name_, spent);
+    } else {
+      known->second += spent;
+    }
+    name_.clear();
+  }
+  std::vector<std::pair<std::string, double>> list() const { return list_; }
+
+ private:
+  std::vector<std::pair<std::string, double>> list_;
+  std::string name_;
+  Clock::time_point begin_;
+};
+
+/// The search on one mesh.
+class Search {
+ public:
+  Search(const Program& program, const Mesh& mesh, const Classes& classes,
+         const Storage& storage, const Cluster& cluster, const RecursiveOptions& options,
+         Clock::time_point deadline)
+      : program_(program),
+        mesh_(mesh),
+        classes_(classes),
+        storage_(storage),
+        cluster_(cluster),
+        options_(options),
+        deadline_(deadline),
+        orders_(mesh, program.pins),
+        costs_(program, mesh, classes, storage, cluster),
+        levels_(program, mesh, classes, costs_, orders_),
+        all_(all_axes(mesh)) {}
+
+  LevelSolver& levels() { return levels_; }
+  const Costs& costs() const { return costs_; }
+  void set_prices(const Prices& prices) { costs_.set_prices(prices); }
+
+  /// One level an axis, the first axis first.
+  Labels descend() {
+    Labels labels = levels_.unsplit();
+    AxisMask decided = 0;
+    for (int axis = 0; axis < mesh_.rank(); ++axis) {
+      result_ = levels_.solve(labels, decided, 1u << axis, first_rounds, options_.seed, false);
+      decided |= 1u << axis;
+    }
+    return labels;
+  }
+
+  /// Every level again until nothing improves. `reached` is the objective of `labels`; returns
+  /// the new one.
+  double sweep(Labels& labels, double reached) {
+    for (int sweep = 0; sweep < options_.sweeps; ++sweep) {
+      const double before = reached;
+      for (int axis = 0; axis < mesh_.rank(); ++axis) {
+        reached = decide(labels, 1u << axis, sweep_rounds, reached);
+      }
+      if (!(reached < before * (1 - least_gain))) break;
+    }
+    return reached;
+  }
+
+  void pairs(Labels& labels) {
+    double reached = levels_.objective(labels);
+    const int rank = mesh_.rank();
+    for (int a = 0; a < rank; ++a) {
+      for (int b = a + 1; b < rank; ++b) {
+        const AxisMask free = (1u << a) | (1u << b);
+        if (levels_.most_options(free) > joint_options()) continue;
+        reached = decide(labels, free, sweep_rounds, reached);
+      }
+    }
+  }
+
+  /// All axes together, if that is small enough.
+  bool all_together(Labels& labels) {
+    if (levels_.most_options(all_) > joint_options() || is_late()) return false;
+    result_ = levels_.solve(labels, 0, all_, joint_rounds, options_.seed, true);
+    return true;
+  }
+
+  /// Less than the seconds of any plan that differs from `labels` in one axis.
+  double bound_of_axes(const Labels& labels) {
+    costs_.set_prices({});
+    double least = levels_.objective(labels);
+    for (int axis = 0; axis < mesh_.rank(); ++axis) {
+      if (is_late()) return 0;
+      Labels tried = labels;
+      const LevelResult level = levels_.solve(tried, all_ & ~(1u << axis), 1u << axis,
+                                              sweep_rounds, options_.seed, true);
+      least = std::min(least, level.lower_bound);
+    }
+    return least - costs_.most_beside_seconds(options_.memory_limit);
+  }
+
+  /// Less than the seconds of any plan on the mesh that keeps within the memory limit, after
+  /// `all_together`.
+  double bound_of_all() const {
+    return result_.lower_bound - costs_.most_beside_seconds(options_.memory_limit);
+  }
+
+  const LevelResult& result() const { return result_; }
+  bool is_late() const { return Clock::now() >= deadline_; }
+
+  /// Bytes of the plan at its worst moment.
+  Peak peak_of(const Labels& labels) {
+    return peak(storage_, num_shards_of(labels), transients(labels));
+  }
+
+ private:
+  double joint_options() const {
+    return classes_.ops.size() <= tiny_program ? most_tiny_options : most_joint_options;
+  }
+
+  double decide(Labels& labels, AxisMask free, const Rounds& rounds, double reached) {
+    if (is_late()) return reached;
+    Labels tried = labels;
+    const LevelResult result =
+        levels_.solve(tried, all_ & ~free, free, rounds, options_.seed, true);
+    if (!(result.objective < reached)) return reached;
+    labels = std::move(tried);
+    result_ = result;
+    return result.objective;
+  }
+
+  std::vector<double> num_shards_of(const Labels& labels) {
+    std::vector<double> of_holder(classes_.holders.size());
+    for (std::size_t h = 0; h < of_holder.size(); ++h) {
+      of_holder[h] = static_cast<double>(
+          num_shards(levels_.sharding(labels, static_cast<std::int32_t>(h)), mesh_));
+    }
+    std::vector<double> shards(program_.values.size(), 1);
+    for (std::size_t v = 0; v < shards.size(); ++v) {
+      if (classes_.holder_of[v] >= 0) shards[v] = of_holder[classes_.holder_of[v]];
+    }
+    return shards;
+  }
+
+  /// Copies that are not mere slices, and operands that one op redistributes for itself.
+  std::vector<Transient> transients(const Labels& labels) {
+    std::vector<Transient> result;
+    const auto bytes = [&](std::int32_t type, const Sharding& s) {
+      return program_.types[type].bytes() / static_cast<double>(num_shards(s, mesh_));
+    };
+    for (const Copy& copy : classes_.copies) {
+      const Sharding& from = levels_.sharding(labels, classes_.holders[copy.holder].source);
+      const Sharding& to = levels_.sharding(labels, copy.holder);
+      if (only_cuts(from, to)) continue;
+      result.push_back({copy.live, bytes(classes_.holders[copy.holder].type, to)});
+    }
+    // By class: what its ops read otherwise than it is held, and sums before they are
+    // scattered.
+    std::vector<std::vector<double>> extra(classes_.ops.size());
+    for (const Use& use : classes_.uses) {
+      if (use.is_kept) continue;
+      const OpKind& kind = classes_.kinds[classes_.ops[use.op].kind];
+      const Rule& rule = program_.rules[kind.rule];
+      const auto& tensors = use.is_result ? rule.results : rule.operands;
+      const Sharding& held = levels_.sharding(labels, use.holder);
+      const Sharding used = project(tensors[use.position], levels_.axes(labels, use.op));
+      if (only_cuts(held, used) || (use.is_result && !kind.writes[use.position])) continue;
+      auto& list = extra[use.op];
+      list.resize(rule.operands.size() + rule.results.size(), 0.0);
+      list[use.position + (use.is_result ? rule.operands.size() : 0)] =
+          bytes(classes_.holders[use.holder].type, used);
+    }
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      const auto& list = extra[classes_.class_of[i]];
+      const double total = std::accumulate(list.begin(), list.end(), 0.0);
+      if (total <= 0) continue;
+      const std::int32_t moment = storage_.moment(static_cast<std::int32_t>(i));
+      result.push_back({{moment, moment + 1}, total});
+    }
+    return result;
+  }
+
+  const Program& program_;
+  const Mesh& mesh_;
+  const Classes& classes_;
+  const Storage& storage_;
+  const Cluster& cluster_;
+  const RecursiveOptions& options_;
+  const Clock::time_point deadline_;
+  AxisOrders orders_;
+  SecondsCosts costs_;
+  LevelSolver levels_;
+  AxisMask all_;
+  LevelResult result_;
+};
+
+/// A mesh whose axes are groups of another's, and the search on it.
+struct Stage {
+  Stage(const Program& whole, const Classes& classes, const Storage& storage,
+        const Cluster& links, const RecursiveOptions& options, Clock::time_point deadline,
+        std::vector<std::vector<int>> axis_groups)
+      : groups(std::move(axis_groups)),
+        mesh(merged(whole.mesh, groups)),
+        cluster(merged(links, groups)),
+        search(whole, mesh, classes, storage, cluster, options, deadline) {}
+
+  static Mesh merged(const Mesh& whole, const std::vector<std::vector<int>>& groups) {
+    Mesh mesh;
+    for (const std::vector<int>& group : groups) {
+      std::int64_t size = 1;
+      for (int axis : group) size *= whole.axis_sizes[axis];
+      mesh.axis_sizes.push_back(size);
+    }
+    return mesh;
+  }
+
+  static Cluster merged(const Cluster& links, const std::vector<std::vector<int>>& groups) {
+    Cluster cluster = links;
+    cluster.axes.clear();
+    for (const std::vector<int>& group : groups) {
+      cluster.axes.emplace_back();
+      for (int axis : group) {
+        const auto& parts = links.axes[axis];
+        cluster.axes.back().insert(cluster.axes.back().end(), parts.begin(), parts.end());
+      }
+    }
+    return cluster;
+  }
+
+  std::vector<std::vector<int>> groups;
+  Mesh mesh;
+  Cluster cluster;
+  Search search;
+};
+
+/// Pins that ask for certain axes or numbers of blocks, which a coarser mesh may not have.
+bool pins_need_axes(const Program& program) {
+  return std::any_of(program.pins.begin(), program.pins.end(), [](const Pin& pin) {
+    return !pin.replicated.empty() ||
+           std::any_of(pin.dims.begin(), pin.dims.end(), [](const DimPin& dim) {
+             return !dim.axes.empty() || (dim.num_shards && *dim.num_shards > 1);
+           });
+  });
+}
+
+/// Groups of neighbouring axes.
+using Groups = std::vector<std::vector<int>>;
+
+/// A plan that was found.
+struct Candidate {
+  Stage* stage;
+  Labels labels;
+  /// With and without the prices of memory.
+  double objective, seconds;
+  /// No plan on the mesh that fits takes less, if all axes were decided together.
+  double lower_bound;
+  bool is_joint = false;
+  Peak peak;
+  double coeff;
+  Prices prices;
+};
+
+/// Tries meshes and prices of memory.
+class PlanSearch {
+ public:
+  PlanSearch(const Program& program, const Classes& classes, const Storage& storage,
+             const Cluster& cluster, const RecursiveOptions& options,
+             Clock::time_point deadline, Phases& phases)
+      : program_(program),
+        classes_(classes),
+        storage_(storage),
+        cluster_(cluster),
+        options_(options),
+        deadline_(deadline),
+        phases_(phases),
+        may_merge_(options.merge_axes && program.mesh.rank() > 1 && !pins_need_axes(program)),
+        // Also on a mesh that stays as it is, plans on coarser ones are good starts.
+        may_group_(may_merge_ || (program.mesh.rank() > 2 && !pins_need_axes(program))) {
+    for (int axis = 0; axis < program.mesh.rank(); ++axis) single_.push_back({axis});
+  }
+
+  /// Adds the work on all meshes to a plan's record of it.
+  void add_effort(Plan& plan) const {
+    for (const auto& [groups, stage] : stages_) {
+      const LevelEffort& effort = stage->search.levels().effort();
+      plan.network_nodes += effort.nodes;
+      plan.network_edges += effort.edges;
+      plan.build_seconds += effort.build_seconds;
+      plan.solve_seconds += effort.solve_seconds;
+    }
+  }
+
+  /// The plan that the options ask for. Throws `DoesNotFit`.
+  Candidate run() {
+    if (options_.mem_coeff) return of_coefficient(*options_.mem_coeff);
+    return cheapest_that_fits();
+  }
+
+  /// A plan of the same program with other pins, decided again one axis at a time on its own
+  /// mesh, at higher prices of memory if need be; nothing if it does not fit. Throws
+  /// `Contradiction`.
+  std::optional<Candidate> from(const Plan& previous, double coeff) {
+    Stage& on = stage(single_);
+    Candidate found{&on, {}, 0, 0, 0, false, {}, coeff, {}};
+    found.labels =
+        labels_of(program_, classes_, on.search.levels(), on.search.costs(), previous);
+    moments_.push_back(on.search.peak_of(found.labels).moment);
+    for (int rise = 0; rise < most_rises && !late(); ++rise) {
+      found.prices = prices(found.coeff);
+      found.objective = std::numeric_limits<double>::infinity();
+      sweep(found);
+      if (std::isfinite(found.objective) && fits(weigh(found))) return found;
+      found.coeff = std::max(1.0, found.coeff * price_rise);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  bool fits(const Candidate& c) const { return c.peak.bytes <= options_.memory_limit; }
+
+  Stage& stage(const Groups& groups) {
+    std::unique_ptr<Stage>& known = stages_[groups];
+    if (!known) {
+      known = std::make_unique<Stage>(program_, classes_, storage_, cluster_, options_,
+                                      deadline_, groups);
+    }
+    return *known;
+  }
+
+  /// Axis by axis on one mesh.
+  Candidate descend(const Groups& groups, double coeff) {
+    Stage& on = stage(groups);
+    Candidate found{&on, {}, 0, 0, 0, false, {}, coeff, prices(coeff)};
+    on.search.set_prices(found.prices);
+    found.labels = on.search.descend();
+    found.objective = on.search.result().objective;
+    return found;
+  }
+
+  void sweep(Candidate& c) {
+    c.stage->search.set_prices(c.prices);
+    c.objective = c.stage->search.sweep(c.labels, c.objective);
+  }
+
+  void join(Candidate& c) {
+    if (!options_.joint) return;
+    c.stage->search.set_prices(c.prices);
+    c.is_joint = c.stage->search.all_together(c.labels);
+    if (c.is_joint) {
+      c.lower_bound = c.stage->search.bound_of_all();
+    } else if (is_small() || c.stage->groups.size() <= most_merged_axes) {
+      c.stage->search.pairs(c.labels);
+    }
+    c.objective = c.stage->search.levels().objective(c.labels);
+  }
+
+  /// Takes a candidate's peak and its seconds without prices.
+  Candidate& weigh(Candidate& c) {
+    c.stage->search.set_prices({});
+    c.seconds = c.stage->search.levels().objective(c.labels);
+    c.peak = c.stage->search.peak_of(c.labels);
+    if (std::find(moments_.begin(), moments_.end(), c.peak.moment) == moments_.end()) {
+      moments_.push_back(c.peak.moment);
+    }
+    return c;
+  }
+
+  bool is_small() const { return classes_.ops.size() <= small_program; }
+
+  /// Plans at one price, swept on the meshes that suit it, the cheapest first; the last one is
+  /// on single axes.
+  std::vector<Candidate> shortlist(double coeff) {
+    phases_.start("levels");
+    std::vector<Groups> meshes = {single_};
+    bool is_single_one_of_two = false;
+    if (may_group_ && !late()) {
+      for (const Groups& groups : two_groups()) {
+        if (groups == single_) {
+          is_single_one_of_two = true;  // a mesh has one search, and no two threads share it
+        } else {
+          meshes.push_back(groups);
+        }
+      }
+    }
+    for (const Groups& groups : meshes) stage(groups);
+    std::vector<Candidate> tried(meshes.size());
+    workers_.for_each(tried.size(),
+                      [&](std::size_t i) { tried[i] = descend(meshes[i], coeff); });
+    Candidate single = std::move(tried.front());
+    tried.erase(tried.begin());
+    if (is_single_one_of_two) tried.push_back(single);
+    std::stable_sort(tried.begin(), tried.end(), by_objective);
+    phases_.start("sweeps");
+    const double swept_up_to = tried.empty() ? 0 : tried.front().objective * worth_a_sweep;
+    workers_.for_each(tried.size(), [&](std::size_t i) {
+      if (tried[i].objective <= swept_up_to && !late()) sweep(tried[i]);
+    });
+    std::stable_sort(tried.begin(), tried.end(), by_objective);
+    // Single axes are swept if nothing else can be, if there is time to be exact, or if they
+    // were cheaper before.
+    if (tried.empty() || is_small() ||
+        tried.front().objective > single.objective * (1 + merge_tolerance)) {
+      sweep(single);
+    }
+    if (!may_merge_ && !tried.empty()) {
+      Candidate finer = on_finer(tried.front(), single_);
+      sweep(finer);
+      if (finer.objective < single.objective) single = std::move(finer);
+      tried.clear();
+    }
+    tried.push_back(std::move(single));
+    return tried;
+  }
+
+  /// The best of a shortlist, after all axes of the most promising were decided together and
+  /// axes were split where that pays.
+  Candidate best_of(std::vector<Candidate> list) {
+    phases_.start("joint");
+    Candidate single = std::move(list.back());
+    list.pop_back();
+    if (list.empty() || is_small()) join(single);
+    if (list.empty()) return single;
+    list.resize(std::min(list.size(), most_finalists));
+    const double joined_up_to = list.front().objective * worth_joining;
+    workers_.for_each(list.size(), [&](std::size_t i) {
+      if (list[i].objective <= joined_up_to && !late()) join(list[i]);
+    });
+    Candidate merged = *std::min_element(list.begin(), list.end(), by_objective);
+    phases_.start("three axes");
+    refine(merged);
+    // Few named axes that cost hardly more are better than one a level.
+    const double tolerance = is_small() ? least_gain : merge_tolerance;
+    return merged.objective <= single.objective * (1 + tolerance) ? merged : single;
+  }
+
+  static bool by_objective(const Candidate& a, const Candidate& b) {
+    return a.objective < b.objective;
+  }
+
+  /// Splits an axis of the mesh in two where that pays.
+  void refine(Candidate& best) {
+    if (!options_.joint || best.stage->groups.size() != 2) return;
+    std::vector<Groups> meshes;
+    const Groups groups = best.stage->groups;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (std::size_t at = 1; at < groups[g].size(); ++at) {
+        Groups finer = groups;
+        const auto middle = finer[g].begin() + static_cast<std::ptrdiff_t>(at);
+        const std::vector<int> minor(middle, finer[g].end());
+        finer[g].erase(middle, finer[g].end());
+        finer.insert(finer.begin() + static_cast<std::ptrdiff_t>(g) + 1, minor);
+        stage(finer);
+        meshes.push_back(std::move(finer));
+      }
+    }
+    std::vector<Candidate> tried(meshes.size(), best);
+    workers_.for_each(tried.size(), [&](std::size_t i) {
+      if (late()) return;
+      tried[i] = on_finer(best, meshes[i]);
+      sweep(tried[i]);
+    });
+    if (late()) return;
+    const Candidate* better = nullptr;
+    for (const Candidate& c : tried) {
+      if (c.objective < (better ? better->objective : best.objective * worth_an_axis)) {
+        better = &c;
+      }
+    }
+    if (better) best = Candidate(*better);
+  }
+
+  /// The same plan on a mesh that splits axes of its own.
+  Candidate on_finer(const Candidate& plan, const Groups& groups) {
+    Candidate finer = plan;
+    finer.stage = &stage(groups);
+    finer.labels = carried_over(plan, *finer.stage);
+    finer.is_joint = false;
+    finer.stage->search.set_prices(finer.prices);
+    finer.objective = finer.stage->search.levels().objective(finer.labels);
+    return finer;
+  }
+
+  Labels carried_over(const Candidate& from, Stage& to) const {
+    // Groups of `to` that the axes of each group of `from` are in.
+    std::vector<AxisList> finer;
+    for (const std::vector<int>& group : from.stage->groups) {
+      finer.emplace_back();
+      for (std::size_t g = 0; g < to.groups.size(); ++g) {
+        if (std::find(group.begin(), group.end(), to.groups[g].front()) != group.end()) {
+          finer.back().push_back(static_cast<AxisIndex>(g));
+        }
+      }
+    }
+    const auto map = [&](const std::vector<AxisList>& lists) {
+      std::vector<AxisList> mapped;
+      for (const AxisList& axes : lists) {
+        AxisList& list = mapped.emplace_back();
+        for (AxisIndex axis : axes) {
+          list.insert(list.end(), finer[axis].begin(), finer[axis].end());
+        }
+      }
+      return mapped;
+    };
+    LevelSolver& levels = from.stage->search.levels();
+    std::vector<Sharding> holders;
+    for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
+      holders.push_back(
+          {map(levels.sharding(from.labels, static_cast<std::int32_t>(h)).dims)});
+    }
+    std::vector<FactorAxes> ops;
+    for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
+      ops.push_back(map(levels.axes(from.labels, static_cast<std::int32_t>(o))));
+    }
+    return to.search.levels().labels_of(holders, ops);
+  }
+
+  /// All axes as one, and every way to make two of them.
+  std::vector<Groups> two_groups() const {
+    std::vector<Groups> result;
+    const int rank = program_.mesh.rank();
+    for (int first = rank; first > 0; --first) {
+      Groups groups(first < rank ? 2 : 1);
+      for (int axis = 0; axis < rank; ++axis) groups[axis < first ? 0 : 1].push_back(axis);
+      result.push_back(std::move(groups));
+    }
+    return result;
+  }
+
+  /// Rising prices until a plan fits, then back towards the last one that did not.
+  Candidate cheapest_that_fits() {
+    std::vector<Candidate> pool, quick;
+    double unfit = 0, fit = -1;
+    const double highest = *std::rbegin(price_ladder);
+    for (double coeff : price_ladder) {
+      const bool is_last = coeff == highest;
+      // Without time for all prices, the highest one is the likeliest to fit.
+      if (late() && !pool.empty() && !is_last) continue;
+      if (coeff > 0 && may_merge_ && !is_small()) {
+        // A price at which not even single axes fit is passed over.
+        phases_.start("levels");
+        quick.push_back(descend(single_, coeff));
+        if (!fits(weigh(quick.back())) && !is_last) {
+          unfit = coeff;
+          continue;
+        }
+      }
+      std::vector<Candidate> list = shortlist(coeff);
+      phases_.start("memory");
+      pool.push_back(list.front());
+      if (fits(weigh(pool.back())) || is_small() || is_last || late()) {
+        if (fits(pool.back())) fit = coeff;
+        pool.push_back(best_of(std::move(list)));
+        phases_.start("memory");
+        if (fits(weigh(pool.back()))) fit = coeff;
+        if (fit >= 0) break;
+      }
+      unfit = coeff;
+    }
+    // Axes that are used unlike may fit where merged ones do not.
+    if (fit < 0) pool.insert(pool.end(), quick.begin(), quick.end());
+    if (fit > 0) {
+      phases_.start("prices");
+      Candidate start = fastest_that_fits(pool, 0);
+      for (int halving = 0; halving < price_halvings && !late(); ++halving) {
+        const double middle = unfit > 0 ? std::sqrt(unfit * fit) : fit / 4;
+        if (is_small()) {
+          pool.push_back(best_of(shortlist(middle)));
+          phases_.start("memory");
+          (fits(weigh(pool.back())) ? fit : unfit) = middle;
+          continue;
+        }
+        Candidate tried = start;
+        tried.coeff = middle;
+        tried.prices = prices(middle);
+        tried.is_joint = false;
+        tried.stage->search.set_prices(tried.prices);
+        tried.objective = tried.stage->search.levels().objective(tried.labels);
+        sweep(tried);
+        const bool is_fitting = fits(weigh(tried));
+        (is_fitting ? fit : unfit) = middle;
+        pool.push_back(std::move(tried));
+      }
+    }
+    return fastest_that_fits(pool, 0);
+  }
+
+  /// The best of a fixed set of plans: what it depends on is the program, not the coefficient,
+  /// and of two coefficients the larger one never chooses the plan with the larger peak.
+  Candidate of_coefficient(double coeff) {
+    std::vector<Candidate> pool;
+    for (double step : price_ladder) {
+      pool.push_back(best_of(shortlist(step)));
+      phases_.start("memory");
+      weigh(pool.back());
+    }
+    return fastest_that_fits(pool, coeff / cluster_.chip.memory_bandwidth);
+  }
+
+  /// Throws `DoesNotFit`.
+  Candidate fastest_that_fits(std::vector<Candidate>& pool, double price) const {
+    Candidate* best = nullptr;
+    const Candidate* smallest = &pool.front();
+    for (Candidate& candidate : pool) {
+      if (candidate.peak.bytes < smallest->peak.bytes) smallest = &candidate;
+      if (!fits(candidate)) continue;
+      if (!best || candidate.seconds + price * candidate.peak.bytes <
+                       best->seconds + price * best->peak.bytes) {
+        best = &candidate;
+      }
+    }
+    if (!best) {
+      throw DoesNotFit("no plan was found that fits the memory of a device",
+                       options_.memory_limit, smallest->peak);
+    }
+    // What was proved at one price holds at all.
+    for (const Candidate& other : pool) {
+      if (other.stage != best->stage || !other.is_joint) continue;
+      best->lower_bound = std::max(best->lower_bound, other.lower_bound);
+      best->is_joint = true;
+    }
+    return *best;
+  }
+
+  /// The price of a coefficient, spread over the moments at which plans had their peaks.
+  Prices prices(double coeff) const {
+    Prices result;
+    if (coeff == 0) return result;
+    const double price = coeff / cluster_.chip.memory_bandwidth;
+    for (std::int32_t moment : moments_) {
+      result.emplace_back(moment, price / static_cast<double>(moments_.size()));
+    }
+    return result;
+  }
+
+  bool late() const { return Clock::now() >= deadline_; }
+
+  const Program& program_;
+  const Classes& classes_;
+  const Storage& storage_;
+  const Cluster& cluster_;
+  const RecursiveOptions& options_;
+  const Clock::time_point deadline_;
+  Phases& phases_;
+  const bool may_merge_, may_group_;
+  Groups single_;
+  Workers workers_{most_threads};
+  std::map<Groups, std::unique_ptr<Stage>> stages_;
+  std::vector<std::int32_t> moments_;
+};
+
+ClassOptions class_options(const Program& program, bool fold) {
+  return {fold && program.ops.size() >= fold_from_ops ? fold_rounds : -1,
+          search_copy_distance(program)};
+}
+
+Clock::time_point deadline_of(const RecursiveOptions& options) {
+  if (!(options.time_limit < longest_time_limit)) return Clock::time_point::max();
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(options.time_limit));
+}
+
+/// What a candidate means, with every term of its cost.
+RecursivePlan written_out(const Program& program, const Classes& classes,
+                          const Storage& storage, const RecursiveOptions& options,
+                          const Candidate& best, Phases& phases) {
+  phases.start("bound");
+  Search& search = best.stage->search;
+  RecursivePlan result;
+  result.lower_bound_seconds =
+      std::max(0.0, best.is_joint ? best.lower_bound : search.bound_of_axes(best.labels));
+  phases.start("plan");
+  result.mem_coeff = options.mem_coeff.value_or(best.coeff);
+  result.op_classes = static_cast<std::int64_t>(classes.ops.size());
+  result.mesh = best.stage->mesh;
+  result.axis_groups = best.stage->groups;
+  result.bound_is_joint = best.is_joint || result.mesh.rank() == 1;
+  result.plan = plan_of(program, result.mesh, classes, search.levels(), best.labels);
+  verify(program, result.mesh, result.plan);
+  result.costs = costs_of(program, result.mesh, classes, storage, best.stage->cluster,
+                          search.levels(), best.labels, result.plan);
+  for (const CostedMove& move : result.costs.moves) {
+    result.plan.redistributions.push_back(move.move);
+  }
+  result.plan.redistributed_bytes = result.costs.sent_bytes;
+  result.plan.objective = best.seconds;
+  result.plan.lower_bound = result.lower_bound_seconds;
+  result.plan.levels = best.is_joint ? 1 : result.mesh.rank();
+  return result;
+}
+
+}  // namespace
+
+solver::Problem joint_network(const Program& program, const Cluster& cluster) {
+  check(program);
+  check(cluster, program.mesh);
+  const Storage storage(program);
+  const Classes classes = classes_of(program, &storage, class_options(program, false));
+  const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
+  const AxisOrders orders(program.mesh, program.pins);
+  LevelSolver levels(program, program.mesh, classes, costs, orders);
+  return levels.network(levels.unsplit(), 0, all_axes(program.mesh));
+}
+
+namespace {
+
+/// Equal layers cut unlike, where that pays: every axis again, nothing folded, from `folded`.
+/// Nothing if it does not.
+std::optional<RecursivePlan> unfolded(const Program& program, const Storage& storage,
+                                      const RecursiveOptions& options, const Candidate& best,
+                                      const RecursivePlan& folded, Phases& phases) {
+  phases.start("unfolding");
+  Program on_mesh = program;
+  on_mesh.mesh = folded.mesh;
+  const Classes classes = classes_of(on_mesh, &storage, class_options(program, false));
+  PlanSearch plans(on_mesh, classes, storage, best.stage->cluster, options,
+                   deadline_of(options), phases);
+  std::optional<Candidate> found;
+  try {
+    found = plans.from(folded.plan, best.coeff);
+  } catch (const Contradiction&) {
+    return std::nullopt;  // one axis at a time may not get where all together did
+  }
+  if (!found || !(found->seconds < best.seconds * (1 - least_gain))) return std::nullopt;
+  RecursivePlan result = written_out(on_mesh, classes, storage, options, *found, phases);
+  result.axis_groups = folded.axis_groups;
+  plans.add_effort(result.plan);
+  return result;
+}
+
+}  // namespace
+
+RecursivePlan recursive_programming(const Program& program, const Cluster& cluster,
+                                    const RecursiveOptions& options) {
+  check(program);
+  check(cluster, program.mesh);
+  Phases phases;
+  phases.start("storage");
+  const Storage storage(program);
+  phases.start("folding");
+  const Classes classes = classes_of(program, &storage, class_options(program, options.fold));
+  PlanSearch plans(program, classes, storage, cluster, options, deadline_of(options), phases);
+  const Candidate best = plans.run();
+  RecursivePlan result = written_out(program, classes, storage, options, best, phases);
+  plans.add_effort(result.plan);
+  const std::size_t num_ops = program.ops.size();
+  if (options.fold && options.sweeps > 0 && num_ops >= fold_from_ops &&
+      num_ops <= unfold_up_to_ops) {
+    if (auto better = unfolded(program, storage, options, best, result, phases)) {
+      result = std::move(*better);
+    }
+  }
+  phases.stop();
+  result.phases = phases.list();
+  return result;
+}
+
+RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
+                     double mem_coeff, const RecursiveOptions& options) {
+  check(program);
+  check(cluster, program.mesh);
+  Phases phases;
+  phases.start("storage");
+  const Storage storage(program);
+  phases.start("folding");
+  const Classes classes = classes_of(program, &storage, class_options(program, options.fold));
+  phases.start("sweeps");
+  PlanSearch plans(program, classes, storage, cluster, options, deadline_of(options), phases);
+  const std::optional<Candidate> best = plans.from(previous, mem_coeff);
+  if (!best) {
+    RecursiveOptions again = options;
+    again.merge_axes = false;
+    return recursive_programming(program, cluster, again);
+  }
+  RecursivePlan result = written_out(program, classes, storage, options, *best, phases);
+  plans.add_effort(result.plan);
+  phases.stop();
+  result.phases = phases.list();
+  return result;
+}
+
+}  // namespace autoshard::planning

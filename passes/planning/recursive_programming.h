@@ -1,0 +1,91 @@
+/// Recursive programming: without any annotation, the plan of least step time that fits the
+/// memory of a device.
+///
+/// The mesh is decided axis by axis, slowest links first: every level is one cost network of
+/// the whole program in which each op may cut one of its factors along the axis or none, and
+/// the costs contain what earlier levels cut. Then levels are decided again, alone and in
+/// pairs, all others staying as they are, until nothing improves. Axes that are used alike
+/// become one axis of the plan's mesh, on which all are decided together where that is small
+/// enough.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/cluster.h"
+#include "model/program.h"
+#include "planning/plan.h"
+#include "planning/seconds.h"
+#include "solver/problem.h"
+
+namespace autoshard::planning {
+
+struct RecursiveOptions {
+  /// What a byte of peak memory costs, in units of the time to read it once from memory;
+  /// unset: the smallest price of those tried whose plan fits.
+  std::optional<double> mem_coeff;
+  /// Bytes that a device has for the program.
+  double memory_limit;
+  /// Rounds in which every level is decided again.
+  int sweeps = 2;
+  /// Whether pairs of levels are decided together.
+  bool joint = true;
+  /// Whether equal layers share one choice.
+  bool fold = true;
+  /// Whether axes of the program's mesh may become one axis of the plan's.
+  bool merge_axes = true;
+  /// Seconds after which nothing more is tried; a plan found within them depends on the
+  /// machine only if the limit is reached.
+  double time_limit = std::numeric_limits<double>::infinity();
+  std::uint64_t seed = 0;
+};
+
+/// No plan that was found fits the memory.
+struct DoesNotFit : std::runtime_error {
+  DoesNotFit(const std::string& what, double limit, Peak peak)
+      : std::runtime_error(what), limit(limit), peak(std::move(peak)) {}
+  double limit;
+  /// Of the plan that needs least.
+  Peak peak;
+};
+
+/// The plan, on a mesh whose axes are groups of the program's.
+struct RecursivePlan {
+  Plan plan;
+  Mesh mesh;
+  /// The axes of the program's mesh that each axis of `mesh` is made of.
+  std::vector<std::vector<int>> axis_groups;
+  PlanCosts costs;
+  /// The price of memory that was given, or the one that led to it, in the unit of
+  /// `mem_coeff`.
+  double mem_coeff = 0;
+  /// No plan of this program on `mesh` that fits takes less, if `bound_is_joint`; else no plan
+  /// that differs from this one in one axis of `mesh` only. Of plans in which members of a
+  /// class are cut alike. 0: nothing was proved.
+  double lower_bound_seconds = 0;
+  bool bound_is_joint = false;
+  /// Classes of ops that were decided, of how many ops.
+  std::int64_t op_classes = 0;
+  /// (name, seconds)
+  std::vector<std::pair<std::string, double>> phases;
+};
+
+/// Throws `InvalidProgram`, `InvalidCluster`, `Contradiction` or `DoesNotFit`.
+RecursivePlan recursive_programming(const Program& program, const Cluster& cluster,
+                                    const RecursiveOptions& options);
+
+/// The plan of a program of which only pins have changed since `previous`, on the same mesh
+/// and at the price of memory that led to it: every axis is decided again, starting from
+/// `previous`. If that does not fit, the whole search on this mesh. Throws as
+/// `recursive_programming`.
+RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
+                     double mem_coeff, const RecursiveOptions& options);
+
+/// The network in seconds of all mesh axes together, without memory prices, nothing folded.
+solver::Problem joint_network(const Program& program, const Cluster& cluster);
+
+}  // namespace autoshard::planning

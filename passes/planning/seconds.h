@@ -1,0 +1,94 @@
+/// What a plan costs in seconds and bytes on a cluster: the terms of the search and of
+/// reports.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "cost/collectives.h"
+#include "cost/compute.h"
+#include "cost/storage.h"
+#include "model/cluster.h"
+#include "planning/classes.h"
+#include "planning/level.h"
+#include "planning/plan.h"
+
+namespace autoshard::planning {
+
+/// Prices of memory: seconds that a byte costs that is live at a moment.
+using Prices = std::vector<std::pair<std::int32_t, double>>;
+
+/// The terms of a level network in seconds:
+///
+///   op             compute seconds, plus (1 - overlap) * halos and partial sums of rank 0
+///   redistribution (1 - overlap) * seconds of its steps
+///   holder         bytes on a device * prices of the moments at which its members live,
+///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
+///   transient      prices of the moments at which the ops of a class run
+///   copy           likewise, if it is more than a slice of its source
+///
+/// What is priced is part of what `peak` counts: with every price p_t and the memory limit L
+/// the objective less sum_t p_t * L is a lower bound for plans that fit.
+class SecondsCosts : public Costs {
+ public:
+  SecondsCosts(const Program& program, const Mesh& mesh, const Classes& classes,
+               const Storage& storage, const Cluster& cluster);
+
+  double redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
+                        AxisMask partial, bool may_scatter) const override;
+  double op(const OpKind& kind, const FactorAxes& base, const FactorAxes& axes) const override;
+  double holder(std::int32_t holder, const Sharding& sharding) const override;
+  double transient(std::int32_t op_class) const override { return op_price_[op_class]; }
+  double copy(std::int32_t holder, const Sharding& from, const Sharding& to) const override;
+  bool prices_copies() const override { return has_prices_; }
+
+  void set_prices(const Prices& prices);
+  /// What a plan is charged at most that is no time: for ties, and the prices of memory if it
+  /// keeps within `memory_limit` bytes.
+  double most_beside_seconds(double memory_limit) const;
+
+ private:
+  const Program& program_;
+  const Mesh& mesh_;
+  const Classes& classes_;
+  const Storage& storage_;
+  const Cluster& cluster_;
+  /// Seconds a byte, of all members of a holder together.
+  std::vector<double> price_;
+  /// Seconds a byte that lives only while the ops of a class run.
+  std::vector<double> op_price_;
+  bool has_prices_ = false;
+  /// Sum of all prices.
+  double whole_price_ = 0;
+};
+
+/// One redistribution of a plan and the collectives it is made of.
+struct CostedMove {
+  PlannedRedistribution move;
+  std::vector<Step> steps;
+  /// One a step, once.
+  std::vector<double> step_seconds;
+};
+
+/// Every term of a plan's cost.
+struct PlanCosts {
+  /// One an op, once.
+  std::vector<Compute> ops;
+  /// Redistributions, halos (place `halo`), and shared copies before their readers.
+  std::vector<CostedMove> moves;
+  double compute_seconds = 0;
+  double communication_seconds = 0;
+  /// compute + communication - min(overlap * communication, compute)
+  double step_seconds = 0;
+  /// What each device sends.
+  double sent_bytes = 0;
+  Peak peak;
+};
+
+/// Adds up what the labels of a search mean; the network charges the same.
+PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& classes,
+                   const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
+                   const Labels& labels, const Plan& plan);
+
+}  // namespace autoshard::planning
