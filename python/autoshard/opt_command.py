@@ -25,6 +25,7 @@ from autoshard.errors import (
     ParseError,
     PassError,
     PassOptionError,
+    PlanError,
     ShardingError,
 )
 from autoshard.expected_diagnostics import check_diagnostics
@@ -43,6 +44,7 @@ from autoshard.passes.pipeline import (
     run_passes,
 )
 from autoshard.passes.registry import ALL_PASSES, pass_type
+from autoshard.report.plan_json import plan_json
 
 _SPLIT = re.compile(r"^// -----[^\n]*\n?", re.MULTILINE)
 _DASH_PLACE = re.compile(r"(?<![^\s(\"'])-(?=:\d+:\d+)")
@@ -58,6 +60,8 @@ class Settings:
     output: str | None
     emit: Emit
     mesh: str | None
+    plan_json: str | None
+    """Where the summary of the plan goes."""
     steps: tuple[Step, ...]
     split: bool
     verify_diagnostics: bool
@@ -164,6 +168,9 @@ def _run_command(words: list[str], report: Callable[[str], None]) -> int:
     if not all(result.ok for result in results):
         return 1
     outputs = [result.output for result in results if result.output is not None]
+    if settings.plan_json is not None:
+        assert results[0].plan_json is not None
+        _write_file(settings.plan_json, results[0].plan_json)
     _write(b"// -----\n".join(outputs), settings)
     return 0
 
@@ -225,6 +232,11 @@ def _parser() -> _Parser:
         action="store_true",
         help="compare messages with comments // expected-error@+1 {{text}} of the input",
     )
+    add(
+        "--plan-json",
+        metavar="FILE",
+        help="write what the plan costs as JSON: seconds, memory, collectives with their lines",
+    )
     add("--mlir-print-ir-after-all", action="store_true", help="print the module after each pass")
     add("--mlir-print-debuginfo", action="store_true", help="print locations")
     add("--mlir-timing", action="store_true", help="print how long each pass took")
@@ -260,6 +272,11 @@ def _read_settings(words: list[str]) -> Settings:
             "--emit=bytecode with --split-input-file: one bytecode file holds one module. "
             "Use --emit=text."
         )
+    if found.plan_json is not None and found.split_input_file:
+        raise PassOptionError(
+            "--plan-json with --split-input-file: the file holds the plan of one module. Leave one "
+            "of them out."
+        )
     steps = (
         parse_pipeline(found.pass_pipeline)
         if found.pass_pipeline is not None
@@ -270,6 +287,7 @@ def _read_settings(words: list[str]) -> Settings:
         output=found.output,
         emit=cast(Emit, found.emit),
         mesh=_mesh_text(found.mesh),
+        plan_json=found.plan_json,
         steps=steps,
         split=found.split_input_file,
         verify_diagnostics=found.verify_diagnostics,
@@ -346,6 +364,8 @@ def _help() -> str:
         "examples:",
         f"  {PROGRAM} step.mlir --mesh=dp=2,tp=4 --autoshard-import-strategies \\",
         "      --autoshard-sharding-propagation='trip-count=10' -o planned.mlir",
+        f"  {PROGRAM} step.mlir --autoshard-recursive-programming='cluster=v5e:4x4' \\",
+        "      --plan-json=plan.json -o planned.mlir",
         f"  {PROGRAM} step.mlir.gz --pass-pipeline="
         "'builtin.module(func.func(sdy-populate-op-sharding-rules),cse)'",
         f"  {PROGRAM} --emit=bytecode -o step.mlirbc < step.mlir",
@@ -468,10 +488,15 @@ def _write(data: bytes, settings: Settings) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
+    _write_file(settings.output, data)
+
+
+def _write_file(path: str, data: bytes) -> None:
+    """Raises OutputError if the file cannot be written."""
     try:
-        _write_atomically(Path(settings.output), data)
+        _write_atomically(Path(path), data)
     except OSError as error:
-        raise OutputError(f"cannot write: {error.strerror}", settings.output) from error
+        raise OutputError(f"cannot write: {error.strerror}", path) from error
 
 
 class OutputError(AutoshardError):
@@ -514,6 +539,8 @@ class Result:
     ok: bool
     output: bytes | None
     """None when there is no module, after an error."""
+    plan_json: bytes | None = None
+    """What ``--plan-json`` asks for."""
 
 
 def _run_chunk(
@@ -521,9 +548,10 @@ def _run_chunk(
 ) -> Result:
     found: list[Diagnostic] = []
     output: bytes | None = None
+    plan = _PlanJson()
     with _warnings_to(found):
         try:
-            output = _transform(chunk, settings, timing, report)
+            output = _transform(chunk, settings, timing, report, plan)
         except AutoshardError as error:
             found.append(_diagnostic_of(error))
     found = [_in_file(diagnostic, chunk.name) for diagnostic in found]
@@ -532,11 +560,28 @@ def _run_chunk(
         _print_diagnostics(wrong, chunk)
         return Result(not wrong, output)
     _print_diagnostics(found, chunk)
-    return Result(output is not None, output)
+    return Result(output is not None, output, plan.text)
+
+
+class _PlanJson:
+    """The summary of the last plan that was seen: exports take it off the module."""
+
+    def __init__(self) -> None:
+        self.text: bytes | None = None
+
+    def look(self, module: mlir.Module) -> None:
+        """Remember the module's plan, if it has one that is not exported."""
+        found = plan_json(module)
+        if found is not None:
+            self.text = found
 
 
 def _transform(
-    chunk: Chunk, settings: Settings, timing: Timing, report: Callable[[str], None]
+    chunk: Chunk,
+    settings: Settings,
+    timing: Timing,
+    report: Callable[[str], None],
+    plan: _PlanJson,
 ) -> bytes:
     """The chunk's module after all passes.
 
@@ -549,7 +594,11 @@ def _transform(
     if settings.mesh is not None:
         _set_mesh(module, settings.mesh)
 
-    def print_after(name: str, module: mlir.Module) -> None:
+    def after(name: str, module: mlir.Module) -> None:
+        if settings.plan_json is not None:
+            plan.look(module)
+        if not settings.print_after_all:
+            return
         text = print_module(module, "generic" if settings.emit == "generic" else "text")
         print(f"// -----// IR Dump After {name} //----- //", file=sys.stderr)
         print(text.decode(), file=sys.stderr)
@@ -558,9 +607,16 @@ def _transform(
         module,
         settings.steps,
         started=lambda name: report(f"{chunk.name}: error: {name}"),
-        print_after=print_after if settings.print_after_all else None,
+        print_after=after,
         timing=timing.add,
     )
+    if settings.plan_json is not None and plan.text is None:
+        plan.look(module)
+        if plan.text is None:
+            raise PlanError(
+                f"--plan-json={settings.plan_json}: the module has no plan. Plan it: "
+                "--autoshard-recursive-programming='cluster=v5e:4x4'."
+            )
     with timing.measure("print"):
         return print_module(module, settings.emit, settings.debug_info)
 

@@ -12,7 +12,7 @@ after   autoshard.mesh on the module, each call its own callee, composites expan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -62,12 +62,25 @@ class ImportStrategies(Pass):
 
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``."""
-        with module.context, mlir.Location.unknown():
-            operations = list(all_operations(module.operation))
-            expand_op_strategies(operations)
-            expand_composites(operations)
-            _flatten_calls(module)
-            _Pins(module).write()
+        import_strategies(module)
+
+
+def import_strategies(module: mlir.Module, default: Mesh | None = None) -> bool:
+    """What the pass does.
+
+    Args:
+        module: Changed in place.
+        default: The mesh to use where the module names none.
+
+    Returns:
+        True if ``default`` was used: no axis of the plan's mesh is the user's.
+    """
+    with module.context, mlir.Location.unknown():
+        operations = all_operations(module.operation)
+        expand_op_strategies(operations)
+        expand_composites(operations)
+        _flatten_calls(module)
+        return _Pins(module).write(default)
 
 
 def _is_maximal(attribute: mlir.Attribute) -> bool:
@@ -97,12 +110,13 @@ def expand_op_strategies(operations: Sequence[mlir.Operation]) -> None:
     Both are arrays of texts, one an operand or result; ``"None"`` says nothing.
     """
     for group, op in enumerate(operations):
-        for name, role, values in (
-            (IN_STRATEGY, "in", list(op.operands)),
-            (OUT_STRATEGY, "out", list(op.results)),
-        ):
-            if name not in op.attributes:
+        attributes = op.attributes
+        if IN_STRATEGY not in attributes and OUT_STRATEGY not in attributes:
+            continue
+        for name, role in ((IN_STRATEGY, "in"), (OUT_STRATEGY, "out")):
+            if name not in attributes:
                 continue
+            values = list(op.operands if role == "in" else op.results)
             texts = _texts_of(op, name)
             if len(texts) != len(values):
                 raise StrategyError(
@@ -148,17 +162,20 @@ def _flatten_calls(module: mlir.Module) -> None:
     run_passes(module, ["sdy-flatten-call-graph"])
 
 
-def all_operations(root: mlir.Operation) -> Iterator[mlir.Operation]:
+def all_operations(root: mlir.Operation) -> list[mlir.Operation]:
     """Every op below ``root`` in program order, outer before inner.
 
     The bodies of manual computations are left out: they are one device's part, not ours to plan.
     """
-    for region in root.regions:
-        for block in region.blocks:
-            for op in block.operations:
-                yield op.operation
-                if op.operation.regions and op.operation.name != "sdy.manual_computation":
-                    yield from all_operations(op.operation)
+    found: list[mlir.Operation] = []
+    advance, skip = mlir.WalkResult.ADVANCE, mlir.WalkResult.SKIP
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        found.append(op)
+        return skip if op.name == "sdy.manual_computation" else advance
+
+    root.walk(visit, mlir.WalkOrder.PRE_ORDER)
+    return found[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +192,7 @@ class _Pins:
         self.module = module
         self.meshes: dict[str, Mesh] = {}
         self.single_devices: set[str] = set()
+        self.read_texts: dict[str, Sharding] = {}
         self.wishes: list[_Wish] = []
         self.several: list[tuple[mlir.Operation, list[str]]] = []
         self.entries: list[tuple[mlir.Operation, str, list[dict[str, mlir.Attribute]]]] = []
@@ -200,13 +218,15 @@ class _Pins:
         large = [mesh.without_unit_axes() for mesh in self.meshes.values() if mesh.size > 1]
         return Mesh.common_refinement(large) if large else None
 
-    def write(self) -> None:
+    def write(self, default: Mesh | None) -> bool:
+        """Write pins and mesh; True if the mesh is ``default``, for want of another one."""
         for op in self.module.body.operations:
             if op.operation.name == "func.func":
                 self.function(op.operation)
         for op in all_operations(self.module.operation):
             self.op(op)
-        mesh = self.plan_mesh()
+        meshes = self.meshes_said()
+        mesh = self.plan_mesh(meshes or ([] if default is None else [default]))
         self.module.operation.attributes[MESH] = mlir.StringAttr.get(str(mesh))
         for wish in self.wishes:
             wish.store(_text(wish, mesh))
@@ -216,15 +236,20 @@ class _Pins:
             )
         for op, texts in self.several:
             op.attributes[PIN] = mlir.ArrayAttr.get([mlir.StringAttr.get(text) for text in texts])
+        return not meshes
 
-    def plan_mesh(self) -> Mesh:
-        """The mesh that expresses the given one and everything the user said."""
+    def meshes_said(self) -> list[Mesh]:
+        """The given mesh and those of all shardings that the user wrote."""
         meshes = [] if self.given is None else [self.given]
         for wish in self.wishes:
             if isinstance(wish.what, Sharding):
                 wanted = _mesh_of(wish.what)
                 if wanted not in meshes:
                     meshes.append(wanted)
+        return meshes
+
+    def plan_mesh(self, meshes: Sequence[Mesh]) -> Mesh:
+        """The mesh that expresses ``meshes`` and every tuple strategy."""
         if not meshes:
             raise ShardingError(
                 "no mesh: the module has no autoshard.mesh, no sdy.mesh of several devices and no "
@@ -378,8 +403,11 @@ class _Pins:
     # Reading shardings
 
     def from_sdy(self, attribute: mlir.Attribute, owner: mlir.Operation) -> Sharding:
-        with _errors_at(owner):
-            return from_sdy(str(attribute), self.meshes)
+        text = str(attribute)
+        if text not in self.read_texts:
+            with _errors_at(owner):
+                self.read_texts[text] = from_sdy(text, self.meshes)
+        return self.read_texts[text]
 
     def shardings(
         self,
@@ -407,7 +435,7 @@ class _Pins:
     def read_shardy(
         self, attribute: mlir.Attribute, owner: mlir.Operation
     ) -> list[Sharding | None]:
-        if isinstance(attribute, sdy.TensorShardingPerValueAttr):
+        if sdy.TensorShardingPerValueAttr.isinstance(attribute):
             several = sdy.TensorShardingPerValueAttr(attribute).shardings
             return [_vacuous_is_none(self.from_sdy(one, owner)) for one in several]
         return [_vacuous_is_none(self.from_sdy(attribute, owner))]
@@ -417,6 +445,8 @@ class _Pins:
     ) -> list[Sharding | None]:
         text = text_of(attribute, _GSPMD, owner)
         ranks = [_rank(value) for value in values]
+        if not any(ranks):
+            return [None] * len(ranks)  # a scalar is on every device, whatever the text says
         if self.given is None:
             raise ShardingError(
                 f"{_GSPMD} = {text}: no mesh gives names to its devices. Give one: "

@@ -11,9 +11,13 @@ from autoshard.passes.base import Pass
 ALL_PASSES: Mapping[str, str] = {
     "autoshard-import-strategies": "autoshard.passes.import_strategies:ImportStrategies",
     "autoshard-sharding-propagation": "autoshard.passes.sharding_propagation:ShardingPropagation",
+    "autoshard-recursive-programming": (
+        "autoshard.passes.recursive_programming:RecursiveProgramming"
+    ),
     "autoshard-export-shardy": "autoshard.passes.export_shardy:ExportShardy",
     "autoshard-export-gspmd": "autoshard.passes.export_gspmd:ExportGspmd",
     "autoshard-print-plan": "autoshard.passes.print_plan:PrintPlan",
+    "autoshard-print-costs": "autoshard.passes.print_costs:PrintCosts",
 }
 """Pass name -> ``module:class``; one line a pass, in the order of the flow."""
 

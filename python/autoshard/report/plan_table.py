@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoshard.report.plan_summary import PlanSummary, bytes_text, seconds_text
 from autoshard.verify.collective import total_bytes
 
 if TYPE_CHECKING:
@@ -21,14 +22,24 @@ if TYPE_CHECKING:
 _WIDTH = 110
 """Columns of ``str(plan)``; a terminal uses its own width."""
 
+MOST_ROWS = 20
+"""Collectives that a table shows one by one."""
+
+MOST_PEAK_ROWS = 12
+"""Tensors of the peak, likewise."""
+
 _MAIN_OPS = frozenset({"dot_general", "dot", "convolution", "gather", "scatter", "dynamic_gather"})
 """Ops that the table of ops shows even if they are not pinned."""
 
 
 def plan_table(plan: Plan) -> RenderableType:
     """Arguments, results, the ops that matter and what is redistributed."""
-    parts: list[RenderableType] = [
-        Text(f"{plan.name}: {plan.mode} plan on mesh {plan.mesh} ({plan.mesh.size} devices)"),
+    on = "" if plan.cluster is None else f" of {plan.cluster}"
+    head = f"{plan.name}: {plan.mode} plan on mesh {plan.mesh} ({plan.mesh.size} devices{on})"
+    parts: list[RenderableType] = [Text(head)]
+    if plan.summary is not None:
+        parts += [Text(line) for line in estimate_lines(plan.summary)]
+    parts += [
         _values("argument", plan.arguments),
         _values("result", plan.results),
     ]
@@ -37,8 +48,91 @@ def plan_table(plan: Plan) -> RenderableType:
         parts.append(_ops(shown))
     parts.append(Text(f"{len(shown)} of {len(plan.ops)} ops shown; plan.ops has all."))
     parts.append(_redistributions(plan))
-    parts.append(_collectives(plan))
+    if plan.summary is None:
+        parts.append(_collectives(plan))
+    else:
+        parts += [collective_table(plan.summary), peak_table(plan.summary)]
     return Group(*parts)
+
+
+def estimate_lines(summary: PlanSummary) -> Iterator[str]:
+    """Seconds, memory, the bound, and what the axes of the mesh are for; a line each."""
+    hidden = f", {summary.overlap:.0%} of it hidden" if summary.overlap else ""
+    yield (
+        f"one step: {seconds_text(summary.step_seconds)}, compute"
+        f" {seconds_text(summary.compute_seconds)}, communication"
+        f" {seconds_text(summary.communication_seconds)}{hidden}"
+    )
+    limit = summary.memory_limit
+    allowed = "" if limit is None else f" of {bytes_text(limit)}"
+    yield f"memory at the peak: {bytes_text(summary.peak_bytes_per_device)}{allowed} a device"
+    if summary.gap is not None:
+        yield (
+            f"lower bound: {seconds_text(summary.lower_bound_seconds)}, the plan is"
+            f" {summary.gap:.1%} above it ({summary.bound_covers})"
+        )
+    if summary.planning_seconds:
+        yield f"planning took {seconds_text(summary.total_planning_seconds)}"
+    for axis in summary.axes:
+        on = "" if axis.physical in ("", axis.name) else f", on {axis.physical}"
+        yield f"axis {axis.name}={axis.size} cuts {axis.role}{on}"
+
+
+def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableType:
+    """Collectives with seconds and lines, those that take longest first."""
+    if not summary.collectives:
+        return Text("Nothing is communicated.")
+    table = _table("collective", "over", "line", "times", "bytes sent by one device", "seconds")
+    for one in summary.collectives[:most]:
+        table.add_row(
+            Text(one.kind),
+            Text(", ".join(one.axes)),
+            Text(short_line(one.location)),
+            Text(f"{one.times:,.0f}"),
+            Text(f"{one.total_bytes:,.0f}"),
+            Text("" if one.seconds is None else seconds_text(one.seconds)),
+        )
+    rest = summary.collectives[most:]
+    if rest:
+        table.add_row(
+            Text(f"and {len(rest)} more"),
+            "",
+            "",
+            Text(f"{sum(one.times for one in rest):,.0f}"),
+            Text(f"{sum(one.total_bytes for one in rest):,.0f}"),
+            Text(seconds_text(sum(one.seconds or 0.0 for one in rest))),
+        )
+    table.add_section()
+    together = sum(one.total_bytes for one in summary.collectives)
+    seconds = seconds_text(summary.communication_seconds)
+    table.add_row("together", "", "", "", f"{together:,.0f}", seconds)
+    return table
+
+
+def peak_table(summary: PlanSummary, most: int = MOST_PEAK_ROWS) -> RenderableType:
+    """The largest tensors at the worst moment of a step."""
+    moment = "" if summary.peak_moment is None else f" at {short_line(summary.peak_moment)}"
+    table = _table(f"in memory{moment}", "tensors", "line", "type", "sharding", "on one device")
+    for value in summary.peak_values[:most]:
+        table.add_row(
+            Text(value.name),
+            Text(str(value.count)),
+            Text(short_line(value.location)),
+            Text(value.type),
+            Text(value.sharding),
+            Text(bytes_text(value.bytes)),
+        )
+    shown = sum(value.bytes for value in summary.peak_values[:most])
+    rest = max(0.0, summary.peak_bytes_per_device - shown)
+    table.add_row("all others", "", "", "", "", bytes_text(rest))
+    table.add_section()
+    table.add_row("together", "", "", "", "", bytes_text(summary.peak_bytes_per_device))
+    return table
+
+
+def short_line(location: str | None) -> str:
+    """``model.py:42`` of ``/home/me/model.py:42``."""
+    return "" if location is None else Path(location).name
 
 
 def render(renderable: RenderableType, width: int = _WIDTH) -> str:

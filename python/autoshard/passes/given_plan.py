@@ -1,0 +1,193 @@
+"""A plan that stands on a module, by the numbers of the core: to find out what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.errors import PlanError
+from autoshard.importer.program import (
+    NO_VALUE,
+    STRATEGY,
+    ImportedProgram,
+    attribute_of,
+    import_program,
+)
+from autoshard.ir import mlir, place
+from autoshard.passes.planned_attributes import mesh_of, populate_rules, remove_rules
+from autoshard.passes.summarize import main_values, shardings_of
+from autoshard.sharding import Mesh, OpStrategy, Sharding, from_hlo, tuple_from_hlo
+
+_GSPMD = "mhlo.sharding"
+
+Dims = tuple[tuple[int, ...], ...]
+"""For each dim the numbers of the axes that cut it."""
+
+
+@dataclass(frozen=True)
+class Costed:
+    """A planned module, imported, and what its plan costs."""
+
+    imported: ImportedProgram
+    plan: _core.CorePlan
+    mesh: Mesh
+
+    @cached_property
+    def sharding_texts(self) -> list[str]:
+        """Each sharding of the plan's table as text."""
+        return [str(sharding) for sharding in shardings_of(self.plan, self.mesh)]
+
+
+def cost_of_module(
+    module: mlir.Module, cluster: Cluster, *, overlap: float = 0.0, trip_count: int = 100
+) -> Costed:
+    """What the plan on a module costs.
+
+    Args:
+        module: Planned, not exported; it stays as it is.
+        cluster: What it is to run on.
+        overlap: Share of communication that hides behind compute.
+        trip_count: Assumed trips of loops whose count cannot be read from the program.
+
+    Raises:
+        PlanError: There is no plan, a part of it is missing, or it does not hold.
+        ClusterError: The mesh does not fit the cluster.
+    """
+    with module.context, mlir.Location.unknown():
+        mesh = mesh_of(module)
+        populate_rules(module)
+        try:
+            imported = import_program(
+                module, mesh, unknown_trip_count=trip_count, keep_strategies=False
+            )
+            plan = cost_of(imported, cluster, overlap)
+        finally:
+            remove_rules(module)
+    return Costed(imported, plan, imported.mesh)
+
+
+def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _core.CorePlan:
+    """What the plan costs that stands on the ops of an imported module."""
+    given = _GivenPlan(imported)
+    value_sharding = given.values()
+    op_strategy = [given.strategy(op) for op in imported.core_ops]
+    try:
+        return _core.estimate(
+            imported.program,
+            cluster.to_core(imported.mesh, overlap),
+            shardings=list(given.shardings),
+            value_sharding=value_sharding,
+            strategies=list(given.strategies),
+            op_strategy=op_strategy,
+        )
+    except RuntimeError as error:
+        raise PlanError(
+            f"the plan on the module does not hold: {error}. Plan the module again."
+        ) from error
+
+
+class _GivenPlan:
+    """The tables of a plan, each row once."""
+
+    def __init__(self, imported: ImportedProgram) -> None:
+        self.imported = imported
+        self.mesh = imported.mesh
+        self.shardings: dict[Dims, int] = {}
+        self.strategies: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        self.read: dict[tuple[str, tuple[int, ...]], tuple[Sharding, ...]] = {}
+        self.strategy_of_text: dict[str, int] = {}
+
+    def index(self, sharding: Sharding) -> int:
+        """Row of a sharding."""
+        dims = tuple(
+            tuple(self.mesh.axis_index(axis.name) for axis in axes) for axes in sharding.dims
+        )
+        return self.shardings.setdefault(dims, len(self.shardings))
+
+    def values(self) -> list[int]:
+        """Row of the sharding of each value."""
+        found: dict[int, int] = {}
+        for op, values in self.imported.result_values:
+            if any(value != NO_VALUE and value not in found for value in values):
+                shardings = self.of_results(op)
+                for value, sharding in zip(values, shardings, strict=True):
+                    if value != NO_VALUE:
+                        found.setdefault(value, self.index(sharding))
+        main = main_values(self.imported)
+        for name, values in (("arg_attrs", main.arguments), ("res_attrs", main.results)):
+            for value, sharding in zip(values, self.of_boundary(main.op, name), strict=True):
+                if value != NO_VALUE and sharding is not None:
+                    found.setdefault(value, self.index(sharding))
+        for pin in self.imported.pins:
+            dims = tuple(dim.axes for dim in pin.pin.dims)
+            if pin.value not in found:
+                found[pin.value] = self.shardings.setdefault(dims, len(self.shardings))
+        count = self.imported.program.num_values
+        if len(found) < count:
+            raise PlanError(
+                f"{count - len(found)} of {count} values have no {_GSPMD}. Plan the module again."
+            )
+        return [found[value] for value in range(count)]
+
+    def of_results(self, op: mlir.Operation) -> tuple[Sharding, ...]:
+        attribute = attribute_of(op, _GSPMD)
+        if attribute is None:
+            raise PlanError(
+                f"{op.name} has no {_GSPMD}: nothing has been planned, or the plan was exported. "
+                "Plan the module, and give it as planning left it.",
+                place(op.location),
+            )
+        ranks = tuple(_rank(result.type) for result in op.results)
+        return self.parsed(mlir.StringAttr(attribute).value, ranks)
+
+    def of_boundary(self, main: mlir.Operation, name: str) -> list[Sharding | None]:
+        function = mlir.FunctionType(mlir.TypeAttr(main.attributes["function_type"]).value)
+        types = function.inputs if name == "arg_attrs" else function.results
+        attributes = attribute_of(main, name)
+        if attributes is None:
+            return [None] * len(types)
+        found: list[Sharding | None] = []
+        for entry, type_ in zip(mlir.ArrayAttr(attributes), types, strict=True):
+            entries = mlir.DictAttr(entry)
+            text = mlir.StringAttr(entries[_GSPMD]).value if _GSPMD in entries else None
+            found.append(None if text is None else self.parsed(text, (_rank(type_),))[0])
+        return found
+
+    def parsed(self, text: str, ranks: tuple[int, ...]) -> tuple[Sharding, ...]:
+        key = (text, ranks)
+        if key not in self.read:
+            self.read[key] = (
+                (from_hlo(text, self.mesh, ranks[0]),)
+                if len(ranks) == 1
+                else tuple(tuple_from_hlo(text, self.mesh, ranks))
+            )
+        return self.read[key]
+
+    def strategy(self, op: mlir.Operation) -> int:
+        """Row of an op's strategy."""
+        attribute = attribute_of(op, STRATEGY)
+        if attribute is None:
+            raise PlanError(
+                f"{op.name} has no {STRATEGY}. Plan the module again.", place(op.location)
+            )
+        text = mlir.StringAttr(attribute).value
+        types = (*op.operands, *op.results)
+        key = f"{text}|{len(op.operands)}|{','.join(str(_rank(value.type)) for value in types)}"
+        if key not in self.strategy_of_text:
+            said = OpStrategy.parse(text, self.mesh)
+            row = (self._side(said.operands, op.operands), self._side(said.results, op.results))
+            self.strategy_of_text[key] = self.strategies.setdefault(row, len(self.strategies))
+        return self.strategy_of_text[key]
+
+    def _side(self, shardings: Sequence[Sharding], values: Sequence[mlir.Value]) -> tuple[int, ...]:
+        return tuple(
+            self.index(sharding) if _rank(value.type) else NO_VALUE
+            for sharding, value in zip(shardings, values, strict=True)
+        )
+
+
+def _rank(type_: mlir.Type) -> int:
+    return type_.rank if isinstance(type_, mlir.RankedTensorType) else 0

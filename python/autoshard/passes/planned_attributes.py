@@ -1,0 +1,247 @@
+"""What all planning passes share: the rules they read, and the attributes they write.
+
+A plan is ``autoshard.mesh`` on the module, ``mhlo.sharding`` on every value and
+``autoshard.strategy`` on every op with a rule; docs/passes.md has examples.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+
+from autoshard import _core
+from autoshard.errors import ShardingError, StrategyError
+from autoshard.importer.program import NO_VALUE, STRATEGY, FunctionValues, ImportedProgram
+from autoshard.ir import mlir, place, warn
+from autoshard.passes.import_strategies import MESH, text_of
+from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
+
+_GSPMD = "mhlo.sharding"
+
+
+def mesh_of(module: mlir.Module) -> Mesh:
+    """The mesh that ``autoshard-import-strategies`` or ``--mesh`` wrote on the module."""
+    attributes = module.operation.attributes
+    if MESH not in attributes:
+        raise ShardingError(
+            "the module has no autoshard.mesh. Run autoshard-import-strategies first, or give "
+            "--mesh=dp=2,tp=4.",
+            place(module.operation.location),
+        )
+    return Mesh.parse(text_of(attributes[MESH], MESH, module.operation))
+
+
+def populate_rules(module: mlir.Module) -> None:
+    """Write Shardy's factor rule on every op that has one."""
+    from autoshard.passes.pipeline import run_passes
+
+    with warnings.catch_warnings():
+        # marks have no rule and need none; custom calls without one are reported by write_plan
+        warnings.filterwarnings("ignore", ".*unknown to SDY sharding rule registry")
+        run_passes(module, ["func.func(sdy-populate-op-sharding-rules)"])
+
+
+def remove_rules(module: mlir.Module) -> None:
+    """Take the factor rules away again: they are ours to read, not a part of the program.
+
+    Also those in functions that are not planned, as the decomposition of a composite: XLA fails on
+    a module that still has some.
+    """
+    from autoshard.passes.pipeline import run_passes
+
+    run_passes(module, ["func.func(sdy-drop-sharding-rules)"])
+
+
+def explain(imported: ImportedProgram, error: _core.Contradiction) -> StrategyError:
+    """The core's contradiction in the user's terms: the lines, the pins, the way out."""
+    message, op_index, value = error.args
+    if value >= 0:
+        pins = [pin for pin in imported.pins if pin.value == value]
+        if len(pins) == 1:
+            return StrategyError(
+                f"no axes of the mesh {imported.mesh} split a value as pinned: {pins[0].text}. "
+                "Choose other numbers of blocks, or a mesh with smaller axes.",
+                pins[0].place,
+            )
+        listed = " and ".join(f"{pin.text} at {pin.place}" for pin in pins)
+        return StrategyError(
+            f"pins contradict on one value: {listed}. Remove one, or redistribute between them "
+            "with jax.lax.with_sharding_constraint.",
+            pins[-1].place,
+        )
+    if op_index >= 0:
+        op = imported.core_ops[op_index]
+        return StrategyError(
+            f"{op.name}: no way to split the op fits its pinned operands "
+            f"({_operands_text(imported, op)}): dims that are contracted or matched with each "
+            "other must be split by the same axes, and no axis may split two dims. Change one "
+            "of the strategies.",
+            place(op.location),
+        )
+    listed = "; ".join(f"{pin.text} at {pin.place}" for pin in imported.pins[:8])
+    return StrategyError(f"{message}: {listed}. Remove or change one of them.")
+
+
+def _operands_text(imported: ImportedProgram, op: mlir.Operation) -> str:
+    """Types of the operands and, where they are marked, their pins."""
+    parts: list[str] = []
+    for operand in op.operands:
+        owner = operand.owner
+        pin = ""
+        if isinstance(owner, mlir.OpView | mlir.Operation):
+            attributes = owner.operation.attributes
+            if "autoshard.pin" in attributes:
+                pin = f" as {mlir.StringAttr(attributes['autoshard.pin']).value}"
+        parts.append(f"{operand.type}{pin}")
+    return ", ".join(parts)
+
+
+def write_plan(
+    module: mlir.Module,
+    imported: ImportedProgram,
+    plan: _core.CorePlan,
+    mesh: Mesh | None = None,
+    written: _core.CorePlan | None = None,
+) -> None:
+    """Write ``mhlo.sharding`` on every value and ``autoshard.strategy`` on every op.
+
+    Args:
+        module: What was imported.
+        imported: The program that was planned.
+        plan: Its plan.
+        mesh: Whose axes the plan's shardings count; None: those of the imported program.
+        written: A plan on the same mesh that the module has already; only what differs is written.
+    """
+    texts = _Texts(mesh or imported.mesh, plan.shardings)
+    value_sharding = plan.value_sharding
+    stays = _Unchanged(plan, written)
+    replicated = mlir.StringAttr.get("{replicated}")
+
+    def attribute_of(value: int) -> mlir.Attribute:
+        return replicated if value == NO_VALUE else texts.hlo(value_sharding[value])
+
+    tuples: dict[tuple[int, ...], mlir.Attribute] = {}
+    for op, values in imported.result_values:
+        if stays.values(values) or _is_on_one_device(op):
+            continue
+        if len(values) == 1:
+            op.attributes[_GSPMD] = attribute_of(values[0])
+            continue
+        key = tuple(NO_VALUE if v == NO_VALUE else value_sharding[v] for v in values)
+        if key not in tuples:
+            parts = ", ".join(mlir.StringAttr(attribute_of(v)).value for v in values)
+            tuples[key] = mlir.StringAttr.get(f"{{{parts}}}")
+        op.attributes[_GSPMD] = tuples[key]
+    strategies = [mlir.StringAttr.get(texts.strategy(*sides)) for sides in plan.strategies]
+    for number, (op, index) in enumerate(zip(imported.core_ops, plan.op_strategy, strict=True)):
+        if not stays.strategy(number, index):
+            op.attributes[STRATEGY] = strategies[index]
+    for function in imported.functions:
+        _write_function(function, attribute_of)
+    attributes = module.operation.attributes
+    attributes["autoshard.redistributed_bytes"] = mlir.FloatAttr.get_f64(plan.redistributed_bytes)
+    if imported.replicated_ops:
+        first = imported.replicated_ops[0]
+        warn(
+            f"{len(imported.replicated_ops)} ops have no factor rule and run replicated, first "
+            f"{_op_text(first)}. Attach a rule with autoshard.register_rule.",
+            first.location,
+        )
+    if imported.assumed_loops:
+        warn(
+            f"{len(imported.assumed_loops)} loops without a known trip count are counted "
+            f"as the option trip-count says, first at {imported.assumed_loops[0]}."
+        )
+
+
+class _Unchanged:
+    """What a plan has in common with the one that is written."""
+
+    def __init__(self, plan: _core.CorePlan, written: _core.CorePlan | None) -> None:
+        self.is_new = written is None
+        if written is None:
+            return
+        known = {repr(sharding): index for index, sharding in enumerate(written.shardings)}
+        known_as = [known.get(repr(sharding), -2) for sharding in plan.shardings]
+        new, old = plan.value_sharding, written.value_sharding
+        self.is_same = [known_as[now] == before for now, before in zip(new, old, strict=True)]
+
+        def in_old(sides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+            return tuple(
+                tuple(NO_VALUE if index == NO_VALUE else known_as[index] for index in side)
+                for side in sides
+            )
+
+        strategies = {
+            tuple(map(tuple, sides)): index for index, sides in enumerate(written.strategies)
+        }
+        self.strategy_as = [strategies.get(in_old(sides), -1) for sides in plan.strategies]
+        self.old_strategy = written.op_strategy
+
+    def values(self, values: Sequence[int]) -> bool:
+        """All values of an op are cut as before."""
+        return not self.is_new and all(v == NO_VALUE or self.is_same[v] for v in values)
+
+    def strategy(self, op: int, index: int) -> bool:
+        """Op number ``op`` has strategy ``index`` as before."""
+        return not self.is_new and self.strategy_as[index] == self.old_strategy[op]
+
+
+def _is_on_one_device(op: mlir.Operation) -> bool:
+    """A call back into Python, which one device makes; JAX has said which."""
+    attributes = op.attributes
+    if _GSPMD not in attributes:
+        return False
+    return mlir.StringAttr(attributes[_GSPMD]).value.startswith("{maximal")
+
+
+def _op_text(op: mlir.Operation) -> str:
+    if "call_target_name" in op.attributes:
+        return f"{op.name} @{mlir.StringAttr(op.attributes['call_target_name']).value}"
+    return op.name
+
+
+class _Texts:
+    """The texts of a plan's shardings, each made once."""
+
+    def __init__(self, mesh: Mesh, shardings: Sequence[Sequence[Sequence[int]]]) -> None:
+        names = mesh.axis_names
+        self.shardings = [
+            Sharding.named(mesh, *(tuple(names[axis] for axis in axes) for axes in dims))
+            for dims in shardings
+        ]
+        self.attributes: dict[int, mlir.Attribute] = {}
+
+    def hlo(self, index: int) -> mlir.Attribute:
+        known = self.attributes.get(index)
+        if known is None:
+            known = mlir.StringAttr.get(to_v2(self.shardings[index]))
+            self.attributes[index] = known
+        return known
+
+    def strategy(self, operands: Iterable[int], results: Iterable[int]) -> str:
+        def side(indices: Iterable[int]) -> str:
+            return ", ".join(
+                "[]" if index == NO_VALUE else format_sharding(self.shardings[index])
+                for index in indices
+            )
+
+        return f"{side(operands)} -> {side(results)}"
+
+
+def _write_function(
+    function: FunctionValues, attribute_of: Callable[[int], mlir.Attribute]
+) -> None:
+    for name, values in (("arg_attrs", function.arguments), ("res_attrs", function.results)):
+        if not values:
+            continue
+        attributes = function.op.attributes
+        old: Sequence[mlir.Attribute] = (
+            list(mlir.ArrayAttr(attributes[name])) if name in attributes else []
+        )
+        entries: list[mlir.Attribute] = []
+        for index, value in enumerate(values):
+            entry = {named.name: named.attr for named in mlir.DictAttr(old[index])} if old else {}
+            entry[_GSPMD] = attribute_of(value)
+            entries.append(mlir.DictAttr.get(entry))
+        attributes[name] = mlir.ArrayAttr.get(entries)

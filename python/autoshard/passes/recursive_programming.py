@@ -1,0 +1,517 @@
+"""From a described cluster, and pins if there are any, to the plan with the fastest step.
+
+before  %1 = stablehlo.dot_general %x, %w ..
+after   autoshard.mesh = "data=4,model=4" and autoshard.plan on the module,
+        %1 = stablehlo.dot_general %x, %w .. {
+            autoshard.strategy = "[{data}, {}], [{}, {model}] -> [{data}, {model}]",
+            mhlo.sharding = "{devices=[4,4]<=[16]}"}
+
+The search is in passes/planning/recursive_programming.h.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import re
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.errors import (
+    AutoshardError,
+    DoesNotFitError,
+    PassOptionError,
+    PlanError,
+    ShardingError,
+)
+from autoshard.importer.program import ImportedProgram, Pinned, core_pin, import_program
+from autoshard.ir import mlir, place
+from autoshard.passes.axis_names import describe_axes, name_axes
+from autoshard.passes.base import Pass
+from autoshard.passes.given_plan import cost_of_module
+from autoshard.passes.import_strategies import MESH, import_strategies
+from autoshard.passes.planned_attributes import (
+    explain,
+    mesh_of,
+    populate_rules,
+    remove_rules,
+    write_plan,
+)
+from autoshard.passes.summarize import peak_values, summarize
+from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
+from autoshard.report.plan_summary import PLAN, PlanSummary, bytes_text
+from autoshard.report.symbolic import SymbolicCosts
+from autoshard.sharding import Axis, Mesh
+
+MEMORY_MARGIN = 0.08
+"""Share of the usable memory that a plan leaves free by default: compilers align buffers, and
+allocators leave holes between them."""
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{letter}{ending}": base**power
+    for ending, base in (("iB", 1024), ("B", 1000))
+    for power, letter in enumerate("KMGT", start=1)
+}
+_BYTES = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE]\d+)?)\s*([A-Za-z]*)\s*")
+
+Coefficient = float | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class RecursiveProgramming(Pass):
+    """Find the plan with the fastest step within the memory of a device.
+
+    Does what ``autoshard-import-strategies`` does first; pins are kept. Without a mesh, on the
+    module or as an option, it makes one from the cluster's axes and names it after what its axes
+    cut. The summary of the plan goes to the module's ``autoshard.plan``.
+    """
+
+    name: ClassVar[str] = "autoshard-recursive-programming"
+
+    cluster: str = ""
+    """What the program runs on: v5p:4x4x4, h100:4x8, cpu:8, .. or a TOML file."""
+
+    mesh: str = ""
+    """The mesh, dp=2,tp=4; else the module's own, else one that the search makes."""
+
+    mem_coeff: Coefficient = "auto"
+    """Price of memory: 1 is the time to read a byte of the peak once; in the symbolic cost it is
+    that of its formulas. auto: the smallest price whose plan fits; 0.1 in the symbolic cost."""
+
+    memory_limit: str = ""
+    """What a plan may use of a device, 14GiB or bytes; usually the chip's memory less 8%."""
+
+    cost_model: Literal["seconds", "symbolic"] = "seconds"
+    """seconds: a time for every op and collective; symbolic: relative costs without a unit."""
+
+    overlap: float = 0.0
+    """Share of communication that hides behind compute, 0 to 1."""
+
+    time_limit: float | None = None
+    """Seconds after which the search tries nothing more and takes the best plan so far."""
+
+    sweeps: int = 2
+    """Rounds over the levels of the mesh after the first one."""
+
+    joint: bool = True
+    """Decide several levels together where that is small enough."""
+
+    fold: bool = True
+    """Solve equal layers once."""
+
+    trip_count: int = 100
+    """Assumed trips of loops whose count cannot be read from the program."""
+
+    seed: int = 0
+    """Of the search's random choices."""
+
+    def __post_init__(self) -> None:
+        for option, value, wanted, holds in (
+            ("trip-count", self.trip_count, "0 or more", self.trip_count >= 0),
+            ("sweeps", self.sweeps, "0 or more", self.sweeps >= 0),
+            ("seed", self.seed, "0 or more", self.seed >= 0),
+            ("overlap", self.overlap, "0 to 1", 0 <= self.overlap <= 1),
+            (
+                "time-limit",
+                self.time_limit,
+                "none, or more than 0",
+                self.time_limit is None or self.time_limit > 0,
+            ),
+            ("mem-coeff", self.mem_coeff, "auto, or 0 or more", _is_price(self.mem_coeff)),
+            (
+                "cost-model",
+                self.cost_model,
+                "seconds or symbolic",
+                self.cost_model in ("seconds", "symbolic"),
+            ),
+        ):
+            if not holds:
+                raise PassOptionError(
+                    f"{self.name}: option {option}={value} is out of range. Give {wanted}."
+                )
+        if self.memory_limit:
+            read_bytes_text(self.memory_limit, f"{self.name}: option memory-limit")
+        if self.mesh:
+            try:
+                Mesh.parse(self.mesh)
+            except AutoshardError as error:
+                raise PassOptionError(
+                    f"{self.name}: option mesh={self.mesh}: {error.message}"
+                ) from error
+
+    def run(self, module: mlir.Module) -> None:
+        """See ``Pass.run``."""
+        if not self.cluster:
+            raise PassOptionError(
+                f"{self.name}: no cluster is given: times depend on the chips and their links. "
+                "Give cluster=v5e:4x4, or the path of a TOML file."
+            )
+        plan_automatically(module, Cluster.of(self.cluster), self)
+
+
+def plan_automatically(
+    module: mlir.Module, cluster: Cluster, options: RecursiveProgramming
+) -> PlanSummary:
+    """What the pass does, for a cluster that has no name.
+
+    Raises:
+        DoesNotFitError: No plan fits the memory.
+        StrategyError: Pins that no plan keeps.
+        ShardingError: The module's mesh has not as many devices as the cluster.
+    """
+    return search_module(module, cluster, options).summary
+
+
+@dataclass(frozen=True)
+class PlannedProgram:
+    """A planned module and all it takes to plan it again with other pins."""
+
+    module: mlir.Module
+    imported: ImportedProgram
+    plan: _core.CorePlan
+    mesh: Mesh
+    """Of the plan."""
+    cluster: Cluster
+    options: RecursiveProgramming
+    summary: PlanSummary
+
+
+def search_module(
+    module: mlir.Module, cluster: Cluster, options: RecursiveProgramming
+) -> PlannedProgram:
+    """As ``plan_automatically``, with what ``replan_module`` needs."""
+    clock = _Clock()
+    with module.context, mlir.Location.unknown(), _no_collection():
+        with clock.phase("strategies"):
+            is_free = _read_strategies(module, cluster, options.mesh)
+            mesh = mesh_of(module)
+            _check_size(mesh, cluster, module)
+        with clock.phase("rules"):
+            populate_rules(module)
+        with clock.phase("import"):
+            imported = import_program(module, mesh, unknown_trip_count=options.trip_count)
+        limit = memory_limit_of(cluster, options.memory_limit)
+        with clock.phase("search"):
+            found = _search(imported, cluster, options, limit, is_free)
+        clock.split("search", found.phases)
+        with clock.phase("write"):
+            if is_free:
+                plan_mesh, axes = name_axes(imported, found.plan)
+                module.operation.attributes[MESH] = mlir.StringAttr.get(str(plan_mesh))
+            else:
+                plan_mesh, axes = imported.mesh, describe_axes(imported, found.plan)
+            remove_rules(module)
+            planned = PlannedProgram(
+                module,
+                imported,
+                found.plan,
+                plan_mesh,
+                cluster,
+                options,
+                replace(
+                    summarize(imported, found.plan, plan_mesh, axes, cluster),
+                    symbolic_costs=found.symbolic_costs,
+                ),
+            )
+            planned = _written(planned, limit)
+        return _timed(planned, clock)
+
+
+def replan_module(
+    planned: PlannedProgram, pins: Sequence[Pinned], written: _core.CorePlan | None = None
+) -> PlannedProgram:
+    """Plan the same module again, on the same mesh, with more pins; the module is rewritten.
+
+    Starts from the plan it has and decides every axis again, which takes a small part of a first
+    plan's time.
+
+    Args:
+        planned: What was planned first.
+        pins: Besides those it had.
+        written: The plan that stands on the module; None: the one of ``planned``.
+
+    Raises:
+        PlanError: The plan is one by the symbolic cost.
+        DoesNotFitError: No plan with these pins fits the memory.
+        StrategyError: Pins that no plan keeps.
+    """
+    if planned.options.cost_model != "seconds":
+        raise PlanError(
+            "a plan by the symbolic cost cannot be changed by pins. Plan again with "
+            "cost_model='seconds'."
+        )
+    clock = _Clock()
+    module, options, cluster = planned.module, planned.options, planned.cluster
+    mesh = planned.mesh.without_unit_axes()
+    all_pins = [*planned.imported.pins, *pins]
+    limit = memory_limit_of(cluster, options.memory_limit)
+    with module.context, mlir.Location.unknown():
+        with clock.phase("search"):
+            program = planned.imported.program.changed(
+                axis_sizes=[axis.size for axis in mesh.axes],
+                pins=[core_pin(pinned) for pinned in all_pins],
+            )
+            imported = replace(planned.imported, program=program, mesh=mesh, pins=all_pins)
+            try:
+                plan = _core.replan(
+                    program,
+                    cluster.to_core(mesh, options.overlap),
+                    planned.plan,
+                    memory_limit=limit,
+                    sweeps=options.sweeps,
+                    time_limit=math.inf if options.time_limit is None else options.time_limit,
+                    seed=options.seed,
+                )
+            except _core.Contradiction as error:
+                raise explain(imported, error) from error
+            except _core.DoesNotFit as error:
+                raise does_not_fit(imported, error) from error
+        clock.split("search", plan.phases)
+        with clock.phase("write"):
+            axes = describe_axes(imported, plan)
+            summary = summarize(imported, plan, planned.mesh, axes, cluster)
+            changed = _written(
+                replace(planned, imported=imported, plan=plan, summary=summary),
+                limit,
+                written or planned.plan,
+            )
+        return _timed(changed, clock)
+
+
+def _written(
+    planned: PlannedProgram, limit: float, written: _core.CorePlan | None = None
+) -> PlannedProgram:
+    """With the plan on the module, and what was asked for in the summary."""
+    write_plan(planned.module, planned.imported, planned.plan, planned.mesh, written)
+    summary = replace(
+        planned.summary,
+        memory_limit=limit,
+        overlap=planned.options.overlap,
+        cost_model=planned.options.cost_model,
+    )
+    return replace(planned, summary=summary)
+
+
+def _timed(planned: PlannedProgram, clock: _Clock) -> PlannedProgram:
+    summary = replace(planned.summary, planning_seconds=clock.seconds)
+    planned.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
+    return replace(planned, summary=summary)
+
+
+def estimate_planned(
+    module: mlir.Module,
+    cluster: Cluster,
+    options: RecursiveProgramming,
+    planning_seconds: Mapping[str, float],
+) -> PlanSummary:
+    """The summary of a plan that another pass made; it goes to the module, too.
+
+    Raises:
+        ClusterError: The mesh does not fit the cluster.
+    """
+    start = time.perf_counter()
+    costed = cost_of_module(module, cluster, overlap=options.overlap, trip_count=options.trip_count)
+    axes = describe_axes(costed.imported, costed.plan)
+    summary = summarize(costed.imported, costed.plan, costed.mesh, axes, cluster)
+    seconds = {**planning_seconds, "estimate": time.perf_counter() - start}
+    summary = replace(
+        summary, overlap=options.overlap, cost_model="bytes", planning_seconds=seconds
+    )
+    with module.context:
+        module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
+    return summary
+
+
+def _read_strategies(module: mlir.Module, cluster: Cluster, mesh: str) -> bool:
+    """Write pins and mesh; True if the search may make up its own mesh."""
+    if mesh:
+        _set_mesh(module, mesh)
+    levels = cluster.level_mesh()
+    return import_strategies(module, levels if levels.axes else Mesh((Axis("data", 1),)))
+
+
+def _set_mesh(module: mlir.Module, mesh: str) -> None:
+    attributes = module.operation.attributes
+    wanted = str(Mesh.parse(mesh))
+    if MESH in attributes and str(mesh_of(module)) != wanted:
+        raise ShardingError(
+            f'mesh={mesh}, but the module has {MESH} = "{mesh_of(module)}". Leave the option out, '
+            "or remove the attribute.",
+            place(module.operation.location),
+        )
+    attributes[MESH] = mlir.StringAttr.get(wanted)
+
+
+def _check_size(mesh: Mesh, cluster: Cluster, module: mlir.Module) -> None:
+    if mesh.size != cluster.num_devices:
+        raise ShardingError(
+            f"mesh {mesh} has {mesh.size} devices, the cluster {cluster.name} has "
+            f"{cluster.num_devices}. Give a mesh or a cluster of another size.",
+            place(module.operation.location),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the search found."""
+
+    plan: _core.CorePlan
+    phases: Sequence[tuple[str, float]]
+    symbolic_costs: SymbolicCosts | None = None
+
+
+def _search(
+    imported: ImportedProgram,
+    cluster: Cluster,
+    options: RecursiveProgramming,
+    limit: float,
+    is_free: bool,
+) -> _Found:
+    core_cluster = cluster.to_core(imported.mesh, options.overlap)
+    try:
+        if options.cost_model == "symbolic":
+            return _search_symbolic(imported, core_cluster, options)
+        plan = _core.recursive_programming(
+            imported.program,
+            core_cluster,
+            mem_coeff=None if options.mem_coeff == "auto" else options.mem_coeff,
+            memory_limit=limit,
+            sweeps=options.sweeps,
+            joint=options.joint,
+            fold=options.fold,
+            # Numbers of blocks may not be products of merged axes.
+            merge_axes=is_free and not _counts_blocks(imported),
+            time_limit=math.inf if options.time_limit is None else options.time_limit,
+            seed=options.seed,
+        )
+    except _core.Contradiction as error:
+        raise explain(imported, error) from error
+    except _core.DoesNotFit as error:
+        raise does_not_fit(imported, error) from error
+    return _Found(plan, plan.phases)
+
+
+def _counts_blocks(imported: ImportedProgram) -> bool:
+    """Does a pin say how many blocks a dim has, but not along which axes?"""
+    return any(dim.num_shards is not None for pin in imported.pins for dim in pin.pin.dims)
+
+
+def _search_symbolic(
+    imported: ImportedProgram, cluster: _core.Cluster, options: RecursiveProgramming
+) -> _Found:
+    """The plan of least symbolic cost, with its seconds."""
+    mem_coeff = DEFAULT_MEM_COEFF if options.mem_coeff == "auto" else options.mem_coeff
+    start = time.perf_counter()
+    chosen, costs = search_symbolic(imported, mem_coeff, sweeps=options.sweeps, seed=options.seed)
+    middle = time.perf_counter()
+    plan = _core.estimate(
+        imported.program,
+        cluster,
+        shardings=chosen.shardings,
+        value_sharding=chosen.value_sharding,
+        strategies=chosen.strategies,
+        op_strategy=chosen.op_strategy,
+    )
+    phases = [("symbolic", middle - start), ("estimate", time.perf_counter() - middle)]
+    return _Found(plan, phases, costs)
+
+
+def does_not_fit(imported: ImportedProgram, error: _core.DoesNotFit) -> DoesNotFitError:
+    """The core's error with the tensors that make the peak, and what would help."""
+    _, peak, limit, live = error.args
+    largest = peak_values(imported, live, {})
+    listed = "; ".join(
+        f"{bytes_text(value.bytes)} {value.name} {value.type}"
+        + (f", {value.count} tensors" if value.count > 1 else "")
+        + (f" ({value.location})" if value.location else "")
+        for value in largest[:8]
+    )
+    arguments = sum(value.bytes for value in largest if value.location is None)
+    help_text = (
+        "Most of it enters the step: use more chips, or keep parameters or optimizer state in "
+        "bfloat16, and donate them."
+        if arguments > peak / 2
+        else "Most of it is made in the step: use more chips, a smaller batch, jax.checkpoint "
+        "around a layer, or bfloat16 activations."
+    )
+    return DoesNotFitError(
+        f"no plan fits: the one that needs least needs {bytes_text(peak)} on each of "
+        f"{imported.mesh.size} devices, {bytes_text(peak - limit)} more than the "
+        f"{bytes_text(limit)} allowed. Largest tensors at that moment, on one device: {listed}. "
+        f"{help_text}",
+        None,
+        peak,
+        limit,
+    )
+
+
+def memory_limit_of(cluster: Cluster, text: str) -> float:
+    """Bytes of a device that a plan may use: what the user says, else all less a margin."""
+    if text:
+        return read_bytes_text(text, "memory-limit")
+    return (1 - MEMORY_MARGIN) * cluster.usable_memory_bytes
+
+
+def read_bytes_text(text: str, what: str) -> float:
+    """``14GiB``, ``16e9`` or ``16 GB`` as bytes.
+
+    Raises:
+        PassOptionError: Another form, or nothing at all.
+    """
+    found = _BYTES.fullmatch(text)
+    if found is None or found[2] not in _UNITS or float(found[1]) <= 0:
+        raise PassOptionError(
+            f"{what}={text}: expected bytes, with a unit if you like. Write 14GiB, 16GB or 16e9."
+        )
+    return float(found[1]) * _UNITS[found[2]]
+
+
+@contextmanager
+def _no_collection() -> Generator[None]:
+    """Keep Python from looking for cycles among the objects of all ops, which have none.
+
+    That would be a sixth of the time of reading a module of 50,000 ops.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _is_price(value: Coefficient) -> bool:
+    if isinstance(value, int | float):
+        return value >= 0 and math.isfinite(value)
+    return value == "auto"
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Seconds by phase, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @contextmanager
+    def phase(self, name: str) -> Generator[None]:
+        """Add the time that the block takes."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def split(self, name: str, parts: Sequence[tuple[str, float]]) -> None:
+        """Replace a phase by its parts; what they leave over keeps the name."""
+        whole = self.seconds.pop(name)
+        for part, seconds in parts:
+            self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+        rest = whole - sum(seconds for _, seconds in parts)
+        if rest > 0:
+            self.seconds[name] = rest

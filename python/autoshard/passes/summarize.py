@@ -1,0 +1,297 @@
+"""From a core's plan to its summary: collectives with lines, and the tensors of the peak."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram
+from autoshard.ir import mlir, place
+from autoshard.report.plan_summary import (
+    AxisSummary,
+    CollectiveSummary,
+    PeakValue,
+    PlanSummary,
+)
+from autoshard.sharding import Mesh, Sharding
+from autoshard.verify.collective import Collective, CollectiveKind
+
+KINDS = (
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.PERMUTE,
+)
+"""In the order of ``CollectiveKind`` in passes/cost/collectives.h."""
+
+_OPERAND, _RESULT, _JOIN, _HALO = range(4)
+"""Where a redistribution is; ``PlannedRedistribution::Place`` of passes/planning/plan.h."""
+
+MOST_PEAK_VALUES = 24
+"""Tensors of the peak that a summary names; the rest is small beside them."""
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueName:
+    """One value of the core, as the user knows it."""
+
+    name: str
+    """``params['w']`` of an argument, else the op that makes it: ``dot_general``."""
+    type: str
+    """``4096x11008xbf16``."""
+    location: str | None
+    """``file:line``."""
+
+
+def main_values(imported: ImportedProgram) -> FunctionValues:
+    """Arguments and results of ``main``, which the importer reads last."""
+    return imported.functions[-1]
+
+
+def value_names(imported: ImportedProgram, wanted: Collection[int]) -> dict[int, ValueName]:
+    """Names of the values in ``wanted``."""
+    found: dict[int, ValueName] = {}
+    missing = set(wanted)
+    main = main_values(imported)
+    block = main.op.regions[0].blocks[0]
+    for number, (value, argument) in enumerate(zip(main.arguments, block.arguments, strict=True)):
+        if value in missing:
+            missing.discard(value)
+            name = _argument_name(argument, number)
+            found[value] = ValueName(name, type_text(argument.type), None)
+    for op, values in imported.result_values:
+        if not missing:
+            break
+        if missing.isdisjoint(values):
+            continue
+        for result, value in zip(op.results, values, strict=True):
+            if value in missing:
+                missing.discard(value)
+                found[value] = ValueName(short_name(op), type_text(result.type), line_of(op))
+    for number, value in enumerate(main.results):
+        if value in missing:
+            missing.discard(value)
+            found[value] = ValueName(f"result {number}", "", None)
+    for value in missing:
+        found[value] = ValueName(f"value {value}", "", None)
+    return found
+
+
+def _argument_name(argument: mlir.Value, number: int) -> str:
+    location = argument.location
+    if isinstance(location, mlir.NameLoc) and location.name_str:
+        return location.name_str
+    return f"argument {number}"
+
+
+def short_name(op: mlir.Operation) -> str:
+    """Without the dialect; of a custom call what it calls."""
+    if op.name == "stablehlo.custom_call":
+        return mlir.StringAttr(op.attributes["call_target_name"]).value
+    return op.name.partition(".")[2]
+
+
+def line_of(op: mlir.Operation) -> str | None:
+    """``file:line`` of the user's code."""
+    found = place(op.location)
+    return None if found is None else found.rpartition(":")[0]
+
+
+def type_text(type_: mlir.Type) -> str:
+    """``4096x11008xbf16``."""
+    if not isinstance(type_, mlir.RankedTensorType):
+        return str(type_)
+    return "x".join([*map(str, type_.shape), str(type_.element_type)])
+
+
+def shardings_of(plan: _core.CorePlan, mesh: Mesh) -> list[Sharding]:
+    """The distinct shardings of a plan over ``mesh``."""
+    names = mesh.axis_names
+    return [
+        Sharding.named(mesh, *(tuple(names[axis] for axis in axes) for axes in dims))
+        for dims in plan.shardings
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One collective of one redistribution of a plan."""
+
+    kind: CollectiveKind
+    axes: tuple[str, ...]
+    participants: int
+    held_bytes: float
+    """What a device has before it."""
+    times: float
+    seconds: float
+    """Of one run."""
+    location: str | None
+    """``file:line`` of the op that asks for it."""
+    what: str
+    """``operand 1 of dot_general``."""
+    value: int
+    """The core's number of what is moved; -1 for a scalar and for the edges of a halo."""
+
+    @property
+    def sent_bytes(self) -> float:
+        """By one device in one run, on a ring."""
+        return Collective(self.kind, (), self.participants, self.held_bytes).moved_bytes
+
+
+def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[Moved]:
+    """Every collective of a plan, in the order of its redistributions."""
+    joined = value_names(imported, {r[3] for r in plan.redistributions if r[0] == _JOIN})
+    lines: dict[int, tuple[str | None, str]] = {}
+    found: list[Moved] = []
+    for (where, index, position, value, *_, trips), steps in zip(
+        plan.redistributions, plan.steps, strict=True
+    ):
+        if not steps:
+            continue
+        if where == _JOIN:
+            name = joined[value]
+            location, what = name.location, f"{name.name}, kept elsewhere"
+        else:
+            if index not in lines:
+                op = imported.core_ops[index]
+                lines[index] = (line_of(op), short_name(op))
+            location, name = lines[index]
+            what = (
+                f"neighbours of {name}"
+                if where == _HALO
+                else f"{'operand' if where == _OPERAND else 'result'} {position} of {name}"
+            )
+        for kind, axes, participants, held_bytes, seconds in steps:
+            found.append(
+                Moved(
+                    KINDS[kind],
+                    axes_of_mask(axes, mesh),
+                    participants,
+                    held_bytes,
+                    trips,
+                    seconds,
+                    location,
+                    what,
+                    value,
+                )
+            )
+    return found
+
+
+def axes_of_mask(mask: int, mesh: Mesh) -> tuple[str, ...]:
+    """Names of the axes in a mask of the core."""
+    return tuple(name for index, name in enumerate(mesh.axis_names) if mask >> index & 1)
+
+
+def folded(collectives: Iterable[Moved]) -> tuple[CollectiveSummary, ...]:
+    """Those that are alike once, with the sum of their runs; what takes longest first."""
+    rows: dict[tuple[object, ...], list[Moved]] = {}
+    for one in collectives:
+        key = (one.kind, one.axes, one.participants, one.held_bytes, one.location)
+        rows.setdefault(key, []).append(one)
+    summaries = [
+        CollectiveSummary(
+            kind=alike[0].kind.value,
+            axes=alike[0].axes,
+            bytes=alike[0].sent_bytes,
+            times=sum(one.times for one in alike),
+            seconds=sum(one.times * one.seconds for one in alike),
+            location=alike[0].location,
+        )
+        for alike in rows.values()
+    ]
+    return tuple(sorted(summaries, key=lambda one: -(one.seconds or 0.0)))
+
+
+def peak_values(
+    imported: ImportedProgram,
+    live: Sequence[tuple[int, float]],
+    value_sharding: Mapping[int, str],
+) -> tuple[PeakValue, ...]:
+    """The largest values that live at a moment, named; those of equal layers are one row."""
+    names = value_names(imported, {value for value, _ in live if value != NO_VALUE})
+    alike: dict[tuple[str, str, str, str | None], list[tuple[str, float]]] = {}
+    for value, size in live:
+        if value == NO_VALUE:
+            continue
+        name = names[value]
+        key = (
+            _NUMBER.sub("*", name.name),
+            name.type,
+            value_sharding.get(value, ""),
+            name.location,
+        )
+        alike.setdefault(key, []).append((name.name, size))
+    rows = [
+        PeakValue(
+            name=members[0][0] if len(members) == 1 else key[0],
+            type=key[1],
+            sharding=key[2],
+            bytes=sum(size for _, size in members),
+            count=len(members),
+            location=key[3],
+        )
+        for key, members in alike.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.bytes)[:MOST_PEAK_VALUES])
+
+
+def summarize(
+    imported: ImportedProgram,
+    plan: _core.CorePlan,
+    mesh: Mesh,
+    axes: Sequence[AxisSummary],
+    cluster: Cluster,
+) -> PlanSummary:
+    """What a plan costs, in the words of the user's program.
+
+    Args:
+        imported: The program.
+        plan: Its plan, with costs.
+        mesh: Whose axes the plan counts.
+        axes: What they are for.
+        cluster: What the costs are for.
+    """
+    is_searched = plan.lower_bound_seconds > 0
+    covers = (
+        "all plans of this mesh that cut equal layers alike"
+        if plan.bound_is_joint
+        else "plans that differ in one axis and cut equal layers alike"
+    )
+    return PlanSummary(
+        step_seconds=plan.step_seconds,
+        compute_seconds=plan.compute_seconds,
+        communication_seconds=plan.communication_seconds,
+        peak_bytes_per_device=plan.peak_bytes,
+        mem_coeff=plan.mem_coeff,
+        lower_bound_seconds=max(0.0, plan.lower_bound_seconds),
+        bound_covers=covers if is_searched else "no other plan",
+        cluster=cluster.name,
+        mesh=str(mesh),
+        devices=cluster.num_devices,
+        axes=tuple(axes),
+        collectives=folded(moves(imported, plan, mesh)),
+        peak_moment=_line_of_moment(imported, plan.peak_moment),
+        peak_values=_peak(imported, plan, mesh),
+    )
+
+
+def _peak(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> tuple[PeakValue, ...]:
+    shardings = shardings_of(plan, mesh)
+    live, of_value = plan.peak_values, plan.value_sharding
+    texts = {value: str(shardings[of_value[value]]) for value, _ in live if value != NO_VALUE}
+    return peak_values(imported, live, texts)
+
+
+def _line_of_moment(imported: ImportedProgram, moment: int) -> str | None:
+    """The line of an op by its number; None before the first and after the last one."""
+    if not 0 <= moment < len(imported.core_ops):
+        return None
+    return line_of(imported.core_ops[moment])

@@ -1,0 +1,35 @@
+// RUN: autoshard-opt --autoshard-recursive-programming='cluster=h100:2x4 mesh=dp=8' --plan-json=%t.json -o %t.mlir %s && filecheck %s < %t.json
+// RUN: autoshard-opt --autoshard-recursive-programming='cluster=h100:2x4 mesh=dp=8' --autoshard-export-shardy --plan-json=%t.exported.json -o %t.mlir %s && filecheck %s < %t.exported.json
+// RUN: autoshard-opt --mesh=dp=8 --autoshard-import-strategies --autoshard-sharding-propagation --plan-json=%t.bytes.json -o %t.mlir %s && filecheck %s --check-prefix=BYTES < %t.bytes.json
+
+// What a plan costs as JSON, also where an export follows: numbers, seconds by phase, and every
+// collective with the line that asks for it. A plan by propagation has bytes, and says why nothing else.
+// CHECK:      "step_seconds": {{[0-9.e-]+}},
+// CHECK-NEXT: "compute_seconds": {{[0-9.e-]+}},
+// CHECK-NEXT: "communication_seconds": {{[0-9.e-]+}},
+// CHECK-NEXT: "peak_bytes_per_device": {{[0-9.e+]+}},
+// CHECK:      "cluster": "h100:2x4",
+// CHECK-NEXT: "mesh": "dp=8",
+// CHECK:      "lower_bound_seconds": {{[0-9.e-]+}},
+// CHECK:      "planning_seconds": {
+// CHECK-NEXT:   "strategies": {{[0-9.e-]+}},
+// CHECK:      "collectives": [
+// CHECK:        "kind": "all-reduce",
+// CHECK-NEXT:   "axes": [
+// CHECK-NEXT:     "dp"
+// CHECK-NEXT:   ],
+// CHECK-NEXT:   "bytes": 114688.0,
+// CHECK-NEXT:   "times": 1.0,
+// CHECK-NEXT:   "seconds": {{[0-9.e-]+}},
+// CHECK-NEXT:   "location": "{{.*}}plan_json.mlir:{{[0-9]+}}"
+// CHECK:      "gap": {{[0-9.e-]+}}
+// BYTES:      "step_seconds": null,
+// BYTES:      "redistributed_bytes": 114688.0,
+// BYTES:        "kind": "all-reduce",
+// BYTES:        "bytes": 114688.0,
+// BYTES:      "missing": "planned without a cluster
+func.func public @main(%x: tensor<65536x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"}, %y: tensor<65536x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"})
+    -> (tensor<128x128xf32> {mhlo.sharding = "{replicated}"}) {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0] : (tensor<65536x128xf32>, tensor<65536x128xf32>) -> tensor<128x128xf32>
+  return %0 : tensor<128x128xf32>
+}
