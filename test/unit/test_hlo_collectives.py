@@ -120,6 +120,66 @@ def test_a_loop_without_trip_count_says_so() -> None:
     assert (found.times, found.times_known) == (1, False)
 
 
+COUNTED = """
+%cond (t: (s32[], f32[8,8])) -> pred[] {
+  %t = (s32[], f32[8,8]{1,0}) parameter(0)
+  %end = s32[] constant(END)
+  %i = s32[] get-tuple-element(%t), index=0
+  ROOT %lt = pred[] compare(%i, %end), direction=LT
+}
+
+%body (t: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
+  %t = (s32[], f32[8,8]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %x = f32[8,8]{1,0} get-tuple-element(%t), index=1
+  %two = s32[] constant(2)
+  %next = s32[] add(%i, %two)
+  %r = f32[8,8]{1,0} all-reduce(%x), replica_groups=[2,4]<=[8], to_apply=%add
+  ROOT %out = (s32[], f32[8,8]{1,0}) tuple(%next, %r)
+}
+"""
+
+
+@pytest.mark.parametrize(("end", "trips"), [(12, 6), (13, 7), (-1, 0)])
+def test_a_counter_says_how_often_a_loop_runs(end: int, trips: int) -> None:
+    """XLA:TPU writes no ``known_trip_count``."""
+    found = read(
+        "%zero = s32[] constant(0)",
+        "%start = s32[] copy(%zero)",
+        "%t = (s32[], f32[8,8]{1,0}) tuple(%start, %p)",
+        "%w = (s32[], f32[8,8]{1,0}) while(%t), condition=%cond, body=%body",
+        before=COUNTED.replace("END", str(end)),
+    )
+    assert [(each.times, each.times_known) for each in found] == [(trips, True)]
+
+
+def test_a_collective_spread_over_fusions_counts_once() -> None:
+    gather = (
+        "%g = f32[8,8]{1,0} all-gather(%p), channel_id=7, replica_groups=[2,4]<=[8], "
+        'frontend_attributes={chain_id="3"}'
+    )
+    parts = "".join(
+        f"""
+%{name} (p: f32[2,8]) -> f32[8,8] {{
+  %p = f32[2,8]{{1,0}} parameter(0)
+  {gather}
+  ROOT %r = f32[8,8]{{1,0}} custom-call(%g), custom_call_target="{target}"
+}}
+"""
+        for name, target in (
+            ("begin", "AsyncCollectiveStart"),
+            ("middle", "Other"),
+            ("end", "AsyncCollectiveDone"),
+        )
+    )
+    calls = [
+        f"%{name}.1 = f32[8,8]{{1,0}} fusion(%p), kind=kCustom, calls=%{name}"
+        for name in ("begin", "middle", "end")
+    ]
+    (found,) = read(*calls, before=parts)
+    assert found.moved_bytes == 3 * 64
+
+
 def test_every_branch_and_every_call_counts() -> None:
     found = read(
         "%c = f32[8,8]{1,0} conditional(%i, %p, %p), branch_computations={%body, %body}",

@@ -2,8 +2,11 @@
 
 Every value of rank 1 or more gets a closed constraint right after the op that makes it, and all
 its readers read the constrained value. An operand that its op wants elsewhere is redistributed by
-a constraint right before the op; later readers that want the same share that copy. Loops are
-pinned at their operands, block arguments, yields and results.
+a constraint right before the op; close readers that want the same share that copy, and those that
+want a part of it cut it from there. A reader far behind the others gets a copy of its own, behind
+a barrier, because the plan has not kept the first one until then. What a callee reads in one
+sharding only is handed over in that sharding. Loops are pinned at their operands, block arguments,
+yields and results.
 
 Values of rank 0 get no constraint: a scalar has one placement only, it is whole on every device,
 so a constraint could say nothing and would only stand between ops that fuse.
@@ -29,10 +32,14 @@ from autoshard.exporter.planned import (
     PlannedOp,
     read_plan,
 )
-from autoshard.exporter.steps import redistribution_steps
+from autoshard.exporter.steps import only_cuts, redistribution_steps
 from autoshard.ir import mlir
 from autoshard.ir.locations import place
 from autoshard.sharding.sharding import Sharding
+
+_NEAR_SHARE, _NEAR_OPS = 1 / 16, 64
+"""Readers of a value share a copy while the next one is at most this part of the program's ops
+away, or this many: ``search_copy_distance`` of the core counts the same."""
 
 
 class Form(ABC):
@@ -71,8 +78,9 @@ def pin(plan: PlannedModule, form: Form) -> None:
     _set_partition_count(plan)
     form.begin(plan)
     ways = _Ways()
+    calls = _Calls(plan)
     for function in plan.functions:
-        _Pinner(form, ways, plan.one_device_meshes).pin(function)
+        _Pinner(form, ways, calls, plan.one_device_meshes).pin(function)
     _drop_own(plan.module.operation)
 
 
@@ -108,6 +116,87 @@ class _Source:
     """The op to make again, where that is cheaper than to move its result."""
     copies: dict[Placement, mlir.Value] = field(default_factory=dict[Placement, mlir.Value])
     """Copies in other shardings that dominate the op at hand."""
+    read_at: dict[Placement, int] = field(default_factory=dict[Placement, int])
+    """Where a copy was read last: a number of ``_Pinner.position``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A reader of a value, and what it wants."""
+
+    position: int
+    wanted: Placement
+
+
+class _Calls:
+    """What is handed over to callees, and how many ops run in them."""
+
+    def __init__(self, plan: PlannedModule) -> None:
+        self.functions = {_name(function.op): function for function in plan.functions}
+        self.handed: dict[str, tuple[Placement | None, ...]] = {}
+        self.sizes: dict[str, int] = {}
+        total = sum(self._size(f.body) for f in plan.functions if f.is_entry)
+        self.near = max(_NEAR_OPS, int(_NEAR_SHARE * total))
+        """Readers at most so many ops apart share a copy."""
+
+    def arguments(self, name: str) -> tuple[Placement | None, ...]:
+        """What a function gets: what all its readers of an argument want, else what is planned."""
+        found = self.handed.get(name)
+        if found is None:
+            function = self.functions[name]
+            found = self.handed[name] = (
+                function.arguments if function.is_entry else self._only_wishes(function)
+            )
+        return found
+
+    def _only_wishes(self, function: PlannedFunction) -> tuple[Placement | None, ...]:
+        values = [value for value, _ in function.body.arguments]
+        wishes: dict[mlir.Value, set[Placement | None]] = {value: set() for value in values}
+        self._collect(function.body, wishes)
+        return tuple(
+            planned if planned is None or len(wishes[value]) != 1 else next(iter(wishes[value]))
+            for value, planned in zip(values, function.arguments, strict=True)
+        )
+
+    def _collect(
+        self, block: PlannedBlock, wishes: dict[mlir.Value, set[Placement | None]]
+    ) -> None:
+        for planned in block.ops:
+            wanted = self.operands(planned)
+            for number, operand in enumerate(planned.op.operands):
+                if operand in wishes:
+                    wishes[operand].add(wanted[number] if number < len(wanted) else None)
+            for inner in planned.blocks:
+                self._collect(inner, wishes)
+
+    def operands(self, planned: PlannedOp) -> tuple[Placement | None, ...]:
+        """What each operand of an op must be."""
+        if planned.op.name != "func.call":
+            return planned.operands
+        return self.arguments(_callee(planned.op))
+
+    def steps(self, planned: PlannedOp) -> int:
+        """How many ops run when this one does, those of callees and of one trip included."""
+        if planned.kind is not Kind.COMPUTE:
+            return 0
+        inside = sum(map(self._size, planned.blocks))
+        if planned.op.name == "func.call":
+            name = _callee(planned.op)
+            if name not in self.sizes:
+                self.sizes[name] = self._size(self.functions[name].body)
+            inside = self.sizes[name]
+        return 1 + inside
+
+    def _size(self, block: PlannedBlock) -> int:
+        return sum(map(self.steps, block.ops))
+
+
+def _name(function: mlir.Operation) -> str:
+    return mlir.StringAttr(function.attributes["sym_name"]).value
+
+
+def _callee(call: mlir.Operation) -> str:
+    return mlir.FlatSymbolRefAttr(call.attributes["callee"]).value
 
 
 class _Ways:
@@ -136,16 +225,25 @@ class _Ways:
 class _Pinner:
     """One walk over one function; ``sources`` follows every value through it."""
 
-    def __init__(self, form: Form, ways: _Ways, one_device_meshes: frozenset[str]) -> None:
+    def __init__(
+        self, form: Form, ways: _Ways, calls: _Calls, one_device_meshes: frozenset[str]
+    ) -> None:
         self.form = form
         self.ways = ways
+        self.calls = calls
         self.one_device_meshes = one_device_meshes
         self.sources: dict[mlir.Value, _Source] = {}
         self.copies_in_block: list[tuple[_Source, Placement]] = []
         self.replaced: list[tuple[mlir.Operation, mlir.Value]] = []
+        self.wishes: dict[mlir.Value, list[_Wish]] = {}
+        self.position = 0
+        """Ops before the one at hand, those that run inside them included."""
 
     def pin(self, function: PlannedFunction) -> None:
-        self._block(function.body, pin_arguments=not function.is_entry)
+        handed = self.calls.arguments(_name(function.op))
+        values = [value for value, _ in function.body.arguments]
+        body = PlannedBlock(tuple(zip(values, handed, strict=True)), function.body.ops)
+        self._block(body, pin_arguments=not function.is_entry)
         for op, value in reversed(self.replaced):
             op.results[0].replace_all_uses_with(value)  # readers in regions that are not planned
             op.erase()
@@ -157,6 +255,8 @@ class _Pinner:
 
     def _block(self, block: PlannedBlock, pin_arguments: bool) -> None:
         outer_copies, self.copies_in_block = self.copies_in_block, []
+        outer_wishes, self.wishes = self.wishes, self._wishes(block)
+        outer_position = self.position
         start = mlir.InsertionPoint(block.ops[0].op)
         for argument, sharding in block.arguments:
             value = argument
@@ -166,9 +266,25 @@ class _Pinner:
         following = [planned.op for planned in block.ops[1:]]
         for planned, next_op in zip(block.ops, [*following, None], strict=True):
             self._op(planned, next_op)
+            self.position += self.calls.steps(planned)
         for source, sharding in self.copies_in_block:
-            del source.copies[sharding]
+            source.copies.pop(sharding, None)
         self.copies_in_block = outer_copies
+        self.wishes, self.position = outer_wishes, outer_position
+
+    def _wishes(self, block: PlannedBlock) -> dict[mlir.Value, list[_Wish]]:
+        """Who in the block wants what of a value, in order."""
+        found: dict[mlir.Value, list[_Wish]] = {}
+        position = self.position
+        for planned in block.ops:
+            if planned.kind is Kind.COMPUTE:
+                for operand, wanted in zip(
+                    planned.op.operands, self.calls.operands(planned), strict=False
+                ):
+                    if wanted is not None and wanted.rank:
+                        found.setdefault(operand, []).append(_Wish(position, wanted))
+            position += self.calls.steps(planned)
+        return found
 
     def _op(self, planned: PlannedOp, next_op: mlir.Operation | None) -> None:
         op = planned.op
@@ -179,7 +295,7 @@ class _Pinner:
             self._identity(planned)
             return
         operands = op.operands
-        for index, wanted in enumerate(planned.operands):
+        for index, wanted in enumerate(self.calls.operands(planned)):
             operand = operands[index]
             value = self._read(operand, wanted, op)
             if value != operand:
@@ -254,14 +370,57 @@ class _Pinner:
             return self._made_again(source, wanted or source.sharding)
         if wanted is None or source.sharding is None or wanted is source.sharding:
             return source.value
+        where = mlir.InsertionPoint(reader)
         copy = source.copies.get(wanted)
-        if copy is None:
-            where = mlir.InsertionPoint(reader)
-            copy = source.copies[wanted] = self._moved(
-                source.value, source.sharding, wanted, where, reader.location
-            )
+        is_kept = copy is not None and self._is_near(source.read_at[wanted])
+        if not is_kept:
+            larger = self._larger_copy(operand, source, wanted)
+            if larger is not None:
+                start = self._read(operand, larger, reader)
+                copy = self._moved(start, larger, wanted, where, reader.location)
+            else:
+                start = source.value
+                if copy is not None:
+                    start = self._behind_barrier(start, source.sharding, where, reader.location)
+                copy = self._moved(start, source.sharding, wanted, where, reader.location)
+            source.copies[wanted] = copy
             self.copies_in_block.append((source, wanted))
+        assert copy is not None
+        source.read_at[wanted] = self.position
         return copy
+
+    def _is_near(self, position: int) -> bool:
+        return abs(self.position - position) <= self.calls.near
+
+    def _larger_copy(
+        self, operand: mlir.Value, source: _Source, wanted: Placement
+    ) -> Placement | None:
+        """A copy that a close reader has or will ask for, of which ``wanted`` is a part."""
+        assert source.sharding is not None
+        if only_cuts(source.sharding.sharding, wanted.sharding):
+            return None
+        for wish in self.wishes.get(operand, ()):
+            if (
+                wish.wanted is not wanted
+                and wish.wanted is not source.sharding
+                and self._is_near(wish.position)
+                and only_cuts(wish.wanted.sharding, wanted.sharding)
+            ):
+                return wish.wanted
+        return None
+
+    def _behind_barrier(
+        self, value: mlir.Value, sharding: Placement, where: mlir.InsertionPoint, why: mlir.Location
+    ) -> mlir.Value:
+        """The same value, such that no pass finds it equal to the first one."""
+        behind = mlir.Operation.create(
+            "stablehlo.optimization_barrier",
+            results=[value.type],
+            operands=[value],
+            loc=why,
+            ip=where,
+        ).results[0]
+        return self._held(behind, sharding, where, why)
 
     def _made_again(self, source: _Source, wanted: Placement | None) -> mlir.Value:
         """The result of a cheap op in the sharding its reader wants; the first asks for free."""

@@ -19,10 +19,10 @@ from jaxlib.mlir import ir
 
 @dataclass(frozen=True)
 class CompiledModule:
-    """A loaded executable over all its devices."""
+    """An executable over all its devices."""
 
     executable: Any
-    """jaxlib's ``LoadedExecutable``."""
+    """jaxlib's ``LoadedExecutable``; ``Executable`` where it is for devices of a topology."""
     devices: tuple[jax.Device, ...]  # pyright: ignore[reportInvalidTypeForm]
 
     def hlo_text(self) -> str:
@@ -78,17 +78,46 @@ def compile_module(
             ``stablehlo.while``) end the process instead.
     """
     chosen = tuple(devices if devices is not None else jax.devices())
-    options = compiler.get_compile_options(
-        num_replicas=1,
-        num_partitions=len(chosen),
-        device_assignment=np.array([chosen]),
-        backend=chosen[0].client,
-    )
-    options.executable_build_options.use_shardy_partitioner = use_shardy
     executable = chosen[0].client.compile_and_load(
-        module, executable_devices=xla_client.DeviceList(chosen), compile_options=options
+        module,
+        executable_devices=xla_client.DeviceList(chosen),
+        compile_options=_options(chosen, use_shardy),
     )
     return CompiledModule(executable, chosen)
+
+
+def compile_ahead_of_time(
+    module: ir.Module,
+    devices: Sequence[Any],
+    *,
+    use_shardy: bool = True,
+) -> CompiledModule:
+    """As ``compile_module``, for devices that are not here; the result cannot run.
+
+    Args:
+        module: Has a public function ``main``.
+        devices: Those of a ``jax.experimental.topologies`` description, in partition order.
+        use_shardy: Partition with Shardy, or with GSPMD.
+
+    Raises:
+        jax.errors.JaxRuntimeError: XLA refuses the module, or it needs more memory than there is.
+    """
+    chosen = tuple(devices)
+    executable = chosen[0].client.compile(
+        module, xla_client.DeviceList(chosen), _options(chosen, use_shardy)
+    )
+    return CompiledModule(executable, chosen)
+
+
+def _options(devices: tuple[Any, ...], use_shardy: bool) -> Any:
+    options = compiler.get_compile_options(
+        num_replicas=1,
+        num_partitions=len(devices),
+        device_assignment=np.array([devices]),
+        backend=devices[0].client,
+    )
+    options.executable_build_options.use_shardy_partitioner = use_shardy
+    return options
 
 
 def _assembled(parts: Sequence[jax.Array], sharding: jax.sharding.Sharding) -> np.ndarray:

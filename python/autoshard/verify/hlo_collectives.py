@@ -42,6 +42,7 @@ _OPCODE = re.compile(r"\s*([\w\-]+)\(")
 _CALLED = re.compile(r"\b(?:calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _BODY = re.compile(r"\bbody=%?([\w.\-]+)")
+_CONDITION = re.compile(r"\bcondition=%?([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _LISTED_GROUPS = re.compile(r"\breplica_groups=\{(\{[\d,{} ]*\})?\}")
 _IOTA_GROUPS = re.compile(r"\breplica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
@@ -51,6 +52,11 @@ _OP_NAME = re.compile(r'\bop_name="([^"]*)"')
 _SOURCE = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 _FIRST_OPERAND = re.compile(r"\(%?([\w.\-]+)")
+_OPERAND = re.compile(r"%([\w.\-]+)")
+_INTEGER = re.compile(r"\((-?\d+)\)")
+_INDEX = re.compile(r"\bindex=(\d+)")
+_CHAIN = "frontend_attributes={chain_id="
+_COPIES = frozenset({"copy", "copy-start", "copy-done", "bitcast"})
 
 
 @dataclass(slots=True)
@@ -67,6 +73,21 @@ class _Instruction:
 class _Computation:
     is_entry: bool
     instructions: list[_Instruction] = field(default_factory=list["_Instruction"])
+    by_name: dict[str, _Instruction] = field(default_factory=dict[str, "_Instruction"])
+    starts_chain: bool = False
+    """Has the start of a collective that XLA:TPU spreads over several fusions: each of them names
+    it, with the same ``chain_id``."""
+
+    def source(self, name: str) -> _Instruction:
+        """The instruction called so, or what it is a copy of."""
+        found = self.by_name[name]
+        while found.opcode in _COPIES:
+            found = self.by_name[_operands(found)[0]]
+        return found
+
+    def element(self, made: _Instruction, number: int) -> _Instruction | None:
+        """What element ``number`` of a tuple is; None if it was not made here."""
+        return self.source(_operands(made)[number]) if made.opcode == "tuple" else None
 
 
 def hlo_collectives(hlo_text: str, mesh: Mesh, *, unknown_trip_count: int = 1) -> list[Collective]:
@@ -111,6 +132,9 @@ def _read_computations(hlo_text: str) -> dict[str, _Computation]:
             instruction = _read_instruction(line)
             if instruction:
                 current.instructions.append(instruction)
+                current.by_name[instruction.name] = instruction
+                if "AsyncCollectiveStart" in instruction.rest:
+                    current.starts_chain = True
     return computations
 
 
@@ -124,6 +148,11 @@ def _read_instruction(line: str) -> _Instruction | None:
     if opcode is None:
         return None
     return _Instruction(head[1], line[start:end], opcode[1], line[opcode.end() - 1 :])
+
+
+def _operands(instruction: _Instruction) -> list[str]:
+    """Names of the operands; the rest begins with their list."""
+    return _OPERAND.findall(instruction.rest[: _end_of_tuple(instruction.rest, 0)])
 
 
 def _end_of_tuple(line: str, start: int) -> int:
@@ -160,8 +189,10 @@ class _Reader:
         started: dict[str, _Instruction] = {}
         for instruction in computation.instructions:
             opcode = instruction.opcode
+            if _CHAIN in instruction.rest and not computation.starts_chain:
+                continue
             if opcode == "while":
-                yield from self._while(instruction, times, known)
+                yield from self._while(computation, instruction, times, known)
             elif opcode.removesuffix("-start") in _KINDS and opcode.endswith("-start"):
                 started[instruction.name] = instruction
             elif opcode.removesuffix("-done") in _KINDS and opcode.endswith("-done"):
@@ -174,11 +205,43 @@ class _Reader:
                 for name in _called(instruction.rest):
                     yield from self._repeated(name, times, known)
 
-    def _while(self, instruction: _Instruction, times: int, known: bool) -> Iterator[Collective]:
-        trips = _TRIPS.search(instruction.rest)
-        count = int(trips[1]) if trips else self.unknown_trip_count
+    def _while(
+        self, computation: _Computation, instruction: _Instruction, times: int, known: bool
+    ) -> Iterator[Collective]:
+        trips = self._trips(computation, instruction)
+        count = self.unknown_trip_count if trips is None else trips
         body = _match(_BODY, instruction.rest)[1]
         yield from self._repeated(body, times * count, known and trips is not None)
+
+    def _trips(self, computation: _Computation, loop: _Instruction) -> int | None:
+        """Trips that the compiler states, or those of a counter from one constant to another.
+
+        XLA:TPU states none.
+        """
+        stated = _TRIPS.search(loop.rest)
+        if stated:
+            return int(stated[1])
+        condition = self.computations.get(_match(_CONDITION, loop.rest)[1])
+        body = self.computations[_match(_BODY, loop.rest)[1]]
+        if condition is None:
+            return None
+        test = condition.instructions[-1]
+        if test.opcode != "compare" or "direction=LT" not in test.rest:
+            return None
+        counter, end = (condition.source(name) for name in _operands(test))
+        if counter.opcode != "get-tuple-element":
+            return None
+        number = int(_match(_INDEX, counter.rest)[1])
+        start = computation.element(computation.source(_operands(loop)[0]), number)
+        next_value = body.element(body.instructions[-1], number)
+        if start is None or next_value is None or next_value.opcode != "add":
+            return None
+        parts = [body.source(name) for name in _operands(next_value)]
+        step = next((part for part in parts if part.opcode == "constant"), None)
+        if step is None or start.opcode != "constant" or end.opcode != "constant":
+            return None
+        first, last, by = (int(_match(_INTEGER, each.rest)[1]) for each in (start, end, step))
+        return max(0, -(-(last - first) // by)) if by > 0 else None
 
     def _repeated(self, name: str, times: int, known: bool) -> Iterator[Collective]:
         if name not in self.inside:

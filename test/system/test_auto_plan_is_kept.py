@@ -1,0 +1,81 @@
+"""What XLA compiles in the automatic mode is what the search counted."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autoshard
+from autoshard.frontend.jit import check_compiled
+from autoshard.frontend.plan import Plan
+from autoshard.verify.collective import total_bytes
+from autoshard.verify.hlo_collectives import hlo_collectives
+from models import MODELS, REALS, unmarked
+
+MOVES_MORE = "embedding"
+"""XLA adds a permute where the logits go from one cut dim to two."""
+
+KEPT = [model.name for model in MODELS if model.name != MOVES_MORE]
+
+
+@cache
+def planned(name: str) -> tuple[Plan, Any]:
+    """The plan of a model's train step on 8 CPU devices, and the compiled program."""
+    (model,) = (model for model in MODELS if model.name == name)
+    random = np.random.default_rng(0)
+    parameters = model.init(REALS, random)
+    arguments = (parameters, REALS.optimizer.init(parameters), model.batch(REALS, random))
+    jitted = autoshard.jit(model.step(unmarked, REALS), cluster="cpu:8")
+    return jitted.plan(*arguments), jitted.lower(*arguments).compile()
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_compiled_program_has_the_collectives_that_the_search_counted(name: str) -> None:
+    plan, compiled = planned(name)
+    counted = sum(one.total_bytes for one in plan.summary.collectives)
+    assert total_bytes(plan.collectives) == pytest.approx(counted, rel=0.03)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_compiled(plan, compiled)
+
+
+def test_most_models_communicate() -> None:
+    """Else the test above would say nothing."""
+    talking = [name for name in KEPT if planned(name)[0].summary.collectives]
+    assert len(talking) >= 4
+
+
+def test_more_than_counted_is_told_with_its_line() -> None:
+    plan, compiled = planned(MOVES_MORE)
+    with pytest.warns(autoshard.PlanMismatchWarning, match=r"each device sends .*models\.py:\d+"):
+        check_compiled(plan, compiled)
+
+
+def test_a_cut_matmul_is_one_all_reduce_of_its_bytes() -> None:
+    """Weights pinned by rows, tokens whole: nothing else is left to the search."""
+
+    def forward(x, w):
+        return jnp.tanh(x @ w)
+
+    x, w = jnp.ones((16, 64)), jnp.ones((64, 8))
+    layout = autoshard.Layout((8,), ("model",))
+    rows = layout("model", "None")
+    whole = layout("None", "None")
+    jitted = autoshard.jit(
+        forward,
+        cluster="cpu:8",
+        mode="auto",
+        mesh="model=8",
+        in_shardings=(layout("None", "model"), rows),
+        out_shardings=whole,
+    )
+    plan = jitted.plan(x, w)
+    (one,) = plan.summary.collectives
+    assert (one.kind, one.axes, one.bytes) == ("all-reduce", ("model",), 2 * 7 / 8 * (16 * 8 * 4))
+    (found,) = hlo_collectives(jitted.lower(x, w).compile().as_text(), plan.mesh)
+    assert found.moved_bytes == one.bytes

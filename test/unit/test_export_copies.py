@@ -1,0 +1,103 @@
+"""Who shares a redistributed copy of a value in an exported module."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.passes.pipeline import run_passes
+from autoshard.verify.shardy_collectives import shardy_collectives
+
+ROWS = "{devices=[8,1]<=[8]}"
+ON_DP = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"
+ON_TP = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"
+BOTH = "{devices=[2,4]<=[8]}"
+WHOLE = "{replicated}"
+TYPE = "tensor<16x16xf32>"
+
+
+def reader(name: str, operand: str, sharding: str, strategy: str) -> str:
+    """``%name = tanh %operand``."""
+    attributes = f'{{mhlo.sharding = "{sharding}", autoshard.strategy = "{strategy}"}}'
+    return f"%{name} = stablehlo.tanh %{operand} {attributes} : {TYPE}"
+
+
+def module(*lines: str, result: str, more: str = "") -> str:
+    body = "\n".join(lines)
+    return f"""
+      module attributes {{autoshard.mesh = "dp=2,tp=4"}} {{
+        func.func @main(%x: {TYPE} {{mhlo.sharding = "{ROWS}"}})
+            -> ({TYPE} {{mhlo.sharding = "{result}"}}) {{
+          {body}
+        }}
+        {more}
+      }}"""
+
+
+def exported(text: str):
+    found = parse_bytes(text.encode(), new_context())
+    run_passes(found, ["autoshard-export-shardy"])
+    return found
+
+
+def gathers(text: str) -> list[float]:
+    return [found.moved_bytes for found in shardy_collectives(exported(text))]
+
+
+def test_a_reader_of_a_part_cuts_it_from_the_copy_of_a_later_reader() -> None:
+    text = module(
+        reader("a", "x", BOTH, "[{dp}, {tp}] -> [{dp}, {tp}]"),
+        reader("b", "x", ON_DP, "[{dp}, {}] -> [{dp}, {}]"),
+        f'%c = stablehlo.add %a, %b {{mhlo.sharding = "{BOTH}", autoshard.strategy = '
+        f'"[{{dp}}, {{tp}}], [{{dp}}, {{tp}}] -> [{{dp}}, {{tp}}]"}} : {TYPE}',
+        f"return %c : {TYPE}",
+        result=BOTH,
+    )
+    # One gather of two rows each from three others; no all-to-all beside it.
+    assert gathers(text) == [3 * 2 * 16 * 4]
+
+
+def test_a_callee_gets_the_copy_that_its_caller_has() -> None:
+    callee = f"""
+        func.func private @f(%y: {TYPE} {{mhlo.sharding = "{ROWS}"}})
+            -> ({TYPE} {{mhlo.sharding = "{WHOLE}"}}) {{
+          {reader("z", "y", WHOLE, "[{}, {}] -> [{}, {}]")}
+          return %z : {TYPE}
+        }}"""
+    text = module(
+        reader("a", "x", WHOLE, "[{}, {}] -> [{}, {}]"),
+        f'%b = func.call @f(%x) {{mhlo.sharding = "{WHOLE}"}} : ({TYPE}) -> {TYPE}',
+        f'%c = stablehlo.add %a, %b {{mhlo.sharding = "{WHOLE}", autoshard.strategy = '
+        f'"[{{}}, {{}}], [{{}}, {{}}] -> [{{}}, {{}}]"}} : {TYPE}',
+        f"return %c : {TYPE}",
+        result=WHOLE,
+        more=callee,
+    )
+    assert gathers(text) == [7 * 2 * 16 * 4]
+
+
+def between(count: int) -> str:
+    """Two readers that want the whole of ``%x``, and ``count`` ops between them."""
+    whole = "[{}, {}] -> [{}, {}]"
+    names = [f"v{number}" for number in range(count + 1)]
+    return module(
+        reader("v0", "x", WHOLE, whole),
+        *(reader(b, a, WHOLE, whole) for a, b in pairwise(names)),
+        reader("far", "x", WHOLE, whole),
+        f'%sum = stablehlo.add %far, %v{count} {{mhlo.sharding = "{WHOLE}", autoshard.strategy = '
+        f'"[{{}}, {{}}], [{{}}, {{}}] -> [{{}}, {{}}]"}} : {TYPE}',
+        f"return %sum : {TYPE}",
+        result=WHOLE,
+    )
+
+
+def test_close_readers_share_a_copy() -> None:
+    assert len(gathers(between(20))) == 1
+
+
+def test_a_far_reader_has_a_copy_of_its_own_behind_a_barrier() -> None:
+    text = between(100)
+    assert len(gathers(text)) == 2
+    printed = print_module(exported(text), "text").decode()
+    assert len(re.findall("stablehlo.optimization_barrier", printed)) == 1
