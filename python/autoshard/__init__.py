@@ -3,8 +3,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from autoshard.cluster.cluster import Cluster as Cluster
 from autoshard.errors import AutoshardError as AutoshardError
 from autoshard.errors import AutoshardWarning as AutoshardWarning
+from autoshard.errors import ClusterError as ClusterError
+from autoshard.errors import DoesNotFitError as DoesNotFitError
 from autoshard.errors import PlanError as PlanError
 from autoshard.errors import PlanMismatchWarning as PlanMismatchWarning
 from autoshard.errors import ShardingError as ShardingError
@@ -17,17 +20,21 @@ if TYPE_CHECKING:
     from autoshard.frontend.layout import Layout as Layout
     from autoshard.frontend.plan import Plan as Plan
     from autoshard.frontend.plan import plan as plan
+    from autoshard.frontend.planner import Planner as Planner
     from autoshard.frontend.shard import shard as shard
     from autoshard.importer.rules import register_rule as register_rule
+    from autoshard.report.suggest import suggest_mem_coeff as suggest_mem_coeff
 
 # Imported when first used: the frontend needs jax, which autoshard-opt does not.
 _LATE = {
     "Layout": "autoshard.frontend.layout",
     "Plan": "autoshard.frontend.plan",
+    "Planner": "autoshard.frontend.planner",
     "jit": "autoshard.frontend.jit",
     "plan": "autoshard.frontend.plan",
     "register_rule": "autoshard.importer.rules",
     "shard": "autoshard.frontend.shard",
+    "suggest_mem_coeff": "autoshard.report.suggest",
 }
 
 

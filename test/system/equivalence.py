@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import gcd
 from typing import Any
 
 import jax
 import numpy as np
-from models import Arithmetic, Model, Shard
 
 import autoshard
+from models import Arithmetic, Model, Shard
 
 MESH = "dp=2,tp=4"
+CLUSTER = "cpu:8"
 STAGES = ("forward", "train_step")
 """``train_step`` gives the loss, the gradients, and what the optimizer makes of them."""
 
@@ -37,8 +40,26 @@ def unsharded(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 
 def sharded(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Run ``fn`` by ``autoshard.jit`` on the 8 devices."""
+    """Run ``fn`` by ``autoshard.jit`` on the 8 devices, from its marks."""
     return jax.device_get(autoshard.jit(fn, mesh=MESH, mode="semi_auto")(*args))
+
+
+def searched(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Run ``fn`` by ``autoshard.jit`` on the 8 devices, as the search splits it.
+
+    Whether XLA moves as little as planned is not what is asked here.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", autoshard.PlanMismatchWarning)
+        return jax.device_get(autoshard.jit(fn, cluster=CLUSTER, mode="auto")(*args))
+
+
+def data_parallel(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Run ``fn`` by ``autoshard.jit`` on as many of the 8 devices as divide the batch."""
+    batch = len(args) - 1
+    devices = gcd(8, args[batch].shape[0])
+    run = autoshard.jit(fn, mesh=f"data={devices}", mode="data_parallel", batch_argnums=batch)
+    return jax.device_get(run(*args))
 
 
 def problem(

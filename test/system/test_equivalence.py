@@ -7,11 +7,20 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from equivalence import STAGES, assert_equal, problem, sharded, shardy, unsharded
+from equivalence import (
+    STAGES,
+    assert_equal,
+    data_parallel,
+    problem,
+    searched,
+    sharded,
+    shardy,
+    unsharded,
+)
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from models import INTEGERS, MODELS, REALS, Arithmetic, Model, unmarked
 
 import autoshard
+from models import INTEGERS, MODELS, REALS, Arithmetic, Model, unmarked
 
 by_name = {"ids": lambda value: getattr(value, "name", None)}
 every_model = pytest.mark.parametrize("model", MODELS, **by_name)
@@ -31,6 +40,38 @@ def test_sharded_run_equals_unsharded_run(
     with shardy(use_shardy):
         found = sharded(*problem(model, arithmetic, stage, autoshard.shard))
     assert_equal(found, expected, arithmetic.tolerance)
+
+
+@every_model
+@both_arithmetics
+@every_stage
+@both_partitioners
+def test_searched_run_equals_unsharded_run(
+    model: Model, arithmetic: Arithmetic, stage: str, use_shardy: bool
+) -> None:
+    expected = unsharded(*problem(model, arithmetic, stage, unmarked))
+    with shardy(use_shardy):
+        found = searched(*problem(model, arithmetic, stage, unmarked))
+    assert_equal(found, expected, arithmetic.tolerance)
+
+
+@every_model
+@both_partitioners
+def test_search_keeps_marks_and_equals_unsharded_run(model: Model, use_shardy: bool) -> None:
+    expected = unsharded(*problem(model, INTEGERS, "train_step", unmarked))
+    with shardy(use_shardy):
+        found = searched(*problem(model, INTEGERS, "train_step", autoshard.shard))
+    assert_equal(found, expected, 0.0)
+
+
+@every_model
+@every_stage
+@both_partitioners
+def test_data_parallel_run_equals_unsharded_run(model: Model, stage: str, use_shardy: bool) -> None:
+    expected = unsharded(*problem(model, INTEGERS, stage, unmarked))
+    with shardy(use_shardy):
+        found = data_parallel(*problem(model, INTEGERS, stage, unmarked))
+    assert_equal(found, expected, 0.0)
 
 
 @every_model

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from equivalence import assert_equal, unsharded
+from equivalence import assert_equal, searched, unsharded
 
 import autoshard
 
@@ -117,3 +117,16 @@ def test_byte_transformer_trains_as_on_one_device() -> None:
     assert shardings[f"{block}['widen']['kernel'].value"] == "[{}, {tp}]"
     assert shardings[f"{block}['widen']['bias'].value"] == "[{tp}]"
     assert_equal(jax.device_get(step(*args)[0]), unsharded(start.step, args)[0], 1e-5)
+
+
+def test_byte_transformer_without_a_mark_trains_as_on_one_device() -> None:
+    config = byte_transformer.Config(features=32, layers=1, tokens=16, batch=8)
+    text = np.arange(1000, dtype=np.uint8)
+    start = byte_transformer.training(config, byte_transformer.UNMARKED)
+    (batch,) = byte_transformer.batches(text, config, 1)
+    args = (start.parameters, start.state, batch)
+    found, plan = searched(start.step, args), autoshard.plan(start.step, *args, cluster="cpu:8")
+    assert plan.mode == "auto"
+    assert plan.summary is not None
+    assert plan.summary.collectives
+    assert_equal(found[0], unsharded(start.step, args)[0], 1e-5)

@@ -17,7 +17,8 @@ from autoshard.errors import AutoshardWarning, PlanMismatchWarning
 from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
 from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.mesh import MeshLike
-from autoshard.frontend.plan import Mode, Plan, plan_source
+from autoshard.frontend.plan import Plan, plan_source
+from autoshard.frontend.request import ClusterLike, CostModel, Mode, Request
 from autoshard.ir import print_module
 from autoshard.ir.lowering import (
     Tracing,
@@ -28,6 +29,7 @@ from autoshard.ir.lowering import (
     user_line,
     uses_shardy,
 )
+from autoshard.passes.recursive_programming import Coefficient
 from autoshard.sharding import AxisRef
 from autoshard.verify.collective import Collective, CollectiveKind
 from autoshard.verify.compiled import as_on_cpu, axis_by_axis, collective_differences
@@ -44,9 +46,15 @@ def jit(
     fn: Callable[P, R],
     *,
     mesh: MeshLike | None = None,
-    mode: Mode = "semi_auto",
+    cluster: ClusterLike | None = None,
+    mode: Mode | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    mem_coeff: Coefficient = "auto",
+    memory_limit: int | float | str | None = None,
+    overlap: float = 0.0,
+    cost_model: CostModel = "seconds",
+    batch_argnums: int | Sequence[int] | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -61,9 +69,15 @@ def jit(
     fn: None = None,
     *,
     mesh: MeshLike | None = None,
-    mode: Mode = "semi_auto",
+    cluster: ClusterLike | None = None,
+    mode: Mode | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    mem_coeff: Coefficient = "auto",
+    memory_limit: int | float | str | None = None,
+    overlap: float = 0.0,
+    cost_model: CostModel = "seconds",
+    batch_argnums: int | Sequence[int] | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -77,9 +91,15 @@ def jit(
     fn: Callable[P, R] | None = None,
     *,
     mesh: MeshLike | None = None,
-    mode: Mode = "semi_auto",
+    cluster: ClusterLike | None = None,
+    mode: Mode | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    mem_coeff: Coefficient = "auto",
+    memory_limit: int | float | str | None = None,
+    overlap: float = 0.0,
+    cost_model: CostModel = "seconds",
+    batch_argnums: int | Sequence[int] | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -87,7 +107,7 @@ def jit(
     keep_unused: bool = False,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
-    """``fn``, planned and compiled for all devices of ``mesh`` when it is first called.
+    """``fn``, planned and compiled for all devices of a cluster or mesh when it is first called.
 
     Used like ``jax.jit(fn)``: pytrees, static and donated arguments, arguments by name, closures,
     PRNG keys, callbacks without order. Arguments are placed where the plan wants them, wherever
@@ -101,9 +121,15 @@ def jit(
     Args:
         fn: A function of arrays. Without it, a decorator comes back.
         mesh: As for ``autoshard.plan``; there must be enough devices.
+        cluster: As for ``autoshard.plan``; the devices here must be of its kind to run.
         mode: As for ``autoshard.plan``.
         in_shardings: Pins, as for ``autoshard.plan``.
         out_shardings: Pins, likewise.
+        mem_coeff: As for ``autoshard.plan``.
+        memory_limit: As for ``autoshard.plan``.
+        overlap: As for ``autoshard.plan``.
+        cost_model: As for ``autoshard.plan``.
+        batch_argnums: As for ``autoshard.plan``.
         static_argnums: As in ``jax.jit``.
         static_argnames: As in ``jax.jit``.
         donate_argnums: As in ``jax.jit``.
@@ -115,9 +141,21 @@ def jit(
         AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.
 
     Example:
-        ``step = autoshard.jit(train_step, mesh="dp=2,tp=4", donate_argnums=0)``
+        ``step = autoshard.jit(train_step, cluster="v5p:4x4x4", donate_argnums=0)``
     """
-    settings = _Settings(mesh, mode, in_shardings, out_shardings, keep_unused, compiler_options)
+    request = Request(
+        mesh=mesh,
+        cluster=cluster,
+        mode=mode,
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        mem_coeff=mem_coeff,
+        memory_limit=memory_limit,
+        overlap=overlap,
+        cost_model=cost_model,
+        batch_argnums=batch_argnums,
+    )
+    settings = _Settings(request, keep_unused, compiler_options)
 
     def wrap(fn: Callable[P, R]) -> Jitted[P, R]:
         static = StaticArguments.of(fn, static_argnums, static_argnames)
@@ -128,10 +166,7 @@ def jit(
 
 @dataclass(frozen=True)
 class _Settings:
-    mesh: MeshLike | None
-    mode: Mode
-    in_shardings: Any
-    out_shardings: Any
+    request: Request
     keep_unused: bool
     compiler_options: dict[str, Any] | None
 
@@ -229,8 +264,8 @@ class Jitted(Generic[P, R]):
 
     def _new_program(self, arguments: Arguments) -> _Program:
         settings = self._settings
-        source = lower_source(self._fn, arguments, settings.mesh, self._jit_options)
-        plan = plan_source(source, settings.mode, settings.in_shardings, settings.out_shardings)
+        source = lower_source(self._fn, arguments, settings.request, self._jit_options)
+        plan = plan_source(source, settings.request)
         return _Program(source, plan, settings.compiler_options, uses_shardy())
 
     def _warn_unplanned(self) -> None:

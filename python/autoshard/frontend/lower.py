@@ -9,12 +9,24 @@ from typing import Any
 
 import jax
 
+from autoshard.cluster import Cluster
+from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
-from autoshard.frontend.mesh import Machine, MeshLike, machine_of, mesh_of_marks, read_machine
+from autoshard.frontend.mesh import (
+    Machine,
+    cluster_of,
+    machine_of,
+    machine_of_cluster,
+    mesh_of_marks,
+    meshes_of_marks,
+    read_machine,
+)
+from autoshard.frontend.request import Mode, Request
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.boundary import mark_texts
 from autoshard.ir.lowering import LoweredProgram, lower
 from autoshard.ir.mark import TARGET
+from autoshard.sharding import Axis, Mesh
 
 
 @dataclass(frozen=True)
@@ -25,12 +37,27 @@ class Source:
     program: LoweredProgram
     machine: Machine
     argument_names: tuple[str, ...]
+    mode: Mode
+    cluster: Cluster | None
+    """What it is planned for; None: by the bytes that are sent alone."""
+    has_mesh: bool
+    """False: the axes of ``machine.mesh`` mean nothing, the plan makes its own."""
+
+
+@dataclass(frozen=True)
+class _Target:
+    """For what a function is lowered."""
+
+    machine: Machine
+    mode: Mode
+    cluster: Cluster | None
+    has_mesh: bool = True
 
 
 def lower_source(
     fn: Callable[..., Any],
     arguments: Arguments,
-    mesh: MeshLike | None,
+    request: Request,
     jit_options: Mapping[str, Any],
 ) -> Source:
     """Lower ``fn`` under a name of its own, so that ``jax.jit(fn)`` never sees the result.
@@ -38,26 +65,73 @@ def lower_source(
     Args:
         fn: The user's function, also one that is jitted already.
         arguments: Types or arrays.
-        mesh: None: the one that the layouts in the program need; ``fn`` is then traced twice.
+        request: Without a mesh, layouts in the program say which it is, and ``fn`` is traced twice.
         jit_options: Static and donated arguments and the like, for ``jax.jit``.
 
     Raises:
-        PlanError: No mesh is given and no layout names one.
-        ShardingError: ``mesh`` is no mesh, or the layouts have no common one.
+        PlanError: Mode ``semi_auto`` without a mesh, and no layout names one.
+        ShardingError: The mesh is none, or the layouts have no common one.
+        ClusterError: The cluster is none, or the devices are none that autoshard knows.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
     args, kwargs = arguments.types()
 
-    def lowered(machine: Machine | None) -> LoweredProgram:
+    @functools.cache
+    def lowered(mesh: Any) -> LoweredProgram:
         jitted = jax.jit(_fresh(fn), **jit_options)
-        return lower(jitted, args, kwargs, None if machine is None else machine.jax_mesh())
+        return lower(jitted, args, kwargs, mesh)
 
-    if mesh is None:
-        module = parse_bytes(lowered(None).bytecode, new_context(), name)
-        machine = machine_of(mesh_of_marks(mark_texts(module, TARGET), name))
-    else:
-        machine = read_machine(mesh)
-    return Source(name, lowered(machine), machine, tuple(arguments.names(fn)))
+    def marks(mesh: Any) -> list[str]:
+        return mark_texts(parse_bytes(lowered(mesh).bytecode, new_context(), name), TARGET)
+
+    target = _target(request, marks, name)
+    return Source(
+        name=name,
+        program=lowered(target.machine.jax_mesh()),
+        machine=target.machine,
+        argument_names=tuple(arguments.names(fn)),
+        mode=target.mode,
+        cluster=target.cluster,
+        has_mesh=target.has_mesh,
+    )
+
+
+def _target(request: Request, marks: Callable[[Any], list[str]], name: str) -> _Target:
+    """What the request means; ``marks`` lowers under a JAX mesh and gives the marks found."""
+    cluster = None if request.cluster is None else Cluster.of(request.cluster)
+    mesh = request.mesh
+    if mesh is None and request.mode != "semi_auto":
+        mesh = request.mesh_of_pins()
+    if mesh is not None:
+        machine = read_machine(mesh) if cluster is None else machine_of_cluster(cluster, mesh)
+        mode = request.mode or ("semi_auto" if cluster is None else "auto")
+        if mode == "auto" and cluster is None:
+            cluster = cluster_of(machine)
+        return _Target(machine, mode, cluster)
+    if cluster is None:
+        texts = marks(None)
+        if request.mode == "semi_auto" or texts:
+            machine = machine_of(mesh_of_marks(texts, name))
+            mode = request.mode or "semi_auto"
+            return _Target(machine, mode, cluster_of(machine) if mode == "auto" else None)
+        cluster = Cluster.detect()
+    flat = machine_of_cluster(cluster, _flat(cluster, request.mode))
+    meshes = meshes_of_marks(marks(flat.jax_mesh()))
+    mode = request.mode or "auto"
+    if meshes:
+        machine = machine_of_cluster(cluster, Mesh.common_refinement(meshes))
+        return _Target(machine, mode, cluster)
+    if mode == "semi_auto":
+        raise PlanError(
+            f"{name}: no mesh is given, and no Layout in the program has one. Give"
+            ' mesh="dp=2,tp=4", use autoshard.Layout in autoshard.shard, or mode="auto".'
+        )
+    return _Target(flat, mode, cluster, has_mesh=mode == "data_parallel")
+
+
+def _flat(cluster: Cluster, mode: Mode | None) -> Mesh:
+    name = "data" if mode == "data_parallel" else "devices"
+    return Mesh((Axis(name, cluster.num_devices),))
 
 
 def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,9 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from autoshard.cluster import Cluster
 from autoshard.errors import PlanError, ShardingError
+from autoshard.frontend.devices import devices_of
 from autoshard.sharding import Axis, Mesh, Sharding, format_sharding
 from autoshard.sharding.strategy import parse_mark
 
@@ -27,6 +29,8 @@ class Machine:
     """The program's assignment of ``jax.Device``s; None where there are too few: plans only."""
     numbers: tuple[int, ...] | None = None
     """The number that each device of the assignment has in layouts; None: ``0, 1, 2, ..``."""
+    cluster: str | None = None
+    """The cluster that the devices would have to be; None: any devices."""
 
     def with_mesh(self, mesh: Mesh) -> Machine:
         """The same devices under a finer mesh."""
@@ -54,9 +58,16 @@ class Machine:
         return format_sharding(replace(mark, mesh=Mesh(mark.mesh.axes, order)), with_mesh=True)
 
     def needs_devices(self) -> None:
-        """Raise ShardingError if there are too few devices to run."""
-        if self.devices is None:
-            self.mesh.check_device_count(len(cast("list[Any]", jax.devices())))
+        """Raise ShardingError if there are no such devices, or too few, to run."""
+        if self.devices is not None:
+            return
+        available = cast("list[Any]", jax.devices())
+        self.mesh.check_device_count(len(available))
+        raise ShardingError(
+            f"the plan is for {self.cluster}, but the devices here are"
+            f" {available[0].device_kind}. Run it there, or plan for these: cluster="
+            f'"{available[0].platform}:{len(available)}".'
+        )
 
 
 def read_machine(mesh: MeshLike) -> Machine:
@@ -80,6 +91,47 @@ def machine_of(mesh: Mesh) -> Machine:
     return Machine(Mesh(mesh.axes), devices, mesh.device_ids)
 
 
+def machine_of_cluster(cluster: Cluster, mesh: MeshLike) -> Machine:
+    """``mesh`` on devices of ``cluster``, if those are here, in the order of its dims.
+
+    Raises:
+        ShardingError: The mesh has another number of devices, or is none.
+    """
+    if isinstance(mesh, jax.sharding.Mesh):
+        machine = read_machine(mesh)
+    else:
+        wanted = _read(mesh)
+        available = devices_of(cluster)
+        devices = None
+        if available is not None and len(available) >= wanted.size:
+            devices = tuple(available[number] for number in wanted.device_order().tolist())
+        machine = Machine(Mesh(wanted.axes), devices, wanted.device_ids, cluster.name)
+    if machine.mesh.size != cluster.num_devices:
+        raise ShardingError(
+            f"mesh {machine.mesh} has {machine.mesh.size} devices, the cluster {cluster.name} has"
+            f" {cluster.num_devices}. Give a mesh or a cluster of another size."
+        )
+    return machine
+
+
+def cluster_of(machine: Machine) -> Cluster:
+    """The cluster of all devices here, if the machine is on all of them.
+
+    Raises:
+        PlanError: It is on some of them only, or on none.
+        ClusterError: They are of a kind that nobody knows.
+    """
+    available = cast("list[Any]", jax.devices())
+    if machine.devices is None or len(machine.devices) != len(available):
+        raise PlanError(
+            f"the automatic mode needs to know the machines behind mesh {machine.mesh}: it has"
+            f" {machine.mesh.size} devices, here are {len(available)}"
+            f" ({available[0].device_kind}). Give cluster=, such as"
+            f' "{available[0].platform}:{machine.mesh.size}" or "v5e:4x4".'
+        )
+    return Cluster.detect()
+
+
 def _read(mesh: Any) -> Mesh:
     if isinstance(mesh, Mesh):
         return mesh
@@ -96,6 +148,12 @@ def _read(mesh: Any) -> Mesh:
     )
 
 
+def meshes_of_marks(texts: Sequence[str]) -> list[Mesh]:
+    """The meshes of the layouts among marks, each once."""
+    said = [parse_mark(text) for text in dict.fromkeys(texts)]
+    return list(dict.fromkeys(mark.mesh for mark in said if isinstance(mark, Sharding)))
+
+
 def mesh_of_marks(texts: Sequence[str], name: str) -> Mesh:
     """The common refinement of the meshes of all layouts in a program.
 
@@ -107,8 +165,7 @@ def mesh_of_marks(texts: Sequence[str], name: str) -> Mesh:
         PlanError: No mark has a mesh.
         ShardingError: The meshes have no common refinement.
     """
-    said = [parse_mark(text) for text in dict.fromkeys(texts)]
-    meshes = list(dict.fromkeys(mark.mesh for mark in said if isinstance(mark, Sharding)))
+    meshes = meshes_of_marks(texts)
     if not meshes:
         raise PlanError(
             f"{name}: no mesh is given, and no Layout in the program has one. Give"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,14 @@ from autoshard.exporter.planned_ops import (
     redistributions,
 )
 from autoshard.frontend.arguments import Arguments, StaticArguments
+from autoshard.frontend.batch import batch_pins
 from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.mesh import Machine, MeshLike, machine_of
+from autoshard.frontend.request import ClusterLike, CostModel, Mode, Request, is_pin
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import (
     feed_back,
+    follow_arguments,
     keep_keys_whole,
     mesh_text,
     pin,
@@ -39,7 +42,16 @@ from autoshard.ir.boundary import (
 )
 from autoshard.ir.mark import TARGET
 from autoshard.passes.pipeline import run_passes
+from autoshard.passes.recursive_programming import (
+    Coefficient,
+    PlannedProgram,
+    estimate_planned,
+    plan_automatically,
+    search_module,
+)
+from autoshard.report.plan_summary import PlanSummary
 from autoshard.report.plan_table import plan_table, render
+from autoshard.report.symbolic import SymbolicCosts
 from autoshard.sharding import (
     Mesh,
     Sharding,
@@ -50,17 +62,13 @@ from autoshard.sharding import (
     to_partition_spec,
     to_v2,
 )
+from autoshard.sharding.sdy_text import to_sdy
 from autoshard.verify.collective import Collective
 from autoshard.verify.shardy_collectives import shardy_collectives
 
-Mode = Literal["semi_auto"]
-
 _tree: Any = jax.tree_util
 
-PLANNING: Mapping[str, tuple[str, ...]] = {
-    "semi_auto": ("autoshard-import-strategies", "autoshard-sharding-propagation"),
-}
-"""Mode -> the passes that plan."""
+_PROPAGATION = ("autoshard-import-strategies", "autoshard-sharding-propagation")
 
 
 @dataclass(frozen=True)
@@ -105,9 +113,69 @@ class Plan:
     holds types of the user's own."""
     out_tree: Any = field(repr=False)
     machine: Machine = field(repr=False, compare=False)
+    summary: PlanSummary | None = field(default=None, repr=False, compare=False)
+    """What the plan costs; None where it was planned without a cluster."""
 
     FORMAT: ClassVar[int] = 1
     """Version of the JSON that ``save`` writes."""
+
+    @property
+    def cluster(self) -> str | None:
+        """What the plan is for, ``v5e:4x4``; None where it was planned without a cluster."""
+        return None if self.summary is None else self.summary.cluster
+
+    @property
+    def step_seconds(self) -> float:
+        """Estimate of one step: compute, and what of communication does not hide behind it.
+
+        This and the other numbers raise PlanError where the plan was made without a cluster.
+        """
+        return self._estimate.step_seconds
+
+    @property
+    def compute_seconds(self) -> float:
+        """Of one step on one device."""
+        return self._estimate.compute_seconds
+
+    @property
+    def communication_seconds(self) -> float:
+        """Of all collectives of one step, hidden or not."""
+        return self._estimate.communication_seconds
+
+    @property
+    def peak_bytes(self) -> float:
+        """On one device at the worst moment of a step."""
+        return self._estimate.peak_bytes_per_device
+
+    @property
+    def lower_bound_seconds(self) -> float:
+        """No plan of the networks that were solved is faster than this."""
+        return self._estimate.lower_bound_seconds
+
+    @property
+    def gap(self) -> float | None:
+        """``step_seconds / lower_bound_seconds - 1``; None for a bound of nothing."""
+        return self._estimate.gap
+
+    @property
+    def planning_seconds(self) -> Mapping[str, float]:
+        """What planning took, by phase; without JAX's tracing and lowering."""
+        return self._estimate.planning_seconds
+
+    @property
+    def symbolic_costs(self) -> SymbolicCosts | None:
+        """What the symbolic cost weighed; None in other cost models."""
+        return None if self.summary is None else self.summary.symbolic_costs
+
+    @property
+    def _estimate(self) -> PlanSummary:
+        if self.summary is None:
+            raise PlanError(
+                f"plan of {self.name}: mode {self.mode!r} planned it without a cluster, so that"
+                ' nothing is known of seconds and memory. Plan it with cluster="v5e:4x4" or the'
+                " like."
+            )
+        return self.summary
 
     @cached_property
     def jax_mesh(self) -> Any:
@@ -208,6 +276,7 @@ class Plan:
             "mode": self.mode,
             "mesh": str(self.mesh),
             "device_order": self.machine.numbers,
+            "summary": None if self.summary is None else json.loads(self.summary.to_json()),
             "arguments": [_value_to_json(value) for value in self.arguments],
             "results": [_value_to_json(value) for value in self.results],
             "in_tree": _tree_to_json(self.in_tree),
@@ -245,6 +314,7 @@ class Plan:
     @classmethod
     def _from_json(cls, read: Mapping[str, Any]) -> Plan:
         mesh = Mesh.parse(read["mesh"])
+        summary = read["summary"]
         return cls(
             name=read["name"],
             mesh=mesh,
@@ -255,6 +325,7 @@ class Plan:
             in_tree=_tree_from_json(read["in_tree"]),
             out_tree=_tree_from_json(read["out_tree"]),
             machine=machine_of(Mesh(mesh.axes, _order(read["device_order"]))),
+            summary=None if summary is None else PlanSummary.from_json(json.dumps(summary)),
         )
 
     def __rich__(self) -> Any:
@@ -270,26 +341,48 @@ def plan(
     fn: Callable[..., Any],
     *args: Any,
     mesh: MeshLike | None = None,
-    mode: Mode = "semi_auto",
+    cluster: ClusterLike | None = None,
+    mode: Mode | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    mem_coeff: Coefficient = "auto",
+    memory_limit: int | float | str | None = None,
+    overlap: float = 0.0,
+    cost_model: CostModel = "seconds",
+    batch_argnums: int | Sequence[int] | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
     **kwargs: Any,
 ) -> Plan:
-    """Decide how ``fn`` is split over ``mesh``. Nothing is computed and no device is needed.
+    """Decide how ``fn`` is split over a cluster. Nothing is computed and no device is needed.
 
     Args:
         fn: A function of arrays. Its own ``jax.jit`` is not touched.
         args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place.
-        mesh: ``"dp=2,tp=4"``, a dict of axis sizes, or a mesh of JAX. None: the common refinement
-            of the layouts that ``autoshard.shard`` was given in ``fn``.
-        mode: ``"semi_auto"``: from what is marked or pinned, by propagation.
+        mesh: ``"dp=2,tp=4"``, a dict of axis sizes, or a mesh of JAX. None: the mesh of the pins,
+            else the common refinement of the layouts that ``autoshard.shard`` was given in ``fn``,
+            else one that the automatic mode makes of the cluster.
+        cluster: What ``fn`` will run on: ``"v5p:4x4x4"``, ``"h100:4x8"``, ``"cpu:8"``, the path of
+            a TOML file, or an ``autoshard.Cluster``. None: the devices here, where mode ``"auto"``
+            asks for them.
+        mode: ``"auto"``: the fastest step within the memory of a device; marks and pins are kept.
+            ``"semi_auto"``: from what is marked or pinned, by propagation.
+            ``"data_parallel"``: the batch is split over all devices, everything else is on each.
+            None: ``"auto"`` if a cluster is given, or neither mesh nor marks; else ``"semi_auto"``.
         in_shardings: Pins of the positional arguments: ``NamedSharding``, ``PartitionSpec``, a
             layout, or None for "choose", as pytree prefixes.
         out_shardings: Pins of the result, likewise.
+        mem_coeff: Price of memory in the automatic mode; 1 is the time to read a byte of the peak
+            once. ``"auto"``: the smallest one whose plan fits.
+        memory_limit: Bytes that a plan may use of a device, or a text such as ``"14GiB"``. None:
+            its memory less 8%.
+        overlap: Share of communication that hides behind compute, 0 to 1.
+        cost_model: ``"seconds"``, or ``"symbolic"`` for relative costs without a unit.
+        batch_argnums: In mode ``"data_parallel"`` the positional arguments that hold the batch, in
+            dim 0 of each array. None: those that no result replaces, as it does with a step's
+            parameters and optimizer state.
         static_argnums: As in ``jax.jit``.
         static_argnames: As in ``jax.jit``.
         donate_argnums: As in ``jax.jit``.
@@ -298,9 +391,23 @@ def plan(
 
     Raises:
         StrategyError: Marks or pins that contradict each other.
+        DoesNotFitError: No plan fits the memory of a device; it is a PlanError.
         PlanError: There is no mesh, or nothing to propagate from.
+        ClusterError: A cluster that nobody knows.
         AutoshardError: The program cannot be planned. Messages start with the user's line.
     """
+    request = Request(
+        mesh=mesh,
+        cluster=cluster,
+        mode=mode,
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        mem_coeff=mem_coeff,
+        memory_limit=memory_limit,
+        overlap=overlap,
+        cost_model=cost_model,
+        batch_argnums=batch_argnums,
+    )
     static = StaticArguments.of(fn, static_argnums, static_argnames)
     options = {
         "static_argnums": static.numbers,
@@ -308,28 +415,64 @@ def plan(
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
     }
-    source = lower_source(fn, Arguments.of(static, args, kwargs), mesh, options)
-    return plan_source(source, mode, in_shardings, out_shardings)
+    source = lower_source(fn, Arguments.of(static, args, kwargs), request, options)
+    return plan_source(source, request)
 
 
-def plan_source(source: Source, mode: str, in_shardings: Any, out_shardings: Any) -> Plan:
+def plan_source(source: Source, request: Request) -> Plan:
     """Plan what was lowered; see ``plan``."""
-    if mode not in PLANNING:
-        raise PlanError(f"mode {mode!r} is not known. Use {' or '.join(map(repr, PLANNING))}.")
     module = parse_bytes(source.program.bytecode, new_context(), source.name)
+    _write_request(source, module, request)
+    if source.mode == "auto":
+        assert source.cluster is not None
+        return read_planned(
+            source, plan_automatically(module, source.cluster, request.options()), module
+        )
+    seconds: dict[str, float] = {}
+    run_passes(module, _PROPAGATION, timing=lambda name, took: seconds.update({name: took}))
+    summary = None
+    if source.cluster is not None:
+        summary = estimate_planned(module, source.cluster, request.options(), seconds)
+    return read_planned(source, summary, module)
+
+
+def search_source(source: Source, request: Request) -> PlannedProgram:
+    """Plan what was lowered for the automatic mode, with what it takes to plan it again."""
+    assert source.cluster is not None
+    module = parse_bytes(source.program.bytecode, new_context(), source.name)
+    _write_request(source, module, request)
+    return search_module(module, source.cluster, request.options())
+
+
+def _write_request(source: Source, module: mlir.Module, request: Request) -> None:
+    """Write mesh, marks, ties and pins to the module as lowered."""
     mesh = source.machine.mesh
-    set_mesh(module, str(mesh), mesh.size)
+    set_mesh(module, str(mesh) if source.has_mesh else None, mesh.size)
     rewrite_marks(module, TARGET, source.machine.mark_text)
     tie_donated(module)
-    feed_back(module, _fed_back(source))
+    fed_back = _fed_back(source)
+    feed_back(module, fed_back)
     _keep_keys_whole(source, module)
-    _Pins(source).write(module, in_shardings, out_shardings)
-    run_passes(module, PLANNING[mode])
+    pins = _Pins(source)
+    pins.write(module, request.in_shardings, request.out_shardings)
+    if source.mode == "data_parallel":
+        pins.write_batch(module, set(fed_back.values()), request.batch_argnums)
+
+
+def read_planned(source: Source, summary: PlanSummary | None, module: mlir.Module) -> Plan:
+    """The plan that a module carries."""
     untie_unequal(module)
-    return _read(source, module, mode)
+    return _read(source, module, summary)
 
 
-def _read(source: Source, module: mlir.Module, mode: str) -> Plan:
+def pins_of(
+    source: Source, in_shardings: Any, out_shardings: Any
+) -> tuple[dict[int, Sharding], dict[int, Sharding]]:
+    """What is pinned: sharding by number of the argument and of the result of ``main``."""
+    return _Pins(source).read(in_shardings, out_shardings)
+
+
+def _read(source: Source, module: mlir.Module, summary: PlanSummary | None) -> Plan:
     mesh = Mesh.parse(mesh_text(module))
     (main,) = [function for function in read_plan(module).functions if function.is_entry]
     program, stage = source.program, cast(Any, source.program.stage)
@@ -347,7 +490,7 @@ def _read(source: Source, module: mlir.Module, mode: str) -> Plan:
     return Plan(
         name=source.name,
         mesh=mesh,
-        mode=mode,
+        mode=source.mode,
         arguments=tuple(
             value(name, type_, number, kept.get(number), number in kept)
             for number, (name, type_) in enumerate(zip(source.argument_names, types, strict=True))
@@ -362,6 +505,7 @@ def _read(source: Source, module: mlir.Module, mode: str) -> Plan:
         in_tree=stage.in_tree,
         out_tree=stage.out_tree,
         machine=source.machine.with_mesh(mesh),
+        summary=summary,
     )
 
 
@@ -443,23 +587,36 @@ class _Pins:
     source: Source
 
     def write(self, module: mlir.Module, in_shardings: Any, out_shardings: Any) -> None:
+        """Pin arguments and results of ``main``."""
+        for side, pinned in zip(
+            ("arg_attrs", "res_attrs"), self.read(in_shardings, out_shardings), strict=True
+        ):
+            if pinned:
+                pin(module, side, {place: to_v2(found) for place, found in pinned.items()})
+
+    def read(
+        self, in_shardings: Any, out_shardings: Any
+    ) -> tuple[dict[int, Sharding], dict[int, Sharding]]:
+        """Shardings by place among the arguments and among the results of ``main``."""
         program, stage = self.source.program, cast(Any, self.source.program.stage)
-        positional = stage.args_info[0]
+        arguments: dict[int, Sharding] = {}
+        results: dict[int, Sharding] = {}
         if in_shardings is not None:
+            positional = stage.args_info[0]
             said = _prefix(in_shardings, positional, "in_shardings")
             place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-            types = _tree.tree_leaves(positional)
-            texts = self._texts(said, types, self.source.argument_names)
-            pin(module, "arg_attrs", {place[n]: text for n, text in texts.items() if n in place})
+            found = self._shardings(said, _tree.tree_leaves(positional), self.source.argument_names)
+            arguments = {place[n]: sharding for n, sharding in found.items() if n in place}
         if out_shardings is not None:
             said = _prefix(out_shardings, stage.out_info, "out_shardings")
             types = _tree.tree_leaves(stage.out_info)
-            pin(module, "res_attrs", self._texts(said, types, _result_names(stage.out_tree)))
+            results = self._shardings(said, types, _result_names(stage.out_tree))
+        return arguments, results
 
-    def _texts(
+    def _shardings(
         self, said: Sequence[Any], types: Sequence[Any], names: Sequence[str]
-    ) -> dict[int, str]:
-        texts: dict[int, str] = {}
+    ) -> dict[int, Sharding]:
+        shardings: dict[int, Sharding] = {}
         for number, (pinned, type_) in enumerate(zip(said, types, strict=True)):
             if pinned is None:
                 continue
@@ -470,13 +627,39 @@ class _Pins:
             except AutoshardError as error:
                 raise type(error)(f"{names[number]}: {error.message}") from error
             hidden = _physical_rank(type_) - rank
-            whole = Sharding(sharding.mesh, sharding.dims + ((),) * hidden)
-            texts[number] = to_v2(whole)
-        return texts
+            shardings[number] = Sharding(sharding.mesh, sharding.dims + ((),) * hidden)
+        return shardings
+
+    def write_batch(
+        self, module: mlir.Module, state: set[int], batch_argnums: int | Sequence[int] | None
+    ) -> None:
+        """Pin dim 0 of the batch to all axes, every other argument to none, and what follows.
+
+        Args:
+            module: What is pinned.
+            state: Arguments of ``main`` that a result replaces.
+            batch_argnums: Which hold the batch, if the user says so.
+        """
+        program = self.source.program
+        place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+        shardings = batch_pins(
+            cast(Any, program.stage).args_info,
+            self.source.argument_names,
+            {number for number, at in place.items() if at in state},
+            batch_argnums,
+            self.source.machine.mesh,
+            self.source.name,
+        )
+        texts = {place[n]: to_sdy(found, None) for n, found in shardings.items() if n in place}
+        follow_arguments(module, texts)
 
     def _sharding(self, pinned: Any, rank: int) -> Sharding:
         mesh, devices = self.source.machine.mesh, self.source.machine.devices
         if isinstance(pinned, jax.sharding.PartitionSpec):
+            if not self.source.has_mesh:
+                raise PlanError(
+                    f"{pinned} names axes, but there is no mesh. Give mesh=, or a NamedSharding."
+                )
             return from_partition_spec(pinned, mesh, rank)
         if isinstance(pinned, jax.sharding.NamedSharding):
             concrete = isinstance(pinned.mesh, jax.sharding.Mesh) and devices is not None
@@ -492,9 +675,7 @@ def _prefix(said: Any, tree: Any, name: str) -> list[Any]:
     """One pin, or None, for each leaf of ``tree``."""
 
     def is_leaf(value: Any) -> bool:
-        return value is None or isinstance(
-            value, jax.sharding.Sharding | jax.sharding.PartitionSpec | Sharding
-        )
+        return value is None or is_pin(value)
 
     prefix = jax.tree.map(_Said, said, is_leaf=is_leaf)
     try:

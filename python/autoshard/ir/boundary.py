@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 from jaxlib.mlir import ir
 
+from autoshard.ir.native import run_native
+
 MESH = "autoshard.mesh"
 SHARDING = "mhlo.sharding"
+_SHARDY = "sdy.sharding"
 _LAYOUT = "autoshard.layout"
 _DONOR = "jax.buffer_donor"
 _ALIAS = "tf.aliasing_output"
 _FEEDS = "autoshard.feeds_argument"
 _KEY_WORDS = "autoshard.key_words"
+
+_FOLLOW = (
+    "builtin.module(sdy-lift-inlined-meshes, sdy-flatten-call-graph, sdy-add-data-flow-edges, "
+    "sdy-add-func-data-flow-edges, sdy-apply-sharding-constraints, sdy-user-priority-propagate, "
+    "func.func(sdy-sink-data-flow-edges, sdy-sink-func-data-flow-edges))"
+)
+"""Shardy's propagation without what it does to constants before and after."""
 
 Side = Literal["arg_attrs", "res_attrs"]
 
@@ -28,11 +39,12 @@ def main_function(module: ir.Module) -> ir.Operation:
     raise AssertionError("JAX lowers every function to a module with a main")
 
 
-def set_mesh(module: ir.Module, mesh: str, device_count: int) -> None:
-    """Say which mesh the module is planned for, and that it has so many partitions."""
+def set_mesh(module: ir.Module, mesh: str | None, device_count: int) -> None:
+    """Say which mesh the module is planned for, if that is known, and for how many devices."""
     with module.context:
         attributes = module.operation.attributes
-        attributes[MESH] = ir.StringAttr.get(mesh)
+        if mesh is not None:
+            attributes[MESH] = ir.StringAttr.get(mesh)
         attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(
             ir.IntegerType.get_signless(32), device_count
         )
@@ -53,6 +65,36 @@ def pin(module: ir.Module, side: Side, texts: Mapping[int, str]) -> None:
         for number, text in texts.items():
             present[number][SHARDING] = ir.StringAttr.get(text)
         main.attributes[side] = _array(present)
+
+
+def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
+    """Give values the shardings that follow from those of arguments, by Shardy's propagation.
+
+    Shardy never moves a value to save bytes, so that what is computed from the batch stays cut
+    like the batch. Results that replace an argument are as the argument.
+
+    Args:
+        module: Its ops get ``sdy.sharding``.
+        texts: ``#sdy.sharding`` of arguments of ``main``, by number; those that have a sharding
+            keep it.
+    """
+    main = main_function(module)
+    with module.context:
+        arguments, results = _attributes(main, "arg_attrs"), _attributes(main, "res_attrs")
+        for number, text in texts.items():
+            if SHARDING not in arguments[number]:
+                arguments[number][_SHARDY] = ir.Attribute.parse(text)
+        for attributes in results:
+            if _FEEDS in attributes and SHARDING not in attributes:
+                argument = arguments[ir.IntegerAttr(attributes[_FEEDS]).value]
+                if _SHARDY in argument:
+                    attributes[_SHARDY] = argument[_SHARDY]
+        main.attributes["arg_attrs"] = _array(arguments)
+        main.attributes["res_attrs"] = _array(results)
+    with warnings.catch_warnings():
+        # marks have no rule, and what they say is a pin of its own
+        warnings.filterwarnings("ignore", ".*unknown to SDY sharding rule registry")
+        run_native(module, _FOLLOW)
 
 
 def tie_donated(module: ir.Module) -> None:

@@ -1,0 +1,114 @@
+"""``autoshard.Planner``: plan one function again and again, with other pins each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from autoshard.errors import PlanError
+from autoshard.frontend.arguments import Arguments, StaticArguments
+from autoshard.frontend.lower import lower_source
+from autoshard.frontend.plan import Plan, pins_of, read_planned, search_source
+from autoshard.frontend.request import ClusterLike, Request
+from autoshard.importer.pins import pin_of_sharding
+from autoshard.importer.program import NO_VALUE, Pinned
+from autoshard.passes.recursive_programming import Coefficient, replan_module
+from autoshard.sharding import Sharding
+
+
+class Planner:
+    """A function that is lowered, imported and searched once, and can be planned again quickly.
+
+    Example:
+        planner = autoshard.Planner(train_step, params, batch, cluster="v5p:4x4x4")
+        print(planner.plan)
+        print(planner.replan(in_shardings=({"w": P(None, "model"), "b": None}, None)))
+
+    The mesh is that of the first plan: pins name its axes.
+    """
+
+    plan: Plan
+    """Without other pins than those given at first."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        cluster: ClusterLike,
+        mesh: Any = None,
+        in_shardings: Any = None,
+        out_shardings: Any = None,
+        mem_coeff: Coefficient = "auto",
+        memory_limit: int | float | str | None = None,
+        overlap: float = 0.0,
+        static_argnums: Any = None,
+        static_argnames: Any = None,
+        donate_argnums: Any = None,
+        donate_argnames: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Lower ``fn`` and plan it in the automatic mode.
+
+        Args and errors are those of ``autoshard.plan``.
+        """
+        request = Request(
+            mesh=mesh,
+            cluster=cluster,
+            mode="auto",
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            mem_coeff=mem_coeff,
+            memory_limit=memory_limit,
+            overlap=overlap,
+        )
+        static = StaticArguments.of(fn, static_argnums, static_argnames)
+        options = {
+            "static_argnums": static.numbers,
+            "static_argnames": static.names,
+            "donate_argnums": donate_argnums,
+            "donate_argnames": donate_argnames,
+        }
+        self._source = lower_source(fn, Arguments.of(static, args, kwargs), request, options)
+        self._planned = search_source(self._source, request)
+        self._written = self._planned.plan
+        self.plan = read_planned(self._source, self._planned.summary, self._planned.module)
+
+    def replan(self, *, in_shardings: Any = None, out_shardings: Any = None) -> Plan:
+        """The plan with these pins besides those given at first.
+
+        Args:
+            in_shardings: Of the positional arguments, as pytree prefixes: ``PartitionSpec``s over
+                the axes of ``self.plan.mesh``, ``NamedSharding``s, layouts, or None for "choose".
+            out_shardings: Of the result, likewise.
+
+        Raises:
+            StrategyError: Pins that no plan keeps.
+            DoesNotFitError: No plan with them fits the memory of a device.
+            PlanError: No pin is given.
+        """
+        if in_shardings is None and out_shardings is None:
+            raise PlanError("replan without pins: give in_shardings or out_shardings.")
+        machine = self._source.machine.with_mesh(self._planned.mesh)
+        source = replace(self._source, machine=machine, has_mesh=True)
+        arguments, results = pins_of(source, in_shardings, out_shardings)
+        main = self._planned.imported.functions[-1]
+        pins = [
+            *self._pins(arguments, main.arguments, "in_shardings"),
+            *self._pins(results, main.results, "out_shardings"),
+        ]
+        changed = replan_module(self._planned, pins, self._written)
+        self._written = changed.plan
+        return read_planned(source, changed.summary, changed.module)
+
+    def _pins(self, shardings: dict[int, Sharding], values: list[int], place: str) -> list[Pinned]:
+        mesh = self._planned.mesh.without_unit_axes()
+        found: list[Pinned] = []
+        for number, sharding in shardings.items():
+            value = values[number]
+            if value == NO_VALUE:
+                continue
+            shape = self._planned.imported.value_shapes[value]
+            pin = pin_of_sharding(sharding, mesh, shape, place)
+            found.append(Pinned(value, pin, place, str(sharding)))
+        return found

@@ -1,0 +1,80 @@
+"""What a user asks of ``autoshard.plan`` and ``autoshard.jit``, besides the function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+
+from autoshard.cluster import Cluster
+from autoshard.errors import PlanError
+from autoshard.frontend.mesh import MeshLike
+from autoshard.passes.recursive_programming import Coefficient, RecursiveProgramming
+from autoshard.sharding import Sharding
+
+Mode = Literal["auto", "semi_auto", "data_parallel"]
+ClusterLike = str | os.PathLike[str] | Cluster
+"""``"v5p:4x4x4"``, the path of a TOML file, or a ``Cluster``."""
+CostModel = Literal["seconds", "symbolic"]
+
+MODES: tuple[Mode, ...] = ("auto", "semi_auto", "data_parallel")
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a function shall be planned; see ``autoshard.plan``."""
+
+    mesh: MeshLike | None = None
+    cluster: ClusterLike | None = None
+    mode: Mode | None = None
+    in_shardings: Any = None
+    out_shardings: Any = None
+    mem_coeff: Coefficient = "auto"
+    memory_limit: int | float | str | None = None
+    overlap: float = 0.0
+    cost_model: CostModel = "seconds"
+    batch_argnums: int | Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode is not None and self.mode not in MODES:
+            raise PlanError(
+                f"mode {self.mode!r} is not known. Use {', '.join(map(repr, MODES[:-1]))} or"
+                f" {MODES[-1]!r}."
+            )
+        if self.batch_argnums is not None and self.mode != "data_parallel":
+            raise PlanError(
+                f"batch_argnums says what mode 'data_parallel' splits, but the mode is"
+                f" {self.mode or 'not given'!r}. Give mode='data_parallel', or leave it out."
+            )
+
+    def options(self) -> RecursiveProgramming:
+        """Of the pass that searches.
+
+        Raises:
+            PassOptionError: A number out of its range.
+        """
+        limit = "" if self.memory_limit is None else str(self.memory_limit)
+        return RecursiveProgramming(
+            mem_coeff=self.mem_coeff,
+            memory_limit=limit,
+            overlap=self.overlap,
+            cost_model=self.cost_model,
+        )
+
+    def mesh_of_pins(self) -> MeshLike | None:
+        """The mesh of the first pin that brings one."""
+        pins = jax.tree.leaves((self.in_shardings, self.out_shardings), is_leaf=is_pin)
+        for pin in pins:
+            if isinstance(pin, jax.sharding.NamedSharding):
+                return pin.mesh
+            if isinstance(pin, Sharding):
+                return pin.mesh
+        return None
+
+
+def is_pin(value: Any) -> bool:
+    """Is it something that pins one value?"""
+    return isinstance(value, jax.sharding.Sharding | jax.sharding.PartitionSpec | Sharding)
