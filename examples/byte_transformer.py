@@ -1,9 +1,10 @@
-"""Train a byte-level transformer on 8 virtual devices from a handful of annotations.
+"""Train a byte-level transformer on 8 virtual devices: with a handful of annotations, with none.
 
 The model is plain flax.nnx, the optimizer optax.adamw, the text Python's own standard library.
-Only the matmuls that hold weights and the embedding say how they are split; every other op,
-backward pass and optimizer included, is left to sharding propagation. The sharded run is compared
-with the unsharded one step by step.
+Once only the matmuls that hold weights and the embedding say how they are split; every other op,
+backward pass and optimizer included, is left to sharding propagation. Once nothing is said at all,
+and the automatic mode searches for the fastest plan. Both runs are compared with the unsharded one
+step by step.
 
     python examples/byte_transformer.py --output ./demo-output
 """
@@ -33,10 +34,13 @@ from rich.table import Table
 from rich.text import Text
 
 import autoshard
+from autoshard.report.plan_table import collective_table as summary_table
+from autoshard.report.plan_table import estimate_lines
 from autoshard.verify.collective import Collective, traffic
 from autoshard.verify.hlo_collectives import hlo_collectives
 
 MESH = "dp=2,tp=4"
+CLUSTER = "cpu:8"
 LAYOUT = autoshard.Layout((2, 4), ("dp", "tp"))
 BYTES = 256
 
@@ -62,27 +66,39 @@ class Config:
     """Texts a step."""
 
 
+@dataclass(frozen=True)
+class Ops:
+    """The ops of the model that say how they are split."""
+
+    columns: Any
+    """``dot_general`` with a weight whose columns are cut."""
+    rows: Any
+    """``dot_general`` with a weight whose rows are cut."""
+    look_up: Any
+    """``take`` from a table of embeddings."""
+
+
+UNMARKED = Ops(jax.lax.dot_general, jax.lax.dot_general, partial(jnp.take, axis=0))
+
 # The annotations: activations are (batch, tokens, features), and the batch is cut by dp.
 _ACTIVATIONS = LAYOUT("dp", "None", "None")
-dot_columns = autoshard.shard(jax.lax.dot_general, in_strategy=(_ACTIVATIONS, LAYOUT("None", "tp")))
-dot_rows = autoshard.shard(
-    jax.lax.dot_general, in_strategy=(LAYOUT("dp", "None", "tp"), LAYOUT("tp", "None"))
-)
-look_up = autoshard.shard(
-    partial(jnp.take, axis=0), in_strategy=(LAYOUT("tp", "None"), LAYOUT("dp", "None"))
+MARKED = Ops(
+    autoshard.shard(UNMARKED.columns, in_strategy=(_ACTIVATIONS, LAYOUT("None", "tp"))),
+    autoshard.shard(UNMARKED.rows, in_strategy=(LAYOUT("dp", "None", "tp"), LAYOUT("tp", "None"))),
+    autoshard.shard(UNMARKED.look_up, in_strategy=(LAYOUT("tp", "None"), LAYOUT("dp", "None"))),
 )
 
 
 class Attention(nnx.Module):
     """Causal self-attention, written without a thought of devices."""
 
-    def __init__(self, config: Config, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: Config, ops: Ops, rngs: nnx.Rngs) -> None:
         size = config.features
         self.heads = config.heads
-        self.query = nnx.Linear(size, size, use_bias=False, dot_general=dot_columns, rngs=rngs)
-        self.key = nnx.Linear(size, size, use_bias=False, dot_general=dot_columns, rngs=rngs)
-        self.value = nnx.Linear(size, size, use_bias=False, dot_general=dot_columns, rngs=rngs)
-        self.merge = nnx.Linear(size, size, dot_general=dot_rows, rngs=rngs)
+        self.query = nnx.Linear(size, size, use_bias=False, dot_general=ops.columns, rngs=rngs)
+        self.key = nnx.Linear(size, size, use_bias=False, dot_general=ops.columns, rngs=rngs)
+        self.value = nnx.Linear(size, size, use_bias=False, dot_general=ops.columns, rngs=rngs)
+        self.merge = nnx.Linear(size, size, dot_general=ops.rows, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         batch, tokens, features = x.shape
@@ -98,13 +114,13 @@ class Attention(nnx.Module):
 class Block(nnx.Module):
     """Attention and a feed-forward network, each with its norm and residual."""
 
-    def __init__(self, config: Config, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: Config, ops: Ops, rngs: nnx.Rngs) -> None:
         size = config.features
         self.attention_norm = nnx.LayerNorm(size, rngs=rngs)
-        self.attention = Attention(config, rngs)
+        self.attention = Attention(config, ops, rngs)
         self.feed_norm = nnx.LayerNorm(size, rngs=rngs)
-        self.widen = nnx.Linear(size, 4 * size, dot_general=dot_columns, rngs=rngs)
-        self.narrow = nnx.Linear(4 * size, size, dot_general=dot_rows, rngs=rngs)
+        self.widen = nnx.Linear(size, 4 * size, dot_general=ops.columns, rngs=rngs)
+        self.narrow = nnx.Linear(4 * size, size, dot_general=ops.rows, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x + self.attention(self.attention_norm(x))
@@ -114,19 +130,20 @@ class Block(nnx.Module):
 class ByteTransformer(nnx.Module):
     """Logits ``(batch, tokens, 256)`` of the next byte, from bytes ``(batch, tokens)``."""
 
-    def __init__(self, config: Config, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: Config, ops: Ops, rngs: nnx.Rngs) -> None:
+        self.look_up = ops.look_up
         self.embedding = nnx.Embed(BYTES, config.features, rngs=rngs)
         self.position = nnx.Param(
             0.02 * jax.random.normal(rngs.params(), (config.tokens, config.features))
         )
-        self.blocks = nnx.List([Block(config, rngs) for _ in range(config.layers)])
+        self.blocks = nnx.List([Block(config, ops, rngs) for _ in range(config.layers)])
         self.norm = nnx.LayerNorm(config.features, rngs=rngs)
         self.head = nnx.Linear(
-            config.features, BYTES, use_bias=False, dot_general=dot_columns, rngs=rngs
+            config.features, BYTES, use_bias=False, dot_general=ops.columns, rngs=rngs
         )
 
     def __call__(self, ids: jax.Array) -> jax.Array:
-        x = look_up(self.embedding.embedding[...], ids) + self.position[...]
+        x = self.look_up(self.embedding.embedding[...], ids) + self.position[...]
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -142,9 +159,9 @@ class Training:
     state: Any
 
 
-def training(config: Config) -> Training:
+def training(config: Config, ops: Ops = MARKED) -> Training:
     """The transformer with adamw; the same parameters at every call."""
-    graph, parameters = nnx.split(ByteTransformer(config, nnx.Rngs(0)))
+    graph, parameters = nnx.split(ByteTransformer(config, ops, nnx.Rngs(0)))
     optimizer = optax.adamw(1e-3)
 
     def loss_of(parameters: Any, batch: Batch) -> jax.Array:
@@ -206,27 +223,29 @@ def relative_differences(unsharded: Losses, sharded: Losses) -> Losses:
     return np.abs(sharded - unsharded) / np.abs(unsharded)
 
 
-def loss_table(unsharded: Losses, sharded: Losses) -> Table:
-    """Both loss curves at some twenty steps."""
+def loss_table(unsharded: Losses, runs: Sequence[tuple[str, Losses]]) -> Table:
+    """The loss curves at some twenty steps."""
     table = Table(title="Loss")
-    for heading in ("step", "one device", "8 devices", "relative difference"):
+    headings = ["step", "one device"]
+    for name, _ in runs:
+        headings += [name, "relative difference"]
+    for heading in headings:
         table.add_column(heading, justify="right")
-    table.add_column("on 8 devices, from 0 to the first loss")
-    differences = relative_differences(unsharded, sharded)
-    for step in sorted({*range(0, len(sharded), max(1, len(sharded) // 20)), len(sharded) - 1}):
-        table.add_row(
-            str(step + 1),
-            f"{unsharded[step]:.6f}",
-            f"{sharded[step]:.6f}",
-            f"{differences[step]:.1e}",
-            Bar(size=sharded[0], begin=0, end=sharded[step], width=40, color="cyan"),
-        )
+    table.add_column("from 0 to the first loss")
+    count = len(unsharded)
+    for step in sorted({*range(0, count, max(1, count // 20)), count - 1}):
+        cells = [str(step + 1), f"{unsharded[step]:.6f}"]
+        for _, losses in runs:
+            difference = relative_differences(unsharded, losses)[step]
+            cells += [f"{losses[step]:.6f}", f"{difference:.1e}"]
+        bar = Bar(size=unsharded[0], begin=0, end=unsharded[step], width=30, color="cyan")
+        table.add_row(*cells, bar)
     return table
 
 
-def plan_table(plan: autoshard.Plan) -> Table:
+def plan_table(plan: autoshard.Plan, file: str) -> Table:
     """How the arguments lie on the devices; blocks that lie alike are one row."""
-    table = Table(title="Plan (in full: plan.txt)")
+    table = Table(title=f"Plan (in full: {file})")
     table.add_column("how many", justify="right")
     for heading in ("argument", "shape", "sharding", "on one device"):
         table.add_column(heading)
@@ -269,8 +288,77 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
+@dataclass(frozen=True)
+class Run:
+    """One way to split the step, and what came of it."""
+
+    name: str
+    """Also of its files."""
+    title: str
+    step: Any
+    ops: Ops
+    plan: autoshard.Plan
+    lowered: Any
+    losses: Losses
+
+
+def run(
+    name: str,
+    title: str,
+    ops: Ops,
+    config: Config,
+    data: Sequence[Batch],
+    console: Console,
+    **options: Any,
+) -> Run:
+    """Plan, compile, show and train.
+
+    Args:
+        name: Of the run and its files.
+        title: What is said of it.
+        ops: Marked or not.
+        config: Sizes.
+        data: All batches.
+        console: Where it is shown.
+        options: Of ``autoshard.jit``.
+    """
+    console.rule(title)
+    start = training(config, ops)
+    step = autoshard.jit(start.step, donate_argnums=(0, 1), **options)
+    arguments = (start.parameters, start.state, data[0])
+    plan = step.plan(*arguments)
+    if plan.summary is not None:
+        show_choice(plan, console)
+    console.print(plan_table(plan, f"{name}/plan.txt"))
+    lowered = step.lower(*arguments)
+    found = hlo_collectives(lowered.compile().as_text(), plan.mesh)
+    console.print(collective_table(plan.collectives, found))
+    losses = train(f"8 devices, {name}", step, start, data, console)
+    return Run(name, title, step, ops, plan, lowered, losses)
+
+
+def show_choice(plan: autoshard.Plan, console: Console) -> None:
+    """What the search chose, and what its plan costs by its own estimate."""
+    assert plan.summary is not None
+    console.print(f"The search made the mesh {plan.mesh} of {plan.cluster}:")
+    for line in estimate_lines(plan.summary):
+        console.print(f"  {line}", highlight=False)
+    console.print("What it expects to take longest of the communication:")
+    console.print(summary_table(plan.summary, most=5))
+
+
+def write(one: Run, output: Path) -> None:
+    """Leave a run's plan and modules in a folder of its name."""
+    folder = output / one.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plan.txt").write_text(f"{one.plan}\n")
+    (folder / "planned.mlir").write_text(one.plan.to_mlir())
+    (folder / "exported.mlir").write_text(one.lowered.as_text(debug_info=True))
+    one.plan.save(folder / "plan.json")
+
+
 def main() -> int:
-    """Train twice, compare, and leave everything in a folder.
+    """Train three times, compare, and leave everything in a folder.
 
     Returns:
         1 if the losses of the compared steps differ by more than ``TOLERANCE``.
@@ -286,32 +374,48 @@ def main() -> int:
     size = sum(leaf.size for leaf in jax.tree.leaves(training(config).parameters))
     console.print(
         f"A byte-level transformer of {size:,} parameters on {len(text):,} bytes of Python's"
-        f" standard library, {jax.device_count()} virtual devices, mesh {MESH}"
+        f" standard library, {jax.device_count()} virtual devices"
     )
 
-    step = autoshard.jit(training(config).step, mesh=MESH, donate_argnums=(0, 1))
-    start = training(config)
-    plan = step.plan(start.parameters, start.state, data[0])
-    console.print(plan_table(plan))
-    lowered = step.lower(start.parameters, start.state, data[0])
-    found = hlo_collectives(lowered.compile().as_text(), plan.mesh)
-    console.print(collective_table(plan.collectives, found))
+    marked = run(
+        "marked",
+        f"Its matmuls and its embedding are marked for the mesh {MESH}",
+        MARKED,
+        config,
+        data,
+        console,
+        mesh=MESH,
+    )
+    searched = run(
+        "automatic",
+        f"Nothing is marked; all that is said is cluster={CLUSTER}",
+        UNMARKED,
+        config,
+        data,
+        console,
+        cluster=CLUSTER,
+    )
+    runs = (marked, searched)
 
+    console.rule("All against one device")
+    start = training(config, UNMARKED)
     unsharded = train("one device, jax.jit", jax.jit(start.step), start, data, console)
-    sharded = train("8 devices, autoshard.jit", step, training(config), data, console)
-    console.print(loss_table(unsharded, sharded))
-    difference = relative_differences(unsharded, sharded)[:COMPARED_STEPS].max()
+    console.print(loss_table(unsharded, [(one.name, one.losses) for one in runs]))
+    difference = max(
+        relative_differences(unsharded, one.losses)[:COMPARED_STEPS].max() for one in runs
+    )
     console.print(
         f"Largest relative difference of the first {COMPARED_STEPS} losses: {difference:.1e}"
         f" (allowed: {TOLERANCE:.0e})"
     )
 
-    (output / "plan.txt").write_text(f"{plan}\n")
-    (output / "planned.mlir").write_text(plan.to_mlir())
-    (output / "exported.mlir").write_text(lowered.as_text(debug_info=True))
-    plan.save(output / "plan.json")
-    losses = np.column_stack((np.arange(1, len(sharded) + 1), unsharded, sharded))
-    np.savetxt(output / "losses.csv", losses, "%d,%.9g,%.9g", header="step,one device,8 devices")
+    for one in runs:
+        write(one, output)
+    losses = np.column_stack(
+        (np.arange(1, len(unsharded) + 1), unsharded, *(one.losses for one in runs))
+    )
+    heading = ",".join(("step", "one device", *(one.name for one in runs)))
+    np.savetxt(output / "losses.csv", losses, "%d" + ",%.9g" * 3, header=heading)
     console.save_text(str(output / "report.txt"), clear=False)
     console.save_html(str(output / "report.html"))
     console.print(f"Written to {output}: {', '.join(sorted(p.name for p in output.iterdir()))}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install this checkout into a virtual environment and train a byte-level transformer with it on
-# 8 virtual CPU devices.
+# 8 virtual CPU devices: with a few annotations, with none, and on one device.
 #
 #   tools/demo.sh [--python PYTHON] [options of examples/byte_transformer.py]
 #
