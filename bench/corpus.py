@@ -94,9 +94,19 @@ def pin(module: mlir.Module, entry: Entry) -> None:
     """
     if entry.is_expert:
         return
+    attach(module, f'"dp"={_DP}, "tp"={_TP}', _wanted(entry))
+
+
+def attach(module: mlir.Module, axes: str, wanted: dict[int, str]) -> None:
+    """Write ``sdy.sharding`` on arguments of ``@main``, over a mesh of its own.
+
+    Args:
+        module: A program without shardings. Constraints over one-device meshes are taken away.
+        axes: As Shardy writes them: ``"data"=16, "model"=4``.
+        wanted: For each argument to pin, by index, its dims as Shardy writes them.
+    """
     with module.context, mlir.Location.unknown(module.context):
         _drop_one_device_constraints(module)
-        axes = f'"dp"={_DP}, "tp"={_TP}'
         mesh = mlir.Operation.parse(f"sdy.mesh @bench_mesh = <[{axes}]>")
         mlir.InsertionPoint.at_block_begin(module.body).insert(mesh)
         main = next(
@@ -105,7 +115,6 @@ def pin(module: mlir.Module, entry: Entry) -> None:
             if op.operation.name == "func.func"
             and mlir.StringAttr(op.operation.attributes["sym_name"]).value == "main"
         )
-        wanted = _wanted(entry)
         new = []
         for index, attributes in enumerate(_argument_attributes(main)):
             items = {item.name: item.attr for item in attributes}

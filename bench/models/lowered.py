@@ -1,0 +1,59 @@
+"""A train step as StableHLO, with what a corpus file says about it, and JAX's own seconds."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from autoshard.ir.module import print_module
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """One program and how long JAX took to make it."""
+
+    bytecode: bytes
+    arguments: list[dict[str, Any]]
+    """index, path, role, shape, dtype, bytes and aliases_result, as ``args`` in the corpus."""
+    trace_seconds: float
+    lower_seconds: float
+
+
+def lower(step: Callable[..., Any], roles: Sequence[str], *args: Any) -> Lowered:
+    """Trace and lower ``step``, whose leading arguments with role params or opt_state are donated.
+
+    Args:
+        step: Returns what replaces its donated arguments first, in their order.
+        roles: Of each argument.
+        args: Pytrees of ``jax.ShapeDtypeStruct``.
+    """
+    donated = tuple(i for i, role in enumerate(roles) if role in ("params", "opt_state"))
+    jitted = jax.jit(step, donate_argnums=donated, keep_unused=True)
+    start = time.perf_counter()
+    traced = jitted.trace(*args)
+    middle = time.perf_counter()
+    lowered = traced.lower(lowering_platforms=("tpu",))
+    end = time.perf_counter()
+    arguments: list[dict[str, Any]] = []
+    for number, (role, tree) in enumerate(zip(roles, args, strict=True)):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            index = len(arguments)
+            arguments.append(
+                {
+                    "index": index,
+                    "arg": number,
+                    "path": jax.tree_util.keystr(path),
+                    "role": role,
+                    "shape": list(leaf.shape),
+                    "dtype": str(leaf.dtype),
+                    "bytes": math.prod(leaf.shape) * leaf.dtype.itemsize,
+                    "aliases_result": index if number in donated else None,
+                }
+            )
+    bytecode = print_module(lowered.compiler_ir("stablehlo"), "bytecode")
+    return Lowered(bytecode, arguments, middle - start, end - middle)
