@@ -27,7 +27,8 @@ constexpr std::size_t tiny_program = 40;
 constexpr Rounds first_rounds{8, 12, 0};
 constexpr Rounds sweep_rounds{10, 10, 0};
 constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
-/// Of those that are, up to so many ops are looked at again without folding.
+/// Of those that are, up to so many ops are looked at again without folding, if that halved
+/// them.
 constexpr std::size_t unfold_up_to_ops = 12'000;
 /// Prices of memory that are tried, in units of reading a byte once.
 constexpr double price_ladder[] = {0, 1, 8, 64, 512, 4096};
@@ -49,6 +50,8 @@ constexpr double worth_joining = 1.1;
 constexpr std::size_t most_finalists = 2;
 /// Pairs of axes are decided together on meshes of at most so many.
 constexpr std::size_t most_merged_axes = 3;
+/// The mesh of two axes is split if single axes cost less than this times as much.
+constexpr double worth_splitting = 1.005;
 /// A third axis must save this much.
 constexpr double worth_an_axis = 0.997;
 /// Seconds; what is longer is no limit, and more than clocks can count.
@@ -494,8 +497,11 @@ class PlanSearch {
       if (list[i].objective <= joined_up_to && !late()) join(list[i]);
     });
     Candidate merged = *std::min_element(list.begin(), list.end(), by_objective);
-    phases_.start("three axes");
-    refine(merged);
+    // More axes are tried where one a level, swept or not, is about as good.
+    if (is_small() || single.objective < merged.objective * worth_splitting) {
+      phases_.start("three axes");
+      refine(merged);
+    }
     // Few named axes that cost hardly more are better than one a level.
     const double tolerance = is_small() ? least_gain : merge_tolerance;
     return merged.objective <= single.objective * (1 + tolerance) ? merged : single;
@@ -812,7 +818,7 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   plans.add_effort(result.plan);
   const std::size_t num_ops = program.ops.size();
   if (options.fold && options.sweeps > 0 && num_ops >= fold_from_ops &&
-      num_ops <= unfold_up_to_ops) {
+      num_ops <= unfold_up_to_ops && 2 * classes.ops.size() < num_ops) {
     if (auto better = unfolded(program, storage, options, best, result, phases)) {
       result = std::move(*better);
     }
