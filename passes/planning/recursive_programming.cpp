@@ -780,14 +780,14 @@ namespace {
 /// Equal layers cut unlike, where that pays: every axis again, nothing folded, from `folded`.
 /// Nothing if it does not.
 std::optional<RecursivePlan> unfolded(const Program& program, const Storage& storage,
-                                      const RecursiveOptions& options, const Candidate& best,
+                                      const RecursiveOptions& options,
+                                      Clock::time_point deadline, const Candidate& best,
                                       const RecursivePlan& folded, Phases& phases) {
   phases.start("unfolding");
   Program on_mesh = program;
   on_mesh.mesh = folded.mesh;
   const Classes classes = classes_of(on_mesh, &storage, class_options(program, false));
-  PlanSearch plans(on_mesh, classes, storage, best.stage->cluster, options,
-                   deadline_of(options), phases);
+  PlanSearch plans(on_mesh, classes, storage, best.stage->cluster, options, deadline, phases);
   std::optional<Candidate> found;
   try {
     found = plans.from(folded.plan, best.coeff);
@@ -807,19 +807,20 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
                                     const RecursiveOptions& options) {
   check(program);
   check(cluster, program.mesh);
+  const Clock::time_point deadline = deadline_of(options);
   Phases phases;
   phases.start("storage");
   const Storage storage(program);
   phases.start("folding");
   const Classes classes = classes_of(program, &storage, class_options(program, options.fold));
-  PlanSearch plans(program, classes, storage, cluster, options, deadline_of(options), phases);
+  PlanSearch plans(program, classes, storage, cluster, options, deadline, phases);
   const Candidate best = plans.run();
   RecursivePlan result = written_out(program, classes, storage, options, best, phases);
   plans.add_effort(result.plan);
   const std::size_t num_ops = program.ops.size();
   if (options.fold && options.sweeps > 0 && num_ops >= fold_from_ops &&
       num_ops <= unfold_up_to_ops && 2 * classes.ops.size() < num_ops) {
-    if (auto better = unfolded(program, storage, options, best, result, phases)) {
+    if (auto better = unfolded(program, storage, options, deadline, best, result, phases)) {
       result = std::move(*better);
     }
   }
@@ -839,7 +840,12 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
   const Classes classes = classes_of(program, &storage, class_options(program, options.fold));
   phases.start("sweeps");
   PlanSearch plans(program, classes, storage, cluster, options, deadline_of(options), phases);
-  const std::optional<Candidate> best = plans.from(previous, mem_coeff);
+  std::optional<Candidate> best;
+  try {
+    best = plans.from(previous, mem_coeff);
+  } catch (const Contradiction&) {
+    // One axis at a time may not get where the whole search does; it says what contradicts.
+  }
   if (!best) {
     RecursiveOptions again = options;
     again.merge_axes = false;

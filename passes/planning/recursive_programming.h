@@ -80,7 +80,7 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
 
 /// The plan of a program of which only pins have changed since `previous`, on the same mesh
 /// and at the price of memory that led to it: every axis is decided again, starting from
-/// `previous`. If that does not fit, the whole search on this mesh. Throws as
+/// `previous`. If that leads nowhere or does not fit, the whole search on this mesh. Throws as
 /// `recursive_programming`.
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
                      double mem_coeff, const RecursiveOptions& options);

@@ -408,15 +408,41 @@ def plan(
         cost_model=cost_model,
         batch_argnums=batch_argnums,
     )
-    static = StaticArguments.of(fn, static_argnums, static_argnames)
-    options = {
-        "static_argnums": static.numbers,
-        "static_argnames": static.names,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-    }
-    source = lower_source(fn, Arguments.of(static, args, kwargs), request, options)
+    source = lowered_for(
+        fn,
+        (args, kwargs),
+        request,
+        static=(static_argnums, static_argnames),
+        donate=(donate_argnums, donate_argnames),
+    )
     return plan_source(source, request)
+
+
+def lowered_for(
+    fn: Callable[..., Any],
+    arguments: tuple[tuple[Any, ...], dict[str, Any]],
+    request: Request,
+    *,
+    static: tuple[Any, Any],
+    donate: tuple[Any, Any],
+) -> Source:
+    """``fn`` lowered for a request.
+
+    Args:
+        fn: The user's function.
+        arguments: Positional ones, and those by name.
+        request: What is asked of the plan.
+        static: Numbers and names, as in ``jax.jit``.
+        donate: Likewise.
+    """
+    fixed = StaticArguments.of(fn, *static)
+    options = {
+        "static_argnums": fixed.numbers,
+        "static_argnames": fixed.names,
+        "donate_argnums": donate[0],
+        "donate_argnames": donate[1],
+    }
+    return lower_source(fn, Arguments.of(fixed, *arguments), request, options)
 
 
 def plan_source(source: Source, request: Request) -> Plan:

@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from autoshard.errors import PlanError
-from autoshard.frontend.arguments import Arguments, StaticArguments
-from autoshard.frontend.lower import lower_source
-from autoshard.frontend.plan import Plan, pins_of, read_planned, search_source
+from autoshard.frontend.plan import Plan, lowered_for, pins_of, read_planned, search_source
 from autoshard.frontend.request import ClusterLike, Request
 from autoshard.importer.pins import pin_of_sharding
 from autoshard.importer.program import NO_VALUE, Pinned
@@ -62,14 +60,13 @@ class Planner:
             memory_limit=memory_limit,
             overlap=overlap,
         )
-        static = StaticArguments.of(fn, static_argnums, static_argnames)
-        options = {
-            "static_argnums": static.numbers,
-            "static_argnames": static.names,
-            "donate_argnums": donate_argnums,
-            "donate_argnames": donate_argnames,
-        }
-        self._source = lower_source(fn, Arguments.of(static, args, kwargs), request, options)
+        self._source = lowered_for(
+            fn,
+            (args, kwargs),
+            request,
+            static=(static_argnums, static_argnames),
+            donate=(donate_argnums, donate_argnames),
+        )
         self._planned = search_source(self._source, request)
         self._written = self._planned.plan
         self.plan = read_planned(self._source, self._planned.summary, self._planned.module)
