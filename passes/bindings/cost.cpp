@@ -83,26 +83,28 @@ void bind_cost(nb::module_& module) {
       "redistribution_steps",
       [](const std::vector<std::int64_t>& shape, std::int64_t element_bits, const Dims& from,
          const Dims& to, AxisMask partial, const std::vector<std::int64_t>& axis_sizes,
-         bool may_scatter) {
+         bool may_scatter, bool all_to_all) {
         return step_tuples(redistribution_steps({shape, element_bits}, sharding(from),
-                                                sharding(to), partial, Mesh{axis_sizes},
-                                                may_scatter));
+                                                sharding(to), partial,
+                                                Mesh{axis_sizes, all_to_all}, may_scatter));
       },
       nb::arg("shape"), nb::arg("element_bits"), nb::arg("from_dims"), nb::arg("to_dims"),
       nb::arg("partial_axes"), nb::arg("axis_sizes"), nb::arg("may_scatter") = true,
+      nb::arg("all_to_all") = true,
       "Its collectives in order: (kind, axes as bits, participants, bytes held before), kinds "
       "as in passes/cost/collectives.h.");
 
   module.def(
       "redistribution_steps_in_order",
       [](const std::vector<std::int64_t>& shape, std::int64_t element_bits, const Dims& from,
-         const Dims& to, const std::vector<std::int64_t>& axis_sizes) {
+         const Dims& to, const std::vector<std::int64_t>& axis_sizes, bool all_to_all) {
         return step_tuples(steps_in_order(shape, sharding(from), sharding(to),
-                                          Mesh{axis_sizes},
+                                          Mesh{axis_sizes, all_to_all},
                                           TensorType{shape, element_bits}.bytes()));
       },
       nb::arg("shape"), nb::arg("element_bits"), nb::arg("from_dims"), nb::arg("to_dims"),
-      nb::arg("axis_sizes"), "The same by rules instead of a search, for tests.");
+      nb::arg("axis_sizes"), nb::arg("all_to_all") = true,
+      "The same by rules instead of a search, for tests.");
 
   module.def(
       "redistribution_seconds",
@@ -130,6 +132,21 @@ void bind_cost(nb::module_& module) {
       nb::arg("cluster"), nb::arg("axis_sizes"),
       "Seconds of one collective: 0 all-gather, 1 reduce-scatter, 2 all-reduce, 3 all-to-all, "
       "4 permute; `axes` has one bit a mesh axis.");
+
+  module.def(
+      "collective_as_compiled",
+      [](int kind, AxisMask axes, std::int64_t participants, double held_bytes,
+         const Cluster& cluster, const std::vector<std::int64_t>& axis_sizes) {
+        const Mesh mesh{axis_sizes};
+        check(cluster, mesh);
+        const Step step = as_compiled({collective_kind(kind), axes, participants, held_bytes},
+                                      cluster, mesh);
+        return std::make_pair(static_cast<int>(step.kind), step.held_bytes);
+      },
+      nb::arg("kind"), nb::arg("axes"), nb::arg("participants"), nb::arg("held_bytes"),
+      nb::arg("cluster"), nb::arg("axis_sizes"),
+      "(kind, bytes held before) of the collective that the cluster's compiler writes; kinds "
+      "and axes as in `collective_seconds`.");
 
   module.def(
       "compute",

@@ -11,6 +11,17 @@ namespace autoshard {
 namespace {
 
 constexpr int max_dims = 16;
+/// Of a slice, from which on XLA:TPU reduces all of it instead of gathering or scattering, and
+/// the largest result that it gathers so on a slice of two dims. libtpu 0.0.42.
+constexpr std::int64_t whole_slice_devices = 64;
+constexpr double whole_plane_bytes = 16.0 * (1 << 20);
+/// Devices that scatter a matmul's partial sums while it runs.
+constexpr std::int64_t fewest_in_matmul_ring = 4;
+/// Of a slice that reduces what no matmul scatters; smaller ones were not compiled.
+constexpr std::int64_t fewest_whole_slice = 4;
+/// How many times as long as the transfer along one ring the matmul must take for it at its
+/// peak.
+constexpr double ring_matmul_share = 1.75;
 
 /// What a step uses of one physical dim.
 struct Reach {
@@ -196,6 +207,27 @@ double permute_seconds(const Reaches& over, double bytes) {
   return slowest;
 }
 
+/// All devices of a slice of TPUs take part; also several slices.
+bool is_whole_slice(const Reaches& over, const Cluster& cluster) {
+  double slice = 1, reached = 1;
+  bool is_torus = false;
+  for (const PhysicalDim& dim : cluster.dims) {
+    if (dim.kind != LinkKind::network) slice *= static_cast<double>(dim.size);
+    is_torus = is_torus || dim.kind == LinkKind::ring || dim.kind == LinkKind::line;
+  }
+  for (int i = 0; i < over.count; ++i) {
+    if (over.list[i].dim->kind != LinkKind::network) reached *= over.list[i].n;
+  }
+  return is_torus && reached == slice;
+}
+
+Step as_all_reduce(const Step& step) {
+  const double held = step.kind == CollectiveKind::all_gather
+                          ? step.held_bytes * static_cast<double>(step.participants)
+                          : step.held_bytes;
+  return {CollectiveKind::all_reduce, step.axes, step.participants, held};
+}
+
 }  // namespace
 
 double Step::sent_bytes() const {
@@ -231,6 +263,64 @@ double seconds(const Step& step, const Cluster& cluster, const Mesh& mesh) {
       return permute_seconds(over, step.held_bytes);
   }
   fail("unknown kind");
+}
+
+Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh) {
+  const bool gathers = step.kind == CollectiveKind::all_gather;
+  if (!gathers && step.kind != CollectiveKind::reduce_scatter) return step;
+  if (step.participants < whole_slice_devices) return step;
+  const Reaches over = reaches(step, cluster, mesh);
+  const double slices =
+      over.count > 0 && over.list[over.count - 1].dim->kind == LinkKind::network
+          ? over.list[over.count - 1].n
+          : 1;
+  if (!is_whole_slice(over, cluster) ||
+      static_cast<double>(step.participants) / slices < whole_slice_devices) {
+    return step;
+  }
+  if (!gathers) return as_all_reduce(step);
+  const double whole = step.held_bytes * static_cast<double>(step.participants);
+  const auto torus_dims =
+      std::count_if(cluster.dims.begin(), cluster.dims.end(), [](const PhysicalDim& dim) {
+        return dim.kind == LinkKind::ring || dim.kind == LinkKind::line;
+      });
+  return torus_dims < 3 && whole > whole_plane_bytes ? step : as_all_reduce(step);
+}
+
+Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh) {
+  if (step.kind != CollectiveKind::reduce_scatter || step.participants < fewest_whole_slice) {
+    return step;
+  }
+  return is_whole_slice(reaches(step, cluster, mesh), cluster) ? as_all_reduce(step) : step;
+}
+
+bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& mesh,
+                        double matmul_seconds) {
+  if (step.kind != CollectiveKind::reduce_scatter ||
+      step.participants < fewest_in_matmul_ring || step.participants >= whole_slice_devices) {
+    return false;
+  }
+  const Reaches over = reaches(step, cluster, mesh);
+  double slowest = 0, widest = 0;
+  for (int i = 0; i < over.count; ++i) {
+    const Reach& r = over.list[i];
+    if (!r.is_torus()) return false;
+    slowest = std::max(slowest, step.held_bytes / (2 * r.dim->bandwidth));
+    widest = std::max(widest, r.n);
+  }
+  // Squares of 2 x 2 scatter in one step, unless they are all there is.
+  std::int64_t devices = 1;
+  for (const PhysicalDim& dim : cluster.dims) devices *= dim.size;
+  const bool is_square = widest <= 2 && step.participants < devices;
+  return !is_square &&
+         matmul_seconds * cluster.chip.matmul_efficiency >= ring_matmul_share * slowest;
+}
+
+Step as_ring_of_matmuls(const Step& step) {
+  const auto n = static_cast<double>(step.participants);
+  Step sent = step;
+  sent.held_bytes *= (n + 1) / (n - 1);
+  return sent;
 }
 
 }  // namespace autoshard

@@ -38,4 +38,26 @@ struct Step {
 /// max(16/2 us, 15 MiB / (2 * 45 GB/s)) = 175 us.
 double seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
+/// What the compiler of the cluster makes of a step. XLA:TPU writes collectives of all devices
+/// of a slice as an all-reduce, from 64 devices on: reduce-scatters always (and cuts the sum),
+/// all-gathers on slices of three dims (of shards put into zeros), and on slices of two dims
+/// up to 16 MiB. Everything else is what it was. Any cluster with ring or line dims is taken
+/// to be TPUs. docs/cost_model.md has what was compiled.
+///
+/// Example: all-gather over v5p:4x4x4, 1 MiB held each -> all-reduce, 64 MiB held.
+Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh);
+
+/// XLA:TPU reduces over a whole slice, and cuts the sum, where it does not scatter in a ring
+/// of matmuls: that step as an all-reduce, any other as it is.
+Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh);
+
+/// XLA:TPU scatters the partial sums of a matmul while it multiplies, if that hides the
+/// transfer: a loop makes one block a turn and passes it on, in both directions, with one turn
+/// more than a ring needs. So from 4 to 63 devices; the step is still a reduce-scatter, of
+/// (n+1)/n of its bytes. `matmul_seconds`: of the whole matmul on one device.
+bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& mesh,
+                        double matmul_seconds);
+/// That step with `held_bytes` so that it sends what the loop does.
+Step as_ring_of_matmuls(const Step& step);
+
 }  // namespace autoshard

@@ -200,6 +200,8 @@ class Builder {
   std::vector<Lifetime> lifetimes() const;
   std::vector<Storage::Stored> stored() const;
   std::vector<std::int32_t> moment_of() const;
+  std::vector<Lifetime> if_stored();
+  std::vector<std::int32_t> sames();
   std::vector<std::vector<bool>> reads();
   std::vector<std::vector<bool>> writes();
 
@@ -860,6 +862,28 @@ std::vector<std::int32_t> Builder::moment_of() const {
   return result;
 }
 
+std::vector<Lifetime> Builder::if_stored() {
+  std::vector<Lifetime> result(num_values_);
+  for (std::size_t v = 0; v < num_values_; ++v) {
+    const std::int32_t value = same(static_cast<std::int32_t>(v));
+    const std::int32_t maker = maker_[value];
+    if (is_free(value) || maker == none || is_root(maker) || roots_[maker].empty()) continue;
+    Lifetime& live = result[v];
+    live.first = moments_;
+    for (std::int32_t root : roots_[maker]) {
+      live.first = std::min(live.first, moment_[root]);
+      live.last = std::max(live.last, moment_[root] + 1);
+    }
+  }
+  return result;
+}
+
+std::vector<std::int32_t> Builder::sames() {
+  std::vector<std::int32_t> result(num_values_);
+  for (std::size_t v = 0; v < num_values_; ++v) result[v] = same(static_cast<std::int32_t>(v));
+  return result;
+}
+
 std::vector<std::vector<bool>> Builder::reads() {
   std::vector<std::vector<bool>> result(num_ops_);
   // By root and value, the operands that are read, first op first.
@@ -901,6 +925,8 @@ Storage::Storage(const Program& program) {
   reads_ = builder.reads();
   writes_ = builder.writes();
   moment_of_ = builder.moment_of();
+  if_stored_ = builder.if_stored();
+  same_ = builder.sames();
   stored_ = builder.stored();
   moments_ = builder.moments();
 }

@@ -50,13 +50,20 @@ class Storage {
   /// that frees memory.
   std::int32_t moment(std::int32_t op) const { return moment_of_[op]; }
   std::int32_t moments() const { return moments_; }
+  /// From when to when a value that lives in fusions would live if it were stored: from the
+  /// first fusion that computes it to the last one. Empty for values that are stored anyway or
+  /// need no storage.
+  Lifetime if_stored(std::int32_t value) const { return if_stored_[value]; }
+  /// The value whose storage a view or constraint shares; values of their own name themselves.
+  std::int32_t same(std::int32_t value) const { return same_[value]; }
   /// Everything that takes memory; a value twice if it has two copies.
   const std::vector<Stored>& stored() const { return stored_; }
 
  private:
   std::vector<Lifetime> lifetimes_;
   std::vector<std::vector<bool>> reads_, writes_;
-  std::vector<std::int32_t> moment_of_;
+  std::vector<std::int32_t> moment_of_, same_;
+  std::vector<Lifetime> if_stored_;
   std::vector<Stored> stored_;
   std::int32_t moments_ = 0;
 };

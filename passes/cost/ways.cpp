@@ -104,8 +104,10 @@ struct State {
 class Search {
  public:
   Search(const State& from, std::vector<std::int64_t> capacity,
-         std::vector<std::int64_t> sizes)
-      : capacity_(std::move(capacity)), sizes_(std::move(sizes)) {
+         std::vector<std::int64_t> sizes, bool has_all_to_all)
+      : capacity_(std::move(capacity)),
+        sizes_(std::move(sizes)),
+        has_all_to_all_(has_all_to_all) {
     reach(from, Entry{});
   }
 
@@ -211,7 +213,7 @@ class Search {
         State gathered = state;
         gathered.length[d] = static_cast<std::uint8_t>(keep);
         step(gathered, start, CollectiveKind::all_gather, minor, held);
-        for (std::size_t taker = 0; taker < state.rank; ++taker) {
+        for (std::size_t taker = 0; has_all_to_all_ && taker < state.rank; ++taker) {
           if (taker == d) continue;
           State moved = gathered;
           for (std::size_t k = keep; k < state.length[d]; ++k) {
@@ -263,6 +265,7 @@ class Search {
   }
 
   const std::vector<std::int64_t> capacity_, sizes_;
+  const bool has_all_to_all_;
   std::unordered_map<std::uint64_t, Entry> entries_;
   std::priority_queue<Queued> queue_;
 };
@@ -290,6 +293,7 @@ struct Query {
   Short<AxisMask, max_moving> axes;
   /// What a device holds before the parts cut anything, of the whole tensor.
   double whole = 1;
+  bool has_all_to_all = true;
 
   /// The next dim, of the parts that `start` and `goal` now get.
   void add_dim(std::int64_t most_blocks) {
@@ -378,6 +382,7 @@ struct SearchKey {
   std::uint64_t start;
   decltype(Query::capacity) capacity;
   decltype(Query::sizes) sizes;
+  bool has_all_to_all;
   bool operator==(const SearchKey&) const = default;
 };
 
@@ -390,19 +395,21 @@ struct SearchKeyHash {
     };
     for (std::int64_t capacity : key.capacity) add(capacity);
     for (std::int64_t size : key.sizes) add(-size);
+    add(key.has_all_to_all ? 1 : 0);
     return hash;
   }
 };
 
 Search& search_of(const Query& q) {
   thread_local std::unordered_map<SearchKey, Search, SearchKeyHash> searches;
-  const SearchKey key{q.start.key(), q.capacity, q.sizes};
+  const SearchKey key{q.start.key(), q.capacity, q.sizes, q.has_all_to_all};
   auto entry = searches.find(key);
   if (entry == searches.end()) {
     entry = searches
                 .try_emplace(key, q.start,
                              std::vector<std::int64_t>(q.capacity.begin(), q.capacity.end()),
-                             std::vector<std::int64_t>(q.sizes.begin(), q.sizes.end()))
+                             std::vector<std::int64_t>(q.sizes.begin(), q.sizes.end()),
+                             q.has_all_to_all)
                 .first;
   }
   return entry->second;
@@ -485,8 +492,8 @@ class InOrder {
   void all_to_all(std::size_t giver, std::size_t taker, std::size_t count) {
     AxisList &given = now.dims[giver], &taken = now.dims[taker];
     add(CollectiveKind::all_to_all, mask(given, given.size() - count));
-    taken.insert(taken.end(), given.end() - static_cast<std::ptrdiff_t>(count), given.end());
-    given.resize(given.size() - count);
+    taken.append(given.end() - static_cast<std::ptrdiff_t>(count), given.end());
+    given.shorten(given.size() - count);
   }
 
   /// The minor axes of a dim that come next in another one.
@@ -618,8 +625,26 @@ class InOrder {
 
 std::optional<Query> query(const std::vector<std::int64_t>& dims, const Sharding& from,
                            const Sharding& to, const Mesh& mesh) {
-  if (mesh.rank() <= max_parts) return query_of_mesh(dims, from, to, mesh);
-  return query_of_moves(dims, from, to, mesh);
+  std::optional<Query> q = mesh.rank() <= max_parts ? query_of_mesh(dims, from, to, mesh)
+                                                    : query_of_moves(dims, from, to, mesh);
+  if (q) q->has_all_to_all = mesh.has_all_to_all;
+  return q;
+}
+
+/// Gathers all that moves; what is left is cut.
+std::vector<Step> gathers(const Sharding& from, const Sharding& to, const Mesh& mesh) {
+  std::vector<Step> steps;
+  Sharding now = from;
+  for (std::size_t d = 0; d < now.dims.size(); ++d) {
+    const std::size_t prefix = common_prefix(now.dims[d], to.dims[d]);
+    if (prefix == now.dims[d].size()) continue;
+    AxisMask axes = 0;
+    for (std::size_t k = prefix; k < now.dims[d].size(); ++k) axes |= 1u << now.dims[d][k];
+    steps.push_back({CollectiveKind::all_gather, axes, devices_along(axes, mesh),
+                     1.0 / static_cast<double>(num_shards(now, mesh))});
+    now.dims[d].shorten(prefix);
+  }
+  return steps;
 }
 
 }  // namespace
@@ -669,8 +694,14 @@ std::vector<Step> steps_in_order(const std::vector<std::int64_t>& dims, const Sh
     for (const Step& step : steps) sum += step.sent_bytes();
     return sum;
   };
-  std::vector<Step> steps = way(true), others = way(false);
-  if (volume(others) < volume(steps)) steps = std::move(others);
+  std::vector<Step> steps;
+  if (mesh.has_all_to_all) {
+    steps = way(true);
+    std::vector<Step> others = way(false);
+    if (volume(others) < volume(steps)) steps = std::move(others);
+  } else {
+    steps = gathers(from, to, mesh);
+  }
   for (Step& step : steps) step.held_bytes *= bytes;
   return steps;
 }

@@ -30,8 +30,8 @@ struct Way {
 /// are no more than three of those. On others it has the axes that move: not those with which
 /// a dim begins before and after. If more than four move, the way is that of `steps_in_order`.
 ///
-/// `dims` are the sizes of the tensor's dims: no step splits one unevenly. Results are kept
-/// for the life of the thread.
+/// `dims` are the sizes of the tensor's dims: no step splits one unevenly. A mesh without
+/// all-to-all has ways of the other steps. Results are kept for the life of the thread.
 ///
 /// Example: mesh (2, 4), from [{1}, {}] to [{}, {1}]: one all-to-all, 3/4 * 1/4 = 3/16.
 Way cheapest_way(const std::vector<std::int64_t>& dims, const Sharding& from,
@@ -49,6 +49,8 @@ std::vector<Step> steps_of_cheapest_way(const std::vector<std::int64_t>& dims,
 /// move minor axes of a dim with too many blocks to one with too few; permute, so that more
 /// axes are where they belong; gather a minor axis, of those that `to` does not have if there
 /// are any. And the same with all cuts first; the cheaper of both.
+///
+/// On a mesh without all-to-all it gathers every axis that moves, then cuts.
 ///
 /// Never cheaper than `cheapest_way`, but for the bytes that it pays for fewer steps.
 std::vector<Step> steps_in_order(const std::vector<std::int64_t>& dims, const Sharding& from,

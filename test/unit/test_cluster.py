@@ -89,10 +89,17 @@ def test_devices_that_share_a_chip_have_half_of_it():
 
 
 def test_memory_is_what_the_compiler_says():
-    gib = 2**30
-    stated = {"v4": 15.25, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24, "tpu7x": 94.74}
+    # Its out-of-memory messages (libtpu 0.0.42) say how much there is and how much it reserves;
+    # the program itself takes some KiB more.
+    mib = 2**20
+    stated = {
+        "v5e": 16 * 1024 - 258,
+        "v5p": 96 * 1024 - 263,
+        "v6e": 31.5 * 1024 - 260,
+        "tpu7x": 95 * 1024 - 260,
+    }
     for name, memory in stated.items():
-        assert CHIPS[name].memory_bytes.value == int(memory * gib)
+        assert 0 <= memory * mib - CHIPS[name].memory_bytes.value < 64 * 1024, name
 
 
 def test_h100_links_give_the_measured_times_of_large_all_gathers():
@@ -340,7 +347,10 @@ ONE_DIM = '[[dims]]\nname = "x"\nsize = 4\n'
         ('base = "v5e:4x4x4"', "base: .*a slice of v5e has 2"),
         ('base = "v9"', r'base = "v9": no chip "v9" is known, only v4'),
         ("base = 5", "base = 5 is no name"),
-        ('bse = "v5p"', r'bse is no key here, only name, base, chip, dims\. Did you mean "base"\?'),
+        (
+            'bse = "v5p"',
+            r'bse is no key here, only name, base, chip, dims, calibration\. Did you mean "base"\?',
+        ),
         ('base = "v5p"', r"dims is missing\. Add a \[\[dims\]\] table"),
         ("[chip]", "chip.name is missing"),
         ('[chip]\nname = "a"', r"chip\.matmul_f64 is missing\. Give it in FLOP/s, or set base"),
@@ -430,7 +440,7 @@ def test_describe_says_what_wraps_and_how_fast_links_are():
     text = Cluster.parse("v5e:8x16").describe()
     assert re.search(r"x +8 +line: neighbours, does not wrap +45 GB/s +1 us", text)
     assert re.search(r"y +16 +ring: neighbours, ends joined +45 GB/s +1 us", text)
-    assert re.search(r"memory_bytes +15\.75 GiB +what the TPU compiler says", text)
+    assert re.search(r"memory_bytes +15\.75 GiB +the most that a program may use", text)
 
 
 def test_the_command_prints_tables_files_and_errors(capsys: pytest.CaptureFixture[str]):

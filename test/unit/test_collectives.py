@@ -229,6 +229,65 @@ def test_participants_that_the_axes_do_not_have() -> None:
         seconds(5, MIB, TORUS)
 
 
+def as_compiled(cluster: str, mesh: str, axes: str, kind: int, held: float) -> tuple[int, float]:
+    """Kind, and bytes held before, of what the cluster's compiler writes."""
+    parsed = Mesh.parse(mesh)
+    taking_part = [parsed.axis_names.index(axis) for axis in axes.split(",")]
+    sizes = list(parsed.axis_sizes)
+    return _core.collective_as_compiled(
+        kind,
+        sum(1 << axis for axis in taking_part),
+        prod(sizes[axis] for axis in taking_part),
+        held,
+        Cluster.parse(cluster).to_core(parsed),
+        sizes,
+    )
+
+
+# What libtpu 0.0.42.1 makes of ``jax.jit(lambda w: w)`` from sharded to whole, and of sums that are
+# scattered: cluster, mesh, axes, kind, bytes held before, and whether an all-reduce is compiled.
+COMPILED = [
+    ("v5p:4x4x4", "x=64", "x", GATHER, MIB / 4, True),
+    ("v5p:4x4x4", "x=64", "x", GATHER, 7.34 * MIB, True),
+    ("v5p:4x4x4", "a=4,b=16", "a,b", GATHER, MIB, True),
+    ("v5p:4x4x4", "a=4,b=16", "b", GATHER, MIB, False),
+    ("v5p:4x4x4", "a=2,b=32", "b", GATHER, MIB, False),
+    ("v5p:4x4x8", "a=2,b=64", "b", GATHER, MIB, False),
+    ("v5p:4x4x8", "x=128", "x", GATHER, MIB, True),
+    ("v5p:2x2x16", "x=64", "x", GATHER, MIB, True),
+    ("v5p:2x4x4", "x=32", "x", GATHER, MIB, False),
+    ("v5p:2x2x2", "x=8", "x", GATHER, MIB, False),
+    ("v5p:4x4x4*2", "s=2,x=64", "x", GATHER, MIB, True),
+    ("v4:4x4x4", "x=128", "x", GATHER, MIB, True),
+    ("v5e:8x8", "x=64", "x", GATHER, MIB / 4, True),
+    ("v5e:8x8", "x=64", "x", GATHER, MIB / 4 + 1, False),
+    ("v5e:16x16", "x=256", "x", GATHER, MIB / 16, True),
+    ("v5e:16x16", "a=16,b=16", "a", GATHER, MIB / 16, False),
+    ("v5e:4x8", "x=32", "x", GATHER, MIB / 16, False),
+    ("v5p:4x4x4", "x=64", "x", SCATTER, 64 * MIB, True),
+    ("v5p:4x4x4", "a=4,b=16", "b", SCATTER, 64 * MIB, False),
+    ("v5p:4x4x8", "a=2,b=64", "b", SCATTER, 64 * MIB, False),
+    ("v5e:8x8", "x=64", "x", SCATTER, 256 * MIB, True),
+    ("v5e:4x8", "x=32", "x", SCATTER, 64 * MIB, False),
+    ("v5p:4x4x4", "x=64", "x", ALL_TO_ALL, MIB, False),
+]
+
+
+@pytest.mark.parametrize(("cluster", "mesh", "axes", "kind", "held", "reduces"), COMPILED)
+def test_a_whole_slice_of_tpus_reduces_instead(
+    cluster: str, mesh: str, axes: str, kind: int, held: float, reduces: bool
+) -> None:
+    size = prod(Mesh.parse(mesh).axis_size(axis) for axis in axes.split(","))
+    whole = held * size if kind == GATHER else held
+    expected = (REDUCE, whole) if reduces else (kind, held)
+    assert as_compiled(cluster, mesh, axes, kind, held) == expected
+
+
+def test_gpus_gather_as_they_are_told() -> None:
+    assert as_compiled("h100:8x8", "x=64", "x", GATHER, MIB) == (GATHER, MIB)
+    assert as_compiled("h100:8x8", "x=64", "x", SCATTER, MIB) == (SCATTER, MIB)
+
+
 def test_of_a_named_cluster() -> None:
     cluster = Cluster.parse("v5e:16x16")
     mesh = Mesh((Axis("x", 16), Axis("y", 16)))

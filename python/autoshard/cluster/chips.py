@@ -1,19 +1,26 @@
 """What is known of every chip: one constant a field, each with the source of its number.
 
+The memory that a program may use of a TPU is in ``usable_memory.json``, which
+``python -m autoshard.verify.usable_memory`` reads from the compiler.
+
 All numbers are per JAX device. On v4 and tpu7x a chip is two JAX devices, so theirs are half of
 what data sheets say of a chip. GB is 1e9 bytes, GiB is 2**30.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from types import MappingProxyType
 
 _GB = 1e9
 _GIB = float(2**30)
 _TERA = 1e12
 _MICRO = 1e-6
+
+_USABLE = json.loads(Path(__file__).with_name("usable_memory.json").read_text())
 
 ASSUMED = "assumed"
 """How the source of a number begins that nobody has published or measured."""
@@ -52,6 +59,8 @@ class Chip:
     memory_efficiency: Constant
     launch_seconds: Constant
     """To start one op that is not fused; 0 where one program runs on its own."""
+    host_bandwidth: Constant
+    """Bytes/s between the device and its host's memory, one way."""
 
     def constants(self) -> dict[str, Constant]:
         """Every constant by its name."""
@@ -75,6 +84,7 @@ UNITS: Mapping[str, str] = MappingProxyType(
         "matmul_efficiency": "of the peak",
         "memory_efficiency": "of the peak",
         "launch_seconds": "s",
+        "host_bandwidth": "bytes/s",
         "bandwidth": "bytes/s",
         "latency": "s",
     }
@@ -149,7 +159,7 @@ _F64_EMULATED = ASSUMED + ": 1/64 of the f16 rate, there are no such units"
 _NO_F8 = "the f16 rate: there are no f8 units, operands are converted"
 _TF32 = "dense TF32, which XLA's default precision uses for f32"
 _VPU = "8 x 128 lanes x 4 ALUs x {cores} x {clock} GHz (jax-ml/scaling-book, TPUs)"
-_HBM_OOM = "what the TPU compiler says a program may use, read from its out-of-memory message"
+_HBM = "the most that a program may use: the largest argument that {compiler} compiles"
 _MXU = "matrix unit of {n}x{n} (jax-ml/scaling-book, TPUs)"
 _SUBLANES = "8 sublanes of a vector register (jax-ml/scaling-book, TPUs)"
 _TPU_MATMUL_SHARE = Constant(
@@ -158,9 +168,14 @@ _TPU_MATMUL_SHARE = Constant(
     " 0.6 (PartIR, arXiv 2401.11202)",
 )
 _TPU_MEMORY_SHARE = Constant(0.9, ASSUMED + ": as for links")
-_TPU_LAUNCH = Constant(0.0, "one program runs on the chip without the host")
+_TPU_LAUNCH = Constant(
+    1.2 * _MICRO,
+    "what the compiler's own cycles give the smallest fusions: 1,825 on v5e, 2,130 on v5p"
+    " (libtpu 0.0.42)",
+)
 _ICI_LATENCY = Constant(1 * _MICRO, "about 1 us a hop (jax-ml/scaling-book, sharding)")
 _ICI_SHARE = "{spec} GB/s x 0.9 (Google Cloud documentation {chip}; share: jax-ml/scaling-book)"
+_HOST_LINK = "about {n:g} GB/s of PCIe a chip, each way (jax-ml/scaling-book, TPUs)"
 _DCN_LATENCY = Constant(20 * _MICRO, ASSUMED + ": tens of us between slices")
 _ON_CHIP_LATENCY = Constant(1 * _MICRO, ASSUMED + ": as one hop between chips")
 
@@ -174,12 +189,12 @@ def _tpu(
     i8_teraflops: float,
     i8_source: str,
     vector: tuple[int, float, str],
-    memory_gib: float,
     memory_gb_per_second: float,
     mxu: int,
+    host: Constant,
     devices_per_chip: int = 1,
 ) -> Chip:
-    """A TPU from the data sheet's numbers per chip; ``memory_gib`` is per device."""
+    """A TPU from the data sheet's numbers per chip."""
     share = "" if devices_per_chip == 1 else f", 1/{devices_per_chip} of a chip"
     sheet = f"Google Cloud documentation {cloud}{share}"
     f16 = f16_teraflops * _TERA / devices_per_chip
@@ -198,14 +213,24 @@ def _tpu(
             _VPU.format(cores=f"{cores} cores" if cores > 1 else "1 core", clock=clock)
             + clock_source,
         ),
-        memory_bytes=Constant(float(int(memory_gib * _GIB)), _HBM_OOM),
+        memory_bytes=Constant(
+            float(_USABLE["bytes"][name]), _HBM.format(compiler=_USABLE["compiler"])
+        ),
         memory_bandwidth=Constant(memory_gb_per_second * _GB / devices_per_chip, sheet),
         tile_rows=Constant(8, _SUBLANES),
         tile_columns=Constant(mxu, _MXU.format(n=mxu)),
         matmul_efficiency=_TPU_MATMUL_SHARE,
         memory_efficiency=_TPU_MEMORY_SHARE,
         launch_seconds=_TPU_LAUNCH,
+        host_bandwidth=host,
     )
+
+
+def _host_link(gigabytes: float, devices_per_chip: int = 1) -> Constant:
+    source = _HOST_LINK.format(n=gigabytes)
+    if devices_per_chip > 1:
+        source += f"; the {devices_per_chip} devices of a chip share it"
+    return Constant(gigabytes * _GB / devices_per_chip, source)
 
 
 def _ici(spec: float, cloud: str, devices_per_chip: int = 1) -> Link:
@@ -232,9 +257,9 @@ _V4 = Family(
         i8_teraflops=275,
         i8_source="",
         vector=(1, 1.05, ""),
-        memory_gib=15.25,
         memory_gb_per_second=1228,
         mxu=128,
+        host=_host_link(16, 2),
         devices_per_chip=2,
     ),
     shape=Torus(3, 16, 4096, 4, False, _CUBES),
@@ -261,9 +286,9 @@ _V5E = Family(
         i8_teraflops=393,
         i8_source="",
         vector=(1, 1.5, ""),
-        memory_gib=15.75,
         memory_gb_per_second=819,
         mxu=128,
+        host=_host_link(15),
     ),
     shape=Torus(2, 16, 256, 16, True, _SIXTEEN),
     link=_ici(50, "v5e"),
@@ -281,9 +306,9 @@ _V5P = Family(
         i8_teraflops=918,
         i8_source="twice the f16 rate (jax-ml/scaling-book, TPUs)",
         vector=(2, 1.75, ""),
-        memory_gib=95.73,
         memory_gb_per_second=2765,
         mxu=128,
+        host=_host_link(15),
     ),
     shape=Torus(3, 28, 8960, 4, False, _CUBES),
     link=_ici(100, "v5p"),
@@ -301,9 +326,9 @@ _V6E = Family(
         i8_teraflops=1836,
         i8_source="",
         vector=(1, 1.75, "; clock " + ASSUMED + " to be v5p's"),
-        memory_gib=31.24,
         memory_gb_per_second=1638,
         mxu=256,
+        host=_host_link(32),
     ),
     shape=Torus(2, 16, 256, 16, True, _SIXTEEN),
     link=_ici(100, "v6e"),
@@ -321,9 +346,9 @@ _TPU7X = Family(
         i8_teraflops=2307,
         i8_source=ASSUMED + ": the f16 rate, none is published",
         vector=(1, 1.75, "; clock " + ASSUMED + " to be v5p's"),
-        memory_gib=94.74,
         memory_gb_per_second=7380,
         mxu=256,
+        host=Constant(16 * _GB, ASSUMED + ": as v6e, 32 GB/s a chip, which its 2 devices share"),
         devices_per_chip=2,
     ),
     shape=Torus(3, 48, 9216, 4, False, _CUBES),
@@ -341,6 +366,7 @@ _TPU7X = Family(
 
 _AUTOPARALLEL = "meta-pytorch/autoparallel, H100 tables"
 _LAUNCH_7US = Constant(7 * _MICRO, "floor of a kernel's time (meta-pytorch/autoparallel)")
+_PCIE = "PCIe gen{gen} x16, {gt} GT/s a lane less its 2 of 130 bits ({sheet})"
 _GPU_MEMORY_SHARE = Constant(0.9, ASSUMED + ": as streaming kernels reach")
 _NCCL_NODE_LATENCY = Constant(
     4.3 * _MICRO,
@@ -394,6 +420,7 @@ def _gpu(
     memory_source: str,
     tile_rows: int,
     matmul_efficiency: Constant,
+    pcie_generation: int,
 ) -> Chip:
     return Chip(
         name=name,
@@ -412,14 +439,22 @@ def _gpu(
         matmul_efficiency=matmul_efficiency,
         memory_efficiency=_GPU_MEMORY_SHARE,
         launch_seconds=_LAUNCH_7US,
+        host_bandwidth=_pcie(pcie_generation, sheet),
     )
+
+
+def _pcie(generation: int, sheet: str) -> Constant:
+    """Bytes/s of 16 lanes, one way: 31.5e9 of generation 4, 63e9 of 5."""
+    transfers = 16 * 2 ** (generation - 4)
+    source = _PCIE.format(gen=generation, gt=transfers, sheet=sheet)
+    return Constant(round(transfers * 16 / 8 * 128 / 130, 1) * _GB, source)
 
 
 _GPU_MATMUL_SHARE = Constant(0.7, "compute efficiency of meta-pytorch/autoparallel")
 _GPU_80GB = Constant(
     78 * _GIB,
-    ASSUMED + ": 80 GB less the driver's; XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 unless set, must"
-    " allow it",
+    ASSUMED + ": 79.1 GiB that CUDA shows on H100 (vllm-project/vllm issue 27508) less 1.1;"
+    " XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 unless set, must allow it",
 )
 
 _A100 = Family(
@@ -438,6 +473,7 @@ _A100 = Family(
         memory_source="NVIDIA A100 data sheet",
         tile_rows=16,
         matmul_efficiency=_GPU_MATMUL_SHARE,
+        pcie_generation=4,
     ),
     shape=Node(8, "gpu", "node"),
     link=_nvlink(300),
@@ -461,6 +497,7 @@ _H100 = Family(
         memory_source="NVIDIA H100 data sheet",
         tile_rows=64,
         matmul_efficiency=_GPU_MATMUL_SHARE,
+        pcie_generation=5,
     ),
     shape=Node(8, "gpu", "node"),
     link=_H100_NODE,
@@ -488,6 +525,7 @@ _H200 = Family(
         memory_source="NVIDIA H200 data sheet",
         tile_rows=64,
         matmul_efficiency=Constant(0.8, "about 790 of 989 TFLOP/s reached in bf16"),
+        pcie_generation=5,
     ),
     shape=Node(8, "gpu", "node"),
     link=Link(
@@ -513,14 +551,16 @@ _B200 = Family(
         i8_teraflops=4500,
         vector_teraflops=75,
         memory=Constant(
-            165 * _GIB,
-            ASSUMED + ": 180 GB (sources say 180 to 192) less the driver's;"
-            " XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 unless set, must allow it",
+            177 * _GIB,
+            ASSUMED
+            + ": 178.35 GiB that CUDA shows (pytorch/ao pull request 4002) less as much as on"
+            " H100; XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 unless set, must allow it",
         ),
         memory_gb_per_second=7700,
         memory_source="meta-pytorch/autoparallel (other sources: 8,000 GB/s)",
         tile_rows=128,
         matmul_efficiency=_GPU_MATMUL_SHARE,
+        pcie_generation=5,
     ),
     shape=Node(8, "gpu", "node"),
     link=_nvlink(900),
@@ -547,6 +587,7 @@ _ASCEND910B = Family(
         matmul_efficiency=Constant(0.7, ASSUMED + ": as GPUs"),
         memory_efficiency=Constant(0.9, ASSUMED + ": as GPUs"),
         launch_seconds=Constant(7 * _MICRO, ASSUMED + ": as GPUs"),
+        host_bandwidth=Constant(31.5 * _GB, _910B + "PCIe gen4 x16"),
     ),
     shape=Node(8, "npu", "node"),
     link=Link(
@@ -582,6 +623,7 @@ _CPU = Family(
         matmul_efficiency=Constant(0.7, ASSUMED + ": as GPUs"),
         memory_efficiency=Constant(0.9, ASSUMED + ": as GPUs"),
         launch_seconds=Constant(2 * _MICRO, _STAND_IN),
+        host_bandwidth=Constant(10 * _GB, "the memory that the device itself has"),
     ),
     shape=Node(None, "cpu", "host"),
     link=Link(Constant(5 * _GB, _STAND_IN), Constant(10 * _MICRO, _STAND_IN)),

@@ -1,4 +1,4 @@
-"""The command ``autoshard-cluster``: what is known of a cluster, and from where."""
+"""The command ``autoshard-cluster``: what is known of a cluster, or is measured, and from where."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from autoshard.cluster.cluster import Cluster
 from autoshard.errors import AutoshardError
 
 _DETECT = "detect"
+_CALIBRATE = "calibrate"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="autoshard-cluster",
         description="Show chips, links and axes of a cluster, and the source of every constant.",
-        epilog="Known chips: "
+        epilog=f'"autoshard-cluster {_CALIBRATE}" measures the devices here and writes a file; see'
+        " its --help. Known chips: "
         + "; ".join(f"{name}, {family.title}" for name, family in FAMILIES.items())
         + ".",
     )
@@ -35,8 +37,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; errors go to standard error without a traceback."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if words[:1] == [_CALIBRATE]:
+            # Imported here: it needs jax, which the tables do not.
+            from autoshard.calibration import cli as calibration
+
+            calibration.main(words[1:])
+            return 0
+        options = _parser().parse_args(words)
         text: str = options.cluster
         cluster = Cluster.detect() if text == _DETECT else Cluster.of(text)
     except AutoshardError as error:

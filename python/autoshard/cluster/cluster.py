@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite, prod
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from autoshard import _core
 from autoshard.cluster.axes import level_mesh, parts_of
 from autoshard.cluster.chips import UNITS, Chip
+from autoshard.cluster.record import CalibrationRecord
 from autoshard.cluster.topology import Dim, read_name
 from autoshard.errors import ClusterError
 from autoshard.sharding.mesh import Mesh
@@ -31,6 +32,7 @@ class Cluster:
         name: As the user wrote it.
         chip: What one device is.
         dims: Slowest first: the last one is the fastest to reach. None: one device.
+        calibration: Where its constants were measured; None where they were not.
 
     Raises:
         ClusterError: A constant that cannot be, a dim below 2, two dims of one name, or more than
@@ -40,6 +42,7 @@ class Cluster:
     name: str
     chip: Chip
     dims: tuple[Dim, ...]
+    calibration: CalibrationRecord | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.dims) > MAX_DIMS:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from autoshard.cluster.chips import CHIP_CONSTANTS, UNITS, Chip, Constant, Family, Link, Torus
+from autoshard.cluster.record import RECORD_KEYS, RECORD_NUMBERS, CalibrationRecord
 from autoshard.cluster.topology import EXAMPLES, Dim, LinkKind, family_of, read_name
 from autoshard.errors import ClusterError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from autoshard.cluster.cluster import Cluster
 
 _LINK_CONSTANTS = ("bandwidth", "latency")
-_FILE_KEYS = ("name", "base", "chip", "dims")
+_FILE_KEYS = ("name", "base", "chip", "dims", "calibration")
 _CHIP_KEYS = ("name", *CHIP_CONSTANTS)
 _DIM_KEYS = ("name", "size", "kind", *_LINK_CONSTANTS)
 _CONSTANT_KEYS = ("value", "source")
@@ -131,12 +132,16 @@ def read_toml(path: Path) -> Cluster:
     base = _base(root)
     chip = _chip(root.table("chip") or _Table(file, "chip", {}), base)
     dims = _dims(root, base)
-    return Cluster(root.text("name") or path.stem, chip, dims)
+    return Cluster(root.text("name") or path.stem, chip, dims, _record(root))
 
 
 def write_toml(cluster: Cluster) -> str:
     """The text of a file that ``read_toml`` reads as this cluster."""
-    lines = [f"name = {_quoted(cluster.name)}", "", "[chip]"]
+    lines = [f"name = {_quoted(cluster.name)}"]
+    if cluster.calibration is not None:
+        lines += ["", "[calibration]"]
+        lines += [f"{key} = {_literal(getattr(cluster.calibration, key))}" for key in RECORD_KEYS]
+    lines += ["", "[chip]"]
     lines.append(f"name = {_quoted(cluster.chip.name)}")
     lines += [_assignment(key, c) for key, c in cluster.chip.constants().items()]
     if not cluster.dims:
@@ -152,6 +157,10 @@ def write_toml(cluster: Cluster) -> str:
 def _assignment(key: str, constant: Constant) -> str:
     value = f"{{ value = {constant.value!r}, source = {_quoted(constant.source)} }}"
     return f"{key} = {value}  # {UNITS[key]}"
+
+
+def _literal(value: str | int) -> str:
+    return _quoted(value) if isinstance(value, str) else str(value)
 
 
 def _quoted(text: str) -> str:
@@ -191,6 +200,26 @@ def _chip(table: _Table, base: _Base | None) -> Chip:
             )
         constants[key] = constant
     return Chip(name=name or (base.family.chip.name if base else ""), **constants)
+
+
+def _record(root: _Table) -> CalibrationRecord | None:
+    table = root.table("calibration")
+    if table is None:
+        return None
+    table.check_keys(RECORD_KEYS)
+    values: dict[str, Any] = {}
+    for key in RECORD_KEYS:
+        value = table.values.get(key)
+        if key not in RECORD_NUMBERS:
+            value = table.text(key)
+        elif value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise table.error(key, f"= {value!r} is no whole number.")
+        if value is None:
+            raise table.error(
+                key, "is missing. Give it, or leave out [calibration]: planning does not need it."
+            )
+        values[key] = value
+    return CalibrationRecord(**values)
 
 
 def _dims(root: _Table, base: _Base | None) -> tuple[Dim, ...]:

@@ -34,6 +34,7 @@ def cluster_table(cluster: Cluster) -> RenderableType:
     mesh = cluster.level_mesh()
     return Group(
         Text(f"{cluster.name}: {_devices(cluster)}{chips} of {cluster.chip.name}{title}"),
+        *([] if cluster.calibration is None else [Text(str(cluster.calibration))]),
         Text(f"axes of a search, slowest first: {mesh if mesh.axes else 'none'}"),
         *([_dims(cluster), _links(cluster)] if cluster.dims else []),
         _chip(cluster),

@@ -1,0 +1,83 @@
+"""What a plan says it sends on TPUs is what libtpu compiles: kinds and bytes of small steps."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+
+import pytest
+
+from autoshard.cluster import Cluster
+from autoshard.ir import new_context, parse_bytes
+from autoshard.passes.pipeline import run_passes
+from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
+from autoshard.sharding import Mesh
+from autoshard.verify.ahead_of_time import compile_in_subprocess
+from autoshard.verify.hlo_collectives import hlo_collectives
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install autoshard[tpu]"
+)
+
+STEP = """
+sdy.mesh @mesh = <["x"={devices}]>
+func.func public @main(
+    %x: tensor<{rows}x1024xbf16> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}},
+    %dy: tensor<{rows}x2048xbf16> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}},
+    %w: tensor<1024x2048xbf16> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}})
+    -> (tensor<{rows}x2048xbf16> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}},
+        tensor<1024x2048xbf16> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}}) {{
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<{rows}x1024xbf16>, tensor<1024x2048xbf16>) -> tensor<{rows}x2048xbf16>
+      loc("jit(step)/dot_general")
+  %dw = stablehlo.dot_general %x, %dy, contracting_dims = [0] x [0]
+      : (tensor<{rows}x1024xbf16>, tensor<{rows}x2048xbf16>) -> tensor<1024x2048xbf16>
+      loc("jit(step)/dot_general")
+  return %y, %dw : tensor<{rows}x2048xbf16>, tensor<1024x2048xbf16>
+}}
+"""
+"""The forward and backward product of one layer: a weight is gathered, its gradient scattered."""
+
+WEIGHT = 1024 * 2048 * 2
+"""Bytes."""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "rows", "expected"),
+    [
+        # All of a slice of 64: both become all-reduces.
+        ("v5p:4x4x4", 64 * 256, {"all-reduce": 2 * 2 * 63 / 64 * WEIGHT}),
+        # Fewer: a gather, and a matmul that scatters its sums as a ring of n + 1 turns.
+        (
+            "v5p:2x2x2",
+            8 * 16384,
+            {"all-gather": 7 / 8 * WEIGHT, "reduce-scatter": 9 / 8 * WEIGHT},
+        ),
+        # A matmul too short to hide the ring: the slice reduces, then cuts.
+        (
+            "v5p:2x2x2",
+            8 * 256,
+            {"all-gather": 7 / 8 * WEIGHT, "all-reduce": 2 * 7 / 8 * WEIGHT},
+        ),
+    ],
+)
+def test_a_layer_sends_what_its_plan_says(
+    cluster: str, rows: int, expected: dict[str, float]
+) -> None:
+    machine = Cluster.parse(cluster)
+    text = STEP.format(devices=machine.num_devices, rows=rows)
+    module = parse_bytes(text.encode(), new_context(), "step")
+    planned = search_module(
+        module, machine, RecursiveProgramming(mesh=f"x={machine.num_devices}")
+    ).summary
+    sent = Counter[str]()
+    for each in planned.collectives:
+        sent[each.kind] += each.bytes * each.times
+    assert dict(sent) == pytest.approx(expected)
+    run_passes(module, ["autoshard-export-shardy"])
+    compiled = compile_in_subprocess(module, machine, timeout=300)
+    assert compiled.hlo_text is not None
+    made = Counter[str]()
+    for found in hlo_collectives(compiled.hlo_text, Mesh.parse(planned.mesh)):
+        made[found.kind.value] += found.total_bytes
+    assert dict(made) == pytest.approx(expected, rel=0.03)
