@@ -6,6 +6,8 @@
 
 #include <map>
 #include <memory>
+#include <unordered_map>
+#include <utility>
 
 #include "bindings/bindings.h"
 #include "planning/estimate.h"
@@ -23,8 +25,7 @@ class ShardingTable {
  public:
   std::int32_t index(const Sharding& sharding) {
     auto [entry, is_new] =
-        indices_.try_emplace(key(sharding) + "/" + std::to_string(sharding.dims.size()),
-                             static_cast<std::int32_t>(list.size()));
+        indices_.try_emplace(sharding.dims, static_cast<std::int32_t>(list.size()));
     if (is_new) {
       std::vector<std::vector<std::int32_t>> dims;
       for (const AxisList& axes : sharding.dims) dims.emplace_back(axes.begin(), axes.end());
@@ -35,7 +36,7 @@ class ShardingTable {
   std::vector<std::vector<std::vector<std::int32_t>>> list;
 
  private:
-  std::map<std::string, std::int32_t> indices_;
+  std::unordered_map<std::vector<AxisList>, std::int32_t, AxisListsHash> indices_;
 };
 
 /// A plan by numbers: `shardings` holds each distinct sharding once, everything else refers to
@@ -59,6 +60,21 @@ struct PlanView {
   using StepView = std::tuple<int, std::uint32_t, std::int64_t, double, double>;
   /// Of each redistribution.
   std::vector<std::vector<StepView>> steps;
+  /// All steps in a row: (place, index, value, trips, kind, axes, participants, held bytes,
+  /// seconds).
+  std::vector<
+      std::tuple<int, int, int, double, int, std::uint32_t, std::int64_t, double, double>>
+  collectives() const {
+    decltype(collectives()) rows;
+    for (std::size_t r = 0; r < steps.size(); ++r) {
+      const auto& move = redistributions[r];
+      for (const auto& [kind, axes, participants, held, seconds] : steps[r]) {
+        rows.emplace_back(std::get<0>(move), std::get<1>(move), std::get<3>(move),
+                          std::get<9>(move), kind, axes, participants, held, seconds);
+      }
+    }
+    return rows;
+  }
   std::vector<std::vector<int>> axis_groups;
   double step_seconds = 0, compute_seconds = 0, communication_seconds = 0;
   double peak_bytes = 0;
@@ -81,9 +97,24 @@ PlanView view(const Program& program, const planning::Plan& plan) {
   ShardingTable table;
   for (const Sharding& s : plan.values) result.value_sharding.push_back(table.index(s));
   std::map<std::vector<std::int32_t>, std::int32_t> strategies;
+  // Ops of one rule whose factors and results are cut alike have one strategy.
+  std::unordered_map<FactorAxes, std::int32_t, AxisListsHash> numbers;
+  std::map<std::vector<std::int32_t>, std::int32_t> alike;
+  std::vector<std::int32_t> seen;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     const Rule& rule = program.rules[op.rule];
+    seen = {op.rule,
+            numbers.try_emplace(plan.ops[i], static_cast<std::int32_t>(numbers.size()))
+                .first->second};
+    for (std::int32_t v : op.results) {
+      seen.push_back(v == no_value ? -1 : result.value_sharding[v]);
+    }
+    auto [known, is_first] = alike.try_emplace(seen, -1);
+    if (!is_first) {
+      result.op_strategy.push_back(known->second);
+      continue;
+    }
     std::vector<std::int32_t> operands, results;
     for (const RuleTensor& t : rule.operands) {
       operands.push_back(t.type == no_type ? -1
@@ -100,6 +131,7 @@ PlanView view(const Program& program, const planning::Plan& plan) {
     auto [entry, is_new] = strategies.try_emplace(
         std::move(id), static_cast<std::int32_t>(result.strategies.size()));
     if (is_new) result.strategies.emplace_back(std::move(operands), std::move(results));
+    known->second = entry->second;
     result.op_strategy.push_back(entry->second);
   }
   for (const auto& r : plan.redistributions) {
@@ -119,9 +151,8 @@ PlanView view(const Program& program, const planning::Plan& plan) {
   return result;
 }
 
-PlanView view(const Program& program, const planning::RecursivePlan& found) {
+PlanView view(const Program& program, planning::RecursivePlan found) {
   PlanView result = view(program, found.plan);
-  result.plan = std::make_shared<const planning::Plan>(found.plan);
   for (const planning::CostedMove& move : found.costs.moves) {
     std::vector<PlanView::StepView> steps;
     for (std::size_t k = 0; k < move.steps.size(); ++k) {
@@ -148,6 +179,7 @@ PlanView view(const Program& program, const planning::RecursivePlan& found) {
     result.op_flops.push_back(op.flops);
     result.op_bytes.push_back(op.bytes);
   }
+  result.plan = std::make_shared<const planning::Plan>(std::move(found.plan));
   return result;
 }
 
@@ -209,6 +241,7 @@ void bind_planning(nb::module_& module) {
       .def_ro("network_nodes", &PlanView::network_nodes)
       .def_ro("network_edges", &PlanView::network_edges)
       .def_ro("steps", &PlanView::steps)
+      .def_prop_ro("collectives", &PlanView::collectives)
       .def_ro("axis_groups", &PlanView::axis_groups)
       .def_ro("step_seconds", &PlanView::step_seconds)
       .def_ro("compute_seconds", &PlanView::compute_seconds)
@@ -301,8 +334,9 @@ void bind_planning(nb::module_& module) {
           given.plan.redistributions.push_back(move.move);
         }
         given.plan.redistributed_bytes = given.costs.sent_bytes;
-        PlanView result = view(program, given);
-        result.live_bytes = planning::live_bytes(program, given.plan);
+        std::vector<double> live = planning::live_bytes(program, given.plan);
+        PlanView result = view(program, std::move(given));
+        result.live_bytes = std::move(live);
         return result;
       },
       nb::arg("program"), nb::arg("cluster"), nb::kw_only(), nb::arg("shardings"),

@@ -41,6 +41,16 @@ bool is_scattered(const Sharding& from, const Sharding& to, AxisMask partial) {
   return dims <= 1;
 }
 
+std::size_t AxisListsHash::operator()(const std::vector<AxisList>& lists) const {
+  std::uint64_t hash = 0;
+  for (const AxisList& axes : lists) {
+    for (AxisIndex axis : axes) hash = (hash ^ (axis + 1u)) * 0x9e3779b97f4a7c15ull;
+    hash = (hash ^ 0xffu) * 0x9e3779b97f4a7c15ull;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
 std::string key(const Sharding& sharding) {
   std::string text;
   for (const AxisList& axes : sharding.dims) {

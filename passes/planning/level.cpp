@@ -34,9 +34,9 @@ bool dealable(std::vector<std::int64_t>& missing, const std::vector<std::int64_t
 }
 
 /// Nodes of the network: holders first, then op classes.
-std::int64_t rounds_for(const Rounds& rounds, const solver::Problem& problem) {
-  return std::clamp(rounds.node_rounds / std::max<std::int64_t>(problem.nodes(), 1),
-                    rounds.fewest, rounds.most);
+std::int64_t rounds_for(const Rounds& rounds, std::int64_t nodes) {
+  return std::clamp(rounds.node_rounds / std::max<std::int64_t>(nodes, 1), rounds.fewest,
+                    rounds.most);
 }
 
 }  // namespace
@@ -108,27 +108,49 @@ const FactorAxes& LevelSolver::axes(const Labels& labels, std::int32_t op_class)
 std::int32_t LevelSolver::intern(std::int32_t type, const Sharding& sharding) {
   Shardings& known = shardings_[type];
   auto [entry, is_new] =
-      known.index.try_emplace(key(sharding), static_cast<std::int32_t>(known.list.size()));
+      known.index.try_emplace(sharding.dims, static_cast<std::int32_t>(known.list.size()));
   if (is_new) known.list.push_back(sharding);
   return entry->second;
 }
 
 std::int32_t LevelSolver::intern_strategy(std::int32_t kind, const FactorAxes& axes) {
   Strategies& known = strategies_[kind];
-  auto [entry, is_new] = known.index.try_emplace(key(Sharding{axes}),
-                                                 static_cast<std::int32_t>(known.list.size()));
+  auto [entry, is_new] =
+      known.index.try_emplace(axes, static_cast<std::int32_t>(known.list.size()));
   if (is_new) known.list.push_back(axes);
   return entry->second;
 }
 
+double LevelSolver::cost_between(std::int32_t type, std::int32_t from, std::int32_t to) {
+  if (from == to) return 0;
+  Shardings& known = shardings_[type];
+  if (known.list.size() > known.stride) {
+    // Doubled, so that growing costs no more than filling.
+    const std::size_t stride = std::max<std::size_t>(8, std::bit_ceil(known.list.size()));
+    std::vector<double> costs(stride * stride, std::numeric_limits<double>::quiet_NaN());
+    for (std::size_t row = 0; row < known.stride; ++row) {
+      std::copy_n(known.costs.begin() + static_cast<std::ptrdiff_t>(row * known.stride),
+                  known.stride, costs.begin() + static_cast<std::ptrdiff_t>(row * stride));
+    }
+    known.costs = std::move(costs);
+    known.stride = stride;
+  }
+  double& cost = known.costs[static_cast<std::size_t>(from) * known.stride + to];
+  if (std::isnan(cost)) {
+    cost =
+        costs_.redistribution(program_.types[type], known.list[from], known.list[to], 0, true);
+  }
+  return cost;
+}
+
 double LevelSolver::cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
                                  AxisMask partial, bool scatters) {
-  if (from == to && partial == 0) return 0;
+  if (partial == 0) return cost_between(type, from, to);
   Shardings& known = shardings_[type];
   const std::uint64_t id = (static_cast<std::uint64_t>(from) << 40) |
                            (static_cast<std::uint64_t>(to) << 17) |
                            (static_cast<std::uint64_t>(scatters) << 16) | partial;
-  auto [entry, is_new] = known.costs.try_emplace(id, 0.0);
+  auto [entry, is_new] = known.partial_costs.try_emplace(id, 0.0);
   if (is_new) {
     entry->second = costs_.redistribution(program_.types[type], known.list[from],
                                           known.list[to], partial, scatters);
@@ -149,7 +171,10 @@ bool LevelSolver::allowed(const Pin& pin, const Sharding& sharding) const {
       dim = DimPin{{}, true, std::nullopt};
       continue;
     }
-    std::erase_if(dim.axes, [this](AxisIndex axis) { return !((known_ >> axis) & 1u); });
+    dim.axes.clear();
+    for (AxisIndex axis : pin.dims[d].axes) {
+      if ((known_ >> axis) & 1u) dim.axes.push_back(axis);
+    }
   }
   if (!allows(restricted, sharding, mesh_)) return false;
   std::vector<std::int64_t> later;
@@ -159,46 +184,30 @@ bool LevelSolver::allowed(const Pin& pin, const Sharding& sharding) const {
   return dealable(missing, later, 0);
 }
 
-std::int32_t LevelSolver::base_sharding(std::int32_t type, std::int32_t sharding) {
-  const std::uint64_t id = (static_cast<std::uint64_t>(type) << 40) |
-                           (static_cast<std::uint64_t>(sharding) << 16) | free_;
-  auto [entry, is_new] = base_index_.try_emplace(id, -1);
-  if (is_new) {
-    const std::int32_t base = intern(type, without(shardings_[type].list[sharding], free_));
-    base_index_[id] = base;
-    return base;
+/// The options of a tensor that is cut as `sharding` where axes are not free.
+std::int32_t LevelSolver::domain(std::int32_t type, std::int32_t sharding) {
+  const auto id = [&](std::int32_t of) {
+    return (static_cast<std::uint64_t>(type) << 40) | (static_cast<std::uint64_t>(of) << 16) |
+           free_;
+  };
+  if (const auto known = domain_index_.find(id(sharding)); known != domain_index_.end()) {
+    return known->second;
   }
-  return entry->second;
-}
-
-std::int32_t LevelSolver::base_strategy(std::int32_t kind, std::int32_t strategy) {
-  const std::uint64_t id = (1ull << 63) | (static_cast<std::uint64_t>(kind) << 40) |
-                           (static_cast<std::uint64_t>(strategy) << 16) | free_;
-  auto [entry, is_new] = base_index_.try_emplace(id, -1);
-  if (is_new) {
-    const std::int32_t base =
-        intern_strategy(kind, without(strategies_[kind].list[strategy], free_));
-    base_index_[id] = base;
-    return base;
-  }
-  return entry->second;
-}
-
-std::int32_t LevelSolver::domain(std::int32_t type, std::int32_t base) {
-  const std::string id =
-      std::to_string(type) + ":" + std::to_string(base) + ":" + std::to_string(free_);
+  const Sharding start = without(shardings_[type].list[sharding], free_);
+  const std::int32_t base = intern(type, start);
   auto [entry, is_new] =
-      domain_index_.try_emplace(id, static_cast<std::int32_t>(domains_.size()));
+      domain_index_.try_emplace(id(base), static_cast<std::int32_t>(domains_.size()));
+  const std::int32_t found = entry->second;
   if (is_new) {
     Domain made{type, {}};
-    const Sharding start = shardings_[type].list[base];
     for (const Sharding& s :
          extensions(program_.types[type].dims, start, free_, mesh_, orders_)) {
       made.shardings.push_back(intern(type, s));
     }
     domains_.push_back(std::move(made));
   }
-  return entry->second;
+  domain_index_.try_emplace(id(sharding), found);
+  return found;
 }
 
 /// A domain with only these shardings; equal ones are shared.
@@ -207,19 +216,28 @@ std::int32_t LevelSolver::restricted_domain(std::int32_t type,
   std::string id = std::to_string(type) + "!";
   for (std::int32_t s : shardings) id += std::to_string(s) + ",";
   auto [entry, is_new] =
-      domain_index_.try_emplace(id, static_cast<std::int32_t>(domains_.size()));
+      restricted_index_.try_emplace(id, static_cast<std::int32_t>(domains_.size()));
   if (is_new) domains_.push_back({type, std::move(shardings)});
   return entry->second;
 }
 
-std::int32_t LevelSolver::options_for(std::int32_t kind, std::int32_t base) {
-  const std::uint64_t id = (static_cast<std::uint64_t>(kind) << 40) |
-                           (static_cast<std::uint64_t>(base) << 16) | free_;
+/// The options of ops that are cut as `strategy` where axes are not free.
+std::int32_t LevelSolver::options_for(std::int32_t kind, std::int32_t strategy) {
+  const auto id = [&](std::int32_t of) {
+    return (static_cast<std::uint64_t>(kind) << 40) | (static_cast<std::uint64_t>(of) << 16) |
+           free_;
+  };
+  if (const auto known = options_index_.find(id(strategy)); known != options_index_.end()) {
+    return known->second;
+  }
+  const FactorAxes start = without(strategies_[kind].list[strategy], free_);
+  const std::int32_t base = intern_strategy(kind, start);
   auto [entry, is_new] =
-      options_index_.try_emplace(id, static_cast<std::int32_t>(op_options_.size()));
-  if (!is_new) return entry->second;
+      options_index_.try_emplace(id(base), static_cast<std::int32_t>(op_options_.size()));
+  const std::int32_t found = entry->second;
+  options_index_.try_emplace(id(strategy), found);
+  if (!is_new) return found;
   const Rule& rule = program_.rules[classes_.kinds[kind].rule];
-  const FactorAxes start = strategies_[kind].list[base];
   OpOptions made;
   made.operands.resize(rule.operands.size());
   made.results.resize(rule.results.size());
@@ -238,14 +256,14 @@ std::int32_t LevelSolver::options_for(std::int32_t kind, std::int32_t base) {
     made.costs.push_back(costs_.op(classes_.kinds[kind], start, axes));
   }
   op_options_.push_back(std::move(made));
-  return entry->second;
+  return found;
 }
 
 void LevelSolver::make_domains(const Labels& labels) {
   domain_of_.assign(classes_.holders.size(), -1);
   for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
     const std::int32_t type = classes_.holders[h].type;
-    domain_of_[h] = domain(type, base_sharding(type, labels.holders[h]));
+    domain_of_[h] = domain(type, labels.holders[h]);
     bool is_first = true;
     for (std::int32_t p : pins_of_[h]) {
       const Pin& pin = program_.pins[p];
@@ -304,6 +322,31 @@ void LevelSolver::check_kept(std::int32_t op_class) {
   }
 }
 
+double LevelSolver::use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
+                             std::int32_t option) {
+  const std::int32_t type = classes_.holders[use.holder].type;
+  if (use.is_result) {
+    return cost_between(type, op.results[use.position][option], sharding, op.partial[option],
+                        op.scatters[option] != 0);
+  }
+  const std::int32_t wanted = op.operands[use.position][option];
+  if (use.is_kept) return sharding == wanted ? 0.0 : not_allowed;
+  return cost_between(type, sharding, wanted);
+}
+
+double LevelSolver::flow_cost(std::int32_t type, std::int32_t from, std::int32_t other,
+                              std::int32_t to) {
+  // Both ends have one shape; the element type may differ only in its name.
+  return cost_between(type, from,
+                      type == other ? to : intern(type, shardings_[other].list[to]));
+}
+
+double LevelSolver::copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const {
+  const std::vector<Sharding>& known = shardings_[type].list;
+  if (only_cuts(known[from], known[to])) return 0;
+  return program_.types[type].bytes() / static_cast<double>(num_shards(known[to], mesh_));
+}
+
 /// Redistribution costs, the holder's options by the op's. Partial sums are reduced and
 /// redistributed on the way from the op to its result.
 std::int32_t LevelSolver::use_table(const Use& use) {
@@ -322,17 +365,7 @@ std::int32_t LevelSolver::use_table(const Use& use) {
   made.cols = static_cast<std::int32_t>(op.strategies.size());
   made.cost.reserve(static_cast<std::size_t>(made.rows) * made.cols);
   for (std::int32_t s : holder.shardings) {
-    for (std::int32_t o = 0; o < made.cols; ++o) {
-      if (use.is_result) {
-        made.cost.push_back(cost_between(holder.type, op.results[use.position][o], s,
-                                         op.partial[o], op.scatters[o]));
-      } else if (use.is_kept) {
-        made.cost.push_back(s == op.operands[use.position][o] ? 0.0 : not_allowed);
-      } else {
-        made.cost.push_back(
-            cost_between(holder.type, s, op.operands[use.position][o], 0, true));
-      }
-    }
+    for (std::int32_t o = 0; o < made.cols; ++o) made.cost.push_back(use_cost(use, s, op, o));
   }
   tables_.push_back(std::move(made));
   return entry->second;
@@ -350,16 +383,12 @@ std::int32_t LevelSolver::transient_table(const Use& use) {
   if (!is_new) return entry->second;
   const OpOptions& op = op_options_[options];
   const Domain& holder = domains_[domain];
-  const std::vector<Sharding>& known = shardings_[holder.type].list;
-  const double bytes = program_.types[holder.type].bytes();
   solver::Table made;
   made.rows = static_cast<std::int32_t>(holder.shardings.size());
   made.cols = static_cast<std::int32_t>(op.strategies.size());
   for (std::int32_t s : holder.shardings) {
     for (std::int32_t wanted : op.operands[use.position]) {
-      made.cost.push_back(only_cuts(known[s], known[wanted])
-                              ? 0.0
-                              : bytes / static_cast<double>(num_shards(known[wanted], mesh_)));
+      made.cost.push_back(copied_bytes(holder.type, s, wanted));
     }
   }
   tables_.push_back(std::move(made));
@@ -378,36 +407,68 @@ std::int32_t LevelSolver::flow_table(std::int32_t source, std::int32_t target) {
   const std::int32_t type = domains_[source].type, other = domains_[target].type;
   for (std::int32_t s : domains_[source].shardings) {
     for (std::int32_t t : domains_[target].shardings) {
-      // Both ends have one shape; the element type may differ only in its name.
-      const std::int32_t same = type == other ? t : intern(type, shardings_[other].list[t]);
-      made.cost.push_back(cost_between(type, s, same, 0, true));
+      made.cost.push_back(flow_cost(type, s, other, t));
     }
   }
   tables_.push_back(std::move(made));
   return entry->second;
 }
 
-/// Index in the problem being built of a table that is kept.
+/// Bytes of a copy on a device, its source's options by its own.
+std::int32_t LevelSolver::copy_table(std::int32_t source, std::int32_t target) {
+  const std::uint64_t id = (3ull << 62) | (static_cast<std::uint64_t>(source) << 31) |
+                           static_cast<std::uint64_t>(target);
+  auto [entry, is_new] =
+      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
+  if (!is_new) return entry->second;
+  solver::Table made;
+  made.rows = static_cast<std::int32_t>(domains_[source].shardings.size());
+  made.cols = static_cast<std::int32_t>(domains_[target].shardings.size());
+  for (std::int32_t s : domains_[source].shardings) {
+    for (std::int32_t t : domains_[target].shardings) {
+      made.cost.push_back(copied_bytes(domains_[source].type, s, t));
+    }
+  }
+  tables_.push_back(std::move(made));
+  return entry->second;
+}
+
+/// Index in the problem being built of a table that is kept. The problem borrows it.
 std::int32_t LevelSolver::local_table(std::int32_t table) {
   if (static_cast<std::size_t>(table) >= local_tables_.size()) {
     local_tables_.resize(tables_.size(), -1);
   }
-  if (local_tables_[table] < 0) local_tables_[table] = problem_.add_table(tables_[table]);
+  if (local_tables_[table] < 0) {
+    local_tables_[table] = problem_.add_table(std::move(tables_[table]));
+    borrowed_.push_back(table);
+  }
   return local_tables_[table];
 }
 
-void LevelSolver::build(const Labels& labels, AxisMask decided, AxisMask free) {
+void LevelSolver::give_back_tables() {
+  for (std::size_t t = 0; t < borrowed_.size(); ++t) {
+    tables_[borrowed_[t]] = std::move(problem_.tables[t]);
+  }
+  borrowed_.clear();
+  problem_.tables.clear();
+}
+
+/// The options of all holders and ops.
+void LevelSolver::prepare(const Labels& labels, AxisMask decided, AxisMask free) {
   known_ = decided | free;
   free_ = free;
-  problem_ = {};
-  local_tables_.assign(tables_.size(), -1);
   make_domains(labels);
   options_of_.assign(classes_.ops.size(), -1);
   for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-    const std::int32_t kind = classes_.ops[o].kind;
-    options_of_[o] = options_for(kind, base_strategy(kind, labels.ops[o]));
+    options_of_[o] = options_for(classes_.ops[o].kind, labels.ops[o]);
     check_kept(static_cast<std::int32_t>(o));
   }
+}
+
+/// The network of what is prepared.
+void LevelSolver::build() {
+  problem_ = {};
+  local_tables_.assign(tables_.size(), -1);
   std::vector<double> costs;
   for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
     const Domain& options = domains_[domain_of_[h]];
@@ -434,30 +495,60 @@ void LevelSolver::build(const Labels& labels, AxisMask decided, AxisMask free) {
     }
   }
   for (const Flow& flow : classes_.flows) {
-    problem_.add_edge(
-        flow.source, flow.target,
-        local_table(flow_table(domain_of_[flow.source], domain_of_[flow.target])), flow.trips);
-    if (classes_.holders[flow.target].source >= 0 && costs_.prices_copies()) {
-      const Domain& from = domains_[domain_of_[flow.source]];
-      const Domain& to = domains_[domain_of_[flow.target]];
-      solver::Table kept;
-      kept.rows = static_cast<std::int32_t>(from.shardings.size());
-      kept.cols = static_cast<std::int32_t>(to.shardings.size());
-      for (std::int32_t s : from.shardings) {
-        for (std::int32_t t : to.shardings) {
-          kept.cost.push_back(costs_.copy(flow.target, shardings_[from.type].list[s],
-                                          shardings_[to.type].list[t]));
-        }
-      }
-      problem_.add_edge(flow.source, flow.target, problem_.add_table(std::move(kept)));
+    const std::int32_t source = domain_of_[flow.source], target = domain_of_[flow.target];
+    problem_.add_edge(flow.source, flow.target, local_table(flow_table(source, target)),
+                      flow.trips);
+    const double price = costs_.copy(flow.target);
+    if (price > 0) {
+      problem_.add_edge(flow.source, flow.target, local_table(copy_table(source, target)),
+                        price);
     }
   }
+}
+
+/// What the network of what is prepared charges for a choice, without building it. Adds up in
+/// the same order as the solver, so that equal plans have equal costs to the last bit.
+double LevelSolver::cost_of(const std::vector<std::int32_t>& choice) {
+  const std::size_t first_op = classes_.holders.size();
+  long double total = 0;
+  for (std::size_t h = 0; h < first_op; ++h) {
+    const Domain& options = domains_[domain_of_[h]];
+    total += costs_.holder(static_cast<std::int32_t>(h),
+                           shardings_[options.type].list[options.shardings[choice[h]]]);
+  }
+  for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
+    total += op_options_[options_of_[o]].costs[choice[first_op + o]] * classes_.ops[o].trips;
+  }
+  for (const Use& use : classes_.uses) {
+    const std::int32_t s = domains_[domain_of_[use.holder]].shardings[choice[use.holder]];
+    const OpOptions& op = op_options_[options_of_[use.op]];
+    const std::int32_t option = choice[first_op + static_cast<std::size_t>(use.op)];
+    const double cost = use_cost(use, s, op, option);
+    if (cost == not_allowed) return not_allowed;
+    total += use.trips * cost;
+    if (use.is_result || use.is_kept) continue;
+    const double price = costs_.transient(use.op);
+    if (price > 0) {
+      total += price * copied_bytes(classes_.holders[use.holder].type, s,
+                                    op.operands[use.position][option]);
+    }
+  }
+  for (const Flow& flow : classes_.flows) {
+    const Domain& source = domains_[domain_of_[flow.source]];
+    const Domain& target = domains_[domain_of_[flow.target]];
+    const std::int32_t from = source.shardings[choice[flow.source]];
+    const std::int32_t to = target.shardings[choice[flow.target]];
+    total += flow.trips * flow_cost(source.type, from, target.type, to);
+    const double price = costs_.copy(flow.target);
+    if (price > 0) total += price * copied_bytes(source.type, from, to);
+  }
+  return static_cast<double>(total);
 }
 
 /// The options that `labels` take; empty if they take one that the network does not have.
 std::vector<std::int32_t> LevelSolver::choice_of(const Labels& labels) const {
   std::vector<std::int32_t> choice;
-  choice.reserve(problem_.nodes());
+  choice.reserve(classes_.holders.size() + classes_.ops.size());
   const auto add = [&](const std::vector<std::int32_t>& options, std::int32_t wanted) {
     const auto found = std::find(options.begin(), options.end(), wanted);
     if (found == options.end()) return false;
@@ -474,54 +565,55 @@ std::vector<std::int32_t> LevelSolver::choice_of(const Labels& labels) const {
 }
 
 solver::Problem LevelSolver::network(const Labels& labels, AxisMask decided, AxisMask free) {
-  build(labels, decided, free);
-  return std::move(problem_);
+  prepare(labels, decided, free);
+  build();
+  solver::Problem copy = problem_;
+  give_back_tables();
+  return copy;
 }
 
 double LevelSolver::objective(const Labels& labels) {
   AxisMask all = 0;
   for (int axis = 0; axis < mesh_.rank(); ++axis) all |= 1u << axis;
-  build(labels, all, 0);
+  prepare(labels, all, 0);
   // Without free axes every node has one option, or pins leave none.
   const std::vector<std::int32_t> choice = choice_of(labels);
-  return choice.empty() ? not_allowed : solver::cost_of(problem_, choice);
+  return choice.empty() ? not_allowed : cost_of(choice);
 }
 
 /// Equal for networks that are equal: with the same options and prices.
 std::uint64_t LevelSolver::identity() const {
-  std::uint64_t hash = 0;
+  std::uint64_t hash = costs_.prices_id();
   const auto add = [&hash](std::uint64_t number) {
     hash = (hash ^ number) * 0x9e3779b97f4a7c15ull;
     hash ^= hash >> 32;
   };
   for (std::int32_t domain : domain_of_) add(static_cast<std::uint64_t>(domain));
   for (std::int32_t options : options_of_) add(static_cast<std::uint64_t>(options));
-  for (double cost : problem_.option_cost) add(std::bit_cast<std::uint64_t>(cost));
-  // Prices of memory are in weights and tables, too.
-  for (double weight : problem_.edge_weight) add(std::bit_cast<std::uint64_t>(weight));
-  for (const solver::Table& table : problem_.tables) {
-    for (double cost : table.cost) add(std::bit_cast<std::uint64_t>(cost));
-  }
   return hash;
 }
 
 LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
                                const Rounds& rounds, std::uint64_t seed, bool improve) {
-  const auto start = std::chrono::steady_clock::now();
-  build(labels, decided, free);
+  auto start = std::chrono::steady_clock::now();
+  prepare(labels, decided, free);
   effort_.build_seconds += seconds_since(start);
+  const std::size_t num_nodes = classes_.holders.size() + classes_.ops.size();
   // A program of scalars alone leaves nothing to decide.
-  if (problem_.nodes() == 0) return {0, 0};
-  const auto built = std::chrono::steady_clock::now();
+  if (num_nodes == 0) return {0, 0};
   const std::vector<std::int32_t> choice =
       improve ? choice_of(labels) : std::vector<std::int32_t>();
-  const std::int64_t most_rounds = rounds_for(rounds, problem_);
+  const std::int64_t most_rounds = rounds_for(rounds, static_cast<std::int64_t>(num_nodes));
   Solved& solved = solved_[identity()];
   // A network comes back where a sweep changed nothing else, or on a mesh of one axis.
-  const bool is_known =
-      !solved.choice.empty() && (solved.rounds == 0 || 2 * solved.rounds >= most_rounds) &&
-      (choice.empty() || solved.result.objective <= solver::cost_of(problem_, choice));
+  const bool is_known = !solved.choice.empty() &&
+                        (solved.rounds == 0 || 2 * solved.rounds >= most_rounds) &&
+                        (choice.empty() || choice == solved.choice ||
+                         solved.result.objective <= cost_of(choice));
   if (!is_known) {
+    start = std::chrono::steady_clock::now();
+    build();
+    effort_.build_seconds += seconds_since(start);
     solver::Options options;
     options.seed = seed;
     options.gap = relative_gap;
@@ -530,7 +622,10 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
     options.max_iterations = most_rounds;
     options.exact_operations = rounds.exact_operations;
     if (!choice.empty()) options.start = &choice;
+    start = std::chrono::steady_clock::now();
     solver::Solution solution = solver::solve(problem_, options);
+    give_back_tables();
+    effort_.solve_seconds += seconds_since(start);
     if (solution.choice.empty() || !std::isfinite(solution.cost)) {
       throw Contradiction("no plan satisfies all pins together", -1, -1);
     }
@@ -542,7 +637,6 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
     effort_.edges += problem_.edges();
     effort_.levels += 1;
   }
-  effort_.solve_seconds += seconds_since(built);
   const auto first_op = classes_.holders.size();
   for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
     labels.holders[h] = domains_[domain_of_[h]].shardings[solved.choice[h]];

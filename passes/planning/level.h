@@ -36,12 +36,10 @@ class Costs {
   virtual double holder(std::int32_t holder, const Sharding& sharding) const = 0;
   /// What a byte costs that an op class holds only while it runs.
   virtual double transient(std::int32_t) const { return 0; }
-  /// What it costs to keep the copies of a holder, beside making them; 0 if `prices_copies` is
-  /// false.
-  virtual double copy(std::int32_t, const Sharding& /*from*/, const Sharding& /*to*/) const {
-    return 0;
-  }
-  virtual bool prices_copies() const { return false; }
+  /// What a byte costs of copies of a holder that are more than slices of it.
+  virtual double copy(std::int32_t) const { return 0; }
+  /// Differs where any of the prices above differ.
+  virtual std::uint64_t prices_id() const { return 0; }
 };
 
 /// Pins that no plan satisfies.
@@ -118,13 +116,16 @@ class LevelSolver {
   /// All shardings of one type seen so far, and what it costs to go between them.
   struct Shardings {
     std::vector<Sharding> list;
-    std::unordered_map<std::string, std::int32_t> index;
-    std::unordered_map<std::uint64_t, double> costs;
+    std::unordered_map<std::vector<AxisList>, std::int32_t, AxisListsHash> index;
+    /// Without partial sums, `stride` a row; NaN: not known yet.
+    std::vector<double> costs;
+    std::size_t stride = 0;
+    std::unordered_map<std::uint64_t, double> partial_costs;
   };
   /// All strategies of one kind of op seen so far.
   struct Strategies {
     std::vector<FactorAxes> list;
-    std::unordered_map<std::string, std::int32_t> index;
+    std::unordered_map<FactorAxes, std::int32_t, AxisListsHash> index;
   };
   struct Domain {
     std::int32_t type;
@@ -136,7 +137,7 @@ class LevelSolver {
     /// Indices into the type's shardings, one a tensor and option.
     std::vector<std::vector<std::int32_t>> operands, results;
     std::vector<AxisMask> partial;
-    std::vector<bool> scatters;
+    std::vector<char> scatters;
     /// One run.
     std::vector<double> costs;
   };
@@ -151,21 +152,29 @@ class LevelSolver {
 
   std::int32_t intern(std::int32_t type, const Sharding& sharding);
   std::int32_t intern_strategy(std::int32_t kind, const FactorAxes& axes);
+  double cost_between(std::int32_t type, std::int32_t from, std::int32_t to);
   double cost_between(std::int32_t type, std::int32_t from, std::int32_t to, AxisMask partial,
                       bool scatters);
+  double use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
+                  std::int32_t option);
+  double flow_cost(std::int32_t type, std::int32_t from, std::int32_t other, std::int32_t to);
+  /// Bytes on a device of a copy that is no slice of what it is made from; else 0.
+  double copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const;
   bool allowed(const Pin& pin, const Sharding& sharding) const;
-  std::int32_t domain(std::int32_t type, std::int32_t base);
+  std::int32_t domain(std::int32_t type, std::int32_t sharding);
   std::int32_t restricted_domain(std::int32_t type, std::vector<std::int32_t> shardings);
-  std::int32_t options_for(std::int32_t kind, std::int32_t base);
-  std::int32_t base_sharding(std::int32_t type, std::int32_t sharding);
-  std::int32_t base_strategy(std::int32_t kind, std::int32_t strategy);
+  std::int32_t options_for(std::int32_t kind, std::int32_t strategy);
   void make_domains(const Labels& labels);
   void check_kept(std::int32_t op_class);
   std::int32_t use_table(const Use& use);
   std::int32_t transient_table(const Use& use);
   std::int32_t flow_table(std::int32_t source, std::int32_t target);
+  std::int32_t copy_table(std::int32_t source, std::int32_t target);
   std::int32_t local_table(std::int32_t table);
-  void build(const Labels& labels, AxisMask decided, AxisMask free);
+  void prepare(const Labels& labels, AxisMask decided, AxisMask free);
+  void build();
+  void give_back_tables();
+  double cost_of(const std::vector<std::int32_t>& choice);
   std::vector<std::int32_t> choice_of(const Labels& labels) const;
   std::uint64_t identity() const;
 
@@ -179,10 +188,10 @@ class LevelSolver {
   std::vector<Shardings> shardings_;
   std::vector<Strategies> strategies_;
   std::vector<Domain> domains_;
-  std::unordered_map<std::string, std::int32_t> domain_index_;
+  std::unordered_map<std::uint64_t, std::int32_t> domain_index_;
+  std::unordered_map<std::string, std::int32_t> restricted_index_;
   std::vector<OpOptions> op_options_;
   std::unordered_map<std::uint64_t, std::int32_t> options_index_;
-  std::unordered_map<std::uint64_t, std::int32_t> base_index_;
   std::vector<solver::Table> tables_;
   std::unordered_map<std::uint64_t, std::int32_t> table_index_;
   /// By `identity`.
@@ -196,6 +205,8 @@ class LevelSolver {
   AxisMask known_ = 0, free_ = 0;
   std::vector<std::int32_t> domain_of_, options_of_;
   std::vector<std::int32_t> local_tables_;
+  /// Of `tables_`, by their index in `problem_`, which has them while it is solved.
+  std::vector<std::int32_t> borrowed_;
   solver::Problem problem_;
 };
 

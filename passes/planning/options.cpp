@@ -172,7 +172,7 @@ Sharding project(const RuleTensor& tensor, const FactorAxes& axes) {
   Sharding sharding{std::vector<AxisList>(tensor.dims.size())};
   for (std::size_t d = 0; d < tensor.dims.size(); ++d) {
     for (std::int32_t f : tensor.dims[d]) {
-      sharding.dims[d].insert(sharding.dims[d].end(), axes[f].begin(), axes[f].end());
+      sharding.dims[d].append(axes[f].begin(), axes[f].end());
     }
   }
   return sharding;

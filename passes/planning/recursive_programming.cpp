@@ -38,15 +38,23 @@ constexpr double price_rise = 8;
 /// Halvings, on a logarithmic scale, between a price whose plan does not fit and one whose
 /// does.
 constexpr int price_halvings = 3;
-/// A plan on a merged mesh may cost this much more than on axes that are used unlike: few
-/// named axes are what users read and partitioners handle well.
+/// A plan on fewer axes may cost this much more than the best: few named axes are what users
+/// read and partitioners handle well.
 constexpr double merge_tolerance = 0.005;
+/// The same where one switch connects all devices, so that more axes use no other links: the
+/// model does not see what they take, such as gathers in two steps that write a copy between
+/// them and recomputed values in more than one layout.
+constexpr double switched_tolerance = 0.015;
 /// Programs of at most so many classes of ops are searched on single axes to the end.
 constexpr std::size_t small_program = 150;
 constexpr unsigned most_threads = 4;
+/// Programs whose values, cut by all devices, still take this share of the memory are tight.
+constexpr double tight_share = 0.25;
 /// Meshes on which the first pass costs more than this times the best are left there.
 constexpr double worth_a_sweep = 1.3;
 constexpr double worth_joining = 1.1;
+/// Only so many are swept in full and have all axes decided together; more where the program
+/// is small.
 constexpr std::size_t most_finalists = 2;
 /// Pairs of axes are decided together on meshes of at most so many.
 constexpr std::size_t most_merged_axes = 3;
@@ -133,6 +141,14 @@ class Search {
         reached = decide(labels, 1u << axis, sweep_rounds, reached);
       }
       if (!(reached < before * (1 - least_gain))) break;
+    }
+    return reached;
+  }
+
+  /// Every axis but the last again, which has just been decided with all others known.
+  double first_again(Labels& labels, double reached) {
+    for (int axis = 0; axis + 1 < mesh_.rank() && options_.sweeps > 0; ++axis) {
+      reached = decide(labels, 1u << axis, sweep_rounds, reached);
     }
     return reached;
   }
@@ -276,7 +292,7 @@ struct Stage {
         search(whole, mesh, classes, storage, cluster, options, deadline) {}
 
   static Mesh merged(const Mesh& whole, const std::vector<std::vector<int>>& groups) {
-    Mesh mesh;
+    Mesh mesh{{}, whole.has_all_to_all};
     for (const std::vector<int>& group : groups) {
       std::int64_t size = 1;
       for (int axis : group) size *= whole.axis_sizes[axis];
@@ -413,6 +429,11 @@ class PlanSearch {
     c.objective = c.stage->search.sweep(c.labels, c.objective);
   }
 
+  void sweep_once(Candidate& c) {
+    c.stage->search.set_prices(c.prices);
+    c.objective = c.stage->search.first_again(c.labels, c.objective);
+  }
+
   void join(Candidate& c) {
     if (!options_.joint) return;
     c.stage->search.set_prices(c.prices);
@@ -437,6 +458,15 @@ class PlanSearch {
   }
 
   bool is_small() const { return classes_.ops.size() <= small_program; }
+
+  /// Whether memory may decide: what the program keeps takes a good part of it even if every
+  /// value is cut by all devices.
+  bool is_tight() const {
+    double devices = 1;
+    for (std::int64_t size : program_.mesh.axis_sizes) devices *= static_cast<double>(size);
+    const std::vector<double> shards(program_.values.size(), devices);
+    return peak(storage_, shards, {}).bytes > tight_share * options_.memory_limit;
+  }
 
   /// Plans at one price, swept on the meshes that suit it, the cheapest first; the last one is
   /// on single axes.
@@ -463,10 +493,15 @@ class PlanSearch {
     std::stable_sort(tried.begin(), tried.end(), by_objective);
     phases_.start("sweeps");
     const double swept_up_to = tried.empty() ? 0 : tried.front().objective * worth_a_sweep;
-    workers_.for_each(tried.size(), [&](std::size_t i) {
-      if (tried[i].objective <= swept_up_to && !late()) sweep(tried[i]);
-    });
-    std::stable_sort(tried.begin(), tried.end(), by_objective);
+    const auto sweep_first = [&](std::size_t count, const auto& again) {
+      workers_.for_each(std::min(tried.size(), count), [&](std::size_t i) {
+        if (tried[i].objective <= swept_up_to && !late()) again(tried[i]);
+      });
+      std::stable_sort(tried.begin(), tried.end(), by_objective);
+    };
+    // What the first axis does when it knows of the second shows which meshes are worth more.
+    if (!is_small()) sweep_first(tried.size(), [&](Candidate& c) { sweep_once(c); });
+    sweep_first(is_small() ? tried.size() : most_finalists, [&](Candidate& c) { sweep(c); });
     // Single axes are swept if nothing else can be, if there is time to be exact, or if they
     // were cheaper before.
     if (tried.empty() || is_small() ||
@@ -484,13 +519,13 @@ class PlanSearch {
   }
 
   /// The best of a shortlist, after all axes of the most promising were decided together and
-  /// axes were split where that pays.
-  Candidate best_of(std::vector<Candidate> list) {
+  /// axes were split where that pays: the one to take, and the cheapest if that is another.
+  std::vector<Candidate> best_of(std::vector<Candidate> list) {
     phases_.start("joint");
     Candidate single = std::move(list.back());
     list.pop_back();
     if (list.empty() || is_small()) join(single);
-    if (list.empty()) return single;
+    if (list.empty()) return {single};
     list.resize(std::min(list.size(), most_finalists));
     const double joined_up_to = list.front().objective * worth_joining;
     workers_.for_each(list.size(), [&](std::size_t i) {
@@ -501,10 +536,72 @@ class PlanSearch {
     if (is_small() || single.objective < merged.objective * worth_splitting) {
       phases_.start("three axes");
       refine(merged);
+      list.push_back(std::move(merged));
     }
-    // Few named axes that cost hardly more are better than one a level.
-    const double tolerance = is_small() ? least_gain : merge_tolerance;
-    return merged.objective <= single.objective * (1 + tolerance) ? merged : single;
+    list.push_back(std::move(single));
+    const auto cost = [](const Candidate& c) { return c.objective; };
+    const Candidate& cheapest = *std::min_element(list.begin(), list.end(), by_objective);
+    const Candidate& taken = *with_fewest_axes(list, cost, axes_tolerance());
+    if (&taken == &cheapest) return {taken};
+    return {taken, cheapest};
+  }
+
+  /// Few named axes that cost hardly more are better. Programs that are searched to the end
+  /// have none that costs more.
+  double axes_tolerance() const {
+    if (is_small()) return least_gain;
+    const bool is_one_switch =
+        cluster_.dims.size() == 1 && cluster_.dims.front().kind == LinkKind::switched;
+    return is_one_switch ? switched_tolerance : merge_tolerance;
+  }
+
+  /// Of plans that cost little more than the cheapest, the cheapest on the fewest axes.
+  template <typename Cost>
+  static Candidate* with_fewest_axes(std::vector<Candidate>& list, const Cost& cost,
+                                     double tolerance) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Candidate& c : list) least = std::min(least, cost(c));
+    Candidate* best = nullptr;
+    for (Candidate& c : list) {
+      if (cost(c) > least + tolerance * std::abs(least)) continue;
+      const auto rank = [](const Candidate& of) { return of.stage->groups.size(); };
+      if (!best || rank(c) < rank(*best) ||
+          (rank(c) == rank(*best) && cost(c) < cost(*best))) {
+        best = &c;
+      }
+    }
+    return best;
+  }
+
+  /// All devices as one axis, where that may be taken, at its own price of memory.
+  void add_one_axis(std::vector<Candidate>& pool, const Candidate& best) {
+    if (!may_merge_ || is_small() || best.stage->groups.size() == 1) return;
+    phases_.start("one axis");
+    Groups all(1);
+    for (int axis = 0; axis < program_.mesh.rank(); ++axis) all.front().push_back(axis);
+    const double most_seconds = best.seconds * (1 + axes_tolerance());
+    const auto try_at = [&](double coeff) {
+      Candidate c = descend(all, coeff);
+      sweep(c);
+      join(c);
+      pool.push_back(std::move(c));
+      return fits(weigh(pool.back()));
+    };
+    double unfit = 0;
+    for (double coeff : price_ladder) {
+      if (late()) return;
+      if (try_at(coeff)) {
+        double fit = coeff;
+        for (int halving = 0; fit > 0 && halving < price_halvings && !late(); ++halving) {
+          const double middle = unfit > 0 ? std::sqrt(unfit * fit) : fit / 4;
+          (try_at(middle) ? fit : unfit) = middle;
+        }
+        return;
+      }
+      // Prices save no time.
+      if (pool.back().seconds > most_seconds) return;
+      unfit = coeff;
+    }
   }
 
   static bool by_objective(const Candidate& a, const Candidate& b) {
@@ -570,7 +667,7 @@ class PlanSearch {
       for (const AxisList& axes : lists) {
         AxisList& list = mapped.emplace_back();
         for (AxisIndex axis : axes) {
-          list.insert(list.end(), finer[axis].begin(), finer[axis].end());
+          list.append(finer[axis].begin(), finer[axis].end());
         }
       }
       return mapped;
@@ -609,7 +706,7 @@ class PlanSearch {
       const bool is_last = coeff == highest;
       // Without time for all prices, the highest one is the likeliest to fit.
       if (late() && !pool.empty() && !is_last) continue;
-      if (coeff > 0 && may_merge_ && !is_small()) {
+      if ((coeff > 0 || is_tight()) && may_merge_ && !is_small()) {
         // A price at which not even single axes fit is passed over.
         phases_.start("levels");
         quick.push_back(descend(single_, coeff));
@@ -623,9 +720,11 @@ class PlanSearch {
       pool.push_back(list.front());
       if (fits(weigh(pool.back())) || is_small() || is_last || late()) {
         if (fits(pool.back())) fit = coeff;
-        pool.push_back(best_of(std::move(list)));
-        phases_.start("memory");
-        if (fits(weigh(pool.back()))) fit = coeff;
+        for (Candidate& best : best_of(std::move(list))) {
+          phases_.start("memory");
+          pool.push_back(std::move(best));
+          if (fits(weigh(pool.back()))) fit = coeff;
+        }
         if (fit >= 0) break;
       }
       unfit = coeff;
@@ -634,11 +733,11 @@ class PlanSearch {
     if (fit < 0) pool.insert(pool.end(), quick.begin(), quick.end());
     if (fit > 0) {
       phases_.start("prices");
-      Candidate start = fastest_that_fits(pool, 0);
+      Candidate start = fastest_that_fits(pool, 0, axes_tolerance());
       for (int halving = 0; halving < price_halvings && !late(); ++halving) {
         const double middle = unfit > 0 ? std::sqrt(unfit * fit) : fit / 4;
         if (is_small()) {
-          pool.push_back(best_of(shortlist(middle)));
+          pool.push_back(best_of(shortlist(middle)).front());
           phases_.start("memory");
           (fits(weigh(pool.back())) ? fit : unfit) = middle;
           continue;
@@ -655,7 +754,8 @@ class PlanSearch {
         pool.push_back(std::move(tried));
       }
     }
-    return fastest_that_fits(pool, 0);
+    add_one_axis(pool, fastest_that_fits(pool, 0, axes_tolerance()));
+    return fastest_that_fits(pool, 0, axes_tolerance());
   }
 
   /// The best of a fixed set of plans: what it depends on is the program, not the coefficient,
@@ -663,26 +763,27 @@ class PlanSearch {
   Candidate of_coefficient(double coeff) {
     std::vector<Candidate> pool;
     for (double step : price_ladder) {
-      pool.push_back(best_of(shortlist(step)));
+      pool.push_back(best_of(shortlist(step)).front());
       phases_.start("memory");
       weigh(pool.back());
     }
-    return fastest_that_fits(pool, coeff / cluster_.chip.memory_bandwidth);
+    return fastest_that_fits(pool, coeff / cluster_.chip.memory_bandwidth, 0);
   }
 
+  /// Of the plans that cost up to `tolerance` more than the cheapest, one on the fewest axes.
   /// Throws `DoesNotFit`.
-  Candidate fastest_that_fits(std::vector<Candidate>& pool, double price) const {
-    Candidate* best = nullptr;
+  Candidate fastest_that_fits(std::vector<Candidate>& pool, double price,
+                              double tolerance) const {
     const Candidate* smallest = &pool.front();
-    for (Candidate& candidate : pool) {
+    for (const Candidate& candidate : pool) {
       if (candidate.peak.bytes < smallest->peak.bytes) smallest = &candidate;
-      if (!fits(candidate)) continue;
-      if (!best || candidate.seconds + price * candidate.peak.bytes <
-                       best->seconds + price * best->peak.bytes) {
-        best = &candidate;
-      }
     }
-    if (!best) {
+    const auto cost = [&](const Candidate& c) {
+      return fits(c) ? c.seconds + price * c.peak.bytes
+                     : std::numeric_limits<double>::infinity();
+    };
+    Candidate* best = with_fewest_axes(pool, cost, tolerance);
+    if (!fits(*best)) {
       throw DoesNotFit("no plan was found that fits the memory of a device",
                        options_.memory_limit, smallest->peak);
     }

@@ -1,6 +1,8 @@
 #include "planning/seconds.h"
 
 #include <algorithm>
+#include <bit>
+#include <map>
 
 #include "cost/redistribution.h"
 
@@ -15,7 +17,9 @@ const TensorType scalar_type{{}, 32};
 double total_seconds(const std::vector<Step>& steps, const Cluster& cluster,
                      const Mesh& mesh) {
   double total = 0;
-  for (const Step& step : steps) total += seconds(step, cluster, mesh);
+  for (const Step& step : steps) {
+    total += seconds(as_compiled(step, cluster, mesh), cluster, mesh);
+  }
   return total;
 }
 
@@ -29,6 +33,45 @@ Step halo_step(const Halo& halo, const Mesh& mesh) {
 
 std::vector<Step> scalar_steps(const Mesh& mesh, AxisMask partial) {
   return redistribution_steps(scalar_type, {}, {}, partial, mesh);
+}
+
+/// A loop cannot compute its operands: what a matmul in a ring would read from a fusion is
+/// stored, from where it is computed first. The operand that is made last, a gradient, is
+/// copied into another layout for it.
+void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& storage,
+                       const Plan& plan, const std::vector<bool>& in_rings,
+                       std::vector<Transient>& transients) {
+  std::map<std::int32_t, Transient> stored;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (!in_rings[i]) continue;
+    const Op& op = program.ops[i];
+    const Rule& rule = program.rules[op.rule];
+    const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
+    std::int32_t newest = -1;
+    double copied = 0;
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+      const std::int32_t value = op.operands[k];
+      if (value == no_value) continue;
+      const Sharding cut = project(rule.operands[k], plan.ops[i]);
+      const double bytes = program.types[program.values[value].type].bytes() /
+                           static_cast<double>(num_shards(cut, mesh));
+      const Lifetime fused = storage.if_stored(value);
+      const Lifetime live = fused.last > 0 ? fused : storage.lifetime(storage.same(value));
+      if (live.first > newest) {
+        newest = live.first;
+        copied = bytes;
+      }
+      if (fused.last == 0) continue;
+      const auto [entry, is_new] =
+          stored.try_emplace(storage.same(value), Transient{{fused.first, moment + 1}, bytes});
+      if (is_new) continue;
+      Transient& known = entry->second;
+      known.live.last = std::max(known.live.last, moment + 1);
+      known.bytes = std::max(known.bytes, bytes);
+    }
+    transients.push_back({{moment, moment + 1}, copied});
+  }
+  for (const auto& [value, transient] : stored) transients.push_back(transient);
 }
 
 bool has_scalar_result(const Rule& rule) {
@@ -50,7 +93,14 @@ SecondsCosts::SecondsCosts(const Program& program, const Mesh& mesh, const Class
 }
 
 void SecondsCosts::set_prices(const Prices& prices) {
-  has_prices_ = !prices.empty();
+  prices_id_ = prices.size();
+  for (const auto& [moment, price] : prices) {
+    for (std::uint64_t part :
+         {static_cast<std::uint64_t>(moment), std::bit_cast<std::uint64_t>(price)}) {
+      prices_id_ = (prices_id_ ^ part) * 0x9e3779b97f4a7c15ull;
+      prices_id_ ^= prices_id_ >> 32;
+    }
+  }
   for (std::size_t h = 0; h < price_.size(); ++h) {
     price_[h] = classes_.holders[h].source < 0 ? tie_per_byte * classes_.holders[h].count : 0;
   }
@@ -109,13 +159,6 @@ double SecondsCosts::op(const OpKind& kind, const FactorAxes&, const FactorAxes&
          compute(rule, axes, kind.reads, kind.writes, program_.types, mesh_, cluster_).seconds;
 }
 
-double SecondsCosts::copy(std::int32_t holder, const Sharding& from,
-                          const Sharding& to) const {
-  if (only_cuts(from, to)) return 0;
-  return price_[holder] * program_.types[classes_.holders[holder].type].bytes() /
-         static_cast<double>(num_shards(to, mesh_));
-}
-
 double SecondsCosts::holder(std::int32_t holder, const Sharding& sharding) const {
   if (classes_.holders[holder].source >= 0) return 0;
   return price_[holder] * program_.types[classes_.holders[holder].type].bytes() /
@@ -127,11 +170,22 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
                    const Labels& labels, const Plan& plan) {
   using Place = PlannedRedistribution::Place;
   PlanCosts costs;
+  std::vector<bool> in_rings(program.ops.size(), false);
   const auto add = [&](PlannedRedistribution move, std::vector<Step> steps) {
     if (steps.empty() && move.from == move.to) return;
     CostedMove costed{std::move(move), std::move(steps), {}};
-    for (const Step& step : costed.steps) {
+    const bool is_of_matmul =
+        costed.move.place == Place::result &&
+        program.rules[program.ops[costed.move.index].rule].work == Work::matmul;
+    for (Step& step : costed.steps) {
+      step = as_compiled(step, cluster, mesh);
       costed.step_seconds.push_back(seconds(step, cluster, mesh));
+      // The network does not know which op a sum comes from: the seconds stay what it charged.
+      const bool is_ring =
+          is_of_matmul &&
+          is_ring_of_matmuls(step, cluster, mesh, costs.ops[costed.move.index].seconds);
+      step = is_ring ? as_ring_of_matmuls(step) : scattered_alone(step, cluster, mesh);
+      if (is_ring) in_rings[costed.move.index] = true;
       costed.move.volume.bytes += step.sent_bytes();
       costed.move.volume.collectives += 1;
       costs.communication_seconds += costed.move.trips * costed.step_seconds.back();
@@ -199,6 +253,13 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
         const Sharding made = project(rule.results[k], plan.ops[i]);
         redistribute(Place::result, i, k, v, made, plan.values[v], partial, op.trips,
                      may_scatter(rule, plan.ops[i]));
+        // What a collective makes is stored, whoever reads it.
+        const Lifetime fused = storage.if_stored(v);
+        if (fused.last > 0 && !only_cuts(made, plan.values[v])) {
+          transients.push_back(
+              {fused, program.types[rule.results[k].type].bytes() /
+                          static_cast<double>(num_shards(plan.values[v], mesh))});
+        }
         if (kind.writes[k] && !only_cuts(plan.values[v], made)) {
           const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
           transients.push_back({{moment, moment + 1},
@@ -223,6 +284,7 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
           {halo_step(halo, mesh)});
     }
   }
+  add_ring_operands(program, mesh, storage, plan, in_rings, transients);
   for (std::size_t j = 0; j < program.joins.size(); ++j) {
     const Join& join = program.joins[j];
     if (program.values[join.source].is_free || program.values[join.target].is_free) continue;

@@ -26,7 +26,7 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 ///   holder         bytes on a device * prices of the moments at which its members live,
 ///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
 ///   transient      prices of the moments at which the ops of a class run
-///   copy           likewise, if it is more than a slice of its source
+///   copy           likewise, of a copy that is more than a slice of its source
 ///
 /// What is priced is part of what `peak` counts: with every price p_t and the memory limit L
 /// the objective less sum_t p_t * L is a lower bound for plans that fit.
@@ -40,8 +40,10 @@ class SecondsCosts : public Costs {
   double op(const OpKind& kind, const FactorAxes& base, const FactorAxes& axes) const override;
   double holder(std::int32_t holder, const Sharding& sharding) const override;
   double transient(std::int32_t op_class) const override { return op_price_[op_class]; }
-  double copy(std::int32_t holder, const Sharding& from, const Sharding& to) const override;
-  bool prices_copies() const override { return has_prices_; }
+  double copy(std::int32_t holder) const override {
+    return classes_.holders[holder].source < 0 ? 0 : price_[holder];
+  }
+  std::uint64_t prices_id() const override { return prices_id_; }
 
   void set_prices(const Prices& prices);
   /// What a plan is charged at most that is no time: for ties, and the prices of memory if it
@@ -58,7 +60,7 @@ class SecondsCosts : public Costs {
   std::vector<double> price_;
   /// Seconds a byte that lives only while the ops of a class run.
   std::vector<double> op_price_;
-  bool has_prices_ = false;
+  std::uint64_t prices_id_ = 0;
   /// Sum of all prices.
   double whole_price_ = 0;
 };

@@ -89,7 +89,7 @@ class LimitedSolver {
       : problem_(problem),
         options_(options),
         run_(run),
-        integral_(has_integer_costs(problem)),
+        integral_(cost_scale(problem).is_integral),
         reduction_(problem) {}
 
   Solution solve() {

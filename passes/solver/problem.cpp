@@ -174,14 +174,10 @@ double magnitude_of(const Problem& problem, bool& integral) {
 
 }  // namespace
 
-bool has_integer_costs(const Problem& problem) {
+CostScale cost_scale(const Problem& problem) {
   bool integral = true;
-  return magnitude_of(problem, integral) < 0x1p53 && integral;
-}
-
-double cost_magnitude(const Problem& problem) {
-  bool integral = true;
-  return magnitude_of(problem, integral);
+  const double magnitude = magnitude_of(problem, integral);
+  return {magnitude, integral && magnitude < 0x1p53};
 }
 
 double cost_of(const Problem& problem, const std::vector<std::int32_t>& choice) {

@@ -86,10 +86,13 @@ void check(const Problem& problem);
 /// Cost of `choice` (one option index a node); +inf if it uses something not allowed.
 double cost_of(const Problem& problem, const std::vector<std::int32_t>& choice);
 
-/// All finite costs are integers, and so small that doubles hold every sum of them exactly.
-bool has_integer_costs(const Problem& problem);
-/// Sum of the largest finite costs of all nodes and edges: no partial sum is larger.
-double cost_magnitude(const Problem& problem);
+struct CostScale {
+  /// Sum of the largest finite costs of all nodes and edges: no partial sum is larger.
+  double magnitude;
+  /// All finite costs are integers, and so small that doubles hold every sum of them exactly.
+  bool is_integral;
+};
+CostScale cost_scale(const Problem& problem);
 
 /// Bytes at the worst moment, and that moment.
 struct Peak {

@@ -12,27 +12,31 @@
 namespace autoshard::solver {
 namespace {
 
-std::uint64_t pair_key(int a, int b) {
-  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32 |
-         static_cast<std::uint32_t>(b);
+std::uint64_t hash_of_pair(int a, int b) {
+  const std::uint64_t pair = static_cast<std::uint64_t>(static_cast<std::uint32_t>(a)) << 32 |
+                             static_cast<std::uint32_t>(b);
+  const std::uint64_t hash = pair * 0x9E3779B97F4A7C15ull;
+  return hash ^ (hash >> 32);
 }
 
 }  // namespace
 
 Reduction::Reduction(const Problem& problem) {
   nodes_.resize(problem.nodes());
+  costs_ = problem.option_cost;
+  originals_.resize(costs_.size());
   for (int i = 0; i < problem.nodes(); ++i) {
     Node& node = nodes_[i];
-    const auto begin = problem.option_cost.begin() + problem.option_offset[i];
-    node.cost.assign(begin, begin + problem.option_count(i));
-    node.original.resize(node.cost.size());
+    const auto count = static_cast<std::size_t>(problem.option_count(i));
+    node.cost = {costs_.data() + problem.option_offset[i], count};
+    node.original = {originals_.data() + problem.option_offset[i], count};
     for (std::size_t s = 0; s < node.original.size(); ++s) {
       node.original[s] = static_cast<int>(s);
     }
   }
   if (problem.memory_limit) read_memory(problem);
   std::vector<int> stored(problem.tables.size(), -1);
-  edge_of_pair_.reserve(problem.edge_from.size());
+  edges_.reserve(problem.edge_from.size() + problem.edge_from.size() / 2);
   for (int e = 0; e < problem.edges(); ++e) {
     const int t = problem.edge_table[e];
     if (stored[t] < 0) {
@@ -373,18 +377,21 @@ void Reduction::add_edge(int a, int b, int table) {
     std::swap(a, b);
     table = tables_.transpose(table);
   }
-  const auto [found, inserted] =
-      edge_of_pair_.try_emplace(pair_key(a, b), static_cast<int>(edges_.size()));
-  if (!inserted && edges_[found->second].alive) {
-    Edge& edge = edges_[found->second];
-    edge.table = tables_.sum(edge.table, table);
+  const std::uint64_t hash = hash_of_pair(a, b);
+  const int found = edge_of_pair_.find(
+      hash, [&](int e) { return edges_[e].alive && edges_[e].a == a && edges_[e].b == b; });
+  if (found >= 0) {
+    edges_[found].table = tables_.sum(edges_[found].table, table);
     return;
   }
-  found->second = static_cast<int>(edges_.size());
+  const int added = static_cast<int>(edges_.size());
+  edge_of_pair_.insert(hash, added);
   edges_.push_back({a, b, table, true});
-  for (int node : {a, b}) {
-    nodes_[node].edges.push_back(static_cast<int>(edges_.size()) - 1);
-    ++nodes_[node].degree;
+  for (int end : {a, b}) {
+    Node& node = nodes_[end];
+    (node.last_edge < 0 ? node.first_edge : next_edge(node.last_edge, end)) = added;
+    node.last_edge = added;
+    ++node.degree;
   }
 }
 
@@ -399,15 +406,29 @@ int Reduction::oriented(int e, int node) {
 }
 
 void Reduction::live_edges(int node, std::vector<int>& out) {
-  std::vector<int>& list = nodes_[node].edges;
-  std::erase_if(list, [this](int e) { return !edges_[e].alive; });
-  out = list;
+  out.clear();
+  Node& owner = nodes_[node];
+  int last = -1;
+  // Dead ones are taken out on the way.
+  for (int e = owner.first_edge; e >= 0; e = next_edge(e, node)) {
+    if (!edges_[e].alive) continue;
+    (last < 0 ? owner.first_edge : next_edge(last, node)) = e;
+    last = e;
+    out.push_back(e);
+  }
+  if (last < 0) {
+    owner.first_edge = -1;
+  } else {
+    next_edge(last, node) = -1;
+  }
+  owner.last_edge = last;
 }
 
 void Reduction::keep_options(int node, const std::vector<int>& kept) {
   Node& changed = nodes_[node];
   const int list = tables_.add_list(kept);
-  changed.history.push_back(changed.original);
+  changed.history.emplace_back(
+      earlier_.emplace_back(changed.original.begin(), changed.original.end()));
   for (std::size_t s = 0; s < kept.size(); ++s) {
     changed.cost[s] = changed.cost[kept[s]];
     changed.original[s] = changed.original[kept[s]];
@@ -417,8 +438,8 @@ void Reduction::keep_options(int node, const std::vector<int>& kept) {
     piece.bytes.resize(kept.size());
   }
   level_memory(changed);
-  changed.cost.resize(kept.size());
-  changed.original.resize(kept.size());
+  changed.cost = changed.cost.first(kept.size());
+  changed.original = changed.original.first(kept.size());
   std::vector<int> edges;
   live_edges(node, edges);
   for (int e : edges) {
@@ -454,7 +475,7 @@ void Reduction::remove_options(int node, const std::vector<char>& removed) {
 }
 
 int Reduction::option_left(int node, std::int32_t original) const {
-  const std::vector<int>& left = nodes_[node].original;
+  const std::span<const int> left = nodes_[node].original;
   const auto found = std::lower_bound(left.begin(), left.end(), original);
   return found != left.end() && *found == original ? static_cast<int>(found - left.begin())
                                                    : -1;
@@ -583,6 +604,7 @@ void Reduction::eliminate(double largest_product) {
   using Candidate = std::pair<double, int>;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   std::vector<int> edges;
+  std::vector<double> message;
   const auto work = [&](int v) -> double {
     double product = static_cast<double>(nodes_[v].cost.size());
     live_edges(v, edges);
@@ -619,7 +641,7 @@ void Reduction::eliminate(double largest_product) {
       magnitude_ += std::abs(least);
     } else if (edges.size() == 1) {
       Node& neighbour = nodes_[step.neighbour[0]];
-      std::vector<double> message(neighbour.cost.size());
+      message.resize(neighbour.cost.size());
       min_plus_vector(node.cost.data(), tables_.data(step.table[0]), k,
                       static_cast<int>(message.size()), message.data());
       for (std::size_t s = 0; s < message.size(); ++s) neighbour.cost[s] += message[s];
@@ -641,9 +663,10 @@ void Reduction::eliminate(double largest_product) {
   }
 }
 
-const std::vector<int>& Reduction::options_at(int node, std::size_t version) const {
+std::span<const int> Reduction::options_at(int node, std::size_t version) const {
   const Node& owner = nodes_[node];
-  return version < owner.history.size() ? owner.history[version] : owner.original;
+  return version < owner.history.size() ? owner.history[version]
+                                        : std::span<const int>(owner.original);
 }
 
 std::vector<std::int32_t> Reduction::complete(const std::vector<int>& choice) const {
@@ -657,7 +680,7 @@ std::vector<std::int32_t> Reduction::complete(const std::vector<int>& choice) co
     for (int n = 0; n < 2; ++n) {
       const int u = step->neighbour[n];
       if (u < 0) continue;
-      const std::vector<int>& options = options_at(u, step->version[n]);
+      const std::span<const int> options = options_at(u, step->version[n]);
       const auto found = std::lower_bound(options.begin(), options.end(), result[u]);
       column[n] = tables_.data(step->table[n]) + (found - options.begin());
       stride[n] = static_cast<std::size_t>(tables_.cols(step->table[n]));

@@ -18,11 +18,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "solver/hash_index.h"
 #include "solver/problem.h"
 #include "solver/tables.h"
 
@@ -34,6 +36,8 @@ class Reduction {
     int a, b;   ///< a < b
     int table;  ///< rows: options of a
     bool alive;
+    /// The edges of `a` and of `b` that come next, or -1.
+    int next[2] = {-1, -1};
   };
   /// Memory above the smallest option's, at the compressed moments [first, last).
   struct Piece {
@@ -41,20 +45,23 @@ class Reduction {
     std::vector<std::int64_t> bytes;  ///< per option left, smallest is 0, not all 0
   };
   struct Node {
-    std::vector<double> cost;
+    std::span<double> cost;
     std::vector<Piece> memory;
     /// Option index in the problem of every option left.
-    std::vector<int> original;
+    std::span<int> original;
     /// Earlier states of `original`, for steps of elimination that refer to them.
-    std::vector<std::vector<int>> history;
-    /// Edge indices; may contain dead ones.
-    std::vector<int> edges;
+    std::vector<std::span<const int>> history;
+    /// Its edges, of which some may be dead, in the order in which they came.
+    int first_edge = -1, last_edge = -1;
     int degree = 0;
     bool alive = true;
   };
 
   /// Reads a problem that `check` has passed.
   explicit Reduction(const Problem& problem);
+  /// Nodes refer to what the reduction holds.
+  Reduction(const Reduction&) = delete;
+  Reduction& operator=(const Reduction&) = delete;
 
   /// All that is exact with and without a memory limit, until nothing changes; false:
   /// infeasible.
@@ -116,7 +123,8 @@ class Reduction {
     /// Which state of the options of `neighbour[i]` (and, last, of `node`) the table speaks
     /// of.
     std::size_t version[3];
-    std::vector<double> cost;
+    /// Of `node`, which keeps them when it is gone.
+    std::span<const double> cost;
   };
   void read_memory(const Problem& problem);
   /// Moves what all options of a piece share into `room_`; drops pieces without difference.
@@ -127,12 +135,17 @@ class Reduction {
   /// Table of edge e with the options of `node` as rows.
   int oriented(int e, int node);
   int other(int e, int node) const { return edges_[e].a == node ? edges_[e].b : edges_[e].a; }
-  const std::vector<int>& options_at(int node, std::size_t version) const;
+  std::span<const int> options_at(int node, std::size_t version) const;
+  int& next_edge(int e, int node) { return edges_[e].next[edges_[e].a == node ? 0 : 1]; }
   void live_edges(int node, std::vector<int>& out);
 
   std::vector<Node> nodes_;
   std::vector<Edge> edges_;
-  std::unordered_map<std::uint64_t, int> edge_of_pair_;
+  HashIndex edge_of_pair_;
+  /// What the nodes refer to.
+  std::vector<double> costs_;
+  std::vector<int> originals_;
+  std::deque<std::vector<int>> earlier_;
   TableStore tables_;
   std::vector<Step> steps_;
   std::vector<char> dominance_current_;

@@ -41,8 +41,9 @@ void check_start(const Problem& problem, const Options& options) {
 /// Cost is all that matters: eliminate, pass messages, search forests.
 Solution solve_unlimited(const Problem& problem, const Options& options, Run& run) {
   Solution solution;
-  const double magnitude = cost_magnitude(problem);
-  const bool integral = has_integer_costs(problem);
+  const CostScale scale = cost_scale(problem);
+  const double magnitude = scale.magnitude;
+  const bool integral = scale.is_integral;
   // Each cost that elimination forms is a sum of at most this many terms.
   const double margin = integral ? 0
                                  : 3.0 * (problem.nodes() + problem.edges()) *
@@ -113,7 +114,7 @@ Solution solve_unlimited(const Problem& problem, const Options& options, Run& ru
     if (options.start) {
       // Where the start still exists in the reduced network, search begins there as well.
       for (int i = 0; i < network.nodes(); ++i) {
-        const std::vector<int>& left = reduction.node(network.source[i]).original;
+        const std::span<const int> left = reduction.node(network.source[i]).original;
         const auto found =
             std::lower_bound(left.begin(), left.end(), (*options.start)[network.source[i]]);
         current[i] = found == left.end() ? 0 : static_cast<int>(found - left.begin());

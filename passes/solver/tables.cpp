@@ -16,23 +16,45 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
   hash ^= value;
   hash *= 0x9E3779B97F4A7C15ull;
-  return hash ^ (hash >> 29);
+  return hash ^ (hash >> 32);
 }
+
+/// Of a block of tables; larger ones have a block of their own.
+constexpr std::size_t block_entries = 1 << 13;
 
 enum Operation : std::int64_t { kTranspose, kScaled, kSum, kSelected, kProduct, kExcess };
 
-}  // namespace
-
-std::size_t TableStore::KeyHash::operator()(const Key& key) const {
+template <typename Key>
+std::uint64_t hash_of(const Key& key) {
   std::uint64_t hash = mixed(0x243F6A8885A308D3ull, static_cast<std::uint64_t>(key.kind));
   hash = mixed(hash, static_cast<std::uint64_t>(key.a));
   hash = mixed(hash, static_cast<std::uint64_t>(key.b));
   return mixed(hash, static_cast<std::uint64_t>(key.c));
 }
 
+}  // namespace
+
 int TableStore::remembered(const Key& key) const {
-  const auto found = memo_.find(key);
-  return found == memo_.end() ? -1 : found->second;
+  const int found =
+      by_key_.find(hash_of(key), [&](int result) { return results_[result].key == key; });
+  return found < 0 ? -1 : results_[found].table;
+}
+
+void TableStore::remember(const Key& key, int table) {
+  by_key_.insert(hash_of(key), static_cast<int>(results_.size()));
+  results_.push_back({key, table});
+}
+
+double* TableStore::allocate(std::size_t size) {
+  if (size > left_) {
+    left_ = std::max(size, block_entries);
+    blocks_.push_back(std::make_unique_for_overwrite<double[]>(left_));
+    next_ = blocks_.back().get();
+  }
+  double* room = next_;
+  next_ += size;
+  left_ -= size;
+  return room;
 }
 
 int TableStore::add(int rows, int cols, const double* cost) {
@@ -45,27 +67,25 @@ int TableStore::add(int rows, int cols, const double* cost) {
     hash = mixed(hash, cost[i] == 0 ? 0 : std::bit_cast<std::uint64_t>(cost[i]));
     infinite |= cost[i] == kInfinity;
   }
-  const auto [begin, end] = by_content_.equal_range(hash);
-  for (auto found = begin; found != end; ++found) {
-    const Entry& entry = entries_[found->second];
-    if (entry.rows == rows && entry.cols == cols &&
-        std::equal(cost, cost + size, entry.cost.get())) {
-      return found->second;
-    }
-  }
-  Entry entry{rows, cols, infinite, std::make_unique_for_overwrite<double[]>(size)};
-  std::copy(cost, cost + size, entry.cost.get());
-  entries_.push_back(std::move(entry));
-  const int table = count() - 1;
-  by_content_.emplace(hash, table);
-  return table;
+  const int found = by_content_.find(hash, [&](int table) {
+    const Entry& entry = entries_[table];
+    return entry.rows == rows && entry.cols == cols &&
+           std::equal(cost, cost + size, entry.cost);
+  });
+  if (found >= 0) return found;
+  double* copy = allocate(size);
+  std::copy(cost, cost + size, copy);
+  entries_.push_back({rows, cols, infinite, copy});
+  by_content_.insert(hash, count() - 1);
+  return count() - 1;
 }
 
 int TableStore::transpose(int table) {
   const Key key{kTranspose, table, 0, 0};
   if (const int found = remembered(key); found >= 0) return found;
   const int r = rows(table), c = cols(table);
-  std::vector<double> cost(size(table));
+  std::vector<double>& cost = scratch_;
+  cost.resize(size(table));
   for (int i = 0; i < r; ++i) {
     for (int j = 0; j < c; ++j) {
       cost[static_cast<std::size_t>(j) * r + i] =
@@ -73,8 +93,8 @@ int TableStore::transpose(int table) {
     }
   }
   const int result = add(c, r, cost.data());
-  memo_.emplace(key, result);
-  memo_.emplace(Key{kTranspose, result, 0, 0}, table);
+  remember(key, result);
+  remember(Key{kTranspose, result, 0, 0}, table);
   return result;
 }
 
@@ -82,22 +102,24 @@ int TableStore::scaled(int table, double factor) {
   if (factor == 1.0) return table;
   const Key key{kScaled, table, std::bit_cast<std::int64_t>(factor), 0};
   if (const int found = remembered(key); found >= 0) return found;
-  std::vector<double> cost(data(table), data(table) + size(table));
+  std::vector<double>& cost = scratch_;
+  cost.assign(data(table), data(table) + size(table));
   for (double& value : cost) {
     if (value != kInfinity) value *= factor;
   }
   const int result = add(rows(table), cols(table), cost.data());
-  memo_.emplace(key, result);
+  remember(key, result);
   return result;
 }
 
 int TableStore::sum(int left, int right) {
   const Key key{kSum, std::min(left, right), std::max(left, right), 0};
   if (const int found = remembered(key); found >= 0) return found;
-  std::vector<double> cost(data(left), data(left) + size(left));
+  std::vector<double>& cost = scratch_;
+  cost.assign(data(left), data(left) + size(left));
   for (std::size_t i = 0; i < cost.size(); ++i) cost[i] += data(right)[i];
   const int result = add(rows(left), cols(left), cost.data());
-  memo_.emplace(key, result);
+  remember(key, result);
   return result;
 }
 
@@ -114,8 +136,8 @@ int TableStore::selected(int table, int row_list, int col_list) {
   }
   const std::vector<int>& row_options = row_list < 0 ? all_rows : lists_[row_list];
   const std::vector<int>& col_options = col_list < 0 ? all_cols : lists_[col_list];
-  std::vector<double> cost;
-  cost.reserve(row_options.size() * col_options.size());
+  std::vector<double>& cost = scratch_;
+  cost.clear();
   for (int r : row_options) {
     for (int c : col_options) {
       cost.push_back(data(table)[static_cast<std::size_t>(r) * cols(table) + c]);
@@ -123,7 +145,7 @@ int TableStore::selected(int table, int row_list, int col_list) {
   }
   const int result = add(static_cast<int>(row_options.size()),
                          static_cast<int>(col_options.size()), cost.data());
-  memo_.emplace(key, result);
+  remember(key, result);
   return result;
 }
 
@@ -138,7 +160,7 @@ int TableStore::product(int left, int middle, int right) {
   std::vector<double> cost(static_cast<std::size_t>(a) * c);
   min_plus_matrix(sums.data(), data(right), a, b, c, cost.data());
   const int result = add(a, c, cost.data());
-  memo_.emplace(key, result);
+  remember(key, result);
   return result;
 }
 
@@ -146,24 +168,24 @@ int TableStore::largest_excess(int table) {
   const Key key{kExcess, table, 0, 0};
   if (const int found = remembered(key); found >= 0) return found;
   const int r = rows(table);
-  std::vector<double> cost(static_cast<std::size_t>(r) * r);
-  largest_differences(data(transpose(table)), r, cols(table), cost.data());
+  const int transposed = transpose(table);
+  std::vector<double>& cost = scratch_;
+  cost.resize(static_cast<std::size_t>(r) * r);
+  largest_differences(data(transposed), r, cols(table), cost.data());
   const int result = add(r, r, cost.data());
-  memo_.emplace(key, result);
+  remember(key, result);
   return result;
 }
 
 int TableStore::add_list(const std::vector<int>& list) {
   std::uint64_t hash = list.size();
   for (int value : list) hash = mixed(hash, static_cast<std::uint64_t>(value));
-  const auto [begin, end] = lists_by_content_.equal_range(hash);
-  for (auto found = begin; found != end; ++found) {
-    if (lists_[found->second] == list) return found->second;
-  }
+  const int found =
+      lists_by_content_.find(hash, [&](int index) { return lists_[index] == list; });
+  if (found >= 0) return found;
   lists_.push_back(list);
-  const int index = static_cast<int>(lists_.size()) - 1;
-  lists_by_content_.emplace(hash, index);
-  return index;
+  lists_by_content_.insert(hash, static_cast<int>(lists_.size()) - 1);
+  return static_cast<int>(lists_.size()) - 1;
 }
 
 }  // namespace autoshard::solver

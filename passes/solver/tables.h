@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
+
+#include "solver/hash_index.h"
 
 namespace autoshard::solver {
 
@@ -19,7 +20,7 @@ class TableStore {
   std::size_t size(int table) const {
     return static_cast<std::size_t>(rows(table)) * static_cast<std::size_t>(cols(table));
   }
-  const double* data(int table) const { return entries_[table].cost.get(); }
+  const double* data(int table) const { return entries_[table].cost; }
   bool has_infinity(int table) const { return entries_[table].has_infinity; }
   int count() const { return static_cast<int>(entries_.size()); }
 
@@ -44,22 +45,32 @@ class TableStore {
   struct Entry {
     int rows, cols;
     bool has_infinity;
-    std::unique_ptr<double[]> cost;
+    const double* cost;
   };
   struct Key {
     std::int64_t kind, a, b, c;
     bool operator==(const Key&) const = default;
   };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
+  struct Result {
+    Key key;
+    int table;
   };
   int remembered(const Key& key) const;
+  void remember(const Key& key, int table);
+  /// Room for a table, which stays where it is.
+  double* allocate(std::size_t size);
 
   std::vector<Entry> entries_;
-  std::unordered_multimap<std::uint64_t, int> by_content_;
-  std::unordered_map<Key, int, KeyHash> memo_;
+  HashIndex by_content_;
+  std::vector<Result> results_;
+  HashIndex by_key_;
   std::vector<std::vector<int>> lists_;
-  std::unordered_multimap<std::uint64_t, int> lists_by_content_;
+  HashIndex lists_by_content_;
+  /// Tables lie one behind the other in blocks.
+  std::vector<std::unique_ptr<double[]>> blocks_;
+  std::size_t left_ = 0;
+  double* next_ = nullptr;
+  std::vector<double> scratch_;
 };
 
 }  // namespace autoshard::solver

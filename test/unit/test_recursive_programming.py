@@ -352,6 +352,42 @@ def test_axes_that_are_used_alike_become_one(name: str) -> None:
     assert plan.step_seconds <= apart.step_seconds * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("batch", [32_768, 131_072])
+def test_of_plans_hardly_slower_the_one_on_the_fewest_axes_is_taken(batch: int) -> None:
+    program, core = program_on(layered(8, batch), "h100:8")
+    plan = search(program, core)
+    assert plan.op_classes > 150
+    assert plan.axis_groups == [[0, 1, 2]]
+    apart = search(program, core, merge_axes=False)
+    assert 1.001 < plan.step_seconds / apart.step_seconds <= 1.015
+    # Also where one axis needs a price of memory and two do not.
+    limit = 0.99 * plan.peak_bytes
+    less = search(program, core, memory_limit=limit)
+    assert less.peak_bytes <= limit
+    assert (
+        less.step_seconds
+        <= 1.015 * search(program, core, memory_limit=limit, merge_axes=False).step_seconds
+    )
+
+
+def test_axes_that_save_more_than_that_are_taken() -> None:
+    program, core = program_on(layered(8, 8192), "h100:8")
+    plan = search(program, core)
+    flat = search(*program_on(layered(8, 8192), "h100:8", "data=8"))
+    assert plan.op_classes > 150
+    assert len(plan.axis_groups) > 1
+    assert flat.step_seconds > 1.015 * plan.step_seconds
+
+
+def test_small_programs_take_the_fastest_plan_on_however_many_axes() -> None:
+    program, core = program_on(layered(4, 32_768), "h100:8")
+    plan = search(program, core)
+    flat = search(*program_on(layered(4, 32_768), "h100:8", "data=8"))
+    assert plan.op_classes <= 150
+    assert len(plan.axis_groups) > 1
+    assert 1 < flat.step_seconds / plan.step_seconds < 1.015
+
+
 # --- odd programs through autoshard.plan ---
 
 
@@ -455,7 +491,10 @@ def test_a_large_constant_is_planned_like_a_parameter() -> None:
 
 
 def test_dims_that_nothing_divides_stay_whole_and_the_plan_says_so() -> None:
-    plan = planned(matmul, struct(7, 11), struct(11, 13))
+    with pytest.warns(
+        autoshard.AutoshardWarning, match="no dim of the arguments has 8 equal parts"
+    ):
+        plan = planned(matmul, struct(7, 11), struct(11, 13))
     assert set(tiles(plan)) == {(1, 1)}
     assert {axis.role for axis in plan.summary.axes} == {"nothing that matters"}
     assert plan.communication_seconds == 0
