@@ -214,3 +214,129 @@ def test_source_lines_come_from_the_stack_frames() -> None:
 def test_text_without_an_entry_is_refused() -> None:
     with pytest.raises(ParseError, match="no ENTRY computation"):
         hlo_collectives("HloModule m\n", MESH)
+
+
+SLICES = Mesh.parse("slice=4,x=2,y=2")
+
+
+def between(target: str, kind: str) -> list[Collective]:
+    """What a program of one of four slices with four devices each sends to others."""
+    attributes = (
+        "is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="
+        f'"xla_megascale_runtime",_xla_megascale_target={target},'
+        f'_xla_megascale_transfer_type="{kind}"}}'
+    )
+    text = (
+        "HloModule m, num_partitions=4\n\nENTRY %main (p: f32[8,8]) -> f32[8,8] {\n"
+        "  %p = f32[8,8]{1,0} parameter(0)\n  %t = token[] after-all()\n"
+        f"  %s = (f32[8,8]{{1,0}}, u32[], token[]) send(%p, %t), channel_id=1, {attributes}\n"
+        f"  %r = (f32[8,8]{{1,0}}, u32[], token[]) recv(%t), channel_id=2, {attributes}\n}}\n"
+    )
+    return hlo_collectives(text, SLICES)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "expected"),
+    [
+        ('"{1,2,3,4}x{0:3}"', "ALL_REDUCE", "all-reduce over slice: 384 bytes"),
+        (
+            "{{100000,300000},{100001,300001},{100002,300002},{100003,300003},{200000,400000},"
+            "{200001,400001},{200002,400002},{200003,400003}}",
+            "ALL_GATHER",
+            "all-gather over slice:(1)2: 256 bytes",
+        ),
+        (
+            "{{100000->200000},{200000->100000}}",
+            "ONE_TO_ONE",
+            "collective-permute over slice:(2)2: 256 bytes",
+        ),
+        (
+            "{{100000,100001,200000,200001},{100002,100003,200002,200003},"
+            "{300000,300001,400000,400001},{300002,300003,400002,400003}}",
+            "ALL_TO_ALL",
+            "all-to-all over slice:(2)2,y: 192 bytes",
+        ),
+    ],
+)
+def test_transfers_between_slices_are_collectives(target: str, kind: str, expected: str) -> None:
+    (found,) = between(target, kind)
+    assert str(found) == expected
+
+
+def test_a_permute_within_a_slice_is_one_in_every_slice() -> None:
+    text = (
+        "HloModule m, num_partitions=4\n\nENTRY %main (p: f32[8]) -> f32[8] {\n"
+        "  %p = f32[8]{0} parameter(0)\n"
+        "  %r = f32[8]{0} collective-permute(%p), source_target_pairs={{0,1},{1,0}}\n}\n"
+    )
+    (found,) = hlo_collectives(text, SLICES)
+    assert str(found) == "collective-permute over y: 32 bytes"
+
+
+def test_groups_of_different_sizes_are_irregular() -> None:
+    (found,) = read(
+        "%r = f32[8]{0} all-reduce(%p), replica_groups={{0,1,2},{3,4},{5},{6},{7}}, to_apply=%add"
+    )
+    assert (found.axes, found.group_size) == (None, 3)
+
+
+def test_a_start_whose_end_is_in_another_run_counts_its_results() -> None:
+    (found,) = read(
+        "%s = (f32[2,8]{1,0}, f32[8,8]{1,0}) all-gather-start(%p), replica_groups=[2,4]<=[8]",
+    )
+    assert found.local_bytes == 64
+
+
+def test_a_transfer_to_the_host_is_no_collective_and_one_to_nobody_is_refused() -> None:
+    send = "%s = (f32[8]{0}, u32[], token[]) send(%p, %t), channel_id=1"
+    assert not read(f"{send}, is_host_transfer=true")
+    with pytest.raises(ParseError, match="which devices the send"):
+        read(send)
+
+
+def test_a_send_between_devices_is_a_permute() -> None:
+    (found,) = read(
+        "%s = (f32[8]{0}, u32[], token[]) send(%p, %t), channel_id=1, frontend_attributes="
+        '{_xla_send_recv_source_target_pairs="{{0,1},{1,2},{2,3}}"}'
+    )
+    assert str(found) == "collective-permute over tp: 32 bytes"
+
+
+def test_a_fused_reduce_that_gives_only_a_slice_is_a_scatter() -> None:
+    """XLA:TPU's reduce-scatter; the fusion has the line."""
+    fused = """%all-reduce-scatter (p: f32[8,8], i: s32[]) -> f32[2,8] {
+  %p = f32[8,8]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %r = f32[8,8]{1,0} all-reduce(%p), replica_groups=[2,4]<=[8], to_apply=%add
+  %d = f32[2,8]{1,0} dynamic-slice(%r, %i, %i), dynamic_slice_sizes={2,8}
+  ROOT %b = f32[2,8,1]{2,1,0} bitcast(%d)
+}
+"""
+    call = "%f = f32[2,8,1]{2,1,0} fusion(%p, %i), kind=kCustom, calls=%all-reduce-scatter, "
+    metadata = 'metadata={op_name="jit(f)/dot_general" source_file="model.py" source_line=7}'
+    (found,) = read(call + metadata, before=fused)
+    assert str(found) == "reduce-scatter over tp: 192 bytes (model.py:7)"
+    whole = fused.replace("ROOT %b", "%b").replace(
+        "\n}\n", "\n  ROOT %n = f32[8,8]{1,0} negate(%r)\n}\n"
+    )
+    (found,) = read(call + metadata, before=whole)
+    assert found.kind is CollectiveKind.ALL_REDUCE
+
+
+def test_turns_of_a_ring_around_a_matmul_are_a_scatter() -> None:
+    """XLA:TPU multiplies block by block and passes partial sums on; a gathered block has a dim
+    of size 1 more."""
+    pairs = "{{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}"
+    name = 'metadata={op_name="jit(f)/dot_general"}'
+    turn = "%t = {type} collective-permute(%p), source_target_pairs={pairs}, {name}"
+    (found,) = read(turn.format(type="f32[2,8]{1,0}", pairs=pairs, name=name))
+    assert str(found) == "reduce-scatter over tp: 64 bytes"
+    (found,) = read(turn.format(type="f32[1,2,8]{2,1,0}", pairs=pairs, name=name))
+    assert str(found) == "all-gather over tp: 64 bytes"
+    # a permute of the user's, and one that is no ring, stay what they are
+    permute = name.replace("dot_general", "ppermute")
+    (found,) = read(turn.format(type="f32[2,8]{1,0}", pairs=pairs, name=permute))
+    assert found.kind is CollectiveKind.PERMUTE
+    swap = "{{0,1},{1,0},{2,3},{3,2},{4,5},{5,4},{6,7},{7,6}}"
+    (found,) = read(turn.format(type="f32[2,8]{1,0}", pairs=swap, name=name))
+    assert found.kind is CollectiveKind.PERMUTE

@@ -6,7 +6,7 @@ jax 0.10.2 and 0.12.0.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ import numpy as np
 from jax._src import compiler, sharding_impls  # pyright: ignore[reportPrivateUsage]
 from jax._src.lib import xla_client  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 from jaxlib.mlir import ir
+
+CompilationFailed = jax.errors.JaxRuntimeError
+"""What XLA raises."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def compile_module(
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]
     *,
     use_shardy: bool = True,
+    options: Mapping[str, str] | None = None,
 ) -> CompiledModule:
     """Compile ``module`` with one partition for each device.
 
@@ -72,6 +76,7 @@ def compile_module(
         module: Has a public function ``main``.
         devices: In partition order; None: all of them.
         use_shardy: Partition with Shardy, or with GSPMD.
+        options: Of XLA, ``{"xla_gpu_autotune_level": "0"}``.
 
     Raises:
         jax.errors.JaxRuntimeError: XLA refuses the module. Some modules (a sharding attribute on
@@ -81,7 +86,7 @@ def compile_module(
     executable = chosen[0].client.compile_and_load(
         module,
         executable_devices=xla_client.DeviceList(chosen),
-        compile_options=_options(chosen, use_shardy),
+        compile_options=_options(chosen, use_shardy, options),
     )
     return CompiledModule(executable, chosen)
 
@@ -91,6 +96,7 @@ def compile_ahead_of_time(
     devices: Sequence[Any],
     *,
     use_shardy: bool = True,
+    options: Mapping[str, str] | None = None,
 ) -> CompiledModule:
     """As ``compile_module``, for devices that are not here; the result cannot run.
 
@@ -98,23 +104,25 @@ def compile_ahead_of_time(
         module: Has a public function ``main``.
         devices: Those of a ``jax.experimental.topologies`` description, in partition order.
         use_shardy: Partition with Shardy, or with GSPMD.
+        options: Of XLA, ``{"xla_gpu_autotune_level": "0"}``.
 
     Raises:
         jax.errors.JaxRuntimeError: XLA refuses the module, or it needs more memory than there is.
     """
     chosen = tuple(devices)
     executable = chosen[0].client.compile(
-        module, xla_client.DeviceList(chosen), _options(chosen, use_shardy)
+        module, xla_client.DeviceList(chosen), _options(chosen, use_shardy, options)
     )
     return CompiledModule(executable, chosen)
 
 
-def _options(devices: tuple[Any, ...], use_shardy: bool) -> Any:
+def _options(devices: tuple[Any, ...], use_shardy: bool, more: Mapping[str, str] | None) -> Any:
     options = compiler.get_compile_options(
         num_replicas=1,
         num_partitions=len(devices),
         device_assignment=np.array([devices]),
         backend=devices[0].client,
+        env_options_overrides=dict(more or {}),
     )
     options.executable_build_options.use_shardy_partitioner = use_shardy
     return options

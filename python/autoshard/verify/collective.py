@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 
 import numpy as np
 
@@ -142,16 +143,42 @@ def axes_of_groups(groups: IntArray, mesh: Mesh) -> tuple[AxisRef, ...] | None:
         Axes and sub-axes in mesh order; None if the groups are not all the lines, planes, ...
         along one set of sub-axes.
     """
+    span = span_of_groups((groups,), mesh)
+    size = prod(mesh.axis_size(ref.name) if ref.size is None else ref.size for ref in span)
+    return span if groups.size == mesh.size and size == groups.shape[1] else None
+
+
+def span_of_groups(blocks: Sequence[IntArray], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """The smallest set of mesh axes that leads from each device to all others of its groups.
+
+    Args:
+        blocks: Groups of devices, those of one size as one array of shape
+            ``(number of groups, group size)``.
+        mesh: The plan's mesh.
+    """
     parts, digits = _digits_by_device(mesh)
-    if groups.size != mesh.size:
-        return None
-    varies = (digits[groups] != digits[groups[:, :1]]).any(axis=(0, 1))
-    if (
-        int(np.prod([part.size for part, on in zip(parts, varies, strict=True) if on]))
-        != (groups.shape[1])
-    ):
-        return None
+    varies = np.zeros(len(parts), dtype=bool)
+    for groups in blocks:
+        varies |= (digits[groups] != digits[groups[:, :1]]).any(axis=(0, 1))
     return _joined([part for part, on in zip(parts, varies, strict=True) if on], mesh)
+
+
+def groups_along(axes: Sequence[AxisRef], mesh: Mesh) -> IntArray:
+    """The groups of devices that ``axes_of_groups`` finds to run along ``axes``."""
+    parts, digits = _digits_by_device(mesh)
+    varies = np.array([_is_in(part, axes, mesh) for part in parts], dtype=bool)
+    keys = [*digits[:, varies].T[::-1], *digits[:, ~varies].T[::-1]]
+    devices = np.lexsort(keys) if keys else np.arange(mesh.size)
+    size = prod(part.size for part, on in zip(parts, varies, strict=True) if on)
+    return devices.reshape(-1, size)
+
+
+def _is_in(part: _PrimePart, axes: Sequence[AxisRef], mesh: Mesh) -> bool:
+    for ref in axes:
+        size = mesh.axis_size(ref.name) if ref.size is None else ref.size
+        if ref.name == part.axis and ref.pre_size <= part.pre_size < ref.pre_size * size:
+            return True
+    return False
 
 
 def axes_of_pairs(pairs: IntArray, mesh: Mesh) -> tuple[AxisRef, ...]:

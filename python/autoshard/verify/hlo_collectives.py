@@ -1,15 +1,20 @@
 """The collectives of a compiled program, read from its HLO text.
 
-Checked on the text of jaxlib 0.10.2 and 0.12.0.1 (CPU) and of libtpu 0.0.42. Source lines come
-from ``metadata`` (``source_file``/``source_line``, or ``stack_frame_id`` and the tables at the
-top); jaxlib 0.12 leaves them out on collectives that the partitioner made.
+Checked on the text of jaxlib 0.10.2 and 0.12.0.1 (CPU), of libtpu 0.0.42 (one and several slices)
+and of the CUDA plugin of jax 0.10.2.
+
+Between TPU slices there are no collectives but a ``send`` and a ``recv`` to the host, which name
+what the host's runtime does: ``_xla_megascale_transfer_type`` and the slices and devices of
+``_xla_megascale_target``. A program of several slices is that of one: its device groups are those
+of the first slice, and the same in all others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -17,11 +22,21 @@ from autoshard.errors import ParseError
 from autoshard.sharding.hlo_text import NamedHlo, parse_hlo
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.placement import IntArray
+from autoshard.sharding.sharding import AxisRef
 from autoshard.verify.collective import (
     Collective,
     CollectiveKind,
     axes_of_groups,
     axes_of_pairs,
+)
+from autoshard.verify.hlo_program import (
+    VIEWS,
+    HloComputation,
+    HloInstruction,
+    HloProgram,
+    arrays_of,
+    bytes_of,
+    find,
 )
 
 _KINDS = {
@@ -33,61 +48,50 @@ _KINDS = {
     "collective-permute": CollectiveKind.PERMUTE,
     "collective-broadcast": CollectiveKind.PERMUTE,
 }
+_BETWEEN_SLICES = {
+    "ALL_GATHER": CollectiveKind.ALL_GATHER,
+    "ALL_REDUCE": CollectiveKind.ALL_REDUCE,
+    "REDUCE_SCATTER": CollectiveKind.REDUCE_SCATTER,
+    "ALL_TO_ALL": CollectiveKind.ALL_TO_ALL,
+}
+"""What the runtime between slices does; any other transfer is one from device to device."""
 
-_BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "c64": 64, "c128": 128}
-_ELEMENT = re.compile(r"\b([a-z]\w*)\[([\d,<= ]*)\]")
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\) -> .*\{$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([^\s=]+) = ")
-_OPCODE = re.compile(r"\s*([\w\-]+)\(")
-_CALLED = re.compile(r"\b(?:calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
-_BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
-_BODY = re.compile(r"\bbody=%?([\w.\-]+)")
-_CONDITION = re.compile(r"\bcondition=%?([\w.\-]+)")
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _LISTED_GROUPS = re.compile(r"\breplica_groups=\{(\{[\d,{} ]*\})?\}")
 _IOTA_GROUPS = re.compile(r"\breplica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _MESH_GROUPS = re.compile(r"\breplica_groups=(mesh\[[^{]*?) ?(\{[^}]*\})")
 _PAIRS = re.compile(r"\bsource_target_pairs=\{(\{[\d,{} ]*\})?\}")
-_OP_NAME = re.compile(r'\bop_name="([^"]*)"')
-_SOURCE = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
-_FRAME = re.compile(r"\bstack_frame_id=(\d+)")
-_FIRST_OPERAND = re.compile(r"\(%?([\w.\-]+)")
-_OPERAND = re.compile(r"%([\w.\-]+)")
-_INTEGER = re.compile(r"\((-?\d+)\)")
-_INDEX = re.compile(r"\bindex=(\d+)")
+_SENT_PAIRS = re.compile(r'_xla_send_recv_source_target_pairs="?\{(\{[\d,{} ]*\})?\}')
+_TRANSFER = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
+_TARGET = re.compile(r'_xla_megascale_target="?([^"=]*[\d}])(?=[",])')
+_PRODUCT = re.compile(r"\{([^{}]*)\}x\{([^{}]*)\}")
 _CHAIN = "frontend_attributes={chain_id="
-_COPIES = frozenset({"copy", "copy-start", "copy-done", "bitcast"})
+_MATMUL = "dot_general"
+"""End of the names that JAX gives matmuls."""
+_SLICE_UNIT = 100_000
+"""In the targets between slices, device 3 of the second slice is 200003."""
 
 
-@dataclass(slots=True)
-class _Instruction:
-    name: str
-    result: str
-    """Text of the result's type."""
-    opcode: str
-    rest: str
-    """Operands and attributes."""
+@dataclass(frozen=True, slots=True)
+class DeviceGroups:
+    """Which devices of a mesh talk to each other in one collective."""
+
+    blocks: tuple[IntArray, ...]
+    """Groups of one size each, int64 of shape ``(number of groups, group size)``; of a permute
+    one array of (source, target), without those that stay."""
+    size: int
+    """Of the largest group; 2 for a permute, 1 where nobody talks."""
+    axes: tuple[AxisRef, ...] | None
+    """As ``Collective.axes``."""
 
 
-@dataclass(slots=True)
-class _Computation:
-    is_entry: bool
-    instructions: list[_Instruction] = field(default_factory=list["_Instruction"])
-    by_name: dict[str, _Instruction] = field(default_factory=dict[str, "_Instruction"])
-    starts_chain: bool = False
-    """Has the start of a collective that XLA:TPU spreads over several fusions: each of them names
-    it, with the same ``chain_id``."""
+@dataclass(frozen=True, slots=True)
+class FoundCollective:
+    """A collective of the text with its devices."""
 
-    def source(self, name: str) -> _Instruction:
-        """The instruction called so, or what it is a copy of."""
-        found = self.by_name[name]
-        while found.opcode in _COPIES:
-            found = self.by_name[_operands(found)[0]]
-        return found
-
-    def element(self, made: _Instruction, number: int) -> _Instruction | None:
-        """What element ``number`` of a tuple is; None if it was not made here."""
-        return self.source(_operands(made)[number]) if made.opcode == "tuple" else None
+    collective: Collective
+    groups: DeviceGroups
+    instruction: HloInstruction
+    computation: HloComputation
 
 
 def hlo_collectives(hlo_text: str, mesh: Mesh, *, unknown_trip_count: int = 1) -> list[Collective]:
@@ -106,200 +110,261 @@ def hlo_collectives(hlo_text: str, mesh: Mesh, *, unknown_trip_count: int = 1) -
     Raises:
         ParseError: The text has no ``ENTRY`` computation, or device groups of an unknown form.
     """
-    computations = _read_computations(hlo_text)
-    entry = next((c for c in computations.values() if c.is_entry), None)
-    if entry is None:
-        raise ParseError(
-            "the HLO text has no ENTRY computation. Give the text of one compiled module, as "
-            "compiled.as_text() returns it."
-        )
-    places = _source_places(hlo_text)
-    reader = _Reader(computations, places, mesh, unknown_trip_count)
-    return list(reader.collectives(entry, 1, True))
+    program = HloProgram.parse(hlo_text)
+    return [found.collective for found in find_collectives(program, mesh, unknown_trip_count)]
 
 
-def _read_computations(hlo_text: str) -> dict[str, _Computation]:
-    computations: dict[str, _Computation] = {}
-    current: _Computation | None = None
-    for line in hlo_text.splitlines():
-        if current is None:
-            header = _COMPUTATION.match(line)
-            if header:
-                current = computations[header[2]] = _Computation(bool(header[1]))
-        elif line.startswith("}"):
-            current = None
-        else:
-            instruction = _read_instruction(line)
-            if instruction:
-                current.instructions.append(instruction)
-                current.by_name[instruction.name] = instruction
-                if "AsyncCollectiveStart" in instruction.rest:
-                    current.starts_chain = True
-    return computations
+def find_collectives(
+    program: HloProgram, mesh: Mesh, unknown_trip_count: int
+) -> list[FoundCollective]:
+    """As ``hlo_collectives``, with the devices and the instruction of each."""
+    reader = _Reader(program, mesh, unknown_trip_count)
+    return list(reader.collectives(program.entry, 1, True))
 
 
-def _read_instruction(line: str) -> _Instruction | None:
-    head = _INSTRUCTION.match(line)
-    if head is None:
-        return None
-    start = head.end()
-    end = _end_of_tuple(line, start) if line[start] == "(" else line.index(" ", start)
-    opcode = _OPCODE.match(line, end)
-    if opcode is None:
-        return None
-    return _Instruction(head[1], line[start:end], opcode[1], line[opcode.end() - 1 :])
-
-
-def _operands(instruction: _Instruction) -> list[str]:
-    """Names of the operands; the rest begins with their list."""
-    return _OPERAND.findall(instruction.rest[: _end_of_tuple(instruction.rest, 0)])
-
-
-def _end_of_tuple(line: str, start: int) -> int:
-    depth = 0
-    for index in range(start, len(line)):
-        if line[index] == "(":
-            depth += 1
-        elif line[index] == ")":
-            depth -= 1
-            if depth == 0:
-                return index + 1
-    return len(line)
+def is_collective(opcode: str) -> bool:
+    """Whether an instruction is a collective, or the start or end of one."""
+    return opcode.removesuffix("-start").removesuffix("-done") in _KINDS
 
 
 class _Reader:
     """Walks the call graph from the entry, with the number of runs so far."""
 
-    def __init__(
-        self,
-        computations: dict[str, _Computation],
-        places: dict[str, str],
-        mesh: Mesh,
-        unknown_trip_count: int,
-    ) -> None:
-        self.computations = computations
-        self.places = places
+    def __init__(self, program: HloProgram, mesh: Mesh, unknown_trip_count: int) -> None:
+        self.program = program
         self.mesh = mesh
         self.unknown_trip_count = unknown_trip_count
-        self.inside: dict[str, list[Collective]] = {}
+        self.devices = program.num_partitions or mesh.size
+        self.slices, left = divmod(mesh.size, self.devices)
+        if left:
+            raise ParseError(
+                f'the compiled program is one for {self.devices} devices, but mesh "{mesh}" has'
+                f" {mesh.size}. Give the mesh that it was compiled for."
+            )
+        self.inside: dict[str, list[FoundCollective]] = {}
+        self.groups: dict[str, DeviceGroups] = {}
 
     def collectives(
-        self, computation: _Computation, times: int, known: bool
-    ) -> Iterator[Collective]:
-        started: dict[str, _Instruction] = {}
+        self, computation: HloComputation, times: int, known: bool
+    ) -> Iterator[FoundCollective]:
+        starts_chain = any("AsyncCollectiveStart" in i.rest for i in computation.instructions)
         for instruction in computation.instructions:
             opcode = instruction.opcode
-            if _CHAIN in instruction.rest and not computation.starts_chain:
+            if _CHAIN in instruction.rest and not starts_chain:
+                # XLA:TPU spreads a collective over several fusions; each of them names it.
                 continue
             if opcode == "while":
                 yield from self._while(computation, instruction, times, known)
-            elif opcode.removesuffix("-start") in _KINDS and opcode.endswith("-start"):
-                started[instruction.name] = instruction
-            elif opcode.removesuffix("-done") in _KINDS and opcode.endswith("-done"):
-                begun = started[_match(_FIRST_OPERAND, instruction.rest)[1]]
-                done = replace_result(begun, instruction.result)
-                yield from self._collective(done, opcode.removesuffix("-done"), times, known)
-            elif opcode in _KINDS:
-                yield from self._collective(instruction, opcode, times, known)
-            elif opcode in ("call", "fusion", "conditional", "async-start"):
-                for name in _called(instruction.rest):
+            elif opcode.removesuffix("-start") in _KINDS:
+                yield from self._collective(instruction, computation, times, known)
+            elif opcode == "send":
+                yield from self._sent(instruction, computation, times, known)
+            elif opcode.removesuffix("-start") in ("call", "conditional", "async"):
+                for name in instruction.called:
                     yield from self._repeated(name, times, known)
+            elif opcode.removesuffix("-start") == "fusion":
+                yield from self._fused(instruction, times, known)
 
     def _while(
-        self, computation: _Computation, instruction: _Instruction, times: int, known: bool
-    ) -> Iterator[Collective]:
-        trips = self._trips(computation, instruction)
+        self, computation: HloComputation, loop: HloInstruction, times: int, known: bool
+    ) -> Iterator[FoundCollective]:
+        trips = self.program.trips(computation, loop)
         count = self.unknown_trip_count if trips is None else trips
-        body = _match(_BODY, instruction.rest)[1]
+        body = self.program.body(loop).name
         yield from self._repeated(body, times * count, known and trips is not None)
 
-    def _trips(self, computation: _Computation, loop: _Instruction) -> int | None:
-        """Trips that the compiler states, or those of a counter from one constant to another.
+    def _fused(self, fusion: HloInstruction, times: int, known: bool) -> Iterator[FoundCollective]:
+        """What a fusion communicates.
 
-        XLA:TPU states none.
+        An all-reduce of which it takes only slices is how XLA:TPU writes a reduce-scatter: as
+        one fusion it sends no more than that. The fusion has the source line.
         """
-        stated = _TRIPS.search(loop.rest)
-        if stated:
-            return int(stated[1])
-        condition = self.computations.get(_match(_CONDITION, loop.rest)[1])
-        body = self.computations[_match(_BODY, loop.rest)[1]]
-        if condition is None:
-            return None
-        test = condition.instructions[-1]
-        if test.opcode != "compare" or "direction=LT" not in test.rest:
-            return None
-        counter, end = (condition.source(name) for name in _operands(test))
-        if counter.opcode != "get-tuple-element":
-            return None
-        number = int(_match(_INDEX, counter.rest)[1])
-        start = computation.element(computation.source(_operands(loop)[0]), number)
-        next_value = body.element(body.instructions[-1], number)
-        if start is None or next_value is None or next_value.opcode != "add":
-            return None
-        parts = [body.source(name) for name in _operands(next_value)]
-        step = next((part for part in parts if part.opcode == "constant"), None)
-        if step is None or start.opcode != "constant" or end.opcode != "constant":
-            return None
-        first, last, by = (int(_match(_INTEGER, each.rest)[1]) for each in (start, end, step))
-        return max(0, -(-(last - first) // by)) if by > 0 else None
+        for name in fusion.called:
+            for found in self._repeated(name, times, known):
+                one = found.collective
+                if one.kind is CollectiveKind.ALL_REDUCE and _is_sliced(found):
+                    one = replace(one, kind=CollectiveKind.REDUCE_SCATTER)
+                if one.place is None:
+                    place, op_name = self.program.place(fusion), fusion.op_name
+                    one = replace(one, place=place, op_name=op_name or one.op_name)
+                yield replace(found, collective=one)
 
-    def _repeated(self, name: str, times: int, known: bool) -> Iterator[Collective]:
+    def _repeated(self, name: str, times: int, known: bool) -> Iterator[FoundCollective]:
         if name not in self.inside:
-            self.inside[name] = list(self.collectives(self.computations[name], 1, True))
-        for collective in self.inside[name]:
+            self.inside[name] = list(self.collectives(self.program.computations[name], 1, True))
+        for found in self.inside[name]:
+            one = found.collective
             yield replace(
-                collective,
-                times=collective.times * times,
-                times_known=collective.times_known and known,
+                found,
+                collective=replace(
+                    one, times=one.times * times, times_known=one.times_known and known
+                ),
             )
 
     def _collective(
-        self, instruction: _Instruction, opcode: str, times: int, known: bool
-    ) -> Iterator[Collective]:
+        self, instruction: HloInstruction, computation: HloComputation, times: int, known: bool
+    ) -> Iterator[FoundCollective]:
+        opcode = instruction.opcode.removesuffix("-start")
         kind = _KINDS[opcode]
-        if kind is CollectiveKind.PERMUTE and "source_target_pairs" in instruction.rest:
-            pairs = _listed(_match(_PAIRS, instruction.rest)[1])
-            moving = pairs[pairs[:, 0] != pairs[:, 1]] if len(pairs) else pairs
-            if not len(moving):
-                return
-            axes, size = axes_of_pairs(moving, self.mesh), 2
+        groups = self._groups_of(instruction, kind)
+        if groups.size < 2:
+            return
+        local = _local_bytes(kind, _result_bytes(instruction, computation), groups.size)
+        ring = self._ring_of(instruction, kind, groups)
+        if ring is not None:
+            size = ring.size
+            gathers = any(1 in array.shape for array in instruction.arrays)
+            kind = CollectiveKind.ALL_GATHER if gathers else CollectiveKind.REDUCE_SCATTER
+            local = local / (size - 1) if gathers else local * size / (size - 1)
+            groups = ring
+        yield self._found(instruction, computation, kind, groups, local, times, known)
+
+    def _ring_of(
+        self, instruction: HloInstruction, kind: CollectiveKind, groups: DeviceGroups
+    ) -> DeviceGroups | None:
+        """Devices of a gather or scatter of which a permute is one turn; None if it is none.
+
+        XLA:TPU gathers an operand of a matmul, or scatters its partial sums, while it
+        multiplies: a loop over blocks that pass along rings of all devices of a group. A block
+        that is gathered has a dim of size 1 more.
+        """
+        if kind is not CollectiveKind.PERMUTE or not instruction.op_name.endswith(_MATMUL):
+            return None
+        key = f"ring {groups.blocks[0].tobytes().hex()}"
+        if key not in self.groups:
+            rings = _rings(groups.blocks[0])
+            self.groups[key] = self._in_groups([rings] if rings.size else [])
+        found = self.groups[key]
+        return found if found.axes is not None and found.size > 2 else None
+
+    def _sent(
+        self, instruction: HloInstruction, computation: HloComputation, times: int, known: bool
+    ) -> Iterator[FoundCollective]:
+        """What a ``send`` does between slices, or between devices; nothing if to the host."""
+        arrays = instruction.arrays
+        local = arrays[0].bytes if arrays else 0.0
+        transfer = _TRANSFER.search(instruction.rest)
+        pairs = _SENT_PAIRS.search(instruction.rest)
+        if transfer:
+            kind = _BETWEEN_SLICES.get(transfer[1], CollectiveKind.PERMUTE)
+            groups = self._groups_between_slices(instruction, kind)
+        elif pairs:
+            kind, groups = (
+                CollectiveKind.PERMUTE,
+                self._of_pairs(self._in_all_slices(_listed(pairs[1]))),
+            )
+        elif "is_host_transfer=true" in instruction.rest:
+            return
         else:
-            groups = _device_groups(instruction.rest, self.mesh.size)
-            size = groups.shape[1]
-            if size < 2:
-                return
-            axes = axes_of_groups(groups, self.mesh)
-        rest = instruction.rest
-        op_name = _OP_NAME.search(rest)
-        yield Collective(
+            raise ParseError(
+                f"cannot read which devices the send {instruction.rest[:200]!r} reaches."
+            )
+        if groups.size > 1:
+            yield self._found(instruction, computation, kind, groups, local, times, known)
+
+    def _found(
+        self,
+        instruction: HloInstruction,
+        computation: HloComputation,
+        kind: CollectiveKind,
+        groups: DeviceGroups,
+        local_bytes: float,
+        times: int,
+        known: bool,
+    ) -> FoundCollective:
+        collective = Collective(
             kind=kind,
-            axes=axes,
-            group_size=size,
-            local_bytes=_local_bytes(kind, _bytes_of(instruction.result), size),
+            axes=groups.axes,
+            group_size=groups.size,
+            local_bytes=local_bytes,
             times=times,
             times_known=known,
-            place=self._place(rest),
-            op_name=op_name[1] if op_name else "",
+            place=self.program.place(instruction),
+            op_name=instruction.op_name,
         )
+        return FoundCollective(collective, groups, instruction, computation)
 
-    def _place(self, rest: str) -> str | None:
-        source = _SOURCE.search(rest)
-        if source:
-            return f"{source[1]}:{source[2]}"
-        frame = _FRAME.search(rest)
-        return self.places.get(frame[1]) if frame else None
+    # Groups -------------------------------------------------------------------------------------
+
+    def _groups_of(self, instruction: HloInstruction, kind: CollectiveKind) -> DeviceGroups:
+        rest = instruction.attributes
+        if kind is CollectiveKind.PERMUTE and "source_target_pairs" in rest:
+            key = find(_PAIRS, rest)[0]
+            if key not in self.groups:
+                pairs = self._in_all_slices(_listed(find(_PAIRS, rest)[1]))
+                self.groups[key] = self._of_pairs(pairs)
+            return self.groups[key]
+        match = _IOTA_GROUPS.search(rest) or _MESH_GROUPS.search(rest)
+        match = match or _LISTED_GROUPS.search(rest)
+        if match is None:
+            raise ParseError(f"cannot read the device groups of the collective {rest[:200]!r}.")
+        key = match[0] + (", device_ids" if "device_ids=" in rest else "")
+        if key not in self.groups:
+            blocks = _device_groups(rest, self.devices)
+            self.groups[key] = self._in_groups([self._in_all_slices(block) for block in blocks])
+        return self.groups[key]
+
+    def _groups_between_slices(
+        self, instruction: HloInstruction, kind: CollectiveKind
+    ) -> DeviceGroups:
+        target = find(_TARGET, instruction.rest)[1]
+        key = f"{kind.value} {target}"
+        if key not in self.groups:
+            rows = _rows_between_slices(target, self.devices)
+            if kind is CollectiveKind.PERMUTE:
+                pairs = [(row[0], other) for row in rows for other in row[1:]]
+                self.groups[key] = self._of_pairs(np.array(pairs, dtype=np.int64).reshape(-1, 2))
+            else:
+                self.groups[key] = self._in_groups(_blocks(rows))
+        return self.groups[key]
+
+    def _in_all_slices(self, block: IntArray) -> IntArray:
+        if self.slices == 1 or not len(block):
+            return block
+        return np.concatenate([block + index * self.devices for index in range(self.slices)])
+
+    def _in_groups(self, blocks: Sequence[IntArray]) -> DeviceGroups:
+        blocks = tuple(block for block in blocks if block.shape[1] > 1)
+        if not blocks:
+            return DeviceGroups((), 1, ())
+        size = max(block.shape[1] for block in blocks)
+        axes = axes_of_groups(blocks[0], self.mesh) if len(blocks) == 1 else None
+        return DeviceGroups(blocks, size, axes)
+
+    def _of_pairs(self, pairs: IntArray) -> DeviceGroups:
+        moving = pairs[pairs[:, 0] != pairs[:, 1]] if len(pairs) else pairs
+        if not len(moving):
+            return DeviceGroups((), 1, ())
+        return DeviceGroups((moving,), 2, axes_of_pairs(moving, self.mesh))
 
 
-def replace_result(instruction: _Instruction, result: str) -> _Instruction:
-    """The start of an asynchronous collective with the result that its end gives."""
-    return _Instruction(instruction.name, result, instruction.opcode, instruction.rest)
+def _is_sliced(found: FoundCollective) -> bool:
+    """Whether its computation reads only slices of its result."""
+    front, slices = [found.instruction], 0
+    while front:
+        value = front.pop()
+        for user in found.computation.users.get(value.name, ()):
+            if user.opcode in VIEWS or user.opcode == "get-tuple-element":
+                front.append(user)
+            elif user.opcode == "dynamic-slice" and user.operands[0] == value.name:
+                slices += 1
+            else:
+                return False
+    return slices > 0
 
 
-def _called(rest: str) -> Iterator[str]:
-    yield from (match[1] for match in _CALLED.finditer(rest))
-    branches = _BRANCHES.search(rest)
-    if branches:
-        yield from (name.strip().lstrip("%") for name in branches[1].split(","))
+def _result_bytes(instruction: HloInstruction, computation: HloComputation) -> float:
+    """Bytes that a device has after the collective."""
+    if not instruction.opcode.endswith("-start"):
+        return bytes_of(instruction.result)
+    done = computation.end_of(instruction)
+    if done is not None:
+        return bytes_of(done.result)
+    # The start names operands and results, then flags.
+    arrays = [array for array in arrays_of(instruction.result) if array.shape]
+    if not instruction.result.startswith("("):
+        return sum(array.bytes for array in arrays)
+    return sum(array.bytes for array in arrays[len(arrays) // 2 :])
 
 
 def _local_bytes(kind: CollectiveKind, result_bytes: float, size: int) -> float:
@@ -311,53 +376,88 @@ def _local_bytes(kind: CollectiveKind, result_bytes: float, size: int) -> float:
     return result_bytes
 
 
-def _bytes_of(type_text: str) -> float:
-    """Bytes of an array or of a tuple of arrays, without layout padding."""
-    return sum(
-        _bits(dtype) / 8 * np.prod([int(size.strip(" <=")) for size in sizes.split(",") if size])
-        for dtype, sizes in _ELEMENT.findall(type_text)
-    )
-
-
-def _bits(dtype: str) -> int:
-    """Bits of an element: ``f8e4m3fn`` 8, ``s4`` 4, ``u32`` 32."""
-    if dtype in _BITS:
-        return _BITS[dtype]
-    digits = re.match(r"[a-z]+(\d+)", dtype)
-    if digits is None:
-        raise ParseError(f"unknown element type {dtype!r} in HLO text.")
-    return int(digits[1])
-
-
 # Groups of devices ------------------------------------------------------------------------------
 
 
-def _device_groups(rest: str, device_count: int) -> IntArray:
-    """Devices per group, int64 of shape ``(number of groups, group size)``."""
+def _device_groups(rest: str, device_count: int) -> list[IntArray]:
+    """Devices per group, those of one size as int64 of shape ``(number of groups, size)``."""
     iota = _IOTA_GROUPS.search(rest)
     if iota:
         shape, order = (tuple(map(int, iota[n].split(","))) for n in (1, 2))
         devices = np.arange(np.prod(order)).reshape(order)
         if iota[3]:
             devices = devices.transpose(tuple(map(int, iota[3].split(","))))
-        return devices.reshape(shape)
+        return [devices.reshape(shape)]
     named = _MESH_GROUPS.search(rest)
     if named:
-        return _groups_on_mesh(named[1].rstrip(" ,"), named[2])
-    listed = _LISTED_GROUPS.search(rest)
-    if listed:
-        if not listed[1]:
-            return np.arange(device_count).reshape(1, -1)
-        return _listed(listed[1])
-    raise ParseError(f"cannot read the device groups of the collective {rest[:200]!r}.")
+        return [_groups_on_mesh(named[1].rstrip(" ,"), named[2])]
+    listed = find(_LISTED_GROUPS, rest)
+    if not listed[1]:
+        return [np.arange(device_count).reshape(1, -1)]
+    return _blocks([[int(n) for n in row.split(",")] for row in _rows(listed[1])])
+
+
+def _rings(pairs: IntArray) -> IntArray:
+    """Devices of each closed ring that the pairs are made of, a ring a row; empty if the pairs
+    are no rings of one length."""
+    after = {int(source): int(target) for source, target in pairs}
+    rings: list[list[int]] = []
+    left = dict(after)
+    while left:
+        first = next(iter(left))
+        ring = [first]
+        while (device := left.pop(ring[-1], first)) != first:
+            ring.append(device)
+        if after.get(ring[-1]) != first:
+            return np.zeros((0, 0), dtype=np.int64)
+        rings.append(ring)
+    if len({len(ring) for ring in rings}) != 1:
+        return np.zeros((0, 0), dtype=np.int64)
+    return np.array([sorted(ring) for ring in rings], dtype=np.int64)
+
+
+def _rows(text: str) -> list[str]:
+    return re.findall(r"\{([\d, ]+)\}", text)
+
+
+def _blocks(rows: Sequence[Sequence[int]]) -> list[IntArray]:
+    """Groups of one size together."""
+    sizes = sorted({len(row) for row in rows})
+    return [
+        np.array([row for row in rows if len(row) == size], dtype=np.int64).reshape(-1, size)
+        for size in sizes
+    ]
 
 
 def _listed(text: str | None) -> IntArray:
-    """``{0,1},{2,3}`` as an array; XLA fills groups of uneven size up, all of ours are even."""
-    rows = [[int(n) for n in row.split(",")] for row in re.findall(r"\{([\d, ]+)\}", text or "")]
-    if len({len(row) for row in rows}) > 1:
-        raise ParseError(f"collective groups of different sizes: {text}.")
-    return np.array(rows, dtype=np.int64).reshape(len(rows), -1)
+    """``{0,1},{2,3}`` as an array of pairs."""
+    rows = [[int(n) for n in row.split(",")] for row in _rows(text or "")]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 2)
+
+
+def _rows_between_slices(target: str, devices: int) -> list[list[int]]:
+    """Groups of ``{1,2}x{0:15}`` (each device with those at its place in other slices) or of
+    ``{{100000,200000},..}`` (device ``n % 100000`` of slice ``n // 100000``, from 1), or pairs
+    ``{{100000->200000},..}``."""
+    product = _PRODUCT.fullmatch(target.strip())
+    if product:
+        slices, places = (_numbers(product[part]) for part in (1, 2))
+        return [[(index - 1) * devices + place for index in slices] for place in places]
+    rows = [
+        [int(n) for n in re.split(",|->", row)] for row in re.findall(r"\{([\d,>-]+)\}", target)
+    ]
+    if not rows:
+        raise ParseError(f"cannot read the devices of the transfer between slices {target!r}.")
+    return [[(n // _SLICE_UNIT - 1) * devices + n % _SLICE_UNIT for n in row] for row in rows]
+
+
+def _numbers(text: str) -> list[int]:
+    """``0:3,8`` is 0, 1, 2, 3, 8."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition(":")
+        found.extend(range(int(first), int(last or first) + 1))
+    return found
 
 
 def _groups_on_mesh(mesh_text: str, axes_text: str) -> IntArray:
@@ -370,41 +470,4 @@ def _groups_on_mesh(mesh_text: str, axes_text: str) -> IntArray:
     along = [mesh.axis_index(ref.name) for ref in sharding.dims[0]]
     rest = [index for index in range(len(mesh.axes)) if index not in along]
     devices = mesh.device_order().reshape(mesh.axis_sizes).transpose(*rest, *along)
-    return devices.reshape(-1, int(np.prod([mesh.axis_sizes[index] for index in along])))
-
-
-# Source lines -----------------------------------------------------------------------------------
-
-
-def _source_places(hlo_text: str) -> dict[str, str]:
-    """Stack frame -> ``file:line``, from the tables at the top of the text."""
-    files = _table(hlo_text, "FileNames", r'^(\d+) "(.*)"$')
-    locations = _table(hlo_text, "FileLocations", r"^(\d+) \{(.*)\}$")
-    frames = _table(hlo_text, "StackFrames", r"^(\d+) \{(.*)\}$")
-    places: dict[str, str] = {}
-    for frame, text in frames.items():
-        location = locations.get(_field(text, "file_location_id"), "")
-        file = files.get(_field(location, "file_name_id"))
-        if file:
-            places[frame] = f"{file}:{_field(location, 'line')}"
-    return places
-
-
-def _table(hlo_text: str, title: str, row: str) -> dict[str, str]:
-    _, found, rest = hlo_text.partition(f"\n{title}\n")
-    if not found:
-        return {}
-    section = rest.partition("\n\n")[0]
-    return dict(re.findall(row, section, flags=re.MULTILINE))
-
-
-def _field(text: str, name: str) -> str:
-    found = re.search(rf"\b{name}=(\d+)", text)
-    return found[1] if found else ""
-
-
-def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
-    found = pattern.search(text)
-    if found is None:
-        raise ParseError(f"cannot read the HLO instruction {text[:200]!r}: no {pattern.pattern}.")
-    return found
+    return devices.reshape(-1, prod(mesh.axis_sizes[index] for index in along))

@@ -25,9 +25,11 @@ from autoshard.verify.collective import Collective, CollectiveKind, in_mesh_orde
 _FLATTEN = "builtin.module(sdy-flatten-call-graph)"
 _TO_COLLECTIVES = (
     "builtin.module(sdy-propagation-pipeline, "
-    "func.func(sdy-insert-explicit-reshards{enable-full-version=true}), canonicalize, "
+    "func.func(sdy-insert-explicit-reshards{{enable-full-version=true}}){}, "
     "func.func(sdy-reshard-to-collectives), canonicalize)"
 )
+_JOIN_STEPS = ", canonicalize"
+"""Makes one redistribution of those that follow each other, which may then be an all-to-all."""
 
 _TRIPS = "autoshard.trip_count"
 
@@ -40,13 +42,17 @@ _AXES_ATTRIBUTE = {
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 
 
-def shardy_collectives(module: mlir.Module, *, unknown_trip_count: int = 1) -> list[Collective]:
+def shardy_collectives(
+    module: mlir.Module, *, unknown_trip_count: int = 1, has_all_to_all: bool = True
+) -> list[Collective]:
     """Every collective that Shardy makes of ``module``, which stays as it is.
 
     Args:
         module: With Shardy's shardings; not one that has been exported for GSPMD.
         unknown_trip_count: Trips of a loop that is not a counted one; collectives in it have
             ``times_known=False``.
+        has_all_to_all: False for a module that was planned without: every step of a redistribution
+            counts as it is written.
 
     Returns:
         In program order, once for each call; of a ``case``, every branch counts. What a
@@ -59,7 +65,7 @@ def shardy_collectives(module: mlir.Module, *, unknown_trip_count: int = 1) -> l
     run_native(clone, _FLATTEN)
     with clone.context:
         _note_trip_counts(clone)
-    run_native(clone, _TO_COLLECTIVES)
+    run_native(clone, _TO_COLLECTIVES.format(_JOIN_STEPS if has_all_to_all else ""))
     return _Counter(clone, unknown_trip_count).collectives()
 
 

@@ -1,0 +1,148 @@
+"""A plan beside its compiled program, as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autoshard.report.plan_summary import bytes_text, seconds_text
+from autoshard.report.plan_table import MOST_ROWS, new_table, short_line
+
+if TYPE_CHECKING:
+    from autoshard.verify.matching import CollectiveMatch, CollectiveSide
+    from autoshard.verify.verification import Verification
+
+
+def verification_table(found: Verification) -> RenderableType:
+    """The verdict, the numbers of plan and program side by side, collectives, and what differs."""
+    parts: list[RenderableType] = [Text(line) for line in _head(found)]
+    parts.append(_numbers(found))
+    parts += _collectives(found)
+    if found.differences:
+        parts.append(Text("Compiled otherwise than planned:", style="bold"))
+        parts += [Text(f"  {difference}") for difference in found.differences]
+    return Group(*parts)
+
+
+def _head(found: Verification) -> Iterator[str]:
+    program = found.program
+    yield (
+        f"plan on mesh {found.mesh}, compiled for {program.target} with {program.partitioner}"
+        f" ({program.compiler}) in {seconds_text(program.compile_seconds)}"
+    )
+    if not found.fits:
+        over = program.needed_bytes - program.usable_bytes
+        yield (
+            f"DOES NOT FIT: needs {bytes_text(program.needed_bytes)} of the"
+            f" {bytes_text(program.usable_bytes)} of a device, {bytes_text(over)} too much"
+        )
+        if program.refusal is not None:
+            yield f"the compiler says: {program.refusal.splitlines()[0]}"
+        return
+    left = program.usable_bytes - program.needed_bytes
+    yield (
+        f"fits: needs {bytes_text(program.needed_bytes)} of the"
+        f" {bytes_text(program.usable_bytes)} of a device, {bytes_text(max(0, left))} are left"
+    )
+    if found.as_planned is None:
+        yield f"collectives are not compared: {program.no_hlo_text}"
+    else:
+        yield "compiled as planned" if found.as_planned else "NOT compiled as planned, see below"
+
+
+def _numbers(found: Verification) -> Table:
+    table = new_table("of one device, in one step", "planned", "compiled")
+    program, predicted, estimate = found.program, found.predicted, found.estimate
+    planned_peak, peak = predicted.peak_bytes_per_device, program.needed_bytes
+    table.add_row(
+        "bytes at the peak",
+        bytes_text(planned_peak),
+        f"{bytes_text(peak)}{_change(planned_peak, peak)}",
+    )
+    for name, size in (
+        ("  arguments", program.argument_bytes),
+        ("  results", program.output_bytes),
+        ("  of these written over arguments", program.aliased_bytes),
+        ("  temporaries", program.temporary_bytes),
+    ):
+        if size is not None:
+            table.add_row(name, "", bytes_text(size))
+    if found.collectives is not None:
+        sent = sum(one.total_bytes for one in predicted.collectives)
+        made = found.collectives.compiled_bytes
+        table.add_row("bytes sent", bytes_text(sent), f"{bytes_text(made)}{_change(sent, made)}")
+    for name, planned, compiled in (
+        ("step", predicted.step_seconds, estimate and estimate.step_seconds),
+        ("  compute", predicted.compute_seconds, estimate and estimate.compute_seconds),
+        (
+            "  communication",
+            predicted.communication_seconds,
+            estimate and estimate.communication_seconds,
+        ),
+    ):
+        made = "" if compiled is None else f"{seconds_text(compiled)}{_change(planned, compiled)}"
+        table.add_row(name, seconds_text(planned), made)
+    return table
+
+
+def _change(planned: float, compiled: float) -> str:
+    return f" ({compiled / planned - 1:+.1%})" if planned > 0 else ""
+
+
+def _collectives(found: Verification) -> Iterator[RenderableType]:
+    if found.collectives is None:
+        return
+    rows = found.collectives.rows
+    if not rows:
+        yield Text("Nothing is communicated, in the plan or in the program.")
+        return
+    table = new_table("collective", "over", "line", "planned", "compiled", "seconds", "verdict")
+    for row in rows[:MOST_ROWS]:
+        table.add_row(*_cells(row))
+    if len(rows) > MOST_ROWS:
+        table.add_section()
+        table.add_row(f"and {len(rows) - MOST_ROWS} more")
+    table.add_section()
+    table.add_row(
+        "together",
+        "",
+        "",
+        bytes_text(found.collectives.planned_bytes),
+        bytes_text(found.collectives.compiled_bytes),
+        seconds_text(found.collectives.compiled_seconds),
+        f"{found.collectives.partitioner_agreement:.1%} of the bytes as planned",
+    )
+    yield table
+
+
+def _cells(row: CollectiveMatch) -> tuple[Text, ...]:
+    side = row.compiled or row.planned
+    assert side is not None
+    kind = side.kind.value
+    if row.planned is not None and row.compiled is not None:
+        kind = _both(row.planned.kind.value, row.compiled.kind.value)
+    over = _axes(side)
+    if row.planned is not None and row.compiled is not None:
+        over = _both(_axes(row.planned), _axes(row.compiled))
+    cells = (
+        kind,
+        over,
+        short_line(row.place),
+        "" if row.planned is None else bytes_text(row.planned.bytes),
+        "" if row.compiled is None else bytes_text(row.compiled.bytes),
+        "" if row.compiled is None else seconds_text(row.compiled.seconds),
+        row.verdict.value,
+    )
+    return tuple(Text(cell) for cell in cells)
+
+
+def _both(planned: str, compiled: str) -> str:
+    return planned if planned == compiled else f"{planned} → {compiled}"
+
+
+def _axes(side: CollectiveSide) -> str:
+    return "irregular groups" if side.axes is None else ", ".join(map(str, side.axes))

@@ -1,0 +1,383 @@
+"""Seconds of one instruction of optimised HLO, where the compiler does not say itself.
+
+A roofline with the planner's formulas (docs/cost_model.md, "Ops") on what XLA's own cost analysis
+counts: every instruction is analysed as a module of its own, with the computations it calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.errors import ParseError
+from autoshard.importer.work import F8, F16, F32, F64, I8, MATMUL
+from autoshard.ir.hlo_cost import XlaCost, xla_cost
+from autoshard.sharding.mesh import Axis, Mesh
+from autoshard.verify.hlo_collectives import is_collective
+from autoshard.verify.hlo_program import (
+    HloArray,
+    HloComputation,
+    HloInstruction,
+    HloProgram,
+    arrays_of,
+)
+
+TRANSCENDENTAL_OPERATIONS = 10.0
+"""Operations of one exponential, logarithm, tanh or the like, as the planner counts them."""
+
+_NEEDS_NOTHING = frozenset(
+    (
+        *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"),
+        *("partition-id", "replica-id", "opt-barrier", "add-dependency", "get-dimension-size"),
+    )
+)
+"""No code runs for these."""
+
+_FREE_CALLS = frozenset(
+    (
+        *("AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound", "SliceId"),
+        *("AsyncCollectiveStart", "AsyncCollectiveDone", "GatherScatterIndicesBitpacked"),
+    )
+)
+"""Custom calls that only name values, or tell the compiler something."""
+
+_ATTRIBUTES_WITHOUT_COST = re.compile(
+    r", (?:metadata|backend_config|frontend_attributes|sharding|statistics|origin"
+    r"|control-predecessors)=\{"
+)
+_QUOTED_CONFIG = re.compile(r', backend_config="(?:[^"\\]|\\.)*"')
+_LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
+_COMMENT = re.compile(r"/\*.*?\*/")
+_SPACE = re.compile(r"S\([1-9]\d*\)")
+_TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
+_DIMS = {
+    name: re.compile(rf'"?{name}"?[=:][\[{{]([\d,"]*)[\]}}]')
+    for name in (
+        *("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims"),
+        *("lhs_batch_dimensions", "rhs_batch_dimensions"),
+        *("lhs_contracting_dimensions", "rhs_contracting_dimensions"),
+    )
+}
+_LABELS = re.compile(r"\bdim_labels=(\w+)_(\w+)->(\w+)")
+_WINDOW_AND_LABELS = re.compile(
+    r"\b(?:window=\{[^}]*\}|dim_labels=[\w>\-]+|feature_group_count=\d+|batch_group_count=\d+)"
+)
+_CUBLAS = re.compile(r"__cublas\$(?:gemm|lt\$matmul)")
+_CUDNN_CONV = re.compile(r"__cudnn\$conv(?:Forward|BiasActivationForward)")
+_ARITHMETIC = {"f64": F64, "c128": F64, "f32": F32, "c64": F32, "f16": F16, "bf16": F16}
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionCost:
+    """One run of one instruction on one device."""
+
+    seconds: float
+    """By the roofline, with the start of a kernel where the chip has one."""
+    flops: float
+    """Transcendental functions with the operations that the planner counts."""
+    bytes: float
+    """Read from memory and written to it."""
+    is_known: bool = True
+    """False for a custom call of which only the operands and results are known."""
+
+
+NOTHING = InstructionCost(0.0, 0.0, 0.0)
+
+
+class InstructionCosts:
+    """The costs of a program's instructions on one device of a cluster."""
+
+    def __init__(self, program: HloProgram, cluster: Cluster, launch_seconds: float) -> None:
+        self.program = program
+        self.chip = cluster.chip
+        self.launch_seconds = launch_seconds
+        self.axis_sizes = [dim.size for dim in cluster.dims]
+        self.core = cluster.to_core(_dims_mesh(cluster))
+        self.analysed: dict[str, XlaCost | None] = {}
+
+    def of(self, instruction: HloInstruction, computation: HloComputation) -> InstructionCost:
+        """What one run costs; nothing for what only names values."""
+        if instruction.opcode in _NEEDS_NOTHING:
+            return NOTHING
+        instruction = _as_plain(instruction, computation)
+        cost = self._xla_cost(instruction, computation)
+        if cost is None and self._is_free(instruction):
+            return NOTHING
+        is_known = cost is not None or not self._has_unknown_call(instruction)
+        if cost is None:
+            cost = XlaCost(0.0, 0.0, _touched_bytes(instruction, computation))
+        busy, matmul_flops = 0.0, 0.0
+        for product, inside in self._products(instruction, computation):
+            own = self._xla_cost(product, inside)
+            if own is None:
+                continue
+            busy += self._matmul_seconds(product, inside, own.flops)
+            matmul_flops += own.flops
+        flops = max(cost.flops, matmul_flops) + TRANSCENDENTAL_OPERATIONS * cost.transcendentals
+        busy += max(0.0, flops - matmul_flops) / self.chip.vector_flops.value
+        memory = self._memory_seconds(cost.bytes)
+        if busy == 0.0 and cost.bytes == 0.0:
+            return NOTHING
+        seconds = max(busy, memory) + self.launch_seconds
+        return InstructionCost(seconds, flops, cost.bytes, is_known)
+
+    def _is_free(self, instruction: HloInstruction) -> bool:
+        """A custom call that does nothing, or a fusion of such."""
+        if instruction.opcode == "custom-call":
+            return _target(instruction) in _FREE_CALLS
+        return bool(instruction.called) and all(
+            each.opcode in _NEEDS_NOTHING or is_collective(each.opcode) or self._is_free(each)
+            for name in instruction.called
+            for each in self.program.computations[name].instructions
+        )
+
+    def _has_unknown_call(self, instruction: HloInstruction) -> bool:
+        if instruction.opcode == "custom-call":
+            return _target(instruction) not in _FREE_CALLS
+        return any(
+            self._has_unknown_call(_as_plain(each, self.program.computations[name]))
+            for name in instruction.called
+            for each in self.program.computations[name].instructions
+        )
+
+    def _memory_seconds(self, touched: float) -> float:
+        rate = self.chip.memory_bandwidth.value * self.chip.memory_efficiency.value
+        return touched / rate
+
+    def _products(
+        self, instruction: HloInstruction, computation: HloComputation
+    ) -> Iterator[tuple[HloInstruction, HloComputation]]:
+        """The products of matrices in it."""
+        if instruction.opcode in ("dot", "convolution"):
+            yield instruction, computation
+        for name in instruction.called:
+            inner = self.program.computations[name]
+            for each in inner.instructions:
+                yield from self._products(_as_plain(each, inner), inner)
+
+    def _matmul_seconds(
+        self, product: HloInstruction, computation: HloComputation, flops: float
+    ) -> float:
+        """By the core, so that tiles pad as in the planner."""
+        left, right = (
+            arrays_of(computation.by_name[name].result)[0] for name in product.operands[:2]
+        )
+        (result,) = product.arrays[:1]
+        rows, columns, contracted, batch = product_sizes(product, left, right, result, flops)
+        bits = 8
+        factors = [((0,), (1,), (3,)), ((3,), (1,), (2,)), ((0,), (1,), (2,))]
+        tensors = [(factors[0], bits), (factors[1], bits)]
+        _, _, seconds = _core.compute(
+            MATMUL,
+            _arithmetic((left, right)),
+            flops,
+            [rows, batch, columns, contracted],
+            tensors,
+            [(factors[2], bits)],
+            [(), (), (), ()],
+            [False, False],
+            [False],
+            [],
+            [],
+            self.core,
+            self.axis_sizes,
+        )
+        return seconds
+
+    def _xla_cost(self, instruction: HloInstruction, computation: HloComputation) -> XlaCost | None:
+        text = self._module(instruction, computation)
+        if text not in self.analysed:
+            self.analysed[text] = xla_cost(text)
+        return self.analysed[text]
+
+    def _module(self, instruction: HloInstruction, computation: HloComputation) -> str:
+        """A module whose entry is this instruction."""
+        lines = ["HloModule one", ""]
+        for name in self._callees(instruction):
+            lines.append(f"%{name} {{")
+            lines.extend(_line(each) for each in self.program.computations[name].instructions)
+            lines.append("}")
+        lines.append("ENTRY %entry {")
+        renamed: list[str] = []
+        for number, name in enumerate(instruction.operands):
+            type_text = _plain(computation.by_name[name].result)
+            lines.append(f"  %operand.{number} = {type_text} parameter({number})")
+            renamed.append(f"%operand.{number}")
+        operands = f"({', '.join(renamed)})"
+        if not renamed:
+            operands = instruction.rest[: -len(instruction.attributes) or None]
+        result = _plain(instruction.result)
+        attributes = _without_names(instruction.attributes)
+        lines.append(f"  ROOT %it = {result} {instruction.opcode}{operands}{attributes}")
+        lines.append("}")
+        return "\n".join(lines) + "\n"
+
+    def _callees(self, instruction: HloInstruction) -> list[str]:
+        """What it calls, the called ones of these first."""
+        found: dict[str, None] = {}
+
+        def add(calling: HloInstruction) -> None:
+            for name in calling.called:
+                if name not in found:
+                    for each in self.program.computations[name].instructions:
+                        add(each)
+                    found[name] = None
+
+        add(instruction)
+        return list(found)
+
+
+def is_on_chip(type_text: str) -> bool:
+    """Whether a value stays in a memory of the chip itself, which TPU layouts say: ``S(1)``."""
+    return _SPACE.search(type_text) is not None
+
+
+def product_sizes(
+    product: HloInstruction,
+    left: HloArray,
+    right: HloArray,
+    result: HloArray,
+    flops: float,
+) -> tuple[int, int, int, int]:
+    """Rows, columns, contracted elements and batch of a dot or convolution.
+
+    Of a convolution pixels are rows, and what is contracted follows from the operations, as XLA
+    counts only those that meet a pixel.
+    """
+    if product.opcode == "dot":
+        batch_dims = _dims(product, "lhs_batch_dims")
+        contracted_dims = _dims(product, "lhs_contracting_dims")
+        right_dims = {*_dims(product, "rhs_batch_dims"), *_dims(product, "rhs_contracting_dims")}
+        batch = prod(left.shape[d] for d in batch_dims)
+        contracted = prod(left.shape[d] for d in contracted_dims)
+        columns = prod(size for d, size in enumerate(right.shape) if d not in right_dims)
+        rows = result.elements // max(1, batch * columns)
+        return max(1, rows), max(1, columns), max(1, contracted), max(1, batch)
+    labels = _LABELS.search(product.rest)
+    if labels is None:
+        raise ParseError(f"a convolution without dim_labels: {product.rest[:200]!r}.")
+    columns = result.shape[labels[3].index("f")]
+    rows = result.elements // max(1, columns)
+    contracted = round(flops / (2 * max(1, result.elements)))
+    return max(1, rows), max(1, columns), max(1, contracted), 1
+
+
+def _dims(product: HloInstruction, name: str) -> tuple[int, ...]:
+    found = _DIMS[name].search(product.rest)
+    if found is None or not found[1]:
+        return ()
+    return tuple(int(each.strip('"')) for each in found[1].split(","))
+
+
+def _as_plain(instruction: HloInstruction, computation: HloComputation) -> HloInstruction:
+    """A product of matrices that a GPU library computes, as the dot or convolution that it is."""
+    if instruction.opcode != "custom-call":
+        return instruction
+    target = _target(instruction)
+    if not (_CUBLAS.match(target) or _CUDNN_CONV.match(target)):
+        return instruction
+    result = instruction.arrays[0]
+    result_text = f"{result.dtype}[{','.join(map(str, result.shape))}]"
+    first_two = ", ".join(f"%{name}" for name in instruction.operands[:2])
+    if _CUBLAS.match(target):
+        dims = {
+            short: _dims(instruction, long)
+            for short, long in (
+                ("lhs_batch_dims", "lhs_batch_dimensions"),
+                ("rhs_batch_dims", "rhs_batch_dimensions"),
+                ("lhs_contracting_dims", "lhs_contracting_dimensions"),
+                ("rhs_contracting_dims", "rhs_contracting_dimensions"),
+            )
+        }
+        attributes = "".join(
+            f", {name}={{{','.join(map(str, numbers))}}}" for name, numbers in dims.items()
+        )
+        return HloInstruction(
+            instruction.name, result_text, "dot", f"({first_two}){attributes}", instruction.is_root
+        )
+    attributes = "".join(f", {text}" for text in _WINDOW_AND_LABELS.findall(instruction.rest))
+    return HloInstruction(
+        instruction.name,
+        result_text,
+        "convolution",
+        f"({first_two}){attributes}",
+        instruction.is_root,
+    )
+
+
+def _target(instruction: HloInstruction) -> str:
+    """What a custom call calls."""
+    found = _TARGET.search(instruction.rest)
+    return found[1] if found else ""
+
+
+def _arithmetic(operands: tuple[HloArray, ...]) -> int:
+    """That of the widest operand."""
+    return min(_arithmetic_of(array.dtype) for array in operands)
+
+
+def _arithmetic_of(dtype: str) -> int:
+    if dtype in _ARITHMETIC:
+        return _ARITHMETIC[dtype]
+    return F8 if dtype.startswith("f") else I8
+
+
+def _touched_bytes(instruction: HloInstruction, computation: HloComputation) -> float:
+    operands = [computation.by_name[name].result for name in instruction.operands]
+    return sum(array.bytes for text in (instruction.result, *operands) for array in arrays_of(text))
+
+
+def _line(instruction: HloInstruction) -> str:
+    root = "ROOT " if instruction.is_root else ""
+    operands = instruction.rest[: len(instruction.rest) - len(instruction.attributes)]
+    return (
+        f"  {root}%{instruction.name} = {_plain(instruction.result)}"
+        f" {instruction.opcode}{_COMMENT.sub('', operands)}{_without_names(instruction.attributes)}"
+    )
+
+
+def _plain(type_text: str) -> str:
+    """Without layouts, which do not change what is counted."""
+    return _LAYOUT.sub("", _COMMENT.sub("", type_text))
+
+
+def _without_names(attributes: str) -> str:
+    """Without what says where an instruction comes from and how it is compiled."""
+    attributes = _QUOTED_CONFIG.sub("", attributes)
+    while True:
+        found = _ATTRIBUTES_WITHOUT_COST.search(attributes)
+        if found is None:
+            return _plain(attributes)
+        end = _end_of_braces(attributes, found.end() - 1)
+        attributes = attributes[: found.start()] + attributes[end:]
+
+
+def _end_of_braces(text: str, start: int) -> int:
+    depth, quoted = 0, False
+    index = start
+    while index < len(text):
+        letter = text[index]
+        if quoted:
+            if letter == "\\":
+                index += 1
+            elif letter == '"':
+                quoted = False
+        elif letter == '"':
+            quoted = True
+        elif letter == "{":
+            depth += 1
+        elif letter == "}":
+            depth -= 1
+            if depth == 0:
+                return index + 1
+        index += 1
+    return len(text)
+
+
+def _dims_mesh(cluster: Cluster) -> Mesh:
+    """One axis a physical dim."""
+    return Mesh(tuple(Axis(dim.name, dim.size) for dim in cluster.dims))

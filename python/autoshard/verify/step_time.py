@@ -1,0 +1,284 @@
+"""How long one step of a compiled program takes, by one rule for every program.
+
+    compute        sum over instructions of trips * seconds on one device
+    communication  sum over collectives of trips * seconds by the cluster's formulas
+    step           compute + communication - what is hidden
+
+Seconds of an instruction are the compiler's own where its HLO has them: XLA:TPU writes
+``estimated_cycles``. Elsewhere they follow from a roofline. docs/step_estimate.md has the formulas,
+what they miss, and where the constants come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from autoshard.cluster import Cluster
+from autoshard.cluster.chips import Constant
+from autoshard.errors import ClusterError
+from autoshard.sharding.mesh import Mesh
+from autoshard.verify.collective import Collective
+from autoshard.verify.collective_seconds import CollectiveSeconds
+from autoshard.verify.hlo_collectives import find_collectives, is_collective
+from autoshard.verify.hlo_cost import InstructionCosts
+from autoshard.verify.hlo_program import HloComputation, HloInstruction, HloProgram
+
+SLOWEST_OPS = 32
+"""Ops that an estimate names; the others are in its sums."""
+
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_NO_CYCLES = 2**63 - 1
+"""What XLA:TPU writes where its cost model gives up; seen on fusions of 2 GiB results."""
+_CONTROL = frozenset(("while", "call", "conditional", "async-start", "call-start"))
+"""What runs other computations, whose instructions are counted."""
+_COPIES = frozenset(
+    f"{name}-start" for name in ("copy", "slice", "dynamic-slice", "dynamic-update-slice")
+)
+"""What the compiler starts early, beside other work."""
+_DATA_SHEET = (
+    "the f16 rate of the data sheet / {per_cycle:,} operations a cycle, {units} matrix units of"
+    " {n}x{n}; at this clock large products reach {share} of the peak by the compiler's cycles"
+    " (libtpu 0.0.42)"
+)
+
+
+def _clock(gigahertz: float, units: int, n: int, share: str) -> Constant:
+    source = _DATA_SHEET.format(per_cycle=units * n * n * 2, units=units, n=n, share=share)
+    return Constant(gigahertz * 1e9, source)
+
+
+CLOCKS: Mapping[str, Constant] = MappingProxyType(
+    {
+        "v4": _clock(1.05, 4, 128, "94%"),
+        "v5e": _clock(1.5, 4, 128, "92%"),
+        "v5p": _clock(1.75, 8, 128, "94%"),
+        "v6e": _clock(1.75, 4, 256, "78%"),
+        "tpu7x": _clock(2.2, 4, 256, "85%"),
+    }
+)
+"""Cycles per second of the devices for which compilers write cycles, by the chip's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCollective:
+    """A collective of the compiled program with its time."""
+
+    collective: Collective
+    seconds: float
+    """Of one run."""
+
+    @property
+    def total_seconds(self) -> float:
+        """Of all runs of one step."""
+        return self.seconds * self.collective.times
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOp:
+    """An instruction of the compiled program with its time on one device."""
+
+    name: str
+    """In the HLO text, ``fusion.12``."""
+    opcode: str
+    op_name: str
+    """JAX's name of the op it comes from; empty where the compiler kept none."""
+    place: str | None
+    """``file:line`` of the user's code."""
+    seconds: float
+    """Of one run."""
+    times: int
+    """Trip counts of the loops around it."""
+    flops: float
+    """Of one run, as ``bytes``."""
+    bytes: float
+    from_cycles: bool
+    """Whether the seconds are the compiler's own cycles, or else a roofline."""
+
+    @property
+    def total_seconds(self) -> float:
+        """Of all runs of one step."""
+        return self.seconds * self.times
+
+
+@dataclass(frozen=True, slots=True)
+class StepEstimate:
+    """One step of a compiled program on one device."""
+
+    compute_seconds: float
+    communication_seconds: float
+    """Of all collectives, hidden or not."""
+    overlap: float
+    """Share of the communication that is taken to hide behind compute."""
+    flops: float
+    """As XLA counts them, loops multiplied; custom calls have none."""
+    bytes_accessed: float
+    """Read and written by all ops, in any memory of the device."""
+    cycle_seconds: float
+    """The part of ``compute_seconds`` that comes from the compiler's own cycles."""
+    hidden_copy_bytes: float
+    """Moved by asynchronous copies, which the compiler puts beside other work: they take no time
+    here."""
+    collectives: tuple[TimedCollective, ...]
+    """In program order."""
+    slowest_ops: tuple[TimedOp, ...]
+    """Largest ``total_seconds`` first."""
+    unknown: tuple[TimedOp, ...]
+    """Custom calls, of which only operands and results are known: they are charged with reading
+    and writing these once."""
+    trips_known: bool
+    """False where a loop has no trip count; it then counts as stated by the caller."""
+
+    @property
+    def step_seconds(self) -> float:
+        """Compute, and what of communication does not hide behind it."""
+        hidden = min(self.overlap * self.communication_seconds, self.compute_seconds)
+        return self.compute_seconds + self.communication_seconds - hidden
+
+
+def estimate_step(
+    hlo_text: str,
+    mesh: Mesh,
+    cluster: Cluster,
+    *,
+    unknown_trip_count: int = 1,
+    overlap: float = 0.0,
+) -> StepEstimate:
+    """Estimate one step from a compiled program.
+
+    Args:
+        hlo_text: ``compiled.as_text()``: one partition's optimised HLO.
+        mesh: The plan's mesh, whose device numbers are the partition numbers.
+        cluster: What the program was compiled for; devices are numbered as ``Cluster`` says.
+        unknown_trip_count: Trips of a loop for which the compiler knows none.
+        overlap: Share of communication that is hidden behind compute, 0 to 1, as for planning.
+
+    Raises:
+        ParseError: The text cannot be read, or is for another number of devices.
+        ClusterError: The mesh does not fit the cluster, or the text has cycles and the chip no
+            known clock.
+    """
+    program = HloProgram.parse(hlo_text)
+    seconds_of = CollectiveSeconds(cluster, mesh)
+    collectives = tuple(
+        TimedCollective(found.collective, seconds_of.of(found.collective, found.groups))
+        for found in find_collectives(program, mesh, unknown_trip_count)
+    )
+    ops = _Ops(program, cluster)
+    compute = cycles = flops = touched = hidden = 0.0
+    trips_known = True
+    timed: list[TimedOp] = []
+    unknown: list[TimedOp] = []
+    for run in program.runs(unknown_trip_count):
+        trips_known = trips_known and run.times_known
+        instruction = run.instruction
+        if instruction.opcode in _CONTROL or _is_communication(instruction, program):
+            continue
+        if instruction.opcode.endswith("-done"):
+            continue
+        if instruction.opcode in _COPIES:
+            hidden += run.times * ops.copied_bytes(instruction, run.computation)
+            continue
+        op, is_known = ops.timed(instruction, run.computation, run.times)
+        compute += op.total_seconds
+        cycles += op.total_seconds if op.from_cycles else 0.0
+        flops += op.flops * op.times
+        touched += op.bytes * op.times
+        if op.seconds > 0:
+            timed.append(op)
+        if not is_known:
+            unknown.append(op)
+    return StepEstimate(
+        compute_seconds=compute,
+        communication_seconds=sum((one.total_seconds for one in collectives), 0.0),
+        overlap=overlap,
+        flops=flops,
+        bytes_accessed=touched,
+        cycle_seconds=cycles,
+        hidden_copy_bytes=hidden,
+        collectives=collectives,
+        slowest_ops=tuple(sorted(timed, key=lambda op: -op.total_seconds)[:SLOWEST_OPS]),
+        unknown=tuple(unknown),
+        trips_known=trips_known,
+    )
+
+
+def _is_communication(instruction: HloInstruction, program: HloProgram) -> bool:
+    """Whether the time of an instruction is that of its collectives.
+
+    A fusion with a collective that the compiler gives cycles has other work beside it.
+    """
+    opcode = instruction.opcode
+    if opcode == "fusion" and _CYCLES.search(instruction.rest) is None:
+        return any(
+            is_collective(each.opcode)
+            for name in instruction.called
+            for each in program.computations[name].instructions
+        )
+    return is_collective(opcode) or opcode.removesuffix("-done") in ("send", "recv")
+
+
+def _cycles(instruction: HloInstruction) -> int | None:
+    """The compiler's own count; None where it has none."""
+    found = _CYCLES.search(instruction.rest)
+    if found is None or int(found[1]) == _NO_CYCLES:
+        return None
+    return int(found[1])
+
+
+class _Ops:
+    """Times of a program's instructions."""
+
+    def __init__(self, program: HloProgram, cluster: Cluster) -> None:
+        self.program = program
+        # Cycles have the start of a kernel in them; what has none beside them is scalar arithmetic.
+        has_cycles = any(
+            _CYCLES.search(instruction.rest)
+            for computation in program.computations.values()
+            for instruction in computation.instructions
+        )
+        launch = 0.0 if has_cycles else cluster.chip.launch_seconds.value
+        self.costs = InstructionCosts(program, cluster, launch)
+        self.cluster = cluster
+
+    def timed(
+        self, instruction: HloInstruction, computation: HloComputation, times: int
+    ) -> tuple[TimedOp, bool]:
+        """The instruction with its time, and whether all of it is known."""
+        if instruction.opcode.endswith("-start"):
+            done = computation.end_of(instruction) or instruction
+            opcode = instruction.opcode.removesuffix("-start")
+            instruction = replace(instruction, opcode=opcode, result=done.result)
+        cost = self.costs.of(instruction, computation)
+        cycles = _cycles(instruction)
+        seconds = cost.seconds if cycles is None else cycles / self._clock()
+        op = TimedOp(
+            name=instruction.name,
+            opcode=instruction.opcode,
+            op_name=instruction.op_name,
+            place=self.program.place(instruction),
+            seconds=seconds,
+            times=times,
+            flops=cost.flops,
+            bytes=cost.bytes,
+            from_cycles=cycles is not None,
+        )
+        return op, cost.is_known or cycles is not None
+
+    def copied_bytes(self, instruction: HloInstruction, computation: HloComputation) -> float:
+        """What an asynchronous copy or slice moves."""
+        done = computation.end_of(instruction)
+        arrays = instruction.arrays[:1] if done is None else done.arrays
+        return sum(array.bytes for array in arrays)
+
+    def _clock(self) -> float:
+        clock = CLOCKS.get(self.cluster.chip.name)
+        if clock is None:
+            raise ClusterError(
+                f"the compiled program has the compiler's estimates in cycles, but the clock of"
+                f" chip {self.cluster.chip.name} is not known. Name the chip as one of"
+                f" {', '.join(CLOCKS)}."
+            )
+        return clock.value

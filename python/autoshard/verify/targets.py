@@ -1,0 +1,139 @@
+"""What a cluster is to a compiler: the topology of a TPU slice, a GPU's description, or CPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+from math import gcd
+from pathlib import Path
+from typing import Literal
+
+from autoshard.cluster import Cluster
+from autoshard.cluster.chips import FAMILIES, Node, Torus
+from autoshard.errors import ClusterError, CompileError
+
+Platform = Literal["cpu", "tpu", "cuda"]
+
+_GPU_TARGETS = Path(__file__).parent / "gpu_targets"
+
+_PACKAGES: dict[Platform, tuple[str, ...]] = {
+    "cpu": ("jaxlib",),
+    "tpu": ("libtpu", "jaxlib"),
+    "cuda": ("jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "jaxlib"),
+}
+"""Whose releases decide what is compiled, the compiler first."""
+
+_EXTRAS: dict[Platform, str] = {"cpu": "", "tpu": "tpu", "cuda": "gpu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Devices that a program can be compiled for without having them."""
+
+    name: str
+    """The cluster's."""
+    platform: Platform
+    num_devices: int
+    topology: str
+    """``v5p:4x4x4`` of a slice; ``1x1x8`` of GPUs: domains of NVLink x hosts of one x GPUs of a
+    host; empty for CPUs."""
+    num_slices: int = 1
+    chips_per_host: tuple[int, ...] = ()
+    """Of a slice that is not made of the usual hosts of 2x2x1 chips; empty for those."""
+    gpu_target: str = ""
+    """Text of XLA's ``GpuTargetConfigProto``; empty elsewhere."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Of the compiler, that such a compile needs."""
+
+    def compiler(self) -> str:
+        """The packages that compile for it: ``libtpu 0.0.42, jaxlib 0.10.2``.
+
+        Raises:
+            CompileError: One of them is not installed.
+        """
+        found: list[str] = []
+        for package in _PACKAGES[self.platform]:
+            try:
+                found.append(f"{package} {metadata.version(package)}")
+            except metadata.PackageNotFoundError as error:
+                raise CompileError(
+                    f"{self.name}: the package {package}, which compiles for it, is not installed."
+                    f" Install it: pip install 'autoshard[{_EXTRAS[self.platform]}]'. No such"
+                    " device is needed.",
+                    reason="not installed",
+                ) from error
+        return ", ".join(found)
+
+
+def target_of(cluster: Cluster) -> Target:
+    """What to compile for, so that partition ``p`` is device ``p`` of the cluster.
+
+    Raises:
+        ClusterError: No compiler here knows such devices, or dims of other machines than theirs.
+    """
+    family = FAMILIES.get(cluster.chip.name)
+    name = cluster.name
+    if family is not None and isinstance(family.shape, Torus):
+        sizes = _sizes(cluster, ("slice", *"xyz"[: family.shape.rank], "core"))
+        core = sizes.pop("core")
+        if core == family.devices_per_chip:
+            slices = sizes.pop("slice")
+            topology = f"{family.chip.name}:{'x'.join(map(str, sizes.values()))}"
+            hosts = _chips_per_host(tuple(sizes.values()))
+            return Target(name, "tpu", cluster.num_devices, topology, slices, hosts)
+        raise ClusterError(
+            f"cluster {name}: a chip of {family.chip.name} is {family.devices_per_chip} devices,"
+            f" here {core}. Compile for a cluster by name, such as"
+            f" {family.chip.name}:{'x'.join(['4'] * family.shape.rank)}."
+        )
+    if cluster.chip.name == "cpu":
+        return Target(name, "cpu", cluster.num_devices, "")
+    described = _GPU_TARGETS / f"{cluster.chip.name}.txt"
+    if family is not None and isinstance(family.shape, Node) and described.exists():
+        sizes = _sizes(cluster, (family.shape.outer_dim, family.shape.dim))
+        nodes, gpus = sizes.values()
+        return Target(
+            name,
+            "cuda",
+            nodes * gpus,
+            f"{nodes}x1x{gpus}",
+            gpu_target=described.read_text(),
+            # Autotuning runs kernels, and there is no GPU to run them on.
+            options=(("xla_gpu_autotune_level", "0"),),
+        )
+    raise ClusterError(
+        f"cluster {name}: no compiler for {cluster.chip.name} is known. Those for"
+        f" {', '.join(compiled_chips())} are: give such a cluster as the target."
+    )
+
+
+def _chips_per_host(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a slice in chips: hosts have 2x2x1, where that fills it, else as much of that as does."""
+    usual = (2, 2, 1)
+    sizes = (*sizes, 1, 1)[:3]
+    if all(size % chips == 0 for size, chips in zip(sizes, usual, strict=True)):
+        return ()
+    return tuple(gcd(size, chips) for size, chips in zip(sizes, usual, strict=True))
+
+
+def compiled_chips() -> list[str]:
+    """The chips that ``target_of`` knows."""
+    return [
+        name
+        for name, family in FAMILIES.items()
+        if name == "cpu"
+        or isinstance(family.shape, Torus)
+        or (_GPU_TARGETS / f"{name}.txt").exists()
+    ]
+
+
+def _sizes(cluster: Cluster, names: tuple[str, ...]) -> dict[str, int]:
+    """The size of every dim of such a machine; they have to be in this order."""
+    sizes = dict.fromkeys(names, 1) | {dim.name: dim.size for dim in cluster.dims}
+    if [dim.name for dim in cluster.dims] == [name for name in names if sizes[name] > 1]:
+        return sizes
+    given = ", ".join(dim.name for dim in cluster.dims)
+    raise ClusterError(
+        f"cluster {cluster.name} has the dims {given}, but a compiler for {cluster.chip.name}"
+        f" knows {', '.join(names)}, in this order. Give a cluster of these dims as the target."
+    )

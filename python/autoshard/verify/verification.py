@@ -1,0 +1,394 @@
+"""A plan beside what the real compiler makes of it.
+
+``verify_module`` compiles once, for devices that need not be here, and puts next to the plan's
+numbers what came out: whether it fits, bytes of memory, every collective, what the partitioner made
+whole, arguments and results that are split in another way, and seconds of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from autoshard.cluster import Cluster
+from autoshard.errors import ClusterError, PlanError
+from autoshard.exporter.planned import MESH, PlannedFunction, PlannedModule, read_plan
+from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.ir.locations import place
+from autoshard.passes.axis_names import describe_axes
+from autoshard.passes.given_plan import cost_of_module
+from autoshard.passes.pipeline import run_passes
+from autoshard.passes.summarize import argument_name, summarize
+from autoshard.report.plan_summary import PLAN, PlanSummary, bytes_text, seconds_text
+from autoshard.sharding.hlo_text import from_hlo
+from autoshard.verify.ahead_of_time import (
+    TIME_LIMIT_SECONDS,
+    CompiledProgram,
+    compile_in_subprocess,
+)
+from autoshard.verify.matching import (
+    CollectiveMatch,
+    CollectiveSide,
+    Matching,
+    Verdict,
+    collectives_of_summary,
+    match_collectives,
+)
+from autoshard.verify.rematerialization import (
+    Rematerialization,
+    read_rematerializations,
+    unplanned_replications,
+)
+from autoshard.verify.step_time import StepEstimate, estimate_step
+
+TOLERANCE = 0.05
+"""Share of the compiled step that unplanned collectives may add unnoticed."""
+
+_SHOWN = 3
+"""Collectives that a difference names."""
+
+_FAITHFUL = (Verdict.AS_PLANNED, Verdict.WRITTEN_AS, Verdict.ABSENT)
+"""What is no deed of the partitioner that costs more than the plan says."""
+
+
+class Compiler(Protocol):
+    """``compile_in_subprocess``, or a cache before it."""
+
+    def __call__(
+        self,
+        module: mlir.Module | bytes,
+        cluster: Cluster,
+        *,
+        use_shardy: bool,
+        device_order: Sequence[int] | None,
+        timeout: float,
+        compiler_options: Mapping[str, str] | None,
+    ) -> CompiledProgram:
+        """See ``compile_in_subprocess``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """An argument or result that is compiled with another sharding than planned."""
+
+    name: str
+    """``params['w']``, ``result 3``."""
+    planned: str
+    compiled: str
+    """HloSharding text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A plan and the program that a compiler made of it."""
+
+    mesh: str
+    predicted: PlanSummary
+    """For the cluster that it was compiled for."""
+    program: CompiledProgram
+    moved: tuple[Moved, ...]
+    """Arguments and results."""
+    rematerializations: tuple[Rematerialization, ...]
+    """Values that the partitioner said it makes whole on every device."""
+    collectives: Matching | None
+    """None where it does not fit, or where ``program.no_hlo_text`` says why there is no HLO."""
+    replications: tuple[CollectiveMatch, ...]
+    """Gathers among ``collectives`` that the plan does not have."""
+    estimate: StepEstimate | None
+    """Of the compiled program; None as ``collectives``."""
+
+    @property
+    def fits(self) -> bool:
+        """Within the memory that the compiler lets a program use of a device."""
+        return self.program.fits
+
+    @property
+    def unplanned(self) -> tuple[CollectiveMatch, ...]:
+        """Collectives that the partitioner made of its own, those that take longest first.
+
+        What a later pass only writes as another kind is not among them.
+        """
+        if self.collectives is None:
+            return ()
+        rows = [row for row in self.collectives.rows if row.verdict not in _FAITHFUL]
+        rows = [row for row in rows if row.compiled is not None]
+        return tuple(sorted(rows, key=lambda row: -_seconds(row.compiled)))
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """What the partitioner did otherwise than planned, a sentence each; empty where nothing.
+
+        Collectives that are not planned count where they make the step longer, by more than
+        ``TOLERANCE`` of it: compilers write an all-reduce between slices as three collectives that
+        take no longer, for example.
+        """
+        said = [
+            f"{one.name} is planned as {one.planned}, but was compiled as {one.compiled}."
+            for one in self.moved
+        ]
+        said += [_rematerialized(one) for one in self.rematerializations]
+        if self.estimate is None or self.collectives is None:
+            return tuple(said)
+        step = self.estimate.step_seconds
+        spent = sum(_seconds(row.compiled) for row in self.unplanned)
+        longer = self.collectives.compiled_seconds - self.collectives.planned_seconds
+        if min(spent, longer) > TOLERANCE * step:
+            listed = [_unplanned(row) for row in self.unplanned if _seconds(row.compiled) > 0]
+            said.append(
+                f"communication takes {seconds_text(longer)} longer than planned,"
+                f" {longer / step:.0%} of the step; not planned are "
+                + "; ".join(listed[:_SHOWN])
+                + (f"; and {len(listed) - _SHOWN} more." if len(listed) > _SHOWN else ".")
+            )
+        return tuple(said)
+
+    @property
+    def as_planned(self) -> bool | None:
+        """Whether there are no ``differences``; None where the compiler left nothing to compare."""
+        if self.differences:
+            return False
+        return None if self.collectives is None else True
+
+    @property
+    def ok(self) -> bool:
+        """It fits, and is compiled as planned."""
+        return self.fits and self.as_planned is True
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the HLO text, for ``json.dumps``; docs/verify.md has the keys."""
+        program = self.program.to_json()
+        del program["messages"]
+        found: dict[str, Any] = {
+            "ok": self.ok,
+            "fits": self.fits,
+            "as_planned": self.as_planned,
+            "differences": list(self.differences),
+            "mesh": self.mesh,
+            "program": program,
+            "predicted": {
+                "step_seconds": self.predicted.step_seconds,
+                "compute_seconds": self.predicted.compute_seconds,
+                "communication_seconds": self.predicted.communication_seconds,
+                "peak_bytes": self.predicted.peak_bytes_per_device,
+                "sent_bytes": sum(one.total_bytes for one in self.predicted.collectives),
+            },
+            "compiled": None,
+            "moved": [asdict(one) for one in self.moved],
+            "rematerializations": [asdict(one) for one in self.rematerializations],
+            "collectives": None,
+            "replications": [_match_json(row) for row in self.replications],
+        }
+        if self.collectives is not None:
+            found["collectives"] = [_match_json(row) for row in self.collectives.rows]
+        if self.estimate is not None and self.collectives is not None:
+            found["compiled"] = {
+                "step_seconds": self.estimate.step_seconds,
+                "compute_seconds": self.estimate.compute_seconds,
+                "communication_seconds": self.estimate.communication_seconds,
+                "peak_bytes": self.program.peak_bytes,
+                "sent_bytes": self.collectives.compiled_bytes,
+                "flops": self.estimate.flops,
+                "cycle_seconds": self.estimate.cycle_seconds,
+                "trips_known": self.estimate.trips_known,
+            }
+        return found
+
+    def __rich__(self) -> Any:
+        """Tables for a terminal."""
+        from autoshard.report.verification_table import verification_table
+
+        return verification_table(self)
+
+    def __str__(self) -> str:
+        """The same tables as text."""
+        from autoshard.report.plan_table import render
+        from autoshard.report.verification_table import verification_table
+
+        return render(verification_table(self))
+
+
+def verify_module(
+    planned: mlir.Module,
+    cluster: Cluster,
+    *,
+    use_shardy: bool = True,
+    timeout: float = TIME_LIMIT_SECONDS,
+    trip_count: int = 100,
+    device_order: Sequence[int] | None = None,
+    compiler_options: Mapping[str, str] | None = None,
+    compiler: Compiler = compile_in_subprocess,
+) -> Verification:
+    """Compile a planned module for a cluster and compare.
+
+    Args:
+        planned: As planning left it, not exported; it stays as it is.
+        cluster: What to compile for, and whose formulas give the seconds. Another one than the
+            plan is for is fine, if it has as many devices.
+        use_shardy: Export for Shardy and partition with it, else GSPMD.
+        timeout: Seconds of the compile.
+        trip_count: Assumed trips of loops whose count is not known.
+        device_order: The cluster's device of each partition; see ``compile_in_subprocess``.
+        compiler_options: XLA's.
+        compiler: What compiles; a benchmark has one that keeps results.
+
+    Raises:
+        PlanError: There is no plan on the module, or it does not hold.
+        ClusterError: No compiler knows the cluster, or the mesh has another size.
+        CompileError: The compiler is not installed, failed for another reason than memory, or was
+            not done in time.
+    """
+    if MESH not in planned.operation.attributes:
+        raise PlanError(
+            f"the module has no {MESH}: it has not been planned, or its plan was exported. Plan it"
+            f" first: autoshard-opt step.mlir --autoshard-recursive-programming='cluster="
+            f"{cluster.name}' -o planned.mlir, and verify what that writes.",
+            place(planned.operation.location),
+        )
+    module = parse_bytes(print_module(planned, "bytecode"), new_context(), "module")
+    with module.context:
+        plan = read_plan(module)
+        if plan.mesh.size != cluster.num_devices:
+            raise ClusterError(
+                f"the plan is for {plan.mesh.size} devices (mesh {plan.mesh}), the cluster"
+                f" {cluster.name} has {cluster.num_devices}. Verify it for one of"
+                f" {plan.mesh.size}, or plan it for {cluster.name}."
+            )
+        boundary = _boundary(plan)
+        predicted = _prediction(module, cluster, trip_count)
+    run_passes(module, [f"autoshard-export-{'shardy' if use_shardy else 'gspmd'}"])
+    program = compiler(
+        module,
+        cluster,
+        use_shardy=use_shardy,
+        device_order=device_order,
+        timeout=timeout,
+        compiler_options=compiler_options,
+    )
+    text = program.hlo_text
+    collectives = estimate = None
+    if text is not None:
+        collectives = match_collectives(
+            collectives_of_summary(predicted.collectives, plan.mesh),
+            text,
+            plan.mesh,
+            cluster,
+            unknown_trip_count=trip_count,
+        )
+        estimate = estimate_step(
+            text,
+            plan.mesh,
+            cluster,
+            unknown_trip_count=trip_count,
+            overlap=predicted.overlap,
+        )
+    return Verification(
+        mesh=str(plan.mesh),
+        predicted=predicted,
+        program=program,
+        moved=boundary.moved(program) if program.fits else (),
+        rematerializations=read_rematerializations(program.messages, text),
+        collectives=collectives,
+        replications=() if collectives is None else unplanned_replications(collectives),
+        estimate=estimate,
+    )
+
+
+def _prediction(module: mlir.Module, cluster: Cluster, trip_count: int) -> PlanSummary:
+    """The summary that stands on the module, or a new one where that is for another cluster."""
+    attributes = module.operation.attributes
+    said = None
+    if PLAN in attributes:
+        said = PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
+        if said.cluster == cluster.name:
+            return said
+    overlap = 0.0 if said is None else said.overlap
+    costed = cost_of_module(module, cluster, overlap=overlap, trip_count=trip_count)
+    axes = describe_axes(costed.imported, costed.plan)
+    return summarize(costed.imported, costed.plan, costed.mesh, axes, cluster)
+
+
+# Arguments and results --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Boundary:
+    """Names and shardings of the arguments and results of the entry; what has no plan is None."""
+
+    plan: PlannedModule
+    entry: PlannedFunction
+    argument_names: tuple[str, ...]
+
+    def moved(self, program: CompiledProgram) -> tuple[Moved, ...]:
+        """Those that the compiler splits in another way."""
+        results = [f"result {number}" for number in range(len(self.entry.results))]
+        found: list[Moved] = []
+        for names, placements, texts in (
+            (self.argument_names, self.entry.arguments, program.argument_shardings),
+            (results, self.entry.results, program.result_shardings),
+        ):
+            # XLA names no sharding, or one for all, where all of them are whole.
+            if len(texts) <= 1 and all(text == "{replicated}" for text in texts):
+                texts = ("{replicated}",) * len(placements)
+            for name, placement, text in zip(names, placements, texts, strict=True):
+                if placement is None:
+                    continue
+                sharding = placement.sharding
+                made = from_hlo(text, self.plan.mesh, sharding.rank)
+                if not sharding.same_placement(made):
+                    found.append(Moved(name, str(sharding), text))
+        return tuple(found)
+
+
+def _boundary(plan: PlannedModule) -> _Boundary:
+    (entry,) = [function for function in plan.functions if function.is_entry]
+    block = entry.op.regions[0].blocks[0]
+    names = tuple(argument_name(one, number) for number, one in enumerate(block.arguments))
+    return _Boundary(plan, entry, names)
+
+
+# Words ------------------------------------------------------------------------------------------
+
+
+def _seconds(side: CollectiveSide | None) -> float:
+    return 0.0 if side is None else side.seconds
+
+
+def _rematerialized(one: Rematerialization) -> str:
+    where = one.place or "a line that the compiler does not know"
+    times = f" ({one.count} times)" if one.count > 1 else ""
+    what = f"{one.opcode} {one.type} of {one.op_name or 'an op without a name'}"
+    if not one.opcode:
+        what = one.message
+    return f"{where}: the partitioner makes a value whole on every device{times}: {what}."
+
+
+def _unplanned(row: CollectiveMatch) -> str:
+    assert row.compiled is not None
+    axes = row.compiled.axes
+    over = "irregular groups" if axes is None else ",".join(map(str, axes))
+    where = f" at {row.place}" if row.place else ""
+    return f"{row.compiled.kind.value} over {over}, {bytes_text(row.compiled.bytes)}{where}"
+
+
+def _match_json(row: CollectiveMatch) -> dict[str, Any]:
+    return {
+        "verdict": row.verdict.value,
+        "planned": _side_json(row.planned),
+        "compiled": _side_json(row.compiled),
+        "location": row.place,
+        "op_name": row.op_name,
+    }
+
+
+def _side_json(side: CollectiveSide | None) -> dict[str, Any] | None:
+    if side is None:
+        return None
+    return {
+        "kind": side.kind.value,
+        "meant": side.meant.value,
+        "axes": None if side.axes is None else [str(axis) for axis in side.axes],
+        "bytes": side.bytes,
+        "seconds": side.seconds,
+    }

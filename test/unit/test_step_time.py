@@ -1,0 +1,356 @@
+"""Step times read from compiled HLO; seconds worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoshard.cluster import Cluster
+from autoshard.errors import ClusterError, ParseError
+from autoshard.sharding.mesh import Mesh
+from autoshard.verify.step_time import CLOCKS, StepEstimate, estimate_step
+
+V5P = Cluster.parse("v5p:2x2x2")
+CPU = Cluster.parse("cpu:8")
+MESH = Mesh.parse("dp=2,tp=4")
+
+
+def cycles(count: int) -> str:
+    """What XLA:TPU writes behind a fusion."""
+    return f'backend_config={{"window_config":{{"estimated_cycles":"{count}"}}}}'
+
+
+FUSED = """%fused (p: bf16[64,128], q: bf16[128,128]) -> bf16[64,128] {
+  %p = bf16[64,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %q = bf16[128,128]{1,0:T(8,128)(2,1)} parameter(1)
+  ROOT %d = bf16[64,128]{1,0:T(8,128)(2,1)} dot(%p, %q), DIMS
+}
+
+""".replace("DIMS", "lhs_contracting_dims={1}, rhs_contracting_dims={0}")
+
+LOOP = """%cond (t: (s32[], bf16[64,128])) -> pred[] {
+  %t = (s32[], bf16[64,128]{1,0}) parameter(0)
+  %end = s32[] constant(5)
+  %i = s32[] get-tuple-element(%t), index=0
+  ROOT %lt = pred[] compare(%i, %end), direction=LT
+}
+
+%body (t: (s32[], bf16[64,128])) -> (s32[], bf16[64,128]) {
+  %t = (s32[], bf16[64,128]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %x = bf16[64,128]{1,0} get-tuple-element(%t), index=1
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one), CYCLES20
+  %w = bf16[128,128]{1,0} constant({...})
+  %y = bf16[64,128]{1,0} fusion(%x, %w), kind=kOutput, calls=%fused, CYCLES1000
+  %r = bf16[64,128]{1,0} all-reduce(%y), replica_groups=[2,4]<=[8], to_apply=%add
+  ROOT %out = (s32[], bf16[64,128]{1,0}) tuple(%next, %r)
+}
+
+"""
+
+
+def estimate(
+    *lines: str,
+    before: str = "",
+    cluster: Cluster = CPU,
+    mesh: Mesh = MESH,
+    partitions: int = 8,
+    overlap: float = 0.0,
+) -> StepEstimate:
+    body = "\n".join(f"  {line}" for line in lines)
+    entry = f"ENTRY %main (p: f32[8,8]) -> f32[8,8] {{\n{body}\n}}\n"
+    head = f"HloModule m, num_partitions={partitions}\n\n"
+    return estimate_step(f"{head}{before}\n{entry}", mesh, cluster, overlap=overlap)
+
+
+def looped() -> StepEstimate:
+    before = FUSED + LOOP.replace("CYCLES20", cycles(20)).replace("CYCLES1000", cycles(1000))
+    return estimate(
+        "%p = bf16[64,128]{1,0} parameter(0)",
+        "%zero = s32[] constant(0)",
+        "%t = (s32[], bf16[64,128]{1,0}) tuple(%zero, %p)",
+        "%w = (s32[], bf16[64,128]{1,0}) while(%t), condition=%cond, body=%body",
+        f"ROOT %c = bf16[64,128]{{0,1}} copy(%p), {cycles(700)}",
+        before=before,
+        cluster=V5P,
+    )
+
+
+def test_cycles_count_once_a_trip_at_the_clock() -> None:
+    found = looped()
+    compares = 6 * 9 / (2765e9 * 0.9)  # no cycles for these: they read 8 bytes and write one
+    assert found.cycle_seconds == pytest.approx((5 * 1020 + 700) / 1.75e9)
+    assert found.compute_seconds == pytest.approx(found.cycle_seconds + compares)
+
+
+def test_operations_are_those_of_all_trips() -> None:
+    found = looped()
+    # Of the product, the counter and the test of the loop.
+    assert found.flops == 5 * 2 * 64 * 128 * 128 + 5 + 6
+
+
+def test_collectives_in_loops_take_their_time_every_trip() -> None:
+    found = looped()
+    (one,) = found.collectives
+    # 16 KiB over the dims y and z of 2 chips each, lines of one link: twice 3/4 of V over two
+    # links of 90 GB/s is less than twice the latency of a hop in each.
+    assert one.seconds == pytest.approx(2 * (1e-6 + 1e-6))
+    assert found.communication_seconds == pytest.approx(5 * one.seconds)
+    assert found.step_seconds == found.compute_seconds + found.communication_seconds
+
+
+def test_cycles_that_the_compiler_does_not_know_are_a_roofline() -> None:
+    lines = ("%p = f32[1000]{0} parameter(0)", "ROOT %n = f32[1000]{0} negate(%p), ")
+    found = estimate(lines[0], lines[1] + cycles(2**63 - 1), cluster=V5P)
+    assert found.cycle_seconds == 0
+    assert found.compute_seconds == pytest.approx(8000 / (2765e9 * 0.9))
+
+
+def test_cycles_of_an_unknown_clock_are_refused() -> None:
+    with pytest.raises(ClusterError, match="clock of chip cpu is not known"):
+        estimate(
+            "%p = f32[8]{0} parameter(0)",
+            f"ROOT %c = f32[8]{{0}} copy(%p), {cycles(7)}",
+        )
+
+
+def test_clocks_times_the_matrix_units_are_the_peaks() -> None:
+    for name, (units, n) in {
+        "v4": (4, 128),
+        "v5e": (4, 128),
+        "v5p": (8, 128),
+        "v6e": (4, 256),
+        "tpu7x": (4, 256),
+    }.items():
+        peak = Cluster.parse(f"{name}:2x2" if name in ("v5e", "v6e") else f"{name}:2x2x2").chip
+        assert CLOCKS[name].value * units * n * n * 2 == pytest.approx(
+            peak.matmul_f16.value, rel=0.005
+        )
+
+
+def test_a_product_without_cycles_takes_its_operations_with_tiles() -> None:
+    found = estimate(
+        "%p = f32[64,100]{1,0} parameter(0)",
+        "%q = f32[100,36]{1,0} parameter(1)",
+        "ROOT %d = f32[64,36]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    )
+    # Columns and the contracted dim fill tiles of 8: 40 x 104. 2 us to start.
+    assert found.compute_seconds == pytest.approx(2 * 64 * 40 * 104 / (40e9 * 0.7) + 2e-6)
+    assert found.flops == 2 * 64 * 36 * 100
+    assert found.bytes_accessed == 4 * (64 * 100 + 100 * 36 + 64 * 36)
+
+
+def test_an_elementwise_op_takes_its_bytes() -> None:
+    found = estimate("%p = f32[1000]{0} parameter(0)", "ROOT %n = f32[1000]{0} negate(%p)")
+    assert found.compute_seconds == pytest.approx(8000 / (10e9 * 0.9) + 2e-6)
+
+
+def test_an_update_in_place_touches_only_the_update() -> None:
+    found = estimate(
+        "%p = f32[1000,8]{1,0} parameter(0)",
+        "%u = f32[1,8]{1,0} parameter(1)",
+        "%i = s32[] parameter(2)",
+        "ROOT %d = f32[1000,8]{1,0} dynamic-update-slice(%p, %u, %i, %i)",
+    )
+    # XLA counts the update twice and one of the two indices.
+    assert found.bytes_accessed == 2 * 32 + 4
+
+
+def test_products_in_gpu_libraries_are_products() -> None:
+    found = estimate(
+        "%p = bf16[4,64,128]{2,1,0} parameter(0)",
+        "%q = bf16[4,128,32]{2,1,0} parameter(1)",
+        "%g = (bf16[4,64,32]{2,1,0}, s8[4194304]{0}) custom-call(%p, %q),"
+        ' custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":'
+        '{"dot_dimension_numbers":{"lhs_contracting_dimensions":["2"],'
+        '"rhs_contracting_dimensions":["1"],"lhs_batch_dimensions":["0"],'
+        '"rhs_batch_dimensions":["0"]},"alpha_real":1}}',
+        "ROOT %r = bf16[4,64,32]{2,1,0} get-tuple-element(%g), index=0",
+        cluster=Cluster.parse("h100:8"),
+    )
+    assert found.flops == 2 * 4 * 64 * 128 * 32
+    assert not found.unknown
+
+
+def test_unknown_custom_calls_are_named_and_charged_with_their_bytes() -> None:
+    found = estimate(
+        "%p = f32[1000]{0} parameter(0)",
+        'ROOT %k = f32[1000]{0} custom-call(%p), custom_call_target="my_kernel"',
+    )
+    assert [op.name for op in found.unknown] == ["k"]
+    assert found.compute_seconds == pytest.approx(8000 / (10e9 * 0.9) + 2e-6)
+
+
+def test_asynchronous_copies_are_hidden_and_counted() -> None:
+    found = estimate(
+        "%p = f32[1000]{0} parameter(0)",
+        "%s = (f32[1000]{0:S(1)}, f32[1000]{0}, u32[]{:S(2)}) copy-start(%p)",
+        "ROOT %d = f32[1000]{0:S(1)} copy-done(%s)",
+    )
+    assert found.hidden_copy_bytes == 4000
+    assert found.compute_seconds == 0
+
+
+def test_overlap_hides_a_share_of_communication() -> None:
+    lines = (
+        "%p = f32[1000000]{0} parameter(0)",
+        "%n = f32[1000000]{0} negate(%p)",
+        "ROOT %r = f32[1000000]{0} all-reduce(%n), replica_groups=[1,8]<=[8], to_apply=%add",
+    )
+    plain, hidden = estimate(*lines), estimate(*lines, overlap=0.25)
+    assert hidden.communication_seconds == plain.communication_seconds > 0
+    assert plain.step_seconds - hidden.step_seconds == pytest.approx(
+        min(0.25 * plain.communication_seconds, plain.compute_seconds)
+    )
+
+
+def test_groups_that_are_no_part_of_the_machine_are_charged_as_the_part_around_them() -> None:
+    def seconds(groups: str, mesh: str = "dp=8") -> float:
+        found = estimate(
+            "%p = f32[1024]{0} parameter(0)",
+            f"ROOT %r = f32[1024]{{0}} all-reduce(%p), replica_groups={groups}, to_apply=%add",
+            cluster=V5P,
+            mesh=Mesh.parse(mesh),
+        )
+        (one,) = found.collectives
+        return one.seconds
+
+    assert seconds("{{0,1,2},{3,4,5},{6,7}}") == seconds("[1,8]<=[8]")
+    # Devices 0 and 3 differ in y and z: charged as all four of that plane.
+    assert seconds("{{0,3},{1,2},{4,7},{5,6}}") == seconds("[2,4]<=[8]")
+
+
+def test_the_mesh_must_have_the_devices_of_the_cluster_and_of_the_program() -> None:
+    with pytest.raises(ClusterError, match="has 4 devices, but cluster cpu:8 has 8"):
+        estimate("ROOT %p = f32[8]{0} parameter(0)", mesh=Mesh.parse("dp=4"))
+    with pytest.raises(ParseError, match="is one for 3 devices"):
+        estimate("ROOT %p = f32[8]{0} parameter(0)", partitions=3)
+
+
+SLICES = Cluster.parse("v5e:4x4*2")
+
+
+def test_transfers_between_slices_are_collectives_over_the_network() -> None:
+    attributes = (
+        'is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale'
+        '_runtime",_xla_host_transfer_rendezvous="all-reduce.1_0",_xla_megascale_target="TARGET",'
+        '_xla_megascale_transfer_type="KIND"}'
+    )
+    lines = [
+        "%p = f32[1024,1024]{1,0} parameter(0)",
+        "%token = token[] after-all()",
+        "%s = (f32[1024,1024]{1,0}, u32[], token[]) send(%p, %token), channel_id=1, " + attributes,
+        "%r = (f32[1024,1024]{1,0}, u32[], token[]) recv(%token), channel_id=2, " + attributes,
+        "%sd = token[] send-done(%s), channel_id=1",
+        "%rd = (f32[1024,1024]{1,0}, token[]) recv-done(%r), channel_id=2",
+        "ROOT %o = f32[1024,1024]{1,0} get-tuple-element(%rd), index=0",
+    ]
+    text = "\n".join(lines).replace("TARGET", "{1,2}x{0:15}").replace("KIND", "ALL_REDUCE")
+    found = estimate(
+        *text.split("\n"), cluster=SLICES, mesh=Mesh.parse("slice=2,x=4,y=4"), partitions=16
+    )
+    (one,) = found.collectives
+    assert str(one.collective) == "all-reduce over slice: 4,194,304 bytes"
+    assert one.seconds == pytest.approx(2 * (20e-6 + 2**21 / 3.125e9))
+
+
+def test_groups_of_one_slice_hold_in_all_slices() -> None:
+    found = estimate(
+        "%p = f32[1024]{0} parameter(0)",
+        "ROOT %r = f32[1024]{0} all-reduce(%p), replica_groups={{0,4,8,12},{1,5,9,13},{2,6,10,14},"
+        "{3,7,11,15}}, to_apply=%add",
+        cluster=SLICES,
+        mesh=Mesh.parse("slice=2,x=4,y=4"),
+        partitions=16,
+    )
+    (one,) = found.collectives
+    assert str(one.collective) == "all-reduce over x: 6,144 bytes"
+
+
+SCATTER = """%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%all-reduce-scatter (p: f32[8,8], i: s32[]) -> f32[2,8] {
+  %p = f32[8,8]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %r = f32[8,8]{1,0} all-reduce(%p), replica_groups=[2,4]<=[8], to_apply=%add
+  ROOT %d = f32[2,8]{1,0} dynamic-slice(%r, %i, %i), dynamic_slice_sizes={2,8}
+}
+
+"""
+
+
+@pytest.mark.parametrize(("attributes", "compute"), [("", 0.0), (", " + cycles(1750), 1e-6)])
+def test_a_fusion_with_a_collective_is_compute_only_by_its_cycles(
+    attributes: str, compute: float
+) -> None:
+    found = estimate(
+        "%p = f32[8,8]{1,0} parameter(0)",
+        "%i = s32[] parameter(1)",
+        f"ROOT %f = f32[2,8]{{1,0}} fusion(%p, %i), kind=kCustom, calls=%all-reduce-scatter"
+        f"{attributes}",
+        before=SCATTER,
+        cluster=V5P,
+    )
+    assert found.compute_seconds == pytest.approx(compute)
+    assert [str(one.collective) for one in found.collectives] == [
+        "reduce-scatter over tp: 192 bytes"
+    ]
+
+
+def test_an_asynchronous_fusion_is_compute() -> None:
+    found = estimate(
+        "%p = f32[1000]{0} parameter(0)",
+        "%s = ((f32[1000]{0}), f32[1000]{0}, u32[]) fusion-start(%p), kind=kLoop, calls=%negated",
+        "ROOT %d = f32[1000]{0} fusion-done(%s)",
+        before="""%negated (p: f32[1000]) -> f32[1000] {
+  %q = f32[1000]{0} parameter(0)
+  ROOT %n = f32[1000]{0} negate(%q)
+}
+
+""",
+    )
+    assert found.compute_seconds == pytest.approx(8000 / (10e9 * 0.9) + 2e-6)
+    assert found.hidden_copy_bytes == 0
+
+
+def test_a_program_of_one_device_communicates_nothing() -> None:
+    one = Cluster.parse("v5p:1x1x1")
+    text = (
+        "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {\n  %p = f32[8]{0} parameter(0)\n"
+        f"  ROOT %n = f32[8]{{0}} negate(%p), {cycles(1750)}\n}}\n"
+    )
+    found = estimate_step(text, one.level_mesh(), one)
+    assert (found.compute_seconds, found.communication_seconds) == (pytest.approx(1e-6), 0.0)
+
+
+def test_ops_are_named_with_their_lines_slowest_first() -> None:
+    metadata = 'metadata={op_name="jit(f)/neg" source_file="model.py" source_line=7}'
+    found = estimate(
+        "%p = f32[1000]{0} parameter(0)",
+        "%a = f32[1000]{0} negate(%p)",
+        f"%b = f32[2000]{{0}} concatenate(%p, %a), dimensions={{0}}, {metadata}",
+        "ROOT %t = (f32[2000]{0}) tuple(%b)",
+    )
+    assert [(op.name, op.place, op.op_name) for op in found.slowest_ops] == [
+        ("b", "model.py:7", "jit(f)/neg"),
+        ("a", None, ""),
+    ]
+
+
+def test_a_loop_without_trip_count_runs_as_often_as_the_caller_says() -> None:
+    before = FUSED + LOOP.replace("CYCLES20", cycles(20)).replace("CYCLES1000", cycles(1000))
+    before = before.replace("direction=LT", "direction=GT")
+    text = (
+        f"HloModule m, num_partitions=8\n\n{before}\nENTRY %main (p: f32[8]) -> f32[8] {{\n"
+        "  %p = bf16[64,128]{1,0} parameter(0)\n  %zero = s32[] constant(0)\n"
+        "  %t = (s32[], bf16[64,128]{1,0}) tuple(%zero, %p)\n"
+        "  ROOT %w = (s32[], bf16[64,128]{1,0}) while(%t), condition=%cond, body=%body\n}\n"
+    )
+    found = estimate_step(text, MESH, V5P, unknown_trip_count=3)
+    assert not found.trips_known
+    assert found.cycle_seconds == pytest.approx(3 * 1020 / 1.75e9)
+    assert found.collectives[0].total_seconds == 3 * found.collectives[0].seconds

@@ -1,0 +1,96 @@
+"""What a cluster is to a compiler."""
+
+import pytest
+
+from autoshard.cluster import Cluster
+from autoshard.errors import ClusterError, CompileError
+from autoshard.verify import targets
+from autoshard.verify.targets import Target, compiled_chips, target_of
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "slices", "devices"),
+    [
+        ("v5e:4x4", "v5e:4x4", 1, 16),
+        ("v5p:4x4x4*2", "v5p:4x4x4", 2, 128),
+        ("v5p:16x16x16*16", "v5p:16x16x16", 16, 65536),
+        ("v4:2x2x1", "v4:2x2x1", 1, 8),
+        ("tpu7x:2x2x2*2", "tpu7x:2x2x2", 2, 32),
+        ("v6e:8x16", "v6e:8x16", 1, 128),
+    ],
+)
+def test_a_slice_is_a_topology_in_chips(name: str, topology: str, slices: int, devices: int):
+    assert target_of(Cluster.parse(name)) == Target(name, "tpu", devices, topology, slices)
+
+
+@pytest.mark.parametrize(
+    ("name", "chips"), [("v5e:1x1", (1, 1, 1)), ("v6e:1x4", (1, 2, 1)), ("v5p:2x2x3", ())]
+)
+def test_small_slices_have_smaller_hosts(name: str, chips: tuple[int, ...]):
+    assert target_of(Cluster.parse(name)).chips_per_host == chips
+
+
+@pytest.mark.parametrize(
+    ("name", "topology"),
+    [("h100:8", "1x1x8"), ("h100:4x8", "4x1x8"), ("a100:1", "1x1x1"), ("b200:2x4", "2x1x4")],
+)
+def test_nodes_of_gpus_are_domains_of_nvlink(name: str, topology: str):
+    target = target_of(Cluster.parse(name))
+    assert (target.platform, target.topology) == ("cuda", topology)
+    assert "device_memory_size" in target.gpu_target
+    assert target.options == (("xla_gpu_autotune_level", "0"),)
+
+
+def test_cpus_have_no_topology():
+    assert target_of(Cluster.parse("cpu:2x4")) == Target("cpu:2x4", "cpu", 8, "")
+
+
+def test_every_chip_but_ascend_can_be_compiled_for():
+    assert compiled_chips() == [
+        *("v4", "v5e", "v5p", "v6e", "tpu7x"),
+        *("a100", "h100", "h200", "b200", "cpu"),
+    ]
+    with pytest.raises(ClusterError, match=r"no compiler for ascend910b is known\. Those for v4"):
+        target_of(Cluster.parse("ascend910b:8"))
+
+
+@pytest.mark.parametrize("chip", ["a100", "h100", "h200", "b200"])
+def test_a_gpu_has_the_memory_that_plans_may_use_and_more(chip: str):
+    cluster = Cluster.parse(f"{chip}:8")
+    text = target_of(cluster).gpu_target
+    (line,) = [line for line in text.splitlines() if "device_memory_size" in line]
+    assert cluster.usable_memory_bytes <= int(line.split()[1]) < 1.03 * cluster.usable_memory_bytes
+
+
+def test_dims_in_another_order_are_refused(tmp_path):
+    path = tmp_path / "swapped.toml"
+    path.write_text(
+        'base = "v5e:4x4"\n'
+        '[[dims]]\nname = "y"\nsize = 4\nkind = "line"\nbandwidth = 4.5e10\nlatency = 1e-6\n'
+        '[[dims]]\nname = "x"\nsize = 4\nkind = "line"\nbandwidth = 4.5e10\nlatency = 1e-6\n'
+    )
+    with pytest.raises(ClusterError, match=r"has the dims y, x, but a compiler for v5e knows"):
+        target_of(Cluster.from_toml(path))
+
+
+def test_half_a_chip_is_refused(tmp_path):
+    path = tmp_path / "halves.toml"
+    path.write_text(
+        'base = "v4:2x2x1"\n'
+        '[[dims]]\nname = "x"\nsize = 4\nkind = "line"\nbandwidth = 4.5e10\nlatency = 1e-6\n'
+    )
+    with pytest.raises(ClusterError, match=r"a chip of v4 is 2 devices, here 1\."):
+        target_of(Cluster.from_toml(path))
+
+
+def test_a_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(targets._PACKAGES, "tpu", ("no-such-package-of-autoshard",))
+    with pytest.raises(CompileError, match=r"not installed\. Install it: .*autoshard\[tpu\]") as e:
+        target_of(Cluster.parse("v5e:4x4")).compiler()
+    assert e.value.reason == "not installed"
+
+
+def test_the_compiler_of_cpus_is_jaxlib():
+    import jaxlib
+
+    assert target_of(Cluster.parse("cpu:8")).compiler() == f"jaxlib {jaxlib.__version__}"
