@@ -49,6 +49,23 @@ def test_a_part_of_an_axis_moves_alone() -> None:
     assert steps("[{dp}, {}]", "[{tp}, {}]") == ["[{dp, tp:(1)2}, {}]", "[{tp}, {}]"]
 
 
+def test_many_axes_side_by_side_move_as_one() -> None:
+    mesh = Mesh.parse("data=4,a=2,b=2,c=2,d=2,sequence=2")
+    source = Sharding.parse("[{data}, {}, {a, b, c, d, sequence}]", mesh)
+    target = Sharding.parse("[{data, a, b, c, d}, {sequence}, {}]", mesh)
+    there = [str(step) for step in redistribution_steps(source, target, (64, 64, 64))]
+    assert there == ["[{data}, {sequence}, {a, b, c, d}]", str(target)]
+    back = [str(step) for step in redistribution_steps(target, source, (64, 64, 64))]
+    assert back == ["[{data}, {sequence}, {a, b, c, d}]", str(source)]
+
+
+def test_too_many_axes_that_move_apart_are_one_step() -> None:
+    mesh = Mesh.parse("a=2,b=2,c=2,d=2,e=2")
+    source = Sharding.parse("[{a, b, c, d, e}, {}]", mesh)
+    target = Sharding.parse("[{}, {e, d, c, b, a}]", mesh)
+    assert redistribution_steps(source, target, (64, 64)) == (target,)
+
+
 def test_no_step_cuts_a_dim_unevenly() -> None:
     # A cut of dim 1 (size 6) by tp (4) on the way would be cheaper.
     on_the_way = steps("[{tp}, {}]", "[{}, {dp}]", shape=(16, 6))
@@ -81,3 +98,30 @@ def test_many_axes_go_in_one_step() -> None:
     source = Sharding.parse("[{a, b, c, d, e, f}, {}]", mesh)
     target = Sharding.parse("[{f, e, d, c, b, a}, {}]", mesh)
     assert redistribution_steps(source, target, (64, 64)) == (target,)
+
+
+def test_without_all_to_all_every_step_is_a_gather_a_slice_or_a_permute() -> None:
+    before, after = (Sharding.parse(text, MESH) for text in ("[{tp}, {}]", "[{}, {tp}]"))
+    found = redistribution_steps(before, after, (16, 8), False)
+    assert list(map(str, found)) == ["[{}, {}]", "[{}, {tp}]"]
+    square = Mesh.parse("a=2,b=2")
+    before, after = (Sharding.parse(text, square) for text in ("[{a}, {}]", "[{}, {a}]"))
+    found = redistribution_steps(before, after, (16, 8), False)
+    # Half of the whole is sent in the permute and the gather, as in one gather; that has one step.
+    assert list(map(str, found)) == ["[{}, {}]", "[{}, {a}]"]
+
+
+def test_many_axes_are_gathered_and_cut_without_all_to_all() -> None:
+    mesh = Mesh.parse("a=2,b=2,c=2,d=2,e=2,f=2")
+    source = Sharding.parse("[{a, b, c, d, e, f}, {}]", mesh)
+    target = Sharding.parse("[{a}, {f, e, d, c, b}]", mesh)
+    between = Sharding.parse("[{a}, {}]", mesh)
+    assert redistribution_steps(source, target, (64, 64), False) == (between, target)
+
+
+def test_a_dim_that_is_padded_has_steps_without_all_to_all() -> None:
+    mesh = Mesh.parse("a=2,b=2,c=2")
+    source, target = (Sharding.parse(text, mesh) for text in ("[{a, b, c}]", "[{a, c}]"))
+    # 250 = 8 x 31.25; what is left once a is kept, 125, has no part of two.
+    steps = redistribution_steps(source, target, (250,), has_all_to_all=False)
+    assert steps[-1].tile == target.tile

@@ -35,6 +35,7 @@ from autoshard.exporter.planned import (
 from autoshard.exporter.steps import only_cuts, redistribution_steps
 from autoshard.ir import mlir
 from autoshard.ir.locations import place
+from autoshard.sharding.padding import padded_shape
 from autoshard.sharding.sharding import Sharding
 
 _NEAR_SHARE, _NEAR_OPS = 1 / 16, 64
@@ -77,7 +78,7 @@ def pin(plan: PlannedModule, form: Form) -> None:
     """As ``export``, for a plan that has been read. Expects the module's context to be current."""
     _set_partition_count(plan)
     form.begin(plan)
-    ways = _Ways()
+    ways = _Ways(plan.has_all_to_all, plan.mesh.size if plan.pads else 1)
     calls = _Calls(plan)
     for function in plan.functions:
         _Pinner(form, ways, calls, plan.one_device_meshes).pin(function)
@@ -202,7 +203,10 @@ def _callee(call: mlir.Operation) -> str:
 class _Ways:
     """From placement to placement; each way is searched once for a module."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_all_to_all: bool, padded_to: int) -> None:
+        self.has_all_to_all = has_all_to_all
+        self.padded_to = padded_to
+        """Dims count as a multiple of this."""
         self.known: dict[tuple[Placement, Placement, mlir.Type], tuple[Placement, ...]] = {}
         self.between: dict[Sharding, Placement] = {}
 
@@ -213,8 +217,10 @@ class _Ways:
         key = (source, target, type_)
         found = self.known.get(key)
         if found is None:
-            shape = tuple(mlir.RankedTensorType(type_).shape)
-            *middle, _ = redistribution_steps(source.sharding, target.sharding, shape)
+            shape = padded_shape(mlir.RankedTensorType(type_).shape, self.padded_to)
+            *middle, _ = redistribution_steps(
+                source.sharding, target.sharding, shape, self.has_all_to_all
+            )
             found = self.known[key] = (*map(self._placement, middle), target)
         return found
 

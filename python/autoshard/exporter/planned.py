@@ -14,9 +14,11 @@ from enum import Enum
 
 from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.ir import mlir
+from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
 from autoshard.ir.locations import place
 from autoshard.sharding.hlo_text import NamedHlo, from_hlo, parse_hlo, to_v2
 from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.padding import padded_shape
 from autoshard.sharding.sharding import AxisRef, Sharding
 from autoshard.sharding.text import OpStrategy
 
@@ -99,6 +101,10 @@ class PlannedModule:
     module: mlir.Module
     mesh: Mesh
     functions: tuple[PlannedFunction, ...]
+    has_all_to_all: bool
+    """False: it is redistributed without all-to-all."""
+    pads: bool
+    """True: inside, dims may be cut that have to be padded for it."""
     one_device_meshes: frozenset[str]
     """Symbols of the ``sdy.mesh`` ops that name a single device; calls into Python use them."""
 
@@ -143,6 +149,7 @@ class _Reader:
     def __init__(self, module: mlir.Module) -> None:
         self.module = module
         self.mesh = self._read_mesh()
+        self.pads = pads_indivisible(module)
         self.interned: dict[tuple[tuple[AxisRef, ...], ...], Placement] = {}
         self.values: dict[tuple[mlir.Attribute, mlir.Type], Placement | None] = {}
         self.tuples: dict[
@@ -176,6 +183,8 @@ class _Reader:
             self.module,
             self.mesh,
             tuple(read[name] for name in self.functions if name in read),
+            allows_all_to_all(self.module),
+            self.pads,
             one_device_meshes,
         )
 
@@ -209,8 +218,20 @@ class _Reader:
             attribute = None
             if attribute_dict is not None and SHARDING in mlir.DictAttr(attribute_dict):
                 attribute = mlir.DictAttr(attribute_dict)[SHARDING]
-            found.append(self._value(attribute, type_, name, function))
+            placement = self._value(attribute, type_, name, function)
+            if placement is not None and self._is_entry(_text(function.attributes["sym_name"])):
+                self._check_boundary(placement, type_, name, function)
+            found.append(placement)
         return tuple(found)
+
+    def _check_boundary(
+        self, placement: Placement, type_: mlir.Type, name: str, function: mlir.Operation
+    ) -> None:
+        """Nothing pads what enters and leaves a program: JAX refuses it."""
+        try:
+            placement.sharding.check(mlir.RankedTensorType(type_).shape)
+        except ShardingError as error:
+            raise ShardingError(f"{name}: {error.message}", place(function.location)) from error
 
     def _function(self, function: mlir.Operation) -> PlannedFunction:
         signature = self.signatures[_text(function.attributes["sym_name"])]
@@ -363,7 +384,8 @@ class _Reader:
 
     def _checked(self, sharding: Sharding, type_: mlir.RankedTensorType) -> Placement:
         """The one object for this placement: closed, and without axes of size 1."""
-        sharding.check(type_.shape)
+        shape = padded_shape(type_.shape, self.mesh.size) if self.pads else type_.shape
+        sharding.check(shape)
         dims = tuple(
             tuple(axis for axis in dim if sharding.axis_size(axis) > 1) for dim in sharding.dims
         )

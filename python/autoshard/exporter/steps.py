@@ -12,10 +12,11 @@ Here the cheapest way is searched, and every step on it is written down.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
-from math import prod
+from itertools import count, zip_longest
+from math import lcm, prod
 
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.placement import prime_factors
@@ -29,7 +30,8 @@ _MOST_PRIMES = 3
 parts of axes would take minutes (79 s for one of 16 x 2 in a tensor of rank 4)."""
 
 _MOST_AXES = 4
-"""With more axes that move, the search is not worth its time, and one step is taken."""
+"""With more axes that move, those that stay side by side move as one. If there are more even so,
+the search is not worth its time, and one step is taken."""
 
 _STEP_PENALTY = 1e-4
 """Of the whole value's bytes: of two ways that move the same, the shorter one is taken."""
@@ -37,14 +39,14 @@ _STEP_PENALTY = 1e-4
 
 @lru_cache(maxsize=4096)
 def redistribution_steps(
-    source: Sharding, target: Sharding, shape: tuple[int, ...]
+    source: Sharding, target: Sharding, shape: tuple[int, ...], has_all_to_all: bool = True
 ) -> tuple[Sharding, ...]:
     """The shardings to go through, ``target`` last; empty if there is nothing to do.
 
     Steps are: cut along a free axis (moves nothing), gather a dim's minor axes, move a dim's
     minor axes to the end of another dim (all-to-all), and change which device holds which of the
     same pieces (permute). The way is the one that moves the fewest bytes; no step cuts a dim of
-    ``shape`` unevenly.
+    ``shape`` unevenly. Without all-to-all the others are left.
 
     Example:
         ``[{dp}, {}] -> [{}, {tp}]`` gives ``[{dp}, {tp}]``, ``[{}, {tp}]``.
@@ -53,7 +55,8 @@ def redistribution_steps(
         return ()
     mesh = source.mesh
     if any(ref.size is not None for each in (source, target) for dim in each.dims for ref in dim):
-        return (target,)  # sub-axes may overlap; plans have whole axes
+        # sub-axes may overlap; plans have whole axes
+        return (target,) if has_all_to_all else _through_gathers(source, target)
     are_few = sum(len(prime_factors(axis.size)) for axis in mesh.axes) <= _MOST_PRIMES
     split = _prime_axes if are_few else _whole_axes
     before, after = ([split(dim, mesh) for dim in each.dims] for each in (source, target))
@@ -63,26 +66,102 @@ def redistribution_steps(
         for dims in (before, after)
     )
     sizes = {ref: source.axis_size(ref) for dim in (*start, *goal) for ref in dim}
-    if _is_cut(start, goal) or _is_cut(goal, start) or len(sizes) > _MOST_AXES:
+    blocks = _Blocks.of(start, goal) if len(sizes) > _MOST_AXES else _Blocks({})
+    start, goal, sizes = blocks.joined(start), blocks.joined(goal), blocks.joined_sizes(sizes)
+    if _is_cut(start, goal) or _is_cut(goal, start):
         return (target,)
+    if len(sizes) > _MOST_AXES:
+        return (target,) if has_all_to_all else _through_gathers(source, target)
     # Dims that neither of them cuts take no part.
     moving = [index for index, pair in enumerate(zip(start, goal, strict=True)) if any(pair)]
-    free = tuple(shape[dim] // prod(map(source.axis_size, kept[dim])) for dim in moving)
+    # A dim that does not fall into equal parts is padded: the steps in between divide that size.
+    free = tuple(
+        _rounded_up(
+            -(-shape[dim] // prod(map(source.axis_size, kept[dim]))),
+            lcm(*(prod(sizes[ref] for ref in cut[dim]) for cut in (start, goal))),
+        )
+        for dim in moving
+    )
     ways = _cheapest_way(
-        tuple(start[dim] for dim in moving), tuple(goal[dim] for dim in moving), sizes, free
+        tuple(start[dim] for dim in moving),
+        tuple(goal[dim] for dim in moving),
+        sizes,
+        free,
+        has_all_to_all,
     )
     found: list[Sharding] = []
     for way in ways:
         dims = list(kept)
         for dim, refs in zip(moving, way, strict=True):
-            dims[dim] = kept[dim] + refs
+            dims[dim] = kept[dim] + blocks.parted(refs)
         found.append(Sharding(mesh, tuple(dims)))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Axes that stand side by side before and after, or on one side only: each block is one."""
+
+    of_first: Mapping[AxisRef, tuple[AxisRef, ...]]
+    """By its first axis, which stands for the block."""
+
+    @classmethod
+    def of(cls, start: Dims, goal: Dims) -> _Blocks:
+        """The largest blocks of two states."""
+        after = [_next_axes(dims) for dims in (start, goal)]
+        joined = {
+            ref: follower
+            for followers in after
+            for ref, follower in followers.items()
+            if follower is not None
+            and all(
+                other.get(ref) == follower or (ref not in other and follower not in other)
+                for other in after
+            )
+        }
+        blocks: dict[AxisRef, tuple[AxisRef, ...]] = {}
+        for first in joined.keys() - set(joined.values()):
+            block = [first]
+            while block[-1] in joined:
+                block.append(joined[block[-1]])
+            blocks[first] = tuple(block)
+        return cls(blocks)
+
+    def joined(self, dims: Dims) -> Dims:
+        """The state with one axis for each block."""
+        hidden = {ref for block in self.of_first.values() for ref in block[1:]}
+        return tuple(tuple(ref for ref in dim if ref not in hidden) for dim in dims)
+
+    def joined_sizes(self, sizes: Mapping[AxisRef, int]) -> dict[AxisRef, int]:
+        """The sizes of these axes."""
+        hidden = {ref for block in self.of_first.values() for ref in block[1:]}
+        return {
+            ref: prod(sizes[part] for part in self.of_first.get(ref, (ref,)))
+            for ref in sizes
+            if ref not in hidden
+        }
+
+    def parted(self, refs: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
+        """The axes of a dim of such a state."""
+        return tuple(part for ref in refs for part in self.of_first.get(ref, (ref,)))
+
+
+def _next_axes(dims: Dims) -> dict[AxisRef, AxisRef | None]:
+    """For each axis of a state the one behind it in its dim; None for the last."""
+    return {ref: follower for dim in dims for ref, follower in zip_longest(dim, dim[1:])}
 
 
 def only_cuts(source: Sharding, target: Sharding) -> bool:
     """Whether every device holds already what it needs: ``target`` only splits further."""
     return _is_cut(source.dims, target.dims)
+
+
+def _through_gathers(source: Sharding, target: Sharding) -> tuple[Sharding, ...]:
+    """Gather all that moves, then cut."""
+    stay = tuple(map(_common_prefix, source.dims, target.dims))
+    if stay in (source.dims, target.dims):
+        return (target,)
+    return (Sharding(source.mesh, stay), target)
 
 
 def _whole_axes(dim: tuple[AxisRef, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
@@ -108,7 +187,11 @@ def _common_prefix(before: tuple[AxisRef, ...], after: tuple[AxisRef, ...]) -> t
 
 
 def _cheapest_way(
-    start: Dims, goal: Dims, sizes: dict[AxisRef, int], shape: tuple[int, ...]
+    start: Dims,
+    goal: Dims,
+    sizes: dict[AxisRef, int],
+    shape: tuple[int, ...],
+    has_all_to_all: bool,
 ) -> list[Dims]:
     """Dijkstra's search; the states after ``start``."""
     came_from: dict[Dims, Dims] = {}
@@ -123,7 +206,7 @@ def _cheapest_way(
         if dims in done:
             continue
         done.add(dims)
-        for neighbour, moved in _neighbours(dims, sizes):
+        for neighbour, moved in _neighbours(dims, sizes, has_all_to_all):
             if neighbour in done or not _divides(neighbour, sizes, shape):
                 continue
             new_cost = cost[dims] + moved + _STEP_PENALTY
@@ -155,7 +238,9 @@ def _is_cut(before: Dims, after: Dims) -> bool:
     return all(b == a[: len(b)] for b, a in zip(before, after, strict=True))
 
 
-def _neighbours(dims: Dims, sizes: dict[AxisRef, int]) -> Iterator[tuple[Dims, float]]:
+def _neighbours(
+    dims: Dims, sizes: dict[AxisRef, int], has_all_to_all: bool
+) -> Iterator[tuple[Dims, float]]:
     """States one step away, and what each device sends, as a part of the whole value."""
     local = 1 / prod(sizes[ref] for dim in dims for ref in dim)
     used = {ref for dim in dims for ref in dim}
@@ -168,13 +253,17 @@ def _neighbours(dims: Dims, sizes: dict[AxisRef, int]) -> Iterator[tuple[Dims, f
             pieces = prod(sizes[ref] for ref in minor)
             yield _with(dims, index, dim[:keep]), (pieces - 1) * local
             for taker, taken in enumerate(dims):
-                if taker != index:
+                if has_all_to_all and taker != index:
                     moved = _with(_with(dims, index, dim[:keep]), taker, taken + minor)
                     yield moved, (pieces - 1) / pieces * local
     tile = tuple(prod(sizes[ref] for ref in dim) for dim in dims)
     for permuted in _of_tile(tile, tuple(sizes), sizes):
         if permuted != dims:
             yield permuted, local
+
+
+def _rounded_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def _divides(dims: Dims, sizes: dict[AxisRef, int], shape: tuple[int, ...]) -> bool:
