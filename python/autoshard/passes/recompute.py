@@ -1,0 +1,271 @@
+"""Compute forward values again in the backward half, so that the step fits the memory.
+
+before  %h = stablehlo.tanh %a                        // lives until the last line
+        ..
+        %g = stablehlo.multiply %dy, %h
+after   %h = stablehlo.tanh %a
+        ..
+        %b:2 = stablehlo.optimization_barrier %a, %dy
+        %h2 = stablehlo.tanh %b#0
+        %g = stablehlo.multiply %b#1, %h2
+
+Copies have the attributes of their originals, so that the plan stays.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from autoshard.cluster import Cluster
+from autoshard.errors import DoesNotFitError, PassOptionError
+from autoshard.ir import mlir, parse_bytes
+from autoshard.ir.inline import bytes_of, inline_calls, replace_body
+from autoshard.passes.axis_names import describe_axes
+from autoshard.passes.base import Pass
+from autoshard.passes.given_plan import Costed, cost_of_module
+from autoshard.passes.recursive_programming import (
+    memory_limit_of,
+    read_bytes_text,
+)
+from autoshard.passes.summarize import peak_values, summarize
+from autoshard.recomputation.block import Block
+from autoshard.recomputation.choice import Rules, choose, describe
+from autoshard.recomputation.loops import (
+    choose_stacks,
+    describe_stacks,
+    drop_stacks,
+    pairs_of,
+)
+from autoshard.recomputation.marks import check_gathers, check_loops, has_switches, keep_marked
+from autoshard.recomputation.straight import write_clones
+from autoshard.report.plan_summary import PLAN, PlanSummary, RecomputedValue, bytes_text
+
+_ROUNDS = 5
+"""How often values are chosen: the rewritten module may need more than expected, or less."""
+
+_CLOSE = 0.02
+"""A peak below the limit by this share of it is good enough."""
+
+
+@dataclass(frozen=True)
+class Recompute(Pass):
+    """Compute values again instead of keeping them, so that a planned module fits the memory.
+
+    The cheapest set that is found. A module that fits stays as it is.
+    """
+
+    name: ClassVar[str] = "autoshard-recompute"
+
+    cluster: str = ""
+    """What the program runs on: v5p:4x4x4, ..; usually what it was planned for."""
+
+    memory_limit: str = ""
+    """What the step may use of a device, 14GiB or bytes; usually the chip's memory less 8%."""
+
+    choose: Literal["auto", "marks"] = "auto"
+    """auto: whatever makes the step fit; marks: nothing but what is marked, as marked."""
+
+    mp_comm_recompute: bool = True
+    """May results of collectives be computed, and so sent, again?"""
+
+    parallel_optimizer_comm_recompute: bool = True
+    """May what is made of parameters, and gathered of them, be made and gathered again?"""
+
+    overlap: float = 0.0
+    """Share of communication that hides behind compute, 0 to 1."""
+
+    trip_count: int = 100
+    """Assumed trips of loops whose count cannot be read from the program."""
+
+    def __post_init__(self) -> None:
+        if self.memory_limit:
+            read_bytes_text(self.memory_limit, f"{self.name}: option memory-limit")
+        if not 0 <= self.overlap <= 1:
+            raise PassOptionError(
+                f"{self.name}: option overlap={self.overlap} is out of range. Give 0 to 1."
+            )
+        if self.trip_count < 0:
+            raise PassOptionError(
+                f"{self.name}: option trip-count={self.trip_count} is out of range. Give 0 or more."
+            )
+
+    def run(self, module: mlir.Module) -> None:
+        """See ``Pass.run``; raises DoesNotFitError where nothing makes the step fit."""
+        recompute(module, self._cluster(module), self)
+
+    def _cluster(self, module: mlir.Module) -> Cluster:
+        attributes = module.operation.attributes
+        if self.cluster:
+            return Cluster.of(self.cluster)
+        if PLAN in attributes:
+            summary = PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
+            return Cluster.of(summary.cluster)
+        raise PassOptionError(
+            f"{self.name}: no cluster is given, and the plan was made without one. Give "
+            "cluster=v5e:4x4, or the path of a TOML file."
+        )
+
+
+def recompute(module: mlir.Module, cluster: Cluster, options: Recompute) -> PlanSummary:
+    """What the pass does, for a cluster that has no name.
+
+    Returns:
+        The summary of the plan as it is now; it goes to the module, too.
+
+    Raises:
+        DoesNotFitError: Nothing makes the step fit.
+        PlanError: There is no plan on the module.
+    """
+    start = time.perf_counter()
+    limit = memory_limit_of(cluster, options.memory_limit)
+    with module.context, mlir.Location.unknown():
+        costed = first = _cost(module, cluster, options)
+        recomputed: list[RecomputedValue] = []
+        if has_switches(module):
+            inline_calls(module)
+            block = Block(_cost(module, cluster, options))
+            check_loops(block)
+            keep_marked(block)
+            block.erase_unused()
+            costed = _cost(module, cluster, options)
+            check_gathers(Block(costed))
+        if options.choose == "auto" and costed.plan.peak_bytes > limit:
+            costed, recomputed = _fit(module, cluster, options, limit, costed)
+        summary = _summary(module, costed, cluster, options, limit)
+        summary = replace(
+            summary,
+            recomputed=tuple(sorted(recomputed, key=lambda row: -row.bytes)),
+            recompute_seconds=max(0.0, costed.plan.step_seconds - first.plan.step_seconds),
+            planning_seconds={
+                **summary.planning_seconds,
+                "recompute": time.perf_counter() - start,
+            },
+        )
+        module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
+    return summary
+
+
+def _fit(
+    module: mlir.Module, cluster: Cluster, options: Recompute, limit: float, first: Costed
+) -> tuple[Costed, list[RecomputedValue]]:
+    """Choose and rewrite until the rewritten module fits by its own estimate.
+
+    That may differ a little from what was expected of the choice: then more is asked of the next.
+    """
+    inline_calls(module)
+    original = bytes_of(module)
+    wanted = limit
+    best: tuple[Costed, list[RecomputedValue], mlir.Module] | None = None
+    needed = first.plan.peak_bytes
+    for _ in range(_ROUNDS):
+        trial = parse_bytes(original, module.context, "recompute")
+        block = Block(_cost(trial, cluster, options))
+        beside = max(0.0, first.plan.peak_bytes - max(block.live_bytes, default=0.0))
+        rules = Rules(
+            keep_sent=not options.mp_comm_recompute,
+            keep_parameters=not options.parallel_optimizer_comm_recompute,
+        )
+        rows, block = _drop_stacks(trial, block, wanted - beside, cluster, options, rules)
+        choice = choose(block, wanted - beside, rules)
+        rows += describe(block, choice)
+        write_clones(block, choice.clones, keep_parameters=rules.keep_parameters)
+        block.erase_unused()
+        costed = _cost(trial, cluster, options)
+        peak = costed.plan.peak_bytes
+        needed = min(needed, peak)
+        if peak <= limit and (best is None or costed.plan.step_seconds < best[0].plan.step_seconds):
+            best = (costed, rows, trial)
+        if abs(peak - limit) < _CLOSE * limit and peak <= limit:
+            break
+        if peak > limit and choice.peak_bytes + beside > wanted:
+            break  # nothing is left to choose
+        before, wanted = wanted, wanted + limit - peak - _CLOSE / 2 * limit
+        if best is not None and peak <= limit and wanted >= first.plan.peak_bytes:
+            wanted = (before + first.plan.peak_bytes) / 2
+    if best is None:
+        raise _does_not_fit(first, needed, limit, options)
+    replace_body(module, best[2])
+    return _cost(module, cluster, options), best[1]
+
+
+def _drop_stacks(
+    module: mlir.Module,
+    block: Block,
+    wanted: float,
+    cluster: Cluster,
+    options: Recompute,
+    rules: Rules,
+) -> tuple[list[RecomputedValue], Block]:
+    """In loops; what is computed again, and the block as it is then."""
+    rows: list[RecomputedValue] = []
+    for number in range(len(pairs_of(block))):
+        missing = max(block.live_bytes, default=0.0) - wanted
+        if missing <= 0:
+            break
+        pair = pairs_of(block)[number]
+        dropped = choose_stacks(block, pair, missing, rules)
+        if not dropped:
+            continue
+        rows += describe_stacks(block, dropped)
+        drop_stacks(block, pair, dropped, rules)
+        block = Block(_cost(module, cluster, options))
+    return rows, block
+
+
+def _cost(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
+    return cost_of_module(module, cluster, overlap=options.overlap, trip_count=options.trip_count)
+
+
+def _summary(
+    module: mlir.Module, costed: Costed, cluster: Cluster, options: Recompute, limit: float
+) -> PlanSummary:
+    """Of the plan as it is now, with what is known of its search."""
+    axes = describe_axes(costed.imported, costed.plan)
+    found = summarize(costed.imported, costed.plan, costed.mesh, axes, cluster)
+    found = replace(found, overlap=options.overlap, memory_limit=limit, cost_model="bytes")
+    attributes = module.operation.attributes
+    if PLAN not in attributes:
+        return found
+    before = PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
+    return replace(
+        found,
+        axes=before.axes,
+        mem_coeff=before.mem_coeff,
+        cost_model=before.cost_model,
+        planning_seconds=before.planning_seconds,
+    )
+
+
+def _does_not_fit(
+    costed: Costed, needed: float, limit: float, options: Recompute
+) -> DoesNotFitError:
+    """With the best that was found, and what is at the peak without it."""
+    imported, plan = costed.imported, costed.plan
+    largest = peak_values(imported, plan.peak_values, {})
+    listed = "; ".join(
+        f"{bytes_text(value.bytes)} {value.name} {value.type}"
+        + (f", {value.count} tensors" if value.count > 1 else "")
+        + (f" ({value.location})" if value.location else "")
+        for value in largest[:8]
+    )
+    switches = [
+        f"{name}=true"
+        for name, value in (
+            ("mp-comm-recompute", options.mp_comm_recompute),
+            ("parallel-optimizer-comm-recompute", options.parallel_optimizer_comm_recompute),
+        )
+        if not value
+    ]
+    more = f" give {' and '.join(switches)}," if switches else ""
+    return DoesNotFitError(
+        f"computing values again does not make this plan fit: it still needs"
+        f" {bytes_text(needed)} on each of {imported.mesh.size} devices,"
+        f" {bytes_text(needed - limit)} more than the {bytes_text(limit)} allowed; without, it"
+        f" needs {bytes_text(plan.peak_bytes)}. Largest tensors at its peak, on one device:"
+        f" {listed}. Plan for less memory,{more} use more chips or a smaller batch.",
+        None,
+        needed,
+        limit,
+    )

@@ -1,0 +1,214 @@
+"""What is computed again gives the same, really runs twice, and needs less memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from equivalence import assert_equal, shardy
+
+import autoshard
+
+LAYERS, WIDTH, HIDDEN, ROWS = 4, 32, 64, 2048
+Params = Any
+
+
+@pytest.fixture(params=[True, False], ids=["shardy", "gspmd"])
+def partitioner(request: pytest.FixtureRequest) -> Iterator[bool]:
+    with shardy(request.param):
+        yield request.param
+
+
+def _layer(x: Any, p: Any) -> Any:
+    """Exact on small integers, in any order of sums."""
+    hidden = jnp.maximum(x @ p["up"], 0.0)
+    return x + jnp.sign(hidden @ p["mid"]) @ p["down"] + jnp.maximum(hidden, 1.0) @ p["down"]
+
+
+def _smooth(x: Any, p: Any) -> Any:
+    hidden = jnp.tanh(x @ p["up"])
+    return x + jax.nn.gelu(hidden @ p["mid"]) @ p["down"]
+
+
+def _step(layer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def loss(params: Any, x: Any) -> Any:
+        for p in params:
+            x = layer(x, p)
+        return (x * x).sum()
+
+    def step(params: Any, x: Any) -> Any:
+        value, gradient = jax.value_and_grad(loss)(params, x)
+        return jax.tree.map(lambda a, b: a - b, params, gradient), value
+
+    return step
+
+
+def _arguments(integers: bool) -> tuple[Any, Any]:
+    random = np.random.default_rng(3)
+
+    def array(*shape: int) -> Any:
+        if not integers:
+            return random.normal(size=shape).astype(np.float32) / shape[0] ** 0.5
+        found = random.integers(-1, 2, shape) * (random.random(shape) < 0.05)
+        return found.astype(np.float32)
+
+    shapes = {"up": (WIDTH, HIDDEN), "mid": (HIDDEN, HIDDEN), "down": (HIDDEN, WIDTH)}
+    params = [{name: array(*shape) for name, shape in shapes.items()} for _ in range(LAYERS)]
+    return params, array(ROWS, WIDTH)
+
+
+OPTIONS = {"cluster": "cpu:8", "mesh": "data=8", "mode": "data_parallel", "batch_argnums": 1}
+
+
+def _peak(step: Any, arguments: Any) -> float:
+    return autoshard.plan(step, *arguments, **OPTIONS).peak_bytes
+
+
+@pytest.mark.parametrize("layer", [_layer, _smooth], ids=["integers", "reals"])
+def test_what_is_computed_again_gives_the_same(partitioner: bool, layer: Any) -> None:
+    step, arguments = _step(layer), _arguments(layer is _layer)
+    limit = 0.8 * _peak(step, arguments)
+    again = autoshard.jit(step, **OPTIONS, recompute="auto", memory_limit=limit)
+    plan = again.plan(*arguments)
+    assert plan.peak_bytes <= limit
+    assert plan.summary is not None
+    assert plan.summary.recomputed
+    expected = jax.device_get(jax.jit(step)(*arguments))
+    assert_equal(jax.device_get(again(*arguments)), expected, 0.0 if layer is _layer else 2e-5)
+
+
+def test_copies_stand_behind_barriers_with_something_late(partitioner: bool) -> None:
+    """XLA:CPU takes barriers away and merges the copies; what it is given is looked at here."""
+    step, arguments = _step(_smooth), _arguments(False)
+    limit = 0.75 * _peak(step, arguments)
+    once = autoshard.jit(step, **OPTIONS).lower(*arguments).as_text()
+    again = autoshard.jit(step, **OPTIONS, recompute="auto", memory_limit=limit)
+    text = again.lower(*arguments).as_text()
+    assert text.count("dot_general") > once.count("dot_general")
+    barriers = re.findall(r"optimization_barrier (.*)", text)
+    assert barriers
+    assert any("," in operands.split(":")[0] for operands in barriers)
+
+
+def _scanned(params: Any, x: Any) -> Any:
+    def loss(params: Any, x: Any) -> Any:
+        x, _ = jax.lax.scan(lambda x, p: (_smooth_normed(x, p), None), x, params)
+        return (x * x).sum()
+
+    value, gradient = jax.value_and_grad(loss)(params, x)
+    return jax.tree.map(lambda a, b: a - 0.01 * b, params, gradient), value
+
+
+def _smooth_normed(x: Any, p: Any) -> Any:
+    normed = x / jnp.sqrt(1.0 + (x * x).mean(-1, keepdims=True))
+    return x + _smooth(normed, p)
+
+
+def _scanned_integers(params: Any, x: Any) -> Any:
+    def loss(params: Any, x: Any) -> Any:
+        x, _ = jax.lax.scan(lambda x, p: (_layer(x, p), None), x, params)
+        return (x * x).sum()
+
+    value, gradient = jax.value_and_grad(loss)(params, x)
+    return jax.tree.map(lambda a, b: a - b, params, gradient), value
+
+
+@pytest.mark.parametrize("step", [_scanned_integers, _scanned], ids=["integers", "reals"])
+def test_loops_stack_less_and_give_the_same(partitioner: bool, step: Any) -> None:
+    integers = step is _scanned_integers
+    params, x = _arguments(integers)
+    arguments = (jax.tree.map(lambda *layers: np.stack(layers), *params), x)
+    once = autoshard.jit(step, **OPTIONS)
+    limit = 0.7 * once.plan(*arguments).peak_bytes
+    again = autoshard.jit(step, **OPTIONS, recompute="auto", memory_limit=limit)
+    plan = again.plan(*arguments)
+    assert plan.peak_bytes <= limit
+    assert plan.summary is not None
+    assert plan.summary.recomputed
+    expected = jax.device_get(jax.jit(step)(*arguments))
+    assert_equal(jax.device_get(again(*arguments)), expected, 0.0 if integers else 2e-5)
+    temporary = [
+        one.lower(*arguments).compile().memory_analysis().temp_size_in_bytes
+        for one in (once, again)
+    ]
+    assert temporary[1] < 0.85 * temporary[0]
+
+
+def _marked(**switches: bool) -> Any:
+    return _step(autoshard.recompute(_smooth, **switches))
+
+
+TENSOR = {"cluster": "cpu:8", "mesh": "model=8"}
+"""With few rows sums over "model" are cheaper than gathered parameters."""
+
+FEW = 16
+
+
+@pytest.mark.parametrize("keep", ["mp_comm_recompute", "parallel_optimizer_comm_recompute"])
+def test_marks_give_the_same_with_every_switch(partitioner: bool, keep: str) -> None:
+    params, x = _arguments(False)
+    arguments = (params, x[:FEW])
+    run = autoshard.jit(_marked(**{keep: False}), **TENSOR)
+    expected = jax.device_get(jax.jit(_step(_smooth))(*arguments))
+    assert_equal(jax.device_get(run(*arguments)), expected, 2e-5)
+
+
+def test_results_of_collectives_are_kept_where_the_switch_says_so() -> None:
+    params, x = _arguments(False)
+    column = jax.sharding.PartitionSpec(None, "model")
+    row = jax.sharding.PartitionSpec("model", None)
+    # the second matmul contracts a cut dim: its sum over "model" is what may be kept
+    pins = ([{"up": column, "mid": row, "down": column} for _ in params], None)
+    sent = [
+        autoshard.plan(
+            _marked(mp_comm_recompute=again), params, x[:FEW], **TENSOR, in_shardings=pins
+        ).communication_seconds
+        for again in (True, False)
+    ]
+    assert sent[1] < sent[0]
+
+
+def _cut_inside(x: Any, p: Any) -> Any:
+    contract = autoshard.shard(jnp.matmul, in_strategy=((1, 8), (8, 1)))
+    return x + jnp.tanh(contract(jnp.tanh(x @ p["up"]), p["mid"])) @ p["down"]
+
+
+def test_a_loop_cannot_keep_results_of_collectives() -> None:
+    params, x = _arguments(False)
+    stacked = jax.tree.map(lambda *layers: np.stack(layers), *params)
+    layer = autoshard.recompute(_cut_inside, mp_comm_recompute=False)
+
+    def step(params: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            out, _ = jax.lax.scan(lambda x, p: (layer(x, p), None), x, params)
+            return (out * out).sum()
+
+        return jax.grad(loss)(params)
+
+    with pytest.raises(autoshard.PlanError, match="mp_comm_recompute=False, but the op is in the"):
+        autoshard.plan(step, stacked, x[:FEW], **TENSOR, mode="semi_auto")
+
+
+def test_a_choice_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(autoshard.PlanError, match="recompute='all' is not known"):
+        autoshard.jit(_step(_smooth), recompute="all")  # type: ignore[arg-type]
+
+
+def test_too_little_memory_is_told_with_numbers() -> None:
+    step, arguments = _step(_smooth), _arguments(False)
+    with pytest.raises(autoshard.DoesNotFitError, match=r"it still needs .* more than the 200 KiB"):
+        autoshard.plan(step, *arguments, **OPTIONS, recompute="auto", memory_limit="200KiB")
+
+
+def test_parameters_that_would_be_gathered_again_are_told() -> None:
+    params, x = _arguments(False)
+    cut = jax.sharding.PartitionSpec("data", None)
+    pins = ([{name: cut for name in p} for p in params], jax.sharding.PartitionSpec("data", None))
+    step = _marked(parallel_optimizer_comm_recompute=False)
+    with pytest.raises(autoshard.PlanError, match="would be gathered again"):
+        autoshard.plan(step, params, x, cluster="cpu:8", mesh="data=8", in_shardings=pins)
