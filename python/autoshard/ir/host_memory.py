@@ -1,0 +1,102 @@
+"""Values in the memory of the host, and ops that run there, as XLA reads them in a module.
+
+mhlo.memory_kind = "pinned_host"                 an argument or result of main
+stablehlo.custom_call @annotate_device_placement {
+  mhlo.frontend_attributes = {_xla_buffer_placement = "device"}}   moves a value
+func.call @look_up {
+  mhlo.frontend_attributes = {_xla_compute_type = "host"}}         runs on the host
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from jaxlib.mlir import ir
+
+from autoshard.ir.boundary import with_attribute
+
+MARK = "autoshard.in_host_memory"
+"""Target of the custom call that ``autoshard.in_host_memory`` leaves for planning."""
+
+MEMORY_KIND = "mhlo.memory_kind"
+"""Attribute of arguments and results of ``main``; none: the device's own memory."""
+
+PINNED_HOST = "pinned_host"
+DEVICE = "device"
+
+PLACEMENT = "annotate_device_placement"
+"""Target of the custom calls that move a value to another memory."""
+
+_FRONTEND = "mhlo.frontend_attributes"
+_PLACEMENT_KIND = "_xla_buffer_placement"
+_COMPUTE_TYPE = "_xla_compute_type"
+
+
+def move(value: ir.Value, kind: str, where: ir.InsertionPoint, why: ir.Location) -> ir.Operation:
+    """A new op whose result is ``value`` in a memory. Expects the module's context."""
+    said = ir.DictAttr.get({_PLACEMENT_KIND: ir.StringAttr.get(kind)})
+    return ir.Operation.create(
+        "stablehlo.custom_call",
+        results=[value.type],
+        operands=[value],
+        attributes={
+            "call_target_name": ir.StringAttr.get(PLACEMENT),
+            "backend_config": ir.StringAttr.get(""),
+            # Else it would be removed as an op that does nothing.
+            "has_side_effect": ir.BoolAttr.get(True),
+            _FRONTEND: said,
+        },
+        loc=why,
+        ip=where,
+    )
+
+
+def moved_to(op: ir.Operation) -> str | None:
+    """The memory to which an op moves its operand; None for all other ops."""
+    if op.name != "stablehlo.custom_call":
+        return None
+    if ir.StringAttr(op.attributes["call_target_name"]).value != PLACEMENT:
+        return None
+    return _frontend(op, _PLACEMENT_KIND)
+
+
+def runs_on_host(op: ir.Operation) -> bool:
+    """Whether an op, or all that a call calls, is computed by the host."""
+    return _frontend(op, _COMPUTE_TYPE) == "host"
+
+
+def run_on_device(op: ir.Operation) -> None:
+    """Let the device compute what the host should. Expects the module's context."""
+    said = {named.name: named.attr for named in ir.DictAttr(op.attributes[_FRONTEND])}
+    del said[_COMPUTE_TYPE]
+    if said:
+        op.attributes[_FRONTEND] = ir.DictAttr.get(said)
+    else:
+        del op.attributes[_FRONTEND]
+
+
+def set_memory_kinds(
+    main: ir.Operation, side: Literal["arg_attrs", "res_attrs"], numbers: Collection[int]
+) -> None:
+    """Put arguments or results of ``main`` into the memory of the host."""
+    with_attribute(main, side, MEMORY_KIND, ir.StringAttr.get(PINNED_HOST), numbers)
+
+
+def on_host(main: ir.Operation, side: Literal["arg_attrs", "res_attrs"]) -> frozenset[int]:
+    """Numbers of the arguments or results of ``main`` that are in the memory of the host."""
+    if side not in main.attributes:
+        return frozenset()
+    host = ir.StringAttr.get(PINNED_HOST, main.context)
+    return frozenset(
+        number
+        for number, entry in enumerate(ir.ArrayAttr(main.attributes[side]))
+        if MEMORY_KIND in ir.DictAttr(entry) and ir.DictAttr(entry)[MEMORY_KIND] == host
+    )
+
+
+def _frontend(op: ir.Operation, name: str) -> str | None:
+    if _FRONTEND not in op.attributes:
+        return None
+    said = ir.DictAttr(op.attributes[_FRONTEND])
+    return ir.StringAttr(said[name]).value if name in said else None

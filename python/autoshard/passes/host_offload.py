@@ -1,0 +1,214 @@
+"""Keep arguments and results in the memory of the host, and move them where the device needs them.
+
+before  func @main(%p, %m {tf.aliasing_output = 1}, %g) {
+          %0 = stablehlo.custom_call @autoshard.in_host_memory(%m)
+          %1 = stablehlo.add %0, %g
+          %2 = stablehlo.subtract %p, %1
+          return %2, %1
+after   func @main(%p, %m {mhlo.memory_kind = "pinned_host", tf.aliasing_output = 1}, %g)
+            -> (.., {mhlo.memory_kind = "pinned_host"}) {
+          %0 = stablehlo.custom_call @annotate_device_placement(%m) {.. = "device"}
+          %1 = stablehlo.add %0, %g
+          %3 = stablehlo.custom_call @annotate_device_placement(%1) {.. = "pinned_host"}
+          %2 = stablehlo.subtract %p, %1
+          return %2, %3
+
+Runs before planning, so that a search knows what the device's memory does not have to hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from autoshard.errors import PlanError
+from autoshard.importer.dataflow import pairs_of
+from autoshard.ir import mlir, place
+from autoshard.ir.boundary import main_function
+from autoshard.ir.host_memory import (
+    DEVICE,
+    MARK,
+    PINNED_HOST,
+    move,
+    moved_to,
+    run_on_device,
+    runs_on_host,
+    set_memory_kinds,
+)
+from autoshard.passes.base import Pass
+from autoshard.passes.given_arguments import arguments_called
+from autoshard.passes.offload_order import bring_together
+
+
+@dataclass(frozen=True)
+class HostOffload(Pass):
+    """Keep arguments and results in the memory of the host.
+
+    Those that ``autoshard.in_host_memory`` marks, those that only ``autoshard.on_host`` reads, and
+    those that are named. A result that replaces one of them stays there, too. Runs before planning.
+    """
+
+    name: ClassVar[str] = "autoshard-host-offload"
+
+    arguments: tuple[str, ...] = ()
+    """Arguments that live there besides those marked, by name (opt_state) or number."""
+
+    marks: bool = True
+    """Do marks count? false: what they mark stays on the device."""
+
+    def run(self, module: mlir.Module) -> None:
+        """See ``Pass.run``.
+
+        Raises:
+            PlanError: An argument that is none, or a mark inside of a function or loop.
+        """
+        with module.context, mlir.Location.unknown():
+            main = main_function(module)
+            arguments, results = _read_marks(module, main, self.marks)
+            arguments |= set(arguments_called(main, self.arguments, self.name))
+            if self.marks:
+                arguments |= _read_by_host(main)
+            else:
+                _run_on_device(module)
+            if arguments or results:
+                _offload(module, main, arguments, results)
+
+
+def _read_marks(
+    module: mlir.Module, main: mlir.Operation, are_kept: bool
+) -> tuple[set[int], set[int]]:
+    """Take the marks away; numbers of the arguments and results that they mark."""
+    found: list[mlir.Operation] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        if op.name == "stablehlo.custom_call" and _target(op) == MARK:
+            found.append(op)
+        return mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    (block,) = main.regions[0].blocks
+    end = _terminator(block)
+    arguments: set[int] = set()
+    results: set[int] = set()
+    # The last one first: what it marks may be marked twice.
+    for mark in reversed(found):
+        value, marked = mark.operands[0], mark.results[0]
+        if are_kept and mark.block != block:
+            raise PlanError(
+                "autoshard.in_host_memory marks a value inside of a loop or of a function that is"
+                " jitted by itself. Mark arguments and results of the function that is planned.",
+                place(mark.location),
+            )
+        if are_kept:
+            returned = {n for n, each in enumerate(end.operands) if each == marked}
+            results |= returned
+            if isinstance(value, mlir.BlockArgument):
+                arguments.add(mlir.BlockArgument(value).arg_number)
+            elif not returned:
+                raise PlanError(
+                    "autoshard.in_host_memory marks a value that is neither an argument nor a"
+                    " result of the function that is planned. Mark one of these, or use"
+                    " jax.checkpoint with an offloading policy for values in between.",
+                    place(mark.location),
+                )
+        marked.replace_all_uses_with(value)
+        mark.erase()
+    return arguments, results
+
+
+def _run_on_device(module: mlir.Module) -> None:
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        if runs_on_host(op):
+            run_on_device(op)
+        return mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
+def _read_by_host(main: mlir.Operation) -> set[int]:
+    """Arguments that the host alone reads, in ops of ``main``."""
+    found: set[int] = set()
+    for number, argument in enumerate(main.regions[0].blocks[0].arguments):
+        readers = [use.owner.operation for use in argument.uses]
+        if _may_be_table(argument.type) and readers and all(map(runs_on_host, readers)):
+            found.add(number)
+    return found
+
+
+def _may_be_table(type_: mlir.Type) -> bool:
+    """Of rank 2 or more, and no indices, which are integers of 32 bits or more."""
+    if not isinstance(type_, mlir.RankedTensorType) or type_.rank < 2:
+        return False
+    element = type_.element_type
+    return not (isinstance(element, mlir.IntegerType) and element.width >= 32)
+
+
+def _offload(
+    module: mlir.Module, main: mlir.Operation, arguments: set[int], results: set[int]
+) -> None:
+    (block,) = main.regions[0].blocks
+    for result, argument in pairs_of(main).items():
+        if result in results or argument in arguments:
+            results.add(result)
+            arguments.add(argument)
+    end = _terminator(block)
+    for number in sorted(arguments):
+        _move_to_device(block.arguments[number], end, results)
+    for number in sorted(results):
+        _move_to_host(end, number, arguments)
+    bring_together(module, block)
+    set_memory_kinds(main, "arg_attrs", arguments)
+    set_memory_kinds(main, "res_attrs", results)
+
+
+def _move_to_device(argument: mlir.Value, end: mlir.Operation, results: set[int]) -> None:
+    """For all that the device computes of an argument; it may be returned as it is."""
+    uses: list[tuple[mlir.Operation, int]] = []
+    for use in argument.uses:
+        reader = use.owner.operation
+        is_returned = reader == end and use.operand_number in results
+        if not (runs_on_host(reader) or moved_to(reader) is not None or is_returned):
+            uses.append((reader, use.operand_number))
+    if not uses:
+        return
+    first = _in_block(uses[0][0], end)
+    for reader, _ in uses:
+        other = _in_block(reader, end)
+        if other != first and other.is_before_in_block(first):
+            first = other
+    where = mlir.InsertionPoint(first)
+    moved = move(argument, DEVICE, where, argument.location).results[0]
+    for reader, number in uses:
+        reader.operands[number] = moved
+
+
+def _move_to_host(end: mlir.Operation, number: int, arguments: set[int]) -> None:
+    value = end.operands[number]
+    if isinstance(value, mlir.BlockArgument) and mlir.BlockArgument(value).arg_number in arguments:
+        return
+    owner = value.owner
+    if isinstance(owner, mlir.Block):
+        where, why = mlir.InsertionPoint(end), end.location
+    else:
+        maker = owner.operation
+        if moved_to(maker) == PINNED_HOST:
+            return
+        where, why = mlir.InsertionPoint.after(maker), maker.location
+    end.operands[number] = move(value, PINNED_HOST, where, why).results[0]
+
+
+def _in_block(op: mlir.Operation, end: mlir.Operation) -> mlir.Operation:
+    """The op of the outermost block that ``op`` is, or is inside of."""
+    while op.block != end.block:
+        parent = op.parent
+        assert parent is not None, "an op inside of main"
+        op = parent.operation
+    return op
+
+
+def _target(op: mlir.Operation) -> str:
+    return mlir.StringAttr(op.attributes["call_target_name"]).value
+
+
+def _terminator(block: mlir.Block) -> mlir.Operation:
+    return block.operations[len(block.operations) - 1].operation

@@ -1,0 +1,211 @@
+"""Optimizer states and tables in the memory of the host: equal results, bytes where they belong."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from equivalence import shardy
+from jax.sharding import PartitionSpec
+
+import autoshard
+from autoshard.cluster import Cluster
+from autoshard.frontend import jit as frontend_jit
+from autoshard.verify.ahead_of_time import compile_in_subprocess
+
+Tree = Any
+
+WIDTH, LAYERS, ROWS = 64, 3, 96
+OPTIMIZER = optax.adam(1e-2)
+
+both_partitioners = pytest.mark.parametrize("use_shardy", [True, False], ids=("shardy", "gspmd"))
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install autoshard[tpu]"
+)
+
+
+def loss(parameters: Tree, x: jax.Array) -> jax.Array:
+    for w in parameters:
+        x = jnp.tanh(x @ w)
+    return (x**2).mean()
+
+
+def train_step(parameters: Tree, state: Tree, x: jax.Array) -> Any:
+    value, gradients = jax.value_and_grad(loss)(parameters, x)
+    updates, state = OPTIMIZER.update(gradients, state, parameters)
+    return optax.apply_updates(parameters, updates), state, value
+
+
+def marked_step(parameters: Tree, state: Tree, x: jax.Array) -> Any:
+    return train_step(parameters, autoshard.in_host_memory(state), x)
+
+
+def start(width: int = WIDTH) -> tuple[Tree, Tree, jax.Array]:
+    keys = jax.random.split(jax.random.key(0), LAYERS)
+    parameters = [jax.random.normal(key, (width, width)) * 0.1 for key in keys]
+    return parameters, OPTIMIZER.init(parameters), jnp.ones((16, width))
+
+
+def three_steps(step: Any) -> tuple[Tree, Tree]:
+    parameters, state, x = start()
+    for _ in range(3):
+        parameters, state, _ = step(parameters, state, x)
+    return parameters, state
+
+
+@both_partitioners
+def test_states_on_the_host_give_equal_results(use_shardy: bool) -> None:
+    with shardy(use_shardy):
+        options: Any = {"cluster": "cpu:8", "donate_argnums": (0, 1)}
+        expected = three_steps(autoshard.jit(train_step, **options))
+        step = autoshard.jit(marked_step, **options)
+        parameters, state = three_steps(step)
+    # Copies end fusions, so that XLA:CPU rounds otherwise.
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), (parameters, state), expected)
+    kinds = {leaf.sharding.memory_kind for leaf in jax.tree.leaves(state) if leaf.ndim}
+    assert kinds == {"pinned_host"}
+    assert {leaf.sharding.memory_kind for leaf in jax.tree.leaves(parameters)} == {"device"}
+
+
+def test_marks_do_not_count_without_offload() -> None:
+    plan = autoshard.plan(marked_step, *start(), cluster="cpu:8", host_offload="none")
+    assert not any(value.is_on_host for value in (*plan.arguments, *plan.results))
+    assert plan.summary is not None
+    assert plan.summary.host_transfer_bytes == 0
+
+
+def test_summary_counts_bytes_and_seconds() -> None:
+    plan = autoshard.plan(
+        marked_step,
+        *start(),
+        cluster="v5e:2x2",
+        mesh="d=4",
+        in_shardings=(PartitionSpec("d"), None, None),
+    )
+    found = plan.summary
+    assert found is not None
+    state_bytes = 2 * LAYERS * WIDTH * WIDTH * 4 / 4  # two momenta, float32, on 4 devices
+    assert found.host_bytes_per_device == state_bytes
+    assert found.host_transfer_bytes == 2 * state_bytes  # to the device and back
+    assert found.host_transfer_seconds == pytest.approx(2 * state_bytes / 15e9)
+    assert "in the memory of the host" in str(plan)
+
+
+def test_offload_is_chosen_when_nothing_else_fits() -> None:
+    arguments = start(512)
+    plan: Any = partial(
+        autoshard.plan, train_step, *arguments, cluster="cpu:8", donate_argnums=(0, 1)
+    )
+    whole = plan()
+    limit = 0.9 * whole.peak_bytes
+    with pytest.raises(autoshard.DoesNotFitError):
+        plan(memory_limit=limit)
+    found = plan(memory_limit=limit, host_offload="auto")
+    kept = [value.name for value in found.arguments if value.is_on_host]
+    assert found.peak_bytes <= limit
+    assert 0 < len(kept) < 2 * LAYERS
+    assert all("mu" in name or "nu" in name for name in kept)
+    with pytest.raises(autoshard.DoesNotFitError, match="even with all optimizer states"):
+        plan(memory_limit=0.1 * whole.peak_bytes, host_offload="auto")
+
+
+def test_offload_is_not_chosen_when_it_fits() -> None:
+    plan = autoshard.plan(train_step, *start(), cluster="cpu:8", host_offload="auto")
+    assert not any(value.is_on_host for value in plan.arguments)
+
+
+@autoshard.on_host
+def look_up(table: jax.Array, rows: jax.Array) -> jax.Array:
+    return table[rows]
+
+
+@autoshard.on_host
+def update(table: jax.Array, gradient: jax.Array) -> jax.Array:
+    return table - 2 * gradient
+
+
+def table_step(table: jax.Array, w: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def loss(table: jax.Array, w: jax.Array) -> jax.Array:
+        return ((look_up(table, rows) @ w) ** 2).sum()
+
+    gradients = cast(Any, jax.grad(loss, (0, 1)))(table, w)
+    return update(table, gradients[0]), w - gradients[1]
+
+
+def table_arguments() -> tuple[jax.Array, jax.Array, jax.Array]:
+    table = jnp.arange(ROWS * 16, dtype=jnp.float32).reshape(ROWS, 16) % 5 - 2
+    return table, jnp.ones((16, 8)), jnp.arange(32) * 7 % ROWS
+
+
+@both_partitioners
+def test_lookup_on_the_host_trains_equally(use_shardy: bool) -> None:
+    with shardy(use_shardy):
+        step = autoshard.jit(table_step, cluster="cpu:8")
+        found = step(*table_arguments())
+        plan = step.plan(*table_arguments())
+    expected = cast(Any, jax.jit(table_step))(*table_arguments())
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert [value.is_on_host for value in plan.arguments] == [True, False, False]
+
+
+def test_rows_cut_on_the_host_are_refused() -> None:
+    with pytest.raises(autoshard.StrategyError, match="gather: no way to split the op"):
+        autoshard.plan(
+            table_step,
+            *table_arguments(),
+            cluster="cpu:8",
+            mesh="d=8",
+            in_shardings=(PartitionSpec("d"), None, None),
+        )
+
+
+def test_mark_within_a_loop_is_refused() -> None:
+    def add(_: int, x: jax.Array) -> jax.Array:
+        return autoshard.in_host_memory(x) + 1
+
+    def step(x: jax.Array) -> Any:
+        return cast(Any, jax.lax).fori_loop(0, 3, add, x)
+
+    with pytest.raises(autoshard.PlanError, match="inside of a loop"):
+        autoshard.plan(step, jnp.ones((8, 8)), cluster="cpu:8")
+
+
+def test_backend_without_host_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = autoshard.plan(marked_step, *start(), cluster="cpu:8")
+    monkeypatch.setattr(frontend_jit, "PINNED_HOST", "memory of another machine")
+    with pytest.raises(autoshard.PlanError, match="cpu devices have no memory"):
+        frontend_jit.check_host_memory(plan)
+
+
+def test_unknown_choice_is_an_error() -> None:
+    wrong: Any = "always"
+    with pytest.raises(autoshard.PlanError, match="host_offload 'always' is not known"):
+        autoshard.plan(train_step, *start(), cluster="cpu:8", host_offload=wrong)
+
+
+def test_plan_file_keeps_what_is_on_the_host(tmp_path: Any) -> None:
+    plan = autoshard.plan(marked_step, *start(), cluster="cpu:8")
+    plan.save(tmp_path / "plan.json")
+    assert autoshard.Plan.load(tmp_path / "plan.json").arguments == plan.arguments
+
+
+@needs_libtpu
+@both_partitioners
+def test_tpu_compiler_keeps_states_and_table_on_the_host(use_shardy: bool) -> None:
+    cluster = Cluster.of("v5e:2x2")
+    form = "autoshard-export-shardy" if use_shardy else "autoshard-export-gspmd"
+    plan = autoshard.plan(marked_step, *start(512), cluster=cluster, donate_argnums=(0, 1))
+    made = compile_in_subprocess(plan.exported(form), cluster, use_shardy=use_shardy)
+    assert plan.summary is not None
+    assert made.host_argument_bytes == plan.summary.host_bytes_per_device
+    assert made.host_aliased_bytes == made.host_argument_bytes
+    table = autoshard.plan(table_step, *table_arguments(), cluster=cluster, donate_argnums=(0, 1))
+    made = compile_in_subprocess(table.exported(form), cluster, use_shardy=use_shardy)
+    assert 'custom_call_target="HostExecute"' in (made.hlo_text or "")
+    assert (made.host_argument_bytes or 0) > (made.argument_bytes or 0)
