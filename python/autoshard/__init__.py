@@ -7,6 +7,7 @@ from autoshard.cluster.cluster import Cluster as Cluster
 from autoshard.errors import AutoshardError as AutoshardError
 from autoshard.errors import AutoshardWarning as AutoshardWarning
 from autoshard.errors import ClusterError as ClusterError
+from autoshard.errors import CompileError as CompileError
 from autoshard.errors import DoesNotFitError as DoesNotFitError
 from autoshard.errors import PlanError as PlanError
 from autoshard.errors import PlanMismatchWarning as PlanMismatchWarning
@@ -16,22 +17,42 @@ from autoshard.sharding.mesh import Mesh as Mesh
 from autoshard.sharding.sharding import Sharding as Sharding
 
 if TYPE_CHECKING:
+    from autoshard.calibration.calibrate import Calibration as Calibration
+    from autoshard.calibration.calibrate import calibrate as calibrate
+    from autoshard.frontend.accumulate import accumulate_gradients as accumulate_gradients
+    from autoshard.frontend.batch import global_batch_size as global_batch_size
+    from autoshard.frontend.host import in_host_memory as in_host_memory
+    from autoshard.frontend.host import on_host as on_host
     from autoshard.frontend.jit import jit as jit
     from autoshard.frontend.layout import Layout as Layout
+    from autoshard.frontend.manual_split import manual_split as manual_split
     from autoshard.frontend.plan import Plan as Plan
-    from autoshard.frontend.plan import plan as plan
     from autoshard.frontend.planner import Planner as Planner
+    from autoshard.frontend.planning import plan as plan
+    from autoshard.frontend.recompute import recompute as recompute
     from autoshard.frontend.shard import shard as shard
     from autoshard.importer.rules import register_rule as register_rule
+    from autoshard.passes.optimizer_parallel import OptimizerParallel as OptimizerParallel
+    from autoshard.passes.recompute import Recompute as Recompute
     from autoshard.report.suggest import suggest_mem_coeff as suggest_mem_coeff
 
 # Imported when first used: the frontend needs jax, which autoshard-opt does not.
 _LATE = {
+    "Calibration": "autoshard.calibration.calibrate",
     "Layout": "autoshard.frontend.layout",
+    "OptimizerParallel": "autoshard.passes.optimizer_parallel",
     "Plan": "autoshard.frontend.plan",
     "Planner": "autoshard.frontend.planner",
+    "calibrate": "autoshard.calibration.calibrate",
+    "accumulate_gradients": "autoshard.frontend.accumulate",
+    "global_batch_size": "autoshard.frontend.batch",
+    "in_host_memory": "autoshard.frontend.host",
     "jit": "autoshard.frontend.jit",
-    "plan": "autoshard.frontend.plan",
+    "manual_split": "autoshard.frontend.manual_split",
+    "on_host": "autoshard.frontend.host",
+    "plan": "autoshard.frontend.planning",
+    "Recompute": "autoshard.passes.recompute",
+    "recompute": "autoshard.frontend.recompute",
     "register_rule": "autoshard.importer.rules",
     "shard": "autoshard.frontend.shard",
     "suggest_mem_coeff": "autoshard.report.suggest",

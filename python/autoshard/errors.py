@@ -85,6 +85,20 @@ class ClusterError(AutoshardError, ValueError):
     """A cluster that nobody knows, that cannot be built, or that does not fit a mesh."""
 
 
+class CompileError(AutoshardError):
+    """A compiler could not say what it makes of a program.
+
+    Attributes:
+        reason: ``"refused"`` by an error of the compiler, ``"ended"`` its process, ``"killed"``
+            by the machine, as where there is no memory left, ``"time limit"``, or
+            ``"not installed"``.
+    """
+
+    def __init__(self, message: str, location: str | None = None, *, reason: str) -> None:
+        super().__init__(message, location)
+        self.reason = reason
+
+
 class AutoshardWarning(UserWarning):
     """Something the user should know about a place in the program.
 

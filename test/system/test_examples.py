@@ -16,18 +16,21 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from equivalence import assert_equal, searched, unsharded
+from equivalence import assert_equal, searched, shardy, unsharded
 
 import autoshard
+from autoshard.verify.collective import total_bytes
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
 import byte_transformer  # noqa: E402
 import core_attention  # noqa: E402
+import digits  # noqa: E402
 import flash_attention  # noqa: E402
 import llama  # noqa: E402
 import row_parallel_linear  # noqa: E402
+import two_tower  # noqa: E402
 
 
 def strategies(plan: autoshard.Plan, op: str, shape: str) -> set[str | None]:
@@ -102,6 +105,43 @@ def test_ops_around_llama_follow_its_matmuls() -> None:
     (mul,) = (op for op in plan.ops if op.name == "multiply" and place in str(op.location))
     assert mul.strategy == f"{cut}, {cut} -> {cut}"
     check_run(fn, args, llama.MESH, in_shardings=llama.PINS)
+
+
+@pytest.mark.parametrize("active", [True, False], ids=["shardy", "gspmd"])
+def test_digits_are_learnt_on_two_layouts_as_on_one_device(active: bool) -> None:
+    with shardy(active):
+        step = autoshard.jit(digits.train_step)
+        found, parameters = digits.train(step, epochs=2)
+    plan = step.plan(digits.initial_parameters(), *next(digits.batches(0)))
+    planned = " ".join(map(str, strategies(plan, "dot_general", "32x512")))
+    assert "[{mp}, {sp, dp}], [{sp, dp}, {}]" in planned
+    assert "[{}, {dp, sp, mp}], [{dp, sp, mp}, {}]" in planned
+    losses = np.array(found).ravel()
+    assert losses[0] == pytest.approx(np.log(10), abs=0.01)
+    assert losses[:100].min() < digits.TARGET
+    expected, alone = digits.train(jax.jit(digits.train_step), epochs=2)
+    np.testing.assert_allclose(losses, np.array(expected).ravel(), rtol=1e-5)
+    assert_equal(jax.device_get(parameters), jax.device_get(alone), 1e-4)
+
+
+def test_the_towers_learn_the_same_however_their_table_is_held() -> None:
+    expected, alone, _ = two_tower.train("replicated", 2, sharded=False)
+    held: dict[str, int] = {}
+    sent: dict[str, float] = {}
+    ways: tuple[two_tower.How, ...] = ("replicated", "rows", "uneven")
+    for how in ways:
+        losses, parameters, plan = two_tower.train(how, 2)
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
+        assert_equal(parameters, jax.device_get(alone), 1e-4)
+        held[how] = two_tower.held_bytes(plan)
+        sent[how] = total_bytes(plan.collectives)
+    # 15,600 rows of 32 floats, and the two moments of Adam
+    assert held == {
+        "replicated": 3 * 15_600 * 32 * 4,
+        "rows": 3 * 15_600 // 4 * 32 * 4,
+        "uneven": 3 * 9_000 * 32 * 4,
+    }
+    assert 4 * sent["uneven"] < sent["rows"] < sent["replicated"]
 
 
 def test_byte_transformer_trains_as_on_one_device() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -121,7 +122,9 @@ def test_axes_that_cut_a_large_batch_are_named_after_it():
 
 @pytest.mark.parametrize("count", [1, 6, 7, 12])
 def test_any_number_of_devices_is_planned_for(count):
-    plan = autoshard.plan(train_step, *STEP, cluster=f"cpu:{count}")
+    idle = pytest.warns(autoshard.AutoshardWarning, match=r"has [37] equal parts")
+    with idle if count > 1 else nullcontext():
+        plan = autoshard.plan(train_step, *STEP, cluster=f"cpu:{count}")
     assert plan.mesh.size == count
 
 

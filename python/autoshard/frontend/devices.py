@@ -29,7 +29,7 @@ def physical_place(device: Any) -> tuple[int, ...]:
     Slice, x, y, z and core of a TPU: JAX numbers them with x fastest, so that neighbours in
     ``jax.devices()`` are not neighbours along the last dim. Process and number of others.
     """
-    coords = getattr(device, "coords", None)
-    if coords is None:
+    core = getattr(device, "core_on_chip", None)
+    if core is None:  # GPUs have coords too, all the same.
         return (device.process_index, device.id)
-    return (getattr(device, "slice_index", 0) or 0, *coords, device.core_on_chip)
+    return (getattr(device, "slice_index", 0) or 0, *device.coords, core)

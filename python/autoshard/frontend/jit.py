@@ -13,13 +13,25 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import jax
 
-from autoshard.errors import AutoshardWarning, PlanMismatchWarning
+from autoshard.errors import AutoshardWarning, PlanError, PlanMismatchWarning
 from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
 from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.mesh import MeshLike
-from autoshard.frontend.plan import Plan, plan_source
-from autoshard.frontend.request import ClusterLike, CostModel, Mode, Request
+from autoshard.frontend.plan import Plan
+from autoshard.frontend.planning import plan_source
+from autoshard.frontend.request import (
+    ClusterLike,
+    CostModel,
+    HostMemory,
+    Indivisible,
+    Mode,
+    OptimizerParallelLike,
+    RecomputeLike,
+    Request,
+)
+from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import print_module
+from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import (
     Tracing,
     accept_sub_byte_arguments,
@@ -55,6 +67,11 @@ def jit(
     overlap: float = 0.0,
     cost_model: CostModel = "seconds",
     batch_argnums: int | Sequence[int] | None = None,
+    enable_alltoall: bool = True,
+    indivisible: Indivisible = "refuse",
+    optimizer_parallel: OptimizerParallelLike | None = None,
+    host_offload: HostMemory = "marks",
+    recompute: RecomputeLike = "marks",
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -78,6 +95,11 @@ def jit(
     overlap: float = 0.0,
     cost_model: CostModel = "seconds",
     batch_argnums: int | Sequence[int] | None = None,
+    enable_alltoall: bool = True,
+    indivisible: Indivisible = "refuse",
+    optimizer_parallel: OptimizerParallelLike | None = None,
+    host_offload: HostMemory = "marks",
+    recompute: RecomputeLike = "marks",
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -100,6 +122,11 @@ def jit(
     overlap: float = 0.0,
     cost_model: CostModel = "seconds",
     batch_argnums: int | Sequence[int] | None = None,
+    enable_alltoall: bool = True,
+    indivisible: Indivisible = "refuse",
+    optimizer_parallel: OptimizerParallelLike | None = None,
+    host_offload: HostMemory = "marks",
+    recompute: RecomputeLike = "marks",
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -130,6 +157,11 @@ def jit(
         overlap: As for ``autoshard.plan``.
         cost_model: As for ``autoshard.plan``.
         batch_argnums: As for ``autoshard.plan``.
+        enable_alltoall: As for ``autoshard.plan``.
+        indivisible: As for ``autoshard.plan``.
+        optimizer_parallel: As for ``autoshard.plan``.
+        host_offload: As for ``autoshard.plan``.
+        recompute: As for ``autoshard.plan``.
         static_argnums: As in ``jax.jit``.
         static_argnames: As in ``jax.jit``.
         donate_argnums: As in ``jax.jit``.
@@ -154,6 +186,11 @@ def jit(
         overlap=overlap,
         cost_model=cost_model,
         batch_argnums=batch_argnums,
+        enable_alltoall=enable_alltoall,
+        indivisible=indivisible,
+        optimizer_parallel=optimizer_parallel,
+        host_offload=host_offload,
+        recompute=recompute,
     )
     settings = _Settings(request, keep_unused, compiler_options)
 
@@ -245,7 +282,13 @@ class Jitted(Generic[P, R]):
     @cached_property
     def _plain(self) -> Any:
         """For use inside other traces, and for what needs no plan."""
-        return jax.jit(self._fn, **self._jit_options)
+
+        @functools.wraps(self._fn, updated=())
+        def plain(*args: Any, **kwargs: Any) -> Any:
+            with padding_allowed(self._settings.request.indivisible == "pad"):
+                return self._fn(*args, **kwargs)
+
+        return jax.jit(plain, **self._jit_options)
 
     def _program(self, arguments: Arguments) -> _Program:
         try:
@@ -297,6 +340,7 @@ class _Program:
     def lowered(self) -> jax.stages.Lowered:
         """The planned module in the form that the active partitioner keeps."""
         self.source.machine.needs_devices()
+        check_host_memory(self.plan)
         form = "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
         module = self.plan.exported(form)
         return replace_module(
@@ -332,6 +376,25 @@ class _Program:
                 leaves[number] = jax.device_put(leaf, sharding, donate=donated)
         args, kwargs = _tree.tree_unflatten(arguments.tree, leaves)
         return compiled(*args, **kwargs)
+
+
+def check_host_memory(plan: Plan) -> None:
+    """Refuse a plan that keeps arrays where the devices here cannot.
+
+    Raises:
+        PlanError: The devices' platform has no such memory.
+    """
+    kept = [value.name for value in (*plan.arguments, *plan.results) if value.is_on_host]
+    if not kept:
+        return
+    device: Any = plan.jax_mesh.devices.flat[0]
+    kinds = [memory.kind for memory in device.addressable_memories()]
+    if PINNED_HOST not in kinds:
+        raise PlanError(
+            f"{plan.name}: {kept[0]} is planned to live in the memory of the host, but"
+            f" {device.platform} devices have no memory {PINNED_HOST}, only {', '.join(kinds)}."
+            " Give host_offload='none'."
+        )
 
 
 def check_compiled(plan: Plan, compiled: jax.stages.Compiled) -> None:

@@ -22,6 +22,7 @@ from autoshard.frontend.mesh import (
     read_machine,
 )
 from autoshard.frontend.request import Mode, Request
+from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.boundary import mark_texts
 from autoshard.ir.lowering import LoweredProgram, lower
@@ -79,7 +80,8 @@ def lower_source(
     @functools.cache
     def lowered(mesh: Any) -> LoweredProgram:
         jitted = jax.jit(_fresh(fn), **jit_options)
-        return lower(jitted, args, kwargs, mesh)
+        with padding_allowed(request.indivisible == "pad"):
+            return lower(jitted, args, kwargs, mesh)
 
     def marks(mesh: Any) -> list[str]:
         return mark_texts(parse_bytes(lowered(mesh).bytecode, new_context(), name), TARGET)

@@ -1,19 +1,19 @@
-"""``autoshard.plan``: decide how a program is split, without running it."""
+"""What was decided for a program: the object that ``autoshard.plan`` returns."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import jax
-import jax.numpy as jnp
 
+from autoshard.cluster import Cluster
 from autoshard.errors import AutoshardError, ParseError, PlanError
 from autoshard.exporter.planned import PlannedModule, read_plan
 from autoshard.exporter.planned_ops import (
@@ -23,52 +23,30 @@ from autoshard.exporter.planned_ops import (
     planned_ops,
     redistributions,
 )
-from autoshard.frontend.arguments import Arguments, StaticArguments
-from autoshard.frontend.batch import batch_pins
-from autoshard.frontend.lower import Source, lower_source
-from autoshard.frontend.mesh import Machine, MeshLike, machine_of
-from autoshard.frontend.request import ClusterLike, CostModel, Mode, Request, is_pin
+from autoshard.frontend.mesh import Machine, cluster_of, machine_of
+from autoshard.frontend.request import (
+    ClusterLike,
+)
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
-from autoshard.ir.boundary import (
-    feed_back,
-    follow_arguments,
-    keep_keys_whole,
-    mesh_text,
-    pin,
-    rewrite_marks,
-    set_mesh,
-    tie_donated,
-    untie_unequal,
-)
-from autoshard.ir.mark import TARGET
+from autoshard.ir.host_memory import PINNED_HOST
+from autoshard.ir.lowering import uses_shardy
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.recursive_programming import (
-    Coefficient,
-    PlannedProgram,
-    estimate_planned,
-    plan_automatically,
-    search_module,
-)
-from autoshard.report.plan_summary import PlanSummary
+from autoshard.report.plan_summary import BatchSplit, PlanSummary
 from autoshard.report.plan_table import plan_table, render
 from autoshard.report.symbolic import SymbolicCosts
 from autoshard.sharding import (
     Mesh,
     Sharding,
-    from_named_sharding,
-    from_partition_spec,
     parse_sharding,
     to_named_sharding,
     to_partition_spec,
-    to_v2,
 )
-from autoshard.sharding.sdy_text import to_sdy
+from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 from autoshard.verify.collective import Collective
 from autoshard.verify.shardy_collectives import shardy_collectives
+from autoshard.verify.verification import Verification, verify_module
 
 _tree: Any = jax.tree_util
-
-_PROPAGATION = ("autoshard-import-strategies", "autoshard-sharding-propagation")
 
 
 @dataclass(frozen=True)
@@ -83,6 +61,8 @@ class PlannedValue:
     """On the plan's mesh."""
     is_used: bool = True
     """False for an argument that the program does not read; it is replicated."""
+    is_on_host: bool = False
+    """Whether it lives in the memory of the host, ``pinned_host``."""
 
     @property
     def local_shape(self) -> tuple[int, ...]:
@@ -115,6 +95,10 @@ class Plan:
     machine: Machine = field(repr=False, compare=False)
     summary: PlanSummary | None = field(default=None, repr=False, compare=False)
     """What the plan costs; None where it was planned without a cluster."""
+    batch: BatchSplit | None = None
+    """``size``, ``data_parallel``, ``micro_batch`` and ``gradient_accumulation``; None where no
+    result replaces an argument, which tells state from batch, and ``batch_argnums`` is not given,
+    or where the arguments outside the state differ in dim 0."""
 
     FORMAT: ClassVar[int] = 1
     """Version of the JSON that ``save`` writes."""
@@ -210,8 +194,10 @@ class Plan:
     def _named(self, value: PlannedValue) -> Any:
         if isinstance(self.jax_mesh, jax.sharding.AbstractMesh):
             spec = cast(Any, to_partition_spec(value.sharding))
-            return jax.sharding.NamedSharding(cast(Any, self.jax_mesh), spec)
-        return to_named_sharding(value.sharding, self.jax_mesh)
+            named = jax.sharding.NamedSharding(cast(Any, self.jax_mesh), spec)
+        else:
+            named = to_named_sharding(value.sharding, self.jax_mesh)
+        return named.with_memory_kind(PINNED_HOST) if value.is_on_host else named
 
     def _as_tree(self, tree: Any, values: Sequence[PlannedValue], side: str) -> Any:
         if tree is None:
@@ -248,7 +234,7 @@ class Plan:
         not numbers of ops.
         """
         module = self.exported("autoshard-export-shardy")
-        return tuple(shardy_collectives(module))
+        return tuple(shardy_collectives(module, has_all_to_all=self._planned.has_all_to_all))
 
     def exported(self, form: str) -> mlir.Module:
         """A module of its own in the form that a partitioner keeps.
@@ -259,6 +245,43 @@ class Plan:
         module = parse_bytes(self.bytecode, new_context(), self.name)
         run_passes(module, [form])
         return module
+
+    def verify(
+        self,
+        target: ClusterLike | None = None,
+        *,
+        timeout: float = TIME_LIMIT_SECONDS,
+        form: Literal["shardy", "gspmd"] | None = None,
+        compiler_options: Mapping[str, str] | None = None,
+    ) -> Verification:
+        """Compile the plan once, in a process of its own, and put what came out beside it.
+
+        No such device is needed, but its compiler: ``pip install 'autoshard[tpu]'`` or
+        ``'autoshard[gpu]'``; that of CPUs is in jaxlib.
+
+        Args:
+            target: A cluster to compile for, with as many devices. None: what the plan is for, or
+                else the devices here.
+            timeout: Seconds of the compile.
+            form: ``"shardy"`` or ``"gspmd"``; None: the partitioner that JAX is set to.
+            compiler_options: XLA's, ``{"xla_gpu_autotune_level": "0"}``.
+
+        Raises:
+            CompileError: The compiler is not installed, fails for another reason than memory, or
+                is not done in time.
+            ClusterError: No compiler knows the cluster, or it has another number of devices.
+            PlanError: The plan is for no cluster, and the devices here are not its own.
+        """
+        if target is None:
+            target = cluster_of(self.machine) if self.cluster is None else self.cluster
+        return verify_module(
+            parse_bytes(self.bytecode, new_context(), self.name),
+            Cluster.of(target),
+            use_shardy=uses_shardy() if form is None else form == "shardy",
+            timeout=timeout,
+            device_order=self.machine.numbers,
+            compiler_options=compiler_options,
+        )
 
     def to_mlir(self, debug_info: bool = True) -> str:
         """The planned module as text, with the plan's attributes; ``autoshard-opt`` reads it."""
@@ -277,6 +300,7 @@ class Plan:
             "mesh": str(self.mesh),
             "device_order": self.machine.numbers,
             "summary": None if self.summary is None else json.loads(self.summary.to_json()),
+            "batch": None if self.batch is None else asdict(self.batch),
             "arguments": [_value_to_json(value) for value in self.arguments],
             "results": [_value_to_json(value) for value in self.results],
             "in_tree": _tree_to_json(self.in_tree),
@@ -326,6 +350,7 @@ class Plan:
             out_tree=_tree_from_json(read["out_tree"]),
             machine=machine_of(Mesh(mesh.axes, _order(read["device_order"]))),
             summary=None if summary is None else PlanSummary.from_json(json.dumps(summary)),
+            batch=None if read["batch"] is None else BatchSplit(**read["batch"]),
         )
 
     def __rich__(self) -> Any:
@@ -337,402 +362,6 @@ class Plan:
         return render(plan_table(self))
 
 
-def plan(
-    fn: Callable[..., Any],
-    *args: Any,
-    mesh: MeshLike | None = None,
-    cluster: ClusterLike | None = None,
-    mode: Mode | None = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    mem_coeff: Coefficient = "auto",
-    memory_limit: int | float | str | None = None,
-    overlap: float = 0.0,
-    cost_model: CostModel = "seconds",
-    batch_argnums: int | Sequence[int] | None = None,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Sequence[str] | None = None,
-    **kwargs: Any,
-) -> Plan:
-    """Decide how ``fn`` is split over a cluster. Nothing is computed and no device is needed.
-
-    Args:
-        fn: A function of arrays. Its own ``jax.jit`` is not touched.
-        args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place.
-        mesh: ``"dp=2,tp=4"``, a dict of axis sizes, or a mesh of JAX. None: the mesh of the pins,
-            else the common refinement of the layouts that ``autoshard.shard`` was given in ``fn``,
-            else one that the automatic mode makes of the cluster.
-        cluster: What ``fn`` will run on: ``"v5p:4x4x4"``, ``"h100:4x8"``, ``"cpu:8"``, the path of
-            a TOML file, or an ``autoshard.Cluster``. None: the devices here, where mode ``"auto"``
-            asks for them.
-        mode: ``"auto"``: the fastest step within the memory of a device; marks and pins are kept.
-            ``"semi_auto"``: from what is marked or pinned, by propagation.
-            ``"data_parallel"``: the batch is split over all devices, everything else is on each.
-            None: ``"auto"`` if a cluster is given, or neither mesh nor marks; else ``"semi_auto"``.
-        in_shardings: Pins of the positional arguments: ``NamedSharding``, ``PartitionSpec``, a
-            layout, or None for "choose", as pytree prefixes.
-        out_shardings: Pins of the result, likewise.
-        mem_coeff: Price of memory in the automatic mode; 1 is the time to read a byte of the peak
-            once. ``"auto"``: the smallest one whose plan fits.
-        memory_limit: Bytes that a plan may use of a device, or a text such as ``"14GiB"``. None:
-            its memory less 8%.
-        overlap: Share of communication that hides behind compute, 0 to 1.
-        cost_model: ``"seconds"``, or ``"symbolic"`` for relative costs without a unit.
-        batch_argnums: In mode ``"data_parallel"`` the positional arguments that hold the batch, in
-            dim 0 of each array. None: those that no result replaces, as it does with a step's
-            parameters and optimizer state.
-        static_argnums: As in ``jax.jit``.
-        static_argnames: As in ``jax.jit``.
-        donate_argnums: As in ``jax.jit``.
-        donate_argnames: As in ``jax.jit``.
-        kwargs: Arguments of ``fn`` by name.
-
-    Raises:
-        StrategyError: Marks or pins that contradict each other.
-        DoesNotFitError: No plan fits the memory of a device; it is a PlanError.
-        PlanError: There is no mesh, or nothing to propagate from.
-        ClusterError: A cluster that nobody knows.
-        AutoshardError: The program cannot be planned. Messages start with the user's line.
-    """
-    request = Request(
-        mesh=mesh,
-        cluster=cluster,
-        mode=mode,
-        in_shardings=in_shardings,
-        out_shardings=out_shardings,
-        mem_coeff=mem_coeff,
-        memory_limit=memory_limit,
-        overlap=overlap,
-        cost_model=cost_model,
-        batch_argnums=batch_argnums,
-    )
-    source = lowered_for(
-        fn,
-        (args, kwargs),
-        request,
-        static=(static_argnums, static_argnames),
-        donate=(donate_argnums, donate_argnames),
-    )
-    return plan_source(source, request)
-
-
-def lowered_for(
-    fn: Callable[..., Any],
-    arguments: tuple[tuple[Any, ...], dict[str, Any]],
-    request: Request,
-    *,
-    static: tuple[Any, Any],
-    donate: tuple[Any, Any],
-) -> Source:
-    """``fn`` lowered for a request.
-
-    Args:
-        fn: The user's function.
-        arguments: Positional ones, and those by name.
-        request: What is asked of the plan.
-        static: Numbers and names, as in ``jax.jit``.
-        donate: Likewise.
-    """
-    fixed = StaticArguments.of(fn, *static)
-    options = {
-        "static_argnums": fixed.numbers,
-        "static_argnames": fixed.names,
-        "donate_argnums": donate[0],
-        "donate_argnames": donate[1],
-    }
-    return lower_source(fn, Arguments.of(fixed, *arguments), request, options)
-
-
-def plan_source(source: Source, request: Request) -> Plan:
-    """Plan what was lowered; see ``plan``."""
-    module = parse_bytes(source.program.bytecode, new_context(), source.name)
-    _write_request(source, module, request)
-    if source.mode == "auto":
-        assert source.cluster is not None
-        return read_planned(
-            source, plan_automatically(module, source.cluster, request.options()), module
-        )
-    seconds: dict[str, float] = {}
-    run_passes(module, _PROPAGATION, timing=lambda name, took: seconds.update({name: took}))
-    summary = None
-    if source.cluster is not None:
-        summary = estimate_planned(module, source.cluster, request.options(), seconds)
-    return read_planned(source, summary, module)
-
-
-def search_source(source: Source, request: Request) -> PlannedProgram:
-    """Plan what was lowered for the automatic mode, with what it takes to plan it again."""
-    assert source.cluster is not None
-    module = parse_bytes(source.program.bytecode, new_context(), source.name)
-    _write_request(source, module, request)
-    return search_module(module, source.cluster, request.options())
-
-
-def _write_request(source: Source, module: mlir.Module, request: Request) -> None:
-    """Write mesh, marks, ties and pins to the module as lowered."""
-    mesh = source.machine.mesh
-    set_mesh(module, str(mesh) if source.has_mesh else None, mesh.size)
-    rewrite_marks(module, TARGET, source.machine.mark_text)
-    tie_donated(module)
-    fed_back = _fed_back(source)
-    feed_back(module, fed_back)
-    _keep_keys_whole(source, module)
-    pins = _Pins(source)
-    pins.write(module, request.in_shardings, request.out_shardings)
-    if source.mode == "data_parallel":
-        pins.write_batch(module, set(fed_back.values()), request.batch_argnums)
-
-
-def read_planned(source: Source, summary: PlanSummary | None, module: mlir.Module) -> Plan:
-    """The plan that a module carries."""
-    untie_unequal(module)
-    return _read(source, module, summary)
-
-
-def pins_of(
-    source: Source, in_shardings: Any, out_shardings: Any
-) -> tuple[dict[int, Sharding], dict[int, Sharding]]:
-    """What is pinned: sharding by number of the argument and of the result of ``main``."""
-    return _Pins(source).read(in_shardings, out_shardings)
-
-
-def _read(source: Source, module: mlir.Module, summary: PlanSummary | None) -> Plan:
-    mesh = Mesh.parse(mesh_text(module))
-    (main,) = [function for function in read_plan(module).functions if function.is_entry]
-    program, stage = source.program, cast(Any, source.program.stage)
-    types = _tree.tree_leaves(stage.args_info)
-    out_types = _tree.tree_leaves(stage.out_info)
-    kept = dict(zip(program.kept, main.arguments[program.constant_count :], strict=True))
-    names = _result_names(stage.out_tree)
-
-    def value(name: str, type_: Any, number: int, found: Any, is_used: bool) -> PlannedValue:
-        rank = len(type_.shape)
-        whole = Sharding.fully_replicated(mesh, rank)
-        sharding = whole if found is None else _logical(found.sharding, rank, name)
-        return PlannedValue(name, tuple(type_.shape), str(type_.dtype), sharding, is_used)
-
-    return Plan(
-        name=source.name,
-        mesh=mesh,
-        mode=source.mode,
-        arguments=tuple(
-            value(name, type_, number, kept.get(number), number in kept)
-            for number, (name, type_) in enumerate(zip(source.argument_names, types, strict=True))
-        ),
-        results=tuple(
-            value(name, type_, number, found, True)
-            for number, (name, type_, found) in enumerate(
-                zip(names, out_types, main.results, strict=True)
-            )
-        ),
-        bytecode=print_module(module, "bytecode"),
-        in_tree=stage.in_tree,
-        out_tree=stage.out_tree,
-        machine=source.machine.with_mesh(mesh),
-        summary=summary,
-    )
-
-
-def _logical(sharding: Sharding, rank: int, name: str) -> Sharding:
-    """Without the hidden dims of a typed PRNG key."""
-    hidden = sharding.dims[rank:]
-    if any(hidden):
-        raise PlanError(
-            f"{name} is an array of PRNG keys, and the plan {sharding} cuts the words of one key."
-            " Pin it to a sharding of its own dims."
-        )
-    return Sharding(sharding.mesh, sharding.dims[:rank])
-
-
-def _result_names(tree: Any) -> list[str]:
-    leaves = _tree.tree_leaves_with_path(_tree.tree_unflatten(tree, range(tree.num_leaves)))
-    return [f"result{_tree.keystr(path)}" for path, _ in leaves]
-
-
-def _keep_keys_whole(source: Source, module: mlir.Module) -> None:
-    """A typed PRNG key is an array of words in the module; no plan may cut one key."""
-    program, stage = source.program, cast(Any, source.program.stage)
-
-    def words(types: Sequence[Any]) -> dict[int, int]:
-        hidden = {number: _physical_rank(t) - len(t.shape) for number, t in enumerate(types)}
-        return {number: count for number, count in hidden.items() if count}
-
-    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-    arguments = words(_tree.tree_leaves(stage.args_info))
-    kept = {place[number]: count for number, count in arguments.items() if number in place}
-    keep_keys_whole(module, "arg_attrs", kept)
-    keep_keys_whole(module, "res_attrs", words(_tree.tree_leaves(stage.out_info)))
-
-
-def _fed_back(source: Source) -> dict[int, int]:
-    """Results that are arguments of the next call, as a training step returns its state.
-
-    A result, or an element of the result, that is a tree like one positional argument (same
-    structure, shapes and dtypes, more than one array) is taken for its successor.
-
-    Returns:
-        Number of the result -> number of the argument in ``main``.
-    """
-    stage = cast(Any, source.program.stage)
-    whole = stage.out_info
-    parts: list[Any] = list(cast(Any, whole)) if isinstance(whole, tuple | list) else [whole]
-    place = {number: index for index, number in enumerate(source.program.kept)}
-    taken: set[int] = set()
-    pairs: dict[int, int] = {}
-    argument_start = 0
-    for argument in stage.args_info[0]:
-        leaves, tree = _tree.tree_flatten(argument)
-        wanted = _types(leaves)
-        result_start = 0
-        for index, part in enumerate(parts):
-            results, result_tree = _tree.tree_flatten(part)
-            is_successor = result_tree == tree and _types(results) == wanted
-            if is_successor and len(leaves) > 1 and index not in taken:
-                taken.add(index)
-                for offset in range(len(leaves)):
-                    if argument_start + offset in place:
-                        number = place[argument_start + offset]
-                        pairs[result_start + offset] = source.program.constant_count + number
-                break
-            result_start += len(results)
-        argument_start += len(leaves)
-    return pairs
-
-
-def _types(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
-    return [(tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves]
-
-
-# --- what the user pins ---
-
-
-@dataclass(frozen=True)
-class _Pins:
-    source: Source
-
-    def write(self, module: mlir.Module, in_shardings: Any, out_shardings: Any) -> None:
-        """Pin arguments and results of ``main``."""
-        for side, pinned in zip(
-            ("arg_attrs", "res_attrs"), self.read(in_shardings, out_shardings), strict=True
-        ):
-            if pinned:
-                pin(module, side, {place: to_v2(found) for place, found in pinned.items()})
-
-    def read(
-        self, in_shardings: Any, out_shardings: Any
-    ) -> tuple[dict[int, Sharding], dict[int, Sharding]]:
-        """Shardings by place among the arguments and among the results of ``main``."""
-        program, stage = self.source.program, cast(Any, self.source.program.stage)
-        arguments: dict[int, Sharding] = {}
-        results: dict[int, Sharding] = {}
-        if in_shardings is not None:
-            positional = stage.args_info[0]
-            said = _prefix(in_shardings, positional, "in_shardings")
-            place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-            found = self._shardings(said, _tree.tree_leaves(positional), self.source.argument_names)
-            arguments = {place[n]: sharding for n, sharding in found.items() if n in place}
-        if out_shardings is not None:
-            said = _prefix(out_shardings, stage.out_info, "out_shardings")
-            types = _tree.tree_leaves(stage.out_info)
-            results = self._shardings(said, types, _result_names(stage.out_tree))
-        return arguments, results
-
-    def _shardings(
-        self, said: Sequence[Any], types: Sequence[Any], names: Sequence[str]
-    ) -> dict[int, Sharding]:
-        shardings: dict[int, Sharding] = {}
-        for number, (pinned, type_) in enumerate(zip(said, types, strict=True)):
-            if pinned is None:
-                continue
-            rank = len(type_.shape)
-            try:
-                sharding = self._sharding(pinned, rank)
-                sharding.check(type_.shape)
-            except AutoshardError as error:
-                raise type(error)(f"{names[number]}: {error.message}") from error
-            hidden = _physical_rank(type_) - rank
-            shardings[number] = Sharding(sharding.mesh, sharding.dims + ((),) * hidden)
-        return shardings
-
-    def write_batch(
-        self, module: mlir.Module, state: set[int], batch_argnums: int | Sequence[int] | None
-    ) -> None:
-        """Pin dim 0 of the batch to all axes, every other argument to none, and what follows.
-
-        Args:
-            module: What is pinned.
-            state: Arguments of ``main`` that a result replaces.
-            batch_argnums: Which hold the batch, if the user says so.
-        """
-        program = self.source.program
-        place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-        shardings = batch_pins(
-            cast(Any, program.stage).args_info,
-            self.source.argument_names,
-            {number for number, at in place.items() if at in state},
-            batch_argnums,
-            self.source.machine.mesh,
-            self.source.name,
-        )
-        texts = {place[n]: to_sdy(found, None) for n, found in shardings.items() if n in place}
-        follow_arguments(module, texts)
-
-    def _sharding(self, pinned: Any, rank: int) -> Sharding:
-        mesh, devices = self.source.machine.mesh, self.source.machine.devices
-        if isinstance(pinned, jax.sharding.PartitionSpec):
-            if not self.source.has_mesh:
-                raise PlanError(
-                    f"{pinned} names axes, but there is no mesh. Give mesh=, or a NamedSharding."
-                )
-            return from_partition_spec(pinned, mesh, rank)
-        if isinstance(pinned, jax.sharding.NamedSharding):
-            concrete = isinstance(pinned.mesh, jax.sharding.Mesh) and devices is not None
-            return from_named_sharding(pinned, rank, devices if concrete else None)
-        if isinstance(pinned, Sharding):
-            return pinned
-        raise PlanError(
-            f"{pinned!r} is no sharding. Use a NamedSharding, a PartitionSpec, a layout or None."
-        )
-
-
-def _prefix(said: Any, tree: Any, name: str) -> list[Any]:
-    """One pin, or None, for each leaf of ``tree``."""
-
-    def is_leaf(value: Any) -> bool:
-        return value is None or is_pin(value)
-
-    prefix = jax.tree.map(_Said, said, is_leaf=is_leaf)
-    try:
-        full = _tree.tree_leaves(jax.tree.broadcast(prefix, tree))
-    except ValueError as error:
-        raise PlanError(
-            f"{name} {said} has not the structure of what it pins,"
-            f" {_tree.tree_structure(tree)}. Give one sharding for all, or a pytree prefix; None"
-            " leaves the choice."
-        ) from error
-    return [pinned.sharding for pinned in full]
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """A pin as a pytree leaf, None too."""
-
-    sharding: Any
-
-
-def _physical_rank(type_: Any) -> int:
-    """Rank in the module: a typed PRNG key is an array of words there."""
-    if not jnp.issubdtype(type_.dtype, jax.dtypes.extended):
-        return len(type_.shape)
-    words: Any = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(type_.shape, type_.dtype))
-    return len(words.shape)
-
-
-# --- JSON ---
-
-
 def _value_to_json(value: PlannedValue) -> dict[str, Any]:
     return {
         "name": value.name,
@@ -740,6 +369,7 @@ def _value_to_json(value: PlannedValue) -> dict[str, Any]:
         "dtype": value.dtype,
         "sharding": str(value.sharding),
         "is_used": value.is_used,
+        "is_on_host": value.is_on_host,
     }
 
 
@@ -750,6 +380,7 @@ def _value_from_json(read: dict[str, Any], mesh: Mesh) -> PlannedValue:
         dtype=read["dtype"],
         sharding=parse_sharding(read["sharding"], mesh),
         is_used=read["is_used"],
+        is_on_host=read.get("is_on_host", False),
     )
 
 

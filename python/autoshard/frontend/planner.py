@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from autoshard.errors import PlanError
-from autoshard.frontend.plan import Plan, lowered_for, pins_of, read_planned, search_source
-from autoshard.frontend.request import ClusterLike, Request
+from autoshard.frontend.pins import pins_of
+from autoshard.frontend.plan import Plan
+from autoshard.frontend.planning import lowered_for, read_planned, search_source
+from autoshard.frontend.request import ClusterLike, Indivisible, Request
 from autoshard.importer.pins import pin_of_sharding
 from autoshard.importer.program import NO_VALUE, Pinned
 from autoshard.passes.recursive_programming import Coefficient, replan_module
@@ -40,6 +42,8 @@ class Planner:
         mem_coeff: Coefficient = "auto",
         memory_limit: int | float | str | None = None,
         overlap: float = 0.0,
+        enable_alltoall: bool = True,
+        indivisible: Indivisible = "refuse",
         static_argnums: Any = None,
         static_argnames: Any = None,
         donate_argnums: Any = None,
@@ -59,6 +63,8 @@ class Planner:
             mem_coeff=mem_coeff,
             memory_limit=memory_limit,
             overlap=overlap,
+            enable_alltoall=enable_alltoall,
+            indivisible=indivisible,
         )
         self._source = lowered_for(
             fn,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -12,6 +12,8 @@ import jax
 from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
 from autoshard.frontend.mesh import MeshLike
+from autoshard.passes.optimizer_parallel import OptimizerParallel
+from autoshard.passes.recompute import Recompute
 from autoshard.passes.recursive_programming import Coefficient, RecursiveProgramming
 from autoshard.sharding import Sharding
 
@@ -19,6 +21,15 @@ Mode = Literal["auto", "semi_auto", "data_parallel"]
 ClusterLike = str | os.PathLike[str] | Cluster
 """``"v5p:4x4x4"``, the path of a TOML file, or a ``Cluster``."""
 CostModel = Literal["seconds", "symbolic"]
+Indivisible = Literal["refuse", "pad"]
+
+OptimizerParallelLike = int | OptimizerParallel
+"""A level, 1 to 3, or all options."""
+
+HostMemory = Literal["auto", "marks", "none"]
+"""What is kept in the memory of the host: marked values, also as many as it takes, or none."""
+RecomputeLike = Literal["auto", "marks", "none"] | Recompute
+"""What may be computed again, or all options of the pass."""
 
 MODES: tuple[Mode, ...] = ("auto", "semi_auto", "data_parallel")
 
@@ -37,6 +48,11 @@ class Request:
     overlap: float = 0.0
     cost_model: CostModel = "seconds"
     batch_argnums: int | Sequence[int] | None = None
+    enable_alltoall: bool = True
+    indivisible: Indivisible = "refuse"
+    optimizer_parallel: OptimizerParallelLike | None = None
+    host_offload: HostMemory = "marks"
+    recompute: RecomputeLike = "marks"
 
     def __post_init__(self) -> None:
         if self.mode is not None and self.mode not in MODES:
@@ -44,11 +60,21 @@ class Request:
                 f"mode {self.mode!r} is not known. Use {', '.join(map(repr, MODES[:-1]))} or"
                 f" {MODES[-1]!r}."
             )
+        if self.indivisible not in ("refuse", "pad"):
+            raise PlanError(
+                f"indivisible {self.indivisible!r} is not known. Use 'refuse' or 'pad'."
+            )
+        if self.host_offload not in ("auto", "marks", "none"):
+            raise PlanError(
+                f"host_offload {self.host_offload!r} is not known. Use 'auto', 'marks' or 'none'."
+            )
         if self.batch_argnums is not None and self.mode != "data_parallel":
             raise PlanError(
                 f"batch_argnums says what mode 'data_parallel' splits, but the mode is"
                 f" {self.mode or 'not given'!r}. Give mode='data_parallel', or leave it out."
             )
+        self.spreading()  # says what is wrong with it
+        self.recomputing()  # likewise
 
     def options(self) -> RecursiveProgramming:
         """Of the pass that searches.
@@ -62,7 +88,43 @@ class Request:
             memory_limit=limit,
             overlap=self.overlap,
             cost_model=self.cost_model,
+            enable_alltoall=self.enable_alltoall,
+            indivisible=self.indivisible,
         )
+
+    def spreading(self) -> OptimizerParallel | None:
+        """The pass that spreads optimizer states, gradients and parameters, if one is asked for.
+
+        Raises:
+            PassOptionError: There is no such level.
+        """
+        wanted = self.optimizer_parallel
+        if wanted is None or isinstance(wanted, OptimizerParallel):
+            return wanted
+        return OptimizerParallel(level=wanted)
+
+    def recomputing(self) -> Recompute | None:
+        """The pass that computes values again; None if it shall not run.
+
+        Raises:
+            PlanError: There is no such choice.
+        """
+        wanted = self.recompute
+        limit = "" if self.memory_limit is None else str(self.memory_limit)
+        if isinstance(wanted, Recompute):
+            return replace(
+                wanted,
+                memory_limit=wanted.memory_limit or limit,
+                overlap=wanted.overlap or self.overlap,
+            )
+        if wanted == "none":
+            return None
+        if wanted not in ("auto", "marks"):
+            raise PlanError(
+                f"recompute={wanted!r} is not known. Use 'auto', 'marks' or 'none', or an"
+                " autoshard.Recompute with all options."
+            )
+        return Recompute(choose=wanted, memory_limit=limit, overlap=self.overlap)
 
     def mesh_of_pins(self) -> MeshLike | None:
         """The mesh of the first pin that brings one."""

@@ -14,7 +14,9 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
@@ -36,6 +38,7 @@ Strategy = Any
 
 _tree: Any = jax.tree_util
 _groups = itertools.count()
+_allow_padding: ContextVar[bool] = ContextVar("allow_padding", default=False)
 
 
 Leaf = Sharding | Cuts
@@ -228,10 +231,24 @@ def _mark(strategy: Leaf, group: int, role: Literal["in", "out"], index: int) ->
 
 def _check_fits(strategy: Leaf, shape: tuple[int, ...], where: str) -> None:
     """Rank and divisibility; everything else was wrong before there was an array."""
+    allow_padding = _allow_padding.get()
     if isinstance(strategy, Cuts):
-        strategy.check(shape, None, where, user_line())
+        strategy.check(shape, None, where, user_line(), allow_padding)
     else:
-        strategy.check(shape, where, user_line())
+        strategy.check(shape, where, user_line(), allow_padding)
+
+
+@contextmanager
+def padding_allowed(is_allowed: bool) -> Generator[None]:
+    """Marks that are traced meanwhile may cut dims that are not divisible.
+
+    Planning checks them again, as it has to: JAX keeps traces of inner functions.
+    """
+    token = _allow_padding.set(is_allowed)
+    try:
+        yield
+    finally:
+        _allow_padding.reset(token)
 
 
 # --- reading what the user wrote ---

@@ -9,7 +9,7 @@ split.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,10 +17,20 @@ from autoshard import _core
 from autoshard.errors import ImportModuleError, StrategyError
 from autoshard.importer.loops import trip_count
 from autoshard.importer.pins import DimPin, Pin, pin_of, pin_of_sharding
-from autoshard.importer.rules import FactorRule, registered_rule, rule_of
+from autoshard.importer.rules import (
+    NEED_REPLICATION,
+    PASS_THROUGH,
+    REDUCTION,
+    FactorRule,
+    registered_rule,
+    rule_of,
+)
 from autoshard.importer.work import WORK_ATTRIBUTES, CoreWork, core_work, work_key, work_of
 from autoshard.ir import element_bits, mlir, place
+from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
+from autoshard.ir.host_memory import MEMORY_KIND, PINNED_HOST, PLACEMENT, moved_to, runs_on_host
 from autoshard.sharding import Mesh, OpStrategy, Sharding
+from autoshard.sharding.padding import padded_shape, padded_size
 
 NO_VALUE = -1
 NO_TYPE = -1
@@ -59,9 +69,17 @@ _MOVES = frozenset(
 DONATED = ("tf.aliasing_output", "jax.buffer_donor")
 """Attributes of arguments whose storage the caller gives away."""
 
-_RULE = "sdy.sharding_rule"
+RULE = "sdy.sharding_rule"
+"""Attribute of ops while a module is read: Shardy's factor rule."""
 
 _FREE = frozenset(("stablehlo.constant", "stablehlo.iota"))
+
+_HOST_BITS = 1
+"""Of an element in the memory of the host: nearly nothing of the device's, but not nothing, so that
+redistributing it there is never free."""
+
+MATRIX_OPS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
+"""Multiply matrices: what an axis cuts of them says what it is for."""
 
 
 @dataclass(slots=True)
@@ -85,6 +103,18 @@ class FunctionValues:
     results: list[int]
 
 
+@dataclass(frozen=True, slots=True)
+class HostValues:
+    """What of a program is on the host, by numbers of the core."""
+
+    values: frozenset[int]
+    """Values in its memory."""
+    moves: tuple[int, ...]
+    """Ops that move a value there or back."""
+    ops: tuple[int, ...]
+    """Ops that it computes."""
+
+
 @dataclass(slots=True)
 class ImportedProgram:
     """A program and the way back from its indices to the module."""
@@ -104,6 +134,23 @@ class ImportedProgram:
     """Ops without a rule: their operands and results are replicated."""
     value_shapes: list[Sequence[int]]
     """Shape of every value of the core."""
+    value_bits: list[int]
+    """Bits of an element of every value of the core."""
+    value_of: dict[mlir.Value, int]
+    """Every value of the module -> the core's (-1: rank 0)."""
+    value_is_free: list[bool]
+    """Constants and the like, of which each reader makes its own copy."""
+    pads: bool
+    """Whether dims may be cut that have to be padded for it; the core sees them padded."""
+    matrix_ops: list[int]
+    """Numbers of the core's ops that are one of ``MATRIX_OPS``."""
+    host: HostValues
+    one_device_ops: set[int] | None = None
+    """Numbers of ``result_values`` that one device runs, known once a plan was written."""
+    makers: list[int] | None = None
+    """By value: which of ``result_values`` it is first, once somebody asked."""
+    lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])
+    """``file:line`` of the core's ops, as far as somebody asked."""
 
 
 def import_program(
@@ -138,13 +185,25 @@ def import_program(
 class _Importer:
     def __init__(self, mesh: Mesh, unknown_trip_count: int, keep_strategies: bool) -> None:
         self.mesh = mesh
+        self.has_all_to_all = True
+        self.pads = False
+        self.shapes: list[list[int]] = []
+        """Of each type; ``types`` has them padded where dims may be."""
         self.keep_strategies = keep_strategies
         self.unknown_trip_count = unknown_trip_count
         self.functions: dict[str, mlir.Operation] = {}
         self.type_ids: dict[mlir.Type, int] = {}
         self.types: list[tuple[list[int], int]] = []
+        self.host_types: dict[int, int] = {}
+        self.host_values: set[int] = set()
+        self.moves: list[int] = []
+        self.host_ops: list[int] = []
+        self.made_on_host: set[int] = set()
+        self.host_depth = 0
+        """Calls around the op at hand that the host computes."""
         self.rule_ids: dict[tuple[object, ...], int] = {}
         self.rules: list[CoreRule] = []
+        self.matrix_rules: set[int] = set()
         self.works: list[CoreWork] = []
         self.value_type: list[int] = []
         self.value_is_free: list[bool] = []
@@ -154,7 +213,11 @@ class _Importer:
         self.op_trips: list[float] = []
         self.op_after: list[int] = []
         self.made_after: dict[mlir.Value, int] = {}
-        """For values of rank 0: the last op of the core that they depend on, if any."""
+        """For values of rank 0, and for what barriers give: the last op of the core that they wait
+        for, if any."""
+        self.maker_of: dict[int, int] = {}
+        """Value of the core -> the op of the core that makes it."""
+        self.has_barriers = False
         self.operands: list[int] = []
         self.operand_kept: list[bool] = []
         self.operand_offset: list[int] = [0]
@@ -173,6 +236,8 @@ class _Importer:
         self.waiting_marks: set[int] = set()
         self.open_functions: list[mlir.Operation] = []
         self.argument_marks: dict[int, Pinned] = {}
+        self.whole_arguments: set[int] = set()
+        """With a dim that would have to be padded: marks hold for what reads them."""
         self.handlers = {
             "func.call": self.call,
             "stablehlo.while": self.loop,
@@ -203,7 +268,10 @@ class _Importer:
                 )
             if value_type.rank:
                 index = len(self.types)
-                self.types.append((list(value_type.shape), element_bits(value_type.element_type)))
+                shape = list(value_type.shape)
+                self.shapes.append(shape)
+                counted = list(padded_shape(shape, self.mesh.size)) if self.pads else shape
+                self.types.append((counted, element_bits(value_type.element_type)))
         self.type_ids[value_type] = index
         return index
 
@@ -213,6 +281,22 @@ class _Importer:
         self.value_type.append(type_id)
         self.value_is_free.append(is_free)
         return len(self.value_type) - 1
+
+    def host_type(self, type_id: int) -> int:
+        """The same shape in the memory of the host."""
+        if type_id == NO_TYPE:
+            return NO_TYPE
+        if type_id not in self.host_types:
+            self.host_types[type_id] = len(self.types)
+            self.shapes.append(self.shapes[type_id])
+            self.types.append((self.types[type_id][0], _HOST_BITS))
+        return self.host_types[type_id]
+
+    def new_host_value(self, type_id: int) -> int:
+        value = self.new_value(self.host_type(type_id))
+        if value != NO_VALUE:
+            self.host_values.add(value)
+        return value
 
     def new_values(self, op: mlir.Operation, values: Iterable[mlir.Value]) -> list[int]:
         return [self.new_value(self.type_id(op, value)) for value in values]
@@ -236,12 +320,33 @@ class _Importer:
         self.pins.append(pinned)
         return pinned
 
-    def pin_attribute(self, value: int, op: mlir.Operation, attribute: mlir.Attribute) -> None:
-        """Pin ``value`` as the text of an ``autoshard.pin`` says."""
+    def pin_attribute(
+        self,
+        value: int,
+        op: mlir.Operation,
+        attribute: mlir.Attribute,
+        *,
+        at_boundary: bool = False,
+    ) -> None:
+        """Pin ``value`` as the text of an ``autoshard.pin`` says; no boundary is padded."""
         text = mlir.StringAttr(attribute).value
         if value != NO_VALUE:
-            shape = self.types[self.value_type[value]][0]
+            type_id = self.value_type[value]
+            shape = self.shapes[type_id] if at_boundary else self.types[type_id][0]
             self.pin(value, pin_of(text, self.mesh, shape, place(op.location)), op, text)
+
+    def keep_indivisible_whole(self, value: int, op: mlir.Operation) -> bool:
+        """Leave all dims open but those that would have to be padded; False if there are none."""
+        if value == NO_VALUE:
+            return False
+        type_id = self.value_type[value]
+        sizes = zip(self.shapes[type_id], self.types[type_id][0], strict=True)
+        dims = tuple(DimPin(is_open=size == counted) for size, counted in sizes)
+        if all(dim.is_open for dim in dims):
+            return False
+        text = f"[{', '.join('{?}' if dim.is_open else '{}' for dim in dims)}]"
+        self.pins.append(Pinned(value, Pin(dims), place(op.location), text, is_users=False))
+        return True
 
     def pin_key_words(self, value: int, op: mlir.Operation, attribute: mlir.Attribute) -> None:
         """Leave all dims of an array of PRNG keys open but the words of a key, which stay whole."""
@@ -255,6 +360,8 @@ class _Importer:
     # Walking
 
     def read(self, module: mlir.Module) -> None:
+        self.has_all_to_all = allows_all_to_all(module)
+        self.pads = pads_indivisible(module)
         for op in module.body.operations:
             operation = op.operation
             if operation.name == "func.func":
@@ -272,12 +379,19 @@ class _Importer:
 
     def arguments(self, main: mlir.Operation) -> list[int]:
         block = main.regions[0].blocks[0]
-        ids = self.new_values(main, block.arguments)
-        for index, attributes in enumerate(_dictionaries(main, "arg_attrs")):
+        dictionaries = _dictionaries(main, "arg_attrs")
+        ids: list[int] = []
+        for argument, attributes in zip(block.arguments, dictionaries, strict=True):
+            type_id = self.type_id(main, argument)
+            is_on_host = MEMORY_KIND in attributes and _is_host(attributes[MEMORY_KIND])
+            ids.append(self.new_host_value(type_id) if is_on_host else self.new_value(type_id))
+        for index, attributes in enumerate(dictionaries):
             if PIN in attributes:
-                self.pin_attribute(ids[index], main, attributes[PIN])
+                self.pin_attribute(ids[index], main, attributes[PIN], at_boundary=True)
             elif KEY_WORDS in attributes:
                 self.pin_key_words(ids[index], main, attributes[KEY_WORDS])
+            elif self.keep_indivisible_whole(ids[index], main):
+                self.whole_arguments.add(ids[index])
             if any(name in attributes for name in DONATED):
                 self.donated.add(index)
         self.argument_ids = set(ids) - {NO_VALUE}
@@ -302,17 +416,22 @@ class _Importer:
         """A pinned result is a value of its own; one that becomes an argument is that argument."""
         results = list(results)
         pinned: set[int] = set()
-        terminator = _terminator(main.regions[0].blocks[0])
         same_storage = _same_storage(main)
         for index, attributes in enumerate(_dictionaries(main, "res_attrs")):
             is_key = KEY_WORDS in attributes and index not in same_storage
-            if not (PIN in attributes or is_key) or results[index] == NO_VALUE:
+            is_padded = index not in same_storage and self.is_padded(results[index])
+            is_kept = PIN in attributes or is_key or is_padded
+            if not is_kept or results[index] == NO_VALUE:
                 continue
-            target = self.new_value(self.type_id(main, terminator.operands[index]))
+            target = self.new_value(self.value_type[results[index]])
+            if results[index] in self.host_values:
+                self.host_values.add(target)
             if PIN in attributes:
-                self.pin_attribute(target, main, attributes[PIN])
-            else:
+                self.pin_attribute(target, main, attributes[PIN], at_boundary=True)
+            elif is_key:
                 self.pin_key_words(target, main, attributes[KEY_WORDS])
+            else:
+                self.keep_indivisible_whole(target, main)
             self.join(results[index], target, 1.0)
             results[index] = target
             pinned.add(index)
@@ -323,6 +442,13 @@ class _Importer:
             self.join(results[index], target, 1.0)
             results[index] = target
         return results
+
+    def is_padded(self, value: int) -> bool:
+        """Whether some dim of ``value`` counts as larger than it is."""
+        if value == NO_VALUE:
+            return False
+        type_id = self.value_type[value]
+        return self.shapes[type_id] != self.types[type_id][0]
 
     def block(self, block: mlir.Block, trips: float) -> None:
         handlers = self.handlers
@@ -371,8 +497,9 @@ class _Importer:
         if name in _FREE:
             return
         after = -1
+        if self.has_barriers or NO_VALUE in operand_ids:
+            after = max((self.made_after.get(value, -1) for value in operands), default=-1)
         if NO_VALUE in operand_ids:
-            after = max(self.made_after.get(value, -1) for value in operands)
             operand_types = [NO_TYPE if v == NO_VALUE else value_type[v] for v in operand_ids]
         else:
             operand_types = [value_type[v] for v in operand_ids]
@@ -383,6 +510,8 @@ class _Importer:
                 return
         rule = self.rule_id(op, name, attributes, operand_types, result_types)
         kept = [False] * len(operand_ids)
+        if self.host_values or self.host_depth:
+            kept = self.kept_on_host(operand_ids, ids)
         if self.keep_strategies and STRATEGY in attributes:
             operand_ids, kept = self.given_strategy(op, operand_ids, ids, trips)
         if self.waiting_marks:
@@ -396,6 +525,18 @@ class _Importer:
         self.results += ids
         self.result_offset.append(len(self.results))
         self.core_ops.append(op)
+        self.maker_of.update(dict.fromkeys(ids, len(self.op_rule) - 1))
+
+    def kept_on_host(self, operands: list[int], results: list[int]) -> list[bool]:
+        """Which operands an op takes as they are, because nothing can redistribute them there."""
+        there = self.made_on_host
+        kept = [value in self.host_values for value in operands]
+        if self.host_depth:
+            kept = [
+                is_kept or value in there for is_kept, value in zip(kept, operands, strict=True)
+            ]
+            there.update(value for value in results if value != NO_VALUE)
+        return kept
 
     def note_after(self, values: Iterable[mlir.Value], op: int) -> None:
         """Those of rank 0 among ``values`` depend on op ``op`` of the core, or on none: -1."""
@@ -428,28 +569,36 @@ class _Importer:
         operand_types: list[int],
         result_types: list[int],
     ) -> int:
-        attribute = attributes[_RULE] if _RULE in attributes else None  # noqa: SIM401
+        attribute = attributes[RULE] if RULE in attributes else None  # noqa: SIM401
         if name in ("stablehlo.custom_call", "stablehlo.composite"):
             attribute = registered_rule(op) or attribute
         key = (name, attribute, *operand_types, None, *result_types)
         if name in WORK_ATTRIBUTES:
             key = (*key, *work_key(op))
+        if self.host_depth:
+            key = (*key, "on the host")
         known = self.rule_ids.get(key)
         if known is not None:
             if not self.rules[known][0]:
                 self.note_replicated(op)
             return known
         rule = rule_of(op, attribute)
+        if self.host_depth:
+            rule = _for_host(rule, op)
         if not rule.factors:
             self.note_replicated(op)
         self.rule_ids[key] = len(self.rules)
+        if name in MATRIX_OPS:
+            self.matrix_rules.add(len(self.rules))
+        if self.pads and name not in ("stablehlo.custom_call", "stablehlo.composite"):
+            rule = _padded(rule, self.mesh.size)
         self.rules.append(_core_rule(rule, operand_types, result_types))
         self.works.append(core_work(work_of(op)))
         return self.rule_ids[key]
 
     def note_replicated(self, op: mlir.Operation) -> None:
         """Remember an op that nobody gave a rule; one that keeps its device needs none."""
-        said = (_RULE, STRATEGY, "sdy.sharding", "mhlo.sharding")
+        said = (RULE, STRATEGY, "sdy.sharding", "mhlo.sharding")
         if not any(name in op.attributes for name in said):
             self.replicated_ops.append(op)
 
@@ -511,10 +660,15 @@ class _Importer:
             self.made_by[argument] = operand
         self.pass_after(op.operands, block.arguments)
         self.open_functions.append(callee)
+        before = len(self.core_ops)
+        self.host_depth += runs_on_host(op)
         results = self.function(
             callee, [self.value_of.get(v, NO_VALUE) for v in op.operands], trips
         )
         self.open_functions.pop()
+        self.host_depth -= runs_on_host(op)
+        if runs_on_host(op):
+            self.host_ops.extend(range(before, len(self.core_ops)))
         for result, returned in zip(op.results, _terminator(block).operands, strict=True):
             self.made_by[result] = returned
         self.pass_after(_terminator(block).operands, op.results)
@@ -555,6 +709,7 @@ class _Importer:
             source, target, inner = self.joins[index]
             self.joins[index] = (source, target, inner * scale)
         self.note_after(op.results, len(self.op_rule) - 1)
+        self.maker_of.update(dict.fromkeys(carried, len(self.op_rule) - 1))
         kept = [slot for slot, target in enumerate(carried) if target != NO_VALUE]
         self.loops.append(
             (
@@ -584,8 +739,12 @@ class _Importer:
         del trips
         for result, operand in zip(op.results, op.operands, strict=True):
             self.made_by[result] = operand
-        self.pass_after(op.operands, op.results)
         values = [self.value_of.get(v, NO_VALUE) for v in op.operands]
+        # what one operand waits for, every result waits for
+        waits = [self.made_after.get(value, -1) for value in op.operands]
+        waits += [self.maker_of.get(value, -1) for value in values if value != NO_VALUE]
+        self.note_after(op.results, max(waits, default=-1))
+        self.has_barriers = True
         self.alias(op, values)
         self.pin_results(op, values)
 
@@ -612,6 +771,9 @@ class _Importer:
         if target_name == "Sharding":
             self.constraint(op, trips)
             return
+        if target_name == PLACEMENT:
+            self.move(op, trips)
+            return
         if target_name != MARK:
             self.plain(op, trips)
             return
@@ -620,8 +782,22 @@ class _Importer:
         if target == NO_VALUE or mlir.StringAttr(op.attributes["autoshard.role"]).value != "in":
             return
         self.waiting_marks.add(target)
-        if source in self.argument_ids:
+        if source in self.argument_ids - self.whole_arguments:
             self.mark_argument(source, self.pins[-1])
+
+    def move(self, op: mlir.Operation, trips: float) -> None:
+        """To the memory of the host or of the device."""
+        before = len(self.core_ops)
+        (result,) = op.results
+        type_id = self.type_id(op, result)
+        to_host = moved_to(op) == PINNED_HOST
+        if to_host:
+            self.type_ids[result.type] = self.host_type(type_id)  # while this op is read
+        self.plain(op, trips)
+        self.type_ids[result.type] = type_id
+        if to_host and self.value_of[result] != NO_VALUE:
+            self.host_values.add(self.value_of[result])
+        self.moves.extend(range(before, len(self.core_ops)))
 
     def mark_argument(self, argument: int, pinned: Pinned) -> None:
         """An argument that a marked op reads lies as the mark says, unless it is pinned itself.
@@ -702,6 +878,7 @@ class _Importer:
                 (value, index in self.donated) for index, value in enumerate(self.main_values[0])
             ],
             program_results=self.main_values[1],
+            all_to_all=self.has_all_to_all,
         )
         return ImportedProgram(
             program,
@@ -712,7 +889,13 @@ class _Importer:
             self.pins,
             self.assumed_loops,
             self.replicated_ops,
-            [self.types[type_id][0] for type_id in self.value_type],
+            [self.shapes[type_id] for type_id in self.value_type],
+            [self.types[type_id][1] for type_id in self.value_type],
+            self.value_of,
+            self.value_is_free,
+            self.pads,
+            [op for op, rule in enumerate(self.op_rule) if rule in self.matrix_rules],
+            HostValues(frozenset(self.host_values), tuple(self.moves), tuple(self.host_ops)),
         )
 
 
@@ -746,11 +929,14 @@ def _terminator(block: mlir.Block) -> mlir.Operation:
     return block.operations[len(block.operations) - 1].operation
 
 
-def _dictionaries(function: mlir.Operation, name: str) -> list[mlir.DictAttr]:
-    """``arg_attrs`` or ``res_attrs``; empty if the function has none."""
-    if name not in function.attributes:
-        return []
-    return [mlir.DictAttr(attribute) for attribute in mlir.ArrayAttr(function.attributes[name])]
+def _dictionaries(
+    function: mlir.Operation, name: str
+) -> Sequence[mlir.DictAttr | dict[str, mlir.Attribute]]:
+    """``arg_attrs`` or ``res_attrs``, one for each argument or result."""
+    if name in function.attributes:
+        return [mlir.DictAttr(attribute) for attribute in mlir.ArrayAttr(function.attributes[name])]
+    types = mlir.FunctionType(mlir.TypeAttr(function.attributes["function_type"]).value)
+    return [{} for _ in (types.inputs if name == "arg_attrs" else types.results)]
 
 
 def _same_storage(main: mlir.Operation) -> dict[int, int]:
@@ -768,6 +954,58 @@ def _same_storage(main: mlir.Operation) -> dict[int, int]:
 def state_arguments(main: mlir.Operation) -> frozenset[int]:
     """Numbers of the arguments that a result replaces in the next call: a step's state."""
     return frozenset(_same_storage(main).values())
+
+
+def _is_host(kind: mlir.Attribute) -> bool:
+    return mlir.StringAttr(kind).value == PINNED_HOST
+
+
+def _for_host(rule: FactorRule, op: mlir.Operation) -> FactorRule:
+    """Without what would need a collective there: nothing is summed, and indices stay whole.
+
+    So a table is looked up in columns: each device has its own of all rows, for all indices.
+    """
+    tensors = zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)
+    whole = {
+        factor
+        for value, dims in tensors
+        if isinstance(value.type, mlir.RankedTensorType)
+        and isinstance(value.type.element_type, mlir.IntegerType)
+        for dim in dims
+        for factor in dim
+    }
+    return replace(
+        rule,
+        factors=tuple(
+            replace(factor, kind=NEED_REPLICATION)
+            if index in whole or factor.kind == REDUCTION
+            else factor
+            for index, factor in enumerate(rule.factors)
+        ),
+    )
+
+
+def _padded(rule: FactorRule, devices: int) -> FactorRule:
+    """With the sizes that factors count as; those of a dim of several factors stay as they are.
+
+    Nor does padding help where blocks read their neighbours.
+    """
+    several = {
+        factor
+        for tensor in (*rule.operands, *rule.results)
+        for dim in tensor
+        for factor in dim
+        if len(dim) > 1
+    }
+    return replace(
+        rule,
+        factors=tuple(
+            replace(factor, size=padded_size(factor.size, devices))
+            if index not in several and factor.kind in (PASS_THROUGH, REDUCTION)
+            else factor
+            for index, factor in enumerate(rule.factors)
+        ),
+    )
 
 
 def _core_rule(rule: FactorRule, operand_types: list[int], result_types: list[int]) -> CoreRule:

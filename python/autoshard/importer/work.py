@@ -45,6 +45,8 @@ _OTHERS = frozenset(
     )
 ) | {"chlo.top_k"}
 
+_MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
+
 _WEIGHTS = {
     **dict.fromkeys(("divide", "remainder", "sqrt", "rsqrt"), 4.0),
     **dict.fromkeys(
@@ -119,6 +121,13 @@ def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
     """What two ops of one name, with equal types and factors, must share to do equal work."""
     names = WORK_ATTRIBUTES.get(op.name, ())
     return tuple(op.attributes[name] for name in names if name in op.attributes)
+
+
+def is_elementwise(name: str) -> bool:
+    """Does an op of this name make each element of its result from one element of each operand?"""
+    return name.startswith(("stablehlo.", "chlo.")) and name not in (
+        _MATMULS | _VIEWS | _REDUCES | _INDEXED | _OTHERS | _MADE_OF_NOTHING
+    )
 
 
 def work_of(op: mlir.Operation) -> OpWork:

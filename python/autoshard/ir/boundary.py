@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from jaxlib.mlir import ir
@@ -12,6 +12,9 @@ from jaxlib.mlir import ir
 from autoshard.ir.native import run_native
 
 MESH = "autoshard.mesh"
+ALL_TO_ALL = "autoshard.enable_alltoall"
+INDIVISIBLE = "autoshard.indivisible"
+PAD = "pad"
 SHARDING = "mhlo.sharding"
 _SHARDY = "sdy.sharding"
 _LAYOUT = "autoshard.layout"
@@ -19,6 +22,12 @@ _DONOR = "jax.buffer_donor"
 _ALIAS = "tf.aliasing_output"
 _FEEDS = "autoshard.feeds_argument"
 _KEY_WORDS = "autoshard.key_words"
+_PIN = "autoshard.pin"
+
+_SAID_BY_USERS = frozenset(
+    ("stablehlo.custom_call", "sdy.sharding_constraint", "sdy.manual_computation")
+)
+"""Ops whose pins come from marks, constraints and manual computations."""
 
 _FOLLOW = (
     "builtin.module(sdy-lift-inlined-meshes, sdy-flatten-call-graph, sdy-add-data-flow-edges, "
@@ -55,6 +64,32 @@ def mesh_text(module: ir.Module) -> str:
     return _text(module.operation.attributes[MESH])
 
 
+def allow_all_to_all(module: ir.Module, is_allowed: bool) -> None:
+    """Say whether redistributions may use all-to-alls. Expects the module's context."""
+    attributes = module.operation.attributes
+    if not is_allowed:
+        attributes[ALL_TO_ALL] = ir.BoolAttr.get(False)
+    elif ALL_TO_ALL in attributes:
+        del attributes[ALL_TO_ALL]
+
+
+def allows_all_to_all(module: ir.Module) -> bool:
+    """Whether they may; a module that says nothing allows it."""
+    attributes = module.operation.attributes
+    return ALL_TO_ALL not in attributes or ir.BoolAttr(attributes[ALL_TO_ALL]).value
+
+
+def pad_indivisible(module: ir.Module) -> None:
+    """Let dims be cut that must be padded for it. Expects the module's context."""
+    module.operation.attributes[INDIVISIBLE] = ir.StringAttr.get(PAD)
+
+
+def pads_indivisible(module: ir.Module) -> bool:
+    """Whether such dims may be cut inside of the program."""
+    attributes = module.operation.attributes
+    return INDIVISIBLE in attributes and _text(attributes[INDIVISIBLE]) == PAD
+
+
 def pin(module: ir.Module, side: Side, texts: Mapping[int, str]) -> None:
     """Pin arguments or results of ``main``, by number, to ``mhlo.sharding`` texts."""
     if not texts:
@@ -65,6 +100,30 @@ def pin(module: ir.Module, side: Side, texts: Mapping[int, str]) -> None:
         for number, text in texts.items():
             present[number][SHARDING] = ir.StringAttr.get(text)
         main.attributes[side] = _array(present)
+
+
+def constrain_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
+    """Let all that reads an argument of ``main`` read it in a sharding of its own.
+
+    Args:
+        module: Gets ``sdy.sharding_constraint`` ops.
+        texts: ``#sdy.sharding`` by number of the argument.
+    """
+    if not texts:
+        return
+    block = main_function(module).regions[0].blocks[0]
+    with module.context:
+        for number, text in texts.items():
+            argument = block.arguments[number]
+            held = ir.Operation.create(
+                "sdy.sharding_constraint",
+                results=[argument.type],
+                operands=[argument],
+                attributes={"sharding": ir.Attribute.parse(text)},
+                loc=argument.location,
+                ip=ir.InsertionPoint.at_block_begin(block),
+            )
+            argument.replace_all_uses_except(held.results[0], held)
 
 
 def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
@@ -126,6 +185,19 @@ def tie_donated(module: ir.Module) -> None:
         main.attributes["arg_attrs"] = _array(arguments)
 
 
+def with_attribute(
+    main: ir.Operation, side: Side, name: str, value: ir.Attribute, numbers: Collection[int]
+) -> None:
+    """Give some arguments or results of ``main`` an attribute."""
+    if not numbers:
+        return
+    with main.context:
+        present = _attributes(main, side)
+        for number in numbers:
+            present[number][name] = value
+        main.attributes[side] = _array(present)
+
+
 def feed_back(module: ir.Module, arguments: Mapping[int, int]) -> None:
     """Say which argument each result becomes in the next call: result number -> argument number."""
     if not arguments:
@@ -137,6 +209,29 @@ def feed_back(module: ir.Module, arguments: Mapping[int, int]) -> None:
         for number, argument in arguments.items():
             results[number][_FEEDS] = ir.IntegerAttr.get(i64, argument)
         main.attributes["res_attrs"] = _array(results)
+
+
+def unpin(module: ir.Module, arguments: Collection[int], results: Collection[int]) -> None:
+    """Take away all pins but those of these arguments and results of ``main``, and of marks.
+
+    For pins that a mode made, not the user: passes that run later may move what they pin.
+    """
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name not in _SAID_BY_USERS and _PIN in op.attributes:
+            del op.attributes[_PIN]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    main = main_function(module)
+    with module.context:
+        kept_of: dict[Side, Collection[int]] = {"arg_attrs": arguments, "res_attrs": results}
+        for side, kept in kept_of.items():
+            present = _attributes(main, side)
+            for number, attributes in enumerate(present):
+                if number not in kept:
+                    attributes.pop(_PIN, None)
+            main.attributes[side] = _array(present)
 
 
 def keep_keys_whole(module: ir.Module, side: Side, words: Mapping[int, int]) -> None:

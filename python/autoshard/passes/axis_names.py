@@ -17,8 +17,6 @@ from autoshard.passes.summarize import main_values
 from autoshard.report.plan_summary import AxisSummary
 from autoshard.sharding import Axis, Mesh
 
-_MATRIX_OPS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
-
 
 @dataclass(slots=True)
 class _Cuts:
@@ -145,9 +143,8 @@ def _is_integer(value: mlir.Value) -> bool:
 def _cut_by_matmuls(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[_Cuts]) -> None:
     trips, flops = imported.program.op_trips, plan.op_flops
     strategies, of_op, shardings = plan.strategies, plan.op_strategy, plan.shardings
-    for number, op in enumerate(imported.core_ops):
-        if op.name not in _MATRIX_OPS:
-            continue
+    for number in imported.matrix_ops:
+        op = imported.core_ops[number]
         work = flops[number] * trips[number]
         (left, right, *_), _ = strategies[of_op[number]]
         batch, contracted = _left_dims(op)

@@ -71,7 +71,7 @@ def cost_of_module(
 
 def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _core.CorePlan:
     """What the plan costs that stands on the ops of an imported module."""
-    given = _GivenPlan(imported)
+    given = GivenPlan(imported)
     value_sharding = given.values()
     op_strategy = [given.strategy(op) for op in imported.core_ops]
     try:
@@ -89,7 +89,7 @@ def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _cor
         ) from error
 
 
-class _GivenPlan:
+class GivenPlan:
     """The tables of a plan, each row once."""
 
     def __init__(self, imported: ImportedProgram) -> None:
@@ -100,12 +100,30 @@ class _GivenPlan:
         self.read: dict[tuple[str, tuple[int, ...]], tuple[Sharding, ...]] = {}
         self.strategy_of_text: dict[str, int] = {}
 
+    def value_dims(self) -> list[Dims]:
+        """How the plan cuts each value.
+
+        Raises:
+            PlanError: There is no plan, or a part of it is missing.
+        """
+        values = self.values()
+        rows = list(self.shardings)
+        return [rows[row] for row in values]
+
+    def row(self, dims: Dims) -> int:
+        """Row of a sharding by its axes."""
+        return self.shardings.setdefault(dims, len(self.shardings))
+
+    def strategy_row(self, operands: tuple[int, ...], results: tuple[int, ...]) -> int:
+        """Row of a strategy by the rows of its shardings."""
+        return self.strategies.setdefault((operands, results), len(self.strategies))
+
     def index(self, sharding: Sharding) -> int:
         """Row of a sharding."""
         dims = tuple(
             tuple(self.mesh.axis_index(axis.name) for axis in axes) for axes in sharding.dims
         )
-        return self.shardings.setdefault(dims, len(self.shardings))
+        return self.row(dims)
 
     def values(self) -> list[int]:
         """Row of the sharding of each value."""
@@ -133,6 +151,7 @@ class _GivenPlan:
         return [found[value] for value in range(count)]
 
     def of_results(self, op: mlir.Operation) -> tuple[Sharding, ...]:
+        """Of the results of an op, as the module says."""
         attribute = attribute_of(op, _GSPMD)
         if attribute is None:
             raise PlanError(
@@ -144,6 +163,7 @@ class _GivenPlan:
         return self.parsed(mlir.StringAttr(attribute).value, ranks)
 
     def of_boundary(self, main: mlir.Operation, name: str) -> list[Sharding | None]:
+        """Of the arguments or results of ``main``; None where the module does not say."""
         function = mlir.FunctionType(mlir.TypeAttr(main.attributes["function_type"]).value)
         types = function.inputs if name == "arg_attrs" else function.results
         attributes = attribute_of(main, name)
@@ -157,6 +177,7 @@ class _GivenPlan:
         return found
 
     def parsed(self, text: str, ranks: tuple[int, ...]) -> tuple[Sharding, ...]:
+        """The shardings that a text gives values of these ranks."""
         key = (text, ranks)
         if key not in self.read:
             self.read[key] = (
@@ -178,8 +199,9 @@ class _GivenPlan:
         key = f"{text}|{len(op.operands)}|{','.join(str(_rank(value.type)) for value in types)}"
         if key not in self.strategy_of_text:
             said = OpStrategy.parse(text, self.mesh)
-            row = (self._side(said.operands, op.operands), self._side(said.results, op.results))
-            self.strategy_of_text[key] = self.strategies.setdefault(row, len(self.strategies))
+            self.strategy_of_text[key] = self.strategy_row(
+                self._side(said.operands, op.operands), self._side(said.results, op.results)
+            )
         return self.strategy_of_text[key]
 
     def _side(self, shardings: Sequence[Sharding], values: Sequence[mlir.Value]) -> tuple[int, ...]:

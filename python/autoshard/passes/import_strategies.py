@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from autoshard.errors import AutoshardError, ImportModuleError, ShardingError, StrategyError
 from autoshard.importer.program import MARK, PIN, attribute_of
 from autoshard.importer.rules import registered_rule
 from autoshard.ir import mlir, place, sdy
+from autoshard.ir.boundary import pad_indivisible, pads_indivisible
 from autoshard.passes.base import Pass
 from autoshard.sharding import (
     Axis,
@@ -60,8 +61,15 @@ class ImportStrategies(Pass):
 
     name: ClassVar[str] = "autoshard-import-strategies"
 
+    indivisible: Literal["refuse", "pad"] = "refuse"
+    """What to do with a dim that shall be cut but has not so many equal parts; pad: cut it inside
+    of the program, where XLA pads. A module that says pad already keeps that."""
+
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``."""
+        if self.indivisible == "pad":
+            with module.context:
+                pad_indivisible(module)
         import_strategies(module)
 
 
@@ -190,6 +198,7 @@ class _Wish:
 class _Pins:
     def __init__(self, module: mlir.Module) -> None:
         self.module = module
+        self.pads = pads_indivisible(module)
         self.meshes: dict[str, Mesh] = {}
         self.single_devices: set[str] = set()
         self.read_texts: dict[str, Sharding] = {}
@@ -364,12 +373,11 @@ class _Pins:
         text = text_of(op.attributes[LAYOUT], LAYOUT, op)
         shape = _shape(op.results[0])
         with _errors_at(op):
-            if text.startswith("("):
-                what = Cuts.parse(text)
+            what = Cuts.parse(text) if text.startswith("(") else parse_sharding(text, self.given)
+            if isinstance(what, Sharding):
+                what.check(shape, _marked(op), allow_padding=self.pads)
+            elif not self.pads:  # else the importer checks it, which knows the number of devices
                 what.check(shape, None, _marked(op), None)
-            else:
-                what = parse_sharding(text, self.given)
-                what.check(shape, _marked(op))
         self.wish(what, op, lambda pin: _set(op, pin))
 
     def manual_computation(self, op: mlir.Operation) -> None:

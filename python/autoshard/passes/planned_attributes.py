@@ -71,11 +71,17 @@ def explain(imported: ImportedProgram, error: _core.Contradiction) -> StrategyEr
         )
     if op_index >= 0:
         op = imported.core_ops[op_index]
+        padded = (
+            " A dim in uneven parts can only be cut by ops that go through it element by element"
+            " or reduce it."
+            if imported.pads
+            else ""
+        )
         return StrategyError(
             f"{op.name}: no way to split the op fits its pinned operands "
             f"({_operands_text(imported, op)}): dims that are contracted or matched with each "
-            "other must be split by the same axes, and no axis may split two dims. Change one "
-            "of the strategies.",
+            "other must be split by the same axes, and no axis may split two dims."
+            f"{padded} Change one of the strategies.",
             place(op.location),
         )
     listed = "; ".join(f"{pin.text} at {pin.place}" for pin in imported.pins[:8])
@@ -121,23 +127,36 @@ def write_plan(
         return replicated if value == NO_VALUE else texts.hlo(value_sharding[value])
 
     tuples: dict[tuple[int, ...], mlir.Attribute] = {}
-    for op, values in imported.result_values:
-        if stays.values(values) or _is_on_one_device(op):
-            continue
+    is_same = stays.is_same
+    if imported.one_device_ops is None:
+        imported.one_device_ops = {
+            number for number, (op, _) in enumerate(imported.result_values) if _is_on_one_device(op)
+        }
+    keeps_device = imported.one_device_ops
+    for number, (op, values) in enumerate(imported.result_values):
         if len(values) == 1:
-            op.attributes[_GSPMD] = attribute_of(values[0])
+            # Nearly all ops, and after another plan nearly all of them stay as they are.
+            if not (is_same[values[0]] or number in keeps_device):
+                op.attributes[_GSPMD] = attribute_of(values[0])
+            continue
+        if number in keeps_device or all(is_same[value] for value in values):
             continue
         key = tuple(NO_VALUE if v == NO_VALUE else value_sharding[v] for v in values)
         if key not in tuples:
             parts = ", ".join(mlir.StringAttr(attribute_of(v)).value for v in values)
             tuples[key] = mlir.StringAttr.get(f"{{{parts}}}")
         op.attributes[_GSPMD] = tuples[key]
-    strategies = [mlir.StringAttr.get(texts.strategy(*sides)) for sides in plan.strategies]
-    for number, (op, index) in enumerate(zip(imported.core_ops, plan.op_strategy, strict=True)):
-        if not stays.strategy(number, index):
-            op.attributes[STRATEGY] = strategies[index]
+    strategies = plan.strategies
+    written_as: dict[int, mlir.Attribute] = {}
+    core_ops = imported.core_ops
+    for number, index in stays.changed_strategies(plan.op_strategy):
+        known = written_as.get(index)
+        if known is None:
+            known = mlir.StringAttr.get(texts.strategy(*strategies[index]))
+            written_as[index] = known
+        core_ops[number].attributes[STRATEGY] = known
     for function in imported.functions:
-        _write_function(function, attribute_of)
+        _write_function(function, attribute_of, is_same)
     attributes = module.operation.attributes
     attributes["autoshard.redistributed_bytes"] = mlir.FloatAttr.get_f64(plan.redistributed_bytes)
     if imported.replicated_ops:
@@ -158,13 +177,18 @@ class _Unchanged:
     """What a plan has in common with the one that is written."""
 
     def __init__(self, plan: _core.CorePlan, written: _core.CorePlan | None) -> None:
-        self.is_new = written is None
+        new = plan.value_sharding
+        self.is_same = [False] * (len(new) + 1)
+        """By value; the last entry is that of ``NO_VALUE``."""
+        self.old_strategy: Sequence[int] | None = None
         if written is None:
             return
         known = {repr(sharding): index for index, sharding in enumerate(written.shardings)}
         known_as = [known.get(repr(sharding), -2) for sharding in plan.shardings]
-        new, old = plan.value_sharding, written.value_sharding
-        self.is_same = [known_as[now] == before for now, before in zip(new, old, strict=True)]
+        self.is_same = [
+            known_as[now] == before for now, before in zip(new, written.value_sharding, strict=True)
+        ]
+        self.is_same.append(True)
 
         def in_old(sides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
             return tuple(
@@ -178,13 +202,16 @@ class _Unchanged:
         self.strategy_as = [strategies.get(in_old(sides), -1) for sides in plan.strategies]
         self.old_strategy = written.op_strategy
 
-    def values(self, values: Sequence[int]) -> bool:
-        """All values of an op are cut as before."""
-        return not self.is_new and all(v == NO_VALUE or self.is_same[v] for v in values)
-
-    def strategy(self, op: int, index: int) -> bool:
-        """Op number ``op`` has strategy ``index`` as before."""
-        return not self.is_new and self.strategy_as[index] == self.old_strategy[op]
+    def changed_strategies(self, op_strategy: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """(op, strategy) of all ops that have another one than before."""
+        if self.old_strategy is None:
+            return enumerate(op_strategy)
+        strategy_as = self.strategy_as
+        return [
+            (op, now)
+            for op, (now, before) in enumerate(zip(op_strategy, self.old_strategy, strict=True))
+            if strategy_as[now] != before
+        ]
 
 
 def _is_on_one_device(op: mlir.Operation) -> bool:
@@ -211,6 +238,13 @@ class _Texts:
             for dims in shardings
         ]
         self.attributes: dict[int, mlir.Attribute] = {}
+        self.texts: dict[int, str] = {NO_VALUE: "[]"}
+
+    def text(self, index: int) -> str:
+        known = self.texts.get(index)
+        if known is None:
+            known = self.texts[index] = format_sharding(self.shardings[index])
+        return known
 
     def hlo(self, index: int) -> mlir.Attribute:
         known = self.attributes.get(index)
@@ -221,19 +255,18 @@ class _Texts:
 
     def strategy(self, operands: Iterable[int], results: Iterable[int]) -> str:
         def side(indices: Iterable[int]) -> str:
-            return ", ".join(
-                "[]" if index == NO_VALUE else format_sharding(self.shardings[index])
-                for index in indices
-            )
+            return ", ".join([self.text(index) for index in indices])
 
         return f"{side(operands)} -> {side(results)}"
 
 
 def _write_function(
-    function: FunctionValues, attribute_of: Callable[[int], mlir.Attribute]
+    function: FunctionValues,
+    attribute_of: Callable[[int], mlir.Attribute],
+    is_same: Sequence[bool],
 ) -> None:
     for name, values in (("arg_attrs", function.arguments), ("res_attrs", function.results)):
-        if not values:
+        if all(is_same[value] for value in values):
             continue
         attributes = function.op.attributes
         old: Sequence[mlir.Attribute] = (
@@ -241,6 +274,9 @@ def _write_function(
         )
         entries: list[mlir.Attribute] = []
         for index, value in enumerate(values):
+            if is_same[value] and old:
+                entries.append(old[index])
+                continue
             entry = {named.name: named.attr for named in mlir.DictAttr(old[index])} if old else {}
             entry[_GSPMD] = attribute_of(value)
             entries.append(mlir.DictAttr.get(entry))

@@ -29,8 +29,15 @@ from autoshard.errors import (
     PlanError,
     ShardingError,
 )
-from autoshard.importer.program import ImportedProgram, Pinned, core_pin, import_program
-from autoshard.ir import mlir, place
+from autoshard.importer.program import (
+    NO_VALUE,
+    ImportedProgram,
+    Pinned,
+    core_pin,
+    import_program,
+)
+from autoshard.ir import mlir, place, warn
+from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivisible
 from autoshard.passes.axis_names import describe_axes, name_axes
 from autoshard.passes.base import Pass
 from autoshard.passes.given_plan import cost_of_module
@@ -91,6 +98,13 @@ class RecursiveProgramming(Pass):
 
     overlap: float = 0.0
     """Share of communication that hides behind compute, 0 to 1."""
+
+    enable_alltoall: bool = True
+    """Redistribute by all-to-alls, too; false: by gathers, slices and permutes only."""
+
+    indivisible: Literal["refuse", "pad"] = "refuse"
+    """What to do with dims that have not as many equal parts as there are devices; pad: cut them
+    inside of the program, where XLA pads. A module that says pad already keeps that."""
 
     time_limit: float | None = None
     """Seconds after which the search tries nothing more and takes the best plan so far."""
@@ -187,10 +201,13 @@ def search_module(
     """As ``plan_automatically``, with what ``replan_module`` needs."""
     clock = _Clock()
     with module.context, mlir.Location.unknown(), _no_collection():
+        if options.indivisible == "pad":
+            pad_indivisible(module)
         with clock.phase("strategies"):
             is_free = _read_strategies(module, cluster, options.mesh)
             mesh = mesh_of(module)
             _check_size(mesh, cluster, module)
+            allow_all_to_all(module, options.enable_alltoall)
         with clock.phase("rules"):
             populate_rules(module)
         with clock.phase("import"):
@@ -219,6 +236,7 @@ def search_module(
                 ),
             )
             planned = _written(planned, limit)
+            _warn_of_idle_axes(planned)
         return _timed(planned, clock)
 
 
@@ -295,6 +313,25 @@ def _written(
         cost_model=planned.options.cost_model,
     )
     return replace(planned, summary=summary)
+
+
+def _warn_of_idle_axes(planned: PlannedProgram) -> None:
+    """Say so where devices only repeat each other's work because no size divides."""
+    if pads_indivisible(planned.module):
+        return
+    used = {axis for dims in planned.plan.shardings for axes in dims for axis in axes}
+    shapes = planned.imported.value_shapes
+    arguments = planned.imported.functions[-1].arguments
+    sizes = {size for value in arguments if value != NO_VALUE for size in shapes[value]}
+    for index, axis in enumerate(planned.mesh.without_unit_axes().axes):
+        larger = sorted(size for size in sizes if size > axis.size)
+        if index in used or not larger or any(size % axis.size == 0 for size in larger):
+            continue
+        warn(
+            f'axis "{axis.name}" of the mesh cuts nothing: no dim of the arguments has {axis.size}'
+            f" equal parts, the largest are {', '.join(map(str, larger[:-4:-1]))}. The devices"
+            " along it do the same work. Give indivisible=pad, other sizes or other devices."
+        )
 
 
 def _timed(planned: PlannedProgram, clock: _Clock) -> PlannedProgram:

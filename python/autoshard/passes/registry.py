@@ -10,10 +10,13 @@ from autoshard.passes.base import Pass
 
 ALL_PASSES: Mapping[str, str] = {
     "autoshard-import-strategies": "autoshard.passes.import_strategies:ImportStrategies",
+    "autoshard-host-offload": "autoshard.passes.host_offload:HostOffload",
     "autoshard-sharding-propagation": "autoshard.passes.sharding_propagation:ShardingPropagation",
     "autoshard-recursive-programming": (
         "autoshard.passes.recursive_programming:RecursiveProgramming"
     ),
+    "autoshard-optimizer-parallel": "autoshard.passes.optimizer_parallel:OptimizerParallel",
+    "autoshard-recompute": "autoshard.passes.recompute:Recompute",
     "autoshard-export-shardy": "autoshard.passes.export_shardy:ExportShardy",
     "autoshard-export-gspmd": "autoshard.passes.export_gspmd:ExportGspmd",
     "autoshard-print-plan": "autoshard.passes.print_plan:PrintPlan",

@@ -17,6 +17,7 @@ from autoshard import _core
 from autoshard.errors import PassOptionError, PlanError
 from autoshard.importer.program import ImportedProgram, import_program
 from autoshard.ir import mlir
+from autoshard.ir.boundary import allow_all_to_all
 from autoshard.passes.base import Pass
 from autoshard.passes.planned_attributes import (
     explain,
@@ -45,6 +46,9 @@ class ShardingPropagation(Pass):
     sweeps: int = 2
     """Rounds over the mesh axes, one at a time, after the first one."""
 
+    enable_alltoall: bool = True
+    """Redistribute by all-to-alls, too; false: by gathers, slices and permutes only."""
+
     def __post_init__(self) -> None:
         for option, value in (("trip-count", self.trip_count), ("sweeps", self.sweeps)):
             if value < 0:
@@ -56,6 +60,7 @@ class ShardingPropagation(Pass):
         """See ``Pass.run``."""
         with module.context, mlir.Location.unknown():
             mesh = mesh_of(module)
+            allow_all_to_all(module, self.enable_alltoall)
             populate_rules(module)
             imported = import_program(module, mesh, unknown_trip_count=self.trip_count)
             check_pins(imported)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram
 from autoshard.ir import mlir, place
+from autoshard.passes.host_traffic import host_traffic
 from autoshard.report.plan_summary import (
     AxisSummary,
     CollectiveSummary,
@@ -64,17 +65,16 @@ def value_names(imported: ImportedProgram, wanted: Collection[int]) -> dict[int,
     for number, (value, argument) in enumerate(zip(main.arguments, block.arguments, strict=True)):
         if value in missing:
             missing.discard(value)
-            name = _argument_name(argument, number)
+            name = argument_name(argument, number)
             found[value] = ValueName(name, type_text(argument.type), None)
-    for op, values in imported.result_values:
-        if not missing:
-            break
-        if missing.isdisjoint(values):
+    makers = _makers(imported) if missing else ()
+    for value in sorted(missing):
+        if makers[value] == NO_VALUE:
             continue
-        for result, value in zip(op.results, values, strict=True):
-            if value in missing:
-                missing.discard(value)
-                found[value] = ValueName(short_name(op), type_text(result.type), line_of(op))
+        missing.discard(value)
+        op, values = imported.result_values[makers[value]]
+        result = op.results[values.index(value)]
+        found[value] = ValueName(short_name(op), type_text(result.type), line_of(op))
     for number, value in enumerate(main.results):
         if value in missing:
             missing.discard(value)
@@ -84,7 +84,20 @@ def value_names(imported: ImportedProgram, wanted: Collection[int]) -> dict[int,
     return found
 
 
-def _argument_name(argument: mlir.Value, number: int) -> str:
+def _makers(imported: ImportedProgram) -> Sequence[int]:
+    """For every value the number of the first of ``result_values`` that is it."""
+    if imported.makers is None:
+        makers = [NO_VALUE] * (len(imported.value_shapes) + 1)
+        for number, (_, values) in enumerate(imported.result_values):
+            for value in values:
+                if makers[value] == NO_VALUE:
+                    makers[value] = number
+        imported.makers = makers
+    return imported.makers
+
+
+def argument_name(argument: mlir.Value, number: int) -> str:
+    """``params['w']``; ``argument 3`` where the module has no names."""
     location = argument.location
     if isinstance(location, mlir.NameLoc) and location.name_str:
         return location.name_str
@@ -148,7 +161,7 @@ class Moved:
 def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[Moved]:
     """Every collective of a plan, in the order of its redistributions."""
     joined = value_names(imported, {r[3] for r in plan.redistributions if r[0] == _JOIN})
-    lines: dict[int, tuple[str | None, str]] = {}
+    ops: dict[int, tuple[str | None, str]] = {}
     found: list[Moved] = []
     for (where, index, position, value, *_, trips), steps in zip(
         plan.redistributions, plan.steps, strict=True
@@ -159,10 +172,9 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
             name = joined[value]
             location, what = name.location, f"{name.name}, kept elsewhere"
         else:
-            if index not in lines:
-                op = imported.core_ops[index]
-                lines[index] = (line_of(op), short_name(op))
-            location, name = lines[index]
+            if index not in ops:
+                ops[index] = (_line_of_op(imported, index), short_name(imported.core_ops[index]))
+            location, name = ops[index]
             what = (
                 f"neighbours of {name}"
                 if where == _HALO
@@ -190,22 +202,41 @@ def axes_of_mask(mask: int, mesh: Mesh) -> tuple[str, ...]:
     return tuple(name for index, name in enumerate(mesh.axis_names) if mask >> index & 1)
 
 
-def folded(collectives: Iterable[Moved]) -> tuple[CollectiveSummary, ...]:
-    """Those that are alike once, with the sum of their runs; what takes longest first."""
-    rows: dict[tuple[object, ...], list[Moved]] = {}
-    for one in collectives:
-        key = (one.kind, one.axes, one.participants, one.held_bytes, one.location)
-        rows.setdefault(key, []).append(one)
+def _line_of_op(imported: ImportedProgram, index: int) -> str | None:
+    """``file:line`` of an op by its number, looked up once a program."""
+    lines = imported.lines
+    if index not in lines:
+        lines[index] = line_of(imported.core_ops[index])
+    return lines[index]
+
+
+def collectives_of(
+    imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh
+) -> tuple[CollectiveSummary, ...]:
+    """The ``moves`` that are alike once, with the sum of their runs; what takes longest first."""
+    rows = plan.collectives
+    joined = value_names(imported, {row[2] for row in rows if row[0] == _JOIN})
+    lines = imported.lines
+    # Kind, axes, participants, held bytes and line -> runs, seconds.
+    alike: dict[tuple[int, int, int, float, str | None], list[float]] = {}
+    for where, index, value, trips, kind, axes, participants, held_bytes, seconds in rows:
+        if where == _JOIN:
+            line = joined[value].location
+        else:
+            line = lines[index] if index in lines else _line_of_op(imported, index)
+        sums = alike.setdefault((kind, axes, participants, held_bytes, line), [0.0, 0.0])
+        sums[0] += trips
+        sums[1] += trips * seconds
     summaries = [
         CollectiveSummary(
-            kind=alike[0].kind.value,
-            axes=alike[0].axes,
-            bytes=alike[0].sent_bytes,
-            times=sum(one.times for one in alike),
-            seconds=sum(one.times * one.seconds for one in alike),
-            location=alike[0].location,
+            kind=KINDS[kind].value,
+            axes=axes_of_mask(axes, mesh),
+            bytes=Collective(KINDS[kind], (), participants, held_bytes).moved_bytes,
+            times=times,
+            seconds=seconds,
+            location=line,
         )
-        for alike in rows.values()
+        for (kind, axes, participants, held_bytes, line), (times, seconds) in alike.items()
     ]
     return tuple(sorted(summaries, key=lambda one: -(one.seconds or 0.0)))
 
@@ -265,11 +296,12 @@ def summarize(
         if plan.bound_is_joint
         else "plans that differ in one axis and cut equal layers alike"
     )
+    host = host_traffic(imported, plan, mesh, cluster)
     return PlanSummary(
-        step_seconds=plan.step_seconds,
+        step_seconds=plan.step_seconds + host.seconds,
         compute_seconds=plan.compute_seconds,
         communication_seconds=plan.communication_seconds,
-        peak_bytes_per_device=plan.peak_bytes,
+        peak_bytes_per_device=plan.peak_bytes - host.counted_bytes,
         mem_coeff=plan.mem_coeff,
         lower_bound_seconds=max(0.0, plan.lower_bound_seconds),
         bound_covers=covers if is_searched else "no other plan",
@@ -277,21 +309,26 @@ def summarize(
         mesh=str(mesh),
         devices=cluster.num_devices,
         axes=tuple(axes),
-        collectives=folded(moves(imported, plan, mesh)),
+        collectives=collectives_of(imported, plan, mesh),
         peak_moment=_line_of_moment(imported, plan.peak_moment),
         peak_values=_peak(imported, plan, mesh),
+        host_bytes_per_device=host.held_bytes,
+        host_transfer_bytes=host.sent_bytes,
+        host_transfer_seconds=host.seconds,
     )
 
 
 def _peak(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> tuple[PeakValue, ...]:
     shardings = shardings_of(plan, mesh)
-    live, of_value = plan.peak_values, plan.value_sharding
-    texts = {value: str(shardings[of_value[value]]) for value, _ in live if value != NO_VALUE}
-    return peak_values(imported, live, texts)
+    on_host, of_value = imported.host.values, plan.value_sharding
+    live = [(value, size) for value, size in plan.peak_values if value not in on_host]
+    used = {value: of_value[value] for value, _ in live if value != NO_VALUE}
+    texts = {index: str(shardings[index]) for index in set(used.values())}
+    return peak_values(imported, live, {value: texts[index] for value, index in used.items()})
 
 
 def _line_of_moment(imported: ImportedProgram, moment: int) -> str | None:
     """The line of an op by its number; None before the first and after the last one."""
     if not 0 <= moment < len(imported.core_ops):
         return None
-    return line_of(imported.core_ops[moment])
+    return _line_of_op(imported, moment)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from autoshard.ir import mlir, parse_bytes, print_module
+from autoshard.ir.boundary import allows_all_to_all
 from autoshard.report.plan_summary import PLAN
 
 _MESH = "autoshard.mesh"
@@ -67,7 +68,7 @@ def _of_propagation(module: mlir.Module) -> dict[str, Any]:
                 "seconds": None,
                 "location": None if one.place is None else one.place.rpartition(":")[0],
             }
-            for one in shardy_collectives(exported)
+            for one in shardy_collectives(exported, has_all_to_all=allows_all_to_all(module))
         ],
         "missing": _NO_CLUSTER,
     }

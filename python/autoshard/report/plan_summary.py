@@ -68,11 +68,41 @@ class AxisSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchSplit:
+    """How a plan works through the batch of a step: ``size`` is the product of all others."""
+
+    size: int
+    """Examples of one step on all devices together: dim 0 of the arguments that hold them."""
+    data_parallel: int
+    """Pieces into which the plan cuts that dim of the argument that it cuts most."""
+    micro_batch: int
+    """Examples of one piece that are worked on at once."""
+    gradient_accumulation: int
+    """Rounds, one after the other, whose gradients are added."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputedValue:
+    """A tensor that is computed again instead of being kept, or several that are alike."""
+
+    name: str
+    """The op that makes it and its type: ``tanh 4096x11008xbf16``."""
+    count: int
+    """How many tensors."""
+    bytes: float
+    """On one device, all of them: what need not wait."""
+    seconds: float
+    """Of one run of the ops that make them, without what these need first."""
+    location: str | None
+    """``file:line``."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanSummary:
     """A plan's estimate. Seconds and bytes are those of one step on one device."""
 
     step_seconds: float
-    """Compute, and what of communication does not hide behind it."""
+    """Compute, what of communication does not hide behind it, and transfers to and from hosts."""
     compute_seconds: float
     communication_seconds: float
     """Of all collectives, hidden or not."""
@@ -104,6 +134,18 @@ class PlanSummary:
     """The largest tensors that live then, largest first."""
     symbolic_costs: SymbolicCosts | None = None
     """What the symbolic cost weighed; None in other cost models."""
+    host_bytes_per_device: float = 0.0
+    """Of arguments and results in the memory of the host."""
+    host_transfer_bytes: float = 0.0
+    """Over the link to the host in one step, both ways together."""
+    host_transfer_seconds: float = 0.0
+    """Of these; a part of ``step_seconds``."""
+    batch: BatchSplit | None = None
+    """None where the program does not tell which arguments hold the batch."""
+    recomputed: tuple[RecomputedValue, ...] = ()
+    """What ``autoshard-recompute`` chose to compute again, most bytes first."""
+    recompute_seconds: float = 0.0
+    """What that adds to a step; part of ``step_seconds``."""
 
     @property
     def gap(self) -> float | None:
@@ -137,12 +179,15 @@ class PlanSummary:
             del read["gap"]
             if read["symbolic_costs"] is not None:
                 read["symbolic_costs"] = SymbolicCosts.from_json(read["symbolic_costs"])
+            if read["batch"] is not None:
+                read["batch"] = BatchSplit(**read["batch"])
             for name, kind in (
                 ("axes", AxisSummary),
                 ("collectives", CollectiveSummary),
                 ("peak_values", PeakValue),
+                ("recomputed", RecomputedValue),
             ):
-                read[name] = tuple(kind(**_with_tuples(entry)) for entry in read[name])
+                read[name] = tuple(kind(**_with_tuples(entry)) for entry in read.get(name, ()))
             return cls(**read)
         except (ValueError, KeyError, TypeError) as error:
             raise ParseError(

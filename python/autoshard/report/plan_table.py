@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoshard.report.plan_summary import PlanSummary, bytes_text, seconds_text
+from autoshard.report.plan_summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 from autoshard.verify.collective import total_bytes
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def plan_table(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [Text(head)]
     if plan.summary is not None:
         parts += [Text(line) for line in estimate_lines(plan.summary)]
+    if plan.batch is not None:
+        parts.append(Text(_batch_line(plan.batch)))
     parts += [
         _values("argument", plan.arguments),
         _values("result", plan.results),
@@ -66,6 +68,17 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
     limit = summary.memory_limit
     allowed = "" if limit is None else f" of {bytes_text(limit)}"
     yield f"memory at the peak: {bytes_text(summary.peak_bytes_per_device)}{allowed} a device"
+    if summary.host_bytes_per_device or summary.host_transfer_bytes:
+        yield (
+            f"in the memory of the host: {bytes_text(summary.host_bytes_per_device)} of a device;"
+            f" {bytes_text(summary.host_transfer_bytes)} a step over its link,"
+            f" {seconds_text(summary.host_transfer_seconds)}"
+        )
+    for one in summary.recomputed:
+        where = "" if one.location is None else f" ({short_line(one.location)})"
+        yield f"computed again: {one.count} x {one.name}{where}, {bytes_text(one.bytes)} not kept"
+    if summary.recomputed:
+        yield f"computing again takes {seconds_text(summary.recompute_seconds)} of the step"
     if summary.gap is not None:
         yield (
             f"lower bound: {seconds_text(summary.lower_bound_seconds)}, the plan is"
@@ -78,11 +91,17 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
         yield f"axis {axis.name}={axis.size} cuts {axis.role}{on}"
 
 
+def _batch_line(batch: BatchSplit) -> str:
+    rounds = batch.gradient_accumulation
+    in_rounds = "" if rounds == 1 else f", in {rounds} rounds of {batch.micro_batch} each"
+    return f"batch of {batch.size}: cut into {batch.data_parallel} pieces{in_rounds}"
+
+
 def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableType:
     """Collectives with seconds and lines, those that take longest first."""
     if not summary.collectives:
         return Text("Nothing is communicated.")
-    table = _table("collective", "over", "line", "times", "bytes sent by one device", "seconds")
+    table = new_table("collective", "over", "line", "times", "bytes sent by one device", "seconds")
     for one in summary.collectives[:most]:
         table.add_row(
             Text(one.kind),
@@ -112,7 +131,7 @@ def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableT
 def peak_table(summary: PlanSummary, most: int = MOST_PEAK_ROWS) -> RenderableType:
     """The largest tensors at the worst moment of a step."""
     moment = "" if summary.peak_moment is None else f" at {short_line(summary.peak_moment)}"
-    table = _table(f"in memory{moment}", "tensors", "line", "type", "sharding", "on one device")
+    table = new_table(f"in memory{moment}", "tensors", "line", "type", "sharding", "on one device")
     for value in summary.peak_values[:most]:
         table.add_row(
             Text(value.name),
@@ -152,7 +171,7 @@ def short_place(location: str | None) -> str:
 
 
 def _values(kind: str, values: Iterable[PlannedValue]) -> Table:
-    table = _table(kind, "shape", "dtype", "sharding", "on one device")
+    table = new_table(kind, "shape", "dtype", "sharding", "on one device")
     for value in values:
         sharding = str(value.sharding) if value.is_used else "unused"
         table.add_row(
@@ -166,7 +185,7 @@ def _values(kind: str, values: Iterable[PlannedValue]) -> Table:
 
 
 def _ops(ops: Iterable[PlannedOp]) -> Table:
-    table = _table("op", "line", "strategy", "result")
+    table = new_table("op", "line", "strategy", "result")
     for op in ops:
         pinned = " (pinned)" if op.is_pinned else ""
         result = ", ".join(str(sharding) for sharding in op.shardings)
@@ -182,7 +201,7 @@ def _ops(ops: Iterable[PlannedOp]) -> Table:
 def _redistributions(plan: Plan) -> RenderableType:
     if not plan.redistributions:
         return Text("No value is redistributed.")
-    table = _table("redistributed for", "line", "value", "from", "to")
+    table = new_table("redistributed for", "line", "value", "from", "to")
     for one in plan.redistributions:
         table.add_row(
             Text(f"{one.reader} operand {one.operand}"),
@@ -197,7 +216,7 @@ def _redistributions(plan: Plan) -> RenderableType:
 def _collectives(plan: Plan) -> RenderableType:
     if not plan.collectives:
         return Text("Nothing is communicated.")
-    table = _table("collective", "over", "line", "times", "bytes sent by one device")
+    table = new_table("collective", "over", "line", "times", "bytes sent by one device")
     for one in plan.collectives:
         axes = "irregular groups" if one.axes is None else ", ".join(map(str, one.axes))
         times = f"{one.times}" if one.times_known else f"{one.times}?"
@@ -213,7 +232,8 @@ def _collectives(plan: Plan) -> RenderableType:
     return table
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
+    """Without borders; long cells go on in the next line."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")

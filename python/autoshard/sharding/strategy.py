@@ -63,7 +63,12 @@ class Cuts:
         return Cuts((*self.counts[:dim], None, *self.counts[dim:]))
 
     def check(
-        self, shape: Sequence[int], device_count: int | None, name: str, location: str | None
+        self,
+        shape: Sequence[int],
+        device_count: int | None,
+        name: str,
+        location: str | None,
+        allow_padding: bool = False,
     ) -> None:
         """Whether a value of ``shape`` can be cut this way on ``device_count`` devices.
 
@@ -72,6 +77,7 @@ class Cuts:
             device_count: Devices that there are; None where that is not known yet.
             name: What the value is, for the error: ``"MatMul operand 0"``.
             location: ``file:line`` for the error.
+            allow_padding: Accept sizes that leave the last pieces smaller.
 
         Raises:
             StrategyError: Wrong rank, indivisible size, or a number of pieces that does not
@@ -85,11 +91,12 @@ class Cuts:
                 location,
             )
         for dim, (size, count) in enumerate(zip(shape, self.counts, strict=True)):
-            if count is not None and size % count:
+            if count is not None and size % count and not allow_padding:
                 raise StrategyError(
                     f"{name}: dim {dim} (size {size}) cannot be cut into {count} pieces by strategy"
                     f" {self}: {size} % {count} = {size % count}."
-                    " Choose a number that divides the size, or cut another dim.",
+                    " Choose a number that divides the size, or cut another dim."
+                    + (" Or plan with indivisible='pad'." if size > count else ""),
                     location,
                 )
         if device_count is not None:

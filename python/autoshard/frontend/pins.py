@@ -1,0 +1,294 @@
+"""What the user said of arguments and results, written to the module that is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+from autoshard.errors import AutoshardError, PlanError
+from autoshard.frontend.batch import batch_pins
+from autoshard.frontend.lower import Source
+from autoshard.frontend.request import (
+    Request,
+    is_pin,
+)
+from autoshard.importer.dataflow import dataflow
+from autoshard.importer.roles import is_added_to
+from autoshard.ir import mlir
+from autoshard.ir.boundary import (
+    constrain_arguments,
+    feed_back,
+    follow_arguments,
+    keep_keys_whole,
+    pad_indivisible,
+    pin,
+    rewrite_marks,
+    set_mesh,
+    tie_donated,
+)
+from autoshard.ir.mark import TARGET
+from autoshard.sharding import (
+    Sharding,
+    from_named_sharding,
+    from_partition_spec,
+    to_v2,
+)
+from autoshard.sharding.sdy_text import to_sdy
+
+_tree: Any = jax.tree_util
+
+
+def write_request(source: Source, module: mlir.Module, request: Request) -> None:
+    """Write mesh, marks, ties and pins to the module as lowered."""
+    mesh = source.machine.mesh
+    set_mesh(module, str(mesh) if source.has_mesh else None, mesh.size)
+    if request.indivisible == "pad":
+        with module.context:
+            pad_indivisible(module)
+    rewrite_marks(module, TARGET, source.machine.mark_text)
+    tie_donated(module)
+    fed_back = fed_back_arguments(source, module)
+    feed_back(module, fed_back)
+    _keep_keys_whole(source, module)
+    pins = Pins(source)
+    pins.write(module, request.in_shardings, request.out_shardings)
+    if source.mode == "data_parallel":
+        pins.write_batch(
+            module,
+            set(fed_back.values()),
+            request.batch_argnums,
+            may_pad=request.indivisible == "pad",
+        )
+
+
+def pins_of(
+    source: Source, in_shardings: Any, out_shardings: Any
+) -> tuple[dict[int, Sharding], dict[int, Sharding]]:
+    """What is pinned: sharding by number of the argument and of the result of ``main``."""
+    return Pins(source).read(in_shardings, out_shardings)
+
+
+def _keep_keys_whole(source: Source, module: mlir.Module) -> None:
+    """A typed PRNG key is an array of words in the module; no plan may cut one key."""
+    program, stage = source.program, cast(Any, source.program.stage)
+
+    def words(types: Sequence[Any]) -> dict[int, int]:
+        hidden = {number: _physical_rank(t) - len(t.shape) for number, t in enumerate(types)}
+        return {number: count for number, count in hidden.items() if count}
+
+    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+    arguments = words(_tree.tree_leaves(stage.args_info))
+    kept = {place[number]: count for number, count in arguments.items() if number in place}
+    keep_keys_whole(module, "arg_attrs", kept)
+    keep_keys_whole(module, "res_attrs", words(_tree.tree_leaves(stage.out_info)))
+
+
+def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
+    """Results that are arguments of the next call, as a training step returns its state.
+
+    A result, or an element of the result, that is a tree like one positional argument (same
+    structure, shapes and dtypes, more than one array) is taken for its successor. Of several,
+    as where gradients are returned as well, the one that the argument is updated to.
+
+    Returns:
+        Number of the result -> number of the argument in ``main``.
+    """
+    stage = cast(Any, source.program.stage)
+    whole = stage.out_info
+    parts: list[Any] = list(cast(Any, whole)) if isinstance(whole, tuple | list) else [whole]
+    flat = [_tree.tree_flatten(part) for part in parts]
+    starts = list(accumulate((len(leaves) for leaves, _ in flat), initial=0))
+    place = {number: index for index, number in enumerate(source.program.kept)}
+    taken: set[int] = set()
+    pairs: dict[int, int] = {}
+    argument_start = 0
+    for argument in stage.args_info[0]:
+        leaves, tree = _tree.tree_flatten(argument)
+        wanted = _types(leaves)
+        alike = [
+            part
+            for part, (results, result_tree) in enumerate(flat)
+            if part not in taken and result_tree == tree and _types(results) == wanted
+        ]
+        kept = [
+            (offset, source.program.constant_count + place[argument_start + offset])
+            for offset in range(len(leaves))
+            if argument_start + offset in place
+        ]
+        argument_start += len(leaves)
+        if len(leaves) < 2 or not alike or not kept:
+            continue
+        offset, number = kept[0]
+        part = alike[0]
+        if len(alike) > 1:
+            part = alike[_updated(module, number, [starts[part] + offset for part in alike])]
+        taken.add(part)
+        pairs.update({starts[part] + offset: number for offset, number in kept})
+    return pairs
+
+
+def _updated(module: mlir.Module, argument: int, results: Sequence[int]) -> int:
+    """Which of several results an argument is updated to: the last one made of it."""
+    flow = dataflow(module)
+    start, ends = flow.arguments[argument], [flow.results[number] for number in results]
+    made = [number for number, end in enumerate(ends) if is_added_to(flow, start, end)]
+    for number in made:
+        others = [ends[other] for other in made if other != number]
+        if not any(ends[number] in flow.sources_of([other]) for other in others):
+            return number
+    return 0
+
+
+def _types(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
+    return [(tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves]
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What the user pinned, as the module takes it."""
+
+    source: Source
+
+    def write(self, module: mlir.Module, in_shardings: Any, out_shardings: Any) -> None:
+        """Pin arguments and results of ``main``."""
+        for side, pinned in zip(
+            ("arg_attrs", "res_attrs"), self.read(in_shardings, out_shardings), strict=True
+        ):
+            if pinned:
+                pin(module, side, {place: to_v2(found) for place, found in pinned.items()})
+
+    def read(
+        self, in_shardings: Any, out_shardings: Any
+    ) -> tuple[dict[int, Sharding], dict[int, Sharding]]:
+        """Shardings by place among the arguments and among the results of ``main``."""
+        program, stage = self.source.program, cast(Any, self.source.program.stage)
+        arguments: dict[int, Sharding] = {}
+        results: dict[int, Sharding] = {}
+        if in_shardings is not None:
+            positional = stage.args_info[0]
+            said = _prefix(in_shardings, positional, "in_shardings")
+            place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+            found = self._shardings(said, _tree.tree_leaves(positional), self.source.argument_names)
+            arguments = {place[n]: sharding for n, sharding in found.items() if n in place}
+        if out_shardings is not None:
+            said = _prefix(out_shardings, stage.out_info, "out_shardings")
+            types = _tree.tree_leaves(stage.out_info)
+            results = self._shardings(said, types, result_names(stage.out_tree))
+        return arguments, results
+
+    def _shardings(
+        self, said: Sequence[Any], types: Sequence[Any], names: Sequence[str]
+    ) -> dict[int, Sharding]:
+        shardings: dict[int, Sharding] = {}
+        for number, (pinned, type_) in enumerate(zip(said, types, strict=True)):
+            if pinned is None:
+                continue
+            rank = len(type_.shape)
+            try:
+                sharding = self._sharding(pinned, rank)
+                sharding.check(type_.shape)
+            except AutoshardError as error:
+                raise type(error)(f"{names[number]}: {error.message}") from error
+            hidden = _physical_rank(type_) - rank
+            shardings[number] = Sharding(sharding.mesh, sharding.dims + ((),) * hidden)
+        return shardings
+
+    def write_batch(
+        self,
+        module: mlir.Module,
+        state: set[int],
+        batch_argnums: int | Sequence[int] | None,
+        may_pad: bool,
+    ) -> None:
+        """Pin dim 0 of the batch to all axes, every other argument to none, and what follows.
+
+        Args:
+            module: What is pinned.
+            state: Arguments of ``main`` that a result replaces.
+            batch_argnums: Which hold the batch, if the user says so.
+            may_pad: A batch that does not divide is cut behind the argument, which stays whole.
+        """
+        program = self.source.program
+        place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+        shardings = batch_pins(
+            cast(Any, program.stage).args_info,
+            self.source.argument_names,
+            {number for number, at in place.items() if at in state},
+            batch_argnums,
+            self.source.machine.mesh,
+            self.source.name,
+            may_pad,
+        )
+        leaves = _tree.tree_leaves(cast(Any, program.stage).args_info)
+        inside: dict[int, str] = {}
+        for number, found in list(shardings.items()):
+            if number in place and leaves[number].shape and leaves[number].shape[0] % found.tile[0]:
+                inside[place[number]] = to_sdy(found, None)
+                shardings[number] = Sharding.fully_replicated(found.mesh, found.rank)
+        constrain_arguments(module, inside)
+        texts = {place[n]: to_sdy(found, None) for n, found in shardings.items() if n in place}
+        follow_arguments(module, texts)
+
+    def _sharding(self, pinned: Any, rank: int) -> Sharding:
+        mesh, devices = self.source.machine.mesh, self.source.machine.devices
+        if isinstance(pinned, jax.sharding.PartitionSpec):
+            if not self.source.has_mesh:
+                raise PlanError(
+                    f"{pinned} names axes, but there is no mesh. Give mesh=, or a NamedSharding."
+                )
+            return from_partition_spec(pinned, mesh, rank)
+        if isinstance(pinned, jax.sharding.NamedSharding):
+            concrete = isinstance(pinned.mesh, jax.sharding.Mesh) and devices is not None
+            return from_named_sharding(pinned, rank, devices if concrete else None)
+        if isinstance(pinned, Sharding):
+            return pinned
+        raise PlanError(
+            f"{pinned!r} is no sharding. Use a NamedSharding, a PartitionSpec, a layout or None."
+        )
+
+
+def _prefix(said: Any, tree: Any, name: str) -> list[Any]:
+    """One pin, or None, for each leaf of ``tree``."""
+
+    def is_leaf(value: Any) -> bool:
+        return value is None or is_pin(value)
+
+    prefix = jax.tree.map(_Said, said, is_leaf=is_leaf)
+    try:
+        full = _tree.tree_leaves(jax.tree.broadcast(prefix, tree))
+    except ValueError as error:
+        raise PlanError(
+            f"{name} {said} has not the structure of what it pins,"
+            f" {_tree.tree_structure(tree)}. Give one sharding for all, or a pytree prefix; None"
+            " leaves the choice."
+        ) from error
+    return [pinned.sharding for pinned in full]
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A pin as a pytree leaf, None too."""
+
+    sharding: Any
+
+
+def _physical_rank(type_: Any) -> int:
+    """Rank in the module: a typed PRNG key is an array of words there."""
+    if not jnp.issubdtype(type_.dtype, jax.dtypes.extended):
+        return len(type_.shape)
+    words: Any = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(type_.shape, type_.dtype))
+    return len(words.shape)
+
+
+# --- JSON ---
+
+
+def result_names(tree: Any) -> list[str]:
+    """``result['loss']``, one for each array."""
+    leaves = _tree.tree_leaves_with_path(_tree.tree_unflatten(tree, range(tree.num_leaves)))
+    return [f"result{_tree.keystr(path)}" for path, _ in leaves]

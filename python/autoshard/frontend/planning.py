@@ -1,0 +1,508 @@
+"""``autoshard.plan``: decide how a program is split, without running it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import jax
+
+from autoshard.errors import DoesNotFitError, PlanError
+from autoshard.exporter.planned import read_plan
+from autoshard.frontend.arguments import Arguments, StaticArguments
+from autoshard.frontend.batch import batch_arguments, batch_split
+from autoshard.frontend.lower import Source, lower_source
+from autoshard.frontend.mesh import MeshLike
+from autoshard.frontend.pins import Pins, fed_back_arguments, result_names, write_request
+from autoshard.frontend.plan import Plan, PlannedValue
+from autoshard.frontend.request import (
+    ClusterLike,
+    CostModel,
+    HostMemory,
+    Indivisible,
+    Mode,
+    OptimizerParallelLike,
+    RecomputeLike,
+    Request,
+)
+from autoshard.importer.micro_batches import accumulation_steps
+from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.ir.boundary import (
+    mesh_text,
+    unpin,
+    untie_unequal,
+)
+from autoshard.ir.host_memory import on_host
+from autoshard.passes.host_candidates import Candidate, candidates
+from autoshard.passes.host_offload import HostOffload
+from autoshard.passes.import_strategies import ImportStrategies
+from autoshard.passes.optimizer_parallel import OptimizerParallel
+from autoshard.passes.pipeline import run_passes
+from autoshard.passes.recompute import Recompute
+from autoshard.passes.recompute import recompute as run_recompute
+from autoshard.passes.recursive_programming import (
+    Coefficient,
+    PlannedProgram,
+    estimate_planned,
+    memory_limit_of,
+    plan_automatically,
+    search_module,
+)
+from autoshard.passes.sharding_propagation import ShardingPropagation
+from autoshard.recomputation.marks import has_switches
+from autoshard.report.plan_summary import PLAN, BatchSplit, PlanSummary, bytes_text
+from autoshard.sharding import (
+    Mesh,
+    Sharding,
+)
+
+_tree: Any = jax.tree_util
+
+
+_NO_LIMIT = "1e30"
+"""Bytes that no plan needs."""
+
+
+def plan(
+    fn: Callable[..., Any],
+    *args: Any,
+    mesh: MeshLike | None = None,
+    cluster: ClusterLike | None = None,
+    mode: Mode | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    mem_coeff: Coefficient = "auto",
+    memory_limit: int | float | str | None = None,
+    overlap: float = 0.0,
+    cost_model: CostModel = "seconds",
+    batch_argnums: int | Sequence[int] | None = None,
+    enable_alltoall: bool = True,
+    indivisible: Indivisible = "refuse",
+    optimizer_parallel: OptimizerParallelLike | None = None,
+    host_offload: HostMemory = "marks",
+    recompute: RecomputeLike = "marks",
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    **kwargs: Any,
+) -> Plan:
+    """Decide how ``fn`` is split over a cluster. Nothing is computed and no device is needed.
+
+    Args:
+        fn: A function of arrays. Its own ``jax.jit`` is not touched.
+        args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place.
+        mesh: ``"dp=2,tp=4"``, a dict of axis sizes, or a mesh of JAX. None: the mesh of the pins,
+            else the common refinement of the layouts that ``autoshard.shard`` was given in ``fn``,
+            else one that the automatic mode makes of the cluster.
+        cluster: What ``fn`` will run on: ``"v5p:4x4x4"``, ``"h100:4x8"``, ``"cpu:8"``, the path of
+            a TOML file, or an ``autoshard.Cluster``. None: the devices here, where mode ``"auto"``
+            asks for them.
+        mode: ``"auto"``: the fastest step within the memory of a device; marks and pins are kept.
+            ``"semi_auto"``: from what is marked or pinned, by propagation.
+            ``"data_parallel"``: the batch is split over all devices, everything else is on each.
+            None: ``"auto"`` if a cluster is given, or neither mesh nor marks; else ``"semi_auto"``.
+        in_shardings: Pins of the positional arguments: ``NamedSharding``, ``PartitionSpec``, a
+            layout, or None for "choose", as pytree prefixes.
+        out_shardings: Pins of the result, likewise.
+        mem_coeff: Price of memory in the automatic mode; 1 is the time to read a byte of the peak
+            once. ``"auto"``: the smallest one whose plan fits.
+        memory_limit: Bytes that a plan may use of a device, or a text such as ``"14GiB"``. None:
+            its memory less 8%.
+        overlap: Share of communication that hides behind compute, 0 to 1.
+        cost_model: ``"seconds"``, or ``"symbolic"`` for relative costs without a unit.
+        batch_argnums: In mode ``"data_parallel"`` the positional arguments that hold the batch, in
+            dim 0 of each array. None: those that no result replaces, as it does with a step's
+            parameters and optimizer state.
+        enable_alltoall: Values may be redistributed by all-to-alls. False: by gathers, slices and
+            permutes; bodies of ``jax.shard_map`` keep what they have.
+        indivisible: What becomes of a dim that shall be cut, but not in equal parts, as 250 rows on
+            7 devices. ``"refuse"``: a mark on it is an error, the search leaves it whole.
+            ``"pad"``: it is cut inside of the program, where XLA pads it to 252; arguments and
+            results cannot be cut so, and stay whole in that dim.
+        optimizer_parallel: Spread over the axes that replicate them: 1: optimizer states, 2:
+            gradients, too, 3: parameters, too; or an ``autoshard.OptimizerParallel`` with more
+            options. None: only where the automatic mode does so by itself.
+        host_offload: What lives in the memory of the host. ``"marks"``: what
+            ``autoshard.in_host_memory`` and ``autoshard.on_host`` say. ``"auto"``: also, where no
+            plan fits otherwise, optimizer states and parameters that are read once, those that
+            cost the least time on the link to the host first. ``"none"``: nothing; marks do not
+            count.
+        recompute: ``"auto"``: forward values are computed again in the backward half where that
+            makes the step fit the memory, or faster; needs a cluster. ``"marks"``: as
+            ``autoshard.recompute`` and ``jax.checkpoint`` in ``fn`` say. ``"none"``: the two
+            switches of these marks are not looked at. Or an ``autoshard.Recompute``.
+        static_argnums: As in ``jax.jit``.
+        static_argnames: As in ``jax.jit``.
+        donate_argnums: As in ``jax.jit``.
+        donate_argnames: As in ``jax.jit``.
+        kwargs: Arguments of ``fn`` by name.
+
+    Raises:
+        StrategyError: Marks or pins that contradict each other.
+        DoesNotFitError: No plan fits the memory of a device; it is a PlanError.
+        PlanError: There is no mesh, or nothing to propagate from.
+        ClusterError: A cluster that nobody knows.
+        AutoshardError: The program cannot be planned. Messages start with the user's line.
+    """
+    request = Request(
+        mesh=mesh,
+        cluster=cluster,
+        mode=mode,
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        mem_coeff=mem_coeff,
+        memory_limit=memory_limit,
+        overlap=overlap,
+        cost_model=cost_model,
+        batch_argnums=batch_argnums,
+        enable_alltoall=enable_alltoall,
+        indivisible=indivisible,
+        optimizer_parallel=optimizer_parallel,
+        host_offload=host_offload,
+        recompute=recompute,
+    )
+    source = lowered_for(
+        fn,
+        (args, kwargs),
+        request,
+        static=(static_argnums, static_argnames),
+        donate=(donate_argnums, donate_argnames),
+    )
+    return plan_source(source, request)
+
+
+def lowered_for(
+    fn: Callable[..., Any],
+    arguments: tuple[tuple[Any, ...], dict[str, Any]],
+    request: Request,
+    *,
+    static: tuple[Any, Any],
+    donate: tuple[Any, Any],
+) -> Source:
+    """``fn`` lowered for a request.
+
+    Args:
+        fn: The user's function.
+        arguments: Positional ones, and those by name.
+        request: What is asked of the plan.
+        static: Numbers and names, as in ``jax.jit``.
+        donate: Likewise.
+    """
+    fixed = StaticArguments.of(fn, *static)
+    options = {
+        "static_argnums": fixed.numbers,
+        "static_argnames": fixed.names,
+        "donate_argnums": donate[0],
+        "donate_argnames": donate[1],
+    }
+    return lower_source(fn, Arguments.of(fixed, *arguments), request, options)
+
+
+def plan_source(source: Source, request: Request) -> Plan:
+    """Plan what was lowered; see ``plan``."""
+    if request.host_offload == "auto":
+        return _plan_with_host(source, request)
+    return _plan_once(source, request)
+
+
+def _plan_with_host(source: Source, request: Request) -> Plan:
+    """Plan, and as long as it does not fit, keep more in the memory of the host.
+
+    Largest first of what costs the fewest transfers for a byte; the rest that is too much is taken
+    to be spread over all devices, which frees no more than it does.
+    """
+    cluster = source.cluster
+    limit = 0.0 if cluster is None else memory_limit_of(cluster, request.options().memory_limit)
+    chosen: list[int] = []
+    waiting: list[Candidate] | None = None
+    while True:
+        refusal: DoesNotFitError | None = None
+        plan: Plan | None = None
+        try:
+            plan = _plan_once(source, request, chosen)
+        except DoesNotFitError as error:
+            refusal = error
+        if plan is not None and (plan.summary is None or plan.peak_bytes <= limit):
+            return plan
+        missing = plan.peak_bytes - limit if plan is not None else _missing(refusal)
+        if waiting is None:
+            waiting = candidates(_module_of(source, request), source.machine.mesh)
+        if not waiting:
+            names = [source.argument_names[n] for n in _numbers_of(source, chosen)]
+            raise _does_not_fit_with_host(source, names, missing, limit) from refusal
+        while waiting and missing > 0:
+            found = waiting.pop(0)
+            chosen.append(found.argument)
+            missing -= found.bytes / source.machine.mesh.size
+
+
+def _missing(refusal: DoesNotFitError | None) -> float:
+    assert refusal is not None
+    return refusal.peak_bytes - refusal.memory_limit
+
+
+def _numbers_of(source: Source, chosen: Sequence[int]) -> list[int]:
+    """Numbers among the flat arguments of some of ``main``."""
+    return [source.program.kept[number - source.program.constant_count] for number in chosen]
+
+
+def _does_not_fit_with_host(
+    source: Source, names: Sequence[str], missing: float, limit: float
+) -> DoesNotFitError:
+    kept = f"{', '.join(names[:6])}{', ..' if len(names) > 6 else ''}" if names else "nothing"
+    return DoesNotFitError(
+        f"{source.name}: no plan fits, even with all optimizer states and parameters that are read"
+        f" once in the memory of the host ({len(names)} arguments: {kept}): the plan needs"
+        f" {bytes_text(limit + missing)} on each of {source.machine.mesh.size} devices,"
+        f" {bytes_text(missing)} more than the {bytes_text(limit)} allowed. Use more chips or a"
+        " smaller batch.",
+        None,
+        limit + missing,
+        limit,
+    )
+
+
+def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) -> Plan:
+    """Plan with these arguments of ``main`` in the memory of the host, besides marked ones."""
+    spreading, recomputing = request.spreading(), request.recomputing()
+    if source.mode == "auto" and recomputing is not None and recomputing.choose == "auto":
+        return _plan_with_recompute(source, request, spreading, recomputing, on_host)
+    if source.mode == "auto" and spreading is not None:
+        return _plan_and_spread(source, request, spreading, on_host)
+    module = _module_of(source, request, on_host)
+    if source.mode == "auto":
+        assert source.cluster is not None
+        found = plan_automatically(module, source.cluster, request.options())
+        return read_planned(source, _recomputed(source, module, found, recomputing), module)
+    seconds: dict[str, float] = {}
+    steps = (ImportStrategies(), ShardingPropagation(enable_alltoall=request.enable_alltoall))
+    run_passes(module, steps, timing=lambda name, took: seconds.update({name: took}))
+    if spreading is not None:
+        if source.mode == "data_parallel":
+            unpin(module, *Pins(source).read(request.in_shardings, request.out_shardings))
+        run_passes(module, [spreading], timing=lambda name, took: seconds.update({name: took}))
+    summary = None
+    if source.cluster is not None:
+        summary = estimate_planned(module, source.cluster, request.options(), seconds)
+    summary = _recomputed(source, module, summary, recomputing)
+    return read_planned(source, summary, module, request.batch_argnums)
+
+
+def _plan_and_spread(
+    source: Source, request: Request, spreading: OptimizerParallel, on_host: Sequence[int]
+) -> Plan:
+    """Search, then spread what the plan found replicates.
+
+    If no plan fits as it is, the fastest one of all is spread, and has to fit then.
+    """
+    assert source.cluster is not None
+    options = request.options()
+    limit = memory_limit_of(source.cluster, options.memory_limit)
+    module = _module_of(source, request, on_host)
+    try:
+        found = plan_automatically(module, source.cluster, options)
+    except DoesNotFitError:
+        module = _module_of(source, request, on_host)
+        found = plan_automatically(module, source.cluster, replace(options, memory_limit=_NO_LIMIT))
+    seconds = dict(found.planning_seconds)
+    run_passes(module, [spreading], timing=lambda name, took: seconds.update({name: took}))
+    summary = replace(
+        estimate_planned(module, source.cluster, options, seconds),
+        memory_limit=limit,
+        cost_model=found.cost_model,
+    )
+    summary = _recomputed(source, module, summary, request.recomputing()) or summary
+    if summary.peak_bytes_per_device > limit:
+        raise DoesNotFitError(
+            f"{source.name}: with optimizer parallelism of level {spreading.level} the plan needs"
+            f" {bytes_text(summary.peak_bytes_per_device)} on each of {source.machine.mesh.size}"
+            f" devices, {bytes_text(summary.peak_bytes_per_device - limit)} more than the"
+            f" {bytes_text(limit)} allowed. Use a higher level, more chips or a smaller batch, or"
+            " leave optimizer_parallel out: the search then chooses among all plans.",
+            None,
+            summary.peak_bytes_per_device,
+            limit,
+        )
+    return read_planned(source, summary, module)
+
+
+def _recomputed(
+    source: Source,
+    module: mlir.Module,
+    summary: PlanSummary | None,
+    recomputing: Recompute | None,
+) -> PlanSummary | None:
+    """Let the pass rewrite a planned module, if there is something to do."""
+    if recomputing is None or (recomputing.choose == "marks" and not has_switches(module)):
+        return summary
+    if source.cluster is None:
+        raise PlanError(
+            f"{source.name}: recompute needs a cluster: without one nothing is known of memory and"
+            ' of what is sent. Give cluster="v5e:4x4" or the like.'
+        )
+    return run_recompute(module, source.cluster, recomputing)
+
+
+_MORE_MEMORY = (1.0, 1.3, 1.7, 2.5, 4.0, math.inf)
+"""What plans may need before values are dropped, over what there is."""
+
+
+def _plan_with_recompute(
+    source: Source,
+    request: Request,
+    spreading: OptimizerParallel | None,
+    recomputing: Recompute,
+    on_host: Sequence[int],
+) -> Plan:
+    """The fastest of several plans that fit once values are computed again.
+
+    A plan that fits as it is may have to cut more, and send more, than one whose activations are
+    dropped. So the search is also given more memory than there is.
+    """
+    assert source.cluster is not None
+    options = request.options()
+    limit = memory_limit_of(source.cluster, options.memory_limit)
+    best: tuple[PlanSummary, mlir.Module] | None = None
+    failed: DoesNotFitError | None = None
+    largest = 0.0
+    for factor in _MORE_MEMORY:
+        if factor > 1 and limit * factor < largest:
+            continue  # the last plan kept within this
+        module = _module_of(source, request, on_host)
+        allowed = str(limit * factor) if math.isfinite(factor) else _NO_LIMIT
+        try:
+            found = plan_automatically(
+                module, source.cluster, replace(options, memory_limit=allowed)
+            )
+            if factor > 1 and found.peak_bytes_per_device <= largest:
+                break  # more memory does not change the plan
+            largest = found.peak_bytes_per_device
+            if best is not None and found.step_seconds >= best[0].step_seconds:
+                break  # and computing again only adds to it
+            if spreading is not None:
+                run_passes(module, [spreading])
+                found = estimate_planned(module, source.cluster, options, found.planning_seconds)
+            summary = run_recompute(module, source.cluster, recomputing)
+        except DoesNotFitError as error:
+            failed = error
+            continue
+        if best is None or summary.step_seconds < best[0].step_seconds:
+            best = (summary, module)
+    if best is None:
+        assert failed is not None
+        raise failed
+    return read_planned(source, *best)
+
+
+def _module_of(source: Source, request: Request, on_host: Sequence[int] = ()) -> mlir.Module:
+    module = parse_bytes(source.program.bytecode, new_context(), source.name)
+    write_request(source, module, request)
+    offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")
+    run_passes(module, [offload])
+    return module
+
+
+def search_source(source: Source, request: Request) -> PlannedProgram:
+    """Plan what was lowered for the automatic mode, with what it takes to plan it again."""
+    assert source.cluster is not None
+    module = _module_of(source, request)
+    return search_module(module, source.cluster, request.options())
+
+
+def read_planned(
+    source: Source,
+    summary: PlanSummary | None,
+    module: mlir.Module,
+    batch_argnums: int | Sequence[int] | None = None,
+) -> Plan:
+    """The plan that a module carries; how it splits the batch is written there, too."""
+    untie_unequal(module)
+    return _read(source, module, summary, batch_argnums)
+
+
+def _batch_of(
+    source: Source,
+    module: mlir.Module,
+    arguments: Sequence[PlannedValue],
+    batch_argnums: int | Sequence[int] | None,
+) -> BatchSplit | None:
+    program = source.program
+    positional = cast(Any, program.stage).args_info[0]
+    leaves = _tree.tree_leaves(cast(Any, program.stage).args_info)
+    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+    fed_back = set(fed_back_arguments(source, module).values())
+    state = {number for number, at in place.items() if at in fed_back}
+    held = batch_arguments(leaves, positional, state, batch_argnums, source.name)
+    used = [number for number in held if number in place]
+    if not used:
+        return None
+    cuts = [arguments[n].sharding.num_shards(0) for n in used]
+    steps = accumulation_steps(module, [place[number] for number in used])
+    return batch_split([arguments[n].shape[0] for n in used], cuts, steps)
+
+
+def _read(
+    source: Source,
+    module: mlir.Module,
+    summary: PlanSummary | None,
+    batch_argnums: int | Sequence[int] | None,
+) -> Plan:
+    mesh = Mesh.parse(mesh_text(module))
+    (main,) = [function for function in read_plan(module).functions if function.is_entry]
+    program, stage = source.program, cast(Any, source.program.stage)
+    types = _tree.tree_leaves(stage.args_info)
+    out_types = _tree.tree_leaves(stage.out_info)
+    kept = dict(zip(program.kept, main.arguments[program.constant_count :], strict=True))
+    names = result_names(stage.out_tree)
+
+    host_arguments, host_results = on_host(main.op, "arg_attrs"), on_host(main.op, "res_attrs")
+    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+
+    def value(name: str, type_: Any, found: Any, is_used: bool, is_on_host: bool) -> PlannedValue:
+        rank = len(type_.shape)
+        whole = Sharding.fully_replicated(mesh, rank)
+        sharding = whole if found is None else _logical(found.sharding, rank, name)
+        dtype = str(type_.dtype)
+        return PlannedValue(name, tuple(type_.shape), dtype, sharding, is_used, is_on_host)
+
+    arguments = tuple(
+        value(name, type_, kept.get(number), number in kept, place.get(number) in host_arguments)
+        for number, (name, type_) in enumerate(zip(source.argument_names, types, strict=True))
+    )
+    batch = _batch_of(source, module, arguments, batch_argnums)
+    if summary is not None and batch is not None:
+        summary = replace(summary, batch=batch)
+        with module.context:
+            module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
+    return Plan(
+        name=source.name,
+        mesh=mesh,
+        mode=source.mode,
+        arguments=arguments,
+        results=tuple(
+            value(name, type_, found, True, number in host_results)
+            for number, (name, type_, found) in enumerate(
+                zip(names, out_types, main.results, strict=True)
+            )
+        ),
+        bytecode=print_module(module, "bytecode"),
+        in_tree=stage.in_tree,
+        out_tree=stage.out_tree,
+        machine=source.machine.with_mesh(mesh),
+        summary=summary,
+        batch=batch,
+    )
+
+
+def _logical(sharding: Sharding, rank: int, name: str) -> Sharding:
+    """Without the hidden dims of a typed PRNG key."""
+    hidden = sharding.dims[rank:]
+    if any(hidden):
+        raise PlanError(
+            f"{name} is an array of PRNG keys, and the plan {sharding} cuts the words of one key."
+            " Pin it to a sharding of its own dims."
+        )
+    return Sharding(sharding.mesh, sharding.dims[:rank])

@@ -1,0 +1,148 @@
+"""Put private functions in place of their calls.
+
+before  %0 = call @layer(%x, %w)
+after   the ops of @layer; the function is gone
+"""
+
+from __future__ import annotations
+
+import io
+
+from jaxlib.mlir import ir
+
+_HELD = ("mhlo.frontend_attributes", "no_inline")
+"""Attributes of calls and functions that say something of the function as a whole."""
+
+
+def inline_calls(module: ir.Module) -> int:
+    """Inline every call that says nothing but what to call; how many there were.
+
+    Ops keep their own locations and attributes, so a plan on the module stays one.
+
+    Args:
+        module: Without recursion.
+    """
+    functions: dict[str, ir.Operation] = {}
+    for op in module.body.operations:
+        if op.operation.name == "func.func":
+            functions[ir.StringAttr(op.operation.attributes["sym_name"]).value] = op.operation
+    count = 0
+    expanded: set[ir.Block] = set()
+
+    def expand(block: ir.Block) -> None:
+        nonlocal count
+        if block in expanded:
+            return
+        expanded.add(block)
+        for op in [op.operation for op in block.operations]:
+            for inner in _blocks(op):
+                expand(inner)
+            if op.name != "func.call":
+                continue
+            callee = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+            for inner in callee.regions[0].blocks:
+                expand(inner)
+            if not _is_held(op) and not _is_held(callee) and len(callee.regions[0].blocks) == 1:
+                _inline(op, callee)
+                count += 1
+
+    expand(functions["main"].regions[0].blocks[0])
+    _remove_unused(module, functions)
+    return count
+
+
+def _is_held(op: ir.Operation) -> bool:
+    return any(name in op.attributes for name in _HELD)
+
+
+def _blocks(op: ir.Operation) -> list[ir.Block]:
+    """Blocks in which ops of the program stand; those of reducers and sorts hold no calls."""
+    if op.name not in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+        return []
+    return [block for region in op.regions for block in region.blocks]
+
+
+def _inline(call: ir.Operation, callee: ir.Operation) -> None:
+    """Copy the callee's ops before the call, and erase the call."""
+    body = callee.regions[0].blocks[0]
+    mapped: dict[ir.Value, ir.Value] = dict(zip(body.arguments, call.operands, strict=True))
+    point = ir.InsertionPoint(call)
+    for op in body.operations:
+        operation = op.operation
+        if operation.name == "func.return":
+            returned = [mapped[value] for value in operation.operands]
+            for result, value in zip(call.results, returned, strict=True):
+                result.replace_all_uses_with(value)
+            break
+        copy = operation.clone(ip=point).operation
+        substitute(copy, mapped)
+        mapped.update(zip(operation.results, copy.results, strict=True))
+    call.erase()
+
+
+def substitute(op: ir.Operation, mapped: dict[ir.Value, ir.Value]) -> None:
+    """Let an op, and all ops in it, read other values."""
+    for number, value in enumerate(op.operands):
+        if value in mapped:
+            op.operands[number] = mapped[value]
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                substitute(inner.operation, mapped)
+
+
+def _remove_unused(module: ir.Module, functions: dict[str, ir.Operation]) -> None:
+    """Erase private functions that nothing names any more."""
+    while True:
+        named = _names(module)
+        unused = [name for name in functions if name != "main" and name not in named]
+        unused = [name for name in unused if _is_private(functions[name])]
+        if not unused:
+            return
+        for name in unused:
+            functions.pop(name).erase()
+
+
+def _is_private(function: ir.Operation) -> bool:
+    attributes = function.attributes
+    return (
+        "sym_visibility" in attributes
+        and ir.StringAttr(attributes["sym_visibility"]).value == "private"
+    )
+
+
+def _names(module: ir.Module) -> set[str]:
+    """Symbols that calls, custom calls and composites name."""
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call":
+            found.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+            return ir.WalkResult.ADVANCE
+        if op.name in ("stablehlo.custom_call", "stablehlo.composite"):
+            for name in ("called_computations", "decomposition"):
+                if name in op.attributes:
+                    attribute = op.attributes[name]
+                    refs = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
+                    found.update(ir.FlatSymbolRefAttr(ref).value for ref in refs)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def bytes_of(module: ir.Module) -> bytes:
+    """The module as bytecode, locations included."""
+    written = io.BytesIO()
+    module.operation.write_bytecode(written)
+    return written.getvalue()
+
+
+def replace_body(module: ir.Module, other: ir.Module) -> None:
+    """Give ``module`` the ops and attributes of ``other``, which is of the same context."""
+    for op in list(module.body.operations):
+        op.operation.erase()
+    for op in list(other.body.operations):
+        module.body.append(op)
+    for name in other.operation.attributes:
+        module.operation.attributes[name] = other.operation.attributes[name]
