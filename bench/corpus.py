@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autoshard.ir import mlir, new_context, parse_file
+from autoshard.ir.native import run_native
 
 MESH = "dp=2,tp=4"
 """Of all modules but the ``.expert`` ones, which bring their own."""
@@ -97,38 +98,85 @@ def pin(module: mlir.Module, entry: Entry) -> None:
     attach(module, f'"dp"={_DP}, "tp"={_TP}', _wanted(entry))
 
 
-def attach(module: mlir.Module, axes: str, wanted: dict[int, str]) -> None:
-    """Write ``sdy.sharding`` on arguments of ``@main``, over a mesh of its own.
+def attach(
+    module: mlir.Module, axes: str, wanted: dict[int, str], results: dict[int, str] | None = None
+) -> None:
+    """Write ``sdy.sharding`` on arguments and results of ``@main``, over a mesh of its own.
 
     Args:
-        module: A program without shardings. Constraints over one-device meshes are taken away.
+        module: A program without shardings on them. Constraints over one-device meshes are taken
+            away.
         axes: As Shardy writes them: ``"data"=16, "model"=4``.
         wanted: For each argument to pin, by index, its dims as Shardy writes them.
+        results: The same for results.
     """
     with module.context, mlir.Location.unknown(module.context):
         _drop_one_device_constraints(module)
-        mesh = mlir.Operation.parse(f"sdy.mesh @bench_mesh = <[{axes}]>")
-        mlir.InsertionPoint.at_block_begin(module.body).insert(mesh)
+        mesh = _mesh_called(module, f"<[{axes}]>")
         main = next(
             op.operation
             for op in module.body.operations
             if op.operation.name == "func.func"
             and mlir.StringAttr(op.operation.attributes["sym_name"]).value == "main"
         )
-        new = []
-        for index, attributes in enumerate(_argument_attributes(main)):
-            items = {item.name: item.attr for item in attributes}
-            if index in wanted:
-                text = f"#sdy.sharding<@bench_mesh, [{wanted[index]}]>"
-                items["sdy.sharding"] = mlir.Attribute.parse(text)
-            new.append(mlir.DictAttr.get(items))
-        main.attributes["arg_attrs"] = mlir.ArrayAttr.get(new)
+        function = mlir.FunctionType(mlir.TypeAttr(main.attributes["function_type"]).value)
+        for name, types, dims in (
+            ("arg_attrs", function.inputs, wanted),
+            ("res_attrs", function.results, results or {}),
+        ):
+            old = main.attributes.get(name)
+            attributes = [{}] * len(types) if old is None else mlir.ArrayAttr(old)
+            new: list[mlir.DictAttr] = []
+            for index, given in enumerate(attributes):
+                items = {item.name: item.attr for item in given}
+                if index in dims:
+                    text = f"#sdy.sharding<@{mesh}, [{dims[index]}]>"
+                    items["sdy.sharding"] = mlir.Attribute.parse(text)
+                new.append(mlir.DictAttr.get(items))
+            main.attributes[name] = mlir.ArrayAttr.get(new)
 
 
-def _argument_attributes(function: mlir.Operation) -> list[mlir.DictAttr]:
-    if "arg_attrs" in function.attributes:
-        return [mlir.DictAttr(a) for a in mlir.ArrayAttr(function.attributes["arg_attrs"])]
-    return [mlir.DictAttr.get({}) for _ in function.regions[0].blocks[0].arguments]
+def _mesh_called(module: mlir.Module, text: str) -> str:
+    """Symbol of a mesh, of one that is there if it is the same: shardings over two do not mix."""
+    wanted = mlir.Attribute.parse(f"#sdy.mesh{text}")
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh" and op.operation.attributes["mesh"] == wanted:
+            return mlir.StringAttr(op.operation.attributes["sym_name"]).value
+    made = mlir.Operation.parse(f"sdy.mesh @bench_mesh = {text}")
+    mlir.InsertionPoint.at_block_begin(module.body).insert(made)
+    return "bench_mesh"
+
+
+_AGAIN = {
+    "sdy.constant": ("stablehlo.constant", "value"),
+    "sdy.reshard": ("sdy.sharding_constraint", "sharding"),
+}
+"""What Shardy's propagation makes of ops, what they were, and the attribute that says all."""
+
+
+def propagate(module: mlir.Module) -> None:
+    """Shardy's propagation; constants and constraints are what they were, which importers read."""
+    run_native(module, "builtin.module(sdy-propagation-pipeline)")
+    found: list[mlir.Operation] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        if op.name in _AGAIN:
+            found.append(op)
+        return mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in found:
+        name, attribute = _AGAIN[op.name]
+        made = mlir.Operation.create(
+            name,
+            results=[result.type for result in op.results],
+            operands=list(op.operands),
+            attributes={attribute: op.attributes[attribute]},
+            loc=op.location,
+            ip=mlir.InsertionPoint(op),
+        )
+        op.results[0].replace_all_uses_with(made.results[0])
+        op.erase()
 
 
 def _wanted(entry: Entry) -> dict[int, str]:

@@ -8,8 +8,8 @@ best that could happen to the plan).
 The kinds, with n devices:
 
   data            batch over n, everything else whole
-  fsdp            ZeRO-3 (Rajbhandari et al. 2020): the same, and parameters and optimizer state
-                  cut over n on their largest dim that divides
+  zero1           the same, and optimizer state cut over n on its largest dim that divides
+  fsdp            ZeRO-3 (Rajbhandari et al. 2020): parameters and optimizer state cut so
   tensor          Megatron (Shoeybi et al. 2019): the inner dim of every column/row pair of
                   matrices over t, vocabularies over t, batch over n / t
   tensor+seq      the same with the tokens cut over t as well (Korthikanti et al. 2022)
@@ -58,6 +58,8 @@ _COLUMN = re.compile(
 )
 _EXPERT = re.compile(r"/experts/|MoeBlock_\d+'\]\['w|'experts'", re.I)
 
+
+_STATE = ("params", "opt_state")
 
 Cut = tuple[tuple[str, ...], ...]
 """For each dim the axes that cut it."""
@@ -167,17 +169,19 @@ def hand_plans(
     """
     model = structure(arguments)
     plans = [
-        _plan(model, "data", devices, 1, fsdp=False),
-        _plan(model, "fsdp", devices, 1, fsdp=True),
+        _plan(model, "data", devices, 1),
+        _plan(model, "zero1", devices, 1, spread_roles=("opt_state",)),
+        _plan(model, "fsdp", devices, 1, spread_roles=_STATE),
     ]
     pairs = any(_inner_dim(model, a, 1) is not None for a in arguments if a["role"] == "params")
     for tensor in _divisors(devices, LARGEST_TENSOR) if pairs else ():
-        plans.append(_plan(model, f"tensor {tensor}", devices, tensor, fsdp=False))
+        plans.append(_plan(model, f"tensor {tensor}", devices, tensor))
         if model.tokens and model.tokens % tensor == 0:
             name = f"tensor+seq {tensor}"
-            plans.append(_plan(model, name, devices, tensor, fsdp=False, sequence=True))
+            plans.append(_plan(model, name, devices, tensor, sequence=True))
         if tensor < devices:
-            plans.append(_plan(model, f"fsdp+tensor {tensor}", devices, tensor, fsdp=True))
+            name = f"fsdp+tensor {tensor}"
+            plans.append(_plan(model, name, devices, tensor, spread_roles=_STATE))
     experts = [a["shape"][0] for a in arguments if _is_expert(a)]
     for size in _divisors(math.gcd(devices, *experts), devices) if experts else ():
         plans.append(_expert_plan(model, devices, size))
@@ -186,8 +190,57 @@ def hand_plans(
     return plans
 
 
+def semi_automatic(
+    arguments: list[dict[str, Any]],
+    data: int,
+    fsdp: int,
+    tensor: int,
+    *,
+    optimizer_level: int,
+    sequence: bool = False,
+) -> HandPlan:
+    """One configuration of MindFormers: data x fsdp x tensor devices, parallel optimizer.
+
+    Args:
+        arguments: Of the train step, as in the corpus.
+        data: Groups of devices that hold the same parameters, before the optimizer is parallel.
+        fsdp: Devices of a group over which parameters are cut beside the tensor dims.
+        tensor: Devices that share a column or row of Megatron.
+        optimizer_level: 1: optimizer state is cut over data as well; 3: and parameters, which are
+            gathered where they are read.
+        sequence: Tokens are cut over the devices of ``tensor`` between the matrices.
+    """
+    model = structure(arguments)
+    axes = _axes(data=data, fsdp=fsdp, model=tensor)
+    names = [axis for axis, _ in axes]
+    batch = tuple(axis for axis in ("data", "fsdp") if axis in names)
+    cuts: dict[int, Cut] = {}
+    for argument in arguments:
+        if argument["role"] in _STATE:
+            spread = batch
+            if optimizer_level == 1 and argument["role"] == "params":
+                spread = tuple(axis for axis in batch if axis == "fsdp")
+            cut: list[tuple[str, ...]] = [()] * len(argument["shape"])
+            inner = _inner_dim(model, argument, tensor) if tensor > 1 else None
+            if inner is not None:
+                cut[inner] = ("model",)
+            _spread(model, argument, cut, spread, axes)
+            cuts[argument["index"]] = tuple(cut)
+        elif _is_data(argument):
+            cuts[argument["index"]] = _batch_cut(model, argument, batch, False)
+    name = f"dp={data}" + (f" fsdp={fsdp}" if fsdp > 1 else "") + f" mp={tensor}"
+    name += f", optimizer level {optimizer_level}" + (", sequence parallel" if sequence else "")
+    return HandPlan(name, axes, cuts)
+
+
 def _plan(
-    model: Structure, name: str, devices: int, tensor: int, *, fsdp: bool, sequence: bool = False
+    model: Structure,
+    name: str,
+    devices: int,
+    tensor: int,
+    *,
+    spread_roles: tuple[str, ...] = (),
+    sequence: bool = False,
 ) -> HandPlan:
     data = math.gcd(model.batch, devices // tensor)
     rest = devices // tensor // data
@@ -196,19 +249,21 @@ def _plan(
     spread = tuple(axis for axis in ("data", "rest") if axis in names)
     cuts: dict[int, Cut] = {}
     for argument in model.arguments:
-        if argument["role"] in ("params", "opt_state"):
+        if argument["role"] in _STATE:
             cut: list[tuple[str, ...]] = [()] * len(argument["shape"])
             inner = _inner_dim(model, argument, tensor) if tensor > 1 else None
             if inner is not None:
                 cut[inner] = ("model",)
-            if fsdp:
+            if argument["role"] in spread_roles:
                 _spread(model, argument, cut, spread, axes)
             cuts[argument["index"]] = tuple(cut)
         elif _is_data(argument):
             cuts[argument["index"]] = _batch_cut(
                 model, argument, ("data",) if "data" in names else (), sequence
             )
-    return HandPlan(name + (f" ({rest} left over)" if rest > 1 and not fsdp else ""), axes, cuts)
+    return HandPlan(
+        name + (f" ({rest} left over)" if rest > 1 and not spread_roles else ""), axes, cuts
+    )
 
 
 def _expert_plan(model: Structure, devices: int, experts: int) -> HandPlan:
@@ -217,7 +272,7 @@ def _expert_plan(model: Structure, devices: int, experts: int) -> HandPlan:
     names = [axis for axis, _ in axes]
     cuts: dict[int, Cut] = {}
     for argument in model.arguments:
-        if argument["role"] in ("params", "opt_state"):
+        if argument["role"] in _STATE:
             cut: list[tuple[str, ...]] = [()] * len(argument["shape"])
             spread = names
             if _is_expert(argument):
@@ -288,6 +343,10 @@ def _inner_dim(model: Structure, argument: dict[str, Any], size: int) -> int | N
     path, shape = argument["path"], argument["shape"]
     if not shape or _NORM.search(path) or _WHOLE.search(path):
         return None
+    if "lora_a" in path or "lora_b" in path:  # The rank, their last and first dim, stays whole.
+        cut = 0 if _ROW.search(path) else 1
+        dim = len(shape) - 2 + cut
+        return dim if ("lora_a" in path) == (cut == 0) and shape[dim] % size == 0 else None
     stacked = _stacked_dim(model, argument)
     dims = [d for d in range(len(shape)) if d != stacked and not (d == 0 and _is_expert(argument))]
     is_row, is_column = bool(_ROW.search(path)), bool(_COLUMN.search(path))
@@ -320,7 +379,7 @@ def _stacked_dim(model: Structure, argument: dict[str, Any]) -> int | None:
 
 def _is_expert(argument: dict[str, Any]) -> bool:
     return (
-        argument["role"] in ("params", "opt_state")
+        argument["role"] in _STATE
         and len(argument["shape"]) >= 3
         and bool(_EXPERT.search(argument["path"]))
     )

@@ -27,7 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from corpus import Entry, attach, entries, in_a_process, load, machine
+from corpus import Entry, attach, entries, in_a_process, load, machine, propagate
 from hand_plans import HandPlan, hand_plans
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8", "h100:4x8")
@@ -103,18 +103,26 @@ def planned(
 
 
 def searched(
-    module: Any, cluster: Any, mesh: str, variant: Variant = VARIANTS[-1]
+    module: Any,
+    cluster: Any,
+    mesh: str,
+    variant: Variant = VARIANTS[-1],
+    memory_limit: float | None = None,
 ) -> dict[str, Any]:
     """Seconds and bytes of the plan that keeps the pins of a module.
 
-    One that does not fit keeps its bytes and the reason.
+    One that does not fit keeps its bytes and the reason. The limit is in bytes; None: the default.
     """
     from autoshard.errors import AutoshardError, AutoshardWarning, DoesNotFitError
     from autoshard.passes.recursive_programming import RecursiveProgramming, plan_automatically
 
     warnings.simplefilter("ignore", AutoshardWarning)
     options = RecursiveProgramming(
-        mesh=mesh, sweeps=variant.sweeps, joint=variant.joint, fold=variant.fold
+        mesh=mesh,
+        sweeps=variant.sweeps,
+        joint=variant.joint,
+        fold=variant.fold,
+        memory_limit="" if memory_limit is None else f"{memory_limit:.0f}",
     )
     start = time.perf_counter()
     try:
@@ -143,8 +151,6 @@ def searched(
 
 def by_shardy(entry: Entry, cluster: Any, plan: HandPlan) -> dict[str, Any]:
     """The same for a hand plan that Shardy's propagation completes, the batch first."""
-    from autoshard.ir.native import run_native
-
     module = load(entry)
     roles = {argument["index"]: argument["role"] for argument in entry.info["args"]}
     cuts = {
@@ -152,7 +158,7 @@ def by_shardy(entry: Entry, cluster: Any, plan: HandPlan) -> dict[str, Any]:
         for index, text in plan.sdy_cuts().items()
     }
     attach(module, plan.sdy_axes, cuts)
-    run_native(module, "builtin.module(sdy-propagation-pipeline)")
+    propagate(module)
     return searched(module, cluster, plan.mesh)
 
 

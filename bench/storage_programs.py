@@ -227,6 +227,23 @@ def _mlp_scan() -> Case:
     return train(loss, params, spec(16384, width), spec(16384, width))
 
 
+def _feed_forward(*, remat: bool, layers: int = 4, width: int = 4096) -> Case:
+    """Blocks of a transformer without their attention: cheap to compile, sizes of a 7B model."""
+    layer = {"norm": spec(width), "w_up": spec(width, 4 * width), "w_down": spec(4 * width, width)}
+
+    def apply(p: Any, x: Any) -> Any:
+        h = jax.nn.gelu(norm(x, p["norm"]) @ p["w_up"].astype(x.dtype))
+        return x + h @ p["w_down"].astype(x.dtype)
+
+    def loss(params: Any, x: Any, y: Any) -> Any:
+        x = x.astype(jnp.bfloat16)
+        for p in params:
+            x = (jax.checkpoint(apply) if remat else apply)(p, x)
+        return jnp.mean((x.astype(jnp.float32) - y) ** 2)
+
+    return train(loss, [layer] * layers, spec(131072, width), spec(131072, width))
+
+
 def _decode() -> Case:
     cache = tuple(spec(8, 32, HEADS, 4096, WIDTH // HEADS, dtype=jnp.bfloat16) for _ in range(2))
     x = spec(32, WIDTH, dtype=jnp.bfloat16)
@@ -262,6 +279,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "mlp adam, gelu": lambda: _mlp(act=jax.nn.gelu),
     "mlp adam, wide": lambda: _mlp(layers=4, width=8192),
     "mlp adam, scan": _mlp_scan,
+    "feed-forward adam": lambda: _feed_forward(remat=False),
+    "feed-forward adam, remat": lambda: _feed_forward(remat=True),
     "block forward, bf16": lambda: _block_forward(jnp.bfloat16),
     "block forward, f32": lambda: _block_forward(jnp.float32),
     "transformer adam": lambda: model_train(4, stacked=False),
