@@ -149,6 +149,19 @@ void bind_cost(nb::module_& module) {
       "and axes as in `collective_seconds`.");
 
   module.def(
+      "collective_compiled_seconds",
+      [](int kind, AxisMask axes, std::int64_t participants, double held_bytes,
+         const Cluster& cluster, const std::vector<std::int64_t>& axis_sizes) {
+        const Mesh mesh{axis_sizes};
+        check(cluster, mesh);
+        return compiled_seconds({collective_kind(kind), axes, participants, held_bytes},
+                                cluster, mesh);
+      },
+      nb::arg("kind"), nb::arg("axes"), nb::arg("participants"), nb::arg("held_bytes"),
+      nb::arg("cluster"), nb::arg("axis_sizes"),
+      "Seconds of what the cluster's compiler writes, with what it does to prepare it.");
+
+  module.def(
       "compute",
       [](int work, int arithmetic, double flops, const std::vector<std::int64_t>& factor_sizes,
          const std::vector<TensorTuple>& operands, const std::vector<TensorTuple>& results,

@@ -38,8 +38,8 @@ using Flags = std::vector<std::vector<bool>>;
 using StorageTuple = std::tuple<std::vector<std::pair<std::int32_t, std::int32_t>>, Flags,
                                 Flags, std::vector<std::int32_t>>;
 
-StorageTuple storage_of(const Program& program) {
-  const Storage storage(program);
+StorageTuple storage_of(const Program& program, bool fuses_matmuls, bool fuses_casts) {
+  const Storage storage(program, {fuses_matmuls, fuses_casts});
   StorageTuple result;
   auto& [lifetimes, reads, writes, moments] = result;
   for (std::size_t v = 0; v < program.values.size(); ++v) {
@@ -60,8 +60,9 @@ using PeakTuple =
     std::tuple<double, std::int32_t, std::vector<std::pair<std::int32_t, double>>>;
 
 PeakTuple peak_of(const Program& program, const Shardings& shardings,
-                  const std::vector<std::pair<std::int32_t, double>>& transients) {
-  const Storage storage(program);
+                  const std::vector<std::pair<std::int32_t, double>>& transients,
+                  bool fuses_matmuls, bool fuses_casts) {
+  const Storage storage(program, {fuses_matmuls, fuses_casts});
   std::vector<Transient> list;
   for (const auto& [op, bytes] : transients) {
     if (op < 0 || static_cast<std::size_t>(op) >= program.ops.size()) {
@@ -78,10 +79,12 @@ PeakTuple peak_of(const Program& program, const Shardings& shardings,
 }  // namespace
 
 void bind_storage(nb::module_& module) {
-  module.def("storage_of", &storage_of, nb::arg("program"),
+  module.def("storage_of", &storage_of, nb::arg("program"), nb::arg("fuses_matmuls") = true,
+             nb::arg("fuses_casts") = false,
              "Lifetimes of all values, reads, writes and moments of all ops; see "
              "passes/cost/storage.h.");
   module.def("peak", &peak_of, nb::arg("program"), nb::arg("shardings"), nb::arg("transients"),
+             nb::arg("fuses_matmuls") = true, nb::arg("fuses_casts") = false,
              "Peak memory of a device: (bytes, moment, [(value, bytes)]), largest first. "
              "Shardings are axis lists by value and dim, transients (op, bytes).");
 }

@@ -15,6 +15,9 @@ constexpr int max_dims = 16;
 /// the largest result that it gathers so on a slice of two dims. libtpu 0.0.42.
 constexpr std::int64_t whole_slice_devices = 64;
 constexpr double whole_plane_bytes = 16.0 * (1 << 20);
+/// Of the memory's bandwidth, at which XLA:TPU fills the zeros for that. By the compiler's
+/// cycles 0.10 on v5p and v6e, 0.17 on v5e; libtpu 0.0.42, 2026-11-21.
+constexpr double zero_fill_share = 0.1;
 /// Devices that scatter a matmul's partial sums while it runs.
 constexpr std::int64_t fewest_in_matmul_ring = 4;
 /// Of a slice that reduces what no matmul scatters; smaller ones were not compiled.
@@ -115,9 +118,9 @@ double ceil_log2(double n) {
   return rounds;
 }
 
-/// Reduce-scatter of `bytes` or all-gather to as many over the torus dims [first, last): every
-/// device receives (n-1)/n of them, over all its links at once.
-double torus_seconds(const Reaches& over, int first, int last, double bytes) {
+/// `bytes` that every device receives (n-1)/n of, over all links of the torus dims
+/// [first, last) at once.
+double all_links_seconds(const Reaches& over, int first, int last, double bytes) {
   const double n = over.size(first, last);
   double rate = 0, latency = 0;
   for (int i = first; i < last; ++i) {
@@ -127,10 +130,39 @@ double torus_seconds(const Reaches& over, int first, int last, double bytes) {
   return std::max(latency, bytes * (n - 1) / n / rate);
 }
 
+/// The same in both directions of one ring through all devices of several torus dims, which
+/// takes two links of each and is as fast as the slowest.
+double one_ring_seconds(const Reaches& over, int first, int last, double bytes) {
+  const double n = over.size(first, last);
+  double rate = 0, hop = 0;
+  for (int i = first; i < last; ++i) {
+    const Reach& r = over.list[i];
+    const double here = 2 * r.dim->bandwidth / r.sharing;
+    rate = i == first ? here : std::min(rate, here);
+    hop = std::max(hop, r.dim->latency * r.sharing);
+  }
+  return std::max(hop * n / 2, bytes * (n - 1) / n / rate);
+}
+
 /// A reduce-scatter or all-gather, and an all-reduce.
 struct Both {
   double gather = 0, all_reduce = 0;
 };
+
+/// The torus dims [first, last), as XLA:TPU runs them. Only squares and cubes of 2 gather and
+/// scatter over all links, and only groups of whole dims reduce so.
+Both torus_seconds(const Reaches& over, int first, int last, double bytes) {
+  const double all_links = all_links_seconds(over, first, last, bytes);
+  if (last - first == 1) return {all_links, 2 * all_links};
+  const double one_ring = one_ring_seconds(over, first, last, bytes);
+  bool are_pairs = true, are_whole = true;
+  for (int i = first; i < last; ++i) {
+    are_pairs = are_pairs && over.list[i].dim->size == 2;
+    are_whole = are_whole && over.list[i].n == static_cast<double>(over.list[i].dim->size);
+  }
+  const double gather = are_pairs ? all_links : one_ring;
+  return {gather, 2 * (are_whole ? std::min(all_links, gather) : gather)};
+}
 
 /// The dims [first, last), all switched or networks. In turn, each on what the faster dims
 /// left; as one ring through all devices, which enters and leaves every node once; or, to
@@ -159,8 +191,7 @@ Both tiered_seconds(const Reaches& over, double bytes) {
     last = over.end_of_tier(first);
     Both tier;
     if (over.list[first].is_torus()) {
-      tier.gather = torus_seconds(over, first, last, bytes);
-      tier.all_reduce = 2 * tier.gather;
+      tier = torus_seconds(over, first, last, bytes);
     } else {
       tier = switched_seconds(over, first, last, bytes);
     }
@@ -285,6 +316,15 @@ Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh) {
         return dim.kind == LinkKind::ring || dim.kind == LinkKind::line;
       });
   return torus_dims < 3 && whole > whole_plane_bytes ? step : as_all_reduce(step);
+}
+
+double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& mesh) {
+  const Step made = as_compiled(step, cluster, mesh);
+  const bool fills =
+      step.kind == CollectiveKind::all_gather && made.kind == CollectiveKind::all_reduce;
+  const double zeros =
+      fills ? made.held_bytes / (zero_fill_share * cluster.chip.memory_bandwidth) : 0;
+  return seconds(made, cluster, mesh) + zeros;
 }
 
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh) {

@@ -47,6 +47,12 @@ double seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);
 /// Example: all-gather over v5p:4x4x4, 1 MiB held each -> all-reduce, 64 MiB held.
 Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
+/// Seconds of `as_compiled`. Where that reduces to gather, the whole is filled with zeros
+/// first: its bytes at a tenth of the memory's rate.
+///
+/// Example: 64 MiB gathered over v5p:4x4x4 (2.77 TB/s) -> 245 us, and 243 us for the zeros.
+double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);
+
 /// XLA:TPU reduces over a whole slice, and cuts the sum, where it does not scatter in a ring
 /// of matmuls: that step as an all-reduce, any other as it is.
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh);

@@ -143,12 +143,23 @@ class Sources {
     for (const auto& source : list_) sum += source.second;
     return sum;
   }
+  /// The value of which most is read, with the bytes; `none` if there is no value.
+  std::pair<std::int32_t, double> largest() const {
+    std::pair<std::int32_t, double> most{none, 0};
+    for (const auto& source : list_) {
+      if (source.second > most.second) most = source;
+    }
+    return most;
+  }
 
  private:
   static constexpr std::size_t most_ = 8;
   std::vector<std::pair<std::int32_t, double>> list_;
   bool has_more_ = false;
 };
+
+/// A permutation of dims.
+using Order = std::vector<std::int32_t>;
 
 /// A carried value of a loop that changes from trip to trip.
 struct Slot {
@@ -164,8 +175,9 @@ struct Slot {
 /// is its operand, a constrained value the one before the constraint.
 class Builder {
  public:
-  explicit Builder(const Program& program)
+  Builder(const Program& program, const Fusing& fusing)
       : program_(program),
+        fusing_(fusing),
         regions_(program),
         num_values_(program.values.size()),
         num_ops_(static_cast<std::int32_t>(program.ops.size())),
@@ -188,6 +200,7 @@ class Builder {
     find_same();
     find_live_outs();
     collect_readers();
+    find_orders();
     find_sources();
     fuse();
     collect_reads();
@@ -202,6 +215,7 @@ class Builder {
   std::vector<std::int32_t> moment_of() const;
   std::vector<Lifetime> if_stored();
   std::vector<std::int32_t> sames();
+  std::map<std::int32_t, std::vector<Storage::Stored>> copies_if_reduced() const;
   std::vector<std::vector<bool>> reads();
   std::vector<std::vector<bool>> writes();
 
@@ -337,11 +351,33 @@ class Builder {
 
   static Lifetime clipped(Lifetime l) { return l.first < l.last ? l : Lifetime{}; }
 
+  /// The value that constraints were put on.
+  std::int32_t before_constraints(std::int32_t value) const {
+    while (constrained_[value] != none) value = constrained_[value];
+    return value;
+  }
+
+  /// Made by repeating fewer elements: no order of its own.
+  bool is_broadcast(std::int32_t value) const {
+    const std::int32_t op = maker_[value];
+    return op != none && rule(op).work == Work::view && !bitcast_[op];
+  }
+
   void find_live_outs();
   void collect_readers();
+  Order order_after(std::int32_t op, const std::vector<Order>& orders) const;
+  struct Chain {
+    std::int32_t source;
+    /// The first elementwise op; `none` if there is none.
+    std::int32_t first;
+  };
+  Chain chain_of(std::int32_t value) const;
+  void find_orders();
   bool takes_fused(std::int32_t op, std::int32_t operand) const;
   bool may_be_fused(std::int32_t op) const;
-  bool is_computed_again(std::int32_t op, std::size_t fusions) const;
+  bool is_computed_again(std::int32_t op, std::size_t fusions);
+  bool is_cast_of_argument(std::int32_t op);
+  bool is_cast_of_one(std::int32_t op);
   void find_sources();
   void fuse();
   std::int32_t visible_after(std::int32_t made, std::int32_t home, std::int32_t region);
@@ -354,11 +390,12 @@ class Builder {
   void convert_stacks();
 
   const Program& program_;
+  Fusing fusing_;
   Regions regions_;
   std::size_t num_values_;
   std::int32_t num_ops_, moments_;
   std::vector<double> bytes_;
-  std::vector<std::int32_t> same_, maker_, argument_, slot_of_, listed_as_;
+  std::vector<std::int32_t> same_, maker_, argument_, slot_of_, listed_as_, constrained_;
   std::vector<Slot> slots_;
   std::vector<bool> bitcast_;
   /// Values that are results, and for each the argument whose storage it takes, or `none`.
@@ -368,6 +405,11 @@ class Builder {
   /// Stacks of a narrower type: what they are converted from, when, and their bytes.
   std::vector<Storage::Stored> converted_;
   std::vector<bool> must_store_;
+  /// A value that an op reads in another order than an argument's.
+  struct Meeting {
+    std::int32_t value, argument, op;
+  };
+  std::vector<Meeting> meetings_;
   std::vector<std::vector<Reader>> readers_;
   /// Of every op that may be fused, what it would read then, without arguments.
   std::vector<Sources> sources_;
@@ -444,14 +486,119 @@ void Builder::collect_readers() {
   }
 }
 
+/// In which order the dims of a value lie in memory, outermost first, if nothing is copied.
+/// Views keep the order of their operand; empty: row by row. Dims of size 1 are anywhere.
+Order Builder::order_after(std::int32_t op, const std::vector<Order>& orders) const {
+  const Rule& r = rule(op);
+  if (r.work != Work::view || !bitcast_[op]) return {};
+  const std::int32_t operand = before_constraints(program_.ops[op].operands[0]);
+  // When each factor comes, in the operand's memory.
+  std::vector<std::int32_t> position(r.factors.size(), none);
+  const auto& dims = r.operands[0].dims;
+  std::int32_t next = 0;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    for (std::int32_t f : dims[orders[operand].empty() ? d : orders[operand][d]]) {
+      position[f] = next++;
+    }
+  }
+  const auto& result = r.results[0].dims;
+  const auto& sizes = program_.types[r.results[0].type].dims;
+  const auto place = [&](std::int32_t d) {
+    return result[d].empty() ? none : position[result[d][0]];
+  };
+  Order order(result.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t x, std::int32_t y) { return place(x) < place(y); });
+  // Row by row but for dims of size 1 is row by row.
+  std::int32_t last = none;
+  for (std::int32_t d : order) {
+    if (sizes[d] == 1) continue;
+    if (d < last) return order;
+    last = d;
+  }
+  return {};
+}
+
+/// How one stored value of as many elements becomes `value`, by elementwise ops and views.
+Builder::Chain Builder::chain_of(std::int32_t value) const {
+  Chain chain{value, none};
+  for (;;) {
+    chain.source = before_constraints(chain.source);
+    const std::int32_t op = maker_[chain.source];
+    if (op == none || (!bitcast_[op] && rule(op).work != Work::elementwise)) return chain;
+    std::int32_t source = none;
+    for (std::int32_t v : program_.ops[op].operands) {
+      if (v == no_value || is_free(v) || is_broadcast(v)) continue;
+      if (source != none && source != v) return chain;
+      source = v;
+    }
+    if (source == none) return chain;
+    if (!bitcast_[op]) chain.first = op;
+    chain.source = source;
+  }
+}
+
+/// Finds elementwise ops that read values which lie in memory in different orders: the younger
+/// one is copied. Kernels of matmuls write row by row, so there the first op that works on the
+/// younger value makes a copy of it; that is what transposes cost. A compiler that fuses lets
+/// matmuls write any order, unless a collective comes between: `copies_if_reduced`.
+void Builder::find_orders() {
+  constrained_.assign(num_values_, none);
+  for (const Join& join : program_.joins) {
+    const std::int32_t t = join.target;
+    if (maker_[t] != none || argument_[t] != none || slot_of_[t] != none) continue;
+    if (same_[t] != t && same(t) == same(join.source)) constrained_[t] = join.source;
+  }
+  std::vector<Order> orders(num_values_);
+  std::vector<std::int32_t> sources;
+  const auto age = [&](std::int32_t v) { return maker_[chain_of(v).source]; };
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    const Op& op = program_.ops[i];
+    if (op.results.empty() || op.results[0] == no_value || is_free(op.results[0])) continue;
+    Order& made = orders[op.results[0]];
+    if (rule(i).work != Work::elementwise) {
+      made = order_after(i, orders);
+      continue;
+    }
+    sources.clear();
+    for (std::int32_t v : op.operands) {
+      if (v != no_value && !is_free(v) && !is_broadcast(v)) {
+        sources.push_back(before_constraints(v));
+      }
+    }
+    if (sources.empty()) continue;
+    const auto is_like_first = [&](std::int32_t v) { return orders[v] == orders[sources[0]]; };
+    if (std::all_of(sources.begin(), sources.end(), is_like_first)) {
+      made = orders[sources[0]];
+      continue;
+    }
+    const std::int32_t oldest =
+        *std::min_element(sources.begin(), sources.end(),
+                          [&](std::int32_t a, std::int32_t b) { return age(a) < age(b); });
+    made = orders[oldest];
+    for (std::int32_t v : sources) {
+      if (orders[v] == made) continue;
+      const Chain chain = chain_of(v);
+      if (!fusing_.matmuls) {
+        if (chain.first != none) must_store_[program_.ops[chain.first].results[0]] = true;
+        continue;
+      }
+      const std::int32_t met = same(chain_of(oldest).source);
+      if (argument_[met] != none) meetings_.push_back({same(chain.source), met, i});
+    }
+  }
+}
+
 bool Builder::takes_fused(std::int32_t op, std::int32_t operand) const {
   const Rule& r = rule(op);
   switch (r.work) {
     case Work::elementwise:
     case Work::view:
     case Work::reduce:
-    case Work::matmul:
       return true;
+    case Work::matmul:
+      return fusing_.matmuls;
     case Work::indexed:
       // A dynamic update slice computes what it writes.
       return r.in_place_operand >= 0 && operand == 1 && r.operands.size() > 2 &&
@@ -468,12 +615,33 @@ bool Builder::may_be_fused(std::int32_t op) const {
     return false;
   }
   const Rule& r = rule(op);
-  return r.work == Work::elementwise || r.work == Work::view || r.work == Work::matmul ||
+  return r.work == Work::elementwise || r.work == Work::view ||
+         (r.work == Work::matmul && fusing_.matmuls) ||
          (r.work == Work::indexed && r.is_cheap);
 }
 
+bool Builder::is_cast_of_argument(std::int32_t op) {
+  const Op& o = program_.ops[op];
+  if (rule(op).work != Work::elementwise || o.operands.size() != 1) return false;
+  return o.operands[0] != no_value && argument_[same(o.operands[0])] != none;
+}
+
+/// A cast to a narrower type of what is computed from one value of the wider type and little
+/// else, which is there anyway when the narrower one is read last: the probabilities of a
+/// softmax, from its exponentials.
+bool Builder::is_cast_of_one(std::int32_t op) {
+  const Op& o = program_.ops[op];
+  if (rule(op).work != Work::elementwise || o.operands.size() != 1) return false;
+  if (o.operands[0] == no_value) return false;
+  const double wider = bytes_[o.operands[0]];
+  const auto [source, bytes] = sources_[op].largest();
+  return wider > bytes_[o.results[0]] && bytes >= wider &&
+         sources_[op].bytes() <= most_reread * wider && !readers_[o.results[0]].empty() &&
+         readers_[source].back().op > readers_[o.results[0]].back().op;
+}
+
 /// Whether an op is fused into each of several fusions that read it.
-bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) const {
+bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) {
   const std::int32_t result = program_.ops[op].results[0];
   if (fusions > most_copies) return false;
   if (!rule(op).is_cheap) {
@@ -482,6 +650,9 @@ bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) const {
       if (rule(r.op).work == Work::reduce) return false;
     }
   }
+  // A cast of an argument is made wherever it is read.
+  if (is_cast_of_argument(op)) return true;
+  if (fusing_.casts && is_cast_of_one(op)) return true;
   // Nobody reads more to save memory that is read once.
   return sources_[op].bytes() <= most_reread * bytes_[result];
 }
@@ -495,7 +666,7 @@ void Builder::find_sources() {
     for (std::int32_t operand : program_.ops[i].operands) {
       if (operand == no_value) continue;
       const std::int32_t v = same(operand);
-      if (is_free(v) || argument_[v] != none) continue;
+      if (is_free(v) || (argument_[v] != none && fusing_.matmuls)) continue;
       const std::int32_t maker = maker_[v];
       const bool is_expression = maker != none && may_be_fused(maker) &&
                                  rule(maker).work != Work::matmul &&
@@ -878,6 +1049,29 @@ std::vector<Lifetime> Builder::if_stored() {
   return result;
 }
 
+std::map<std::int32_t, std::vector<Storage::Stored>> Builder::copies_if_reduced() const {
+  std::map<std::int32_t, Lifetime> live;
+  for (const Meeting& meeting : meetings_) {
+    for (std::int32_t root : roots_[meeting.op]) {
+      const Lifetime now{moment_[root], moment_[root] + 1};
+      const auto [entry, is_new] = live.try_emplace(meeting.value, now);
+      entry->second.first = std::min(entry->second.first, now.first);
+      entry->second.last = std::max(entry->second.last, now.last);
+    }
+  }
+  std::map<std::int32_t, std::vector<Storage::Stored>> result;
+  for (const Meeting& meeting : meetings_) {
+    if (!live.contains(meeting.value)) continue;
+    std::vector<Storage::Stored>& copies = result[meeting.value];
+    const bool is_known = std::any_of(copies.begin(), copies.end(), [&](const auto& copy) {
+      return copy.value == meeting.argument;
+    });
+    if (is_known) continue;
+    copies.push_back({meeting.argument, live.at(meeting.value), bytes_[meeting.argument]});
+  }
+  return result;
+}
+
 std::vector<std::int32_t> Builder::sames() {
   std::vector<std::int32_t> result(num_values_);
   for (std::size_t v = 0; v < num_values_; ++v) result[v] = same(static_cast<std::int32_t>(v));
@@ -919,14 +1113,15 @@ std::vector<std::vector<bool>> Builder::writes() {
 
 }  // namespace
 
-Storage::Storage(const Program& program) {
-  Builder builder(program);
+Storage::Storage(const Program& program, const Fusing& fusing) {
+  Builder builder(program, fusing);
   lifetimes_ = builder.lifetimes();
   reads_ = builder.reads();
   writes_ = builder.writes();
   moment_of_ = builder.moment_of();
   if_stored_ = builder.if_stored();
   same_ = builder.sames();
+  copies_if_reduced_ = builder.copies_if_reduced();
   stored_ = builder.stored();
   moments_ = builder.moments();
 }

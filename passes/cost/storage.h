@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
+#include "model/cluster.h"
 #include "model/mesh.h"
 #include "model/program.h"
 #include "model/sharding.h"
@@ -32,7 +34,7 @@ class Storage {
     double bytes;
   };
 
-  explicit Storage(const Program& program);
+  explicit Storage(const Program& program, const Fusing& fusing = {});
 
   /// False for values that live in fusions, for free values, and for those that share another
   /// one's storage.
@@ -56,6 +58,14 @@ class Storage {
   Lifetime if_stored(std::int32_t value) const { return if_stored_[value]; }
   /// The value whose storage a view or constraint shares; values of their own name themselves.
   std::int32_t same(std::int32_t value) const { return same_[value]; }
+  /// What is copied if the sums in `value` are reduced as they are: an all-reduce sends a
+  /// gradient in the order in which the matmul wrote it, and where that is not the order of
+  /// the parameter, the optimizer's state is updated in copies of that order. Listed by value,
+  /// with the argument that is copied.
+  const std::vector<Stored>* copies_if_reduced(std::int32_t value) const {
+    const auto found = copies_if_reduced_.find(same(value));
+    return found == copies_if_reduced_.end() ? nullptr : &found->second;
+  }
   /// Everything that takes memory; a value twice if it has two copies.
   const std::vector<Stored>& stored() const { return stored_; }
 
@@ -65,6 +75,7 @@ class Storage {
   std::vector<std::int32_t> moment_of_, same_;
   std::vector<Lifetime> if_stored_;
   std::vector<Stored> stored_;
+  std::map<std::int32_t, std::vector<Stored>> copies_if_reduced_;
   std::int32_t moments_ = 0;
 };
 

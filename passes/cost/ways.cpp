@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <deque>
 #include <numeric>
 #include <optional>
 #include <queue>
@@ -9,6 +11,8 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "model/hash_index.h"
 
 namespace autoshard {
 namespace {
@@ -107,8 +111,16 @@ class Search {
          std::vector<std::int64_t> sizes, bool has_all_to_all)
       : capacity_(std::move(capacity)),
         sizes_(std::move(sizes)),
+        participants_(std::size_t{1} << sizes_.size(), 1),
         has_all_to_all_(has_all_to_all) {
-    reach(from, Entry{});
+    for (std::size_t parts = 1; parts < participants_.size(); ++parts) {
+      const auto first = static_cast<std::size_t>(std::countr_zero(parts));
+      participants_[parts] = sizes_[first] * participants_[parts & (parts - 1)];
+    }
+    for (std::size_t d = 0; d < capacity_.size(); ++d) {
+      if (!fits(from, d)) return;
+    }
+    reach(from, 0, {}, {CollectiveKind::permute, 0, 1, 0}, nullptr);
   }
 
   Way to(const State& target) { return settle(target).way; }
@@ -126,34 +138,41 @@ class Search {
 
  private:
   struct Entry {
-    double cost = 0;
+    State state;
+    double cost;
     Way way;
     /// The last step, of one participant if it only cuts, and where it starts.
-    Step step = {CollectiveKind::permute, 0, 1, 0};
-    const Entry* previous = nullptr;
-    bool is_done = false;
+    Step step;
+    const Entry* previous;
   };
   struct Queued {
     double cost;
-    State state;
+    int entry;
     bool operator<(const Queued& other) const { return cost > other.cost; }
   };
+
+  static std::uint64_t hash_of(std::uint64_t key) {
+    const std::uint64_t hash = key * 0x9e3779b97f4a7c15ull;
+    return hash ^ (hash >> 32);
+  }
+
+  int find(std::uint64_t key) const {
+    return index_.find(hash_of(key), [&](int e) { return keys_[e] == key; });
+  }
 
   /// Searches until nothing cheaper can lead to `target`.
   const Entry& settle(const State& target) {
     const std::uint64_t wanted = target.key();
     while (true) {
-      if (const auto found = entries_.find(wanted);
-          found != entries_.end() && found->second.is_done) {
-        return found->second;
+      if (const int found = find(wanted); found >= 0 && better_than_[found] == done) {
+        return entries_[found];
       }
       if (queue_.empty()) throw std::logic_error("redistribution: no way to a sharding");
       const Queued next = queue_.top();
       queue_.pop();
-      Entry& entry = entries_.at(next.state.key());
-      if (entry.is_done || next.cost > entry.cost) continue;
-      entry.is_done = true;
-      expand(next.state, entry);
+      if (next.cost > better_than_[next.entry]) continue;
+      better_than_[next.entry] = done;
+      expand(entries_[next.entry]);
     }
   }
 
@@ -163,33 +182,43 @@ class Search {
     return product;
   }
 
-  void reach(const State& state, const Entry& reached) {
-    for (std::size_t d = 0; d < capacity_.size(); ++d) {
-      if (capacity_[d] % blocks(state, d) != 0) return;
+  bool fits(const State& state, std::size_t d) const {
+    return capacity_[d] % blocks(state, d) == 0;
+  }
+
+  /// A sharding whose dims all fit.
+  void reach(const State& state, double cost, const Way& way, const Step& step,
+             const Entry* previous) {
+    const std::uint64_t key = state.key();
+    int entry = find(key);
+    if (entry < 0) {
+      entry = static_cast<int>(entries_.size());
+      index_.insert(hash_of(key), entry);
+      entries_.push_back({state, cost, way, step, previous});
+      keys_.push_back(key);
+      better_than_.push_back(cost);
+    } else {
+      if (better_than_[entry] <= cost) return;
+      better_than_[entry] = cost;
+      Entry& known = entries_[entry];
+      known.cost = cost;
+      known.way = way;
+      known.step = step;
+      known.previous = previous;
     }
-    auto [entry, is_new] = entries_.try_emplace(state.key(), reached);
-    if (!is_new) {
-      if (entry->second.is_done || entry->second.cost <= reached.cost) return;
-      entry->second = reached;
-    }
-    queue_.push({reached.cost, state});
+    queue_.push({cost, entry});
   }
 
   void step(const State& next, const Entry& start, CollectiveKind kind, AxisMask parts,
             double held) {
-    std::int64_t participants = 1;
-    for (std::size_t part = 0; part < sizes_.size(); ++part) {
-      if ((parts >> part) & 1u) participants *= sizes_[part];
-    }
-    const Step made{kind, parts, participants, held};
+    const Step made{kind, parts, participants_[parts], held};
     const double moved = made.sent_bytes();
-    reach(next, {start.cost + moved + step_penalty,
-                 {start.way.volume + moved, start.way.collectives + 1},
-                 made,
-                 &start});
+    reach(next, start.cost + moved + step_penalty,
+          {start.way.volume + moved, start.way.collectives + 1}, made, &start);
   }
 
-  void expand(const State& state, const Entry& start) {
+  void expand(const Entry& start) {
+    const State& state = start.state;
     std::int64_t pieces = 1;
     AxisMask used = 0;
     for (std::size_t d = 0; d < state.rank; ++d) {
@@ -202,10 +231,9 @@ class Search {
         if ((used >> part) & 1u) continue;
         State next = state;
         next.push(d, static_cast<AxisIndex>(part));
-        reach(next, {start.cost + step_penalty,
-                     start.way,
-                     {CollectiveKind::permute, 0, 1, 0},
-                     &start});
+        if (!fits(next, d)) continue;
+        reach(next, start.cost + step_penalty, start.way, {CollectiveKind::permute, 0, 1, 0},
+              &start);
       }
       for (std::size_t keep = 0; keep < state.length[d]; ++keep) {
         AxisMask minor = 0;
@@ -219,7 +247,7 @@ class Search {
           for (std::size_t k = keep; k < state.length[d]; ++k) {
             moved.push(taker, state.parts[d][k]);
           }
-          step(moved, start, CollectiveKind::all_to_all, minor, held);
+          if (fits(moved, taker)) step(moved, start, CollectiveKind::all_to_all, minor, held);
         }
       }
     }
@@ -265,8 +293,17 @@ class Search {
   }
 
   const std::vector<std::int64_t> capacity_, sizes_;
+  /// By set of parts: the product of their sizes.
+  std::vector<std::int64_t> participants_;
   const bool has_all_to_all_;
-  std::unordered_map<std::uint64_t, Entry> entries_;
+  /// Entries stay where they are.
+  std::deque<Entry> entries_;
+  /// Of each entry, apart, as most that is reached is known and no better: its key, and the
+  /// cost that another way must be below.
+  std::vector<std::uint64_t> keys_;
+  std::vector<double> better_than_;
+  static constexpr double done = -1;
+  HashIndex index_;
   std::priority_queue<Queued> queue_;
 };
 
@@ -631,6 +668,31 @@ std::optional<Query> query(const std::vector<std::int64_t>& dims, const Sharding
   return q;
 }
 
+/// Of gathers in a row the smallest group first, of equal ones that of the most major axis,
+/// whose links are the slow ones. Each is of another dim, so that their order is free.
+void sort_gathers(std::vector<Step>& steps) {
+  const auto is_gather = [](const Step& step) {
+    return step.kind == CollectiveKind::all_gather;
+  };
+  for (auto first = steps.begin(); first != steps.end();) {
+    first = std::find_if(first, steps.end(), is_gather);
+    const auto last = std::find_if_not(first, steps.end(), is_gather);
+    if (last - first < 2) {
+      first = last;
+      continue;
+    }
+    double held = first->held_bytes;
+    std::stable_sort(first, last, [](const Step& one, const Step& other) {
+      return std::pair(one.participants, __builtin_ctz(one.axes)) <
+             std::pair(other.participants, __builtin_ctz(other.axes));
+    });
+    for (; first != last; ++first) {
+      first->held_bytes = held;
+      held *= static_cast<double>(first->participants);
+    }
+  }
+}
+
 /// Gathers all that moves; what is left is cut.
 std::vector<Step> gathers(const Sharding& from, const Sharding& to, const Mesh& mesh) {
   std::vector<Step> steps;
@@ -678,6 +740,7 @@ std::vector<Step> steps_of_cheapest_way(const std::vector<std::int64_t>& dims,
     step.axes = axes;
     step.held_bytes *= q->whole * bytes;
   }
+  sort_gathers(steps);
   return steps;
 }
 
@@ -703,6 +766,7 @@ std::vector<Step> steps_in_order(const std::vector<std::int64_t>& dims, const Sh
     steps = gathers(from, to, mesh);
   }
   for (Step& step : steps) step.held_bytes *= bytes;
+  sort_gathers(steps);
   return steps;
 }
 

@@ -15,6 +15,16 @@
 
 namespace autoshard {
 
+/// What the compiler for a chip fuses, so that it takes no memory.
+struct Fusing {
+  /// Elementwise operands and results of a matmul are computed in its kernel; without, matmuls
+  /// read and write memory (XLA:GPU).
+  bool matmuls = true;
+  /// A cast to a narrower type is computed in every matmul that reads it, from the wider value
+  /// in memory; without, the narrower one is stored if several read it.
+  bool casts = false;
+};
+
 /// One JAX device: a TPU core pair, a TPU7x half chip, a GPU.
 struct Chip {
   /// Peak FLOP/s of the matrix units, by arithmetic.
@@ -33,6 +43,7 @@ struct Chip {
   double memory_efficiency;
   /// Seconds to start one op that is not fused; 0 for compilers that run one program.
   double launch_seconds;
+  Fusing fusing = {};
 };
 
 enum class LinkKind : std::uint8_t {

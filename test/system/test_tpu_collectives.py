@@ -81,3 +81,36 @@ def test_a_layer_sends_what_its_plan_says(
     for found in hlo_collectives(compiled.hlo_text, Mesh.parse(planned.mesh)):
         made[found.kind.value] += found.total_bytes
     assert dict(made) == pytest.approx(expected, rel=0.03)
+
+
+BOTH_DIMS = """
+sdy.mesh @mesh = <["a"=2, "b"=32]>
+func.func public @main(
+    %x: tensor<16384x1024xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"a", "b"}, {}]>},
+    %w: tensor<1024x2048xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {"a"}]>})
+    -> (tensor<16384x2048xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"a", "b"}, {}]>}) {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<16384x1024xbf16>, tensor<1024x2048xbf16>) -> tensor<16384x2048xbf16>
+  return %y : tensor<16384x2048xbf16>
+}
+"""
+
+
+def test_a_weight_cut_on_both_dims_is_gathered_dim_by_dim() -> None:
+    # In one step it would be an all-reduce over the whole slice, of twice the bytes.
+    machine = Cluster.parse("v5p:4x4x4")
+    module = parse_bytes(BOTH_DIMS.encode(), new_context(), "step")
+    planned = search_module(module, machine, RecursiveProgramming(mesh="a=2,b=32")).summary
+    expected = [
+        ("all-gather", ("a",), pytest.approx(WEIGHT / 64)),
+        ("all-gather", ("b",), pytest.approx(WEIGHT / 32 * 31)),
+    ]
+    assert sorted((c.kind, c.axes, c.bytes) for c in planned.collectives) == expected
+    run_passes(module, ["autoshard-export-shardy"])
+    compiled = compile_in_subprocess(module, machine, timeout=300)
+    assert compiled.hlo_text is not None
+    made = [
+        (c.kind.value, tuple(ref.name for ref in c.axes or ()), c.total_bytes)
+        for c in hlo_collectives(compiled.hlo_text, Mesh.parse(planned.mesh))
+    ]
+    assert sorted(made) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from autoshard import Cluster, ClusterError, Mesh, _core
 from autoshard.cluster import CHIPS, Constant, Dim, LinkKind, cli
-from autoshard.cluster.chips import FAMILIES
+from autoshard.cluster.chips import CLOCKS, FAMILIES
 from autoshard.cluster.detect import detected_name
 from autoshard.sharding.mesh import Axis
 
@@ -86,6 +87,30 @@ def test_devices_that_share_a_chip_have_half_of_it():
     assert tpu7x.memory_bandwidth.value == 7380e9 / 2
     assert FAMILIES["tpu7x"].link.bandwidth.value == FAMILIES["v5p"].link.bandwidth.value / 2
     assert v5p.matmul_f16.value == 459e12
+
+
+def test_a_reader_that_leaves_ends_the_command_without_a_word():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "autoshard.cluster", "v5p:4x4x4"]
+    ran = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_clocks_times_the_matrix_units_are_the_peaks():
+    units_of_n = {"v4": (4, 128), "v5e": (4, 128), "v5p": (8, 128), "v6e": (4, 256)}
+    for name, (units, n) in (units_of_n | {"tpu7x": (4, 256)}).items():
+        peak = CLOCKS[name].value * units * n * n * 2
+        assert peak == pytest.approx(CHIPS[name].matmul_f16.value, rel=0.005), name
+
+
+def test_vector_units_run_at_the_clock_that_the_compiler_counts_in():
+    # 8 x 128 lanes with 4 ALUs; a device of v5p has two cores.
+    cores = {"v4": 1, "v5e": 1, "v5p": 2, "v6e": 1, "tpu7x": 1}
+    assert set(cores) == set(CLOCKS)
+    for name, number in cores.items():
+        assert CHIPS[name].vector_flops.value == 4096 * number * CLOCKS[name].value
 
 
 def test_memory_is_what_the_compiler_says():

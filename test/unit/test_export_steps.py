@@ -26,7 +26,7 @@ def test_nothing_to_do_is_no_step() -> None:
     ("source", "target"),
     [
         ("[{}, {}]", "[{dp}, {tp}]"),
-        ("[{dp}, {tp}]", "[{}, {}]"),
+        ("[{dp, tp}, {}]", "[{}, {}]"),
         ("[{tp}, {}]", "[{}, {tp}]"),
         ("[{dp, tp}, {}]", "[{dp}, {tp}]"),
         ("[{dp, tp}, {}]", "[{tp, dp}, {}]"),
@@ -35,6 +35,25 @@ def test_nothing_to_do_is_no_step() -> None:
 )
 def test_what_one_collective_does_is_one_step(source: str, target: str) -> None:
     assert steps(source, target) == [target]
+
+
+def test_dims_are_gathered_one_by_one_the_smallest_group_first() -> None:
+    assert steps("[{dp}, {tp}]", "[{}, {}]") == ["[{}, {tp}]", "[{}, {}]"]
+    assert steps("[{tp}, {dp}]", "[{}, {}]") == ["[{tp}, {}]", "[{}, {}]"]
+    mesh = Mesh.parse("a=4,b=2,c=8,d=2")
+    source, target = (Sharding.parse(t, mesh) for t in ("[{a, b}, {c}, {d}]", "[{a}, {}, {}]"))
+    found = [str(step) for step in redistribution_steps(source, target, (64, 64, 64))]
+    assert found == ["[{a}, {c}, {d}]", "[{a}, {c}, {}]", "[{a}, {}, {}]"]
+    source, target = (Sharding.parse(t, mesh) for t in ("[{d}, {b}]", "[{}, {}]"))
+    assert redistribution_steps(source, target, (64, 64))[0] == Sharding.parse("[{d}, {}]", mesh)
+
+
+def test_dims_are_gathered_one_by_one_behind_a_cut() -> None:
+    mesh = Mesh.parse("a=8,b=2,c=2,d=2,e=2")
+    source, target = (Sharding.parse(t, mesh) for t in ("[{a}, {b, c}, {}]", "[{}, {}, {d, e}]"))
+    found = redistribution_steps(source, target, (64, 64, 64), has_all_to_all=False)
+    cut, gathered = "[{a}, {b, c}, {d, e}]", "[{a}, {}, {d, e}]"
+    assert [str(step) for step in found] == [cut, gathered, str(target)]
 
 
 def test_a_free_axis_is_cut_before_the_gather() -> None:

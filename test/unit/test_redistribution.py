@@ -176,6 +176,9 @@ def sent_bytes(of: Steps) -> float:
     ("before", "after", "partial", "expected"),
     [
         (((1,), ()), ((), ()), (), [(GATHER, 0b10, 4, 8 * KIB)]),
+        # the smallest group first, whatever dim it is of
+        (((0,), (1,)), ((), ()), (), [(GATHER, 0b01, 2, 4 * KIB), (GATHER, 0b10, 4, 8 * KIB)]),
+        (((1,), (0,)), ((), ()), (), [(GATHER, 0b01, 2, 4 * KIB), (GATHER, 0b10, 4, 8 * KIB)]),
         (((0, 1), ()), ((0,), (1,)), (), [(ALL_TO_ALL, 0b10, 4, 4 * KIB)]),
         (((0,), ()), ((), (1,)), (), [(GATHER, 0b01, 2, 4 * KIB)]),
         (((0, 1), ()), ((1, 0), ()), (), [(PERMUTE, 0b11, 8, 4 * KIB)]),
@@ -205,6 +208,11 @@ def sent_bytes(of: Steps) -> float:
 )
 def test_steps(before: Dims, after: Dims, partial, expected: Steps) -> None:
     assert steps(before, after, partial) == expected
+
+
+def test_of_equal_groups_the_most_major_axis_is_gathered_first() -> None:
+    gathers = steps(((1,), (0,)), ((), ()), shape=(64, 64), mesh=(4, 4))
+    assert [axes for _, axes, _, _ in gathers] == [0b01, 0b10]
 
 
 @settings(max_examples=300, deadline=None)

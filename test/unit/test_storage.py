@@ -30,10 +30,14 @@ class Read:
 
     module: mlir.Module
     imported: ImportedProgram
+    fuses_matmuls: bool = True
+    fuses_casts: bool = False
 
     def __post_init__(self) -> None:
         self.program = self.imported.program
-        self.lifetimes, self.reads, self.writes, self.moments = _core.storage_of(self.program)
+        self.lifetimes, self.reads, self.writes, self.moments = _core.storage_of(
+            self.program, fuses_matmuls=self.fuses_matmuls, fuses_casts=self.fuses_casts
+        )
         self.names = [op.name.partition(".")[2] for op in self.imported.core_ops]
 
     def op(self, name: str, occurrence: int = 0) -> int:
@@ -58,7 +62,7 @@ class Read:
         return _core.peak(self.program, shardings, list(transients))
 
 
-def read_text(text: str) -> Read:
+def read_text(text: str, **fusing: bool) -> Read:
     context = new_context()
     module = parse_bytes(text.encode(), context, "test.mlir")
     with context:
@@ -66,12 +70,15 @@ def read_text(text: str) -> Read:
     ImportStrategies().run(module)
     populate_rules(module)
     with context:
-        return Read(module, import_program(module, MESH))
+        return Read(module, import_program(module, MESH), **fusing)
 
 
-def read(function: Callable[..., Any], *shapes: Any, donate: tuple[int, ...] = ()) -> Read:
+def read(
+    function: Callable[..., Any], *shapes: Any, donate: tuple[int, ...] = (), **fusing: bool
+) -> Read:
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return read_text(jax.jit(function, donate_argnums=donate).lower(*arguments).as_text())
+    text = jax.jit(function, donate_argnums=donate).lower(*arguments).as_text()
+    return read_text(text, **fusing)
 
 
 # Work of single ops
@@ -349,6 +356,44 @@ def test_a_sum_over_a_transcendental_stores_it_on_the_way() -> None:
     first, last = found.op("exponential"), found.op("dot_general", 1)
     assert found.life("exponential") == (found.moments[first], found.moments[last] + 1)
     assert found.life("divide") == EMPTY
+
+
+@pytest.mark.parametrize("fuses", [True, False])
+def test_what_a_matmul_reads_and_writes_is_stored_where_it_is_not_fused(fuses: bool) -> None:
+    def function(x: Any, w: Any) -> Any:
+        return jnp.sqrt(jnp.tanh(x) @ w)
+
+    found = read(function, (64, 64), (64, 64), fuses_matmuls=fuses)
+    assert (found.life("tanh") == EMPTY, found.life("dot_general") == EMPTY) == (fuses, fuses)
+
+
+@pytest.mark.parametrize("is_transposed", [True, False])
+def test_a_transposed_product_is_copied_where_an_older_one_meets_it(is_transposed: bool) -> None:
+    def function(x: Any, w: Any) -> Any:
+        older, younger = x @ w, w @ x
+        return older * jnp.sqrt(younger.T if is_transposed else younger)
+
+    found = read(function, (64, 64), (64, 64), fuses_matmuls=False)
+    assert (found.life("sqrt") != EMPTY) == is_transposed
+    assert read(function, (64, 64), (64, 64)).life("sqrt") == EMPTY
+
+
+@pytest.mark.parametrize(
+    ("fuses", "is_read_again", "is_stored"),
+    [(False, True, True), (True, True, False), (True, False, True)],
+)
+def test_a_cast_that_two_matmuls_read_is_stored_unless_they_make_it_of_what_is_there(
+    fuses: bool, is_read_again: bool, is_stored: bool
+) -> None:
+    def function(x: Any, w: Any) -> Any:
+        e = jnp.exp(x)
+        p = (e / e.sum(1, keepdims=True)).astype(jnp.bfloat16)
+        y = p @ w.astype(jnp.bfloat16)
+        z = y @ p
+        return z + e.sum(0) * z if is_read_again else z
+
+    found = read(function, (64, 64), (64, 64), fuses_casts=fuses)
+    assert (found.life("convert") != EMPTY) == is_stored
 
 
 def test_constants_and_reshapes_take_nothing() -> None:

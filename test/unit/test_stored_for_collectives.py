@@ -78,3 +78,36 @@ def test_a_gathered_value_is_stored_though_its_readers_could_compute_it() -> Non
     # x and z in float32, a shard of w; y and the gathered weight in bfloat16
     expected = (4 + 4 + 0.5 + 2 + 2) * MIB
     assert found.peak_bytes_per_device == pytest.approx(expected)
+
+
+UPDATED = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<2048x1023xf32> CUT, %dy: tensor<2048x2047xf32> CUT,
+    %m: tensor<1023x2047xf32> {tf.aliasing_output = 0 : i32},
+    %n: tensor<1023x2047xf32> {tf.aliasing_output = 1 : i32})
+    -> (tensor<1023x2047xf32>, tensor<1023x2047xf32>) {
+  PRODUCT
+  %a = stablehlo.add %m, %g : tensor<1023x2047xf32>
+  %b = stablehlo.subtract %n, %g : tensor<1023x2047xf32>
+  return %a, %b : tensor<1023x2047xf32>, tensor<1023x2047xf32>
+}
+"""
+"""The gradient of a weight, and two states that it changes; of odd sizes, so that none is cut."""
+
+TRANSPOSED = """%d = stablehlo.dot_general %dy, %x, contracting_dims = [0] x [0]
+      : (tensor<2048x2047xf32>, tensor<2048x1023xf32>) -> tensor<2047x1023xf32>
+  %g = stablehlo.transpose %d, dims = [1, 0] : (tensor<2047x1023xf32>) -> tensor<1023x2047xf32>"""
+STRAIGHT = """%g = stablehlo.dot_general %x, %dy, contracting_dims = [0] x [0]
+      : (tensor<2048x1023xf32>, tensor<2048x2047xf32>) -> tensor<1023x2047xf32>"""
+
+
+@pytest.mark.parametrize(("product", "copies"), [(TRANSPOSED, 2), (STRAIGHT, 0)])
+def test_a_gradient_that_is_reduced_in_its_own_order_changes_copies(
+    product: str, copies: int
+) -> None:
+    found = planned(UPDATED.replace("PRODUCT", product))
+    assert {each.kind for each in found.collectives} == {"all-reduce"}
+    batch, state = 256 * (1023 + 2047) * 4, 1023 * 2047 * 4
+    expected = batch + 2 * state + state + copies * state
+    assert found.peak_bytes_per_device == pytest.approx(expected)

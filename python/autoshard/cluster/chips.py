@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated, get_type_hints
 
 _GB = 1e9
 _GIB = float(2**30)
@@ -34,72 +35,76 @@ class Constant:
     source: str
 
 
+_Flops = Annotated[Constant, "FLOP/s"]
+_Bytes = Annotated[Constant, "bytes"]
+_BytesPerSecond = Annotated[Constant, "bytes/s"]
+_Seconds = Annotated[Constant, "s"]
+_Rows = Annotated[Constant, "rows"]
+_Columns = Annotated[Constant, "columns"]
+_Share = Annotated[Constant, "of the peak"]
+_YesNo = Annotated[Constant, "1 yes, 0 no"]
+
+
 @dataclass(frozen=True, slots=True)
 class Chip:
     """One JAX device: a TPU chip, half a v4 or TPU7x chip, a GPU."""
 
     name: str
-    matmul_f64: Constant
-    """Peak FLOP/s of the matrix units; f64, f32, f16 (and bf16), f8, i8 operands."""
-    matmul_f32: Constant
-    matmul_f16: Constant
-    matmul_f8: Constant
-    matmul_i8: Constant
-    vector_flops: Constant
-    """FLOP/s of everything that is not a matmul, in f32."""
-    memory_bytes: Constant
-    """Bytes that a program may use."""
-    memory_bandwidth: Constant
-    tile_rows: Constant
+    matmul_f64: _Flops
+    """Peak of the matrix units; f64, f32, f16 (and bf16), f8, i8 operands."""
+    matmul_f32: _Flops
+    matmul_f16: _Flops
+    matmul_f8: _Flops
+    matmul_i8: _Flops
+    vector_flops: _Flops
+    """Of everything that is not a matmul, in f32."""
+    memory_bytes: _Bytes
+    """That a program may use."""
+    memory_bandwidth: _BytesPerSecond
+    tile_rows: _Rows
     """Matmuls are padded to multiples of this in the rows of the left operand,"""
-    tile_columns: Constant
+    tile_columns: _Columns
     """and of this in the columns of the right one and in the contracted dim."""
-    matmul_efficiency: Constant
-    """Share of the peak that well-shaped matmuls reach."""
-    memory_efficiency: Constant
-    launch_seconds: Constant
+    matmul_efficiency: _Share
+    """What well-shaped matmuls reach."""
+    memory_efficiency: _Share
+    launch_seconds: _Seconds
     """To start one op that is not fused; 0 where one program runs on its own."""
-    host_bandwidth: Constant
-    """Bytes/s between the device and its host's memory, one way."""
+    host_bandwidth: _BytesPerSecond
+    """Between the device and its host's memory, one way."""
+    fuses_matmuls: _YesNo
+    """The compiler computes elementwise operands and results of a matmul in its kernel; where not,
+    matmuls read and write memory."""
+    fuses_casts: _YesNo
+    """It computes a cast to a narrower type in every matmul that reads it; where not, the narrower
+    value is stored."""
 
     def constants(self) -> dict[str, Constant]:
         """Every constant by its name."""
         return {name: getattr(self, name) for name in CHIP_CONSTANTS}
 
 
-CHIP_CONSTANTS: tuple[str, ...] = tuple(f.name for f in fields(Chip) if f.name != "name")
-
-UNITS: Mapping[str, str] = MappingProxyType(
-    {
-        "matmul_f64": "FLOP/s",
-        "matmul_f32": "FLOP/s",
-        "matmul_f16": "FLOP/s",
-        "matmul_f8": "FLOP/s",
-        "matmul_i8": "FLOP/s",
-        "vector_flops": "FLOP/s",
-        "memory_bytes": "bytes",
-        "memory_bandwidth": "bytes/s",
-        "tile_rows": "rows",
-        "tile_columns": "columns",
-        "matmul_efficiency": "of the peak",
-        "memory_efficiency": "of the peak",
-        "launch_seconds": "s",
-        "host_bandwidth": "bytes/s",
-        "bandwidth": "bytes/s",
-        "latency": "s",
-    }
-)
-"""The unit of every constant of a chip and of a link."""
-
-
 @dataclass(frozen=True, slots=True)
 class Link:
     """How devices along one direction of a machine reach each other."""
 
-    bandwidth: Constant
-    """Bytes/s, one way: of one link of a torus, of one device of a switch or network."""
-    latency: Constant
-    """Seconds of one hop of a torus, of one step of a collective elsewhere."""
+    bandwidth: _BytesPerSecond
+    """One way: of one link of a torus, of one device of a switch or network."""
+    latency: _Seconds
+    """Of one hop of a torus, of one step of a collective elsewhere."""
+
+
+def _units(kind: type[Chip | Link]) -> dict[str, str]:
+    """The unit of every constant, as its annotation says."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if name != "name"}
+
+
+CHIP_CONSTANTS: tuple[str, ...] = tuple(_units(Chip))
+LINK_CONSTANTS: tuple[str, ...] = tuple(_units(Link))
+
+UNITS: Mapping[str, str] = MappingProxyType(_units(Chip) | _units(Link))
+"""The unit of every constant of a chip and of a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,8 @@ _BF16_PASS = (
 _F64_EMULATED = ASSUMED + ": 1/64 of the f16 rate, there are no such units"
 _NO_F8 = "the f16 rate: there are no f8 units, operands are converted"
 _TF32 = "dense TF32, which XLA's default precision uses for f32"
-_VPU = "8 x 128 lanes x 4 ALUs x {cores} x {clock} GHz (jax-ml/scaling-book, TPUs)"
+_VPU = "8 x 128 lanes x 4 ALUs x {cores} x {clock:g} GHz (jax-ml/scaling-book, TPUs)"
+_LANES_ASSUMED = f"; lanes and ALUs of this chip {ASSUMED} to be v5p's"
 _HBM = "the most that a program may use: the largest argument that {compiler} compiles"
 _MXU = "matrix unit of {n}x{n} (jax-ml/scaling-book, TPUs)"
 _SUBLANES = "8 sublanes of a vector register (jax-ml/scaling-book, TPUs)"
@@ -173,11 +179,36 @@ _TPU_LAUNCH = Constant(
     "what the compiler's own cycles give the smallest fusions: 1,825 on v5e, 2,130 on v5p"
     " (libtpu 0.0.42)",
 )
+_TPU_FUSES = Constant(1.0, "compiled programs (libtpu 0.0.42)")
+_CASTS = Constant(1.0, "compiled programs (libtpu 0.0.42)")
+_NO_CASTS = Constant(0.0, "compiled programs (libtpu 0.0.42, jax-cuda12-pjrt 0.10.2)")
 _ICI_LATENCY = Constant(1 * _MICRO, "about 1 us a hop (jax-ml/scaling-book, sharding)")
 _ICI_SHARE = "{spec} GB/s x 0.9 (Google Cloud documentation {chip}; share: jax-ml/scaling-book)"
 _HOST_LINK = "about {n:g} GB/s of PCIe a chip, each way (jax-ml/scaling-book, TPUs)"
 _DCN_LATENCY = Constant(20 * _MICRO, ASSUMED + ": tens of us between slices")
 _ON_CHIP_LATENCY = Constant(1 * _MICRO, ASSUMED + ": as one hop between chips")
+_CLOCK = (
+    "the f16 rate of the data sheet / {per_cycle:,} operations a cycle, {units} matrix units of"
+    " {n}x{n}; at this clock large products reach {share} of the peak by the compiler's cycles"
+    " (libtpu 0.0.42)"
+)
+
+
+def _clock(gigahertz: float, units: int, n: int, share: str) -> Constant:
+    source = _CLOCK.format(per_cycle=units * n * n * 2, units=units, n=n, share=share)
+    return Constant(gigahertz * 1e9, source)
+
+
+CLOCKS: Mapping[str, Constant] = MappingProxyType(
+    {
+        "v4": _clock(1.05, 4, 128, "94%"),
+        "v5e": _clock(1.5, 4, 128, "92%"),
+        "v5p": _clock(1.75, 8, 128, "94%"),
+        "v6e": _clock(1.75, 4, 256, "78%"),
+        "tpu7x": _clock(2.2, 4, 256, "85%"),
+    }
+)
+"""Cycles per second of the devices whose compiler writes cycles, by the chip's name."""
 
 
 def _tpu(
@@ -188,17 +219,19 @@ def _tpu(
     f8_teraflops: float | None,
     i8_teraflops: float,
     i8_source: str,
-    vector: tuple[int, float, str],
     memory_gb_per_second: float,
     mxu: int,
     host: Constant,
+    fuses_casts: Constant,
     devices_per_chip: int = 1,
+    cores: int = 1,
+    vector_source: str = "",
 ) -> Chip:
-    """A TPU from the data sheet's numbers per chip."""
+    """A TPU from the data sheet's numbers per chip; ``cores`` are those of one device."""
     share = "" if devices_per_chip == 1 else f", 1/{devices_per_chip} of a chip"
     sheet = f"Google Cloud documentation {cloud}{share}"
     f16 = f16_teraflops * _TERA / devices_per_chip
-    cores, clock, clock_source = vector
+    clock = CLOCKS[name].value
     return Chip(
         name=name,
         matmul_f64=Constant(f16 / 64, _F64_EMULATED),
@@ -209,9 +242,9 @@ def _tpu(
         else Constant(f8_teraflops * _TERA / devices_per_chip, sheet),
         matmul_i8=Constant(i8_teraflops * _TERA / devices_per_chip, i8_source or sheet),
         vector_flops=Constant(
-            8 * 128 * 4 * cores * clock * 1e9,
-            _VPU.format(cores=f"{cores} cores" if cores > 1 else "1 core", clock=clock)
-            + clock_source,
+            8 * 128 * 4 * cores * clock,
+            _VPU.format(cores=f"{cores} cores" if cores > 1 else "1 core", clock=clock / 1e9)
+            + vector_source,
         ),
         memory_bytes=Constant(
             float(_USABLE["bytes"][name]), _HBM.format(compiler=_USABLE["compiler"])
@@ -223,6 +256,8 @@ def _tpu(
         memory_efficiency=_TPU_MEMORY_SHARE,
         launch_seconds=_TPU_LAUNCH,
         host_bandwidth=host,
+        fuses_matmuls=_TPU_FUSES,
+        fuses_casts=fuses_casts,
     )
 
 
@@ -256,10 +291,10 @@ _V4 = Family(
         f8_teraflops=None,
         i8_teraflops=275,
         i8_source="",
-        vector=(1, 1.05, ""),
         memory_gb_per_second=1228,
         mxu=128,
         host=_host_link(16, 2),
+        fuses_casts=_CASTS,
         devices_per_chip=2,
     ),
     shape=Torus(3, 16, 4096, 4, False, _CUBES),
@@ -285,10 +320,10 @@ _V5E = Family(
         f8_teraflops=None,
         i8_teraflops=393,
         i8_source="",
-        vector=(1, 1.5, ""),
         memory_gb_per_second=819,
         mxu=128,
         host=_host_link(15),
+        fuses_casts=_CASTS,
     ),
     shape=Torus(2, 16, 256, 16, True, _SIXTEEN),
     link=_ici(50, "v5e"),
@@ -305,10 +340,11 @@ _V5P = Family(
         f8_teraflops=None,
         i8_teraflops=918,
         i8_source="twice the f16 rate (jax-ml/scaling-book, TPUs)",
-        vector=(2, 1.75, ""),
+        cores=2,
         memory_gb_per_second=2765,
         mxu=128,
         host=_host_link(15),
+        fuses_casts=_NO_CASTS,
     ),
     shape=Torus(3, 28, 8960, 4, False, _CUBES),
     link=_ici(100, "v5p"),
@@ -325,10 +361,11 @@ _V6E = Family(
         f8_teraflops=None,
         i8_teraflops=1836,
         i8_source="",
-        vector=(1, 1.75, "; clock " + ASSUMED + " to be v5p's"),
+        vector_source=_LANES_ASSUMED,
         memory_gb_per_second=1638,
         mxu=256,
         host=_host_link(32),
+        fuses_casts=_CASTS,
     ),
     shape=Torus(2, 16, 256, 16, True, _SIXTEEN),
     link=_ici(100, "v6e"),
@@ -345,10 +382,11 @@ _TPU7X = Family(
         f8_teraflops=4614,
         i8_teraflops=2307,
         i8_source=ASSUMED + ": the f16 rate, none is published",
-        vector=(1, 1.75, "; clock " + ASSUMED + " to be v5p's"),
+        vector_source=_LANES_ASSUMED,
         memory_gb_per_second=7380,
         mxu=256,
         host=Constant(16 * _GB, ASSUMED + ": as v6e, 32 GB/s a chip, which its 2 devices share"),
+        fuses_casts=_NO_CASTS,
         devices_per_chip=2,
     ),
     shape=Torus(3, 48, 9216, 4, False, _CUBES),
@@ -365,6 +403,10 @@ _TPU7X = Family(
 )
 
 _AUTOPARALLEL = "meta-pytorch/autoparallel, H100 tables"
+_GPU_FUSES = Constant(
+    0.0,
+    "compiled programs (jax-cuda12-pjrt 0.10.2): kernels of cuBLAS or Triton take stored operands",
+)
 _LAUNCH_7US = Constant(7 * _MICRO, "floor of a kernel's time (meta-pytorch/autoparallel)")
 _PCIE = "PCIe gen{gen} x16, {gt} GT/s a lane less its 2 of 130 bits ({sheet})"
 _GPU_MEMORY_SHARE = Constant(0.9, ASSUMED + ": as streaming kernels reach")
@@ -440,6 +482,8 @@ def _gpu(
         memory_efficiency=_GPU_MEMORY_SHARE,
         launch_seconds=_LAUNCH_7US,
         host_bandwidth=_pcie(pcie_generation, sheet),
+        fuses_matmuls=_GPU_FUSES,
+        fuses_casts=_NO_CASTS,
     )
 
 
@@ -588,6 +632,8 @@ _ASCEND910B = Family(
         memory_efficiency=Constant(0.9, ASSUMED + ": as GPUs"),
         launch_seconds=Constant(7 * _MICRO, ASSUMED + ": as GPUs"),
         host_bandwidth=Constant(31.5 * _GB, _910B + "PCIe gen4 x16"),
+        fuses_matmuls=Constant(0.0, ASSUMED + ": as GPUs"),
+        fuses_casts=Constant(0.0, ASSUMED + ": as GPUs"),
     ),
     shape=Node(8, "npu", "node"),
     link=Link(
@@ -624,6 +670,8 @@ _CPU = Family(
         memory_efficiency=Constant(0.9, ASSUMED + ": as GPUs"),
         launch_seconds=Constant(2 * _MICRO, _STAND_IN),
         host_bandwidth=Constant(10 * _GB, "the memory that the device itself has"),
+        fuses_matmuls=Constant(1.0, _STAND_IN),
+        fuses_casts=Constant(0.0, _STAND_IN),
     ),
     shape=Node(None, "cpu", "host"),
     link=Link(Constant(5 * _GB, _STAND_IN), Constant(10 * _MICRO, _STAND_IN)),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from autoshard.cluster.chips import FAMILIES
 from autoshard.cluster.cluster import Cluster
 from autoshard.errors import AutoshardError
+from autoshard.report.output import printing
 
 _DETECT = "detect"
 _CALIBRATE = "calibrate"
@@ -51,5 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AutoshardError as error:
         print(f"autoshard-cluster: error: {error}", file=sys.stderr)
         return 1
-    print(cluster.to_toml() if options.toml else cluster.describe())
+    with printing():
+        print(cluster.to_toml() if options.toml else cluster.describe())
     return 0

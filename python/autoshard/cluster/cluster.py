@@ -173,6 +173,8 @@ class Cluster:
             matmul_efficiency=chip.matmul_efficiency.value,
             memory_efficiency=chip.memory_efficiency.value,
             launch_seconds=chip.launch_seconds.value,
+            fuses_matmuls=chip.fuses_matmuls.value == 1,
+            fuses_casts=chip.fuses_casts.value == 1,
             dims=[
                 (dim.size, dim.kind.number, dim.bandwidth.value, dim.latency.value)
                 for dim in self.dims
@@ -180,6 +182,14 @@ class Cluster:
             axes=parts_of(mesh, self.dims, self.name),
             overlap=overlap,
         )
+
+    @property
+    def is_named(self) -> bool:
+        """Whether ``Cluster.parse`` of its name gives it: not where it came from a file."""
+        try:
+            return Cluster.parse(self.name) == self
+        except ClusterError:
+            return False
 
     def to_toml(self) -> str:
         """The text of a file that ``from_toml`` reads as this cluster."""
@@ -204,6 +214,8 @@ def complaint(key: str, value: float) -> str | None:
         return None if value >= 0 else "0 or more seconds are needed"
     if key.endswith("_efficiency"):
         return None if 0 < value <= 1 else "a share above 0 and at most 1 is needed"
+    if key.startswith("fuses_"):
+        return None if value in (0, 1) else "1 for yes or 0 for no is needed"
     if key.startswith("tile_"):
         return None if value >= 1 and value == int(value) else "a whole number from 1 on is needed"
     return None if value > 0 else f"a positive number of {unit} is needed"

@@ -10,7 +10,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from autoshard.cluster.chips import CHIP_CONSTANTS, UNITS, Chip, Constant, Family, Link, Torus
+from autoshard.cluster.chips import (
+    CHIP_CONSTANTS,
+    LINK_CONSTANTS,
+    UNITS,
+    Chip,
+    Constant,
+    Family,
+    Link,
+    Torus,
+)
 from autoshard.cluster.record import RECORD_KEYS, RECORD_NUMBERS, CalibrationRecord
 from autoshard.cluster.topology import EXAMPLES, Dim, LinkKind, family_of, read_name
 from autoshard.errors import ClusterError
@@ -18,10 +27,9 @@ from autoshard.errors import ClusterError
 if TYPE_CHECKING:
     from autoshard.cluster.cluster import Cluster
 
-_LINK_CONSTANTS = ("bandwidth", "latency")
 _FILE_KEYS = ("name", "base", "chip", "dims", "calibration")
 _CHIP_KEYS = ("name", *CHIP_CONSTANTS)
-_DIM_KEYS = ("name", "size", "kind", *_LINK_CONSTANTS)
+_DIM_KEYS = ("name", "size", "kind", *LINK_CONSTANTS)
 _CONSTANT_KEYS = ("value", "source")
 
 
@@ -112,8 +120,6 @@ def read_toml(path: Path) -> Cluster:
     Raises:
         ClusterError: The file cannot be read, or what it says cannot be.
     """
-    from autoshard.cluster.cluster import Cluster
-
     file = str(path)
     try:
         text = path.read_text()
@@ -124,6 +130,17 @@ def read_toml(path: Path) -> Cluster:
             f" name such as {EXAMPLES}.",
             file,
         ) from None
+    return parse_toml(text, file)
+
+
+def parse_toml(text: str, file: str) -> Cluster:
+    """The cluster of a file's text; ``file`` is its name, for errors.
+
+    Raises:
+        ClusterError: What it says cannot be.
+    """
+    from autoshard.cluster.cluster import Cluster
+
     try:
         root = _Table(file, "", tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -132,7 +149,7 @@ def read_toml(path: Path) -> Cluster:
     base = _base(root)
     chip = _chip(root.table("chip") or _Table(file, "chip", {}), base)
     dims = _dims(root, base)
-    return Cluster(root.text("name") or path.stem, chip, dims, _record(root))
+    return Cluster(root.text("name") or Path(file).stem, chip, dims, _record(root))
 
 
 def write_toml(cluster: Cluster) -> str:
@@ -258,7 +275,7 @@ def _read_dim(table: _Table, base: _Base | None) -> Dim:
         raise table.error("kind", f"= {kind!r} is no kind of link. Give one of {', '.join(kinds)}.")
     link = None if base is None else base.link(LinkKind(kind))
     constants: dict[str, Constant] = {}
-    for key in _LINK_CONSTANTS:
+    for key in LINK_CONSTANTS:
         constant = table.constant(key) or (None if link is None else getattr(link, key))
         if constant is None:
             without = "there is no base" if base is None else f'base "{base.name}" has no such link'

@@ -48,11 +48,46 @@ def redistribution_steps(
     same pieces (permute). The way is the one that moves the fewest bytes; no step cuts a dim of
     ``shape`` unevenly. Without all-to-all the others are left.
 
+    Gathers of several dims are a step a dim, the smallest group first, as the core counts them.
+    Both dims at once are one collective over both groups for XLA:TPU, of pieces that are not in
+    the order of the whole: it copies the result into place, or reduces it out of zeros.
+
     Example:
         ``[{dp}, {}] -> [{}, {tp}]`` gives ``[{dp}, {tp}]``, ``[{}, {tp}]``.
     """
     if source.dims == target.dims:
         return ()
+    found: list[Sharding] = []
+    now = source
+    for step in _cheapest_steps(source, target, shape, has_all_to_all):
+        found += _gathers(now, step) if _is_cut(step.dims, now.dims) else (step,)
+        now = step
+    return tuple(found)
+
+
+def _gathers(source: Sharding, target: Sharding) -> tuple[Sharding, ...]:
+    """From ``source`` to what it only cuts further, dim by dim, the smallest group first.
+
+    Of groups of one size the one of the most major axis is first: its links are the slow ones.
+    """
+    order = {axis.name: index for index, axis in enumerate(source.mesh.axes)}
+
+    def rank(dim: int) -> tuple[int, int]:
+        group = source.dims[dim][len(target.dims[dim]) :]
+        return prod(map(source.axis_size, group)), min(order[ref.name] for ref in group)
+
+    dims = list(source.dims)
+    found: list[Sharding] = []
+    for dim in sorted((d for d, cut in enumerate(dims) if cut != target.dims[d]), key=rank):
+        dims[dim] = target.dims[dim]
+        found.append(Sharding(source.mesh, tuple(dims)))
+    return (*found[:-1], target)
+
+
+def _cheapest_steps(
+    source: Sharding, target: Sharding, shape: tuple[int, ...], has_all_to_all: bool
+) -> tuple[Sharding, ...]:
+    """The way, where gathers of several dims are still one step."""
     mesh = source.mesh
     if any(ref.size is not None for each in (source, target) for dim in each.dims for ref in dim):
         # sub-axes may overlap; plans have whole axes
