@@ -50,9 +50,8 @@ struct PlanView {
   /// (place, index, position, value, from, to, partial axes, bytes, collectives, trips)
   std::vector<std::tuple<int, int, int, int, int, int, std::uint32_t, double, int, double>>
       redistributions;
-  double redistributed_bytes, objective, lower_bound, build_seconds, solve_seconds;
+  double redistributed_bytes, objective, lower_bound;
   int levels;
-  std::int64_t network_nodes, network_edges;
 
   // Of plans by recursive programming; else empty.
 
@@ -88,6 +87,7 @@ struct PlanView {
   std::vector<double> op_seconds, op_flops, op_bytes;
   /// To start again from.
   std::shared_ptr<const planning::Plan> plan;
+  std::shared_ptr<const Storage> storage;
   /// While each op runs; of `estimate` only.
   std::vector<double> live_bytes;
 };
@@ -143,11 +143,7 @@ PlanView view(const Program& program, const planning::Plan& plan) {
   result.redistributed_bytes = plan.redistributed_bytes;
   result.objective = plan.objective;
   result.lower_bound = plan.lower_bound;
-  result.build_seconds = plan.build_seconds;
-  result.solve_seconds = plan.solve_seconds;
   result.levels = plan.levels;
-  result.network_nodes = plan.network_nodes;
-  result.network_edges = plan.network_edges;
   return result;
 }
 
@@ -180,6 +176,7 @@ PlanView view(const Program& program, planning::RecursivePlan found) {
     result.op_bytes.push_back(op.bytes);
   }
   result.plan = std::make_shared<const planning::Plan>(std::move(found.plan));
+  result.storage = found.storage;
   return result;
 }
 
@@ -235,11 +232,7 @@ void bind_planning(nb::module_& module) {
       .def_ro("redistributed_bytes", &PlanView::redistributed_bytes)
       .def_ro("objective", &PlanView::objective)
       .def_ro("lower_bound", &PlanView::lower_bound)
-      .def_ro("build_seconds", &PlanView::build_seconds)
-      .def_ro("solve_seconds", &PlanView::solve_seconds)
       .def_ro("levels", &PlanView::levels)
-      .def_ro("network_nodes", &PlanView::network_nodes)
-      .def_ro("network_edges", &PlanView::network_edges)
       .def_ro("steps", &PlanView::steps)
       .def_prop_ro("collectives", &PlanView::collectives)
       .def_ro("axis_groups", &PlanView::axis_groups)
@@ -334,7 +327,7 @@ void bind_planning(nb::module_& module) {
           given.plan.redistributions.push_back(move.move);
         }
         given.plan.redistributed_bytes = given.costs.sent_bytes;
-        std::vector<double> live = planning::live_bytes(program, given.plan);
+        std::vector<double> live = planning::live_bytes(program, cluster, given.plan);
         PlanView result = view(program, std::move(given));
         result.live_bytes = std::move(live);
         return result;
@@ -348,20 +341,26 @@ void bind_planning(nb::module_& module) {
   module.def(
       "replan",
       [](const Program& program, const Cluster& cluster, const PlanView& previous,
-         double memory_limit, int sweeps, double time_limit, std::uint64_t seed) {
-        if (!previous.plan) {
+         std::optional<double> mem_coeff, double memory_limit, int sweeps, double time_limit,
+         std::uint64_t seed) {
+        if (!previous.plan || !previous.storage) {
           throw std::invalid_argument("only a plan by recursive programming can be changed");
         }
+        if (previous.plan->values.size() != program.values.size() ||
+            previous.plan->ops.size() != program.ops.size()) {
+          throw InvalidProgram("plan and program differ in size");
+        }
         planning::RecursiveOptions options;
+        options.mem_coeff = mem_coeff;
         options.memory_limit = memory_limit;
         options.sweeps = sweeps;
         options.time_limit = time_limit;
         options.seed = seed;
         return view(program, planning::replan(program, cluster, *previous.plan,
-                                              previous.mem_coeff, options));
+                                              previous.storage, previous.mem_coeff, options));
       },
       nb::arg("program"), nb::arg("cluster"), nb::arg("previous"), nb::kw_only(),
-      nb::arg("memory_limit"), nb::arg("sweeps") = 2,
+      nb::arg("mem_coeff").none(), nb::arg("memory_limit"), nb::arg("sweeps") = 2,
       nb::arg("time_limit") = std::numeric_limits<double>::infinity(), nb::arg("seed") = 0,
       "A plan of the same program, on the mesh of `previous`, with other pins.");
 

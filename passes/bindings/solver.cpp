@@ -116,23 +116,16 @@ solver::Solution solve(const solver::Problem& problem, double seconds, std::uint
   options.progress = [&](const solver::TracePoint& point) {
     nb::gil_scoped_acquire acquire;
     if (interrupt.load()) return;
-    if (!progress.is_none()) {
-      try {
-        progress(point.seconds, point.cost, point.lower_bound);
-      } catch (...) {
-        failure = std::current_exception();
-        interrupt = true;
-        return;
-      }
-    }
-    // Ctrl-C: the best choice so far is the answer.
-    if (PyErr_CheckSignals() != 0) {
-      if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-        PyErr_Clear();
-      } else {
-        failure = std::make_exception_ptr(nb::python_error());
-      }
+    try {
+      if (!progress.is_none()) progress(point.seconds, point.cost, point.lower_bound);
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    } catch (const nb::python_error& error) {
       interrupt = true;
+      // Ctrl-C, also while Python runs `progress`: the best choice so far is the answer.
+      if (!error.matches(PyExc_KeyboardInterrupt)) failure = std::current_exception();
+    } catch (...) {
+      interrupt = true;
+      failure = std::current_exception();
     }
   };
   solver::Solution solution;

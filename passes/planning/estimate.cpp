@@ -66,7 +66,7 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
   check(program);
   check(cluster, program.mesh);
   verify(program, program.mesh, plan);
-  const Storage storage(program);
+  const Storage storage(program, cluster.chip.fusing);
   const Classes classes = classes_of(program, &storage, {-1, search_copy_distance(program)});
   const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
   const AxisOrders orders(program.mesh, program.pins);
@@ -75,8 +75,9 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
   return costs_of(program, program.mesh, classes, storage, cluster, levels, labels, plan);
 }
 
-std::vector<double> live_bytes(const Program& program, const Plan& plan) {
-  const Storage storage(program);
+std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
+                               const Plan& plan) {
+  const Storage storage(program, cluster.chip.fusing);
   std::vector<double> live(storage.moments() + 1, 0.0);
   for (const Storage::Stored& stored : storage.stored()) {
     const double bytes = stored.bytes / static_cast<double>(num_shards(

@@ -26,6 +26,7 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
 
 /// Bytes that live on a device while each op runs, without the copies that redistributions
 /// make.
-std::vector<double> live_bytes(const Program& program, const Plan& plan);
+std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
+                               const Plan& plan);
 
 }  // namespace autoshard::planning

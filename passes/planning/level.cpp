@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <tuple>
@@ -13,10 +12,6 @@ namespace {
 /// The solver stops when it has proved to be this close to the least cost.
 constexpr double relative_gap = 1e-4;
 constexpr double not_allowed = solver::kNotAllowed;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Can axes of sizes `sizes[next..]` be dealt out so that dim d gets `missing[d]` blocks?
 bool dealable(std::vector<std::int64_t>& missing, const std::vector<std::int64_t>& sizes,
@@ -31,6 +26,26 @@ bool dealable(std::vector<std::int64_t>& missing, const std::vector<std::int64_t
     if (fits) return true;
   }
   return dealable(missing, sizes, next + 1);
+}
+
+/// What was made for a choice of `owner`, a type or a kind of op. Choices that differ in free
+/// axes only share it: `base_of` says what is left of one without them, `make` makes what is
+/// new.
+template <typename Base, typename Make>
+std::int32_t shared(std::unordered_map<std::uint64_t, std::int32_t>& made, std::int32_t owner,
+                    std::int32_t choice, AxisMask free, const Base& base_of,
+                    const Make& make) {
+  const auto id = [&](std::int32_t of) {
+    return (static_cast<std::uint64_t>(owner) << 40) | (static_cast<std::uint64_t>(of) << 16) |
+           free;
+  };
+  if (const auto known = made.find(id(choice)); known != made.end()) return known->second;
+  const std::int32_t base = base_of();
+  const auto known = made.find(id(base));
+  const std::int32_t found = known != made.end() ? known->second : make(base);
+  made.try_emplace(id(base), found);
+  made.try_emplace(id(choice), found);
+  return found;
 }
 
 /// Nodes of the network: holders first, then op classes.
@@ -107,18 +122,22 @@ const FactorAxes& LevelSolver::axes(const Labels& labels, std::int32_t op_class)
 
 std::int32_t LevelSolver::intern(std::int32_t type, const Sharding& sharding) {
   Shardings& known = shardings_[type];
-  auto [entry, is_new] =
-      known.index.try_emplace(sharding.dims, static_cast<std::int32_t>(known.list.size()));
-  if (is_new) known.list.push_back(sharding);
-  return entry->second;
+  return known.index.find_or_insert(
+      AxisListsHash{}(sharding.dims), [&](int s) { return known.list[s] == sharding; },
+      [&] {
+        known.list.push_back(sharding);
+        return static_cast<int>(known.list.size()) - 1;
+      });
 }
 
 std::int32_t LevelSolver::intern_strategy(std::int32_t kind, const FactorAxes& axes) {
   Strategies& known = strategies_[kind];
-  auto [entry, is_new] =
-      known.index.try_emplace(axes, static_cast<std::int32_t>(known.list.size()));
-  if (is_new) known.list.push_back(axes);
-  return entry->second;
+  return known.index.find_or_insert(
+      AxisListsHash{}(axes), [&](int s) { return known.list[s] == axes; },
+      [&] {
+        known.list.push_back(axes);
+        return static_cast<int>(known.list.size()) - 1;
+      });
 }
 
 double LevelSolver::cost_between(std::int32_t type, std::int32_t from, std::int32_t to) {
@@ -186,28 +205,19 @@ bool LevelSolver::allowed(const Pin& pin, const Sharding& sharding) const {
 
 /// The options of a tensor that is cut as `sharding` where axes are not free.
 std::int32_t LevelSolver::domain(std::int32_t type, std::int32_t sharding) {
-  const auto id = [&](std::int32_t of) {
-    return (static_cast<std::uint64_t>(type) << 40) | (static_cast<std::uint64_t>(of) << 16) |
-           free_;
-  };
-  if (const auto known = domain_index_.find(id(sharding)); known != domain_index_.end()) {
-    return known->second;
-  }
-  const Sharding start = without(shardings_[type].list[sharding], free_);
-  const std::int32_t base = intern(type, start);
-  auto [entry, is_new] =
-      domain_index_.try_emplace(id(base), static_cast<std::int32_t>(domains_.size()));
-  const std::int32_t found = entry->second;
-  if (is_new) {
-    Domain made{type, {}};
-    for (const Sharding& s :
-         extensions(program_.types[type].dims, start, free_, mesh_, orders_)) {
-      made.shardings.push_back(intern(type, s));
-    }
-    domains_.push_back(std::move(made));
-  }
-  domain_index_.try_emplace(id(sharding), found);
-  return found;
+  return shared(
+      domain_index_, type, sharding, free_,
+      [&] { return intern(type, without(shardings_[type].list[sharding], free_)); },
+      [&](std::int32_t base) {
+        const Sharding start = shardings_[type].list[base];
+        Domain made{type, {}};
+        for (const Sharding& s :
+             extensions(program_.types[type].dims, start, free_, mesh_, orders_)) {
+          made.shardings.push_back(intern(type, s));
+        }
+        domains_.push_back(std::move(made));
+        return static_cast<std::int32_t>(domains_.size()) - 1;
+      });
 }
 
 /// A domain with only these shardings; equal ones are shared.
@@ -223,26 +233,30 @@ std::int32_t LevelSolver::restricted_domain(std::int32_t type,
 
 /// The options of ops that are cut as `strategy` where axes are not free.
 std::int32_t LevelSolver::options_for(std::int32_t kind, std::int32_t strategy) {
-  const auto id = [&](std::int32_t of) {
-    return (static_cast<std::uint64_t>(kind) << 40) | (static_cast<std::uint64_t>(of) << 16) |
-           free_;
-  };
-  if (const auto known = options_index_.find(id(strategy)); known != options_index_.end()) {
-    return known->second;
-  }
-  const FactorAxes start = without(strategies_[kind].list[strategy], free_);
-  const std::int32_t base = intern_strategy(kind, start);
-  auto [entry, is_new] =
-      options_index_.try_emplace(id(base), static_cast<std::int32_t>(op_options_.size()));
-  const std::int32_t found = entry->second;
-  options_index_.try_emplace(id(strategy), found);
-  if (!is_new) return found;
+  return shared(
+      options_index_, kind, strategy, free_,
+      [&] { return intern_strategy(kind, without(strategies_[kind].list[strategy], free_)); },
+      [&](std::int32_t base) {
+        op_options_.push_back(options_from(kind, strategies_[kind].list[base]));
+        return static_cast<std::int32_t>(op_options_.size()) - 1;
+      });
+}
+
+LevelSolver::OpOptions LevelSolver::options_from(std::int32_t kind, FactorAxes start) {
   const Rule& rule = program_.rules[classes_.kinds[kind].rule];
+  const std::vector<FactorAxes> all =
+      extensions(rule, program_.types, start, free_, mesh_, orders_);
   OpOptions made;
   made.operands.resize(rule.operands.size());
   made.results.resize(rule.results.size());
-  for (const FactorAxes& axes :
-       extensions(rule, program_.types, start, free_, mesh_, orders_)) {
+  for (auto* tensors : {&made.operands, &made.results}) {
+    for (std::vector<std::int32_t>& shardings : *tensors) shardings.reserve(all.size());
+  }
+  made.strategies.reserve(all.size());
+  made.partial.reserve(all.size());
+  made.scatters.reserve(all.size());
+  made.costs.reserve(all.size());
+  for (const FactorAxes& axes : all) {
     made.strategies.push_back(intern_strategy(kind, axes));
     const auto add = [&](const RuleTensor& tensor, std::vector<std::int32_t>& list) {
       list.push_back(tensor.type == no_type ? -1 : intern(tensor.type, project(tensor, axes)));
@@ -255,8 +269,7 @@ std::int32_t LevelSolver::options_for(std::int32_t kind, std::int32_t strategy) 
     made.scatters.push_back(may_scatter(rule, axes));
     made.costs.push_back(costs_.op(classes_.kinds[kind], start, axes));
   }
-  op_options_.push_back(std::move(made));
-  return found;
+  return made;
 }
 
 void LevelSolver::make_domains(const Labels& labels) {
@@ -347,90 +360,68 @@ double LevelSolver::copied_bytes(std::int32_t type, std::int32_t from, std::int3
   return program_.types[type].bytes() / static_cast<double>(num_shards(known[to], mesh_));
 }
 
-/// Redistribution costs, the holder's options by the op's. Partial sums are reduced and
-/// redistributed on the way from the op to its result.
-std::int32_t LevelSolver::use_table(const Use& use) {
-  const std::int32_t domain = domain_of_[use.holder], options = options_of_[use.op];
-  const std::uint64_t id = (static_cast<std::uint64_t>(domain) << 40) |
-                           (static_cast<std::uint64_t>(options) << 16) |
-                           (static_cast<std::uint64_t>(use.position) << 2) |
-                           (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u);
+/// A table that is made once: `cost(s, c)` for every sharding s in `rows` and column c.
+template <typename Cost>
+std::int32_t LevelSolver::table(std::uint64_t id, const std::vector<std::int32_t>& rows,
+                                std::size_t cols, const Cost& cost) {
   auto [entry, is_new] =
       table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
   if (!is_new) return entry->second;
-  const OpOptions& op = op_options_[options];
-  const Domain& holder = domains_[domain];
   solver::Table made;
-  made.rows = static_cast<std::int32_t>(holder.shardings.size());
-  made.cols = static_cast<std::int32_t>(op.strategies.size());
-  made.cost.reserve(static_cast<std::size_t>(made.rows) * made.cols);
-  for (std::int32_t s : holder.shardings) {
-    for (std::int32_t o = 0; o < made.cols; ++o) made.cost.push_back(use_cost(use, s, op, o));
+  made.rows = static_cast<std::int32_t>(rows.size());
+  made.cols = static_cast<std::int32_t>(cols);
+  made.cost.reserve(rows.size() * cols);
+  for (std::int32_t s : rows) {
+    for (std::int32_t c = 0; c < made.cols; ++c) made.cost.push_back(cost(s, c));
   }
   tables_.push_back(std::move(made));
   return entry->second;
+}
+
+/// `what`: which of the tables of a use.
+std::uint64_t LevelSolver::use_id(const Use& use, unsigned what) const {
+  return (static_cast<std::uint64_t>(domain_of_[use.holder]) << 40) |
+         (static_cast<std::uint64_t>(options_of_[use.op]) << 16) |
+         (static_cast<std::uint64_t>(use.position) << 2) | what;
+}
+
+/// Redistribution costs, the holder's options by the op's. Partial sums are reduced and
+/// redistributed on the way from the op to its result.
+std::int32_t LevelSolver::use_table(const Use& use) {
+  const OpOptions& op = op_options_[options_of_[use.op]];
+  return table(use_id(use, (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u)),
+               domains_[domain_of_[use.holder]].shardings, op.strategies.size(),
+               [&](std::int32_t s, std::int32_t o) { return use_cost(use, s, op, o); });
 }
 
 /// Bytes of the operand on a device if the op has to redistribute it, the holder's options by
 /// the op's.
 std::int32_t LevelSolver::transient_table(const Use& use) {
-  const std::int32_t domain = domain_of_[use.holder], options = options_of_[use.op];
-  const std::uint64_t id = (static_cast<std::uint64_t>(domain) << 40) |
-                           (static_cast<std::uint64_t>(options) << 16) |
-                           (static_cast<std::uint64_t>(use.position) << 2) | 3u;
-  auto [entry, is_new] =
-      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
-  if (!is_new) return entry->second;
-  const OpOptions& op = op_options_[options];
-  const Domain& holder = domains_[domain];
-  solver::Table made;
-  made.rows = static_cast<std::int32_t>(holder.shardings.size());
-  made.cols = static_cast<std::int32_t>(op.strategies.size());
-  for (std::int32_t s : holder.shardings) {
-    for (std::int32_t wanted : op.operands[use.position]) {
-      made.cost.push_back(copied_bytes(holder.type, s, wanted));
-    }
-  }
-  tables_.push_back(std::move(made));
-  return entry->second;
+  const Domain& holder = domains_[domain_of_[use.holder]];
+  const std::vector<std::int32_t>& wanted =
+      op_options_[options_of_[use.op]].operands[use.position];
+  return table(
+      use_id(use, 3u), holder.shardings, wanted.size(),
+      [&](std::int32_t s, std::int32_t o) { return copied_bytes(holder.type, s, wanted[o]); });
 }
 
 std::int32_t LevelSolver::flow_table(std::int32_t source, std::int32_t target) {
-  const std::uint64_t id = (1ull << 63) | (static_cast<std::uint64_t>(source) << 31) |
-                           static_cast<std::uint64_t>(target);
-  auto [entry, is_new] =
-      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
-  if (!is_new) return entry->second;
-  solver::Table made;
-  made.rows = static_cast<std::int32_t>(domains_[source].shardings.size());
-  made.cols = static_cast<std::int32_t>(domains_[target].shardings.size());
-  const std::int32_t type = domains_[source].type, other = domains_[target].type;
-  for (std::int32_t s : domains_[source].shardings) {
-    for (std::int32_t t : domains_[target].shardings) {
-      made.cost.push_back(flow_cost(type, s, other, t));
-    }
-  }
-  tables_.push_back(std::move(made));
-  return entry->second;
+  const Domain &from = domains_[source], &to = domains_[target];
+  return table((1ull << 63) | (static_cast<std::uint64_t>(source) << 31) |
+                   static_cast<std::uint64_t>(target),
+               from.shardings, to.shardings.size(), [&](std::int32_t s, std::int32_t t) {
+                 return flow_cost(from.type, s, to.type, to.shardings[t]);
+               });
 }
 
 /// Bytes of a copy on a device, its source's options by its own.
 std::int32_t LevelSolver::copy_table(std::int32_t source, std::int32_t target) {
-  const std::uint64_t id = (3ull << 62) | (static_cast<std::uint64_t>(source) << 31) |
-                           static_cast<std::uint64_t>(target);
-  auto [entry, is_new] =
-      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
-  if (!is_new) return entry->second;
-  solver::Table made;
-  made.rows = static_cast<std::int32_t>(domains_[source].shardings.size());
-  made.cols = static_cast<std::int32_t>(domains_[target].shardings.size());
-  for (std::int32_t s : domains_[source].shardings) {
-    for (std::int32_t t : domains_[target].shardings) {
-      made.cost.push_back(copied_bytes(domains_[source].type, s, t));
-    }
-  }
-  tables_.push_back(std::move(made));
-  return entry->second;
+  const Domain &from = domains_[source], &to = domains_[target];
+  return table((3ull << 62) | (static_cast<std::uint64_t>(source) << 31) |
+                   static_cast<std::uint64_t>(target),
+               from.shardings, to.shardings.size(), [&](std::int32_t s, std::int32_t t) {
+                 return copied_bytes(from.type, s, to.shardings[t]);
+               });
 }
 
 /// Index in the problem being built of a table that is kept. The problem borrows it.
@@ -595,9 +586,7 @@ std::uint64_t LevelSolver::identity() const {
 
 LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
                                const Rounds& rounds, std::uint64_t seed, bool improve) {
-  auto start = std::chrono::steady_clock::now();
   prepare(labels, decided, free);
-  effort_.build_seconds += seconds_since(start);
   const std::size_t num_nodes = classes_.holders.size() + classes_.ops.size();
   // A program of scalars alone leaves nothing to decide.
   if (num_nodes == 0) return {0, 0};
@@ -611,9 +600,7 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
                         (choice.empty() || choice == solved.choice ||
                          solved.result.objective <= cost_of(choice));
   if (!is_known) {
-    start = std::chrono::steady_clock::now();
     build();
-    effort_.build_seconds += seconds_since(start);
     solver::Options options;
     options.seed = seed;
     options.gap = relative_gap;
@@ -622,10 +609,8 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
     options.max_iterations = most_rounds;
     options.exact_operations = rounds.exact_operations;
     if (!choice.empty()) options.start = &choice;
-    start = std::chrono::steady_clock::now();
     solver::Solution solution = solver::solve(problem_, options);
     give_back_tables();
-    effort_.solve_seconds += seconds_since(start);
     if (solution.choice.empty() || !std::isfinite(solution.cost)) {
       throw Contradiction("no plan satisfies all pins together", -1, -1);
     }
@@ -633,9 +618,6 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
     solved = {std::move(solution.choice),
               {solution.cost, solution.lower_bound},
               has_ended ? 0 : most_rounds};
-    effort_.nodes += problem_.nodes();
-    effort_.edges += problem_.edges();
-    effort_.levels += 1;
   }
   const auto first_op = classes_.holders.size();
   for (std::size_t h = 0; h < classes_.holders.size(); ++h) {

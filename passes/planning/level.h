@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "model/hash_index.h"
 #include "model/program.h"
 #include "planning/classes.h"
 #include "planning/options.h"
@@ -73,12 +74,6 @@ struct LevelResult {
   double lower_bound = -std::numeric_limits<double>::infinity();
 };
 
-/// Where time went, over all levels so far.
-struct LevelEffort {
-  double build_seconds = 0, solve_seconds = 0;
-  std::int64_t nodes = 0, edges = 0, levels = 0;
-};
-
 /// Builds and solves the networks of one program. Keeps options and tables from level to
 /// level.
 class LevelSolver {
@@ -110,13 +105,14 @@ class LevelSolver {
 
   /// Upper bound on the options of one op when the axes in `free` are decided together.
   double most_options(AxisMask free) const;
-  const LevelEffort& effort() const { return effort_; }
 
  private:
+  /// Most types and kinds have few shardings and strategies.
+  static constexpr std::size_t few = 8;
   /// All shardings of one type seen so far, and what it costs to go between them.
   struct Shardings {
     std::vector<Sharding> list;
-    std::unordered_map<std::vector<AxisList>, std::int32_t, AxisListsHash> index;
+    HashIndex index{few};
     /// Without partial sums, `stride` a row; NaN: not known yet.
     std::vector<double> costs;
     std::size_t stride = 0;
@@ -125,7 +121,7 @@ class LevelSolver {
   /// All strategies of one kind of op seen so far.
   struct Strategies {
     std::vector<FactorAxes> list;
-    std::unordered_map<FactorAxes, std::int32_t, AxisListsHash> index;
+    HashIndex index{few};
   };
   struct Domain {
     std::int32_t type;
@@ -164,8 +160,13 @@ class LevelSolver {
   std::int32_t domain(std::int32_t type, std::int32_t sharding);
   std::int32_t restricted_domain(std::int32_t type, std::vector<std::int32_t> shardings);
   std::int32_t options_for(std::int32_t kind, std::int32_t strategy);
+  OpOptions options_from(std::int32_t kind, FactorAxes start);
   void make_domains(const Labels& labels);
   void check_kept(std::int32_t op_class);
+  template <typename Cost>
+  std::int32_t table(std::uint64_t id, const std::vector<std::int32_t>& rows, std::size_t cols,
+                     const Cost& cost);
+  std::uint64_t use_id(const Use& use, unsigned what) const;
   std::int32_t use_table(const Use& use);
   std::int32_t transient_table(const Use& use);
   std::int32_t flow_table(std::int32_t source, std::int32_t target);
@@ -199,7 +200,6 @@ class LevelSolver {
   std::vector<std::vector<std::int32_t>> pins_of_;
   std::vector<std::vector<std::int32_t>> kept_uses_, kept_results_;
   std::vector<bool> feeds_kept_;
-  LevelEffort effort_;
 
   // Of the level being built.
   AxisMask known_ = 0, free_ = 0;

@@ -41,8 +41,6 @@ struct Plan {
   /// 1: all mesh axes were decided together in the end, and the bound holds for all plans;
   /// else as many as the mesh has axes, and the bound holds for changes of one axis.
   int levels = 1;
-  std::int64_t network_nodes = 0, network_edges = 0;
-  double build_seconds = 0, solve_seconds = 0;
 };
 
 /// The plan that `labels` stand for. Free values are cut as the reader that cuts them most

@@ -141,11 +141,6 @@ Plan propagate(const Program& program, const PropagationOptions& options) {
                                  options.seed, is_plan);
   }
   Plan plan = plan_of(program, program.mesh, search.classes, search.levels, labels);
-  const LevelEffort& effort = search.levels.effort();
-  plan.build_seconds = effort.build_seconds;
-  plan.solve_seconds = effort.solve_seconds;
-  plan.network_nodes = effort.nodes;
-  plan.network_edges = effort.edges;
   plan.levels = search.together ? 1 : search.rank;
   plan.objective = result.objective;
   plan.lower_bound = result.lower_bound;

@@ -25,7 +25,10 @@ constexpr double most_joint_options = 200;
 constexpr double most_tiny_options = 2000;
 constexpr std::size_t tiny_program = 40;
 constexpr Rounds first_rounds{8, 12, 0};
-constexpr Rounds sweep_rounds{10, 10, 0};
+/// All meshes have one sweep of few rounds, which shows which are worth more; what is swept in
+/// full needs more than that to leave a bad optimum.
+constexpr Rounds glance_rounds{10, 10, 0};
+constexpr Rounds sweep_rounds{10, 60, 150'000};
 constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
 /// Of those that are, up to so many ops are looked at again without folding, if that halved
 /// them.
@@ -45,8 +48,10 @@ constexpr double merge_tolerance = 0.005;
 /// model does not see what they take, such as gathers in two steps that write a copy between
 /// them and recomputed values in more than one layout.
 constexpr double switched_tolerance = 0.015;
-/// Programs of at most so many classes of ops are searched on single axes to the end.
-constexpr std::size_t small_program = 150;
+/// Programs of at most so many classes of ops are searched on all meshes to the end ...
+constexpr std::size_t small_program = 300;
+/// ... and those of at most so many take the fastest plan, on however many axes.
+constexpr std::size_t exact_program = 150;
 constexpr unsigned most_threads = 4;
 /// Programs whose values, cut by all devices, still take this share of the memory are tight.
 constexpr double tight_share = 0.25;
@@ -148,7 +153,7 @@ class Search {
   /// Every axis but the last again, which has just been decided with all others known.
   double first_again(Labels& labels, double reached) {
     for (int axis = 0; axis + 1 < mesh_.rank() && options_.sweeps > 0; ++axis) {
-      reached = decide(labels, 1u << axis, sweep_rounds, reached);
+      reached = decide(labels, 1u << axis, glance_rounds, reached);
     }
     return reached;
   }
@@ -197,7 +202,8 @@ class Search {
 
   /// Bytes of the plan at its worst moment.
   Peak peak_of(const Labels& labels) {
-    return peak(storage_, num_shards_of(labels), transients(labels));
+    return peak(storage_, num_shards_of(labels),
+                transients_of(program_, mesh_, classes_, storage_, cluster_, levels_, labels));
   }
 
  private:
@@ -227,44 +233,6 @@ class Search {
       if (classes_.holder_of[v] >= 0) shards[v] = of_holder[classes_.holder_of[v]];
     }
     return shards;
-  }
-
-  /// Copies that are not mere slices, and operands that one op redistributes for itself.
-  std::vector<Transient> transients(const Labels& labels) {
-    std::vector<Transient> result;
-    const auto bytes = [&](std::int32_t type, const Sharding& s) {
-      return program_.types[type].bytes() / static_cast<double>(num_shards(s, mesh_));
-    };
-    for (const Copy& copy : classes_.copies) {
-      const Sharding& from = levels_.sharding(labels, classes_.holders[copy.holder].source);
-      const Sharding& to = levels_.sharding(labels, copy.holder);
-      if (only_cuts(from, to)) continue;
-      result.push_back({copy.live, bytes(classes_.holders[copy.holder].type, to)});
-    }
-    // By class: what its ops read otherwise than it is held, and sums before they are
-    // scattered.
-    std::vector<std::vector<double>> extra(classes_.ops.size());
-    for (const Use& use : classes_.uses) {
-      if (use.is_kept) continue;
-      const OpKind& kind = classes_.kinds[classes_.ops[use.op].kind];
-      const Rule& rule = program_.rules[kind.rule];
-      const auto& tensors = use.is_result ? rule.results : rule.operands;
-      const Sharding& held = levels_.sharding(labels, use.holder);
-      const Sharding used = project(tensors[use.position], levels_.axes(labels, use.op));
-      if (only_cuts(held, used) || (use.is_result && !kind.writes[use.position])) continue;
-      auto& list = extra[use.op];
-      list.resize(rule.operands.size() + rule.results.size(), 0.0);
-      list[use.position + (use.is_result ? rule.operands.size() : 0)] =
-          bytes(classes_.holders[use.holder].type, used);
-    }
-    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-      const auto& list = extra[classes_.class_of[i]];
-      const double total = std::accumulate(list.begin(), list.end(), 0.0);
-      if (total <= 0) continue;
-      const std::int32_t moment = storage_.moment(static_cast<std::int32_t>(i));
-      result.push_back({{moment, moment + 1}, total});
-    }
-    return result;
   }
 
   const Program& program_;
@@ -366,17 +334,6 @@ class PlanSearch {
     for (int axis = 0; axis < program.mesh.rank(); ++axis) single_.push_back({axis});
   }
 
-  /// Adds the work on all meshes to a plan's record of it.
-  void add_effort(Plan& plan) const {
-    for (const auto& [groups, stage] : stages_) {
-      const LevelEffort& effort = stage->search.levels().effort();
-      plan.network_nodes += effort.nodes;
-      plan.network_edges += effort.edges;
-      plan.build_seconds += effort.build_seconds;
-      plan.solve_seconds += effort.solve_seconds;
-    }
-  }
-
   /// The plan that the options ask for. Throws `DoesNotFit`.
   Candidate run() {
     if (options_.mem_coeff) return of_coefficient(*options_.mem_coeff);
@@ -458,6 +415,7 @@ class PlanSearch {
   }
 
   bool is_small() const { return classes_.ops.size() <= small_program; }
+  bool is_exact() const { return classes_.ops.size() <= exact_program; }
 
   /// Whether memory may decide: what the program keeps takes a good part of it even if every
   /// value is cut by all devices.
@@ -501,6 +459,11 @@ class PlanSearch {
     };
     // What the first axis does when it knows of the second shows which meshes are worth more.
     if (!is_small()) sweep_first(tried.size(), [&](Candidate& c) { sweep_once(c); });
+    // A plan on one axis is a plan on every mesh: axis by axis, none begins with less.
+    if (tried.size() > 1 && tried.front().stage->groups.size() == 1) {
+      Candidate from_one = on_finer(tried.front(), tried[1].stage->groups);
+      if (from_one.objective < tried[1].objective) tried[1] = std::move(from_one);
+    }
     sweep_first(is_small() ? tried.size() : most_finalists, [&](Candidate& c) { sweep(c); });
     // Single axes are swept if nothing else can be, if there is time to be exact, or if they
     // were cheaper before.
@@ -546,10 +509,10 @@ class PlanSearch {
     return {taken, cheapest};
   }
 
-  /// Few named axes that cost hardly more are better. Programs that are searched to the end
-  /// have none that costs more.
+  /// Few named axes that cost hardly more are better, but not in programs so small that their
+  /// plan is to be the fastest.
   double axes_tolerance() const {
-    if (is_small()) return least_gain;
+    if (is_exact()) return least_gain;
     const bool is_one_switch =
         cluster_.dims.size() == 1 && cluster_.dims.front().kind == LinkKind::switched;
     return is_one_switch ? switched_tolerance : merge_tolerance;
@@ -575,7 +538,7 @@ class PlanSearch {
 
   /// All devices as one axis, where that may be taken, at its own price of memory.
   void add_one_axis(std::vector<Candidate>& pool, const Candidate& best) {
-    if (!may_merge_ || is_small() || best.stage->groups.size() == 1) return;
+    if (!may_merge_ || is_exact() || best.stage->groups.size() == 1) return;
     phases_.start("one axis");
     Groups all(1);
     for (int axis = 0; axis < program_.mesh.rank(); ++axis) all.front().push_back(axis);
@@ -629,6 +592,7 @@ class PlanSearch {
       if (late()) return;
       tried[i] = on_finer(best, meshes[i]);
       sweep(tried[i]);
+      if (is_small() && !late()) join(tried[i]);
     });
     if (late()) return;
     const Candidate* better = nullptr;
@@ -868,7 +832,7 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
 solver::Problem joint_network(const Program& program, const Cluster& cluster) {
   check(program);
   check(cluster, program.mesh);
-  const Storage storage(program);
+  const Storage storage(program, cluster.chip.fusing);
   const Classes classes = classes_of(program, &storage, class_options(program, false));
   const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
   const AxisOrders orders(program.mesh, program.pins);
@@ -898,7 +862,6 @@ std::optional<RecursivePlan> unfolded(const Program& program, const Storage& sto
   if (!found || !(found->seconds < best.seconds * (1 - least_gain))) return std::nullopt;
   RecursivePlan result = written_out(on_mesh, classes, storage, options, *found, phases);
   result.axis_groups = folded.axis_groups;
-  plans.add_effort(result.plan);
   return result;
 }
 
@@ -911,36 +874,37 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   const Clock::time_point deadline = deadline_of(options);
   Phases phases;
   phases.start("storage");
-  const Storage storage(program);
+  const auto storage = std::make_shared<const Storage>(program, cluster.chip.fusing);
   phases.start("folding");
-  const Classes classes = classes_of(program, &storage, class_options(program, options.fold));
-  PlanSearch plans(program, classes, storage, cluster, options, deadline, phases);
+  const Classes classes =
+      classes_of(program, storage.get(), class_options(program, options.fold));
+  PlanSearch plans(program, classes, *storage, cluster, options, deadline, phases);
   const Candidate best = plans.run();
-  RecursivePlan result = written_out(program, classes, storage, options, best, phases);
-  plans.add_effort(result.plan);
+  RecursivePlan result = written_out(program, classes, *storage, options, best, phases);
   const std::size_t num_ops = program.ops.size();
   if (options.fold && options.sweeps > 0 && num_ops >= fold_from_ops &&
       num_ops <= unfold_up_to_ops && 2 * classes.ops.size() < num_ops) {
-    if (auto better = unfolded(program, storage, options, deadline, best, result, phases)) {
+    if (auto better = unfolded(program, *storage, options, deadline, best, result, phases)) {
       result = std::move(*better);
     }
   }
+  result.storage = storage;
   phases.stop();
   result.phases = phases.list();
   return result;
 }
 
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
-                     double mem_coeff, const RecursiveOptions& options) {
+                     std::shared_ptr<const Storage> storage, double mem_coeff,
+                     const RecursiveOptions& options) {
   check(program);
   check(cluster, program.mesh);
   Phases phases;
-  phases.start("storage");
-  const Storage storage(program);
   phases.start("folding");
-  const Classes classes = classes_of(program, &storage, class_options(program, options.fold));
+  const Classes classes =
+      classes_of(program, storage.get(), class_options(program, options.fold));
   phases.start("sweeps");
-  PlanSearch plans(program, classes, storage, cluster, options, deadline_of(options), phases);
+  PlanSearch plans(program, classes, *storage, cluster, options, deadline_of(options), phases);
   std::optional<Candidate> best;
   try {
     best = plans.from(previous, mem_coeff);
@@ -952,8 +916,8 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
     again.merge_axes = false;
     return recursive_programming(program, cluster, again);
   }
-  RecursivePlan result = written_out(program, classes, storage, options, *best, phases);
-  plans.add_effort(result.plan);
+  RecursivePlan result = written_out(program, classes, *storage, options, *best, phases);
+  result.storage = storage;
   phases.stop();
   result.phases = phases.list();
   return result;

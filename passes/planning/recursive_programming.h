@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -72,6 +73,8 @@ struct RecursivePlan {
   std::int64_t op_classes = 0;
   /// (name, seconds)
   std::vector<std::pair<std::string, double>> phases;
+  /// What the program keeps in memory, for planning it again.
+  std::shared_ptr<const Storage> storage;
 };
 
 /// Throws `InvalidProgram`, `InvalidCluster`, `Contradiction` or `DoesNotFit`.
@@ -80,10 +83,12 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
 
 /// The plan of a program of which only pins have changed since `previous`, on the same mesh
 /// and at the price of memory that led to it: every axis is decided again, starting from
-/// `previous`. If that leads nowhere or does not fit, the whole search on this mesh. Throws as
+/// `previous`. `storage` is that plan's, for the same chip; neither pins nor the mesh change
+/// it. If that leads nowhere or does not fit, the whole search on this mesh. Throws as
 /// `recursive_programming`.
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
-                     double mem_coeff, const RecursiveOptions& options);
+                     std::shared_ptr<const Storage> storage, double mem_coeff,
+                     const RecursiveOptions& options);
 
 /// The network in seconds of all mesh axes together, without memory prices, nothing folded.
 solver::Problem joint_network(const Program& program, const Cluster& cluster);

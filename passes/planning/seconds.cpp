@@ -18,7 +18,7 @@ double total_seconds(const std::vector<Step>& steps, const Cluster& cluster,
                      const Mesh& mesh) {
   double total = 0;
   for (const Step& step : steps) {
-    total += seconds(as_compiled(step, cluster, mesh), cluster, mesh);
+    total += compiled_seconds(step, cluster, mesh);
   }
   return total;
 }
@@ -39,11 +39,11 @@ std::vector<Step> scalar_steps(const Mesh& mesh, AxisMask partial) {
 /// stored, from where it is computed first. The operand that is made last, a gradient, is
 /// copied into another layout for it.
 void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& storage,
-                       const Plan& plan, const std::vector<bool>& in_rings,
-                       std::vector<Transient>& transients) {
+                       const Classes& classes, const LevelSolver& levels, const Labels& labels,
+                       const std::vector<bool>& in_rings, std::vector<Transient>& transients) {
   std::map<std::int32_t, Transient> stored;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (!in_rings[i]) continue;
+    if (!in_rings[classes.class_of[i]]) continue;
     const Op& op = program.ops[i];
     const Rule& rule = program.rules[op.rule];
     const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
@@ -52,7 +52,7 @@ void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& 
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
       const std::int32_t value = op.operands[k];
       if (value == no_value) continue;
-      const Sharding cut = project(rule.operands[k], plan.ops[i]);
+      const Sharding cut = project(rule.operands[k], levels.axes(labels, classes.class_of[i]));
       const double bytes = program.types[program.values[value].type].bytes() /
                            static_cast<double>(num_shards(cut, mesh));
       const Lifetime fused = storage.if_stored(value);
@@ -72,6 +72,27 @@ void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& 
     transients.push_back({{moment, moment + 1}, copied});
   }
   for (const auto& [value, transient] : stored) transients.push_back(transient);
+}
+
+/// What an op of a class stores besides its values.
+struct Beside {
+  /// Bytes that it reads or writes otherwise than they are held.
+  double while_it_runs = 0;
+  /// By result: bytes, as they are held, that a collective makes of what it writes.
+  std::vector<double> made;
+  /// By result: its sum is reduced, not scattered.
+  std::vector<bool> is_all_reduced;
+};
+
+/// A step of what is done to a result as the compiler makes it, and whether in a loop of the
+/// matmul that takes `matmul_seconds`; negative: it is no matmul's.
+std::pair<Step, bool> as_made(const Step& step, double matmul_seconds, const Cluster& cluster,
+                              const Mesh& mesh) {
+  const Step made = as_compiled(step, cluster, mesh);
+  if (matmul_seconds >= 0 && is_ring_of_matmuls(made, cluster, mesh, matmul_seconds)) {
+    return {as_ring_of_matmuls(made), true};
+  }
+  return {scattered_alone(made, cluster, mesh), false};
 }
 
 bool has_scalar_result(const Rule& rule) {
@@ -165,12 +186,83 @@ double SecondsCosts::holder(std::int32_t holder, const Sharding& sharding) const
          static_cast<double>(num_shards(sharding, mesh_));
 }
 
+std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
+                                     const Classes& classes, const Storage& storage,
+                                     const Cluster& cluster, const LevelSolver& levels,
+                                     const Labels& labels) {
+  std::vector<Transient> result;
+  const auto bytes = [&](std::int32_t type, const Sharding& s) {
+    return program.types[type].bytes() / static_cast<double>(num_shards(s, mesh));
+  };
+  for (const Copy& copy : classes.copies) {
+    const Sharding& from = levels.sharding(labels, classes.holders[copy.holder].source);
+    const Sharding& to = levels.sharding(labels, copy.holder);
+    if (only_cuts(from, to)) continue;
+    result.push_back({copy.live, bytes(classes.holders[copy.holder].type, to)});
+  }
+  std::vector<Beside> beside(classes.ops.size());
+  std::vector<bool> in_rings(classes.ops.size(), false);
+  for (const Use& use : classes.uses) {
+    if (use.is_kept) continue;
+    const OpKind& kind = classes.kinds[classes.ops[use.op].kind];
+    const Rule& rule = program.rules[kind.rule];
+    const FactorAxes axes = levels.axes(labels, use.op);
+    const std::int32_t type = classes.holders[use.holder].type;
+    const Sharding& held = levels.sharding(labels, use.holder);
+    const Sharding used =
+        project((use.is_result ? rule.results : rule.operands)[use.position], axes);
+    Beside& of_op = beside[use.op];
+    if (!only_cuts(held, used) && (!use.is_result || kind.writes[use.position])) {
+      of_op.while_it_runs += bytes(type, used);
+    }
+    if (!use.is_result) continue;
+    of_op.made.resize(rule.results.size(), 0.0);
+    of_op.is_all_reduced.resize(rule.results.size(), false);
+    if (!only_cuts(used, held)) of_op.made[use.position] = bytes(type, held);
+    const AxisMask partial = partial_axes(rule, axes);
+    if (partial == 0) continue;
+    double matmul_seconds = -1;
+    if (rule.work == Work::matmul) {
+      matmul_seconds =
+          compute(rule, axes, kind.reads, kind.writes, program.types, mesh, cluster).seconds;
+    }
+    for (const Step& step : redistribution_steps(program.types[type], used, held, partial,
+                                                 mesh, may_scatter(rule, axes))) {
+      const auto [made, is_ring] = as_made(step, matmul_seconds, cluster, mesh);
+      if (is_ring) in_rings[use.op] = true;
+      if (made.kind == CollectiveKind::all_reduce) of_op.is_all_reduced[use.position] = true;
+    }
+  }
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Beside& of_op = beside[classes.class_of[i]];
+    for (std::size_t k = 0; k < of_op.made.size(); ++k) {
+      const std::int32_t v = program.ops[i].results[k];
+      if (v == no_value || program.values[v].is_free) continue;
+      // What a collective makes is stored, whoever reads it.
+      const Lifetime fused = storage.if_stored(v);
+      if (of_op.made[k] > 0 && fused.last > 0) result.push_back({fused, of_op.made[k]});
+      const auto* copies = of_op.is_all_reduced[k] ? storage.copies_if_reduced(v) : nullptr;
+      if (!copies) continue;
+      const Sharding& held = levels.sharding(labels, classes.holder_of[v]);
+      for (const Storage::Stored& copy : *copies) {
+        result.push_back(
+            {copy.lifetime, copy.bytes / static_cast<double>(num_shards(held, mesh))});
+      }
+    }
+    if (of_op.while_it_runs > 0) {
+      const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
+      result.push_back({{moment, moment + 1}, of_op.while_it_runs});
+    }
+  }
+  add_ring_operands(program, mesh, storage, classes, levels, labels, in_rings, result);
+  return result;
+}
+
 PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& classes,
                    const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
                    const Labels& labels, const Plan& plan) {
   using Place = PlannedRedistribution::Place;
   PlanCosts costs;
-  std::vector<bool> in_rings(program.ops.size(), false);
   const auto add = [&](PlannedRedistribution move, std::vector<Step> steps) {
     if (steps.empty() && move.from == move.to) return;
     CostedMove costed{std::move(move), std::move(steps), {}};
@@ -178,14 +270,10 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
         costed.move.place == Place::result &&
         program.rules[program.ops[costed.move.index].rule].work == Work::matmul;
     for (Step& step : costed.steps) {
-      step = as_compiled(step, cluster, mesh);
-      costed.step_seconds.push_back(seconds(step, cluster, mesh));
-      // The network does not know which op a sum comes from: the seconds stay what it charged.
-      const bool is_ring =
-          is_of_matmul &&
-          is_ring_of_matmuls(step, cluster, mesh, costs.ops[costed.move.index].seconds);
-      step = is_ring ? as_ring_of_matmuls(step) : scattered_alone(step, cluster, mesh);
-      if (is_ring) in_rings[costed.move.index] = true;
+      // The network does not know which op a sum comes from: the seconds are what it charged.
+      costed.step_seconds.push_back(compiled_seconds(step, cluster, mesh));
+      const double matmul_seconds = is_of_matmul ? costs.ops[costed.move.index].seconds : -1;
+      step = as_made(step, matmul_seconds, cluster, mesh).first;
       costed.move.volume.bytes += step.sent_bytes();
       costed.move.volume.collectives += 1;
       costs.communication_seconds += costed.move.trips * costed.step_seconds.back();
@@ -209,7 +297,6 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
         redistribution_steps(program.types[program.values[value].type], from, to, partial,
                              mesh, scatters));
   };
-  std::vector<Transient> transients;
   for (const Copy& copy : classes.copies) {
     const Sharding& to = levels.sharding(labels, copy.holder);
     const Sharding& from = plan.values[copy.value];
@@ -219,10 +306,6 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
     while (op.operands[position] != copy.value) ++position;
     redistribute(Place::operand, copy.first_reader, position, copy.value, from, to, 0,
                  copy.trips, true);
-    if (!only_cuts(from, to)) {
-      transients.push_back({copy.live, program.types[program.values[copy.value].type].bytes() /
-                                           static_cast<double>(num_shards(to, mesh))});
-    }
   }
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
@@ -236,14 +319,7 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
       if (holder < 0) continue;
       const Sharding& from = levels.sharding(labels, holder);
       const Sharding to = project(rule.operands[k], plan.ops[i]);
-      if (from == to) continue;
       redistribute(Place::operand, i, k, op.operands[k], from, to, 0, op.trips, true);
-      if (!only_cuts(from, to)) {
-        const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
-        transients.push_back({{moment, moment + 1},
-                              program.types[rule.operands[k].type].bytes() /
-                                  static_cast<double>(num_shards(to, mesh))});
-      }
     }
     const AxisMask partial = partial_axes(rule, plan.ops[i]);
     for (std::size_t k = 0; k < op.results.size(); ++k) {
@@ -253,19 +329,6 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
         const Sharding made = project(rule.results[k], plan.ops[i]);
         redistribute(Place::result, i, k, v, made, plan.values[v], partial, op.trips,
                      may_scatter(rule, plan.ops[i]));
-        // What a collective makes is stored, whoever reads it.
-        const Lifetime fused = storage.if_stored(v);
-        if (fused.last > 0 && !only_cuts(made, plan.values[v])) {
-          transients.push_back(
-              {fused, program.types[rule.results[k].type].bytes() /
-                          static_cast<double>(num_shards(plan.values[v], mesh))});
-        }
-        if (kind.writes[k] && !only_cuts(plan.values[v], made)) {
-          const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
-          transients.push_back({{moment, moment + 1},
-                                program.types[rule.results[k].type].bytes() /
-                                    static_cast<double>(num_shards(made, mesh))});
-        }
       } else if (partial != 0) {
         add({Place::result,
              static_cast<std::int32_t>(i),
@@ -284,7 +347,6 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
           {halo_step(halo, mesh)});
     }
   }
-  add_ring_operands(program, mesh, storage, plan, in_rings, transients);
   for (std::size_t j = 0; j < program.joins.size(); ++j) {
     const Join& join = program.joins[j];
     if (program.values[join.source].is_free || program.values[join.target].is_free) continue;
@@ -294,7 +356,8 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
   costs.step_seconds =
       costs.compute_seconds + costs.communication_seconds -
       std::min(cluster.overlap * costs.communication_seconds, costs.compute_seconds);
-  costs.peak = peak(storage, shards_of(plan.values, mesh), transients);
+  costs.peak = peak(storage, shards_of(plan.values, mesh),
+                    transients_of(program, mesh, classes, storage, cluster, levels, labels));
   return costs;
 }
 

@@ -88,6 +88,14 @@ struct PlanCosts {
   Peak peak;
 };
 
+/// What lives besides the values as they are held: copies that are more than a slice of their
+/// source, what ops read or write otherwise, what collectives make for fusions, operands of
+/// matmuls in loops, and copies of optimizer states in another order of dims.
+std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
+                                     const Classes& classes, const Storage& storage,
+                                     const Cluster& cluster, const LevelSolver& levels,
+                                     const Labels& labels);
+
 /// Adds up what the labels of a search mean; the network charges the same.
 PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& classes,
                    const Storage& storage, const Cluster& cluster, const LevelSolver& levels,

@@ -384,12 +384,6 @@ class Search {
     plan.objective = untied(levels, labels);
     plan.lower_bound =
         std::clamp(reached.lower_bound - costs_.most_ties(), 0.0, plan.objective);
-    for (const LevelSolver* solver : {&first, &levels}) {
-      plan.build_seconds += solver->effort().build_seconds;
-      plan.solve_seconds += solver->effort().solve_seconds;
-      plan.network_nodes += solver->effort().nodes;
-      plan.network_edges += solver->effort().edges;
-    }
     return plan;
   }
 
@@ -481,10 +475,6 @@ SymbolicPlan symbolic_programming(const Program& program, const SymbolicOptions&
   for (const PlannedRedistribution& r : result.plan.redistributions) {
     result.plan.redistributed_bytes += r.volume.bytes * r.trips;
   }
-  result.plan.build_seconds += followed.build_seconds;
-  result.plan.solve_seconds += followed.solve_seconds;
-  result.plan.network_nodes += followed.network_nodes;
-  result.plan.network_edges += followed.network_edges;
   verify(program, program.mesh, result.plan);
   result.choices =
       symbolic_choices(program, result.plan.values, result.plan.ops, options.mem_coeff);

@@ -2,24 +2,28 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <queue>
 #include <utility>
 
+#include "solver/kernels.h"
+
 namespace autoshard::solver {
 namespace {
 
-/// A table over the options of several nodes, the last one fastest.
+/// A table over the options of several nodes. The first of them to go is the last, which moves
+/// fastest.
 struct Factor {
   std::vector<int> nodes;
-  std::vector<double> cost;
+  const double* cost;
+  /// Where `cost` is, unless the network has it.
+  std::unique_ptr<double[]> made;
 };
 
 /// One node minimised out.
 struct Bucket {
   int node;
-  /// Its neighbours then, in the order of the table `choice`.
+  /// Its neighbours then: in tables the first to go is the last of them.
   std::vector<int> neighbours;
 };
 
@@ -73,34 +77,6 @@ std::optional<Order> cheapest_order(const Network& network, double max_operation
   return order;
 }
 
-/// Adds `factor` to a dense table over `nodes` (sizes `sizes`, the last one fastest).
-void add(const Factor& factor, const Network& network, const std::vector<int>& nodes,
-         const std::vector<int>& sizes, std::vector<double>& table) {
-  // How far the factor's index moves when one of `nodes` moves by one.
-  std::vector<std::int64_t> stride(nodes.size(), 0);
-  std::int64_t step = 1;
-  for (std::size_t k = factor.nodes.size(); k-- > 0;) {
-    const auto at = std::find(nodes.begin(), nodes.end(), factor.nodes[k]) - nodes.begin();
-    stride[at] = step;
-    step *= network.options(factor.nodes[k]);
-  }
-  const int last = sizes.back();
-  const std::int64_t last_stride = stride.back();
-  std::vector<int> digit(nodes.size(), 0);
-  std::int64_t from = 0;
-  for (std::size_t row = 0; row < table.size(); row += last) {
-    const double* cost = factor.cost.data() + from;
-    double* sum = table.data() + row;
-    for (int o = 0; o < last; ++o) sum[o] += cost[o * last_stride];
-    for (std::size_t k = nodes.size() - 1; k-- > 0;) {
-      from += stride[k];
-      if (++digit[k] < sizes[k]) break;
-      from -= stride[k] * sizes[k];
-      digit[k] = 0;
-    }
-  }
-}
-
 }  // namespace
 
 std::optional<std::vector<int>> eliminate_all(const Network& network,
@@ -113,52 +89,53 @@ std::optional<std::vector<int>> eliminate_all(const Network& network,
   // Each factor waits at the first of its nodes to go.
   std::vector<int> position(n);
   for (int k = 0; k < n; ++k) position[order->buckets[k].node] = k;
-  std::vector<std::vector<std::unique_ptr<Factor>>> waiting(n);
-  const auto wait = [&](std::unique_ptr<Factor> factor) {
-    int first = n;
-    for (int node : factor->nodes) first = std::min(first, position[node]);
-    waiting[first].push_back(std::move(factor));
-  };
+  const auto goes_later = [&](int a, int b) { return position[a] > position[b]; };
+  std::vector<std::vector<Factor>> waiting(n);
   for (int a = 0; a < n; ++a) {
     for (int k = network.arc_offset[a]; k < network.arc_offset[a + 1]; ++k) {
       const Network::Arc& arc = network.arcs[k];
       if (arc.neighbour < a) continue;
-      const std::int64_t size = static_cast<std::int64_t>(network.options(a)) * arc.cols;
-      wait(std::make_unique<Factor>(Factor{{a, arc.neighbour}, {arc.out, arc.out + size}}));
+      if (goes_later(a, arc.neighbour)) {
+        waiting[position[arc.neighbour]].push_back({{a, arc.neighbour}, arc.out, nullptr});
+      } else {
+        waiting[position[a]].push_back({{arc.neighbour, a}, arc.in, nullptr});
+      }
     }
   }
 
-  std::vector<std::vector<std::uint16_t>> best(n);
-  std::vector<double> table;
+  std::vector<std::unique_ptr<std::uint16_t[]>> best(n);
+  SummedTables tables;
   for (int k = 0; k < n; ++k) {
-    const Bucket& bucket = order->buckets[k];
-    std::vector<int> nodes = bucket.neighbours;
-    nodes.push_back(bucket.node);
-    std::vector<int> sizes;
-    std::size_t size = 1;
-    for (int node : nodes) {
-      sizes.push_back(network.options(node));
-      size *= sizes.back();
+    Bucket& bucket = order->buckets[k];
+    std::vector<int>& neighbours = bucket.neighbours;
+    std::sort(neighbours.begin(), neighbours.end(), goes_later);
+    tables.sizes.clear();
+    std::size_t rows = 1;
+    for (int node : neighbours) {
+      tables.sizes.push_back(network.options(node));
+      rows *= static_cast<std::size_t>(tables.sizes.back());
     }
-    table.assign(size, 0.0);
-    const double* own = unary.data() + network.offset[bucket.node];
-    add({{bucket.node}, {own, own + sizes.back()}}, network, nodes, sizes, table);
-    for (const std::unique_ptr<Factor>& factor : waiting[k]) {
-      add(*factor, network, nodes, sizes, table);
+    const std::size_t count = waiting[k].size() + 1;
+    tables.first = {unary.data() + network.offset[bucket.node]};
+    tables.stride.assign(neighbours.size() * count, 0);
+    for (const Factor& factor : waiting[k]) {
+      std::int64_t step = network.options(bucket.node);
+      for (std::size_t f = factor.nodes.size() - 1; f-- > 0;) {
+        const auto at = std::find(neighbours.begin(), neighbours.end(), factor.nodes[f]);
+        const auto digit = static_cast<std::size_t>(at - neighbours.begin());
+        tables.stride[digit * count + tables.first.size()] = step;
+        step *= network.options(factor.nodes[f]);
+      }
+      tables.first.push_back(factor.cost);
     }
+    auto least = std::make_unique_for_overwrite<double[]>(rows);
+    best[k] = std::make_unique_for_overwrite<std::uint16_t[]>(rows);
+    min_of_sums(tables, network.options(bucket.node), least.get(), best[k].get());
     waiting[k].clear();
-    const int options = sizes.back();
-    auto left = std::make_unique<Factor>();
-    left->nodes = bucket.neighbours;
-    left->cost.resize(size / options);
-    best[k].resize(size / options);
-    for (std::size_t row = 0; row < left->cost.size(); ++row) {
-      const double* costs = table.data() + row * options;
-      const double* least = std::min_element(costs, costs + options);
-      left->cost[row] = *least;
-      best[k][row] = static_cast<std::uint16_t>(least - costs);
+    if (!neighbours.empty()) {
+      const double* cost = least.get();
+      waiting[position[neighbours.back()]].push_back({neighbours, cost, std::move(least)});
     }
-    if (!left->nodes.empty()) wait(std::move(left));
   }
 
   std::vector<int> choice(n, 0);

@@ -86,6 +86,48 @@ void largest_differences(const double* __restrict transposed, int rows, int cols
   for (std::size_t i = 0; i < size; ++i) out[i] = out[i] == -infinity ? 0 : out[i];
 }
 
+AUTOSHARD_CLONES
+void min_of_sums(const SummedTables& tables, int cols, double* least, std::uint16_t* best) {
+  const std::size_t count = tables.first.size(), digits = tables.sizes.size();
+  std::vector<const double*> at = tables.first;
+  std::vector<int> digit(digits, 0);
+  std::vector<double> sums(cols);
+  double* __restrict sum = sums.data();
+  for (std::size_t row = 0;; ++row) {
+    const double* __restrict start = at[0];
+    for (int c = 0; c < cols; ++c) sum[c] = start[c];
+    for (std::size_t t = 1; t < count; ++t) {
+      const double* __restrict added = at[t];
+      for (int c = 0; c < cols; ++c) sum[c] += added[c];
+    }
+    // Four at a time: each comparison waits for the one before.
+    double four[4] = {sum[0], sum[0], sum[0], sum[0]};
+    int c = 0;
+    for (; c + 4 <= cols; c += 4) {
+      for (int i = 0; i < 4; ++i) four[i] = sum[c + i] < four[i] ? sum[c + i] : four[i];
+    }
+    for (; c < cols; ++c) four[0] = sum[c] < four[0] ? sum[c] : four[0];
+    const double smallest = std::min(std::min(four[0], four[1]), std::min(four[2], four[3]));
+    int found = 0;
+    while (sum[found] != smallest) ++found;
+    least[row] = smallest;
+    best[row] = static_cast<std::uint16_t>(found);
+
+    std::size_t k = digits;
+    for (; k-- > 0;) {
+      const std::int64_t* stride = tables.stride.data() + k * count;
+      if (++digit[k] < tables.sizes[k]) {
+        for (std::size_t t = 0; t < count; ++t) at[t] += stride[t];
+        break;
+      }
+      digit[k] = 0;
+      const int back = tables.sizes[k] - 1;
+      for (std::size_t t = 0; t < count; ++t) at[t] -= back * stride[t];
+    }
+    if (k == static_cast<std::size_t>(-1)) return;
+  }
+}
+
 int argmin(const double* values, int size) {
   int best = 0;
   for (int i = 1; i < size; ++i) {

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
 namespace autoshard::solver {
 
@@ -22,6 +24,20 @@ void min_plus_matrix(const double* left, const double* right, int rows, int inne
 /// out[s * rows + t] = max_c table(s, c) - table(t, c), over the columns where table(t, c) is
 /// finite; 0 if there are none. `transposed`: the table by columns.
 void largest_differences(const double* transposed, int rows, int cols, double* out);
+
+/// Of dense tables over the same digits, the last of which has `cols` values that follow each
+/// other in all of them, the sum over the tables, minimised over this last digit.
+///
+///   least[row] = min_c sum_t first[t][sum_k digit_k * stride[k * tables + t] + c]
+///
+/// in the order of the tables, and best[row] = the smallest c that attains it. Rows count the
+/// digits before the last, of which there are `sizes[k]`, the later ones faster.
+struct SummedTables {
+  std::vector<const double*> first;
+  std::vector<int> sizes;
+  std::vector<std::int64_t> stride;
+};
+void min_of_sums(const SummedTables& tables, int cols, double* least, std::uint16_t* best);
 
 /// Index of the smallest entry, the first one if several are equal. Expects size >= 1.
 int argmin(const double* values, int size);

@@ -568,7 +568,7 @@ bool Reduction::remove_dominated() {
     for (int e : edges) {
       const int table = oriented(e, v);
       if (static_cast<double>(tables_.size(table)) * k > 2e6) break;
-      excess.push_back(tables_.data(tables_.largest_excess(table)));
+      excess.push_back(tables_.largest_excess(table));
     }
     if (excess.size() != edges.size()) continue;
     std::vector<char> gone(k, 0);

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "solver/hash_index.h"
+#include "model/hash_index.h"
 #include "solver/problem.h"
 #include "solver/tables.h"
 

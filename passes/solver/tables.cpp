@@ -22,7 +22,7 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 /// Of a block of tables; larger ones have a block of their own.
 constexpr std::size_t block_entries = 1 << 13;
 
-enum Operation : std::int64_t { kTranspose, kScaled, kSum, kSelected, kProduct, kExcess };
+enum Operation : std::int32_t { kTranspose, kScaled, kSum, kSelected, kProduct };
 
 template <typename Key>
 std::uint64_t hash_of(const Key& key) {
@@ -81,7 +81,7 @@ int TableStore::add(int rows, int cols, const double* cost) {
 }
 
 int TableStore::transpose(int table) {
-  const Key key{kTranspose, table, 0, 0};
+  const Key key{0, kTranspose, table, 0};
   if (const int found = remembered(key); found >= 0) return found;
   const int r = rows(table), c = cols(table);
   std::vector<double>& cost = scratch_;
@@ -94,13 +94,13 @@ int TableStore::transpose(int table) {
   }
   const int result = add(c, r, cost.data());
   remember(key, result);
-  remember(Key{kTranspose, result, 0, 0}, table);
+  remember(Key{0, kTranspose, result, 0}, table);
   return result;
 }
 
 int TableStore::scaled(int table, double factor) {
   if (factor == 1.0) return table;
-  const Key key{kScaled, table, std::bit_cast<std::int64_t>(factor), 0};
+  const Key key{std::bit_cast<std::int64_t>(factor), kScaled, table, 0};
   if (const int found = remembered(key); found >= 0) return found;
   std::vector<double>& cost = scratch_;
   cost.assign(data(table), data(table) + size(table));
@@ -113,7 +113,7 @@ int TableStore::scaled(int table, double factor) {
 }
 
 int TableStore::sum(int left, int right) {
-  const Key key{kSum, std::min(left, right), std::max(left, right), 0};
+  const Key key{std::max(left, right), kSum, std::min(left, right), 0};
   if (const int found = remembered(key); found >= 0) return found;
   std::vector<double>& cost = scratch_;
   cost.assign(data(left), data(left) + size(left));
@@ -125,7 +125,7 @@ int TableStore::sum(int left, int right) {
 
 int TableStore::selected(int table, int row_list, int col_list) {
   if (row_list < 0 && col_list < 0) return table;
-  const Key key{kSelected, table, row_list, col_list};
+  const Key key{row_list, kSelected, table, col_list};
   if (const int found = remembered(key); found >= 0) return found;
   std::vector<int> all_rows, all_cols;
   if (row_list < 0) {
@@ -150,7 +150,7 @@ int TableStore::selected(int table, int row_list, int col_list) {
 }
 
 int TableStore::product(int left, int middle, int right) {
-  const Key key{kProduct, left, middle, right};
+  const Key key{middle, kProduct, left, right};
   if (const int found = remembered(key); found >= 0) return found;
   const int a = rows(left), b = cols(left), c = cols(right);
   std::vector<double> sums(data(left), data(left) + size(left));
@@ -164,17 +164,15 @@ int TableStore::product(int left, int middle, int right) {
   return result;
 }
 
-int TableStore::largest_excess(int table) {
-  const Key key{kExcess, table, 0, 0};
-  if (const int found = remembered(key); found >= 0) return found;
+const double* TableStore::largest_excess(int table) {
+  const auto index = static_cast<std::size_t>(table);
+  if (index < excess_.size() && excess_[index]) return excess_[index];
   const int r = rows(table);
   const int transposed = transpose(table);
-  std::vector<double>& cost = scratch_;
-  cost.resize(static_cast<std::size_t>(r) * r);
-  largest_differences(data(transposed), r, cols(table), cost.data());
-  const int result = add(r, r, cost.data());
-  remember(key, result);
-  return result;
+  double* made = allocate(static_cast<std::size_t>(r) * r);
+  largest_differences(data(transposed), r, cols(table), made);
+  if (index >= excess_.size()) excess_.resize(entries_.size(), nullptr);
+  return excess_[index] = made;
 }
 
 int TableStore::add_list(const std::vector<int>& list) {

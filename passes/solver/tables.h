@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "solver/hash_index.h"
+#include "model/hash_index.h"
 
 namespace autoshard::solver {
 
@@ -35,8 +35,9 @@ class TableStore {
   int selected(int table, int row_list, int col_list);
   /// (a, c) -> min_b left(a, b) + middle[b] + right(b, c); `middle` is a stored 1 x n table.
   int product(int left, int middle, int right);
-  /// (s, t) -> max_c table(s, c) - table(t, c): how much dearer s can be than t.
-  int largest_excess(int table);
+  /// (s, t) -> max_c table(s, c) - table(t, c): how much dearer s can be than t. Not a table
+  /// of the store: nothing is made of it.
+  const double* largest_excess(int table);
 
   /// The index of a list of options; equal lists have equal indices. -1 means "all".
   int add_list(const std::vector<int>& list);
@@ -48,12 +49,14 @@ class TableStore {
     const double* cost;
   };
   struct Key {
-    std::int64_t kind, a, b, c;
+    /// A factor's bits, or an index.
+    std::int64_t b;
+    std::int32_t kind, a, c;
     bool operator==(const Key&) const = default;
   };
   struct Result {
     Key key;
-    int table;
+    std::int32_t table;
   };
   int remembered(const Key& key) const;
   void remember(const Key& key, int table);
@@ -61,6 +64,8 @@ class TableStore {
   double* allocate(std::size_t size);
 
   std::vector<Entry> entries_;
+  /// By table; null where nobody asked.
+  std::vector<const double*> excess_;
   HashIndex by_content_;
   std::vector<Result> results_;
   HashIndex by_key_;

@@ -115,6 +115,20 @@ class HostValues:
     """Ops that it computes."""
 
 
+@dataclass(frozen=True, slots=True)
+class ValueName:
+    """One value of the core, as the user knows it."""
+
+    name: str
+    """``params['w']`` of an argument, else the op that makes it: ``dot_general``."""
+    type: str
+    """``4096x11008xbf16``."""
+    location: str | None
+    """``file:line``."""
+    of_any_layer: str
+    """The name with stars for numbers."""
+
+
 @dataclass(slots=True)
 class ImportedProgram:
     """A program and the way back from its indices to the module."""
@@ -151,6 +165,8 @@ class ImportedProgram:
     """By value: which of ``result_values`` it is first, once somebody asked."""
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])
     """``file:line`` of the core's ops, as far as somebody asked."""
+    names: dict[int, ValueName] = field(default_factory=dict[int, ValueName])
+    """Of the core's values, as far as somebody asked."""
 
 
 def import_program(
@@ -225,6 +241,7 @@ class _Importer:
         self.result_offset: list[int] = [0]
         self.joins: list[tuple[int, int, float]] = []
         self.pins: list[Pinned] = []
+        self.read_pins: dict[tuple[str, tuple[int, ...]], Pin] = {}
         self.loops: list[CoreLoop] = []
         self.main_values: tuple[list[int], list[int]] = ([], [])
         self.donated: set[int] = set()
@@ -332,8 +349,12 @@ class _Importer:
         text = mlir.StringAttr(attribute).value
         if value != NO_VALUE:
             type_id = self.value_type[value]
-            shape = self.shapes[type_id] if at_boundary else self.types[type_id][0]
-            self.pin(value, pin_of(text, self.mesh, shape, place(op.location)), op, text)
+            shape = tuple(self.shapes[type_id] if at_boundary else self.types[type_id][0])
+            pin = self.read_pins.get((text, shape))
+            if pin is None:
+                pin = pin_of(text, self.mesh, shape, place(op.location))
+                self.read_pins[text, shape] = pin
+            self.pin(value, pin, op, text)
 
     def keep_indivisible_whole(self, value: int, op: mlir.Operation) -> bool:
         """Leave all dims open but those that would have to be padded; False if there are none."""
@@ -454,13 +475,14 @@ class _Importer:
         handlers = self.handlers
         for op in block.operations:
             operation = op.operation
-            handler = handlers.get(operation.name)
+            name = operation.name
+            handler = handlers.get(name)
             if handler is None:
-                self.plain(operation, trips)
+                self.plain(operation, name, trips)
             else:
                 handler(operation, trips)
 
-    def plain(self, op: mlir.Operation, trips: float) -> None:
+    def plain(self, op: mlir.Operation, name: str, trips: float) -> None:
         """An op whose regions, if it has any, compute single elements.
 
         Nearly all ops come here, so calls are spared where they would be one or two an op.
@@ -468,7 +490,6 @@ class _Importer:
         results = list(op.results)
         if not results:
             return
-        name = op.name
         attributes = op.attributes
         operands = list(op.operands)
         value_of, value_type = self.value_of, self.value_type
@@ -516,6 +537,9 @@ class _Importer:
             operand_ids, kept = self.given_strategy(op, operand_ids, ids, trips)
         if self.waiting_marks:
             self.reach_main_op(op, operand_ids, kept, ids)
+        number = len(self.op_rule)
+        for value in ids:
+            self.maker_of[value] = number
         self.op_after.append(after)
         self.op_rule.append(rule)
         self.op_trips.append(trips)
@@ -525,7 +549,6 @@ class _Importer:
         self.results += ids
         self.result_offset.append(len(self.results))
         self.core_ops.append(op)
-        self.maker_of.update(dict.fromkeys(ids, len(self.op_rule) - 1))
 
     def kept_on_host(self, operands: list[int], results: list[int]) -> list[bool]:
         """Which operands an op takes as they are, because nothing can redistribute them there."""
@@ -775,7 +798,7 @@ class _Importer:
             self.move(op, trips)
             return
         if target_name != MARK:
-            self.plain(op, trips)
+            self.plain(op, op.name, trips)
             return
         source, target = self.copy(op, trips)
         self.pin_results(op, [target])
@@ -793,7 +816,7 @@ class _Importer:
         to_host = moved_to(op) == PINNED_HOST
         if to_host:
             self.type_ids[result.type] = self.host_type(type_id)  # while this op is read
-        self.plain(op, trips)
+        self.plain(op, op.name, trips)
         self.type_ids[result.type] = type_id
         if to_host and self.value_of[result] != NO_VALUE:
             self.host_values.add(self.value_of[result])
@@ -818,7 +841,7 @@ class _Importer:
     def composite(self, op: mlir.Operation, trips: float) -> None:
         """With a rule of the user one op, else what it is made of."""
         if registered_rule(op) is not None:
-            self.plain(op, trips)
+            self.plain(op, op.name, trips)
             return
         raise ImportModuleError(
             f"composite {op.attributes['name']} is not expanded: run "
@@ -963,7 +986,8 @@ def _is_host(kind: mlir.Attribute) -> bool:
 def _for_host(rule: FactorRule, op: mlir.Operation) -> FactorRule:
     """Without what would need a collective there: nothing is summed, and indices stay whole.
 
-    So a table is looked up in columns: each device has its own of all rows, for all indices.
+    So a table is looked up in columns: each device has its own of all rows, for all indices. Masks
+    are no indices.
     """
     tensors = zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)
     whole = {
@@ -971,6 +995,7 @@ def _for_host(rule: FactorRule, op: mlir.Operation) -> FactorRule:
         for value, dims in tensors
         if isinstance(value.type, mlir.RankedTensorType)
         and isinstance(value.type.element_type, mlir.IntegerType)
+        and mlir.IntegerType(value.type.element_type).width > 1
         for dim in dims
         for factor in dim
     }

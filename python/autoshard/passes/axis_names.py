@@ -11,11 +11,19 @@ from dataclasses import dataclass
 from math import prod
 
 from autoshard import _core
-from autoshard.importer.program import NO_VALUE, ImportedProgram, state_arguments
+from autoshard.importer.program import (
+    NO_VALUE,
+    ImportedProgram,
+    attribute_of,
+    state_arguments,
+)
 from autoshard.ir import mlir, stablehlo
 from autoshard.passes.summarize import main_values
 from autoshard.report.plan_summary import AxisSummary
 from autoshard.sharding import Axis, Mesh
+
+_DIMS = "dot_dimension_numbers"
+"""Attribute of ``dot_general`` alone."""
 
 
 @dataclass(slots=True)
@@ -143,11 +151,15 @@ def _is_integer(value: mlir.Value) -> bool:
 def _cut_by_matmuls(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[_Cuts]) -> None:
     trips, flops = imported.program.op_trips, plan.op_flops
     strategies, of_op, shardings = plan.strategies, plan.op_strategy, plan.shardings
+    known: dict[mlir.Attribute | None, tuple[frozenset[int], frozenset[int]]] = {}
     for number in imported.matrix_ops:
         op = imported.core_ops[number]
         work = flops[number] * trips[number]
         (left, right, *_), _ = strategies[of_op[number]]
-        batch, contracted = _left_dims(op)
+        dims = attribute_of(op, _DIMS)
+        if dims not in known:
+            known[dims] = _left_dims(dims)
+        batch, contracted = known[dims]
         for axis in _cut_axes(shardings, right):
             cuts[axis].columns += work
         for dim, axes in enumerate(shardings[left] if left != NO_VALUE else ()):
@@ -160,11 +172,11 @@ def _cut_by_matmuls(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[
                     cut.rows += work
 
 
-def _left_dims(op: mlir.Operation) -> tuple[frozenset[int], frozenset[int]]:
+def _left_dims(dims: mlir.Attribute | None) -> tuple[frozenset[int], frozenset[int]]:
     """Batch dims and contracted dims of a matmul's left operand."""
-    if op.name != "stablehlo.dot_general":
+    if dims is None:
         return frozenset(), frozenset()
-    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    numbers = stablehlo.DotDimensionNumbers(dims)
     return (
         frozenset(numbers.lhs_batching_dimensions),
         frozenset(numbers.lhs_contracting_dimensions),

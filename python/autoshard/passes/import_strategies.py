@@ -22,6 +22,7 @@ from autoshard.importer.program import MARK, PIN, attribute_of
 from autoshard.importer.rules import registered_rule
 from autoshard.ir import mlir, place, sdy
 from autoshard.ir.boundary import pad_indivisible, pads_indivisible
+from autoshard.ir.native import nested, run_native
 from autoshard.passes.base import Pass
 from autoshard.sharding import (
     Axis,
@@ -48,6 +49,8 @@ OUT_STRATEGY = "autoshard.out_strategy"
 
 _SHARDY = "sdy.sharding"
 _GSPMD = "mhlo.sharding"
+_SAYING = frozenset(("stablehlo.custom_call", "sdy.manual_computation", "sdy.sharding_constraint"))
+"""Ops that may say something without either of the two."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +87,32 @@ def import_strategies(module: mlir.Module, default: Mesh | None = None) -> bool:
         True if ``default`` was used: no axis of the plan's mesh is the user's.
     """
     with module.context, mlir.Location.unknown():
-        operations = all_operations(module.operation)
-        expand_op_strategies(operations)
-        expand_composites(operations)
         _flatten_calls(module)
-        return _Pins(module).write(default)
+        operations = all_operations(module.operation)
+        has_new_marks = expand_op_strategies(operations)
+        has_new_calls = expand_composites(operations)
+        if has_new_calls:
+            _flatten_calls(module)
+        if has_new_marks or has_new_calls:
+            operations = all_operations(module.operation)
+        return _Pins(module).write(operations, default)
 
 
-def _is_maximal(attribute: mlir.Attribute) -> bool:
+def is_maximal(attribute: mlir.Attribute) -> bool:
+    """Of a call back into Python, which one device makes; JAX has said which."""
     return mlir.StringAttr(attribute).value.startswith("{maximal")
 
 
-def expand_composites(operations: Sequence[mlir.Operation]) -> None:
-    """Call the decomposition of every composite for which the user registered no rule."""
+def expand_composites(operations: Sequence[mlir.Operation]) -> bool:
+    """Call the decomposition of every composite for which the user registered no rule.
+
+    Returns:
+        Whether there was any.
+    """
+    has_any = False
     for op in operations:
         if op.name == "stablehlo.composite" and registered_rule(op) is None:
+            has_any = True
             call = mlir.Operation.create(
                 "func.call",
                 results=[result.type for result in op.results],
@@ -110,17 +124,23 @@ def expand_composites(operations: Sequence[mlir.Operation]) -> None:
             for old, new in zip(op.results, call.results, strict=True):
                 old.replace_all_uses_with(new)
             op.erase()
+    return has_any
 
 
-def expand_op_strategies(operations: Sequence[mlir.Operation]) -> None:
+def expand_op_strategies(operations: Sequence[mlir.Operation]) -> bool:
     """Write ``autoshard.in_strategy`` and ``autoshard.out_strategy`` of ops as marks.
 
     Both are arrays of texts, one an operand or result; ``"None"`` says nothing.
+
+    Returns:
+        Whether any op had them.
     """
+    has_any = False
     for group, op in enumerate(operations):
         attributes = op.attributes
         if IN_STRATEGY not in attributes and OUT_STRATEGY not in attributes:
             continue
+        has_any = True
         for name, role in ((IN_STRATEGY, "in"), (OUT_STRATEGY, "out")):
             if name not in attributes:
                 continue
@@ -137,6 +157,7 @@ def expand_op_strategies(operations: Sequence[mlir.Operation]) -> None:
                 if text != "None":
                     _insert_mark(op, group, role, index, text, value)
             del op.attributes[name]
+    return has_any
 
 
 def _insert_mark(
@@ -165,9 +186,7 @@ def _insert_mark(
 
 def _flatten_calls(module: mlir.Module) -> None:
     """Give each call site its own callee, so that each can be planned on its own."""
-    from autoshard.passes.pipeline import run_passes
-
-    run_passes(module, ["sdy-flatten-call-graph"])
+    run_native(module, nested(("builtin.module",), "sdy-flatten-call-graph"), verify=False)
 
 
 def all_operations(root: mlir.Operation) -> list[mlir.Operation]:
@@ -227,18 +246,30 @@ class _Pins:
         large = [mesh.without_unit_axes() for mesh in self.meshes.values() if mesh.size > 1]
         return Mesh.common_refinement(large) if large else None
 
-    def write(self, default: Mesh | None) -> bool:
-        """Write pins and mesh; True if the mesh is ``default``, for want of another one."""
+    def write(self, operations: Sequence[mlir.Operation], default: Mesh | None) -> bool:
+        """Write pins and mesh; True if the mesh is ``default``, for want of another one.
+
+        Args:
+            operations: All of the module.
+            default: The mesh to use where the module names none.
+        """
         for op in self.module.body.operations:
             if op.operation.name == "func.func":
                 self.function(op.operation)
-        for op in all_operations(self.module.operation):
-            self.op(op)
+        for op in operations:
+            # Nearly all ops say nothing; a call of each would take longer than the look.
+            attributes = op.attributes
+            if _SHARDY in attributes or _GSPMD in attributes or op.name in _SAYING:
+                self.op(op)
         meshes = self.meshes_said()
         mesh = self.plan_mesh(meshes or ([] if default is None else [default]))
         self.module.operation.attributes[MESH] = mlir.StringAttr.get(str(mesh))
+        known: dict[int, str] = {}  # by identity: many values share one sharding that was read
         for wish in self.wishes:
-            wish.store(_text(wish, mesh))
+            text = known.get(id(wish.what))
+            if text is None:
+                text = known[id(wish.what)] = _text(wish, mesh)
+            wish.store(text)
         for function, name, entries in self.entries:
             function.attributes[name] = mlir.ArrayAttr.get(
                 [mlir.DictAttr.get(entry) for entry in entries]
@@ -250,9 +281,9 @@ class _Pins:
     def meshes_said(self) -> list[Mesh]:
         """The given mesh and those of all shardings that the user wrote."""
         meshes = [] if self.given is None else [self.given]
-        for wish in self.wishes:
-            if isinstance(wish.what, Sharding):
-                wanted = _mesh_of(wish.what)
+        for what in {id(wish.what): wish.what for wish in self.wishes}.values():
+            if isinstance(what, Sharding):
+                wanted = _mesh_of(what)
                 if wanted not in meshes:
                     meshes.append(wanted)
         return meshes
@@ -306,10 +337,12 @@ class _Pins:
         ):
             if name not in function.attributes:
                 continue
-            entries = [
-                {named.name: named.attr for named in mlir.DictAttr(entry)}
-                for entry in mlir.ArrayAttr(function.attributes[name])
+            dictionaries = [
+                mlir.DictAttr(entry) for entry in mlir.ArrayAttr(function.attributes[name])
             ]
+            if not any(_SHARDY in entry or _GSPMD in entry for entry in dictionaries):
+                continue
+            entries = [{named.name: named.attr for named in entry} for entry in dictionaries]
             self.function_entries(function, name, entries, values, is_main)
 
     def function_entries(
@@ -367,7 +400,7 @@ class _Pins:
         attributes = op.attributes
         if _SHARDY in attributes:
             return any(f"<@{name}," in str(attributes[_SHARDY]) for name in self.single_devices)
-        return _GSPMD in attributes and _is_maximal(attributes[_GSPMD])
+        return _GSPMD in attributes and is_maximal(attributes[_GSPMD])
 
     def mark(self, op: mlir.Operation) -> None:
         text = text_of(op.attributes[LAYOUT], LAYOUT, op)

@@ -7,16 +7,19 @@ A plan is ``autoshard.mesh`` on the module, ``mhlo.sharding`` on every value and
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from autoshard import _core
 from autoshard.errors import ShardingError, StrategyError
 from autoshard.importer.program import NO_VALUE, STRATEGY, FunctionValues, ImportedProgram
 from autoshard.ir import mlir, place, warn
-from autoshard.passes.import_strategies import MESH, text_of
+from autoshard.ir.native import nested, run_native
+from autoshard.passes.import_strategies import MESH, is_maximal, text_of
 from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
 
 _GSPMD = "mhlo.sharding"
+_POPULATE = nested(("builtin.module", "func.func"), "sdy-populate-op-sharding-rules")
+_DROP = nested(("builtin.module", "func.func"), "sdy-drop-sharding-rules")
 
 
 def mesh_of(module: mlir.Module) -> Mesh:
@@ -33,12 +36,10 @@ def mesh_of(module: mlir.Module) -> Mesh:
 
 def populate_rules(module: mlir.Module) -> None:
     """Write Shardy's factor rule on every op that has one."""
-    from autoshard.passes.pipeline import run_passes
-
     with warnings.catch_warnings():
         # marks have no rule and need none; custom calls without one are reported by write_plan
         warnings.filterwarnings("ignore", ".*unknown to SDY sharding rule registry")
-        run_passes(module, ["func.func(sdy-populate-op-sharding-rules)"])
+        run_native(module, _POPULATE, verify=False)
 
 
 def remove_rules(module: mlir.Module) -> None:
@@ -47,9 +48,7 @@ def remove_rules(module: mlir.Module) -> None:
     Also those in functions that are not planned, as the decomposition of a composite: XLA fails on
     a module that still has some.
     """
-    from autoshard.passes.pipeline import run_passes
-
-    run_passes(module, ["func.func(sdy-drop-sharding-rules)"])
+    run_native(module, _DROP, verify=False)
 
 
 def explain(imported: ImportedProgram, error: _core.Contradiction) -> StrategyError:
@@ -121,29 +120,32 @@ def write_plan(
     texts = _Texts(mesh or imported.mesh, plan.shardings)
     value_sharding = plan.value_sharding
     stays = _Unchanged(plan, written)
-    replicated = mlir.StringAttr.get("{replicated}")
+    hlo = {index: mlir.StringAttr.get(texts.hlo(index)) for index in set(value_sharding)}
+    # By value; the last entry is that of NO_VALUE.
+    attributes = [hlo[index] for index in value_sharding]
+    attributes.append(mlir.StringAttr.get("{replicated}"))
 
-    def attribute_of(value: int) -> mlir.Attribute:
-        return replicated if value == NO_VALUE else texts.hlo(value_sharding[value])
-
-    tuples: dict[tuple[int, ...], mlir.Attribute] = {}
+    tuples: dict[tuple[mlir.Attribute, ...], mlir.Attribute] = {}
     is_same = stays.is_same
     if imported.one_device_ops is None:
         imported.one_device_ops = {
-            number for number, (op, _) in enumerate(imported.result_values) if _is_on_one_device(op)
+            number
+            for number, (op, _) in enumerate(imported.result_values)
+            if _GSPMD in op.attributes and is_maximal(op.attributes[_GSPMD])
         }
     keeps_device = imported.one_device_ops
     for number, (op, values) in enumerate(imported.result_values):
         if len(values) == 1:
             # Nearly all ops, and after another plan nearly all of them stay as they are.
-            if not (is_same[values[0]] or number in keeps_device):
-                op.attributes[_GSPMD] = attribute_of(values[0])
+            value = values[0]
+            if not (is_same[value] or number in keeps_device):
+                op.attributes[_GSPMD] = attributes[value]
             continue
         if number in keeps_device or all(is_same[value] for value in values):
             continue
-        key = tuple(NO_VALUE if v == NO_VALUE else value_sharding[v] for v in values)
+        key = tuple(attributes[value] for value in values)
         if key not in tuples:
-            parts = ", ".join(mlir.StringAttr(attribute_of(v)).value for v in values)
+            parts = ", ".join(mlir.StringAttr(attribute).value for attribute in key)
             tuples[key] = mlir.StringAttr.get(f"{{{parts}}}")
         op.attributes[_GSPMD] = tuples[key]
     strategies = plan.strategies
@@ -155,10 +157,12 @@ def write_plan(
             known = mlir.StringAttr.get(texts.strategy(*strategies[index]))
             written_as[index] = known
         core_ops[number].attributes[STRATEGY] = known
+    entries: dict[tuple[mlir.Attribute | None, mlir.Attribute], mlir.Attribute] = {}
     for function in imported.functions:
-        _write_function(function, attribute_of, is_same)
-    attributes = module.operation.attributes
-    attributes["autoshard.redistributed_bytes"] = mlir.FloatAttr.get_f64(plan.redistributed_bytes)
+        _write_function(function, attributes, is_same, entries)
+    module.operation.attributes["autoshard.redistributed_bytes"] = mlir.FloatAttr.get_f64(
+        plan.redistributed_bytes
+    )
     if imported.replicated_ops:
         first = imported.replicated_ops[0]
         warn(
@@ -214,14 +218,6 @@ class _Unchanged:
         ]
 
 
-def _is_on_one_device(op: mlir.Operation) -> bool:
-    """A call back into Python, which one device makes; JAX has said which."""
-    attributes = op.attributes
-    if _GSPMD not in attributes:
-        return False
-    return mlir.StringAttr(attributes[_GSPMD]).value.startswith("{maximal")
-
-
 def _op_text(op: mlir.Operation) -> str:
     if "call_target_name" in op.attributes:
         return f"{op.name} @{mlir.StringAttr(op.attributes['call_target_name']).value}"
@@ -237,7 +233,6 @@ class _Texts:
             Sharding.named(mesh, *(tuple(names[axis] for axis in axes) for axes in dims))
             for dims in shardings
         ]
-        self.attributes: dict[int, mlir.Attribute] = {}
         self.texts: dict[int, str] = {NO_VALUE: "[]"}
 
     def text(self, index: int) -> str:
@@ -246,12 +241,8 @@ class _Texts:
             known = self.texts[index] = format_sharding(self.shardings[index])
         return known
 
-    def hlo(self, index: int) -> mlir.Attribute:
-        known = self.attributes.get(index)
-        if known is None:
-            known = mlir.StringAttr.get(to_v2(self.shardings[index]))
-            self.attributes[index] = known
-        return known
+    def hlo(self, index: int) -> str:
+        return to_v2(self.shardings[index])
 
     def strategy(self, operands: Iterable[int], results: Iterable[int]) -> str:
         def side(indices: Iterable[int]) -> str:
@@ -262,9 +253,18 @@ class _Texts:
 
 def _write_function(
     function: FunctionValues,
-    attribute_of: Callable[[int], mlir.Attribute],
+    shardings: Sequence[mlir.Attribute],
     is_same: Sequence[bool],
+    known: dict[tuple[mlir.Attribute | None, mlir.Attribute], mlir.Attribute],
 ) -> None:
+    """Write the sharding of every argument and result.
+
+    Args:
+        function: What to write on.
+        shardings: Of every value.
+        is_same: Of every value, whether the function has its sharding already.
+        known: Entries with a sharding, by the entry before and the sharding.
+    """
     for name, values in (("arg_attrs", function.arguments), ("res_attrs", function.results)):
         if all(is_same[value] for value in values):
             continue
@@ -274,10 +274,15 @@ def _write_function(
         )
         entries: list[mlir.Attribute] = []
         for index, value in enumerate(values):
-            if is_same[value] and old:
-                entries.append(old[index])
+            before = old[index] if old else None
+            if before is not None and is_same[value]:
+                entries.append(before)
                 continue
-            entry = {named.name: named.attr for named in mlir.DictAttr(old[index])} if old else {}
-            entry[_GSPMD] = attribute_of(value)
-            entries.append(mlir.DictAttr.get(entry))
+            key = (before, shardings[value])
+            entry = known.get(key)
+            if entry is None:
+                named = {} if before is None else {n.name: n.attr for n in mlir.DictAttr(before)}
+                entry = mlir.DictAttr.get({**named, _GSPMD: shardings[value]})
+                known[key] = entry
+            entries.append(entry)
         attributes[name] = mlir.ArrayAttr.get(entries)

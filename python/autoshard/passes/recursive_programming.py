@@ -51,7 +51,7 @@ from autoshard.passes.planned_attributes import (
 )
 from autoshard.passes.summarize import peak_values, summarize
 from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
-from autoshard.report.plan_summary import PLAN, PlanSummary, bytes_text
+from autoshard.report.plan_summary import PLAN, PlanSummary, bytes_text, tensors_text
 from autoshard.report.symbolic import SymbolicCosts
 from autoshard.sharding import Axis, Mesh
 
@@ -275,20 +275,18 @@ def replan_module(
                 pins=[core_pin(pinned) for pinned in all_pins],
             )
             imported = replace(planned.imported, program=program, mesh=mesh, pins=all_pins)
-            try:
+
+            with _explained(imported, limit):
                 plan = _core.replan(
                     program,
                     cluster.to_core(mesh, options.overlap),
                     planned.plan,
+                    mem_coeff=None if options.mem_coeff == "auto" else options.mem_coeff,
                     memory_limit=limit,
                     sweeps=options.sweeps,
                     time_limit=math.inf if options.time_limit is None else options.time_limit,
                     seed=options.seed,
                 )
-            except _core.Contradiction as error:
-                raise explain(imported, error) from error
-            except _core.DoesNotFit as error:
-                raise does_not_fit(imported, error) from error
         clock.split("search", plan.phases)
         with clock.phase("write"):
             axes = describe_axes(imported, plan)
@@ -410,7 +408,7 @@ def _search(
     is_free: bool,
 ) -> _Found:
     core_cluster = cluster.to_core(imported.mesh, options.overlap)
-    try:
+    with _explained(imported, limit):
         if options.cost_model == "symbolic":
             return _search_symbolic(imported, core_cluster, options)
         plan = _core.recursive_programming(
@@ -426,11 +424,24 @@ def _search(
             time_limit=math.inf if options.time_limit is None else options.time_limit,
             seed=options.seed,
         )
+        return _Found(plan, plan.phases)
+
+
+@contextmanager
+def _explained(imported: ImportedProgram, limit: float) -> Generator[None]:
+    """What the core says, in the user's names.
+
+    Raises:
+        DoesNotFitError: No plan was found that fits.
+        StrategyError: Pins that no plan keeps.
+    """
+    try:
+        yield
     except _core.Contradiction as error:
         raise explain(imported, error) from error
     except _core.DoesNotFit as error:
-        raise does_not_fit(imported, error) from error
-    return _Found(plan, plan.phases)
+        _, peak, _, live = error.args
+        raise does_not_fit(imported, peak, limit, live) from error
 
 
 def _counts_blocks(imported: ImportedProgram) -> bool:
@@ -458,16 +469,11 @@ def _search_symbolic(
     return _Found(plan, phases, costs)
 
 
-def does_not_fit(imported: ImportedProgram, error: _core.DoesNotFit) -> DoesNotFitError:
-    """The core's error with the tensors that make the peak, and what would help."""
-    _, peak, limit, live = error.args
+def does_not_fit(
+    imported: ImportedProgram, peak: float, limit: float, live: Sequence[tuple[int, float]]
+) -> DoesNotFitError:
+    """The error with the tensors that make the peak, and what would help."""
     largest = peak_values(imported, live, {})
-    listed = "; ".join(
-        f"{bytes_text(value.bytes)} {value.name} {value.type}"
-        + (f", {value.count} tensors" if value.count > 1 else "")
-        + (f" ({value.location})" if value.location else "")
-        for value in largest[:8]
-    )
     arguments = sum(value.bytes for value in largest if value.location is None)
     help_text = (
         "Most of it enters the step: use more chips, or keep parameters or optimizer state in "
@@ -479,7 +485,8 @@ def does_not_fit(imported: ImportedProgram, error: _core.DoesNotFit) -> DoesNotF
     return DoesNotFitError(
         f"no plan fits: the one that needs least needs {bytes_text(peak)} on each of "
         f"{imported.mesh.size} devices, {bytes_text(peak - limit)} more than the "
-        f"{bytes_text(limit)} allowed. Largest tensors at that moment, on one device: {listed}. "
+        f"{bytes_text(limit)} allowed. Largest tensors at that moment, on one device: "
+        f"{tensors_text(largest)}. "
         f"{help_text}",
         None,
         peak,
@@ -520,6 +527,10 @@ def _no_collection() -> Generator[None]:
         yield
     finally:
         if was_enabled:
+            if gc.get_freeze_count() == 0:
+                # What is new counts as old: else the first object from now on would start a search.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

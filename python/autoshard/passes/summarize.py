@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autoshard import _core
 from autoshard.cluster import Cluster
-from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram
+from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
 from autoshard.ir import mlir, place
 from autoshard.passes.host_traffic import host_traffic
 from autoshard.report.plan_summary import (
@@ -20,15 +20,6 @@ from autoshard.report.plan_summary import (
 from autoshard.sharding import Mesh, Sharding
 from autoshard.verify.collective import Collective, CollectiveKind
 
-KINDS = (
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_TO_ALL,
-    CollectiveKind.PERMUTE,
-)
-"""In the order of ``CollectiveKind`` in passes/cost/collectives.h."""
-
 _OPERAND, _RESULT, _JOIN, _HALO = range(4)
 """Where a redistribution is; ``PlannedRedistribution::Place`` of passes/planning/plan.h."""
 
@@ -39,34 +30,35 @@ MOST_PEAK_VALUES = 24
 _NUMBER = re.compile(r"\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class ValueName:
-    """One value of the core, as the user knows it."""
-
-    name: str
-    """``params['w']`` of an argument, else the op that makes it: ``dot_general``."""
-    type: str
-    """``4096x11008xbf16``."""
-    location: str | None
-    """``file:line``."""
-
-
 def main_values(imported: ImportedProgram) -> FunctionValues:
     """Arguments and results of ``main``, which the importer reads last."""
     return imported.functions[-1]
 
 
-def value_names(imported: ImportedProgram, wanted: Collection[int]) -> dict[int, ValueName]:
-    """Names of the values in ``wanted``."""
-    found: dict[int, ValueName] = {}
-    missing = set(wanted)
+def value_names(imported: ImportedProgram, wanted: Collection[int]) -> Mapping[int, ValueName]:
+    """Names of the values in ``wanted``, and of others."""
+    missing = {value for value in wanted if value not in imported.names}
+    if missing:
+        _name_values(imported, missing)
+    return imported.names
+
+
+def _name_values(imported: ImportedProgram, missing: set[int]) -> None:
+    found = imported.names
+    types: dict[mlir.Type, str] = {}
+
+    def named(name: str, type_: mlir.Type | None = None, location: str | None = None) -> ValueName:
+        if type_ is not None and type_ not in types:
+            types[type_] = type_text(type_)
+        text = "" if type_ is None else types[type_]
+        return ValueName(name, text, location, _NUMBER.sub("*", name))
+
     main = main_values(imported)
     block = main.op.regions[0].blocks[0]
     for number, (value, argument) in enumerate(zip(main.arguments, block.arguments, strict=True)):
         if value in missing:
             missing.discard(value)
-            name = argument_name(argument, number)
-            found[value] = ValueName(name, type_text(argument.type), None)
+            found[value] = named(argument_name(argument, number), argument.type)
     makers = _makers(imported) if missing else ()
     for value in sorted(missing):
         if makers[value] == NO_VALUE:
@@ -74,14 +66,13 @@ def value_names(imported: ImportedProgram, wanted: Collection[int]) -> dict[int,
         missing.discard(value)
         op, values = imported.result_values[makers[value]]
         result = op.results[values.index(value)]
-        found[value] = ValueName(short_name(op), type_text(result.type), line_of(op))
+        found[value] = named(short_name(op), result.type, line_of(op))
     for number, value in enumerate(main.results):
         if value in missing:
             missing.discard(value)
-            found[value] = ValueName(f"result {number}", "", None)
+            found[value] = named(f"result {number}")
     for value in missing:
-        found[value] = ValueName(f"value {value}", "", None)
-    return found
+        found[value] = named(f"value {value}")
 
 
 def _makers(imported: ImportedProgram) -> Sequence[int]:
@@ -183,7 +174,7 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
         for kind, axes, participants, held_bytes, seconds in steps:
             found.append(
                 Moved(
-                    KINDS[kind],
+                    CollectiveKind.numbered(kind),
                     axes_of_mask(axes, mesh),
                     participants,
                     held_bytes,
@@ -227,17 +218,19 @@ def collectives_of(
         sums = alike.setdefault((kind, axes, participants, held_bytes, line), [0.0, 0.0])
         sums[0] += trips
         sums[1] += trips * seconds
-    summaries = [
-        CollectiveSummary(
-            kind=KINDS[kind].value,
-            axes=axes_of_mask(axes, mesh),
-            bytes=Collective(KINDS[kind], (), participants, held_bytes).moved_bytes,
-            times=times,
-            seconds=seconds,
-            location=line,
+    summaries: list[CollectiveSummary] = []
+    for (number, axes, participants, held_bytes, line), (times, seconds) in alike.items():
+        kind = CollectiveKind.numbered(number)
+        summaries.append(
+            CollectiveSummary(
+                kind=kind.value,
+                axes=axes_of_mask(axes, mesh),
+                bytes=Collective(kind, (), participants, held_bytes).moved_bytes,
+                times=times,
+                seconds=seconds,
+                location=line,
+            )
         )
-        for (kind, axes, participants, held_bytes, line), (times, seconds) in alike.items()
-    ]
     return tuple(sorted(summaries, key=lambda one: -(one.seconds or 0.0)))
 
 
@@ -254,7 +247,7 @@ def peak_values(
             continue
         name = names[value]
         key = (
-            _NUMBER.sub("*", name.name),
+            name.of_any_layer,
             name.type,
             value_sharding.get(value, ""),
             name.location,
@@ -306,6 +299,7 @@ def summarize(
         lower_bound_seconds=max(0.0, plan.lower_bound_seconds),
         bound_covers=covers if is_searched else "no other plan",
         cluster=cluster.name,
+        cluster_toml=None if cluster.is_named else cluster.to_toml(),
         mesh=str(mesh),
         devices=cluster.num_devices,
         axes=tuple(axes),

@@ -6,11 +6,12 @@
 #include <utility>
 #include <vector>
 
-namespace autoshard::solver {
+namespace autoshard {
 
 /// Several entries may have one hash; the caller knows which of them it means.
 class HashIndex {
  public:
+  /// `capacity`: a power of two.
   explicit HashIndex(std::size_t capacity = 64) { slots_.resize(capacity); }
 
   /// The first index under `hash` for which `is_wanted(index)`, or -1.
@@ -20,8 +21,18 @@ class HashIndex {
     for (std::size_t at = hash & last;; at = (at + 1) & last) {
       const Slot& slot = slots_[at];
       if (slot.index < 0) return -1;
-      if (slot.hash == hash && is_wanted(slot.index)) return slot.index;
+      if (slot.hash == static_cast<std::uint32_t>(hash) && is_wanted(slot.index)) {
+        return slot.index;
+      }
     }
+  }
+
+  /// The same, or else the index that `make()` gives, which is inserted.
+  template <typename Predicate, typename Make>
+  int find_or_insert(std::uint64_t hash, const Predicate& is_wanted, const Make& make) {
+    int index = find(hash, is_wanted);
+    if (index < 0) insert(hash, index = make());
+    return index;
   }
 
   void insert(std::uint64_t hash, int index) {
@@ -32,13 +43,14 @@ class HashIndex {
         if (slot.index >= 0) put(slot);
       }
     }
-    put({hash, index});
+    put({static_cast<std::uint32_t>(hash), index});
   }
 
  private:
+  /// The low half of a hash is enough to tell most entries apart, and to move them.
   struct Slot {
-    std::uint64_t hash = 0;
-    int index = -1;
+    std::uint32_t hash = 0;
+    std::int32_t index = -1;
   };
   void put(const Slot& slot) {
     const std::size_t last = slots_.size() - 1;
@@ -52,4 +64,4 @@ class HashIndex {
   std::size_t count_ = 0;
 };
 
-}  // namespace autoshard::solver
+}  // namespace autoshard
