@@ -8,7 +8,7 @@ from autoshard.cluster import Cluster
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.compile import compile_module
 from autoshard.passes.pipeline import run_passes
-from autoshard.sharding import Mesh
+from autoshard.sharding import Mesh, from_hlo
 from autoshard.verify.collective import CollectiveKind
 from autoshard.verify.matching import Verdict, match_collectives
 from autoshard.verify.rematerialization import read_rematerializations
@@ -121,5 +121,6 @@ def test_the_message_of_this_release_is_read(capfd: pytest.CaptureFixture[str]) 
     compile_module(parse_bytes(REMATERIALIZED.encode(), new_context()))
     (found,) = read_rematerializations(capfd.readouterr().err)
     assert found.type == "f32[12,16]"
-    assert found.before.startswith("{devices=[2,2,2]<=")
-    assert found.after == "{devices=[8,1]<=[2,2,2]T(1,0,2)}"
+    mesh = Mesh.parse("a=2,b=2,c=2")
+    assert str(from_hlo(found.before, mesh, 2)) == "[{a}, {c}]"
+    assert str(from_hlo(found.after, mesh, 2)) == "[{b, a, c}, {}]"

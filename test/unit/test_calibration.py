@@ -271,6 +271,17 @@ def test_points_that_fit_lie_on_the_diagonal_of_the_plot():
         assert all(abs((column + 0.5) / 72 - (line + 0.5) / 22) <= 1 / 22 for column in columns)
 
 
+def test_command_asks_for_plotly_before_it_measures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    output = tmp_path / "cluster.toml"
+    words = ["calibrate", "-o", str(output), "--html", str(tmp_path / "fit.html")]
+    assert cli.main(words) == 1
+    assert "a plot as HTML needs plotly" in capsys.readouterr().err
+    assert not output.exists()
+
+
 def test_command_reports_errors_in_a_line(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["calibrate", "--cluster", "cpu:3", "-o", "unused.toml"]) == 1
     assert "autoshard-cluster: error: cluster cpu:3 has 3 devices" in capsys.readouterr().err

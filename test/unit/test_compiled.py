@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.sharding import AxisRef, Sharding
+from autoshard.sharding.sharding import AxisRef
 from autoshard.verify.collective import Collective, CollectiveKind
 from autoshard.verify.compiled import (
     as_on_cpu,
     collective_differences,
-    interface_differences,
 )
 
 MESH = Mesh.parse("dp=2,tp=4")
@@ -21,21 +20,6 @@ def all_reduce(local_bytes: float, place: str | None = None) -> Collective:
 
 def all_gather(local_bytes: float) -> Collective:
     return Collective(CollectiveKind.ALL_GATHER, DP, 2, local_bytes)
-
-
-def test_the_same_placement_is_no_difference() -> None:
-    planned = [Sharding.named(MESH, "dp", None), Sharding.named(MESH)]
-    texts = ["{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "{replicated}"]
-    assert interface_differences(planned, texts, "argument") == []
-
-
-def test_another_placement_names_both() -> None:
-    (message,) = interface_differences(
-        [Sharding.named(MESH, "dp", None)], ["{replicated}"], "result"
-    )
-    assert message.startswith(
-        "result 0 is planned as [{dp}, {}] on mesh dp=2,tp=4, but was compiled as {replicated}."
-    )
 
 
 def test_combined_collectives_are_no_difference() -> None:

@@ -1,6 +1,7 @@
 """A plan beside its compiled program: what is compared, what counts, and the command."""
 
 import json
+import os
 from dataclasses import replace
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
+from autoshard import opt
 from autoshard.cluster import Cluster
 from autoshard.errors import ClusterError, CompileError, PlanError
 from autoshard.ir import new_context, parse_bytes
@@ -76,6 +78,43 @@ def test_the_numbers_are_in_the_table_and_in_json(verified: Verification):
     assert read["program"]["argument_bytes"] == verified.program.argument_bytes
     assert read["compiled"]["sent_bytes"] == verified.collectives.compiled_bytes
     assert read["collectives"][0]["verdict"] == "as planned"
+
+
+def test_transfers_to_the_host_are_shown_where_there_are_any(verified: Verification):
+    assert "host" not in str(verified)
+    assert verified.estimate is not None
+    with_host = replace(
+        verified,
+        predicted=replace(verified.predicted, host_transfer_bytes=2**20),
+        estimate=replace(
+            verified.estimate, host_transfer_bytes=3 * 2**20, host_transfer_seconds=0.25
+        ),
+    )
+    table = [line.split() for line in str(with_host).splitlines()]
+    row = "bytes to and from the host 1 MiB 3 MiB (+200.0%)"
+    assert row.split() in table
+    assert ["host", "transfers", "0", "ns", "250", "ms"] in table
+    numbers = with_host.to_json()["compiled"]
+    assert (numbers["host_transfer_bytes"], numbers["host_transfer_seconds"]) == (3 * 2**20, 0.25)
+    assert numbers["step_seconds"] == verified.estimate.step_seconds + 0.25
+
+
+def test_a_plan_for_a_cluster_from_a_file_knows_it(tmp_path, capsys):
+    file = tmp_path / "ours.toml"
+    file.write_text('base = "cpu:8"\n[chip]\nmemory_bytes = 1e9\n')
+    made = autoshard.plan(_step, *_SHAPES, cluster=str(file), mode="data_parallel")
+    file.unlink()
+    made.save(tmp_path / "plan.json")
+    read = autoshard.Plan.load(tmp_path / "plan.json")
+    assert read.summary is not None
+    assert read.summary.read_cluster().usable_memory_bytes == 1e9
+    found = read.verify()
+    assert (found.program.target, found.program.usable_bytes) == ("ours", 1e9)
+    assert found.predicted == read.summary
+    module = tmp_path / "planned.mlir"
+    module.write_text(made.to_mlir())
+    assert opt.main([str(module), "--autoshard-print-costs", "-o", os.devnull]) == 0
+    assert "8 devices of ours" in capsys.readouterr().err
 
 
 def test_gspmd_compiles_the_same_plan(plan):

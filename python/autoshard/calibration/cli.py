@@ -46,7 +46,10 @@ def main(arguments: Sequence[str]) -> None:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", options.virtual_devices)
     from autoshard.calibration.calibrate import calibrate
+    from autoshard.report.calibration_plot import plotly
 
+    if options.html:
+        plotly()  # An error now, not after minutes of measuring.
     calibration = calibrate(
         cluster=options.cluster, path=options.output, budget_seconds=options.budget
     )

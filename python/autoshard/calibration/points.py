@@ -18,17 +18,6 @@ ARITHMETIC: Mapping[str, int] = MappingProxyType(
 )
 """The constants ``matmul_f64``, .. as the core counts them."""
 
-COLLECTIVE_NUMBERS: Mapping[CollectiveKind, int] = MappingProxyType(
-    {
-        CollectiveKind.ALL_GATHER: 0,
-        CollectiveKind.REDUCE_SCATTER: 1,
-        CollectiveKind.ALL_REDUCE: 2,
-        CollectiveKind.ALL_TO_ALL: 3,
-        CollectiveKind.PERMUTE: 4,
-    }
-)
-"""As ``_core.collective_seconds`` counts them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -127,7 +116,7 @@ class Model:
             case Exchange():
                 mask = sum(self._bits[name] for name in work.axes)
                 return _core.collective_seconds(
-                    COLLECTIVE_NUMBERS[work.kind],
+                    work.kind.number,
                     mask,
                     work.group_size,
                     work.held_bytes,

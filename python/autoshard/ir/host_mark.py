@@ -8,9 +8,11 @@ after   ordinary jit: nothing, y is x
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
+from jax._src.compute_on import extend_compute_type
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir.dialects import stablehlo
@@ -20,6 +22,15 @@ from autoshard.ir.lowering import marks_are_lowered
 
 host_mark_p: Any = Primitive("autoshard_in_host_memory")
 """Identity of one array."""
+
+
+def computed_on_host() -> AbstractContextManager[str | None]:
+    """Calls of jitted functions within are lowered as computed by the host.
+
+    As ``jax.experimental.compute_on.compute_on("device_host")`` in JAX 0.10; in 0.12 that is no
+    context manager any more, and wants to be told in which memory each result is.
+    """
+    return extend_compute_type("device_host")
 
 
 def bind(value: jax.typing.ArrayLike) -> jax.Array:

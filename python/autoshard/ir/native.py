@@ -149,7 +149,7 @@ class WrongAnchorError(PassOptionError):
         self.found = found
 
 
-def run_native(module: ir.Module, pipeline: str) -> None:
+def run_native(module: ir.Module, pipeline: str, *, verify: bool = True) -> None:
     """Run a pipeline of jaxlib's passes on ``module`` in place.
 
     Warnings of the passes become Python warnings.
@@ -157,12 +157,15 @@ def run_native(module: ir.Module, pipeline: str) -> None:
     Args:
         module: Changed in place; after an error it must not be used.
         pipeline: ``builtin.module(...)``.
+        verify: Check the module after each pass, which takes longer than most passes. False for
+            passes inside of another one, after which the module is checked.
 
     Raises:
         PassError: A pass failed.
     """
     said: list[Diagnostic] = []
     manager = PassManager.parse(pipeline, module.context)
+    manager.enable_verifier(verify)
     try:
         with diagnostics_to(module.context, said.append):
             manager.run(module.operation)

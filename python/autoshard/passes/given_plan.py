@@ -8,7 +8,7 @@ from functools import cached_property
 
 from autoshard import _core
 from autoshard.cluster import Cluster
-from autoshard.errors import PlanError
+from autoshard.errors import PassOptionError, PlanError
 from autoshard.importer.program import (
     NO_VALUE,
     STRATEGY,
@@ -19,6 +19,7 @@ from autoshard.importer.program import (
 from autoshard.ir import mlir, place
 from autoshard.passes.planned_attributes import mesh_of, populate_rules, remove_rules
 from autoshard.passes.summarize import main_values, shardings_of
+from autoshard.report.plan_summary import PLAN, PlanSummary
 from autoshard.sharding import Mesh, OpStrategy, Sharding, from_hlo, tuple_from_hlo
 
 _GSPMD = "mhlo.sharding"
@@ -34,11 +35,38 @@ class Costed:
     imported: ImportedProgram
     plan: _core.CorePlan
     mesh: Mesh
+    cluster: Cluster
 
     @cached_property
     def sharding_texts(self) -> list[str]:
         """Each sharding of the plan's table as text."""
         return [str(sharding) for sharding in shardings_of(self.plan, self.mesh)]
+
+
+def summary_on(module: mlir.Module) -> PlanSummary | None:
+    """What the pass that planned the module says of its plan; None where it knew no cluster."""
+    attributes = module.operation.attributes
+    if PLAN not in attributes:
+        return None
+    return PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
+
+
+def cluster_for(module: mlir.Module, given: str, pass_name: str) -> Cluster:
+    """The cluster that a pass is given, or else the one that the module is planned for.
+
+    Raises:
+        PassOptionError: Neither is known.
+        ClusterError: Nobody knows the given one.
+    """
+    if given:
+        return Cluster.of(given)
+    summary = summary_on(module)
+    if summary is None:
+        raise PassOptionError(
+            f"{pass_name}: no cluster is given, and the plan was made without one. Give "
+            "cluster=v5e:4x4, or the path of a TOML file."
+        )
+    return summary.read_cluster()
 
 
 def cost_of_module(
@@ -66,7 +94,7 @@ def cost_of_module(
             plan = cost_of(imported, cluster, overlap)
         finally:
             remove_rules(module)
-    return Costed(imported, plan, imported.mesh)
+    return Costed(imported, plan, imported.mesh, cluster)
 
 
 def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _core.CorePlan:

@@ -11,6 +11,7 @@ from autoshard.errors import PlanError
 from autoshard.importer.program import NO_VALUE, ImportedProgram
 from autoshard.ir import element_bits, mlir, place
 from autoshard.sharding import Mesh
+from autoshard.verify.collective import CollectiveKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,9 @@ def _check_host_computes_alone(imported: ImportedProgram, plan: _core.CorePlan) 
             continue
         op = None if where == _JOIN else imported.core_ops[index]
         what = "a value in the memory of the host" if op is None else op.name
+        collective = CollectiveKind.numbered(kind).value
         raise PlanError(
-            f"{what} would need a collective ({_KINDS[kind]}) on the host, which has none. Cut what"
+            f"{what} would need a collective ({collective}) on the host, which has none. Cut what"
             " the host reads and makes alike, a table of an embedding in its columns: pin it with"
             " in_shardings or autoshard.shard, or leave such pins out.",
             None if op is None else place(op.location),
@@ -91,9 +93,6 @@ def _check_host_computes_alone(imported: ImportedProgram, plan: _core.CorePlan) 
 
 _OPERAND, _JOIN = 0, 2
 """Where a redistribution is; ``PlannedRedistribution::Place`` of passes/planning/plan.h."""
-
-_KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "permute")
-"""In the order of ``CollectiveKind`` in passes/cost/collectives.h."""
 
 
 def _between_ops(imported: ImportedProgram, sizes: _Sizes) -> float:

@@ -25,9 +25,9 @@ from autoshard.errors import PassError, PassOptionError
 from autoshard.ir import mlir
 from autoshard.passes.axis_names import describe_axes
 from autoshard.passes.base import Pass
-from autoshard.passes.given_plan import Costed, cost_of_module
+from autoshard.passes.given_plan import Costed, cluster_for, cost_of_module
 from autoshard.passes.summarize import line_of, moves, short_name, summarize, type_text, value_names
-from autoshard.report.plan_summary import PLAN, PlanSummary, bytes_text, seconds_text
+from autoshard.report.plan_summary import bytes_text, seconds_text
 from autoshard.report.plan_table import estimate_lines, peak_table, short_line
 
 _TIMELINE_ROWS = 24
@@ -75,7 +75,7 @@ class PrintCosts(Pass):
 
     def run(self, module: mlir.Module) -> None:
         """Raises PlanError for a module without plan, PassError when the file is not written."""
-        cluster = self._cluster(module)
+        cluster = cluster_for(module, self.cluster, self.name)
         costed = cost_of_module(module, cluster, overlap=self.overlap, trip_count=self.trip_count)
         if not self.file:
             self._print(costed, cluster, sys.stderr)
@@ -85,18 +85,6 @@ class PrintCosts(Pass):
                 self._print(costed, cluster, file)
         except OSError as error:
             raise PassError(f"{self.name}: cannot write {self.file}: {error.strerror}") from error
-
-    def _cluster(self, module: mlir.Module) -> Cluster:
-        attributes = module.operation.attributes
-        if self.cluster:
-            return Cluster.of(self.cluster)
-        if PLAN in attributes:
-            summary = PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
-            return Cluster.of(summary.cluster)
-        raise PassOptionError(
-            f"{self.name}: no cluster is given, and the plan was made without one. Give "
-            "cluster=v5e:4x4, or the path of a TOML file."
-        )
 
     def _print(self, costed: Costed, cluster: Cluster, file: IO[str]) -> None:
         width = self.width or (None if file.isatty() else 160)

@@ -65,20 +65,28 @@ def text_plot(calibration: Calibration) -> str:
     return "\n".join(rows)
 
 
+def plotly() -> Any:
+    """The package that draws plots as HTML.
+
+    Raises:
+        AutoshardError: It is not installed.
+    """
+    try:
+        return importlib.import_module("plotly.graph_objects")
+    except ImportError as error:
+        raise AutoshardError(
+            f"a plot as HTML needs plotly: {error}. Install autoshard[report], or print the"
+            " calibration, which has a plot of text."
+        ) from error
+
+
 def write_html(calibration: Calibration, path: Path) -> None:
     """The same plot, with a point's name where the pointer is.
 
     Raises:
         AutoshardError: plotly is not installed.
     """
-    try:
-        graph: Any = importlib.import_module("plotly.graph_objects")
-    except ImportError as error:
-        raise AutoshardError(
-            f"a plot as HTML needs plotly: {error}. Install autoshard[report], or print the"
-            " calibration, which has a plot of text."
-        ) from error
-    figure: Any = graph.Figure()
+    figure: Any = plotly().Figure()
     predicted = calibration.predicted()
     for kind in dict.fromkeys(point.kind for point in calibration.points):
         chosen = [i for i, point in enumerate(calibration.points) if point.kind == kind]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import ParseError
 from autoshard.report.symbolic import SymbolicCosts
+
+if TYPE_CHECKING:
+    from autoshard.cluster import Cluster
 
 PLAN = "autoshard.plan"
 """Module attribute: the text of ``PlanSummary.to_json``."""
@@ -146,6 +149,17 @@ class PlanSummary:
     """What ``autoshard-recompute`` chose to compute again, most bytes first."""
     recompute_seconds: float = 0.0
     """What that adds to a step; part of ``step_seconds``."""
+    cluster_toml: str | None = None
+    """The file of a cluster that ``cluster`` alone does not say; None: the name does."""
+
+    def read_cluster(self) -> Cluster:
+        """The cluster that it is an estimate for."""
+        from autoshard.cluster import Cluster
+        from autoshard.cluster.toml_file import parse_toml
+
+        if self.cluster_toml is None:
+            return Cluster.parse(self.cluster)
+        return parse_toml(self.cluster_toml, self.cluster)
 
     @property
     def gap(self) -> float | None:
@@ -215,3 +229,13 @@ def bytes_text(size: float) -> str:
             return f"{size:.4g} {unit}"
         size /= 1024
     return f"{size:.4g} TiB"
+
+
+def tensors_text(values: Sequence[PeakValue]) -> str:
+    """``2 GiB dot_general 8192x65536xf32, 4 tensors (model.py:12); ..`` of the largest ones."""
+    return "; ".join(
+        f"{bytes_text(value.bytes)} {value.name} {value.type}"
+        + (f", {value.count} tensors" if value.count > 1 else "")
+        + (f" ({value.location})" if value.location else "")
+        for value in values[:8]
+    )

@@ -94,7 +94,8 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
 def _batch_line(batch: BatchSplit) -> str:
     rounds = batch.gradient_accumulation
     in_rounds = "" if rounds == 1 else f", in {rounds} rounds of {batch.micro_batch} each"
-    return f"batch of {batch.size}: cut into {batch.data_parallel} pieces{in_rounds}"
+    pieces = "not cut" if batch.data_parallel == 1 else f"cut into {batch.data_parallel} pieces"
+    return f"batch of {batch.size}: {pieces}{in_rounds}"
 
 
 def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableType:

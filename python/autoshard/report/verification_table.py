@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -60,8 +60,7 @@ def _numbers(found: Verification) -> Table:
     planned_peak, peak = predicted.peak_bytes_per_device, program.needed_bytes
     table.add_row(
         "bytes at the peak",
-        bytes_text(planned_peak),
-        f"{bytes_text(peak)}{_change(planned_peak, peak)}",
+        *_both_sides([planned_peak, peak], bytes_text),
     )
     for name, size in (
         ("  arguments", program.argument_bytes),
@@ -74,19 +73,34 @@ def _numbers(found: Verification) -> Table:
     if found.collectives is not None:
         sent = sum(one.total_bytes for one in predicted.collectives)
         made = found.collectives.compiled_bytes
-        table.add_row("bytes sent", bytes_text(sent), f"{bytes_text(made)}{_change(sent, made)}")
-    for name, planned, compiled in (
-        ("step", predicted.step_seconds, estimate and estimate.step_seconds),
-        ("  compute", predicted.compute_seconds, estimate and estimate.compute_seconds),
-        (
-            "  communication",
-            predicted.communication_seconds,
-            estimate and estimate.communication_seconds,
-        ),
-    ):
-        made = "" if compiled is None else f"{seconds_text(compiled)}{_change(planned, compiled)}"
-        table.add_row(name, seconds_text(planned), made)
+        table.add_row("bytes sent", *_both_sides([sent, made], bytes_text))
+    sides = [predicted] if estimate is None else [predicted, estimate]
+    uses_host = any(side.host_transfer_bytes for side in sides)
+    if uses_host:
+        table.add_row(
+            "bytes to and from the host",
+            *_both_sides([side.host_transfer_bytes for side in sides], bytes_text),
+        )
+    for name, field in _SECONDS.items():
+        if uses_host or field != "host_transfer_seconds":
+            numbers = [getattr(side, field) for side in sides]
+            table.add_row(name, *_both_sides(numbers, seconds_text))
     return table
+
+
+_SECONDS = {
+    "step": "step_seconds",
+    "  compute": "compute_seconds",
+    "  communication": "communication_seconds",
+    "  host transfers": "host_transfer_seconds",
+}
+"""Of a plan's summary and of the compiled program's estimate alike."""
+
+
+def _both_sides(numbers: Sequence[float], text: Callable[[float], str]) -> list[str]:
+    """Planned, and compiled where it is known."""
+    planned, *made = numbers
+    return [text(planned), *(f"{text(one)}{_change(planned, one)}" for one in made)]
 
 
 def _change(planned: float, compiled: float) -> str:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autoshard.errors import AutoshardError, PassOptionError
+from autoshard.report.output import printing
 
 if TYPE_CHECKING:
+    from autoshard.cluster import Cluster
     from autoshard.ir import mlir
     from autoshard.verify.verification import Verification
 
@@ -94,10 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.location}: " if error.location else f"{PROGRAM}: "
         print(f"{where}error: {error.message}", file=sys.stderr)
         return FAILED
-    if given.json == "-":
-        print(_json(found))
-    else:
-        _print(found)
+    with printing():
+        if given.json == "-":
+            print(_json(found))
+        else:
+            _print(found)
     if not found.fits:
         return DOES_NOT_FIT
     return OK if found.ok else DIFFERS
@@ -116,7 +119,7 @@ def _verify(given: argparse.Namespace) -> Verification:
     module = parse_file(given.module, new_context())
     return verify_module(
         module,
-        Cluster.of(given.cluster or _planned_cluster(module, given.module)),
+        Cluster.of(given.cluster) if given.cluster else _planned_cluster(module, given.module),
         use_shardy=given.form == "shardy",
         timeout=given.timeout,
         trip_count=given.trip_count,
@@ -124,19 +127,18 @@ def _verify(given: argparse.Namespace) -> Verification:
     )
 
 
-def _planned_cluster(module: mlir.Module, file: str) -> str:
-    from autoshard.ir import mlir
-    from autoshard.report.plan_summary import PLAN, PlanSummary
+def _planned_cluster(module: mlir.Module, file: str) -> Cluster:
+    from autoshard.passes.given_plan import summary_on
 
-    attributes = module.operation.attributes
-    if PLAN not in attributes:
+    summary = summary_on(module)
+    if summary is None:
         raise PassOptionError(
             "the module does not say what it is planned for. Give --cluster=v5e:4x4 or the like; if"
             " it is not planned at all, plan it first: autoshard-opt"
             " --autoshard-recursive-programming='cluster=v5e:4x4'.",
             file,
         )
-    return PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value).cluster
+    return summary.read_cluster()
 
 
 def _option(text: str) -> tuple[str, str]:

@@ -16,13 +16,23 @@ from autoshard.sharding.sharding import AxisRef
 
 
 class CollectiveKind(Enum):
-    """What the devices of a group do with each other."""
+    """What the devices of a group do with each other; in the order of the core's."""
 
     ALL_GATHER = "all-gather"
-    ALL_REDUCE = "all-reduce"
     REDUCE_SCATTER = "reduce-scatter"
+    ALL_REDUCE = "all-reduce"
     ALL_TO_ALL = "all-to-all"
     PERMUTE = "collective-permute"
+
+    @property
+    def number(self) -> int:
+        """The core's number of it, ``CollectiveKind`` of passes/cost/collectives.h."""
+        return list(CollectiveKind).index(self)
+
+    @classmethod
+    def numbered(cls, number: int) -> CollectiveKind:
+        """The kind that the core numbers so."""
+        return list(cls)[number]
 
 
 @dataclass(frozen=True, slots=True)

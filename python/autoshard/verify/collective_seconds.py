@@ -14,7 +14,6 @@ import numpy as np
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import ClusterError
-from autoshard.passes.summarize import KINDS
 from autoshard.sharding.mesh import Axis, Mesh
 from autoshard.sharding.placement import prime_factors
 from autoshard.sharding.sharding import AxisRef
@@ -58,7 +57,7 @@ class CollectiveSeconds:
         mask, span = self._span(groups, collective.kind)
         participants = 2 if collective.kind is CollectiveKind.PERMUTE else span
         return _core.collective_seconds(
-            KINDS.index(collective.kind),
+            collective.kind.number,
             mask,
             participants,
             collective.local_bytes,

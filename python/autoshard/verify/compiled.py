@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-from autoshard.sharding.hlo_text import from_hlo
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.sharding import AxisRef, Sharding
+from autoshard.sharding.sharding import AxisRef
 from autoshard.verify.collective import Collective, CollectiveKind, total_bytes
 
 _SHOWN = 3
 """Collectives named in one message, largest first."""
-
-
-def interface_differences(
-    planned: Sequence[Sharding], compiled: Sequence[str], role: str
-) -> list[str]:
-    """Arguments or results that the compiler splits in another way than planned.
-
-    Args:
-        planned: One sharding a value.
-        compiled: The compiler's HloSharding texts, in the same order.
-        role: ``"argument"`` or ``"result"``, for the message.
-    """
-    return [
-        f"{role} {number} is planned as {sharding} on mesh {sharding.mesh}, but was compiled as"
-        f" {text}. The program is correct, but moves more data than planned."
-        for number, (sharding, text) in enumerate(zip(planned, compiled, strict=True))
-        if not sharding.same_placement(from_hlo(text, sharding.mesh, sharding.rank))
-    ]
 
 
 def collective_differences(

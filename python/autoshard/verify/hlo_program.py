@@ -17,7 +17,9 @@ from math import prod
 from autoshard.errors import ParseError
 
 _BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "c64": 64, "c128": 128}
-_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<= ]*)\]")
+_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?")
+_HOST_MEMORY = "S(5)"
+"""What layouts of XLA:TPU and XLA:GPU say of arrays in the memory of the host."""
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\) -> .*\{$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([^\s=]+) = ")
 _OPCODE = re.compile(r"\s*([\w\-]+)\(")
@@ -46,6 +48,8 @@ class HloArray:
 
     dtype: str
     shape: tuple[int, ...]
+    on_host: bool = False
+    """In the memory of the host; XLA:CPU never says so."""
 
     @property
     def elements(self) -> int:
@@ -312,8 +316,12 @@ def find(pattern: re.Pattern[str], text: str) -> re.Match[str]:
 def arrays_of(type_text: str) -> list[HloArray]:
     """The arrays of a type: one, or those of a tuple."""
     return [
-        HloArray(dtype, tuple(int(size.strip(" <=")) for size in sizes.split(",") if size))
-        for dtype, sizes in _ARRAY.findall(type_text)
+        HloArray(
+            dtype,
+            tuple(int(size.strip(" <=")) for size in sizes.split(",") if size),
+            _HOST_MEMORY in layout,
+        )
+        for dtype, sizes, layout in _ARRAY.findall(type_text)
     ]
 
 

@@ -2,7 +2,8 @@
 
     compute        sum over instructions of trips * seconds on one device
     communication  sum over collectives of trips * seconds by the cluster's formulas
-    step           compute + communication - what is hidden
+    host transfers bytes over the link / the chip's host bandwidth
+    step           compute + communication - what is hidden + host transfers
 
 Seconds of an instruction are the compiler's own where its HLO has them: XLA:TPU writes
 ``estimated_cycles``. Elsewhere they follow from a roofline. docs/step_estimate.md has the formulas,
@@ -12,19 +13,23 @@ what they miss, and where the constants come from.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from autoshard.cluster import Cluster
-from autoshard.cluster.chips import Constant
+from autoshard.cluster.chips import CLOCKS
 from autoshard.errors import ClusterError
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify.collective import Collective
 from autoshard.verify.collective_seconds import CollectiveSeconds
 from autoshard.verify.hlo_collectives import find_collectives, is_collective
-from autoshard.verify.hlo_cost import InstructionCosts
-from autoshard.verify.hlo_program import HloComputation, HloInstruction, HloProgram
+from autoshard.verify.hlo_program import (
+    HloArray,
+    HloComputation,
+    HloInstruction,
+    HloProgram,
+    arrays_of,
+)
+from autoshard.verify.instruction_costs import InstructionCosts
 
 SLOWEST_OPS = 32
 """Ops that an estimate names; the others are in its sums."""
@@ -34,32 +39,9 @@ _NO_CYCLES = 2**63 - 1
 """What XLA:TPU writes where its cost model gives up; seen on fusions of 2 GiB results."""
 _CONTROL = frozenset(("while", "call", "conditional", "async-start", "call-start"))
 """What runs other computations, whose instructions are counted."""
-_COPIES = frozenset(
-    f"{name}-start" for name in ("copy", "slice", "dynamic-slice", "dynamic-update-slice")
-)
+_MOVES = ("copy", "slice", "dynamic-slice", "dynamic-update-slice")
+_COPIES = frozenset(f"{name}-start" for name in _MOVES)
 """What the compiler starts early, beside other work."""
-_DATA_SHEET = (
-    "the f16 rate of the data sheet / {per_cycle:,} operations a cycle, {units} matrix units of"
-    " {n}x{n}; at this clock large products reach {share} of the peak by the compiler's cycles"
-    " (libtpu 0.0.42)"
-)
-
-
-def _clock(gigahertz: float, units: int, n: int, share: str) -> Constant:
-    source = _DATA_SHEET.format(per_cycle=units * n * n * 2, units=units, n=n, share=share)
-    return Constant(gigahertz * 1e9, source)
-
-
-CLOCKS: Mapping[str, Constant] = MappingProxyType(
-    {
-        "v4": _clock(1.05, 4, 128, "94%"),
-        "v5e": _clock(1.5, 4, 128, "92%"),
-        "v5p": _clock(1.75, 8, 128, "94%"),
-        "v6e": _clock(1.75, 4, 256, "78%"),
-        "tpu7x": _clock(2.2, 4, 256, "85%"),
-    }
-)
-"""Cycles per second of the devices for which compilers write cycles, by the chip's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +101,12 @@ class StepEstimate:
     cycle_seconds: float
     """The part of ``compute_seconds`` that comes from the compiler's own cycles."""
     hidden_copy_bytes: float
-    """Moved by asynchronous copies, which the compiler puts beside other work: they take no time
-    here."""
+    """Moved within the device by asynchronous copies, which the compiler puts beside other work:
+    they take no time here."""
+    host_transfer_bytes: float
+    """Copied between the memories of the device and of its host, both ways together."""
+    host_transfer_seconds: float
+    """Of these, one after the other and beside nothing, as planning counts them."""
     collectives: tuple[TimedCollective, ...]
     """In program order."""
     slowest_ops: tuple[TimedOp, ...]
@@ -133,9 +119,11 @@ class StepEstimate:
 
     @property
     def step_seconds(self) -> float:
-        """Compute, and what of communication does not hide behind it."""
+        """Compute, what of communication does not hide behind it, and transfers to and from
+        hosts."""
         hidden = min(self.overlap * self.communication_seconds, self.compute_seconds)
-        return self.compute_seconds + self.communication_seconds - hidden
+        on_device = self.compute_seconds + self.communication_seconds - hidden
+        return on_device + self.host_transfer_seconds
 
 
 def estimate_step(
@@ -167,7 +155,7 @@ def estimate_step(
         for found in find_collectives(program, mesh, unknown_trip_count)
     )
     ops = _Ops(program, cluster)
-    compute = cycles = flops = touched = hidden = 0.0
+    compute = cycles = flops = touched = hidden = to_hosts = 0.0
     trips_known = True
     timed: list[TimedOp] = []
     unknown: list[TimedOp] = []
@@ -178,8 +166,12 @@ def estimate_step(
             continue
         if instruction.opcode.endswith("-done"):
             continue
+        over_link = _host_bytes(instruction, run.computation)
+        if over_link:
+            to_hosts += run.times * over_link
+            continue
         if instruction.opcode in _COPIES:
-            hidden += run.times * ops.copied_bytes(instruction, run.computation)
+            hidden += run.times * _copied_bytes(instruction, run.computation)
             continue
         op, is_known = ops.timed(instruction, run.computation, run.times)
         compute += op.total_seconds
@@ -198,6 +190,8 @@ def estimate_step(
         bytes_accessed=touched,
         cycle_seconds=cycles,
         hidden_copy_bytes=hidden,
+        host_transfer_bytes=to_hosts,
+        host_transfer_seconds=to_hosts / cluster.chip.host_bandwidth.value,
         collectives=collectives,
         slowest_ops=tuple(sorted(timed, key=lambda op: -op.total_seconds)[:SLOWEST_OPS]),
         unknown=tuple(unknown),
@@ -218,6 +212,31 @@ def _is_communication(instruction: HloInstruction, program: HloProgram) -> bool:
             for each in program.computations[name].instructions
         )
     return is_collective(opcode) or opcode.removesuffix("-done") in ("send", "recv")
+
+
+def _copied(instruction: HloInstruction, computation: HloComputation) -> list[HloArray]:
+    """What a copy or slice makes."""
+    done = computation.end_of(instruction)
+    return instruction.arrays[:1] if done is None else done.arrays
+
+
+def _copied_bytes(instruction: HloInstruction, computation: HloComputation) -> float:
+    """What an asynchronous copy or slice moves."""
+    return sum(array.bytes for array in _copied(instruction, computation))
+
+
+def _host_bytes(instruction: HloInstruction, computation: HloComputation) -> float:
+    """What a copy or slice moves from the host's memory to the device's, or back; else 0."""
+    name = instruction.opcode.removesuffix("-start")
+    if name not in _MOVES:
+        return 0.0
+    made = _copied(instruction, computation)
+    operands = [arrays_of(computation.by_name[name].result) for name in instruction.operands]
+    # An update moves what it writes, and gives back the whole array.
+    moved = operands[1] if name == "dynamic-update-slice" else made
+    read = moved if name == "dynamic-update-slice" else operands[0]
+    crosses = any(array.on_host for array in read) != any(array.on_host for array in made)
+    return sum(array.bytes for array in moved) if crosses else 0.0
 
 
 def _cycles(instruction: HloInstruction) -> int | None:
@@ -266,12 +285,6 @@ class _Ops:
             from_cycles=cycles is not None,
         )
         return op, cost.is_known or cycles is not None
-
-    def copied_bytes(self, instruction: HloInstruction, computation: HloComputation) -> float:
-        """What an asynchronous copy or slice moves."""
-        done = computation.end_of(instruction)
-        arrays = instruction.arrays[:1] if done is None else done.arrays
-        return sum(array.bytes for array in arrays)
 
     def _clock(self) -> float:
         clock = CLOCKS.get(self.cluster.chip.name)

@@ -17,10 +17,10 @@ from autoshard.exporter.planned import MESH, PlannedFunction, PlannedModule, rea
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.locations import place
 from autoshard.passes.axis_names import describe_axes
-from autoshard.passes.given_plan import cost_of_module
+from autoshard.passes.given_plan import cost_of_module, summary_on
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.summarize import argument_name, summarize
-from autoshard.report.plan_summary import PLAN, PlanSummary, bytes_text, seconds_text
+from autoshard.report.plan_summary import PlanSummary, bytes_text, seconds_text
 from autoshard.sharding.hlo_text import from_hlo
 from autoshard.verify.ahead_of_time import (
     TIME_LIMIT_SECONDS,
@@ -173,6 +173,8 @@ class Verification:
                 "communication_seconds": self.predicted.communication_seconds,
                 "peak_bytes": self.predicted.peak_bytes_per_device,
                 "sent_bytes": sum(one.total_bytes for one in self.predicted.collectives),
+                "host_transfer_bytes": self.predicted.host_transfer_bytes,
+                "host_transfer_seconds": self.predicted.host_transfer_seconds,
             },
             "compiled": None,
             "moved": [asdict(one) for one in self.moved],
@@ -189,6 +191,8 @@ class Verification:
                 "communication_seconds": self.estimate.communication_seconds,
                 "peak_bytes": self.program.peak_bytes,
                 "sent_bytes": self.collectives.compiled_bytes,
+                "host_transfer_bytes": self.estimate.host_transfer_bytes,
+                "host_transfer_seconds": self.estimate.host_transfer_seconds,
                 "flops": self.estimate.flops,
                 "cycle_seconds": self.estimate.cycle_seconds,
                 "trips_known": self.estimate.trips_known,
@@ -297,12 +301,9 @@ def verify_module(
 
 def _prediction(module: mlir.Module, cluster: Cluster, trip_count: int) -> PlanSummary:
     """The summary that stands on the module, or a new one where that is for another cluster."""
-    attributes = module.operation.attributes
-    said = None
-    if PLAN in attributes:
-        said = PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
-        if said.cluster == cluster.name:
-            return said
+    said = summary_on(module)
+    if said is not None and said.read_cluster() == cluster:
+        return said
     overlap = 0.0 if said is None else said.overlap
     costed = cost_of_module(module, cluster, overlap=overlap, trip_count=trip_count)
     axes = describe_axes(costed.imported, costed.plan)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import ParseError
 from autoshard.importer.work import F8, F16, F32, F64, I8, MATMUL
-from autoshard.ir.hlo_cost import XlaCost, xla_cost
+from autoshard.ir.xla_cost import XlaCost, xla_cost
 from autoshard.sharding.mesh import Axis, Mesh
 from autoshard.verify.hlo_collectives import is_collective
 from autoshard.verify.hlo_program import (
@@ -52,7 +52,6 @@ _ATTRIBUTES_WITHOUT_COST = re.compile(
 _QUOTED_CONFIG = re.compile(r', backend_config="(?:[^"\\]|\\.)*"')
 _LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
 _COMMENT = re.compile(r"/\*.*?\*/")
-_SPACE = re.compile(r"S\([1-9]\d*\)")
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 _DIMS = {
     name: re.compile(rf'"?{name}"?[=:][\[{{]([\d,"]*)[\]}}]')
@@ -195,16 +194,26 @@ class InstructionCosts:
         return self.analysed[text]
 
     def _module(self, instruction: HloInstruction, computation: HloComputation) -> str:
-        """A module whose entry is this instruction."""
+        """A module whose entry is this instruction.
+
+        XLA counts what a slice reads of a fusion's operand, but all of an operand that the slice
+        sees through a bitcast. So operands come as these bitcasts.
+        """
         lines = ["HloModule one", ""]
+        views: dict[int, HloInstruction] = {}
         for name in self._callees(instruction):
+            called = self.program.computations[name]
+            instructions = called.instructions
+            if instruction.opcode == "fusion" and name in instruction.called:
+                views = _only_views(called)
+                instructions = _read_as_views(called, views)
             lines.append(f"%{name} {{")
-            lines.extend(_line(each) for each in self.program.computations[name].instructions)
+            lines.extend(map(_line, instructions))
             lines.append("}")
         lines.append("ENTRY %entry {")
         renamed: list[str] = []
         for number, name in enumerate(instruction.operands):
-            type_text = _plain(computation.by_name[name].result)
+            type_text = _plain(views.get(number, computation.by_name[name]).result)
             lines.append(f"  %operand.{number} = {type_text} parameter({number})")
             renamed.append(f"%operand.{number}")
         operands = f"({', '.join(renamed)})"
@@ -229,11 +238,6 @@ class InstructionCosts:
 
         add(instruction)
         return list(found)
-
-
-def is_on_chip(type_text: str) -> bool:
-    """Whether a value stays in a memory of the chip itself, which TPU layouts say: ``S(1)``."""
-    return _SPACE.search(type_text) is not None
 
 
 def product_sizes(
@@ -329,6 +333,37 @@ def _arithmetic_of(dtype: str) -> int:
 def _touched_bytes(instruction: HloInstruction, computation: HloComputation) -> float:
     operands = [computation.by_name[name].result for name in instruction.operands]
     return sum(array.bytes for text in (instruction.result, *operands) for array in arrays_of(text))
+
+
+def _only_views(computation: HloComputation) -> dict[int, HloInstruction]:
+    """By the number of a parameter, the bitcast that is all that reads it."""
+    found: dict[int, HloInstruction] = {}
+    for parameter in computation.instructions:
+        users = computation.users.get(parameter.name, [])
+        is_one = len(users) == 1 and users[0].opcode == "bitcast" and not users[0].is_root
+        if parameter.opcode == "parameter" and is_one:
+            found[_parameter_number(parameter)] = users[0]
+    return found
+
+
+def _read_as_views(
+    computation: HloComputation, views: dict[int, HloInstruction]
+) -> list[HloInstruction]:
+    """Its instructions, with parameters in the place of the bitcasts of them."""
+    bitcasts = {each.name for each in views.values()}
+    found: list[HloInstruction] = []
+    for each in computation.instructions:
+        if each.name in bitcasts:
+            continue
+        if each.opcode == "parameter" and _parameter_number(each) in views:
+            view = views[_parameter_number(each)]
+            each = replace(each, name=view.name, result=view.result)
+        found.append(each)
+    return found
+
+
+def _parameter_number(parameter: HloInstruction) -> int:
+    return int(parameter.rest[1 : parameter.rest.index(")")])
 
 
 def _line(instruction: HloInstruction) -> str:
