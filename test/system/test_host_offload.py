@@ -97,6 +97,17 @@ def test_summary_counts_bytes_and_seconds() -> None:
     assert "in the memory of the host" in str(plan)
 
 
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_states_on_the_host_are_spread_from_the_same_size_on(level: int) -> None:
+    options: Any = {"cluster": "cpu:8", "mode": "data_parallel", "optimizer_parallel": level}
+    plan = autoshard.plan(marked_step, *start(128), **options)  # of 64 KiB, the threshold
+    states = [value for value in plan.arguments if value.is_on_host]
+    assert [value.local_shape for value in states] == [(16, 128)] * 2 * LAYERS
+    whole = autoshard.plan(marked_step, *start(127), **options)
+    states = [value for value in whole.arguments if value.is_on_host]
+    assert [value.local_shape for value in states] == [(127, 127)] * 2 * LAYERS
+
+
 def test_offload_is_chosen_when_nothing_else_fits() -> None:
     arguments = start(512)
     plan: Any = partial(

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from equivalence import assert_equal, problem, shardy, unsharded
+from equivalence import assert_equal, on_one_device, problem, shardy, unsharded
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import autoshard
 from autoshard.frontend.plan import Plan
-from models import INTEGERS, MODELS, unmarked, wrapped
+from models import INTEGERS, MODELS, wrapped
 
 Tree = Any
 
@@ -182,7 +182,7 @@ def test_collectives_are_those_of_zero(apply: Callable[..., Any]) -> None:
 def test_levels_keep_marks(level: int, use_shardy: bool) -> None:
     """Parameters that marks cut by tp are spread over dp, which replicates them."""
     (model,) = (model for model in MODELS if model.name == "mlp")
-    expected = unsharded(*problem(model, INTEGERS, "train_step", unmarked))
+    expected = on_one_device(model, INTEGERS, "train_step")
     fn, args = problem(model, INTEGERS, "train_step", autoshard.shard)
     spread = autoshard.OptimizerParallel(level=level, threshold_kb=0)
     marked = autoshard.jit(fn, mesh="dp=2,tp=4", mode="semi_auto", optimizer_parallel=spread)
@@ -355,6 +355,7 @@ def test_the_search_spreads_states_by_itself_where_memory_is_short() -> None:
     limit = planned(unstacked, 1).peak_bytes
     assert limit < planned(unstacked, 0).peak_bytes
     plan = autoshard.plan(fn, *args, cluster="cpu:8", memory_limit=limit, donate_argnums=(0, 1))
+    assert plan.peak_bytes <= limit
     states = [value for value in plan.arguments if value.name.startswith("state")]
     assert all(value.local_shape != value.shape for value in states)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -178,20 +179,98 @@ def _cut_inside(x: Any, p: Any) -> Any:
     return x + jnp.tanh(contract(jnp.tanh(x @ p["up"]), p["mid"])) @ p["down"]
 
 
-def test_a_loop_cannot_keep_results_of_collectives() -> None:
-    params, x = _arguments(False)
-    stacked = jax.tree.map(lambda *layers: np.stack(layers), *params)
-    layer = autoshard.recompute(_cut_inside, mp_comm_recompute=False)
-
+def _scan_of(layer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def step(params: Any, x: Any) -> Any:
         def loss(params: Any) -> Any:
             out, _ = jax.lax.scan(lambda x, p: (layer(x, p), None), x, params)
             return (out * out).sum()
 
-        return jax.grad(loss)(params)
+        return jax.tree.map(jnp.subtract, params, jax.grad(loss)(params))
 
-    with pytest.raises(autoshard.PlanError, match="mp_comm_recompute=False, but the op is in the"):
-        autoshard.plan(step, stacked, x[:FEW], **TENSOR, mode="semi_auto")
+    return step
+
+
+def _sent(plan: autoshard.Plan, kind: str) -> float:
+    assert plan.summary is not None
+    return sum(one.total_bytes for one in plan.summary.collectives if one.kind == kind)
+
+
+def _run_as_planned(step: Any, arguments: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", autoshard.PlanMismatchWarning)
+        return jax.device_get(step(*arguments))
+
+
+def test_a_loop_keeps_results_of_collectives(partitioner: bool) -> None:
+    """The sum of each layer is stacked by the forward loop, and read by the backward loop."""
+    params, x = _arguments(False)
+    arguments = (jax.tree.map(lambda *layers: np.stack(layers), *params), x[:FEW])
+    sent: list[float] = []
+    for again in (True, False):
+        layer = autoshard.recompute(_cut_inside, mp_comm_recompute=again)
+        run = autoshard.jit(_scan_of(layer), **TENSOR, mode="semi_auto")
+        expected = jax.device_get(jax.jit(_scan_of(_cut_inside))(*arguments))
+        assert_equal(_run_as_planned(run, arguments), expected, 2e-5)
+        sent.append(_sent(run.plan(*arguments), "all-reduce"))
+    one_sum = LAYERS * FEW * HIDDEN * 4 * 2 * 7 / 8  # of float32, on a ring of 8
+    assert sent[0] - sent[1] == one_sum
+
+
+@pytest.mark.parametrize(
+    ("scans", "level"), [(True, 0), (True, 3), (False, 0)], ids=["pins", "level 3", "unrolled"]
+)
+def test_gathered_parameters_are_kept_where_the_switch_says_so(
+    partitioner: bool, scans: bool, level: int
+) -> None:
+    """Cut by pins or by optimizer parallelism, each is gathered once a step instead of twice."""
+    params, x = _arguments(False)
+    options: dict[str, Any] = {}
+    if level:
+        spread = autoshard.OptimizerParallel(level=level, threshold_kb=0)
+        options = OPTIONS | {"optimizer_parallel": spread}
+    else:
+        cut = jax.sharding.PartitionSpec(*[None] * scans, "data", None)
+        pins = ({name: cut for name in params[0]}, jax.sharding.PartitionSpec("data"))
+        options = {"cluster": "cpu:8", "mesh": "data=8", "mode": "semi_auto", "in_shardings": pins}
+        if not scans:
+            options["in_shardings"] = ([pins[0]] * LAYERS, pins[1])
+    if scans:
+        params = jax.tree.map(lambda *layers: np.stack(layers), *params)
+    build = _scan_of if scans else _step
+    expected = jax.device_get(jax.jit(build(_smooth))(params, x))
+    sent: list[float] = []
+    for again in (True, False):
+        layer = autoshard.recompute(_smooth, parallel_optimizer_comm_recompute=again)
+        run = autoshard.jit(build(layer), **options)
+        assert_equal(_run_as_planned(run, (params, x)), expected, 2e-5)
+        sent.append(_sent(run.plan(params, x), "all-gather"))
+    once = 4 * sum(array.size for array in jax.tree.leaves(params)) * 7 / 8  # float32
+    assert sent[1] == once < sent[0]
+
+
+@pytest.mark.parametrize("switch", ["mp_comm_recompute", "parallel_optimizer_comm_recompute"])
+def test_loops_in_loops_cannot_keep(switch: str) -> None:
+    """Two scans of two layers each: the loops of the layers are not beside each other."""
+    params, x = _arguments(False)
+    stacked = jax.tree.map(
+        lambda *layers: np.stack(layers).reshape(2, 2, *layers[0].shape), *params
+    )
+    keeps_sums = switch == "mp_comm_recompute"
+    layer = autoshard.recompute(_cut_inside if keeps_sums else _smooth, **{switch: False})
+
+    def group(x: Any, p: Any) -> Any:
+        return jax.lax.scan(lambda x, p: (layer(x, p), None), x, p)
+
+    def step(params: Any, x: Any) -> Any:
+        gradient = jax.grad(lambda params: jax.lax.scan(group, x, params)[0].sum())(params)
+        return jax.tree.map(jnp.subtract, params, gradient)
+
+    spread = autoshard.OptimizerParallel(level=3, threshold_kb=0)
+    options: dict[str, Any] = OPTIONS | {"optimizer_parallel": spread}
+    if keeps_sums:
+        options, x = TENSOR | {"mode": "semi_auto"}, x[:FEW]
+    with pytest.raises(autoshard.PlanError, match=f"{switch}=False, but no op of the forward"):
+        autoshard.plan(step, stacked, x, **options)
 
 
 def test_a_choice_that_nobody_knows_is_refused() -> None:
@@ -203,12 +282,3 @@ def test_too_little_memory_is_told_with_numbers() -> None:
     step, arguments = _step(_smooth), _arguments(False)
     with pytest.raises(autoshard.DoesNotFitError, match=r"it still needs .* more than the 200 KiB"):
         autoshard.plan(step, *arguments, **OPTIONS, recompute="auto", memory_limit="200KiB")
-
-
-def test_parameters_that_would_be_gathered_again_are_told() -> None:
-    params, x = _arguments(False)
-    cut = jax.sharding.PartitionSpec("data", None)
-    pins = ([{name: cut for name in p} for p in params], jax.sharding.PartitionSpec("data", None))
-    step = _marked(parallel_optimizer_comm_recompute=False)
-    with pytest.raises(autoshard.PlanError, match="would be gathered again"):
-        autoshard.plan(step, params, x, cluster="cpu:8", mesh="data=8", in_shardings=pins)

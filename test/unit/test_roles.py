@@ -210,6 +210,24 @@ def test_frozen_weights_share_no_dim_with_the_batch() -> None:
     assert roles.arguments == (PARAMETER, PARAMETER, PARAMETER, BATCH, BATCH)
 
 
+@pytest.mark.parametrize("reads_nodes", [False, True])
+def test_a_frozen_table_is_no_batch(reads_nodes: bool) -> None:
+    """Features of the nodes of a graph are looked up, too, but are also read otherwise."""
+
+    def step(p: Tree, table: Any, ids: Any, labels: Any) -> Tree:
+        def loss(p: Tree) -> Any:
+            rows = jnp.take(table, ids, axis=0)
+            if reads_nodes:
+                rows += jnp.tanh(table @ p["w"].T @ p["w"])[: len(ids)]
+            return optax.softmax_cross_entropy_with_integer_labels(rows @ p["w"].T, labels).mean()
+
+        return jax.tree.map(lambda p, g: p - 0.1 * g, p, jax.grad(loss)(p))
+
+    args = ({"w": jnp.zeros((32, 16))}, jnp.zeros((64, 16)), LABELS, LABELS)
+    found = roles_of(step, *args, donate=0).arguments[1]
+    assert found == (BATCH if reads_nodes else PARAMETER)
+
+
 def test_rows_of_a_table_that_are_added_to() -> None:
     def step(table: Any, ids: Any) -> Any:
         rows = jnp.take(table, ids, axis=0)

@@ -12,7 +12,8 @@ Nobody names them in a module. What tells them apart:
   It is a parameter if its update adds to it: if an elementwise path, or a scatter that adds,
   leads from it to its result. A cache that is overwritten is state.
 - Of what is not carried, integers hold the batch. So do floats that share the batch's dim, as the
-  factor rules of the ops tell; those that do not are parameters that stay as they are.
+  factor rules of the ops tell; those that do not are parameters that stay as they are. So is
+  a table of which only rows are looked up, if these share their dim with what is trained.
 """
 
 from __future__ import annotations
@@ -94,6 +95,9 @@ def is_added_to(flow: Dataflow, node: int, result: int) -> bool:
                     waiting.append(source)
     return False
 
+
+_SAME = frozenset((CARRY, BRANCH, IDENTITY, "stablehlo.convert"))
+"""Steps that hand an array on."""
 
 _RESHAPES = frozenset((CARRY, BRANCH, IDENTITY, "stablehlo.reshape", "stablehlo.transpose"))
 
@@ -318,7 +322,7 @@ class _Finder:
                 if features is None:
                     start = {n: set(range(len(self._shape(n)))) for n in trained}
                     features = _same_dims(self.flow, start)
-                known = features.get(node, set())
+                known = features.get(node, set()) | self._looked_up(node)
                 is_weight = all(dim in known for dim, size in enumerate(shape) if size > 1)
             if number in keys:
                 found.append((number, Role.KEY))
@@ -327,6 +331,26 @@ class _Finder:
             else:
                 found.append((number, Role.BATCH))
         return found
+
+    def _looked_up(self, node: int) -> set[int]:
+        """Dim 0, if rows of an array are all that is read of it: that of an embedding's table."""
+        flow = self.flow
+        found, waiting = {node}, [node]
+        is_table = False
+        while waiting:
+            current = waiting.pop()
+            for step in flow.readers[current]:
+                (target, *_), first = flow.targets[step], flow.sources[step][0]
+                if flow.names[step] == "stablehlo.gather" and first == current:
+                    if self._shape(target)[-1:] != self._shape(node)[1:]:
+                        return set()
+                    is_table = True
+                elif flow.names[step] in _SAME and target not in found:
+                    found.add(target)
+                    waiting.append(target)
+                elif target not in found:
+                    return set()
+        return {0} if is_table else set()
 
     def _batch_dims(self, free: Sequence[int], keys: set[int]) -> dict[int, set[int]]:
         """Dims that are one with dim 0 of the integers of the batch, by the factors of the ops.

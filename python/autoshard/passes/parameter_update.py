@@ -24,7 +24,7 @@ from autoshard.importer.program import (
 from autoshard.importer.roles import Role, Roles
 from autoshard.importer.rules import FactorRule, rule_of
 from autoshard.importer.work import is_elementwise
-from autoshard.ir import mlir
+from autoshard.ir import element_bits, mlir
 from autoshard.passes.given_plan import Dims
 from autoshard.passes.summarize import main_values
 from autoshard.sharding import Mesh
@@ -90,7 +90,7 @@ class ParameterUpdate:
         ends: list[tuple[int, list[int]]] = []
         starts: set[int] = set()
         for number in self.roles.of(Role.PARAMETER):
-            cut = self._spread_of(self.core(arguments[number]), self._dims_of_loops(number))
+            cut = self._spread_of(number, self._dims_of_loops(number))
             states = self._states_to_spread(number, cut, fixed)
             if not states and (cut is None or self.options.level == 1):
                 continue
@@ -125,7 +125,7 @@ class ParameterUpdate:
             value = self.core(self.flow.arguments[state])
             if state in fixed or value == NO_VALUE:
                 continue
-            own = self._spread_of(value, looped if self._shape(value) == shape else frozenset())
+            own = self._spread_of(state, looped if self._shape(value) == shape else frozenset())
             if own is None:
                 continue
             found[state] = cut if cut is not None and self._shape(value) == shape else own
@@ -134,12 +134,13 @@ class ParameterUpdate:
     def _shape(self, value: int) -> Sequence[int]:
         return () if value == NO_VALUE else self.imported.value_shapes[value]
 
-    def _spread_of(self, value: int, looped: frozenset[int]) -> Dims | None:
-        """How a value is cut over more axes; None if it is small, or nothing divides it."""
+    def _spread_of(self, number: int, looped: frozenset[int]) -> Dims | None:
+        """How an argument is cut over more axes; None if it is small, or nothing divides it."""
+        value = self.core(self.flow.arguments[number])
         if value == NO_VALUE:
             return None
         dims, shape = self.planned[value], self._shape(value)
-        if self._local_bytes(value) < 1024 * self.options.threshold_kb:
+        if self._local_bytes(number) < 1024 * self.options.threshold_kb:
             return None
         used = {axis for axes in dims for axis in axes}
         sizes = self.mesh.axis_sizes
@@ -159,11 +160,14 @@ class ParameterUpdate:
                     return tuple(cut)
         return None
 
-    def _local_bytes(self, value: int) -> float:
-        shape, dims = self._shape(value), self.planned[value]
+    def _local_bytes(self, number: int) -> float:
+        """Of an argument on a device or its host, where the search counts nearly nothing."""
+        node = self.flow.arguments[number]
+        type_ = self.flow.node_value[node].type
+        assert isinstance(type_, mlir.RankedTensorType), "an array"
         sizes = self.mesh.axis_sizes
-        parts = prod(sizes[axis] for axes in dims for axis in axes)
-        return prod(shape) * self.imported.value_bits[value] / 8 / parts
+        parts = prod(sizes[axis] for axes in self.planned[self.core(node)] for axis in axes)
+        return prod(type_.shape) * element_bits(type_.element_type) / 8 / parts
 
     def _choices(self, left: Sequence[int]) -> list[tuple[int, ...]]:
         """Sets of axes to spread over, the largest product first, then the innermost axes."""

@@ -24,23 +24,30 @@ from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.passes.axis_names import describe_axes
 from autoshard.passes.base import Pass
-from autoshard.passes.given_plan import Costed, cost_of_module
+from autoshard.passes.given_plan import Costed, cluster_for, cost_of_module, summary_on
 from autoshard.passes.recursive_programming import (
     memory_limit_of,
     read_bytes_text,
 )
 from autoshard.passes.summarize import peak_values, summarize
-from autoshard.recomputation.block import Block
+from autoshard.recomputation.block import Block, blocks_of
 from autoshard.recomputation.choice import Rules, choose, describe
+from autoshard.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
 from autoshard.recomputation.loops import (
     choose_stacks,
     describe_stacks,
     drop_stacks,
     pairs_of,
 )
-from autoshard.recomputation.marks import check_gathers, check_loops, has_switches, keep_marked
+from autoshard.recomputation.marks import has_switches, keep_marked
 from autoshard.recomputation.straight import write_clones
-from autoshard.report.plan_summary import PLAN, PlanSummary, RecomputedValue, bytes_text
+from autoshard.report.plan_summary import (
+    PLAN,
+    PlanSummary,
+    RecomputedValue,
+    bytes_text,
+    tensors_text,
+)
 
 _ROUNDS = 5
 """How often values are chosen: the rewritten module may need more than expected, or less."""
@@ -93,19 +100,7 @@ class Recompute(Pass):
 
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``; raises DoesNotFitError where nothing makes the step fit."""
-        recompute(module, self._cluster(module), self)
-
-    def _cluster(self, module: mlir.Module) -> Cluster:
-        attributes = module.operation.attributes
-        if self.cluster:
-            return Cluster.of(self.cluster)
-        if PLAN in attributes:
-            summary = PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
-            return Cluster.of(summary.cluster)
-        raise PassOptionError(
-            f"{self.name}: no cluster is given, and the plan was made without one. Give "
-            "cluster=v5e:4x4, or the path of a TOML file."
-        )
+        recompute(module, cluster_for(module, self.cluster, self.name), self)
 
 
 def recompute(module: mlir.Module, cluster: Cluster, options: Recompute) -> PlanSummary:
@@ -125,12 +120,7 @@ def recompute(module: mlir.Module, cluster: Cluster, options: Recompute) -> Plan
         recomputed: list[RecomputedValue] = []
         if has_switches(module):
             inline_calls(module)
-            block = Block(_cost(module, cluster, options))
-            check_loops(block)
-            keep_marked(block)
-            block.erase_unused()
-            costed = _cost(module, cluster, options)
-            check_gathers(Block(costed))
+            costed = _keep(module, cluster, options)
         if options.choose == "auto" and costed.plan.peak_bytes > limit:
             costed, recomputed = _fit(module, cluster, options, limit, costed)
         summary = _summary(module, costed, cluster, options, limit)
@@ -147,6 +137,24 @@ def recompute(module: mlir.Module, cluster: Cluster, options: Recompute) -> Plan
     return summary
 
 
+def _keep(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
+    """Keep what the switches of marked functions say."""
+    costed, number = _cost(module, cluster, options), 0
+    while number < len(blocks_of(costed)):
+        blocks = [Block(costed, n) for n in range(len(blocks_of(costed)))]
+        if keep_in_loops(blocks[number], {one.block: one for one in blocks}):
+            costed = _cost(module, cluster, options)
+            continue
+        keep_marked(blocks[number])
+        blocks[number].erase_unused()
+        costed = _cost(module, cluster, options)
+        if keep_gathered(Block(costed, number)):
+            costed = _cost(module, cluster, options)
+        number += 1
+    check_gathers([Block(costed, n) for n in range(len(blocks_of(costed)))])
+    return costed
+
+
 def _fit(
     module: mlir.Module, cluster: Cluster, options: Recompute, limit: float, first: Costed
 ) -> tuple[Costed, list[RecomputedValue]]:
@@ -154,38 +162,49 @@ def _fit(
 
     That may differ a little from what was expected of the choice: then more is asked of the next.
     """
-    inline_calls(module)
+    if inline_calls(module):
+        first = _cost(module, cluster, options)  # values of what was inlined are gone
     original = bytes_of(module)
     wanted = limit
     best: tuple[Costed, list[RecomputedValue], mlir.Module] | None = None
     needed = first.plan.peak_bytes
     for _ in range(_ROUNDS):
         trial = parse_bytes(original, module.context, "recompute")
-        block = Block(_cost(trial, cluster, options))
+        costed = _cost(trial, cluster, options)
+        block = Block(costed)
         beside = max(0.0, first.plan.peak_bytes - max(block.live_bytes, default=0.0))
         rules = Rules(
             keep_sent=not options.mp_comm_recompute,
             keep_parameters=not options.parallel_optimizer_comm_recompute,
         )
-        rows, block = _drop_stacks(trial, block, wanted - beside, cluster, options, rules)
-        choice = choose(block, wanted - beside, rules)
-        rows += describe(block, choice)
-        write_clones(block, choice.clones, keep_parameters=rules.keep_parameters)
-        block.erase_unused()
-        costed = _cost(trial, cluster, options)
+        rows: list[RecomputedValue] = []
+        is_stuck = True
+        # main first: what is dropped there is computed again once, in a loop in each trip
+        for number in range(len(blocks_of(block.costed))):
+            more, block = _drop_stacks(trial, block, wanted - beside, cluster, options, rules)
+            choice = choose(block, wanted - beside, rules)
+            rows += more + describe(block, choice)
+            write_clones(block, choice.clones, keep_parameters=rules.keep_parameters)
+            block.erase_unused()
+            costed = _cost(trial, cluster, options)
+            is_stuck = choice.peak_bytes + beside > wanted
+            if not is_stuck or number + 1 == len(blocks_of(costed)):
+                break
+            block = Block(costed, number + 1)
         peak = costed.plan.peak_bytes
         needed = min(needed, peak)
         if peak <= limit and (best is None or costed.plan.step_seconds < best[0].plan.step_seconds):
             best = (costed, rows, trial)
         if abs(peak - limit) < _CLOSE * limit and peak <= limit:
             break
-        if peak > limit and choice.peak_bytes + beside > wanted:
+        if peak > limit and is_stuck:
             break  # nothing is left to choose
         before, wanted = wanted, wanted + limit - peak - _CLOSE / 2 * limit
         if best is not None and peak <= limit and wanted >= first.plan.peak_bytes:
             wanted = (before + first.plan.peak_bytes) / 2
     if best is None:
-        raise _does_not_fit(first, needed, limit, options)
+        # Inlining made the ops of the first estimate anew.
+        raise _does_not_fit(_cost(module, cluster, options), needed, limit, options)
     replace_body(module, best[2])
     return _cost(module, cluster, options), best[1]
 
@@ -210,7 +229,7 @@ def _drop_stacks(
             continue
         rows += describe_stacks(block, dropped)
         drop_stacks(block, pair, dropped, rules)
-        block = Block(_cost(module, cluster, options))
+        block = Block(_cost(module, cluster, options), block.number)
     return rows, block
 
 
@@ -225,10 +244,9 @@ def _summary(
     axes = describe_axes(costed.imported, costed.plan)
     found = summarize(costed.imported, costed.plan, costed.mesh, axes, cluster)
     found = replace(found, overlap=options.overlap, memory_limit=limit, cost_model="bytes")
-    attributes = module.operation.attributes
-    if PLAN not in attributes:
+    before = summary_on(module)
+    if before is None:
         return found
-    before = PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
     return replace(
         found,
         axes=before.axes,
@@ -244,12 +262,6 @@ def _does_not_fit(
     """With the best that was found, and what is at the peak without it."""
     imported, plan = costed.imported, costed.plan
     largest = peak_values(imported, plan.peak_values, {})
-    listed = "; ".join(
-        f"{bytes_text(value.bytes)} {value.name} {value.type}"
-        + (f", {value.count} tensors" if value.count > 1 else "")
-        + (f" ({value.location})" if value.location else "")
-        for value in largest[:8]
-    )
     switches = [
         f"{name}=true"
         for name, value in (
@@ -264,7 +276,7 @@ def _does_not_fit(
         f" {bytes_text(needed)} on each of {imported.mesh.size} devices,"
         f" {bytes_text(needed - limit)} more than the {bytes_text(limit)} allowed; without, it"
         f" needs {bytes_text(plan.peak_bytes)}. Largest tensors at its peak, on one device:"
-        f" {listed}. Plan for less memory,{more} use more chips or a smaller batch.",
+        f" {tensors_text(largest)}. Plan for less memory,{more} use more chips or a smaller batch.",
         None,
         needed,
         limit,

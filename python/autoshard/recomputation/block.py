@@ -1,5 +1,5 @@
-"""The ops of ``main`` as numbers: who makes what, who reads it, where it is stored and what it
-costs.
+"""The ops of ``main``, or of a loop's body, as numbers: who makes what, who reads it, where it is
+stored and what it costs.
 
 Positions are those of the ops in the block. Moments are the core's (passes/cost/storage.h).
 """
@@ -82,17 +82,32 @@ class Gap:
     """The moment half way."""
 
 
-class Block:
-    """The ops of ``main`` of a planned module without calls."""
+def blocks_of(costed: Costed) -> list[mlir.Block]:
+    """``main`` and the bodies of its loops, outer ones first."""
+    found = [main_values(costed.imported).op.regions[0].blocks[0]]
+    for block in found:
+        loops = (op for op in block.operations if op.operation.name == "stablehlo.while")
+        found.extend(loop.operation.regions[1].blocks[0] for loop in loops)
+    return found
 
-    def __init__(self, costed: Costed) -> None:
-        """Read ``costed.imported``'s main."""
+
+class Block:
+    """The ops of one block of a planned module without calls."""
+
+    def __init__(self, costed: Costed, number: int = 0) -> None:
+        """Read a block of ``blocks_of(costed)``; 0 is main."""
         self.costed = costed
+        self.number = number
         imported, plan = costed.imported, costed.plan
         self.main = main_values(imported).op
-        self.block = self.main.regions[0].blocks[0]
+        self.block = blocks_of(costed)[number]
         self.ops = [op.operation for op in self.block.operations]
-        lifetimes, _, _, moments = _core.storage_of(imported.program)
+        chip = costed.cluster.chip
+        lifetimes, _, _, moments = _core.storage_of(
+            imported.program,
+            fuses_matmuls=chip.fuses_matmuls.value == 1,
+            fuses_casts=chip.fuses_casts.value == 1,
+        )
         self._lifetimes = lifetimes
         core_of = {op: number for number, op in enumerate(imported.core_ops)}
         self._core_of = core_of
@@ -101,7 +116,9 @@ class Block:
         """Number of the op in the core; -1 for ops that it does not know, and for loops."""
         self.moment: list[int] = []
         """When the op at each position runs."""
-        last = 0
+        known = [core_of[op] for op in self.ops if op in core_of]
+        self.trips = imported.program.op_trips[known[0]] if known else 0.0
+        last = moments[known[0]] if known and number else 0
         for op in self.ops:
             number = core_of.get(op, -1)
             if number >= 0:
@@ -112,7 +129,7 @@ class Block:
             self.core_op.append(number)
             self.moment.append(last)
         self.seconds = self._seconds(plan)
-        """Of one run of the op at each position, with what its operands and results send."""
+        """Of all runs of the op at each position, with what its operands and results send."""
         self.collective = self._collectives(plan)
         """Positions of ops whose result is sent: sums over devices, mostly."""
         self._parts = [
@@ -132,7 +149,7 @@ class Block:
         imported = self.costed.imported
         returned = set(self.ops[-1].operands)
         for position, op in enumerate(self.ops):
-            operands = [self.number_of[value] for value in op.operands]
+            operands = [self._number(value) for value in op.operands]
             operands += [self.number_of[v] for v in _captured(op) if v in self.number_of]
             self.operands.append(operands)
             for number in dict.fromkeys(operands):
@@ -141,7 +158,7 @@ class Block:
             for result in op.results:
                 core = imported.value_of.get(result, NO_VALUE)
                 kind = Kind.KEPT
-                if op.name in _HELD or _has_effect(op) or result in returned:
+                if op.name in _HELD or has_effect(op) or result in returned:
                     pass
                 elif op.name in ("stablehlo.constant", "stablehlo.iota"):
                     kind = Kind.FREE
@@ -154,6 +171,10 @@ class Block:
                     kind = Kind.STORED if end > first else Kind.FUSED
                 results.append(self._add(result, position, kind))
             self.results.append(results)
+
+    def _number(self, ssa: mlir.Value) -> int:
+        """Of an operand; one that is made outside of the block is kept there."""
+        return self.number_of[ssa] if ssa in self.number_of else self._add(ssa, -1, Kind.KEPT)
 
     def _add(self, ssa: mlir.Value, maker: int, kind: Kind) -> int:
         core = self.costed.imported.value_of.get(ssa, NO_VALUE)
@@ -183,6 +204,10 @@ class Block:
         trips = self.costed.imported.program.op_trips[number]
         return trips * (self.costed.plan.op_seconds[number] + self._moved.get(number, 0.0))
 
+    def core_number(self, op: mlir.Operation) -> int:
+        """Number of an op in the core; -1 if it is none there."""
+        return self._core_of.get(op, -1)
+
     def sends_result(self, op: mlir.Operation) -> bool:
         """Is the result of an op sent, wherever it stands?"""
         return self._core_of.get(op, -1) in self._sent
@@ -190,7 +215,7 @@ class Block:
     def _seconds(self, plan: _core.CorePlan) -> list[float]:
         moved, seconds = self._moved, plan.op_seconds
         return [
-            0.0 if number < 0 else seconds[number] + moved.get(number, 0.0)
+            0.0 if number < 0 else self.trips * (seconds[number] + moved.get(number, 0.0))
             for number in self.core_op
         ]
 
@@ -202,19 +227,10 @@ class Block:
         }
         return {position for position, number in enumerate(self.core_op) if number in self._sent}
 
-    def sending_ops(self) -> list[tuple[mlir.Operation, bool, bool]]:
-        """Ops, those in loops included, with whether results and operands of theirs are sent."""
-        plan, ops = self.costed.plan, self.costed.imported.core_ops
-        found: dict[int, list[bool]] = {}
-        for (where, index, *_), steps in zip(plan.redistributions, plan.steps, strict=True):
-            if steps and where in (_OPERAND, _RESULT):
-                found.setdefault(index, [False, False])[where == _OPERAND] = True
-        return [(ops[index], result, operand) for index, (result, operand) in found.items()]
-
     def erase_unused(self) -> None:
-        """Erase ops of ``main`` that nobody reads any more: originals whose copies replace them."""
-        for op in reversed([op.operation for op in self.block.operations]):
-            if op.name in _HELD or not op.name.startswith("stablehlo.") or _has_effect(op):
+        """Erase ops that nobody reads any more: originals whose copies replace them."""
+        for op in reversed([op.operation for op in self.block.operations][:-1]):
+            if op.name in _HELD or not op.name.startswith("stablehlo.") or has_effect(op):
                 continue
             if op.name == "stablehlo.custom_call" or any(len(list(r.uses)) for r in op.results):
                 continue
@@ -228,13 +244,36 @@ class Block:
     @cached_property
     def made_of_arguments(self) -> frozenset[int]:
         """Values that depend on parameters alone: arguments that a result replaces."""
-        parameters = state_arguments(self.main)
-        found = {self.number_of[self.block.arguments[number]] for number in parameters}
+        found = {self.number_of[self.block.arguments[n]] for n in self._parameters(self.block)}
         for position, results in enumerate(self.results):
-            operands = [v for v in self.operands[position] if self.values[v].kind is not Kind.FREE]
+            operands = [v for v in self.operands[position] if not self._is_index(v)]
             if operands and all(v in found for v in operands):
                 found.update(results)
         return frozenset(found)
+
+    def _parameters(self, block: mlir.Block) -> list[int]:
+        """Arguments of a block that are parameters; of a loop those that it does not change."""
+        owner = block.owner.operation
+        if owner.name != "stablehlo.while":
+            return list(state_arguments(self.main))
+        outside = owner.block
+        known = {outside.arguments[number] for number in self._parameters(outside)}
+        end = block.operations[len(block.operations) - 1].operation
+        return [
+            number
+            for number, (init, argument, yielded) in enumerate(
+                zip(owner.operands, block.arguments, end.operands, strict=True)
+            )
+            if init in known and yielded == argument
+        ]
+
+    def _is_index(self, number: int) -> bool:
+        """Is a value made of constants, or the number of a trip that says which layer is taken?"""
+        type_ = self.values[number].ssa.type
+        is_scalar = isinstance(type_, mlir.RankedTensorType) and type_.rank == 0
+        return self.values[number].kind is Kind.FREE or (
+            is_scalar and isinstance(mlir.RankedTensorType(type_).element_type, mlir.IntegerType)
+        )
 
     @cached_property
     def gathers(self) -> frozenset[int]:
@@ -255,6 +294,16 @@ class Block:
                 for place, value in enumerate(self.operands[position])
             )
         )
+
+    @cached_property
+    def gathered(self) -> frozenset[int]:
+        """Values made of parameters alone, for which something was sent in this block."""
+        found: set[int] = set()
+        for position, results in enumerate(self.results):
+            is_sent = position in self.collective or position in self.gathers
+            if is_sent or any(v in found for v in self.operands[position]):
+                found.update(v for v in results if v in self.made_of_arguments)
+        return frozenset(found)
 
     @cached_property
     def demanders(self) -> list[list[int]]:
@@ -360,7 +409,8 @@ def _captured(op: mlir.Operation) -> list[mlir.Value]:
     return [operand for inner in _inner(op) for operand in inner.operands]
 
 
-def _has_effect(op: mlir.Operation) -> bool:
+def has_effect(op: mlir.Operation) -> bool:
+    """Does an op do more than make its results?"""
     return (
         "has_side_effect" in op.attributes and mlir.BoolAttr(op.attributes["has_side_effect"]).value
     )

@@ -8,7 +8,7 @@ after   the later loop computes %r from what is stacked anyway, from slices of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.importer.program import PIN
@@ -70,7 +70,7 @@ class Slice:
 
 
 def pairs_of(block: Block) -> list[Pair]:
-    """All pairs of loops in ``main``."""
+    """All pairs of loops in the block."""
     loops = [op for op in block.ops if op.name == "stablehlo.while"]
     found: list[Pair] = []
     for first in loops:
@@ -162,12 +162,14 @@ def _trips(pair: Pair) -> int:
 # Reading the loops
 
 
-def _body(loop: mlir.Operation) -> mlir.Block:
+def body_of(loop: mlir.Operation) -> mlir.Block:
+    """What a loop does in a trip."""
     return loop.regions[1].blocks[0]
 
 
-def _yielded(loop: mlir.Operation) -> list[mlir.Value]:
-    block = _body(loop)
+def yielded_of(loop: mlir.Operation) -> list[mlir.Value]:
+    """What its carried values are in the next trip."""
+    block = body_of(loop)
     return list(block.operations[len(block.operations) - 1].operation.operands)
 
 
@@ -177,7 +179,7 @@ def _maker(value: mlir.Value) -> mlir.Operation | None:
 
 
 def _stacks(block: Block, first: mlir.Operation, second: mlir.Operation) -> list[Stack]:
-    yielded, arguments = _yielded(first), list(_body(first).arguments)
+    yielded, arguments = yielded_of(first), list(body_of(first).arguments)
     found: list[Stack] = []
     for slot, (value, argument) in enumerate(zip(yielded, arguments, strict=True)):
         write = _maker(value)
@@ -236,8 +238,8 @@ def _read(
     if len(uses) != 1 or uses[0][0] != second:
         return None
     read_slot = uses[0][1]
-    argument = _body(second).arguments[read_slot]
-    if _yielded(second)[read_slot] != argument or len(list(second.results[read_slot].uses)):
+    argument = body_of(second).arguments[read_slot]
+    if yielded_of(second)[read_slot] != argument or len(list(second.results[read_slot].uses)):
         return None
     reads: list[mlir.Operation] = []
     indices: list[mlir.Value] = []
@@ -264,11 +266,11 @@ def _read(
 
 def _slice(block: Block, pair: Pair, dropped: Collection[Stack], rules: Rules) -> Slice | None:
     """What is needed to compute some stacked values; None if it cannot be done."""
-    body = _body(pair.first)
+    body = body_of(pair.first)
     arguments: dict[mlir.Value, int] = {
         argument: slot for slot, argument in enumerate(body.arguments)
     }
-    yielded = _yielded(pair.first)
+    yielded = yielded_of(pair.first)
     gone = {stack.value for stack in dropped}
     kept = {stack.value: stack for stack in pair.stacks if stack.value not in gone}
     index = pair.stacks[0].index
@@ -317,12 +319,11 @@ def drop_stacks(block: Block, pair: Pair, dropped: list[Stack], rules: Rules) ->
     _Rewriter(block, pair, dropped, found).run()
 
 
-class _Rewriter:
-    def __init__(self, block: Block, pair: Pair, dropped: list[Stack], found: Slice) -> None:
-        self.block = block
+class Stacker:
+    """Writes what the first loop of a pair stacks, and what the second one reads of it."""
+
+    def __init__(self, block: Block, pair: Pair) -> None:
         self.pair = pair
-        self.dropped = dropped
-        self.found = found
         costed = block.costed
         self.shardings = shardings_of(costed.plan, costed.mesh)
         self.rows = costed.plan.value_sharding
@@ -333,121 +334,17 @@ class _Rewriter:
         core = self.value_of.get(value, -1)
         return None if core < 0 else self.shardings[self.rows[core]]
 
-    def run(self) -> None:
-        pair, found = self.pair, self.found
-        first_texts = [self.text(result) for result in pair.first.results]
-        second_texts = [self.text(result) for result in pair.second.results]
-        outer = mlir.InsertionPoint(pair.first)
-        # the first loop: stack what is carried, forget what is dropped
-        added: list[tuple[mlir.Value, str, Sharding]] = []
-        for slot in found.carried:
-            added.append(self._empty_stack(slot, outer))
-        body = _body(pair.first)
-        carried_types = [body.arguments[slot].type for slot in found.carried]
-        carried_shardings = [self.sharding(pair.first.results[slot]) for slot in found.carried]
-        invariant_inits = [pair.first.operands[slot] for slot in found.invariant]
-        invariant_pins = {
-            slot: "[]" if sharding is None else format_sharding(sharding)
-            for slot in found.invariant
-            for sharding in [self.sharding(pair.first.results[slot])]
-        }
-        first_arguments = list(body.arguments)
-        index = pair.stacks[0].index
-        ops = [(op, list(op.operands), list(op.results)) for op in found.ops]
-        order = {op: number for number, op in enumerate(o.operation for o in body.operations)}
-        ops.sort(key=lambda one: order[one[0]])
-        gone = {stack.slot for stack in self.dropped}
-
-        def write_updates(arguments: list[mlir.Value], now: _Now) -> list[mlir.Value]:
-            return [
-                self._update(argument, now.of_slot[slot], stack[2], now(index), now.end)
-                for argument, slot, stack in zip(arguments, found.carried, added, strict=True)
-            ]
-
-        new_first, unused = _rebuilt(
-            pair.first,
-            gone,
-            [(value, text, format_sharding(stack)) for value, text, stack in added],
-            first_texts,
-            write_updates,
-        )
-        count = len(new_first.results)
-        new_stacks = [new_first.results[count - len(added) + n] for n in range(len(added))]
-        # the second loop: read them, and compute what is dropped
-        body = _body(pair.second)
-        reads = [op for stack in self.dropped for op in stack.reads]
-        readers = {use.owner.operation for op in reads for use in op.results[0].uses}
-        readers = {_ancestor(op, body) for op in readers}
-        position = {op.operation: number for number, op in enumerate(body.operations)}
-        at = min(readers, key=lambda op: position[op]) if readers else None
-        gone_second = {stack.read_slot for stack in self.dropped}
-        extra: list[tuple[mlir.Value, str, str]] = [
-            (value, text, format_sharding(stack))
-            for value, (_, text, stack) in zip(new_stacks, added, strict=True)
-        ]
-        slots_of = {value: slot for slot, value in enumerate(pair.second.operands)}
-        yielded = _yielded(pair.second)
-        old_arguments = list(body.arguments)
-        known: dict[int, int] = {}
-        for slot, init in zip(found.invariant, invariant_inits, strict=True):
-            second_slot = slots_of.get(init)
-            if second_slot is not None and yielded[second_slot] == old_arguments[second_slot]:
-                known[slot] = second_slot
-            else:
-                extra.append((init, first_texts[slot], invariant_pins[slot]))
-
-        def write(arguments: list[mlir.Value], now: _Now) -> list[mlir.Value]:
-            if at is None:
-                return arguments
-            point = mlir.InsertionPoint(at)
-            read_index = now(self.pair.stacks[0].read_index)
-            mapped: dict[mlir.Value, mlir.Value] = {index: read_index}
-            fresh = iter(arguments)
-            for number, slot in enumerate(found.carried):
-                mapped[first_arguments[slot]] = self._part(
-                    next(fresh), carried_types[number], carried_shardings[number], read_index, point
-                )
-            for slot in found.invariant:
-                mapped[first_arguments[slot]] = (
-                    now.of_slot[known[slot]] if slot in known else next(fresh)
-                )
-            for stack in found.stacked:
-                mapped[stack.value] = _copied_read(stack, point)
-            for op, operands, results in ops:
-                copy = op.clone(ip=point).operation
-                for place, operand in enumerate(operands):
-                    copy.operands[place] = mapped.get(operand, operand)
-                substitute(copy, mapped)
-                mapped.update(zip(results, copy.results, strict=True))
-            for stack in self.dropped:
-                for read in stack.reads:
-                    read.results[0].replace_all_uses_with(mapped[stack.value])
-                    source = read.operands[0].owner.operation
-                    read.erase()
-                    if not len(list(source.results[0].uses)):
-                        source.erase()
-            return arguments
-
-        _, more = _rebuilt(pair.second, gone_second, extra, second_texts, write)
-        for value in (*unused, *more):  # only now: copies were made of what they are made of
-            _erase_unused(value)
-        pair.second.erase()
-        pair.first.erase()
-
     def text(self, value: mlir.Value) -> str:
+        """``mhlo.sharding`` of a value of the module as it was read."""
         sharding = self.sharding(value)
         return "{replicated}" if sharding is None else to_v2(sharding)
 
-    def _empty_stack(
-        self, slot: int, point: mlir.InsertionPoint
+    def empty(
+        self, value: mlir.Value, own: Sharding, point: mlir.InsertionPoint
     ) -> tuple[mlir.Value, str, Sharding]:
-        """Zeros for all trips of a carried value."""
-        value = self.pair.first.results[slot]
+        """Zeros for all trips of a value of the first loop."""
         type_ = mlir.RankedTensorType(value.type)
-        own = self.sharding(value)
-        assert own is not None
-        mesh = self.block.costed.mesh
-        sharding = Sharding(mesh, ((), *own.dims))
+        sharding = Sharding(own.mesh, ((), *own.dims))
         stacked = mlir.RankedTensorType.get([_trips(self.pair), *type_.shape], type_.element_type)
         scalar = mlir.RankedTensorType.get([], type_.element_type)
         text = to_v2(sharding)
@@ -471,7 +368,7 @@ class _Rewriter:
         )
         return made, text, sharding
 
-    def _update(
+    def update(
         self,
         stack: mlir.Value,
         value: mlir.Value,
@@ -505,16 +402,15 @@ class _Rewriter:
             point,
         )
 
-    def _part(
+    def part(
         self,
         stack: mlir.Value,
         type_: mlir.Type,
-        own: Sharding | None,
+        own: Sharding,
         index: mlir.Value,
         point: mlir.InsertionPoint,
     ) -> mlir.Value:
         """Read one trip's value from a stack."""
-        assert own is not None
         shape = mlir.RankedTensorType(type_).shape
         sharding = Sharding(own.mesh, ((), *own.dims))
         zeros = self._zeros(index, len(shape), point)
@@ -547,6 +443,122 @@ class _Rewriter:
             "stablehlo.constant", index.type, [], {"value": zero}, "{replicated}", None, point
         )
         return [made] * count
+
+
+class _Rewriter:
+    def __init__(self, block: Block, pair: Pair, dropped: list[Stack], found: Slice) -> None:
+        self.pair = pair
+        self.dropped = dropped
+        self.found = found
+        self.stacker = Stacker(block, pair)
+
+    def run(self) -> None:
+        pair, found, stacker = self.pair, self.found, self.stacker
+        first_texts = [stacker.text(result) for result in pair.first.results]
+        second_texts = [stacker.text(result) for result in pair.second.results]
+        outer = mlir.InsertionPoint(pair.first)
+        # the first loop: stack what is carried, forget what is dropped
+        body = body_of(pair.first)
+        carried_types = [body.arguments[slot].type for slot in found.carried]
+        carried_shardings = [_known(stacker, pair.first.results[slot]) for slot in found.carried]
+        added = [
+            stacker.empty(pair.first.results[slot], own, outer)
+            for slot, own in zip(found.carried, carried_shardings, strict=True)
+        ]
+        invariant_inits = [pair.first.operands[slot] for slot in found.invariant]
+        invariant_pins = {
+            slot: "[]" if sharding is None else format_sharding(sharding)
+            for slot in found.invariant
+            for sharding in [stacker.sharding(pair.first.results[slot])]
+        }
+        first_arguments = list(body.arguments)
+        index = pair.stacks[0].index
+        ops = [(op, list(op.operands), list(op.results)) for op in found.ops]
+        order = {op: number for number, op in enumerate(o.operation for o in body.operations)}
+        ops.sort(key=lambda one: order[one[0]])
+        gone = {stack.slot for stack in self.dropped}
+
+        def write_updates(arguments: list[mlir.Value], now: Now) -> list[mlir.Value]:
+            return [
+                stacker.update(argument, now.of_slot[slot], stack[2], now(index), now.end)
+                for argument, slot, stack in zip(arguments, found.carried, added, strict=True)
+            ]
+
+        new_first, unused = rebuilt(
+            pair.first,
+            gone,
+            [(value, text, format_sharding(stack)) for value, text, stack in added],
+            first_texts,
+            write_updates,
+        )
+        count = len(new_first.results)
+        new_stacks = [new_first.results[count - len(added) + n] for n in range(len(added))]
+        # the second loop: read them, and compute what is dropped
+        body = body_of(pair.second)
+        reads = [op for stack in self.dropped for op in stack.reads]
+        readers = {use.owner.operation for op in reads for use in op.results[0].uses}
+        readers = {_ancestor(op, body) for op in readers}
+        position = {op.operation: number for number, op in enumerate(body.operations)}
+        at = min(readers, key=lambda op: position[op]) if readers else None
+        gone_second = {stack.read_slot for stack in self.dropped}
+        extra: list[tuple[mlir.Value, str, str]] = [
+            (value, text, format_sharding(stack))
+            for value, (_, text, stack) in zip(new_stacks, added, strict=True)
+        ]
+        slots_of = {value: slot for slot, value in enumerate(pair.second.operands)}
+        yielded = yielded_of(pair.second)
+        old_arguments = list(body.arguments)
+        known: dict[int, int] = {}
+        for slot, init in zip(found.invariant, invariant_inits, strict=True):
+            second_slot = slots_of.get(init)
+            if second_slot is not None and yielded[second_slot] == old_arguments[second_slot]:
+                known[slot] = second_slot
+            else:
+                extra.append((init, first_texts[slot], invariant_pins[slot]))
+
+        def write(arguments: list[mlir.Value], now: Now) -> list[mlir.Value]:
+            if at is None:
+                return arguments
+            point = mlir.InsertionPoint(at)
+            read_index = now(self.pair.stacks[0].read_index)
+            mapped: dict[mlir.Value, mlir.Value] = {index: read_index}
+            fresh = iter(arguments)
+            for number, slot in enumerate(found.carried):
+                mapped[first_arguments[slot]] = stacker.part(
+                    next(fresh), carried_types[number], carried_shardings[number], read_index, point
+                )
+            for slot in found.invariant:
+                mapped[first_arguments[slot]] = (
+                    now.of_slot[known[slot]] if slot in known else next(fresh)
+                )
+            for stack in found.stacked:
+                mapped[stack.value] = _copied_read(stack, point)
+            for op, operands, results in ops:
+                copy = op.clone(ip=point).operation
+                for place, operand in enumerate(operands):
+                    copy.operands[place] = mapped.get(operand, operand)
+                substitute(copy, mapped)
+                mapped.update(zip(results, copy.results, strict=True))
+            for stack in self.dropped:
+                for read in stack.reads:
+                    read.results[0].replace_all_uses_with(mapped[stack.value])
+                    source = read.operands[0].owner.operation
+                    read.erase()
+                    if not len(list(source.results[0].uses)):
+                        source.erase()
+            return arguments
+
+        _, more = rebuilt(pair.second, gone_second, extra, second_texts, write)
+        for value in (*unused, *more):  # only now: copies were made of what they are made of
+            erase_unused(value)
+        pair.second.erase()
+        pair.first.erase()
+
+
+def _known(stacker: Stacker, value: mlir.Value) -> Sharding:
+    sharding = stacker.sharding(value)
+    assert sharding is not None, "a carried array"
+    return sharding
 
 
 def _zero(type_: mlir.Type) -> str:
@@ -602,7 +614,7 @@ def _ancestor(op: mlir.Operation, block: mlir.Block) -> mlir.Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Now:
+class Now:
     """Where values of a loop's body are while it is rebuilt."""
 
     of_slot: dict[int, mlir.Value]
@@ -615,12 +627,12 @@ class _Now:
         return self.of_slot[self.old.index(value)] if value in self.old else value
 
 
-def _rebuilt(
+def rebuilt(
     loop: mlir.Operation,
     gone: set[int],
-    added: list[tuple[mlir.Value, str, str]],
+    added: Sequence[tuple[mlir.Value, str, str]],
     texts: list[str],
-    write: Callable[[list[mlir.Value], _Now], list[mlir.Value]],
+    write: Callable[[list[mlir.Value], Now], list[mlir.Value]],
 ) -> tuple[mlir.Operation, list[mlir.Value]]:
     """A loop without some carried values and with some more; ``loop`` is left without ops.
 
@@ -666,7 +678,7 @@ def _rebuilt(
         fresh = [new.arguments[len(kept) + place] for place in range(len(added))]
         end = ops[-1]
         of_slot = {slot: new.arguments[place] for place, slot in enumerate(kept)}
-        now = _Now(of_slot, list(old.arguments), mlir.InsertionPoint(end))
+        now = Now(of_slot, list(old.arguments), mlir.InsertionPoint(end))
         following = write(fresh, now)
         yielded = [end.operands[slot] for slot in kept]
         dead = [end.operands[slot] for slot in gone if _maker(end.operands[slot]) is not None]
@@ -682,7 +694,7 @@ def _rebuilt(
     return made, dead
 
 
-def _erase_unused(value: mlir.Value) -> None:
+def erase_unused(value: mlir.Value) -> None:
     """Erase the op that makes a value nobody reads, and what only it reads."""
     waiting = [value]
     erased: set[mlir.Value] = set()

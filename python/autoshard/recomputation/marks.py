@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
-from autoshard.recomputation.block import Block
+from autoshard.recomputation.block import Block, has_effect
 
 _SCOPE = re.compile(r"rematted_computation.*autoshard_recompute_mp([01])_po([01])")
 _IN_SCOPE = re.compile(r"autoshard_recompute_mp([01])_po([01])")
@@ -43,6 +43,17 @@ def switches_of(op: mlir.Operation) -> Switches | None:
     return None if found is None else Switches(found[1] == "1", found[2] == "1")
 
 
+def scope_switches(op: mlir.Operation) -> Switches | None:
+    """Of the marked function that an op belongs to, forward or backward."""
+    found = _IN_SCOPE.search(_name(op.location))
+    return None if found is None else Switches(found[1] == "1", found[2] == "1")
+
+
+def is_backward(op: mlir.Operation) -> bool:
+    """Does an op of a marked function belong to the backward pass?"""
+    return "checkpoint/" in _name(op.location)
+
+
 def has_switches(module: mlir.Module) -> bool:
     """Does a marked function keep something that ``jax.checkpoint`` would not?"""
     found = False
@@ -61,84 +72,67 @@ def _name(location: mlir.Location) -> str:
     return location.name_str if isinstance(location, mlir.NameLoc) else ""
 
 
+class Numbering:
+    """Which values are the same, computed twice; barriers give what they take."""
+
+    def __init__(self) -> None:
+        self.number: dict[mlir.Value, Hashable] = {}
+        """The first of equal values for each."""
+        self.first: dict[Hashable, mlir.Value] = {}
+
+    def of(self, value: mlir.Value) -> Hashable:
+        """The first value that is the same."""
+        return self.number.get(value, value)
+
+    def read(self, op: mlir.Operation) -> None:
+        """Number the results of the next op."""
+        if op.name == "stablehlo.optimization_barrier":
+            for result, operand in zip(op.results, op.operands, strict=True):
+                self.number[result] = self.of(operand)
+            return
+        key = _key(op, self.number)
+        for index, result in enumerate(op.results):
+            if key is None:
+                self.number[result] = result
+            else:
+                self.number[result] = self.first.setdefault((key, index), result)
+
+
+def no_twin(op: mlir.Operation, switch: str) -> PlanError:
+    """The error for an op that must not send again, but has no other one to take over from."""
+    return PlanError(
+        f"{op.name}: {switch}, but no op of the forward pass is known whose result could be kept"
+        " for it: what is computed again must be in the same block, or in a jax.lax.scan beside"
+        " that of the forward pass, not in loops within these. Leave the switch out for this"
+        " function, or use one scan.",
+        place(op.location),
+    )
+
+
 def keep_marked(block: Block) -> int:
     """Obey the switches in straight-line code; how many ops read what was kept instead.
 
     Raises:
         PlanError: What is to be kept was made in a loop, which does not keep it.
     """
-    first: dict[Hashable, mlir.Value] = {}
-    number: dict[mlir.Value, Hashable] = {}
+    numbers = Numbering()
     changed = 0
     for position, op in enumerate(block.ops):
         switches = switches_of(op)
-        if op.name == "stablehlo.optimization_barrier":
-            for result, operand in zip(op.results, op.operands, strict=True):
-                number[result] = number.get(operand, operand)
-            continue
-        key = _key(op, number)
         if switches is not None and not switches.parallel_optimizer_comm_recompute:
-            changed += _read_parameters(block, position, number)
-        for index, result in enumerate(op.results):
-            known = None if key is None else first.get((key, index))
-            if known is None:
-                number[result] = result
-                if key is not None:
-                    first[(key, index)] = result
-                continue
-            number[result] = known
-            if switches is None or not _is_kept(block, position, switches):
-                continue
-            result.replace_all_uses_with(known)
-            changed += 1
-        if switches is not None and not switches.mp_comm_recompute:
-            _check_has_twin(block, position, op, number)
+            changed += _read_parameters(block, position, numbers.number)
+        numbers.read(op)
+        if switches is None or op.name == "stablehlo.optimization_barrier":
+            continue
+        for result in op.results:
+            known = numbers.of(result)
+            if isinstance(known, mlir.Value) and known != result:
+                if _is_kept(block, position, switches):
+                    result.replace_all_uses_with(known)
+                    changed += 1
+            elif position in block.collective and not switches.mp_comm_recompute:
+                raise no_twin(op, "mp_comm_recompute=False")
     return changed
-
-
-def check_loops(block: Block) -> None:
-    """In loops the switches cannot keep anything; refuse them where they would have to.
-
-    Raises:
-        PlanError: An op in a loop sends something again that it is told to keep.
-    """
-    in_main = set(block.ops)
-    for op, sends_result, sends_operand in block.sending_ops():
-        switches = None if op in in_main else switches_of(op)
-        if switches is None:
-            continue
-        if sends_result and not switches.mp_comm_recompute:
-            raise PlanError(
-                f"{op.name}: mp_comm_recompute=False, but the op is in the body of a loop, which"
-                " does not keep its result for another loop. Unroll the loop, or leave the switch"
-                " out.",
-                place(op.location),
-            )
-        if sends_operand and not switches.parallel_optimizer_comm_recompute:
-            raise PlanError(
-                f"{op.name}: parallel_optimizer_comm_recompute=False, but the op is in the body of"
-                " a loop, which does not keep gathered parameters for another loop. Unroll the"
-                " loop, or leave the switch out.",
-                place(op.location),
-            )
-
-
-def check_gathers(block: Block) -> None:
-    """Refuse to gather parameters again where a switch forbids it.
-
-    Raises:
-        PlanError: Nobody keeps the gathered parameter so long.
-    """
-    for position in sorted(block.gathers):
-        op = block.ops[position]
-        switches = switches_of(op)
-        if switches is not None and not switches.parallel_optimizer_comm_recompute:
-            raise PlanError(
-                f"{op.name}: parallel_optimizer_comm_recompute=False, but its parameter would be"
-                " gathered again: the copy of the forward pass is gone by then. Leave the switch"
-                " out, or pin the parameter whole with in_shardings.",
-                place(op.location),
-            )
 
 
 def _is_kept(block: Block, position: int, switches: Switches) -> bool:
@@ -151,18 +145,6 @@ def _is_kept(block: Block, position: int, switches: Switches) -> bool:
 
 def _comes_from_parameters(block: Block, number: int) -> bool:
     return number in block.made_of_arguments
-
-
-def _check_has_twin(
-    block: Block, position: int, op: mlir.Operation, number: dict[mlir.Value, Hashable]
-) -> None:
-    for result in op.results:
-        if position in block.collective and number[result] == result:
-            raise PlanError(
-                f"{op.name}: mp_comm_recompute=False, but the forward pass has no such op whose"
-                " result could be kept. Leave the switch out for this function.",
-                place(op.location),
-            )
 
 
 def _read_parameters(
@@ -188,7 +170,7 @@ def _key(op: mlir.Operation, number: dict[mlir.Value, Hashable]) -> Hashable | N
     """The same for ops that compute the same; None for ops that may not be merged."""
     if op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if", "func.call"):
         return None
-    if "has_side_effect" in op.attributes:
+    if has_effect(op):
         return None
     attributes = tuple(
         (named.name, named.attr) for named in _attributes(op) if named.name not in _OURS

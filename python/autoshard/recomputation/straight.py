@@ -1,13 +1,4 @@
-"""Compute values again in straight-line code.
-
-before  %h = stablehlo.tanh %a                        // lives until the last line
-        ..
-        %g = stablehlo.multiply %dy, %h
-after   %h = stablehlo.tanh %a
-        ..
-        %b:2 = stablehlo.optimization_barrier %a, %dy
-        %h2 = stablehlo.tanh %b#0
-        %g = stablehlo.multiply %b#1, %h2
+"""Compute values again in straight-line code, behind barriers; passes/recompute.py shows how.
 
 The barrier takes a value that exists late only, so that the copies cannot run early, and what
 they read, so that they are not merged with the originals.
