@@ -6,6 +6,7 @@ import warnings
 from functools import cache
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,10 +18,10 @@ from autoshard.verify.collective import total_bytes
 from autoshard.verify.hlo_collectives import hlo_collectives
 from models import MODELS, REALS, unmarked
 
-MOVES_MORE = "embedding"
-"""XLA adds a permute where the logits go from one cut dim to two."""
+NAMES = [model.name for model in MODELS]
 
-KEPT = [model.name for model in MODELS if model.name != MOVES_MORE]
+SPELLED_OTHERWISE = "embedding"
+"""Shardy makes half the bytes of it, with a permute where the logits go from one cut dim to two."""
 
 
 @cache
@@ -34,11 +35,12 @@ def planned(name: str) -> tuple[Plan, Any]:
     return jitted.plan(*arguments), jitted.lower(*arguments).compile()
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_compiled_program_has_the_collectives_that_the_search_counted(name: str) -> None:
     plan, compiled = planned(name)
     counted = sum(one.total_bytes for one in plan.summary.collectives)
-    assert total_bytes(plan.collectives) == pytest.approx(counted, rel=0.03)
+    if name != SPELLED_OTHERWISE:
+        assert total_bytes(plan.collectives) == pytest.approx(counted, rel=0.03)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_compiled(plan, compiled)
@@ -46,14 +48,34 @@ def test_the_compiled_program_has_the_collectives_that_the_search_counted(name: 
 
 def test_most_models_communicate() -> None:
     """Else the test above would say nothing."""
-    talking = [name for name in KEPT if planned(name)[0].summary.collectives]
+    talking = [name for name in NAMES if planned(name)[0].summary.collectives]
     assert len(talking) >= 4
 
 
 def test_more_than_counted_is_told_with_its_line() -> None:
-    plan, compiled = planned(MOVES_MORE)
-    with pytest.warns(autoshard.PlanMismatchWarning, match=r"each device sends .*models\.py:\d+"):
-        check_compiled(plan, compiled)
+    """A program with the same arguments and results, that sums over the batch besides."""
+
+    def forward(x, w):
+        return jnp.tanh(x @ w)
+
+    def centred(x, w):
+        y = jnp.tanh(x @ w)
+        return y - jnp.mean(y, axis=0)
+
+    x, w = jnp.ones((16, 64)), jnp.ones((64, 8))
+    layout = autoshard.Layout((8,), ("data",))
+    rows, whole = layout("data", "None"), layout("None", "None")
+    jitted = autoshard.jit(
+        forward, cluster="cpu:8", mesh="data=8", in_shardings=(rows, whole), out_shardings=rows
+    )
+    plan = jitted.plan(x, w)
+    assert not plan.collectives
+    arguments, results = plan.named_shardings
+    other = jax.jit(centred, in_shardings=tuple(arguments), out_shardings=results[0])
+    with pytest.warns(
+        autoshard.PlanMismatchWarning, match=r"each device sends .*test_auto_plan_is_kept\.py:\d+"
+    ):
+        check_compiled(plan, other.lower(x, w).compile())
 
 
 def test_a_cut_matmul_is_one_all_reduce_of_its_bytes() -> None:

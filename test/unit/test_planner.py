@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,6 +12,13 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import autoshard
+from autoshard.cluster import Cluster
+from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.passes.recursive_programming import (
+    RecursiveProgramming,
+    replan_module,
+    search_module,
+)
 
 
 def struct(*shape: int) -> jax.ShapeDtypeStruct:
@@ -28,10 +36,12 @@ def train_step(weights: Any, x: Any, y: Any) -> Any:
     return value, jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
 
 
-def planner() -> autoshard.Planner:
+def planner(**options: Any) -> autoshard.Planner:
     weights = [(struct(512, 2048), struct(2048, 512))] * 3
     x = struct(4096, 512)
-    return autoshard.Planner(train_step, weights, x, x, cluster="v5e:2x4", donate_argnums=0)
+    return autoshard.Planner(
+        train_step, weights, x, x, cluster="v5e:2x4", donate_argnums=0, **options
+    )
 
 
 def test_pins_are_kept_and_the_rest_is_planned_again() -> None:
@@ -96,3 +106,85 @@ def test_what_stands_on_the_module_is_the_last_plan() -> None:
 def _without_summary(plan: autoshard.Plan) -> str:
     """The planned module without its summary, which has planning times."""
     return re.sub(r'autoshard\.plan = "(?:[^"\\]|\\.)*"', "", plan.to_mlir(debug_info=False))
+
+
+def updated(state: Any, x: Any, y: Any) -> Any:
+    weights, momentum = state
+    gradients = jax.grad(loss)(weights, x, y)
+    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
+    return jax.tree.map(lambda w, m: w - 0.1 * m, weights, momentum), momentum
+
+
+def test_what_is_spread_is_so_in_every_plan() -> None:
+    weights = [(struct(512, 2048), struct(2048, 512))] * 2
+    x = struct(64, 512)
+    plans = autoshard.Planner(
+        updated,
+        (weights, weights),
+        x,
+        x,
+        cluster="v5e:2x4",
+        mesh="data=8",
+        in_shardings=(None, P("data"), P("data")),
+        donate_argnums=0,
+        optimizer_parallel=1,
+    )
+    again = plans.replan(in_shardings=(([(P(), P())] * 2, None), None, None))
+    assert {str(value.sharding) for value in again.arguments[:4]} == {"[{}, {}]"}
+    for plan in (plans.plan, again):
+        parts = [
+            value.sharding.num_shards(0) * value.sharding.num_shards(1) for value in plan.arguments
+        ]
+        assert parts[4:8] == [8] * 4
+
+
+def test_marks_that_keep_results_are_heard() -> None:
+    """The copy of the kept sum is gone from the backward half, in the first plan and the next."""
+
+    def step(layers: Any, x: Any) -> Any:
+        layer = autoshard.recompute(
+            lambda x, w: x + jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]) @ w[2], mp_comm_recompute=False
+        )
+
+        def loss(layers: Any) -> Any:
+            out = x
+            for w in layers:
+                out = layer(out, w)
+            return (out * out).sum()
+
+        return jax.grad(loss)(layers)
+
+    layers = [(struct(32, 64), struct(64, 64), struct(64, 32))] * 2
+    pins = [(P(None, "model"), P("model"), P(None, "model"))] * 2
+    options: Any = {
+        "cluster": "cpu:8",
+        "mesh": "model=8",
+        "in_shardings": (pins, None),
+    }
+    plans = autoshard.Planner(step, layers, struct(16, 32), **options)
+    kept = autoshard.plan(step, layers, struct(16, 32), **options)
+    sent = autoshard.plan(step, layers, struct(16, 32), **options, recompute="none")
+    assert kept.communication_seconds < sent.communication_seconds
+    again = plans.replan(out_shardings=pins)
+    for plan in (plans.plan, again):
+        assert plan.communication_seconds == kept.communication_seconds
+
+
+@pytest.mark.parametrize("option", ["host_offload", "recompute"])
+def test_what_takes_several_searches_is_refused(option: str) -> None:
+    choice: Any = {option: "auto"}
+    with pytest.raises(autoshard.PlanError, match=f"{option}='auto' takes several searches"):
+        autoshard.Planner(jnp.add, struct(8), struct(8), cluster="v5e:2x4", **choice)
+
+
+def test_the_price_of_memory_is_kept_where_the_whole_search_is_made() -> None:
+    """Without time for one axis at a time the whole search is made, at the price given."""
+    lowered = jax.jit(train_step).lower(
+        [(struct(64, 256), struct(256, 64))], *[struct(512, 64)] * 2
+    )
+    module = parse_bytes(print_module(lowered.compiler_ir(), "bytecode"), new_context(), "step")
+    options = RecursiveProgramming(mem_coeff=3.0)
+    planned = search_module(module, Cluster.of("v5e:2x4"), options)
+    assert planned.summary.mem_coeff == 3.0
+    hurried = replace(planned, options=replace(options, time_limit=1e-9))
+    assert replan_module(hurried, []).summary.mem_coeff == 3.0

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
-from jax.experimental.compute_on import compute_on
 
-from autoshard.ir.host_mark import bind
+from autoshard.ir.host_mark import bind, computed_on_host
 from autoshard.ir.lowering import marks_are_lowered
 
 P = ParamSpec("P")
@@ -55,7 +54,7 @@ def on_host(fn: Callable[P, R]) -> Callable[P, R]:
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         if not marks_are_lowered():
             return fn(*args, **kwargs)
-        with compute_on("device_host"):
+        with computed_on_host():
             return jitted(*args, **kwargs)
 
     return called

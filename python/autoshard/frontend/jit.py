@@ -9,26 +9,16 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import jax
 
 from autoshard.errors import AutoshardWarning, PlanError, PlanMismatchWarning
 from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
 from autoshard.frontend.lower import Source, lower_source
-from autoshard.frontend.mesh import MeshLike
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
-from autoshard.frontend.request import (
-    ClusterLike,
-    CostModel,
-    HostMemory,
-    Indivisible,
-    Mode,
-    OptimizerParallelLike,
-    RecomputeLike,
-    Request,
-)
+from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import print_module
 from autoshard.ir.host_memory import PINNED_HOST
@@ -41,11 +31,11 @@ from autoshard.ir.lowering import (
     user_line,
     uses_shardy,
 )
-from autoshard.passes.recursive_programming import Coefficient
 from autoshard.sharding import AxisRef
 from autoshard.verify.collective import Collective, CollectiveKind
 from autoshard.verify.compiled import as_on_cpu, axis_by_axis, collective_differences
 from autoshard.verify.hlo_collectives import hlo_collectives
+from autoshard.verify.matching import collectives_of_summary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,87 +43,28 @@ R = TypeVar("R")
 _tree: Any = jax.tree_util
 
 
+class JitOptions(PlanOptions, total=False):
+    """What ``autoshard.jit`` takes besides the function; see there."""
+
+    static_argnums: int | Sequence[int] | None
+    static_argnames: str | Sequence[str] | None
+    donate_argnums: int | Sequence[int] | None
+    donate_argnames: str | Sequence[str] | None
+    keep_unused: bool
+    compiler_options: dict[str, Any] | None
+
+
 @overload
-def jit(
-    fn: Callable[P, R],
-    *,
-    mesh: MeshLike | None = None,
-    cluster: ClusterLike | None = None,
-    mode: Mode | None = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    mem_coeff: Coefficient = "auto",
-    memory_limit: int | float | str | None = None,
-    overlap: float = 0.0,
-    cost_model: CostModel = "seconds",
-    batch_argnums: int | Sequence[int] | None = None,
-    enable_alltoall: bool = True,
-    indivisible: Indivisible = "refuse",
-    optimizer_parallel: OptimizerParallelLike | None = None,
-    host_offload: HostMemory = "marks",
-    recompute: RecomputeLike = "marks",
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Sequence[str] | None = None,
-    keep_unused: bool = False,
-    compiler_options: dict[str, Any] | None = None,
-) -> Jitted[P, R]: ...
+def jit(fn: Callable[P, R], **options: Unpack[JitOptions]) -> Jitted[P, R]: ...
 
 
 @overload
 def jit(
-    fn: None = None,
-    *,
-    mesh: MeshLike | None = None,
-    cluster: ClusterLike | None = None,
-    mode: Mode | None = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    mem_coeff: Coefficient = "auto",
-    memory_limit: int | float | str | None = None,
-    overlap: float = 0.0,
-    cost_model: CostModel = "seconds",
-    batch_argnums: int | Sequence[int] | None = None,
-    enable_alltoall: bool = True,
-    indivisible: Indivisible = "refuse",
-    optimizer_parallel: OptimizerParallelLike | None = None,
-    host_offload: HostMemory = "marks",
-    recompute: RecomputeLike = "marks",
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Sequence[str] | None = None,
-    keep_unused: bool = False,
-    compiler_options: dict[str, Any] | None = None,
+    fn: None = None, **options: Unpack[JitOptions]
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 
 
-def jit(
-    fn: Callable[P, R] | None = None,
-    *,
-    mesh: MeshLike | None = None,
-    cluster: ClusterLike | None = None,
-    mode: Mode | None = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    mem_coeff: Coefficient = "auto",
-    memory_limit: int | float | str | None = None,
-    overlap: float = 0.0,
-    cost_model: CostModel = "seconds",
-    batch_argnums: int | Sequence[int] | None = None,
-    enable_alltoall: bool = True,
-    indivisible: Indivisible = "refuse",
-    optimizer_parallel: OptimizerParallelLike | None = None,
-    host_offload: HostMemory = "marks",
-    recompute: RecomputeLike = "marks",
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Sequence[str] | None = None,
-    keep_unused: bool = False,
-    compiler_options: dict[str, Any] | None = None,
-) -> Any:
+def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
     """``fn``, planned and compiled for all devices of a cluster or mesh when it is first called.
 
     Used like ``jax.jit(fn)``: pytrees, static and donated arguments, arguments by name, closures,
@@ -147,27 +78,12 @@ def jit(
 
     Args:
         fn: A function of arrays. Without it, a decorator comes back.
-        mesh: As for ``autoshard.plan``; there must be enough devices.
-        cluster: As for ``autoshard.plan``; the devices here must be of its kind to run.
-        mode: As for ``autoshard.plan``.
-        in_shardings: Pins, as for ``autoshard.plan``.
-        out_shardings: Pins, likewise.
-        mem_coeff: As for ``autoshard.plan``.
-        memory_limit: As for ``autoshard.plan``.
-        overlap: As for ``autoshard.plan``.
-        cost_model: As for ``autoshard.plan``.
-        batch_argnums: As for ``autoshard.plan``.
-        enable_alltoall: As for ``autoshard.plan``.
-        indivisible: As for ``autoshard.plan``.
-        optimizer_parallel: As for ``autoshard.plan``.
-        host_offload: As for ``autoshard.plan``.
-        recompute: As for ``autoshard.plan``.
-        static_argnums: As in ``jax.jit``.
-        static_argnames: As in ``jax.jit``.
-        donate_argnums: As in ``jax.jit``.
-        donate_argnames: As in ``jax.jit``.
-        keep_unused: As in ``jax.jit``.
-        compiler_options: As in ``jax.jit``.
+        options: ``mesh``, ``cluster``, ``mode``, ``in_shardings``, ``out_shardings``,
+            ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``, ``batch_argnums``,
+            ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``, ``host_offload`` and
+            ``recompute`` as for ``autoshard.plan``; to run there must be enough devices, of the
+            cluster's kind. ``static_argnums``, ``static_argnames``, ``donate_argnums``,
+            ``donate_argnames``, ``keep_unused`` and ``compiler_options`` as in ``jax.jit``.
 
     Raises:
         AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.
@@ -175,28 +91,21 @@ def jit(
     Example:
         ``step = autoshard.jit(train_step, cluster="v5p:4x4x4", donate_argnums=0)``
     """
-    request = Request(
-        mesh=mesh,
-        cluster=cluster,
-        mode=mode,
-        in_shardings=in_shardings,
-        out_shardings=out_shardings,
-        mem_coeff=mem_coeff,
-        memory_limit=memory_limit,
-        overlap=overlap,
-        cost_model=cost_model,
-        batch_argnums=batch_argnums,
-        enable_alltoall=enable_alltoall,
-        indivisible=indivisible,
-        optimizer_parallel=optimizer_parallel,
-        host_offload=host_offload,
-        recompute=recompute,
+    unknown = options.keys() - JitOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"autoshard.jit has no option {', '.join(sorted(unknown))}")
+    given = cast(dict[str, Any], options)
+    asked = {name: given[name] for name in given.keys() & PlanOptions.__annotations__.keys()}
+    settings = _Settings(
+        Request(**asked), options.get("keep_unused", False), options.get("compiler_options")
     )
-    settings = _Settings(request, keep_unused, compiler_options)
 
     def wrap(fn: Callable[P, R]) -> Jitted[P, R]:
-        static = StaticArguments.of(fn, static_argnums, static_argnames)
-        return Jitted(fn, static, donate_argnums, donate_argnames, settings)
+        static = StaticArguments.of(
+            fn, options.get("static_argnums"), options.get("static_argnames")
+        )
+        donated = options.get("donate_argnums"), options.get("donate_argnames")
+        return Jitted(fn, static, *donated, settings)
 
     return wrap if fn is None else wrap(fn)
 
@@ -420,13 +329,18 @@ def _interface_differences(plan: Plan, compiled: jax.stages.Compiled) -> Iterato
 
 
 def _collective_differences(plan: Plan, compiled: jax.stages.Compiled) -> list[str]:
+    """None where XLA moves what one reading of the plan does: as Shardy spells it out, the same
+    with reductions axis by axis, or the search's own, whose reduce-scatters Shardy may gather."""
     made = hlo_collectives(compiled.as_text() or "", plan.mesh)
-    planned = [*plan.collectives, *_for_callbacks(plan)]
-    on_cpu = plan.jax_mesh.devices.flat[0].platform == "cpu"
-    planned = as_on_cpu(planned) if on_cpu else planned
-    if not collective_differences(axis_by_axis(planned, plan.mesh), made):
-        return []
-    return collective_differences(planned, made)
+    readings = [plan.collectives]
+    if plan.summary is not None:
+        readings.append(tuple(collectives_of_summary(plan.summary.collectives, plan.mesh)))
+    if plan.jax_mesh.devices.flat[0].platform == "cpu":
+        readings = [tuple(as_on_cpu(reading)) for reading in readings]
+    readings = [(*reading, *_for_callbacks(plan)) for reading in readings]
+    readings.append(tuple(axis_by_axis(readings[0], plan.mesh)))
+    found = [collective_differences(reading, made) for reading in readings]
+    return found[0] if all(found) else []
 
 
 def _for_callbacks(plan: Plan) -> list[Collective]:

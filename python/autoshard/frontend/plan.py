@@ -272,11 +272,11 @@ class Plan:
             ClusterError: No compiler knows the cluster, or it has another number of devices.
             PlanError: The plan is for no cluster, and the devices here are not its own.
         """
-        if target is None:
-            target = cluster_of(self.machine) if self.cluster is None else self.cluster
+        if target is None and self.summary is not None:
+            target = self.summary.read_cluster()
         return verify_module(
             parse_bytes(self.bytecode, new_context(), self.name),
-            Cluster.of(target),
+            Cluster.of(cluster_of(self.machine) if target is None else target),
             use_shardy=uses_shardy() if form is None else form == "shardy",
             timeout=timeout,
             device_order=self.machine.numbers,

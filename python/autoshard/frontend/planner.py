@@ -7,13 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 from autoshard.errors import PlanError
+from autoshard.frontend.lower import Source
 from autoshard.frontend.pins import pins_of
 from autoshard.frontend.plan import Plan
-from autoshard.frontend.planning import lowered_for, read_planned, search_source
-from autoshard.frontend.request import ClusterLike, Indivisible, Request
+from autoshard.frontend.planning import (
+    after_search,
+    is_rewritten,
+    lowered_for,
+    read_planned,
+    search_source,
+)
+from autoshard.frontend.request import (
+    ClusterLike,
+    HostMemory,
+    Indivisible,
+    OptimizerParallelLike,
+    RecomputeLike,
+    Request,
+)
 from autoshard.importer.pins import pin_of_sharding
 from autoshard.importer.program import NO_VALUE, Pinned
-from autoshard.passes.recursive_programming import Coefficient, replan_module
+from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.passes.recursive_programming import Coefficient, PlannedProgram, replan_module
 from autoshard.sharding import Sharding
 
 
@@ -44,6 +59,9 @@ class Planner:
         overlap: float = 0.0,
         enable_alltoall: bool = True,
         indivisible: Indivisible = "refuse",
+        optimizer_parallel: OptimizerParallelLike | None = None,
+        host_offload: HostMemory = "marks",
+        recompute: RecomputeLike = "marks",
         static_argnums: Any = None,
         static_argnames: Any = None,
         donate_argnums: Any = None,
@@ -52,7 +70,12 @@ class Planner:
     ) -> None:
         """Lower ``fn`` and plan it in the automatic mode.
 
-        Args and errors are those of ``autoshard.plan``.
+        Args and errors are those of ``autoshard.plan``; what is spread, and what marks compute
+        again, is so in every plan.
+
+        Raises:
+            PlanError: ``host_offload`` or ``recompute`` is ``"auto"``: each plan of these takes
+                several searches.
         """
         request = Request(
             mesh=mesh,
@@ -65,7 +88,12 @@ class Planner:
             overlap=overlap,
             enable_alltoall=enable_alltoall,
             indivisible=indivisible,
+            optimizer_parallel=optimizer_parallel,
+            host_offload=host_offload,
+            recompute=recompute,
         )
+        _check_plans_at_once(request)
+        self._request = request
         self._source = lowered_for(
             fn,
             (args, kwargs),
@@ -75,7 +103,8 @@ class Planner:
         )
         self._planned = search_source(self._source, request)
         self._written = self._planned.plan
-        self.plan = read_planned(self._source, self._planned.summary, self._planned.module)
+        self._is_rewritten = is_rewritten(request, self._planned.module)
+        self.plan = self._read(self._source, self._planned)
 
     def replan(self, *, in_shardings: Any = None, out_shardings: Any = None) -> Plan:
         """The plan with these pins besides those given at first.
@@ -102,7 +131,17 @@ class Planner:
         ]
         changed = replan_module(self._planned, pins, self._written)
         self._written = changed.plan
-        return read_planned(source, changed.summary, changed.module)
+        return self._read(source, changed)
+
+    def _read(self, source: Source, planned: PlannedProgram) -> Plan:
+        if not self._is_rewritten:
+            return read_planned(source, planned.summary, planned.module)
+        # a copy: the module that is kept must stay as the search left it
+        bytecode = print_module(planned.module, "bytecode")
+        module = parse_bytes(bytecode, new_context(), source.name)
+        return read_planned(
+            source, after_search(source, self._request, module, planned.summary), module
+        )
 
     def _pins(self, shardings: dict[int, Sharding], values: list[int], place: str) -> list[Pinned]:
         mesh = self._planned.mesh.without_unit_axes()
@@ -115,3 +154,16 @@ class Planner:
             pin = pin_of_sharding(sharding, mesh, shape, place)
             found.append(Pinned(value, pin, place, str(sharding)))
         return found
+
+
+def _check_plans_at_once(request: Request) -> None:
+    recomputing = request.recomputing()
+    for option, is_chosen in (
+        ("host_offload", request.host_offload == "auto"),
+        ("recompute", recomputing is not None and recomputing.choose == "auto"),
+    ):
+        if is_chosen:
+            raise PlanError(
+                f"autoshard.Planner: {option}='auto' takes several searches for one plan, and a"
+                f" Planner does one. Give the pins to autoshard.plan, or {option}='marks'."
+            )

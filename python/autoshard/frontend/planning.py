@@ -29,11 +29,7 @@ from autoshard.frontend.request import (
 )
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
-from autoshard.ir.boundary import (
-    mesh_text,
-    unpin,
-    untie_unequal,
-)
+from autoshard.ir.boundary import mesh_text, unpin, untie_unequal
 from autoshard.ir.host_memory import on_host
 from autoshard.passes.host_candidates import Candidate, candidates
 from autoshard.passes.host_offload import HostOffload
@@ -52,17 +48,23 @@ from autoshard.passes.recursive_programming import (
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
 from autoshard.recomputation.marks import has_switches
-from autoshard.report.plan_summary import PLAN, BatchSplit, PlanSummary, bytes_text
-from autoshard.sharding import (
-    Mesh,
-    Sharding,
+from autoshard.report.plan_summary import (
+    PLAN,
+    BatchSplit,
+    PlanSummary,
+    bytes_text,
+    tensors_text,
 )
+from autoshard.sharding import Mesh, Sharding
 
 _tree: Any = jax.tree_util
 
 
 _NO_LIMIT = "1e30"
 """Bytes that no plan needs."""
+
+_MOST_SPREAD = 3
+"""The level of optimizer parallelism that leaves least on a device."""
 
 
 def plan(
@@ -110,7 +112,8 @@ def plan(
         mem_coeff: Price of memory in the automatic mode; 1 is the time to read a byte of the peak
             once. ``"auto"``: the smallest one whose plan fits.
         memory_limit: Bytes that a plan may use of a device, or a text such as ``"14GiB"``. None:
-            its memory less 8%.
+            its memory less 8%, which only mode ``"auto"``, ``recompute="auto"`` and
+            ``host_offload="auto"`` keep; a plan that is not searched says what it needs.
         overlap: Share of communication that hides behind compute, 0 to 1.
         cost_model: ``"seconds"``, or ``"symbolic"`` for relative costs without a unit.
         batch_argnums: In mode ``"data_parallel"`` the positional arguments that hold the batch, in
@@ -203,6 +206,7 @@ def lowered_for(
 
 def plan_source(source: Source, request: Request) -> Plan:
     """Plan what was lowered; see ``plan``."""
+    request.check_for(source.mode, source.cluster is not None, source.name)
     if request.host_offload == "auto":
         return _plan_with_host(source, request)
     return _plan_once(source, request)
@@ -214,8 +218,7 @@ def _plan_with_host(source: Source, request: Request) -> Plan:
     Largest first of what costs the fewest transfers for a byte; the rest that is too much is taken
     to be spread over all devices, which frees no more than it does.
     """
-    cluster = source.cluster
-    limit = 0.0 if cluster is None else memory_limit_of(cluster, request.options().memory_limit)
+    limit = _limit_of(source, request)
     chosen: list[int] = []
     waiting: list[Candidate] | None = None
     while True:
@@ -225,7 +228,7 @@ def _plan_with_host(source: Source, request: Request) -> Plan:
             plan = _plan_once(source, request, chosen)
         except DoesNotFitError as error:
             refusal = error
-        if plan is not None and (plan.summary is None or plan.peak_bytes <= limit):
+        if plan is not None and plan.peak_bytes <= limit:
             return plan
         missing = plan.peak_bytes - limit if plan is not None else _missing(refusal)
         if waiting is None:
@@ -237,6 +240,11 @@ def _plan_with_host(source: Source, request: Request) -> Plan:
             found = waiting.pop(0)
             chosen.append(found.argument)
             missing -= found.bytes / source.machine.mesh.size
+
+
+def _limit_of(source: Source, request: Request) -> float:
+    assert source.cluster is not None
+    return memory_limit_of(source.cluster, request.options().memory_limit)
 
 
 def _missing(refusal: DoesNotFitError | None) -> float:
@@ -267,19 +275,18 @@ def _does_not_fit_with_host(
 
 def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) -> Plan:
     """Plan with these arguments of ``main`` in the memory of the host, besides marked ones."""
-    spreading, recomputing = request.spreading(), request.recomputing()
-    if source.mode == "auto" and recomputing is not None and recomputing.choose == "auto":
-        return _plan_with_recompute(source, request, spreading, recomputing, on_host)
-    if source.mode == "auto" and spreading is not None:
-        return _plan_and_spread(source, request, spreading, on_host)
-    module = _module_of(source, request, on_host)
     if source.mode == "auto":
-        assert source.cluster is not None
-        found = plan_automatically(module, source.cluster, request.options())
-        return read_planned(source, _recomputed(source, module, found, recomputing), module)
+        recomputing = request.recomputing()
+        if recomputing is not None and recomputing.choose == "auto":
+            return _plan_with_recompute(source, request, recomputing, on_host)
+        found = search_source(source, request, on_host)
+        summary = after_search(source, request, found.module, found.summary)
+        return read_planned(source, summary, found.module)
+    module = _module_of(source, request, on_host)
     seconds: dict[str, float] = {}
     steps = (ImportStrategies(), ShardingPropagation(enable_alltoall=request.enable_alltoall))
     run_passes(module, steps, timing=lambda name, took: seconds.update({name: took}))
+    spreading = request.spreading()
     if spreading is not None:
         if source.mode == "data_parallel":
             unpin(module, *Pins(source).read(request.in_shardings, request.out_shardings))
@@ -287,46 +294,105 @@ def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) ->
     summary = None
     if source.cluster is not None:
         summary = estimate_planned(module, source.cluster, request.options(), seconds)
-    summary = _recomputed(source, module, summary, recomputing)
+    summary = _recomputed(source, module, summary, request.recomputing())
+    if summary is not None and request.memory_limit is not None:
+        _check_fits(source, request, summary)
     return read_planned(source, summary, module, request.batch_argnums)
 
 
-def _plan_and_spread(
-    source: Source, request: Request, spreading: OptimizerParallel, on_host: Sequence[int]
-) -> Plan:
-    """Search, then spread what the plan found replicates.
+def search_source(source: Source, request: Request, on_host: Sequence[int] = ()) -> PlannedProgram:
+    """Search what was lowered for the automatic mode; with what it takes to plan it again.
 
-    If no plan fits as it is, the fastest one of all is spread, and has to fit then.
+    If no plan fits as it is, but it will be spread, the fastest one of all.
     """
     assert source.cluster is not None
     options = request.options()
-    limit = memory_limit_of(source.cluster, options.memory_limit)
-    module = _module_of(source, request, on_host)
     try:
-        found = plan_automatically(module, source.cluster, options)
+        return search_module(_module_of(source, request, on_host), source.cluster, options)
     except DoesNotFitError:
-        module = _module_of(source, request, on_host)
-        found = plan_automatically(module, source.cluster, replace(options, memory_limit=_NO_LIMIT))
+        if request.spreading() is None:
+            raise
+    options = replace(options, memory_limit=_NO_LIMIT)
+    return search_module(_module_of(source, request, on_host), source.cluster, options)
+
+
+def is_rewritten(request: Request, module: mlir.Module) -> bool:
+    """Does ``after_search`` change what a search left?"""
+    recomputing = request.recomputing()
+    is_spread = request.spreading() is not None
+    return is_spread or (recomputing is not None and _has_work(recomputing, module))
+
+
+def _has_work(recomputing: Recompute, module: mlir.Module) -> bool:
+    return recomputing.choose == "auto" or has_switches(module)
+
+
+def after_search(
+    source: Source, request: Request, module: mlir.Module, found: PlanSummary
+) -> PlanSummary:
+    """Spread what a plan leaves on every device, and compute again what marks say.
+
+    Raises:
+        DoesNotFitError: Then it needs too much memory.
+    """
+    spreading, summary = request.spreading(), found
+    if spreading is not None:
+        summary = _spread(source, request, spreading, module, found)
+    summary = _recomputed(source, module, summary, request.recomputing()) or summary
+    if spreading is not None or request.memory_limit is not None:
+        _check_fits(source, request, summary)
+    return summary
+
+
+def _spread(
+    source: Source,
+    request: Request,
+    spreading: OptimizerParallel,
+    module: mlir.Module,
+    found: PlanSummary,
+) -> PlanSummary:
+    assert source.cluster is not None
     seconds = dict(found.planning_seconds)
     run_passes(module, [spreading], timing=lambda name, took: seconds.update({name: took}))
-    summary = replace(
-        estimate_planned(module, source.cluster, options, seconds),
-        memory_limit=limit,
+    return replace(
+        estimate_planned(module, source.cluster, request.options(), seconds),
+        memory_limit=_limit_of(source, request),
         cost_model=found.cost_model,
     )
-    summary = _recomputed(source, module, summary, request.recomputing()) or summary
-    if summary.peak_bytes_per_device > limit:
-        raise DoesNotFitError(
-            f"{source.name}: with optimizer parallelism of level {spreading.level} the plan needs"
-            f" {bytes_text(summary.peak_bytes_per_device)} on each of {source.machine.mesh.size}"
-            f" devices, {bytes_text(summary.peak_bytes_per_device - limit)} more than the"
-            f" {bytes_text(limit)} allowed. Use a higher level, more chips or a smaller batch, or"
-            " leave optimizer_parallel out: the search then chooses among all plans.",
-            None,
-            summary.peak_bytes_per_device,
-            limit,
-        )
-    return read_planned(source, summary, module)
+
+
+def _check_fits(source: Source, request: Request, summary: PlanSummary) -> None:
+    """Hold a plan to the limit, although no search could choose another one.
+
+    Raises:
+        DoesNotFitError: It needs more.
+    """
+    needed, limit = summary.peak_bytes_per_device, _limit_of(source, request)
+    if needed <= limit:
+        return
+    spreading, recomputing = request.spreading(), request.recomputing()
+    how = f"in mode {source.mode!r}"
+    if spreading is not None:
+        how += f" with optimizer parallelism of level {spreading.level}"
+    advice = "Use more chips or a smaller batch, or give"
+    if spreading is None or spreading.level < _MOST_SPREAD:
+        advice += f" optimizer_parallel={_MOST_SPREAD},"
+    if recomputing is None or recomputing.choose == "marks":
+        advice += ' recompute="auto",'
+    advice += ' host_offload="auto"'
+    if source.mode != "auto":
+        advice += ' or mode="auto"'
+    elif spreading is not None:
+        advice += ", or leave optimizer_parallel out: the search then chooses among all plans"
+    raise DoesNotFitError(
+        f"{source.name}: {how} the plan needs {bytes_text(needed)} on each of"
+        f" {source.machine.mesh.size} devices, {bytes_text(needed - limit)} more than the"
+        f" {bytes_text(limit)} allowed. Largest tensors at that moment, on one device:"
+        f" {tensors_text(summary.peak_values)}. {advice}.",
+        None,
+        needed,
+        limit,
+    )
 
 
 def _recomputed(
@@ -336,12 +402,13 @@ def _recomputed(
     recomputing: Recompute | None,
 ) -> PlanSummary | None:
     """Let the pass rewrite a planned module, if there is something to do."""
-    if recomputing is None or (recomputing.choose == "marks" and not has_switches(module)):
+    if recomputing is None or not _has_work(recomputing, module):
         return summary
     if source.cluster is None:
         raise PlanError(
-            f"{source.name}: recompute needs a cluster: without one nothing is known of memory and"
-            ' of what is sent. Give cluster="v5e:4x4" or the like.'
+            f"{source.name}: the switches of autoshard.recompute need a cluster: without one"
+            ' nothing is known of what is sent. Give cluster="v5e:4x4" or the like, or'
+            ' recompute="none".'
         )
     return run_recompute(module, source.cluster, recomputing)
 
@@ -351,11 +418,7 @@ _MORE_MEMORY = (1.0, 1.3, 1.7, 2.5, 4.0, math.inf)
 
 
 def _plan_with_recompute(
-    source: Source,
-    request: Request,
-    spreading: OptimizerParallel | None,
-    recomputing: Recompute,
-    on_host: Sequence[int],
+    source: Source, request: Request, recomputing: Recompute, on_host: Sequence[int]
 ) -> Plan:
     """The fastest of several plans that fit once values are computed again.
 
@@ -363,8 +426,8 @@ def _plan_with_recompute(
     dropped. So the search is also given more memory than there is.
     """
     assert source.cluster is not None
-    options = request.options()
-    limit = memory_limit_of(source.cluster, options.memory_limit)
+    options, spreading = request.options(), request.spreading()
+    limit = _limit_of(source, request)
     best: tuple[PlanSummary, mlir.Module] | None = None
     failed: DoesNotFitError | None = None
     largest = 0.0
@@ -383,8 +446,7 @@ def _plan_with_recompute(
             if best is not None and found.step_seconds >= best[0].step_seconds:
                 break  # and computing again only adds to it
             if spreading is not None:
-                run_passes(module, [spreading])
-                found = estimate_planned(module, source.cluster, options, found.planning_seconds)
+                _spread(source, request, spreading, module, found)
             summary = run_recompute(module, source.cluster, recomputing)
         except DoesNotFitError as error:
             failed = error
@@ -403,13 +465,6 @@ def _module_of(source: Source, request: Request, on_host: Sequence[int] = ()) ->
     offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")
     run_passes(module, [offload])
     return module
-
-
-def search_source(source: Source, request: Request) -> PlannedProgram:
-    """Plan what was lowered for the automatic mode, with what it takes to plan it again."""
-    assert source.cluster is not None
-    module = _module_of(source, request)
-    return search_module(module, source.cluster, request.options())
 
 
 def read_planned(

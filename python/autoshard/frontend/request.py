@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import jax
 
@@ -32,6 +32,26 @@ RecomputeLike = Literal["auto", "marks", "none"] | Recompute
 """What may be computed again, or all options of the pass."""
 
 MODES: tuple[Mode, ...] = ("auto", "semi_auto", "data_parallel")
+
+
+class PlanOptions(TypedDict, total=False):
+    """What can be asked of a plan, by name, for functions that pass it on to ``Request``."""
+
+    mesh: MeshLike | None
+    cluster: ClusterLike | None
+    mode: Mode | None
+    in_shardings: Any
+    out_shardings: Any
+    mem_coeff: Coefficient
+    memory_limit: int | float | str | None
+    overlap: float
+    cost_model: CostModel
+    batch_argnums: int | Sequence[int] | None
+    enable_alltoall: bool
+    indivisible: Indivisible
+    optimizer_parallel: OptimizerParallelLike | None
+    host_offload: HostMemory
+    recompute: RecomputeLike
 
 
 @dataclass(frozen=True)
@@ -76,6 +96,39 @@ class Request:
         self.spreading()  # says what is wrong with it
         self.recomputing()  # likewise
 
+    def check_for(self, mode: Mode, has_cluster: bool, name: str) -> None:
+        """Refuse what would say nothing.
+
+        Args:
+            mode: What the request comes to.
+            has_cluster: Are there chips and links to plan for?
+            name: Of the function.
+
+        Raises:
+            PlanError: An option of the search in another mode, or one of memory or seconds without
+                a cluster.
+        """
+        recomputing = self.recomputing()
+        chooses_again = recomputing is not None and recomputing.choose == "auto"
+        for option, value, is_given, needs_search in (
+            ("mem_coeff", self.mem_coeff, self.mem_coeff != "auto", True),
+            ("cost_model", self.cost_model, self.cost_model != "seconds", True),
+            ("memory_limit", self.memory_limit, self.memory_limit is not None, False),
+            ("overlap", self.overlap, self.overlap != 0, False),
+            ("host_offload", self.host_offload, self.host_offload == "auto", False),
+            ("recompute", "auto", chooses_again, False),
+        ):
+            if is_given and needs_search and mode != "auto":
+                raise PlanError(
+                    f"{name}: {option}={value!r} is said to the search, but mode {mode!r} does not"
+                    f" search. Give mode='auto', or leave {option} out."
+                )
+            if is_given and not has_cluster:
+                raise PlanError(
+                    f"{name}: {option}={value!r} needs a cluster: without one nothing is known of"
+                    ' memory and of seconds. Give cluster="v5e:4x4" or the like.'
+                )
+
     def options(self) -> RecursiveProgramming:
         """Of the pass that searches.
 
@@ -112,6 +165,11 @@ class Request:
         wanted = self.recompute
         limit = "" if self.memory_limit is None else str(self.memory_limit)
         if isinstance(wanted, Recompute):
+            if wanted.cluster:
+                raise PlanError(
+                    f"recompute=Recompute(cluster={wanted.cluster!r}): a function is planned for"
+                    " one cluster. Give cluster= beside recompute=."
+                )
             return replace(
                 wanted,
                 memory_limit=wanted.memory_limit or limit,
