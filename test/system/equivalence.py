@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from math import gcd
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 
 import autoshard
-from models import Arithmetic, Model, Shard
+from models import Arithmetic, Model, Shard, unmarked
 
 MESH = "dp=2,tp=4"
 CLUSTER = "cpu:8"
@@ -37,6 +38,12 @@ def shardy(active: bool) -> Iterator[None]:
 def unsharded(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Run ``fn`` on one device, compiled by plain ``jax.jit``."""
     return jax.device_get(jax.jit(fn)(*args))
+
+
+@cache
+def on_one_device(model: Model, arithmetic: Arithmetic, stage: str) -> Any:
+    """What one device gives, compiled and run once for all tests that ask."""
+    return unsharded(*problem(model, arithmetic, stage, unmarked))
 
 
 def sharded(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -99,7 +99,7 @@ REALS = Arithmetic(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """A model: its parameters, a batch, and its output before the loss."""
 

@@ -11,6 +11,7 @@ from equivalence import (
     STAGES,
     assert_equal,
     data_parallel,
+    on_one_device,
     problem,
     searched,
     sharded,
@@ -36,7 +37,7 @@ every_stage = pytest.mark.parametrize("stage", STAGES)
 def test_sharded_run_equals_unsharded_run(
     model: Model, arithmetic: Arithmetic, stage: str, use_shardy: bool
 ) -> None:
-    expected = unsharded(*problem(model, arithmetic, stage, unmarked))
+    expected = on_one_device(model, arithmetic, stage)
     with shardy(use_shardy):
         found = sharded(*problem(model, arithmetic, stage, autoshard.shard))
     assert_equal(found, expected, arithmetic.tolerance)
@@ -49,7 +50,7 @@ def test_sharded_run_equals_unsharded_run(
 def test_searched_run_equals_unsharded_run(
     model: Model, arithmetic: Arithmetic, stage: str, use_shardy: bool
 ) -> None:
-    expected = unsharded(*problem(model, arithmetic, stage, unmarked))
+    expected = on_one_device(model, arithmetic, stage)
     with shardy(use_shardy):
         found = searched(*problem(model, arithmetic, stage, unmarked))
     assert_equal(found, expected, arithmetic.tolerance)
@@ -58,7 +59,7 @@ def test_searched_run_equals_unsharded_run(
 @every_model
 @both_partitioners
 def test_search_keeps_marks_and_equals_unsharded_run(model: Model, use_shardy: bool) -> None:
-    expected = unsharded(*problem(model, INTEGERS, "train_step", unmarked))
+    expected = on_one_device(model, INTEGERS, "train_step")
     with shardy(use_shardy):
         found = searched(*problem(model, INTEGERS, "train_step", autoshard.shard))
     assert_equal(found, expected, 0.0)
@@ -68,7 +69,7 @@ def test_search_keeps_marks_and_equals_unsharded_run(model: Model, use_shardy: b
 @every_stage
 @both_partitioners
 def test_data_parallel_run_equals_unsharded_run(model: Model, stage: str, use_shardy: bool) -> None:
-    expected = unsharded(*problem(model, INTEGERS, stage, unmarked))
+    expected = on_one_device(model, INTEGERS, stage)
     with shardy(use_shardy):
         found = data_parallel(*problem(model, INTEGERS, stage, unmarked))
     assert_equal(found, expected, 0.0)
@@ -76,7 +77,7 @@ def test_data_parallel_run_equals_unsharded_run(model: Model, stage: str, use_sh
 
 @every_model
 def test_marks_mean_nothing_to_plain_jit(model: Model) -> None:
-    expected = unsharded(*problem(model, REALS, "train_step", unmarked))
+    expected = on_one_device(model, REALS, "train_step")
     found = unsharded(*problem(model, REALS, "train_step", autoshard.shard))
     assert_equal(found, expected, 0.0)
 
@@ -85,7 +86,7 @@ def test_marks_mean_nothing_to_plain_jit(model: Model) -> None:
 def test_integers_stay_exact(model: Model) -> None:
     """In float64 the integer step gives the same numbers: no sum in it was ever rounded."""
     fn, args = problem(model, INTEGERS, "train_step", unmarked)
-    expected = unsharded(fn, args)
+    expected = on_one_device(model, INTEGERS, "train_step")
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, args)
         found = jax.tree.map(
@@ -100,7 +101,7 @@ def test_integers_stay_exact(model: Model) -> None:
 @both_partitioners
 def test_harness_accepts_plain_jax_on_a_mesh(model: Model, use_shardy: bool) -> None:
     fn, args = problem(model, INTEGERS, "train_step", unmarked)
-    expected = unsharded(fn, args)
+    expected = on_one_device(model, INTEGERS, "train_step")
     mesh = jax.make_mesh((2, 4), ("dp", "tp"), axis_types=(AxisType.Auto,) * 2)
 
     def place(leaf: Any) -> Any:

@@ -156,6 +156,11 @@ def test_the_batch_is_in_the_plan_its_summary_and_its_file(tmp_path: Path) -> No
     assert "gradient_accumulation" in plan.to_mlir()
 
 
+def test_a_batch_that_is_whole_is_said_so() -> None:
+    plan = autoshard.plan(accumulating_step, *arguments(), cluster="cpu:1")
+    assert "batch of 64: not cut, in 4 rounds of 16 each" in str(plan)
+
+
 def test_a_function_without_state_has_no_batch() -> None:
     plan = autoshard.plan(loss, *arguments(), cluster="cpu:8")
     assert plan.batch is None

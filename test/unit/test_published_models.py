@@ -108,7 +108,8 @@ def test_constraints_stand_in_the_program() -> None:
         transformer.named("llama2-7b", scan=True, remat=True, **SMALL),
         constraints=(("residual", ("data", None, None)), ("hidden", ("data", None, "model"))),
     )
-    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((2, 4), ("data", "model"))):
+    mesh = transformer.mesh_for_constraints({"data": 2, "model": 4})
+    with jax.sharding.use_abstract_mesh(mesh):
         step = transformer.train_step(config)
         text = (
             jax.jit(step.function)
