@@ -1,4 +1,4 @@
-"""A two-tower recommender whose user table is several tables: three ways to hold it, side by side.
+"""A two-tower recommender whose user table is several tables: four ways to hold it, side by side.
 
 One tower turns four features of a user into vectors, by sub-tables of very different length, the
 other one the number of an item; the score is their product, trained on clicks with optax.adam. The
@@ -7,16 +7,21 @@ table of the users is
     replicated   on every device, the batch cut in all: plain data parallelism
     rows         cut in equal parts by rows: what is looked up is summed over all devices
     uneven       cut where its sub-tables end, with autoshard.manual_split: nothing is sent
+    host         in the memory of the host, cut by columns, looked up and updated there, with
+                 autoshard.on_host: the device holds nothing of it
 
-    python examples/two_tower.py [--table replicated rows uneven] [--steps 40]
+    python examples/two_tower.py [--table replicated rows uneven host] [--steps 40]
 
-The printed table has what a device holds of the table and of its two moments in Adam, and what it
-sends in a step, by plan; and the loss, which is that of one device for all three.
+The printed table has what a device and its host hold of the table and of its two moments in Adam,
+and what a device sends to other devices in a step, by plan; and the loss, which is that of one
+device for all. Where libtpu is installed, each way is compiled for eight chips of TPU v5e, and
+the bytes of all arguments are shown: on XLA's CPU devices the host's memory is the device's.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +37,7 @@ from rich.table import Table
 import autoshard
 from autoshard.verify.collective import total_bytes
 
-How = Literal["replicated", "rows", "uneven"]
+How = Literal["replicated", "rows", "uneven", "host"]
 Parameters = dict[str, Any]
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -42,6 +47,7 @@ ITEMS, WIDTH, BATCH = 500, 32, 1024
 DISTINCT = 4
 """Batches; they come again and again."""
 MESH = "dp=2,tp=4"
+COMPILED_FOR = "v5e:2x4"
 
 LAYOUT = autoshard.Layout((2, 4), ("dp", "tp"))
 look_up = partial(jnp.take, axis=0)
@@ -55,6 +61,17 @@ class Lookup:
     pack: Callable[[Any], Any]
     """The table as the parameters have it."""
     unpack: Callable[[Any], Any]
+    update: Callable[..., Any]
+    """Of the table: ``(table, gradient, optimizer state) -> (table, state)``."""
+
+
+OPTIMIZER = optax.adam(0.01)
+
+
+def update(parameter: Any, gradient: Any, state: Any) -> tuple[Any, Any]:
+    """One step of Adam on one parameter."""
+    change, state = OPTIMIZER.update(gradient, state, parameter)
+    return optax.apply_updates(parameter, change), state
 
 
 def lookup_of(how: How) -> Lookup:
@@ -66,11 +83,16 @@ def lookup_of(how: How) -> Lookup:
     if how == "uneven":
         strategy = (LAYOUT("tp", "None"), LAYOUT("dp", "tp"))
         split = autoshard.manual_split(look_up, USERS, strategy)
-        return Lookup(split, split.pack, split.unpack)
+        return Lookup(split, split.pack, split.unpack, update)
     if how == "replicated":
-        return Lookup(look_up, same, same)
+        return Lookup(look_up, same, same, update)
+    if how == "host":
+        # A host has no collectives: all of a row's part is where its columns are.
+        strategy = (LAYOUT("None", ("dp", "tp")), LAYOUT("None", "None"))
+        on_host = autoshard.on_host(autoshard.shard(look_up, in_strategy=strategy))
+        return Lookup(on_host, same, same, autoshard.on_host(update))
     strategy = (LAYOUT("tp", "None"), LAYOUT("dp", "None"))
-    return Lookup(autoshard.shard(look_up, in_strategy=strategy), same, same)
+    return Lookup(autoshard.shard(look_up, in_strategy=strategy), same, same, update)
 
 
 def initial_parameters(how: How) -> Parameters:
@@ -85,9 +107,15 @@ def initial_parameters(how: How) -> Parameters:
     return {"users": lookup_of(how).pack(users), "items": items, "join": join}
 
 
-def training(look_up_user: Callable[[Any, Any], Any]) -> tuple[Any, Callable[..., Any]]:
-    """The optimizer's start and one step."""
-    optimizer = optax.adam(0.01)
+def initial_state(parameters: Parameters) -> dict[str, Any]:
+    """Of the optimizer, for each parameter."""
+    return {name: OPTIMIZER.init(value) for name, value in parameters.items()}
+
+
+def train_step(
+    look_up_user: Callable[[Any, Any], Any] = look_up, update_users: Callable[..., Any] = update
+) -> Callable[..., Any]:
+    """``(parameters, state, users, items, clicks) -> (loss, parameters, state)``."""
 
     def loss(parameters: Parameters, users: Any, items: Any, clicks: Any) -> jax.Array:
         features = look_up_user(parameters["users"], users).reshape(len(users), -1)
@@ -96,10 +124,14 @@ def training(look_up_user: Callable[[Any, Any], Any]) -> tuple[Any, Callable[...
 
     def step(parameters: Parameters, state: Any, users: Any, items: Any, clicks: Any) -> Any:
         value, gradients = jax.value_and_grad(loss)(parameters, users, items, clicks)
-        updates, state = optimizer.update(gradients, state, parameters)
-        return value, optax.apply_updates(parameters, updates), state
+        updated: dict[str, Any] = {}
+        for name, parameter in parameters.items():
+            change = update_users if name == "users" else update
+            updated[name] = change(parameter, gradients[name], state[name])
+        parameters = {name: made[0] for name, made in updated.items()}
+        return value, parameters, {name: made[1] for name, made in updated.items()}
 
-    return optimizer.init, step
+    return step
 
 
 def batches(count: int) -> Iterator[Batch]:
@@ -120,15 +152,29 @@ def batches(count: int) -> Iterator[Batch]:
         yield made[number % DISTINCT]
 
 
-def train(how: How, steps: int, *, sharded: bool = True) -> tuple[list[float], Parameters, Any]:
-    """Losses, the parameters with the user table as it is read, and the plan if there is one."""
+def plan_of(how: How, cluster: str | None = None) -> Any:
+    """Of a step, from shapes alone, for the mesh or also for a cluster."""
     lookup = lookup_of(how)
-    init, step = training(lookup.look_up if sharded else look_up)
-    parameters = initial_parameters(how if sharded else "replicated")
-    state = init(parameters)
+    parameters = initial_parameters(how)
+    arguments = (parameters, initial_state(parameters), *next(batches(1)))
+    step = train_step(lookup.look_up, lookup.update)
+    return autoshard.plan(step, *arguments, cluster=cluster, **options_of(how))
+
+
+def options_of(how: How) -> dict[str, Any]:
+    """Of ``autoshard.jit``."""
     mode = "data_parallel" if how == "replicated" else "semi_auto"
-    run: Any = autoshard.jit(step, mesh=MESH, mode=mode) if sharded else jax.jit(step)
-    plan = run.plan(parameters, state, *next(batches(1))) if sharded else None
+    return {"mesh": MESH, "mode": mode, "donate_argnums": (0, 1)}
+
+
+def train(how: How, steps: int, *, sharded: bool = True) -> tuple[list[float], Parameters]:
+    """Losses, and the parameters with the user table as it is read."""
+    lookup = lookup_of(how)
+    run: Any = jax.jit(train_step())
+    if sharded:
+        run = autoshard.jit(train_step(lookup.look_up, lookup.update), **options_of(how))
+    parameters = initial_parameters(how if sharded else "replicated")
+    state = initial_state(parameters)
     losses: list[float] = []
     for batch in batches(steps):
         value, parameters, state = run(parameters, state, *batch)
@@ -136,31 +182,57 @@ def train(how: How, steps: int, *, sharded: bool = True) -> tuple[list[float], P
     parameters = jax.device_get(parameters)
     if sharded:
         parameters["users"] = lookup.unpack(parameters["users"])
-    return losses, parameters, plan
+    return losses, parameters
 
 
-def held_bytes(plan: Any) -> int:
-    """Of the user table and its moments, on one device."""
-    tables = [value for value in plan.arguments if value.name.endswith("['users']")]
-    return sum(4 * int(np.prod(value.local_shape)) for value in tables)
+@dataclass(frozen=True)
+class Held:
+    """Bytes of the user table and its moments, for one device."""
+
+    on_device: int
+    on_host: int
+
+
+def held_bytes(plan: Any) -> Held:
+    """By the plan."""
+    tables = [value for value in plan.arguments if "['users']" in value.name and value.shape]
+    sizes = [(value.is_on_host, 4 * int(np.prod(value.local_shape))) for value in tables]
+    return Held(
+        sum(size for on_host, size in sizes if not on_host),
+        sum(size for on_host, size in sizes if on_host),
+    )
 
 
 def main() -> None:
     """Train in the ways that are asked for, and print them beside each other."""
-    parser = argparse.ArgumentParser(description="A two-tower recommender, three ways.")
+    parser = argparse.ArgumentParser(description="A two-tower recommender, four ways.")
     ways: tuple[How, ...] = get_args(How)
     parser.add_argument("--table", nargs="+", choices=ways, default=ways)
     parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", 8)
-    shown = Table("user table", "held by a device", "sent by a device", "first loss", "last loss")
+    has_compiler = importlib.util.find_spec("libtpu") is not None
+    shown = Table("user table")
+    headings = ["held by a device", "by its host", "sent to devices", "first loss", "last loss"]
+    if has_compiler:
+        headings += [f"arguments on {COMPILED_FOR}", "on its host"]
+    for heading in headings:
+        shown.add_column(heading, justify="right")
     for how in options.table:
-        losses, _, plan = train(how, options.steps)
-        held, sent = f"{held_bytes(plan):,} B", f"{total_bytes(plan.collectives):,.0f} B"
-        shown.add_row(how, held, sent, f"{losses[0]:.6f}", f"{losses[-1]:.6f}")
-    losses, _, _ = train("replicated", options.steps, sharded=False)
-    shown.add_row("one device", "", "", f"{losses[0]:.6f}", f"{losses[-1]:.6f}")
+        plan = plan_of(how)
+        held = held_bytes(plan)
+        counts = [held.on_device, held.on_host, round(total_bytes(plan.collectives))]
+        losses, _ = train(how, options.steps)
+        cells = [*(f"{count:,} B" for count in counts), *(f"{losses[n]:.6f}" for n in (0, -1))]
+        if has_compiler:
+            program = plan_of(how, COMPILED_FOR).verify().program
+            cells += [f"{program.argument_bytes:,} B", f"{program.host_argument_bytes:,} B"]
+        shown.add_row(how, *cells)
+    losses, _ = train("replicated", options.steps, sharded=False)
+    shown.add_row("one device", "", "", "", f"{losses[0]:.6f}", f"{losses[-1]:.6f}")
     print(shown)
+    if not has_compiler:
+        print(r"Nothing was compiled for a TPU: pip install 'autoshard\[tpu]'.")
 
 
 if __name__ == "__main__":

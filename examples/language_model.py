@@ -1,0 +1,428 @@
+"""A language model that does not fit, and what makes room for it: four ways, one switch more each.
+
+A decoder-only transformer on bytes with AdamW, parameters and both moments in float32; the batch is
+split over all devices, and
+
+    data        everything else is on every device: an error that says by how much it does not fit
+    optimizer   optimizer_parallel=3 spreads moments, gradients and parameters: it fits
+    recompute   and recompute="auto" computes forward values again: a larger batch, or model
+    host        and autoshard.in_host_memory keeps the moments on the host: a still larger model
+
+    python examples/language_model.py [--ways data optimizer recompute host]
+    python examples/language_model.py --train 20
+
+The first command looks for the largest batch of a model of 6.4 billion parameters, then for the
+largest model, on 16 chips of TPU v5e, by planned memory alone: shapes are enough, nothing is
+allocated. What it finds is compiled by libtpu where that is installed, and one step less where the
+compiler needs more than there is. The second one trains a small model on 8 virtual devices in all
+ways, on the sources of Python's standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from rich.console import Console
+from rich.table import Table
+
+import autoshard
+import byte_transformer
+from autoshard.verify.verification import Verification
+from byte_transformer import BYTES
+
+CLUSTER = "v5e:4x4"
+MEMORY_LIMIT = "14.4GiB"
+"""That a plan may use, of the 15.75 GiB that libtpu gives a program on v5e."""
+HOST_LIMIT = "12.5GiB"
+"""Less where moments come from the host: XLA keeps more copies of them than a plan counts."""
+LAYERS_AT_A_TIME = 8
+TRAINED_ON = "cpu:8"
+SMALL_SHARE = 0.8
+"""Of the memory that the small model needs, what it gets where values are computed again."""
+OPTIMIZER = optax.adamw(3e-4)
+
+Parameters = dict[str, Any]
+Size = Literal["batch", "layers"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of the model and of a batch."""
+
+    features: int = 4096
+    heads: int = 32
+    layers: int = 32
+    tokens: int = 512
+    """Length of a text in bytes."""
+    batch: int = 16
+    """Texts a step."""
+    dtype: Any = jnp.bfloat16
+    """Of the arithmetic; parameters are float32."""
+
+
+SMALL = Config(features=64, heads=4, layers=3, tokens=64, batch=16, dtype=jnp.float32)
+
+
+@dataclass(frozen=True)
+class Way:
+    """What is done about memory."""
+
+    name: str
+    optimizer_parallel: int | None = None
+    recompute: bool = False
+    states_on_host: bool = False
+    memory_limit: str = MEMORY_LIMIT
+
+    def options(self) -> dict[str, Any]:
+        """Of ``autoshard.plan`` and ``autoshard.jit``."""
+        return {
+            "mode": "data_parallel",
+            "optimizer_parallel": self.optimizer_parallel,
+            "recompute": "auto" if self.recompute else "marks",
+            "donate_argnums": (0, 1),
+        }
+
+
+WAYS = (
+    Way("data"),
+    Way("optimizer", optimizer_parallel=3),
+    Way("recompute", optimizer_parallel=3, recompute=True),
+    Way("host", optimizer_parallel=3, recompute=True, states_on_host=True, memory_limit=HOST_LIMIT),
+)
+
+
+# The model
+
+
+def parameter_shapes(config: Config) -> Parameters:
+    """Of the parameters; those of all layers are stacked in front."""
+    size, layers = config.features, config.layers
+
+    def struct(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    return {
+        "embedding": struct(BYTES, size),
+        "position": struct(config.tokens, size),
+        "layers": {
+            "attention_gain": struct(layers, size),
+            "query": struct(layers, size, size),
+            "key": struct(layers, size, size),
+            "value": struct(layers, size, size),
+            "merge": struct(layers, size, size),
+            "feed_gain": struct(layers, size),
+            "widen": struct(layers, size, 4 * size),
+            "narrow": struct(layers, 4 * size, size),
+        },
+        "gain": struct(size),
+        "head": struct(size, BYTES),
+    }
+
+
+def normed(x: jax.Array, gain: jax.Array) -> jax.Array:
+    """``x`` over the root of its mean square, times ``gain``."""
+    wide = x.astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + 1e-5)
+    return (wide * scale).astype(x.dtype) * gain.astype(x.dtype)
+
+
+def layer(config: Config, x: jax.Array, p: Parameters) -> jax.Array:
+    """Causal self-attention and a feed-forward network, each with its norm and residual."""
+    y = normed(x, p["attention_gain"])
+    heads = (*x.shape[:2], config.heads, -1)
+    query, key, value = ((y @ p[name]).reshape(heads) for name in ("query", "key", "value"))
+    scores = jnp.einsum("bshk,bthk->bhst", query, key, preferred_element_type=jnp.float32)
+    causal = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    scores = jnp.where(causal, scores * query.shape[-1] ** -0.5, -1e9)
+    weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)
+    mixed = jnp.einsum("bhst,bthk->bshk", weights, value).reshape(x.shape)
+    x = x + mixed @ p["merge"]
+    return x + jax.nn.gelu(normed(x, p["feed_gain"]) @ p["widen"]) @ p["narrow"]
+
+
+def loss(config: Config, p: Parameters, ids: jax.Array, next_ids: jax.Array) -> jax.Array:
+    """Mean cross-entropy of the next bytes."""
+    x = (p["embedding"][ids] + p["position"]).astype(config.dtype)
+    # Before the loop, so that it stacks no converted parameters for the backward pass.
+    layers = jax.tree.map(lambda w: w.astype(config.dtype), p["layers"])
+
+    def body(x: jax.Array, weights: Parameters) -> tuple[jax.Array, None]:
+        return layer(config, x, weights), None
+
+    x, _ = jax.lax.scan(body, x, layers)
+    logits = (normed(x, p["gain"]) @ p["head"].astype(x.dtype)).astype(jnp.float32)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, next_ids).mean()
+
+
+def train_step(config: Config, way: Way = WAYS[0]) -> Callable[..., Any]:
+    """``(parameters, optimizer state, bytes, next bytes) -> (loss, parameters, state)``."""
+
+    def step(p: Parameters, state: Any, ids: jax.Array, next_ids: jax.Array) -> Any:
+        if way.states_on_host:
+            state = autoshard.in_host_memory(state)
+        value, gradients = jax.value_and_grad(partial(loss, config))(p, ids, next_ids)
+        updates, state = OPTIMIZER.update(gradients, state, p)
+        return value, optax.apply_updates(p, updates), state
+
+    return step
+
+
+# Planning: how large a batch, how large a model
+
+
+def arguments(config: Config) -> tuple[Any, ...]:
+    """Shapes of the arguments of a step."""
+    p = parameter_shapes(config)
+    ids = jax.ShapeDtypeStruct((config.batch, config.tokens), jnp.int32)
+    return p, jax.eval_shape(OPTIMIZER.init, p), ids, ids
+
+
+def parameter_count(config: Config) -> int:
+    """Of the whole model."""
+    return sum(leaf.size for leaf in jax.tree.leaves(parameter_shapes(config)))
+
+
+def planned(way: Way, config: Config, cluster: str, limit: float | str | None) -> autoshard.Plan:
+    """The step's plan for a cluster; an ``autoshard.DoesNotFitError`` if it needs more memory."""
+    options = way.options()
+    step, shapes = train_step(config, way), arguments(config)
+    return autoshard.plan(step, *shapes, cluster=cluster, memory_limit=limit, **options)
+
+
+def largest(fits: Callable[[int], bool], step: int) -> int:
+    """The largest multiple of ``step`` that fits if all smaller ones do; 0 if none does."""
+    below, above = 0, step
+    while fits(above):
+        below, above = above, 2 * above
+    while above - below > step:
+        middle = (below + above) // 2 // step * step
+        below, above = (middle, above) if fits(middle) else (below, middle)
+    return below
+
+
+def step_of(size: Size, cluster: str) -> int:
+    """What the batch, or the number of layers, is a multiple of."""
+    return autoshard.Cluster.of(cluster).num_devices if size == "batch" else LAYERS_AT_A_TIME
+
+
+def grown(way: Way, size: Size, start: Config, cluster: str) -> Config:
+    """``start`` with the largest batch or number of layers that fits; the smallest if none does."""
+    step = step_of(size, cluster)
+
+    def of(number: int) -> Config:
+        return dataclasses.replace(start, **{size: number})
+
+    def fits(number: int) -> bool:
+        try:
+            planned(way, of(number), cluster, way.memory_limit)
+        except autoshard.DoesNotFitError:
+            return False
+        return True
+
+    return of(max(largest(fits, step), step))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    way: Way
+    config: Config
+    plan: autoshard.Plan | None
+    """Also of a step that does not fit, if it can be planned at all."""
+    refusal: autoshard.DoesNotFitError | None
+    compiled: Verification | None
+
+
+def row_of(way: Way, config: Config, cluster: str, *, compiles: bool) -> Row:
+    """Plan, and compile what came out."""
+    refusal = None
+    try:
+        plan = planned(way, config, cluster, way.memory_limit)
+    except autoshard.DoesNotFitError as error:
+        refusal = error
+        plan = None if way.recompute else planned(way, config, cluster, None)
+    compiled = plan.verify() if compiles and plan is not None else None
+    return Row(way, config, plan, refusal, compiled)
+
+
+def smaller(row: Row, size: Size, cluster: str) -> Config | None:
+    """One step less of what fits by plan and not by the compiler; None where that agrees."""
+    if row.refusal is not None or row.compiled is None or row.compiled.fits:
+        return None
+    number = getattr(row.config, size) - step_of(size, cluster)
+    return dataclasses.replace(row.config, **{size: number}) if number else None
+
+
+def table_of(rows: Sequence[Row], cluster: str) -> Table:
+    """What fits, by the plan and by the compiler; all bytes are those of one device."""
+    table = Table(title=cluster)
+    for heading in ("way", "layers", "parameters", "batch", "allowed"):
+        table.add_column(heading, justify="left" if heading == "way" else "right")
+    for heading in ("fits", "planned GiB", "compiled GiB", "fits compiled", "on the host GiB"):
+        table.add_column(heading, justify="right")
+    for heading in ("step s", "computed again s", "compiled step s"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: Row) -> list[str]:
+    config, plan, compiled = row.config, row.plan, row.compiled
+    peak = row.refusal.peak_bytes if row.refusal else plan.peak_bytes if plan else 0.0
+    cells = [
+        row.way.name,
+        str(config.layers),
+        f"{parameter_count(config) / 1e9:.1f} B",
+        str(config.batch),
+        row.way.memory_limit,
+        "no" if row.refusal else "yes",
+        f"{peak / 2**30:.2f}",
+    ]
+    if compiled is None:
+        cells += ["", ""]
+    else:
+        program = compiled.program
+        needed: float = program.needed_bytes
+        if program.fits and program.reported_peak_bytes:
+            # It counts what is in the memory of the host, too.
+            needed = program.reported_peak_bytes - (program.host_argument_bytes or 0)
+        cells += [f"{needed / 2**30:.2f}", "yes" if program.fits else "no"]
+    if plan is None or plan.summary is None:
+        return cells
+    found = plan.summary
+    cells += [
+        f"{found.host_bytes_per_device / 2**30:.2f}",
+        f"{found.step_seconds:.2f}",
+        f"{found.recompute_seconds:.2f}",
+    ]
+    estimate = compiled.estimate if compiled else None
+    return cells if estimate is None else [*cells, f"{estimate.step_seconds:.2f}"]
+
+
+def show_plans(ways: Sequence[Way], options: argparse.Namespace, console: Console) -> None:
+    """Largest batches of one model, then largest models of the smallest batch."""
+    cluster = CLUSTER
+    compiles = _has_compiler() and not options.no_compile
+    start = Config(batch=autoshard.Cluster.of(cluster).num_devices)
+    asked: list[tuple[Way, Size]] = [(way, "batch") for way in ways if not way.states_on_host]
+    asked += [(way, "layers") for way in ways if way.recompute]
+    rows: list[Row] = []
+    for way, size in asked:
+        config: Config | None = grown(way, size, start, cluster)
+        while config is not None:
+            row = row_of(way, config, cluster, compiles=compiles)
+            rows.append(row)
+            if row.refusal is not None:
+                console.print(f"{way.name}: {row.refusal}", highlight=False)
+            config = smaller(row, size, cluster)
+    console.print(table_of(rows, cluster))
+    if not compiles:
+        console.print(
+            r"Nothing was compiled, all numbers are planned: pip install 'autoshard\[tpu]'."
+        )
+
+
+def _has_compiler() -> bool:
+    return importlib.util.find_spec("libtpu") is not None
+
+
+# Training a small one
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A way on a small model, and what came of it."""
+
+    way: Way
+    plan: autoshard.Plan
+    losses: list[float]
+
+
+def initial_parameters(config: Config) -> Parameters:
+    """Normally distributed, gains 1; the same at every call."""
+    random = np.random.default_rng(0)
+
+    def made(path: Any, leaf: Any) -> np.ndarray:
+        if jax.tree_util.keystr(path).endswith("gain']"):
+            return np.ones(leaf.shape, np.float32)
+        return (0.05 * random.normal(size=leaf.shape)).astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(made, parameter_shapes(config))
+
+
+def train(step: Any, config: Config, steps: int) -> list[float]:
+    """The loss of every step."""
+    parameters = initial_parameters(config)
+    state = OPTIMIZER.init(parameters)
+    sizes = byte_transformer.Config(tokens=config.tokens, batch=config.batch)
+    losses: list[float] = []
+    for batch in byte_transformer.batches(byte_transformer.standard_library(), sizes, steps):
+        value, parameters, state = step(parameters, state, *batch)
+        losses.append(float(value))
+    return losses
+
+
+def trained(way: Way, config: Config, steps: int) -> Trained:
+    """Train on 8 virtual devices. A step that recomputes gets less memory than it needs without."""
+    limit = None
+    if way.recompute:
+        keeping = dataclasses.replace(way, recompute=False)
+        limit = SMALL_SHARE * planned(keeping, config, TRAINED_ON, None).peak_bytes
+    options = way.options()
+    step: Any = autoshard.jit(
+        train_step(config, way), cluster=TRAINED_ON, memory_limit=limit, **options
+    )
+    plan = step.plan(*arguments(config))
+    return Trained(way, plan, train(step, config, steps))
+
+
+def show_training(ways: Sequence[Way], steps: int, console: Console) -> None:
+    """Train in the ways that are asked for, and print them beside one device."""
+    table = Table("way", "peak", "on the host", "computed again", "first loss", "last loss")
+    for way in ways:
+        found = trained(way, SMALL, steps)
+        summary = found.plan.summary
+        assert summary is not None, "a plan for a cluster"
+        again = sum(value.bytes for value in summary.recomputed)
+        held = (found.plan.peak_bytes, summary.host_bytes_per_device, again)
+        losses = (found.losses[0], found.losses[-1])
+        table.add_row(
+            way.name, *(f"{n / 1024:,.0f} KiB" for n in held), *(f"{n:.6f}" for n in losses)
+        )
+    losses = train(jax.jit(train_step(SMALL)), SMALL, steps)
+    table.add_row("one device", "", "", "", f"{losses[0]:.6f}", f"{losses[-1]:.6f}")
+    console.print(table)
+
+
+def main() -> None:
+    """Plan the large ones, or train the small one, in the ways that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [way.name for way in WAYS]
+    parser.add_argument("--ways", nargs="+", choices=names, default=names)
+    parser.add_argument("--train", type=int, metavar="STEPS", help="train a small one instead")
+    parser.add_argument("--no-compile", action="store_true", help="planned numbers only")
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    ways = [way for way in WAYS if way.name in options.ways]
+    if options.train is None:
+        show_plans(ways, options, console)
+        return
+    jax.config.update("jax_num_cpu_devices", 8)
+    show_training(ways, options.train, console)
+
+
+if __name__ == "__main__":
+    main()
