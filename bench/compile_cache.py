@@ -1,7 +1,8 @@
 """Compiled programs in a folder, so that tables that share a compile pay for it once.
 
-A table that was stopped goes on where it was. The key is the module's text, the target, the
-compiler's release, the partitioner and its options. Errors are kept as well: a compiler that
+A table that was stopped goes on where it was. The key is the module's text without locations, what
+the target says beside the defaults (so that a field more keeps the key), the compiler's release,
+the partitioner and its options. Errors are kept as well: a compiler that
 refuses a module refuses it again; one that was stopped by the time limit is asked again when it
 gets more time, one that the machine killed always. ``AUTOSHARD_BENCH_CACHE`` names the folder;
 without it, it is in the system's folder for temporary files.
@@ -15,7 +16,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from autoshard.cluster import Cluster
 from autoshard.errors import CompileError
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.verify.ahead_of_time import CompiledProgram, compile_in_subprocess
-from autoshard.verify.targets import target_of
+from autoshard.verify.targets import Target, target_of
 
 FORMAT = 1
 """Of the files; of another format are as if they were not there."""
@@ -98,7 +99,7 @@ def _key(
 ) -> str:
     target = target_of(cluster)
     about = {
-        "target": asdict(target),
+        "target": _beside_defaults(target),
         "usable_bytes": cluster.usable_memory_bytes,
         "compiler": target.compiler(),
         "use_shardy": use_shardy,
@@ -108,6 +109,15 @@ def _key(
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     digest.update(print_module(module, "text"))
     return digest.hexdigest()
+
+
+def _beside_defaults(target: Target) -> dict[str, Any]:
+    """The fields of a target that do not have their default value."""
+    return {
+        field.name: value
+        for field in fields(target)
+        if (value := getattr(target, field.name)) != field.default
+    }
 
 
 def _deserves_another_try(kept: dict[str, Any], timeout: float) -> bool:

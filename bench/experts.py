@@ -122,7 +122,7 @@ class Program:
 
 def seed_program(model: SeedModel, num_devices: int, scan: bool) -> Program:
     """The train step of a model, with as many sequences a device on any cluster."""
-    from models.transformer import check_parameters, named, train_step
+    from models.transformer import check_parameters, mesh_for_constraints, named, train_step
 
     config = named(model.name, scan=scan, remat=True)
     # llama2-70b is configured for 64 devices, all others for 8.
@@ -138,7 +138,7 @@ def seed_program(model: SeedModel, num_devices: int, scan: bool) -> Program:
         sizes = dict(plan.axes)
         data = tuple(axis for axis, _ in plan.axes if axis != "model")
         model_axis = "model" if "model" in sizes else None
-        mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
+        mesh = mesh_for_constraints(sizes)
         inside = dataclasses.replace(
             config,
             constraints=(

@@ -142,11 +142,16 @@ PROGRAMS: dict[str, Source] = {
     "llama 7B, 4 layers, scan, remat": _llama("7B", **_SHORT, layers=4, scan=True, remat=True),
     "mlp adam, wide": _storage("mlp adam, wide"),
     "convnet momentum": _storage("convnet momentum"),
-    "llama2_7b_scan_maxtext.train": _corpus("llama2_7b_scan_maxtext.train", "v5p:4x4x4"),
+    "llama2_7b_scan_maxtext.train": _corpus("llama2_7b_scan_maxtext.train", "v5p:4x4x4", "h100:8"),
     "mixtral_8x7b_scan_maxtext.train": _corpus("mixtral_8x7b_scan_maxtext.train", "v5p:4x4x4"),
     "gpt3_175b_scan_maxtext.train": _corpus("gpt3_175b_scan_maxtext.train", "v5p:4x4x4"),
-    "resnet50_keras.train": _corpus("resnet50_keras.train", "v5p:2x2x2"),
-    "ppo_ant_brax.step": _corpus("ppo_ant_brax.step", "v5e:4x4", "v5p:2x2x2"),
+    "resnet50_keras.fwd": _corpus("resnet50_keras.fwd", "v5e:4x4", "h100:8"),
+    "resnet50_keras.train": _corpus("resnet50_keras.train", "v5p:2x2x2", "h100:8"),
+    "bert_large_hf.fwd": _corpus("bert_large_hf.fwd", "v5e:4x4", "h100:8"),
+    "bert_large_hf.train": _corpus("bert_large_hf.train", "h100:8"),
+    "vit_l16_hf.train": _corpus("vit_l16_hf.train", "h100:8"),
+    "gnn_jraph.train": _corpus("gnn_jraph.train", "v5e:4x4", "h100:8"),
+    "ppo_ant_brax.step": _corpus("ppo_ant_brax.step", "v5e:4x4", "v5p:2x2x2", "h100:8"),
 }
 
 

@@ -93,6 +93,15 @@ class HandPlan:
 
         return {index: ", ".join(dim(axes) for axes in cut) for index, cut in self.cuts.items()}
 
+    def sdy_results(self, arguments: list[dict[str, Any]]) -> dict[int, str]:
+        """The same for results that replace an argument: a step leaves them as it found them."""
+        cuts = self.sdy_cuts()
+        return {
+            argument["aliases_result"]: cuts[argument["index"]]
+            for argument in arguments
+            if argument.get("aliases_result") is not None and argument["index"] in cuts
+        }
+
 
 @dataclass(frozen=True)
 class Structure:

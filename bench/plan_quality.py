@@ -7,7 +7,8 @@ state and batch. What lies between is completed twice, by autoshard's own search
 propagation (the batch first, then parameters), and the faster one that fits counts; one cost model
 and one memory limit judge all, so each hand plan is seen at its best. "ratio" is ours
 over the best hand plan that fits; rows are sorted by it, worst first, and a row that failed stays
-with its reason. Each module and cluster runs in a process of its own.
+with its reason. Each module and cluster runs in a process of its own, and what it saved (--save)
+is not measured again.
 
 --ablations: the same step planned by recursion alone, with sweeps, with joint neighbourhoods, and
 with equal layers folded, each with its seconds of search.
@@ -32,7 +33,7 @@ from hand_plans import HandPlan, hand_plans
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8", "h100:4x8")
 MOST = 1.02
-"""Ours over the best hand plan that fits: what the issue allows."""
+"""Ours over the best hand plan that fits: rows above it are marked and counted."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ VARIANTS = (
 # In a process of its own
 
 
-def measure(name: str, cluster_name: str, limit: float, kinds: list[str]) -> dict[str, Any]:
+def measure(
+    name: str, cluster_name: str, limit: float, kinds: list[str], interiors: list[str]
+) -> dict[str, Any]:
     """Plan one module on one cluster, by search and by hand."""
     from autoshard.cluster import Cluster
 
@@ -72,7 +75,9 @@ def measure(name: str, cluster_name: str, limit: float, kinds: list[str]) -> dic
         if time.perf_counter() - start > limit:
             row: dict[str, Any] = {"failed": f"not tried: {limit:.0f} s are over"}
         else:
-            row = best_of(planned(entry, cluster, plan), by_shardy(entry, cluster, plan))
+            row = best_of(
+                {by: INTERIORS[by](entry, cluster, plan) for by in INTERIORS if by in interiors}
+            )
         by_hand.append({"name": plan.name, "mesh": plan.mesh, **row})
     return {"ours": ours, "hand": by_hand}
 
@@ -152,19 +157,24 @@ def searched(
 def by_shardy(entry: Entry, cluster: Any, plan: HandPlan) -> dict[str, Any]:
     """The same for a hand plan that Shardy's propagation completes, the batch first."""
     module = load(entry)
-    roles = {argument["index"]: argument["role"] for argument in entry.info["args"]}
+    arguments = entry.info["args"]
+    roles = {argument["index"]: argument["role"] for argument in arguments}
     cuts = {
         index: text if roles[index] == "batch" else text.replace('"}', '"}p1')
         for index, text in plan.sdy_cuts().items()
     }
-    attach(module, plan.sdy_axes, cuts)
+    attach(module, plan.sdy_axes, cuts, plan.sdy_results(arguments))
     propagate(module)
     return searched(module, cluster, plan.mesh)
 
 
-def best_of(found: dict[str, Any], spread: dict[str, Any]) -> dict[str, Any]:
+INTERIORS = {"search": planned, "Shardy": by_shardy}
+"""Who may complete a hand plan."""
+
+
+def best_of(completed: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The faster one that fits; ``interior`` says who completed it."""
-    rows = [{**found, "interior": "search"}, {**spread, "interior": "Shardy"}]
+    rows = [{**row, "interior": by} for by, row in completed.items()]
     fitting = [row for row in rows if "failed" not in row]
     best = min(fitting, key=lambda row: row["step"], default=rows[0])
     return {**best, "both": [row.get("failed") or row["step"] for row in rows]}
@@ -187,9 +197,12 @@ def main() -> None:
     parser.add_argument("--modules", nargs="*", default=[], metavar="PART", help="parts of names")
     parser.add_argument("--clusters", nargs="*", default=CLUSTERS, metavar="NAME")
     parser.add_argument("--plans", nargs="*", default=[], metavar="KIND", help="kinds by hand")
+    parser.add_argument(
+        "--interiors", nargs="*", default=[*INTERIORS], choices=INTERIORS, help="who completes them"
+    )
     parser.add_argument("--ablations", action="store_true")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a row (300)")
-    parser.add_argument("--save", type=Path, help="one JSON object a row, as they are measured")
+    parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
     parser.add_argument("--show", type=Path, help="print the tables of a saved file")
     parser.add_argument("--details", action="store_true", help="every hand plan of every row")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -199,7 +212,13 @@ def main() -> None:
         done = (
             ablate(options.one, options.cluster)
             if options.ablations
-            else measure(options.one, options.cluster, 0.8 * options.timeout, options.plans)
+            else measure(
+                options.one,
+                options.cluster,
+                0.8 * options.timeout,
+                options.plans,
+                options.interiors,
+            )
         )
         print(json.dumps(done))
         return
@@ -213,22 +232,28 @@ def main() -> None:
 
 
 def saved(path: Path) -> list[dict[str, Any]]:
-    """Rows of an earlier run; of two for one module and cluster the later one."""
+    """Rows of earlier runs; of two for one module and cluster the later one."""
+    if not path.exists():
+        return []
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return list({(row["module"], row["cluster"]): row for row in rows}.values())
 
 
 def collect(console: Console, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure every module on every cluster."""
-    rows: list[dict[str, Any]] = []
+    """Measure every module on every cluster; rows that were saved stand."""
+    rows = saved(options.save) if options.save else []
+    known = {(row["module"], row["cluster"]) for row in rows}
     for entry in entries([]):
         wanted = not options.modules or any(part in entry.name for part in options.modules)
         if not wanted or not entry.name.endswith((".train", ".step")):
             continue
         for cluster in options.clusters:
+            if (entry.name, cluster) in known:
+                continue
             more = ["--cluster", cluster, "--timeout", str(options.timeout)]
             more += ["--ablations"] if options.ablations else []
             more += ["--plans", *options.plans] if options.plans else []
+            more += ["--interiors", *options.interiors]
             made = in_a_process(__file__, entry.name, options.timeout, *more)
             row = {"module": entry.name, "cluster": cluster, **made}
             rows.append(row)

@@ -6,9 +6,9 @@ Every row is one program on one cluster in a process of its own: "strategies", "
 read the module, the phases of the core search, "write" puts attributes on every op. Parsing the
 file is not counted. "JAX s" is tracing and lowering the same program: measured here, in a process
 of its own, for the Llama steps of bench/models; for the corpus as recorded when it was made, on
-another machine. A row's target is the issue's, in the words of this project: less than JAX's, or
-so many times another row. "CPU s" is what the process computed, less than "total s" where other
-programs had the processor; targets are held against it, and JAX's seconds are of the same kind.
+another machine. A row's target is less than JAX's seconds, or so many times another row's. "CPU s"
+is what the process computed, less than "total s" where other programs had the processor; targets
+are held against it, and JAX's seconds are of the same kind.
 
 ROW is a part of a row's name; without one all rows are run.
 """
@@ -57,7 +57,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """The issue's rows."""
+    """Every program, mesh and way to plan that has a target of its own."""
     sixteen = "v5p:16x16x16*16"
     found = [
         Row("70B, 80 layers", "llama:70B:80", "v5p:4x4x4", aim=1.0),

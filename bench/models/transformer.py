@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -221,6 +222,12 @@ def alibi_slopes(heads: int) -> list[float]:
     slopes = [2.0 ** (-8.0 * (i + 1) / power) for i in range(power)]
     between = [2.0 ** (-4.0 * (i + 1) / power) for i in range(0, 2 * power, 2)]
     return slopes + between[: heads - power]
+
+
+def mesh_for_constraints(axes: Mapping[str, int]) -> jax.sharding.AbstractMesh:
+    """A mesh in whose context ``constraints`` are only asked for; JAX 0.12 makes others."""
+    auto = (jax.sharding.AxisType.Auto,) * len(axes)
+    return jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=auto)
 
 
 def constrain(config: Config, x: jax.Array, what: str) -> jax.Array:

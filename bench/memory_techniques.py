@@ -1,0 +1,310 @@
+"""Memory techniques beside each other: what a step needs, by plan and by compiler, and its seconds.
+
+    python bench/memory_techniques.py [--models NAME ...] [--cluster NAME] [--levels N ...]
+                                      [--save FILE] [--show FILE] [--no-compile]
+
+Train steps with the batch split over all devices and all else on each of them; on top of that
+optimizer parallelism of level 0 (none) to 3, recompute off or auto, and optimizer states on the
+device or in the memory of the host: sixteen rows a model. Recompute gets 75% of the memory that the
+plan needs without it, or what a device has, if that is less. Each row is planned, exported and
+compiled ahead of time in a process of its own, no device needed. What does not fit by plan is
+compiled all the same: the compiler says what it needs. What a pass refuses is a row with its words.
+
+The models are of the corpus ($AUTOSHARD_CORPUS) and of bench/storage_programs.py. Compiled programs
+are kept (bench/compile_cache.py); ``--save`` keeps the rows as well, and a later run with the same
+file measures only what it lacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from corpus import attach, corpus_folder, entries, in_a_process, load, machine
+
+MODELS = ("llama2_7b_scan_maxtext.train", "resnet50_keras.train", "transformer adam, scan")
+CLUSTER = "v5e:4x4"
+LEVELS = (0, 1, 2, 3)
+RECOMPUTE = ("off", "auto")
+STATES = ("device", "host")
+
+RECOMPUTE_SHARE = 0.75
+"""Of the memory that a plan needs, what it gets where values are computed again."""
+
+Point = tuple[str, int, str, str]
+"""Model, level, recompute, where the states are."""
+
+
+# One point, in a process of its own
+
+
+def program_of(name: str) -> tuple[Any, list[dict[str, Any]]]:
+    """Module and arguments, as ``args`` in the corpus."""
+    from autoshard.ir import new_context, parse_bytes
+    from models.lowered import lower
+    from storage_programs import CASES
+
+    if name not in CASES:
+        (entry,) = entries([name])
+        return load(entry), entry.info["args"]
+    function, arguments, donated = CASES[name]()
+    roles = ["params" if 0 in donated else "batch", "opt_state" if 1 in donated else "batch"]
+    roles += ["batch"] * (len(arguments) - 2)
+    made = lower(function, roles, *arguments)
+    return parse_bytes(made.bytecode, new_context(), "step"), made.arguments
+
+
+def measure(point: Point, cluster_name: str, timeout: float, compiles: bool) -> dict[str, Any]:
+    """The row of one point."""
+    from autoshard.cluster import Cluster
+    from autoshard.errors import AutoshardError, AutoshardWarning
+    from autoshard.passes.recursive_programming import memory_limit_of
+
+    warnings.simplefilter("ignore", AutoshardWarning)
+    cluster = Cluster.of(cluster_name)
+    start = time.perf_counter()
+    row: dict[str, Any] = {}
+    try:
+        module, summary = planned(point, cluster)
+        if point[2] == "auto":
+            without = summary.peak_bytes_per_device
+            limit = min(RECOMPUTE_SHARE * without, memory_limit_of(cluster, ""))
+            row |= {"limit": limit, "without": without}
+            module, summary = recomputed(module, cluster, limit)
+    except AutoshardError as error:
+        return row | {"refused": f"{type(error).__name__}: {error.message}"}
+    row |= {
+        "planning": time.perf_counter() - start,
+        "step": summary.step_seconds,
+        "compute": summary.compute_seconds,
+        "communication": summary.communication_seconds,
+        "host transfer": summary.host_transfer_seconds,
+        "again": summary.recompute_seconds,
+        "peak": summary.peak_bytes_per_device,
+        "on host": summary.host_bytes_per_device,
+    }
+    return row | compiled(module, cluster, summary.mesh, timeout) if compiles else row
+
+
+def planned(point: Point, cluster: Any) -> tuple[Any, Any]:
+    """Everything of a point but recompute: the module and the summary of its plan."""
+    from autoshard.ir.boundary import follow_arguments, unpin
+    from autoshard.passes.host_offload import HostOffload
+    from autoshard.passes.import_strategies import ImportStrategies
+    from autoshard.passes.optimizer_parallel import OptimizerParallel
+    from autoshard.passes.pipeline import run_passes
+    from autoshard.passes.recursive_programming import RecursiveProgramming, estimate_planned
+    from autoshard.passes.sharding_propagation import ShardingPropagation
+
+    model, level, _, states = point
+    module, arguments = program_of(model)
+    devices = cluster.num_devices
+    # Arrays of PRNG keys have dims in the module that their shape does not name.
+    pinned = [one for one in arguments if not one["dtype"].startswith("key")]
+    cuts = {one["index"]: ", ".join(["{}"] * len(one["shape"])) for one in pinned}
+    for one in pinned:
+        if one["role"] == "batch" and one["shape"] and one["shape"][0] % devices == 0:
+            cuts[one["index"]] = ", ".join(['{"data"}', *["{}"] * (len(one["shape"]) - 1)])
+    results = {one.get("aliases_result"): cuts[one["index"]] for one in pinned}
+    results.pop(None, None)
+    attach(module, f'"data"={devices}', cuts, results)
+    follow_arguments(module, {})  # as mode data_parallel does
+    moved = [str(o["index"]) for o in arguments if o["role"] == "opt_state" and o["shape"]]
+    if states == "host":
+        run_passes(module, [HostOffload(tuple(moved))])
+    run_passes(module, [ImportStrategies(), ShardingPropagation()])
+    unpin(module, (), ())
+    if level:
+        run_passes(module, [OptimizerParallel(level=level)])
+    return module, estimate_planned(module, cluster, RecursiveProgramming(), {})
+
+
+def recomputed(module: Any, cluster: Any, limit: float) -> tuple[Any, Any]:
+    """With values computed again so that it fits ``limit`` bytes."""
+    from autoshard.passes.recompute import Recompute, recompute
+
+    return module, recompute(module, cluster, Recompute(memory_limit=str(int(limit))))
+
+
+def compiled(module: Any, cluster: Any, mesh_text: str, timeout: float) -> dict[str, Any]:
+    """What the compiler makes of a planned module."""
+    from autoshard.errors import AutoshardError
+    from autoshard.passes.pipeline import run_passes
+    from autoshard.sharding import Mesh
+    from autoshard.verify.step_time import estimate_step
+    from compile_cache import cached_compile
+
+    try:
+        run_passes(module, ["autoshard-export-shardy"])
+        found = cached_compile(module, cluster, timeout=timeout)
+    except AutoshardError as error:
+        return {"failed": f"{type(error).__name__}: {error.message}"}
+    row: dict[str, Any] = {
+        "compiler": found.compiler,
+        "compile": found.compile_seconds,
+        "fits": found.fits,
+        "needed": found.needed_bytes,
+        "live": found.reported_peak_bytes,
+        "compiled on host": found.host_argument_bytes,
+    }
+    if found.hlo_text is not None:
+        mesh = Mesh.parse(mesh_text)
+        row["estimate"] = estimate_step(found.hlo_text, mesh, cluster).step_seconds
+    return row
+
+
+# The table
+
+
+def compiled_peak(row: dict[str, Any]) -> float | None:
+    """The compiler's peak on a device; of what does not fit, what it says that it needs."""
+    if "fits" not in row:
+        return None
+    if not row["fits"] or not row["live"]:
+        return row["needed"]
+    # The compiler's own peak counts the memory of the host as well.
+    return row["live"] - (row["compiled on host"] or 0)
+
+
+def peak_error(row: dict[str, Any]) -> float | None:
+    """Predicted over compiled peak, less 1."""
+    theirs = compiled_peak(row)
+    return row["peak"] / theirs - 1 if theirs else None
+
+
+HEADS = (
+    *("model", "level", "recompute", "states", "limit GiB", "peak GiB", "compiled", "error"),
+    *("fits", "on host", "compiled", "step ms", "sent ms", "host ms", "again ms", "compiled ms"),
+    "s",
+)
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row of the table."""
+
+    def gib(key: str) -> str:
+        return f"{row[key] / 2**30:.2f}" if row.get(key) is not None else ""
+
+    def ms(key: str) -> str:
+        return f"{row[key] * 1e3:.1f}" if row.get(key) is not None else ""
+
+    head = [row["model"], str(row["level"]), row["recompute"], row["states"], gib("limit")]
+    if "refused" in row:
+        return [*head, row["refused"][:120]]
+    theirs, error = compiled_peak(row), peak_error(row)
+    if "failed" in row:
+        return [*head, gib("peak"), row["failed"][:120]]
+    return [
+        *head,
+        gib("peak"),
+        "" if theirs is None else f"{theirs / 2**30:.2f}",
+        "" if error is None else f"{error:+.1%}",
+        {True: "yes", False: "NO"}.get(row.get("fits"), ""),
+        gib("on host"),
+        gib("compiled on host"),
+        *(ms(key) for key in ("step", "communication", "host transfer", "again", "estimate")),
+        f"{row['compile']:.0f}" if "compile" in row else "",
+    ]
+
+
+def table(rows: Sequence[dict[str, Any]], cluster: str) -> Table:
+    """All rows, in the order of the techniques."""
+    made = Table(title=f"Memory techniques on {cluster}; bytes of one device, seconds of a step")
+    for index, head in enumerate(HEADS):
+        made.add_column(head, overflow="fold", justify="left" if index < 4 else "right")
+    for row in rows:
+        made.add_row(*cells(row))
+    return made
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How far the plans are from the compiler, and whether limits are kept."""
+    refused = [row for row in rows if "refused" in row or "failed" in row]
+    errors = [(abs(error), row) for row in rows if (error := peak_error(row)) is not None]
+    yield f"{len(rows)} rows, {len(refused)} refused or failed, {len(errors)} compiled."
+    if not errors:
+        return
+    mean = sum(error for error, _ in errors) / len(errors)
+    worst, where = max(errors, key=lambda each: each[0])
+    yield f"Peak: mean error {mean:.1%}, worst {worst:.1%} ({' | '.join(cells(where)[:4])})."
+    limited = [row for _, row in errors if "limit" in row]
+    kept = sum((compiled_peak(row) or 0) <= row["limit"] for row in limited)
+    if limited:
+        yield f"The compiled program keeps the limit of recompute in {kept} of {len(limited)} rows."
+
+
+def points(options: argparse.Namespace) -> Iterable[Point]:
+    """Models in the order given; what changes most first."""
+    for model in options.models:
+        for states in STATES:
+            for recompute in RECOMPUTE:
+                yield from ((model, level, recompute, states) for level in options.levels)
+
+
+def saved(path: Path, cluster: str) -> dict[Point, dict[str, Any]]:
+    """Rows of earlier runs; of two for one point the later one."""
+    if not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {point_of(row): row for row in rows if row["cluster"] == cluster}
+
+
+def point_of(row: dict[str, Any]) -> Point:
+    """Of a row."""
+    return row["model"], row["level"], row["recompute"], row["states"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME")
+    parser.add_argument("--cluster", default=CLUSTER)
+    parser.add_argument("--levels", nargs="+", type=int, default=LEVELS, choices=LEVELS)
+    parser.add_argument("--timeout", type=float, default=600, help="seconds a compile (600)")
+    parser.add_argument("--no-compile", action="store_true", help="planned numbers only")
+    parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
+    parser.add_argument("--show", type=Path, help="print the table of a saved file")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        point: Point = tuple(json.loads(options.one))
+        row = measure(point, options.cluster, options.timeout, not options.no_compile)
+        print(json.dumps(row))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 230)
+    kept = options.show or options.save
+    rows = saved(kept, options.cluster) if kept else {}
+    has_corpus = corpus_folder() is not None
+    for point in () if options.show else points(options):
+        if point in rows:
+            continue
+        if not has_corpus and "." in point[0]:
+            console.print(f"{point[0]}: no corpus, set AUTOSHARD_CORPUS.")
+            continue
+        more = ["--cluster", options.cluster, "--timeout", str(options.timeout)]
+        more += ["--no-compile"] if options.no_compile else []
+        made = in_a_process(__file__, json.dumps(point), options.timeout + 120, *more)
+        names = ("model", "level", "recompute", "states")
+        row = {"cluster": options.cluster, **dict(zip(names, point, strict=True)), **made}
+        rows[point] = row
+        if options.save:
+            with options.save.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        console.print(f"[dim]{' | '.join(cells(row))}")
+    console.print(table(list(rows.values()), options.cluster))
+    for line in summary(list(rows.values())):
+        console.print(line)
+    compilers = sorted({row["compiler"] for row in rows.values() if "compiler" in row})
+    console.print(f"{machine()}. {'; '.join(compilers) or 'Nothing was compiled'}.")
+
+
+if __name__ == "__main__":
+    main()
