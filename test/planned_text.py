@@ -9,6 +9,7 @@ $([], [{dp}, {}])                           several results without strategy: a 
 from __future__ import annotations
 
 import re
+from itertools import permutations, product
 
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.sharding.hlo_text import to_v2, to_v2_tuple
@@ -40,3 +41,16 @@ def _attributes(text: str, mesh: Mesh) -> str:
     if computed:
         attributes.append(f'autoshard.strategy = "{strategy.strip()}"')
     return f"{{{', '.join(attributes)}}}"
+
+
+def every_matrix_sharding() -> list[str]:
+    """Every sharding of a matrix on a mesh of the axes ``dp`` and ``tp``."""
+    found: list[str] = []
+    for homes in product((None, 0, 1), repeat=2):
+        dims = [
+            [axis for axis, home in zip(("dp", "tp"), homes, strict=True) if home == dim]
+            for dim in (0, 1)
+        ]
+        for first, second in product(permutations(dims[0]), permutations(dims[1])):
+            found.append(f"[{{{', '.join(first)}}}, {{{', '.join(second)}}}]")
+    return found

@@ -17,36 +17,17 @@ Params = dict[str, jax.Array]
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "full_batch", "expected"),
-    [(False, False, 2 * 8 * 3 * 5), (False, True, 2 * 4 * 3 * 5)],
+    ("options", "expected"),
+    [
+        ({"gradient_accumulation_steps": 5}, 2 * 8 * 3 * 5),
+        ({"gradient_accumulation_steps": 5, "full_batch": True}, 2 * 4 * 3 * 5),
+        ({"pipeline": True, "micro_batch_num": 7}, 2 * 8 * 3 * 7),
+        ({"pipeline": True, "micro_batch_num": 7, "full_batch": True}, 2 * 4 * 3 * 7),
+    ],
 )
-def test_global_batch_size_without_a_pipeline(
-    pipeline: bool, full_batch: bool, expected: int
-) -> None:
+def test_global_batch_size(options: dict[str, Any], expected: int) -> None:
     found = autoshard.global_batch_size(
-        2,
-        pipeline=pipeline,
-        full_batch=full_batch,
-        device_num=8,
-        data_parallel=4,
-        micro_batch_interleave_num=3,
-        gradient_accumulation_steps=5,
-    )
-    assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("full_batch", "expected"), [(False, 2 * 8 * 3 * 7), (True, 2 * 4 * 3 * 7)]
-)
-def test_global_batch_size_with_a_pipeline(full_batch: bool, expected: int) -> None:
-    found = autoshard.global_batch_size(
-        2,
-        pipeline=True,
-        full_batch=full_batch,
-        device_num=8,
-        data_parallel=4,
-        micro_batch_interleave_num=3,
-        micro_batch_num=7,
+        2, device_num=8, data_parallel=4, micro_batch_interleave_num=3, **options
     )
     assert found == expected
 

@@ -8,6 +8,7 @@ from autoshard.verify.collective import Collective, CollectiveKind
 from autoshard.verify.compiled import (
     as_on_cpu,
     collective_differences,
+    differences_from_readings,
 )
 
 MESH = Mesh.parse("dp=2,tp=4")
@@ -49,3 +50,24 @@ def test_the_cpu_compiler_reduces_to_all() -> None:
 def test_the_cpu_compiler_sends_bf16_as_f32() -> None:
     planned = [Collective(CollectiveKind.ALL_REDUCE, TP, 4, 64, element="bf16")]
     assert collective_differences(as_on_cpu(planned), [all_reduce(128)]) == []
+
+
+def test_one_reading_of_the_plan_is_enough() -> None:
+    shardys, searchs = [all_gather(8)], [all_reduce(64)]
+    compiled = [all_reduce(64)]
+    assert differences_from_readings([shardys, searchs], compiled, MESH, on_cpu=False) == []
+    found = differences_from_readings([shardys], compiled, MESH, on_cpu=False)
+    assert found == collective_differences(shardys, compiled)
+    assert found
+    extra = [all_reduce(64)]
+    assert differences_from_readings([shardys], compiled, MESH, on_cpu=False, besides=extra) == []
+
+
+def test_a_sum_over_several_axes_may_be_made_axis_by_axis() -> None:
+    planned = [Collective(CollectiveKind.ALL_REDUCE, (*DP, *TP), 8, 64)]
+    compiled = [
+        Collective(CollectiveKind.ALL_REDUCE, DP, 2, 64),
+        Collective(CollectiveKind.ALL_REDUCE, TP, 4, 64),
+    ]
+    assert collective_differences(planned, compiled)
+    assert differences_from_readings([planned], compiled, MESH, on_cpu=False) == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import permutations, product
+from itertools import product
 
 import pytest
 
 from autoshard.exporter.steps import redistribution_steps
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sharding import Sharding
+from planned_text import every_matrix_sharding
 
 MESH = Mesh.parse("dp=2,tp=4")
 
@@ -93,20 +94,8 @@ def test_no_step_cuts_a_dim_unevenly() -> None:
         Sharding.parse(text, MESH).check((16, 6))
 
 
-def every_sharding() -> list[str]:
-    found: list[str] = []
-    for homes in product((None, 0, 1), repeat=2):
-        dims = [
-            [axis for axis, home in zip(("dp", "tp"), homes, strict=True) if home == dim]
-            for dim in (0, 1)
-        ]
-        for first, second in product(permutations(dims[0]), permutations(dims[1])):
-            found.append(f"[{{{', '.join(first)}}}, {{{', '.join(second)}}}]")
-    return found
-
-
 def test_every_pair_ends_at_its_target() -> None:
-    for source, target in product(every_sharding(), repeat=2):
+    for source, target in product(every_matrix_sharding(), repeat=2):
         found = steps(source, target)
         assert found == [] if source == target else found[-1] == target
         assert len(found) <= 4

@@ -78,9 +78,10 @@ def test_a_limit_holds_for_the_symbolic_cost() -> None:
 
 def test_jit_plan_and_request_know_the_same_options() -> None:
     wanted = {field.name: field.default for field in fields(Request)}
-    of_plan = signature(autoshard.plan).parameters
     assert PlanOptions.__annotations__.keys() == wanted.keys()
-    assert {name: of_plan[name].default for name in wanted} == wanted
+    for function in (autoshard.plan, autoshard.jit):
+        named = signature(function).parameters
+        assert {name: named[name].default for name in wanted} == wanted
     types = get_type_hints(PlanOptions)
     assert {name: get_type_hints(Request)[name] for name in wanted} == types
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -33,7 +34,7 @@ from autoshard.ir.lowering import (
 )
 from autoshard.sharding import AxisRef
 from autoshard.verify.collective import Collective, CollectiveKind
-from autoshard.verify.compiled import as_on_cpu, axis_by_axis, collective_differences
+from autoshard.verify.compiled import differences_from_readings
 from autoshard.verify.hlo_collectives import hlo_collectives
 from autoshard.verify.matching import collectives_of_summary
 
@@ -108,6 +109,25 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         return Jitted(fn, static, *donated, settings)
 
     return wrap if fn is None else wrap(fn)
+
+
+def _signature() -> inspect.Signature:
+    """That of ``jit``, its options one by one."""
+    defaults = {field.name: field.default for field in fields(Request)} | {"keep_unused": False}
+    function, *_ = inspect.signature(jit).parameters.values()
+    named = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults.get(name),
+            annotation=annotation.__forward_arg__,
+        )
+        for name, annotation in JitOptions.__annotations__.items()
+    ]
+    return inspect.Signature([function, *named])
+
+
+cast(Any, jit).__signature__ = _signature()
 
 
 @dataclass(frozen=True)
@@ -329,18 +349,16 @@ def _interface_differences(plan: Plan, compiled: jax.stages.Compiled) -> Iterato
 
 
 def _collective_differences(plan: Plan, compiled: jax.stages.Compiled) -> list[str]:
-    """None where XLA moves what one reading of the plan does: as Shardy spells it out, the same
-    with reductions axis by axis, or the search's own, whose reduce-scatters Shardy may gather."""
-    made = hlo_collectives(compiled.as_text() or "", plan.mesh)
-    readings = [plan.collectives]
+    readings: list[Sequence[Collective]] = [plan.collectives]
     if plan.summary is not None:
-        readings.append(tuple(collectives_of_summary(plan.summary.collectives, plan.mesh)))
-    if plan.jax_mesh.devices.flat[0].platform == "cpu":
-        readings = [tuple(as_on_cpu(reading)) for reading in readings]
-    readings = [(*reading, *_for_callbacks(plan)) for reading in readings]
-    readings.append(tuple(axis_by_axis(readings[0], plan.mesh)))
-    found = [collective_differences(reading, made) for reading in readings]
-    return found[0] if all(found) else []
+        readings.append(collectives_of_summary(plan.summary.collectives, plan.mesh))
+    return differences_from_readings(
+        readings,
+        hlo_collectives(compiled.as_text() or "", plan.mesh),
+        plan.mesh,
+        on_cpu=plan.jax_mesh.devices.flat[0].platform == "cpu",
+        besides=_for_callbacks(plan),
+    )
 
 
 def _for_callbacks(plan: Plan) -> list[Collective]:

@@ -7,21 +7,16 @@ after   ordinary jit: nothing, y is x
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 from jax._src.compute_on import extend_compute_type
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir.dialects import stablehlo
 
 from autoshard.ir.host_memory import MARK
+from autoshard.ir.identity import identity_primitive
 from autoshard.ir.lowering import marks_are_lowered
-
-host_mark_p: Any = Primitive("autoshard_in_host_memory")
-"""Identity of one array."""
 
 
 def computed_on_host() -> AbstractContextManager[str | None]:
@@ -38,22 +33,6 @@ def bind(value: jax.typing.ArrayLike) -> jax.Array:
     return host_mark_p.bind(value)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    return host_mark_p.bind(primals[0]), tangents[0]
-
-
-def _transpose(cotangent: Any, value: Any) -> list[Any]:
-    return [cotangent]
-
-
-def _batch(values: Sequence[Any], dims: Sequence[Any]) -> tuple[Any, Any]:
-    return host_mark_p.bind(values[0]), dims[0]
-
-
 def _lower(context: Any, value: Any) -> list[Any]:
     if not marks_are_lowered():
         return [value]
@@ -63,10 +42,5 @@ def _lower(context: Any, value: Any) -> list[Any]:
     return [operation.result]
 
 
-host_mark_p.def_impl(_same)
-host_mark_p.def_abstract_eval(_same)
-ad.primitive_jvps[host_mark_p] = _jvp
-ad.primitive_transposes[host_mark_p] = _transpose
-batching.primitive_batchers[host_mark_p] = _batch
-# Not cacheable: the op keeps the location of its own call.
-mlir.register_lowering(host_mark_p, _lower, cacheable=False)
+host_mark_p = identity_primitive("autoshard_in_host_memory", _lower)
+"""Identity of one array."""

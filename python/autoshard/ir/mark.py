@@ -3,23 +3,19 @@
 before  y = mark[mark=in 0 mesh[dp=2,tp=4] [{dp}, {}]] x
 after   ordinary jit: nothing, y is x
         autoshard:    %y = stablehlo.custom_call @autoshard.mark(%x) {autoshard.role = "in", ...}
-
-Derivatives pass by unmarked: what a user says of a value says nothing of its gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from autoshard.errors import StrategyError
+from autoshard.ir.identity import identity_primitive
 from autoshard.ir.lowering import marks_are_lowered, user_line
 
 TARGET = "autoshard.mark"
@@ -65,30 +61,13 @@ class Mark:
         return replace(self, dims=self.dims + (whole,) * (rank - len(self.dims)))
 
 
-mark_p: Any = Primitive("autoshard_mark")
-"""Identity of one array with parameter ``mark``."""
-
-
 def bind(value: jax.typing.ArrayLike, mark: Mark) -> jax.Array:
     """``value`` itself, with ``mark`` attached wherever it is traced."""
     return mark_p.bind(value, mark=mark)
 
 
-def _same(value: Any, *, mark: Mark) -> Any:
-    return value
-
-
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, mark: Mark) -> tuple[Any, Any]:
-    return mark_p.bind(primals[0], mark=mark), tangents[0]
-
-
-def _transpose(cotangent: Any, value: Any, *, mark: Mark) -> list[Any]:
-    return [cotangent]
-
-
-def _batch(values: Sequence[Any], dims: Sequence[Any], *, mark: Mark) -> tuple[Any, Any]:
-    position = dims[0]
-    return mark_p.bind(values[0], mark=mark.with_open_dim(position)), position
+def _with_new_dim(position: int, *, mark: Mark) -> dict[str, Any]:
+    return {"mark": mark.with_open_dim(position)}
 
 
 def _lower(context: Any, value: Any, *, mark: Mark) -> list[Any]:
@@ -112,10 +91,5 @@ def _lower(context: Any, value: Any, *, mark: Mark) -> list[Any]:
     return [operation.result]
 
 
-mark_p.def_impl(_same)
-mark_p.def_abstract_eval(_same)
-ad.primitive_jvps[mark_p] = _jvp
-ad.primitive_transposes[mark_p] = _transpose
-batching.primitive_batchers[mark_p] = _batch
-# Not cacheable: the op keeps the location of its own call.
-mlir.register_lowering(mark_p, _lower, cacheable=False)
+mark_p = identity_primitive("autoshard_mark", _lower, _with_new_dim)
+"""Identity of one array with parameter ``mark``."""

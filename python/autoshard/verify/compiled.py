@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from autoshard.sharding.mesh import Mesh
@@ -44,6 +44,35 @@ def collective_differences(
         for axes in sorted(more, key=lambda axes: -more[axes])
         if more[axes] > 0
     ]
+
+
+def differences_from_readings(
+    readings: Sequence[Sequence[Collective]],
+    compiled: Sequence[Collective],
+    mesh: Mesh,
+    *,
+    on_cpu: bool,
+    besides: Sequence[Collective] = (),
+) -> list[str]:
+    """None where XLA moves no more than one reading of the plan.
+
+    A plan can be read in more than one way: as Shardy spells it out, or as the search counted it,
+    whose reduce-scatters Shardy may gather. XLA may also reduce the first one axis by axis.
+
+    Args:
+        readings: The ways, at least one; the first is what messages speak of.
+        compiled: From ``hlo_collectives``.
+        mesh: Of the plan.
+        on_cpu: Was it XLA's CPU compiler?
+        besides: What the compiler adds to each reading.
+
+    Returns:
+        As ``collective_differences`` of the first reading, or nothing.
+    """
+    as_made = [[*(as_on_cpu(one) if on_cpu else one), *besides] for one in readings]
+    as_made.append(axis_by_axis(as_made[0], mesh))
+    found = [collective_differences(reading, compiled) for reading in as_made]
+    return found[0] if all(found) else []
 
 
 def as_on_cpu(collectives: Iterable[Collective]) -> list[Collective]:
