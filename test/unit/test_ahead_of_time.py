@@ -10,8 +10,11 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import autoshard
 from autoshard.cluster import Cluster
 from autoshard.errors import CompileError
 from autoshard.verify import ahead_of_time
@@ -281,6 +284,30 @@ def test_gpus_are_compiled_for(name: str):
     assert found.compiler.startswith("jax-cuda12-pjrt ")
     assert found.hlo_text is not None
     assert "all-reduce" in found.hlo_text
+
+
+@_needs_gpu_compiler
+@pytest.mark.parametrize("donated", [(), (0,), (0, 1)], ids=str)
+def test_what_lives_on_the_device_has_nothing_of_the_host_in_it(donated: tuple[int, ...]):
+    def step(parameters, momentum, x):
+        gradient = jax.grad(lambda p: jnp.tanh(x @ p).sum())(parameters)
+        momentum = 0.9 * autoshard.in_host_memory(momentum) + gradient
+        return parameters - 0.01 * momentum, autoshard.in_host_memory(momentum)
+
+    square = jax.ShapeDtypeStruct((2048, 2048), jnp.float32)
+    x = jax.ShapeDtypeStruct((512, 2048), jnp.float32)
+    planned = autoshard.plan(
+        step,
+        *(square, square, x),
+        cluster="h100:2",
+        mode="data_parallel",
+        batch_argnums=2,
+        donate_argnums=donated,
+    )
+    found = planned.verify().program
+    assert found.host_argument_bytes == 2048 * 2048 * 4
+    assert found.peak_bytes is not None
+    assert found.live_bytes == pytest.approx(found.peak_bytes, rel=0.01)
 
 
 def _as_compiler(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
