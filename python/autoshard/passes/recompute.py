@@ -33,13 +33,10 @@ from autoshard.passes.summarize import peak_values, summarize
 from autoshard.recomputation.block import Block, blocks_of
 from autoshard.recomputation.choice import Rules, choose, describe
 from autoshard.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
-from autoshard.recomputation.loops import (
-    choose_stacks,
-    describe_stacks,
-    drop_stacks,
-    pairs_of,
-)
+from autoshard.recomputation.loops import pairs_of
 from autoshard.recomputation.marks import has_switches, keep_marked
+from autoshard.recomputation.stack_choice import choose_stacks, describe_stacks
+from autoshard.recomputation.stack_rewrite import drop_stacks
 from autoshard.recomputation.straight import write_clones
 from autoshard.report.plan_summary import (
     PLAN,

@@ -19,16 +19,7 @@ from autoshard.ir import mlir
 from autoshard.passes.given_plan import Dims
 from autoshard.passes.summarize import shardings_of
 from autoshard.recomputation.block import Block
-from autoshard.recomputation.loops import (
-    Now,
-    Pair,
-    Stacker,
-    body_of,
-    erase_unused,
-    pairs_of,
-    rebuilt,
-    yielded_of,
-)
+from autoshard.recomputation.loops import Pair, body_of, pairs_of, yielded_of
 from autoshard.recomputation.marks import (
     Numbering,
     is_backward,
@@ -36,6 +27,7 @@ from autoshard.recomputation.marks import (
     scope_switches,
     switches_of,
 )
+from autoshard.recomputation.stack_rewrite import Now, Stacker, erase_unused, rebuilt
 from autoshard.sharding import Sharding, format_sharding, to_v2
 
 
