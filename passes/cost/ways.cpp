@@ -693,6 +693,63 @@ void sort_gathers(std::vector<Step>& steps) {
   }
 }
 
+/// The way where there is nothing to search, with the held bytes of a tensor of one byte. No
+/// device can receive less than it misses of its block in the end, and these receive just that:
+///
+///   axes that come are free           they cut, then each dim gathers those that go
+///   the axes that go come in another  the others that come cut, and one all-to-all moves
+///   dim, in one piece                 these; a dim that takes them is not cut besides
+///
+/// Nothing if it is neither.
+std::optional<std::vector<Step>> direct_steps(const Sharding& from, const Sharding& to,
+                                              const Mesh& mesh) {
+  AxisMask gone = 0, come = 0;
+  std::size_t givers = 0, giver = 0, taker = 0;
+  const auto tail = [](const AxisList& axes, std::size_t first) {
+    AxisMask set = 0;
+    for (std::size_t k = first; k < axes.size(); ++k) set |= 1u << axes[k];
+    return set;
+  };
+  for (std::size_t d = 0; d < from.dims.size(); ++d) {
+    const std::size_t prefix = common_prefix(from.dims[d], to.dims[d]);
+    const bool gives = prefix < from.dims[d].size(), takes = prefix < to.dims[d].size();
+    if (gives && takes) return std::nullopt;
+    if (gives) {
+      gone |= tail(from.dims[d], prefix);
+      giver = d;
+      ++givers;
+    } else if (takes) {
+      come |= tail(to.dims[d], prefix);
+    }
+  }
+  const double held = 1.0 / static_cast<double>(num_shards(from, mesh));
+  const AxisMask cuts = come & ~gone;
+  double left = held / static_cast<double>(devices_along(cuts, mesh));
+  std::vector<Step> steps;
+  if ((gone & come) == 0) {
+    steps.reserve(givers);
+    for (std::size_t d = 0; givers > 0 && d < from.dims.size(); ++d) {
+      const AxisMask axes = tail(from.dims[d], common_prefix(from.dims[d], to.dims[d]));
+      if (axes == 0) continue;
+      steps.push_back({CollectiveKind::all_gather, axes, devices_along(axes, mesh), left});
+      left *= static_cast<double>(steps.back().participants);
+    }
+    return steps;
+  }
+  if (givers != 1 || !mesh.has_all_to_all) return std::nullopt;
+  const AxisList& given = from.dims[giver];
+  const std::size_t kept = to.dims[giver].size();
+  while ((tail(to.dims[taker], from.dims[taker].size()) & gone) == 0) ++taker;
+  const AxisList& taken = to.dims[taker];
+  const std::size_t had = from.dims[taker].size();
+  if (taken.size() - had != given.size() - kept ||
+      !std::equal(taken.begin() + had, taken.end(), given.begin() + kept)) {
+    return std::nullopt;
+  }
+  steps.push_back({CollectiveKind::all_to_all, gone, devices_along(gone, mesh), left});
+  return steps;
+}
+
 /// Gathers all that moves; what is left is cut.
 std::vector<Step> gathers(const Sharding& from, const Sharding& to, const Mesh& mesh) {
   std::vector<Step> steps;
@@ -714,21 +771,30 @@ std::vector<Step> gathers(const Sharding& from, const Sharding& to, const Mesh& 
 Way cheapest_way(const std::vector<std::int64_t>& dims, const Sharding& from,
                  const Sharding& to, const Mesh& mesh) {
   Way way;
+  const auto add = [&way](const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      way.volume += step.sent_bytes();
+      ++way.collectives;
+    }
+    return way;
+  };
+  if (const auto direct = direct_steps(from, to, mesh)) return add(*direct);
   if (const auto q = query(dims, from, to, mesh)) {
     way = search_of(*q).to(q->goal);
     way.volume *= q->whole;
     return way;
   }
-  for (const Step& step : steps_in_order(dims, from, to, mesh, 1.0)) {
-    way.volume += step.sent_bytes();
-    ++way.collectives;
-  }
-  return way;
+  return add(steps_in_order(dims, from, to, mesh, 1.0));
 }
 
 std::vector<Step> steps_of_cheapest_way(const std::vector<std::int64_t>& dims,
                                         const Sharding& from, const Sharding& to,
                                         const Mesh& mesh, double bytes) {
+  if (auto direct = direct_steps(from, to, mesh)) {
+    for (Step& step : *direct) step.held_bytes *= bytes;
+    sort_gathers(*direct);
+    return *std::move(direct);
+  }
   const auto q = query(dims, from, to, mesh);
   if (!q) return steps_in_order(dims, from, to, mesh, bytes);
   std::vector<Step> steps = search_of(*q).steps_to(q->goal);
