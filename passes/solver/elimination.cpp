@@ -103,7 +103,6 @@ std::optional<std::vector<int>> eliminate_all(const Network& network,
     }
   }
 
-  std::vector<std::unique_ptr<std::uint16_t[]>> best(n);
   SummedTables tables;
   for (int k = 0; k < n; ++k) {
     Bucket& bucket = order->buckets[k];
@@ -129,9 +128,7 @@ std::optional<std::vector<int>> eliminate_all(const Network& network,
       tables.first.push_back(factor.cost);
     }
     auto least = std::make_unique_for_overwrite<double[]>(rows);
-    best[k] = std::make_unique_for_overwrite<std::uint16_t[]>(rows);
-    min_of_sums(tables, network.options(bucket.node), least.get(), best[k].get());
-    waiting[k].clear();
+    min_of_sums(tables, network.options(bucket.node), least.get());
     if (!neighbours.empty()) {
       const double* cost = least.get();
       waiting[position[neighbours.back()]].push_back({neighbours, cost, std::move(least)});
@@ -139,11 +136,21 @@ std::optional<std::vector<int>> eliminate_all(const Network& network,
   }
 
   std::vector<int> choice(n, 0);
+  std::vector<double> sums;
   for (int k = n; k-- > 0;) {
-    const Bucket& bucket = order->buckets[k];
-    std::size_t row = 0;
-    for (int node : bucket.neighbours) row = row * network.options(node) + choice[node];
-    choice[bucket.node] = best[k][row];
+    const int node = order->buckets[k].node, options = network.options(node);
+    const auto own = unary.begin() + network.offset[node];
+    sums.assign(own, own + options);
+    for (const Factor& factor : waiting[k]) {
+      const double* cost = factor.cost;
+      std::int64_t step = options;
+      for (std::size_t f = factor.nodes.size() - 1; f-- > 0;) {
+        cost += choice[factor.nodes[f]] * step;
+        step *= network.options(factor.nodes[f]);
+      }
+      for (int c = 0; c < options; ++c) sums[c] += cost[c];
+    }
+    choice[node] = argmin(sums.data(), options);
   }
   return choice;
 }

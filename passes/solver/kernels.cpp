@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
@@ -86,45 +87,235 @@ void largest_differences(const double* __restrict transposed, int rows, int cols
   for (std::size_t i = 0; i < size; ++i) out[i] = out[i] == -infinity ? 0 : out[i];
 }
 
-AUTOSHARD_CLONES
-void min_of_sums(const SummedTables& tables, int cols, double* least, std::uint16_t* best) {
-  const std::size_t count = tables.first.size(), digits = tables.sizes.size();
-  std::vector<const double*> at = tables.first;
-  std::vector<int> digit(digits, 0);
-  std::vector<double> sums(cols);
-  double* __restrict sum = sums.data();
-  for (std::size_t row = 0;; ++row) {
-    const double* __restrict start = at[0];
-    for (int c = 0; c < cols; ++c) sum[c] = start[c];
-    for (std::size_t t = 1; t < count; ++t) {
-      const double* __restrict added = at[t];
-      for (int c = 0; c < cols; ++c) sum[c] += added[c];
-    }
-    // Four at a time: each comparison waits for the one before.
-    double four[4] = {sum[0], sum[0], sum[0], sum[0]};
-    int c = 0;
-    for (; c + 4 <= cols; c += 4) {
-      for (int i = 0; i < 4; ++i) four[i] = sum[c + i] < four[i] ? sum[c + i] : four[i];
-    }
-    for (; c < cols; ++c) four[0] = sum[c] < four[0] ? sum[c] : four[0];
-    const double smallest = std::min(std::min(four[0], four[1]), std::min(four[2], four[3]));
-    int found = 0;
-    while (sum[found] != smallest) ++found;
-    least[row] = smallest;
-    best[row] = static_cast<std::uint16_t>(found);
+namespace {
 
-    std::size_t k = digits;
-    for (; k-- > 0;) {
-      const std::int64_t* stride = tables.stride.data() + k * count;
-      if (++digit[k] < tables.sizes[k]) {
-        for (std::size_t t = 0; t < count; ++t) at[t] += stride[t];
-        break;
-      }
-      digit[k] = 0;
-      const int back = tables.sizes[k] - 1;
-      for (std::size_t t = 0; t < count; ++t) at[t] -= back * stride[t];
+/// `sum` may be `one`.
+AUTOSHARD_CLONES
+void add_to(double* sum, const double* one, const double* other, std::size_t size) {
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < size; ++i) sum[i] = one[i] + other[i];
+}
+
+/// Some of the digits, whose values together are the innermost loop.
+struct Block {
+  std::vector<bool> has;
+  std::size_t width = 1;
+};
+
+Block block_of(const SummedTables& tables, std::vector<bool> digits) {
+  Block block{std::move(digits)};
+  for (std::size_t k = 0; k < tables.sizes.size(); ++k) {
+    if (block.has[k]) block.width *= tables.sizes[k];
+  }
+  return block;
+}
+
+/// By value of a block, the sum of its digits times `stride(digit)`.
+template <typename Stride>
+std::vector<std::int64_t> offsets(const SummedTables& tables, const Block& block,
+                                  const Stride& stride) {
+  std::vector<std::int64_t> result = {0};
+  for (std::size_t k = 0; k < tables.sizes.size(); ++k) {
+    if (!block.has[k]) continue;
+    std::vector<std::int64_t> longer;
+    longer.reserve(result.size() * tables.sizes[k]);
+    for (std::int64_t offset : result) {
+      for (int d = 0; d < tables.sizes[k]; ++d) longer.push_back(offset + d * stride(k));
     }
-    if (k == static_cast<std::size_t>(-1)) return;
+    result = std::move(longer);
+  }
+  return result;
+}
+
+/// Roughly the instructions that `block` takes: loops that begin, and tables that are copied
+/// or added up.
+double work_of(const SummedTables& tables, const Block& block, int cols) {
+  constexpr double of_loop = 6, lanes = 4, of_copy = 3;
+  const std::size_t count = tables.first.size();
+  double rows = 1, copied = 0;
+  for (int size : tables.sizes) rows *= size;
+  int crossed = 0;
+  for (std::size_t t = 0; t < count; ++t) {
+    bool is_crossed = false;
+    double size = static_cast<double>(block.width) * cols;
+    for (std::size_t k = 0; k < tables.sizes.size(); ++k) {
+      if (tables.stride[k * count + t] == 0) continue;
+      if (block.has[k]) {
+        is_crossed = true;
+      } else {
+        size *= tables.sizes[k];
+      }
+    }
+    if (!is_crossed) continue;
+    copied += size;
+    ++crossed;
+  }
+  return rows * cols * (of_loop / static_cast<double>(block.width) + crossed / lanes) +
+         of_copy * copied;
+}
+
+/// One digit, or all that one table alone depends on.
+Block best_block(const SummedTables& tables, int cols) {
+  const std::size_t count = tables.first.size(), digits = tables.sizes.size();
+  std::vector<std::vector<bool>> choices;
+  for (std::size_t k = 0; k < digits; ++k) {
+    choices.emplace_back(digits, false);
+    choices.back()[k] = true;
+  }
+  for (std::size_t t = 0; t < count; ++t) {
+    std::vector<bool>& alone = choices.emplace_back(digits, false);
+    for (std::size_t k = 0; k < digits; ++k) {
+      bool is_alone = tables.stride[k * count + t] != 0;
+      for (std::size_t u = 0; u < count; ++u) {
+        is_alone = is_alone && (u == t || tables.stride[k * count + u] == 0);
+      }
+      alone[k] = is_alone;
+    }
+  }
+  Block best;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::vector<bool>& choice : choices) {
+    if (std::find(choice.begin(), choice.end(), true) == choice.end()) continue;
+    Block block = block_of(tables, std::move(choice));
+    const double work = work_of(tables, block, cols);
+    if (work < least) {
+      least = work;
+      best = std::move(block);
+    }
+  }
+  return best;
+}
+
+/// A table on its way through the outer digits, those that are not in the block.
+struct Walked {
+  const double* at;
+  /// By outer digit.
+  std::vector<std::int64_t> stride;
+  /// The last outer digit that it depends on, counted from 1; 0: none.
+  std::size_t level = 0;
+  /// Depends on the block. Then it is `made`: values of the block follow each other.
+  bool is_crossed = false;
+  std::vector<double> made;
+};
+
+Walked walked(const SummedTables& tables, std::size_t t, const Block& block, int cols) {
+  const std::size_t count = tables.first.size();
+  Walked table{tables.first[t], {}, 0, false, {}};
+  std::vector<int> sizes;
+  for (std::size_t k = 0; k < tables.sizes.size(); ++k) {
+    const std::int64_t stride = tables.stride[k * count + t];
+    if (block.has[k]) {
+      table.is_crossed = table.is_crossed || stride != 0;
+      continue;
+    }
+    table.stride.push_back(stride);
+    sizes.push_back(tables.sizes[k]);
+    if (stride != 0) table.level = sizes.size();
+  }
+  if (!table.is_crossed) return table;
+  const std::vector<std::int64_t> given = table.stride;
+  std::int64_t copies = 1;
+  for (std::size_t k = sizes.size(); k-- > 0;) {
+    if (given[k] == 0) continue;
+    table.stride[k] = copies * static_cast<std::int64_t>(block.width) * cols;
+    copies *= sizes[k];
+  }
+  const std::vector<std::int64_t> inside =
+      offsets(tables, block, [&](std::size_t k) { return tables.stride[k * count + t]; });
+  table.made.resize(static_cast<std::size_t>(copies) * block.width * cols);
+  double* to = table.made.data();
+  for (std::int64_t copy = 0; copy < copies; ++copy) {
+    const double* from = tables.first[t];
+    std::int64_t rest = copy;
+    for (std::size_t k = sizes.size(); k-- > 0;) {
+      if (given[k] == 0) continue;
+      from += rest % sizes[k] * given[k];
+      rest /= sizes[k];
+    }
+    for (int c = 0; c < cols; ++c) {
+      for (std::int64_t offset : inside) *to++ = from[offset + c];
+    }
+  }
+  table.at = table.made.data();
+  return table;
+}
+
+}  // namespace
+
+// What depends on outer digits only is added up once for all values of the block.
+void min_of_sums(const SummedTables& tables, int cols, double* least) {
+  const std::size_t digits = tables.sizes.size();
+  if (digits == 0) {
+    std::vector<double> sum(cols, 0.0);
+    for (const double* table : tables.first) add_to(sum.data(), sum.data(), table, cols);
+    *least = minimum(sum.data(), cols);
+    return;
+  }
+  const Block block = best_block(tables, cols);
+  std::vector<std::int64_t> row_stride(digits, 1);
+  for (std::size_t k = digits - 1; k-- > 0;) {
+    row_stride[k] = row_stride[k + 1] * tables.sizes[k + 1];
+  }
+  const std::vector<std::int64_t> rows =
+      offsets(tables, block, [&](std::size_t k) { return row_stride[k]; });
+  std::vector<int> sizes;
+  std::vector<std::int64_t> outer_stride;
+  for (std::size_t k = 0; k < digits; ++k) {
+    if (block.has[k]) continue;
+    sizes.push_back(tables.sizes[k]);
+    outer_stride.push_back(row_stride[k]);
+  }
+  const std::size_t levels = sizes.size() + 1, size = block.width * cols;
+  std::vector<std::vector<Walked>> by_level(levels);
+  for (std::size_t t = 0; t < tables.first.size(); ++t) {
+    Walked table = walked(tables, t, block, cols);
+    by_level[table.level].push_back(std::move(table));
+  }
+  // Sums of the tables up to each level, without and with the block.
+  std::vector<double> plain(levels * cols, 0.0);
+  std::vector<std::vector<double>> sums(levels);
+  std::vector<const double*> crossed(levels, nullptr);
+  const auto sum_from = [&](std::size_t first) {
+    for (std::size_t level = first; level < levels; ++level) {
+      double* sum = plain.data() + level * cols;
+      if (level > 0) {
+        std::copy_n(sum - cols, cols, sum);
+        crossed[level] = crossed[level - 1];
+      }
+      for (const Walked& table : by_level[level]) {
+        if (!table.is_crossed) {
+          add_to(sum, sum, table.at, cols);
+        } else if (crossed[level] == nullptr) {
+          crossed[level] = table.at;
+        } else {
+          sums[level].resize(size);
+          add_to(sums[level].data(), crossed[level], table.at, size);
+          crossed[level] = sums[level].data();
+        }
+      }
+    }
+  };
+  sum_from(0);
+  const bool is_in_place = rows.back() + 1 == static_cast<std::int64_t>(block.width);
+  std::vector<int> digit(sizes.size(), 0);
+  std::vector<double> found(block.width);
+  while (true) {
+    min_plus_vector(plain.data() + (levels - 1) * cols, crossed[levels - 1], cols,
+                    static_cast<int>(block.width), is_in_place ? least : found.data());
+    for (std::size_t r = 0; !is_in_place && r < block.width; ++r) least[rows[r]] = found[r];
+    std::size_t k = sizes.size();
+    for (; k > 0; --k) {
+      const bool wraps = ++digit[k - 1] == sizes[k - 1];
+      const std::int64_t steps = wraps ? 1 - sizes[k - 1] : 1;
+      for (std::size_t level = k; level < levels; ++level) {
+        for (Walked& table : by_level[level]) table.at += steps * table.stride[k - 1];
+      }
+      least += steps * outer_stride[k - 1];
+      if (!wraps) break;
+      digit[k - 1] = 0;
+    }
+    if (k == 0) return;
+    sum_from(k);
   }
 }
 

@@ -30,14 +30,15 @@ void largest_differences(const double* transposed, int rows, int cols, double* o
 ///
 ///   least[row] = min_c sum_t first[t][sum_k digit_k * stride[k * tables + t] + c]
 ///
-/// in the order of the tables, and best[row] = the smallest c that attains it. Rows count the
-/// digits before the last, of which there are `sizes[k]`, the later ones faster.
+/// Rows count the digits before the last, of which there are `sizes[k]`, the later ones
+/// faster. A table that does not depend on a digit has the stride 0 there; every digit has a
+/// table that depends on it.
 struct SummedTables {
   std::vector<const double*> first;
   std::vector<int> sizes;
   std::vector<std::int64_t> stride;
 };
-void min_of_sums(const SummedTables& tables, int cols, double* least, std::uint16_t* best);
+void min_of_sums(const SummedTables& tables, int cols, double* least);
 
 /// Index of the smallest entry, the first one if several are equal. Expects size >= 1.
 int argmin(const double* values, int size);
