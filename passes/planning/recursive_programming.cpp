@@ -661,28 +661,42 @@ class PlanSearch {
     return result;
   }
 
+  /// The first of the prices from `rung` on at which single axes fit, found by halving: what
+  /// fits at one price is taken to fit at all higher ones, and the last one is not asked. The
+  /// plans go to `quick`.
+  std::size_t first_that_fits(std::size_t rung, std::vector<Candidate>& quick) {
+    phases_.start("levels");
+    std::size_t last = std::size(price_ladder) - 1;
+    while (rung < last && !late()) {
+      const std::size_t middle = (rung + last) / 2;
+      quick.push_back(descend(single_, price_ladder[middle]));
+      if (fits(weigh(quick.back()))) {
+        last = middle;
+      } else {
+        rung = middle + 1;
+      }
+    }
+    return last;
+  }
+
   /// Rising prices until a plan fits, then back towards the last one that did not.
   Candidate cheapest_that_fits() {
     std::vector<Candidate> pool, quick;
-    double unfit = 0, fit = -1;
-    const double highest = *std::rbegin(price_ladder);
-    for (double coeff : price_ladder) {
-      const bool is_last = coeff == highest;
-      // Without time for all prices, the highest one is the likeliest to fit.
-      if (late() && !pool.empty() && !is_last) continue;
-      if ((coeff > 0 || is_tight()) && may_merge_ && !is_small()) {
-        // A price at which not even single axes fit is passed over.
-        phases_.start("levels");
-        quick.push_back(descend(single_, coeff));
-        if (!fits(weigh(quick.back())) && !is_last) {
-          unfit = coeff;
-          continue;
-        }
-      }
+    const bool asks_single = may_merge_ && !is_small();
+    const std::size_t last = std::size(price_ladder) - 1;
+    std::size_t rung = 0;
+    if (asks_single && is_tight()) {
+      phases_.start("levels");
+      quick.push_back(descend(single_, price_ladder[0]));
+      if (!fits(weigh(quick.back()))) rung = first_that_fits(1, quick);
+    }
+    double unfit = rung > 0 ? price_ladder[rung - 1] : 0, fit = -1;
+    while (true) {
+      const double coeff = price_ladder[rung];
       std::vector<Candidate> list = shortlist(coeff);
       phases_.start("memory");
       pool.push_back(list.front());
-      if (fits(weigh(pool.back())) || is_small() || is_last || late()) {
+      if (fits(weigh(pool.back())) || is_small() || rung == last || late()) {
         if (fits(pool.back())) fit = coeff;
         for (Candidate& best : best_of(std::move(list))) {
           phases_.start("memory");
@@ -691,7 +705,10 @@ class PlanSearch {
         }
         if (fit >= 0) break;
       }
-      unfit = coeff;
+      if (rung == last) break;
+      // Without time for all prices, the highest one is the likeliest to fit.
+      rung = late() ? last : rung == 0 && asks_single ? first_that_fits(1, quick) : rung + 1;
+      unfit = price_ladder[rung - 1];
     }
     // Axes that are used unlike may fit where merged ones do not.
     if (fit < 0) pool.insert(pool.end(), quick.begin(), quick.end());
