@@ -660,12 +660,56 @@ class InOrder {
   std::size_t gathered_dim_ = 0;
 };
 
+/// The most blocks that parts of these sizes can make of a dim of `capacity`, in the sense that
+/// the same products divide both.
+std::int64_t blocks_of(std::int64_t capacity, const Short<std::int64_t, max_moving>& sizes) {
+  std::int64_t result = 1;
+  for (std::size_t set = 1; set < std::size_t{1} << sizes.size(); ++set) {
+    std::int64_t product = 1;
+    for (std::size_t part = 0; part < sizes.size(); ++part) {
+      if (set >> part & 1u) product *= sizes.items[part];
+    }
+    if (capacity % product == 0) result = std::lcm(result, product);
+  }
+  return result;
+}
+
+/// The same query with its dims in an order that does not depend on theirs: steps do not say
+/// which dim they change, so that one search answers for all orders.
+Query in_common_order(const Query& q) {
+  std::array<std::uint8_t, State::max_dims> order;
+  std::array<std::uint64_t, State::max_dims> code;
+  std::array<std::int64_t, State::max_dims> capacity;
+  for (std::uint8_t d = 0; d < q.start.rank; ++d) {
+    order[d] = d;
+    // Dims that are cut come first.
+    code[d] = q.start.length[d] == 0 ? 0xffff : 0;
+    for (std::size_t k = 0; k < q.start.length[d]; ++k) {
+      code[d] = code[d] << 4 | q.start.parts[d][k];
+    }
+    capacity[d] = blocks_of(q.capacity.items[d], q.sizes);
+  }
+  std::stable_sort(order.begin(), order.begin() + q.start.rank, [&](int one, int other) {
+    return std::pair(code[one], capacity[one]) < std::pair(code[other], capacity[other]);
+  });
+  Query sorted = q;
+  for (std::size_t d = 0; d < q.start.rank; ++d) {
+    sorted.start.parts[d] = q.start.parts[order[d]];
+    sorted.start.length[d] = q.start.length[order[d]];
+    sorted.goal.parts[d] = q.goal.parts[order[d]];
+    sorted.goal.length[d] = q.goal.length[order[d]];
+    sorted.capacity.items[d] = capacity[order[d]];
+  }
+  return sorted;
+}
+
 std::optional<Query> query(const std::vector<std::int64_t>& dims, const Sharding& from,
                            const Sharding& to, const Mesh& mesh) {
   std::optional<Query> q = mesh.rank() <= max_parts ? query_of_mesh(dims, from, to, mesh)
                                                     : query_of_moves(dims, from, to, mesh);
-  if (q) q->has_all_to_all = mesh.has_all_to_all;
-  return q;
+  if (!q) return q;
+  q->has_all_to_all = mesh.has_all_to_all;
+  return in_common_order(*q);
 }
 
 /// Of gathers in a row the smallest group first, of equal ones that of the most major axis,
