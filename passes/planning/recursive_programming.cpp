@@ -63,10 +63,6 @@ constexpr double worth_joining = 1.1;
 constexpr std::size_t most_finalists = 2;
 /// Pairs of axes are decided together on meshes of at most so many.
 constexpr std::size_t most_merged_axes = 3;
-/// The mesh of two axes is split if single axes cost less than this times as much.
-constexpr double worth_splitting = 1.005;
-/// A third axis must save this much.
-constexpr double worth_an_axis = 0.997;
 /// Seconds; what is longer is no limit, and more than clocks can count.
 constexpr double longest_time_limit = 1e9;
 /// An improvement smaller than this part of the objective ends the sweeps.
@@ -150,16 +146,16 @@ class Search {
     return reached;
   }
 
-  /// Every axis but the last again, which has just been decided with all others known.
-  double first_again(Labels& labels, double reached) {
-    for (int axis = 0; axis + 1 < mesh_.rank() && options_.sweeps > 0; ++axis) {
+  /// The first `count` axes again, in few rounds.
+  double glance(Labels& labels, int count, double reached) {
+    for (int axis = 0; axis < count && options_.sweeps > 0; ++axis) {
       reached = decide(labels, 1u << axis, glance_rounds, reached);
     }
     return reached;
   }
 
-  void pairs(Labels& labels) {
-    double reached = levels_.objective(labels);
+  /// Every two axes together, where an op has few enough options.
+  double pairs(Labels& labels, double reached) {
     const int rank = mesh_.rank();
     for (int a = 0; a < rank; ++a) {
       for (int b = a + 1; b < rank; ++b) {
@@ -168,6 +164,7 @@ class Search {
         reached = decide(labels, free, sweep_rounds, reached);
       }
     }
+    return reached;
   }
 
   /// All axes together, if that is small enough.
@@ -386,9 +383,10 @@ class PlanSearch {
     c.objective = c.stage->search.sweep(c.labels, c.objective);
   }
 
-  void sweep_once(Candidate& c) {
+  /// The first `count` axes again, in few rounds.
+  void glance(Candidate& c, std::size_t count) {
     c.stage->search.set_prices(c.prices);
-    c.objective = c.stage->search.first_again(c.labels, c.objective);
+    c.objective = c.stage->search.glance(c.labels, static_cast<int>(count), c.objective);
   }
 
   void join(Candidate& c) {
@@ -398,9 +396,14 @@ class PlanSearch {
     if (c.is_joint) {
       c.lower_bound = c.stage->search.bound_of_all();
     } else if (is_small() || c.stage->groups.size() <= most_merged_axes) {
-      c.stage->search.pairs(c.labels);
+      pairs(c);
     }
     c.objective = c.stage->search.levels().objective(c.labels);
+  }
+
+  void pairs(Candidate& c) {
+    c.stage->search.set_prices(c.prices);
+    c.objective = c.stage->search.pairs(c.labels, c.objective);
   }
 
   /// Takes a candidate's peak and its seconds without prices.
@@ -458,7 +461,9 @@ class PlanSearch {
       std::stable_sort(tried.begin(), tried.end(), by_objective);
     };
     // What the first axis does when it knows of the second shows which meshes are worth more.
-    if (!is_small()) sweep_first(tried.size(), [&](Candidate& c) { sweep_once(c); });
+    if (!is_small()) {
+      sweep_first(tried.size(), [&](Candidate& c) { glance(c, c.stage->groups.size() - 1); });
+    }
     // A plan on one axis is a plan on every mesh: axis by axis, none begins with less.
     if (tried.size() > 1 && tried.front().stage->groups.size() == 1) {
       Candidate from_one = on_finer(tried.front(), tried[1].stage->groups);
@@ -481,8 +486,9 @@ class PlanSearch {
     return tried;
   }
 
-  /// The best of a shortlist, after all axes of the most promising were decided together and
-  /// axes were split where that pays: the one to take, and the cheapest if that is another.
+  /// The best of a shortlist, with an axis split where that pays: the one to take, and the
+  /// cheapest if that is another. Else, and always in small programs, all axes of the most
+  /// promising are decided together.
   std::vector<Candidate> best_of(std::vector<Candidate> list) {
     phases_.start("joint");
     Candidate single = std::move(list.back());
@@ -490,17 +496,17 @@ class PlanSearch {
     if (list.empty() || is_small()) join(single);
     if (list.empty()) return {single};
     list.resize(std::min(list.size(), most_finalists));
-    const double joined_up_to = list.front().objective * worth_joining;
-    workers_.for_each(list.size(), [&](std::size_t i) {
-      if (list[i].objective <= joined_up_to && !late()) join(list[i]);
-    });
-    Candidate merged = *std::min_element(list.begin(), list.end(), by_objective);
-    // More axes are tried where one a level, swept or not, is about as good.
-    if (is_small() || single.objective < merged.objective * worth_splitting) {
-      phases_.start("three axes");
-      refine(merged);
-      list.push_back(std::move(merged));
+    std::optional<Candidate> finer;
+    if (!is_small()) finer = split(list.front());
+    if (!finer) {
+      phases_.start("joint");
+      const double joined_up_to = list.front().objective * worth_joining;
+      workers_.for_each(list.size(), [&](std::size_t i) {
+        if (list[i].objective <= joined_up_to && !late()) join(list[i]);
+      });
     }
+    if (is_small()) finer = split(*std::min_element(list.begin(), list.end(), by_objective));
+    if (finer) list.push_back(*std::move(finer));
     list.push_back(std::move(single));
     const auto cost = [](const Candidate& c) { return c.objective; };
     const Candidate& cheapest = *std::min_element(list.begin(), list.end(), by_objective);
@@ -571,11 +577,13 @@ class PlanSearch {
     return a.objective < b.objective;
   }
 
-  /// Splits an axis of the mesh in two where that pays.
-  void refine(Candidate& best) {
-    if (!options_.joint || best.stage->groups.size() != 2) return;
+  /// The best of the meshes that split an axis of a candidate's mesh in two, each starting
+  /// from its plan; nothing if that saves too little for one axis more.
+  std::optional<Candidate> split(const Candidate& from) {
+    const Groups& groups = from.stage->groups;
+    if (!options_.joint || groups.size() >= most_merged_axes) return std::nullopt;
+    phases_.start("split");
     std::vector<Groups> meshes;
-    const Groups groups = best.stage->groups;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       for (std::size_t at = 1; at < groups[g].size(); ++at) {
         Groups finer = groups;
@@ -587,21 +595,27 @@ class PlanSearch {
         meshes.push_back(std::move(finer));
       }
     }
-    std::vector<Candidate> tried(meshes.size(), best);
+    std::vector<Candidate> tried(meshes.size(), from);
     workers_.for_each(tried.size(), [&](std::size_t i) {
       if (late()) return;
-      tried[i] = on_finer(best, meshes[i]);
-      sweep(tried[i]);
-      if (is_small() && !late()) join(tried[i]);
-    });
-    if (late()) return;
-    const Candidate* better = nullptr;
-    for (const Candidate& c : tried) {
-      if (c.objective < (better ? better->objective : best.objective * worth_an_axis)) {
-        better = &c;
+      tried[i] = on_finer(from, meshes[i]);
+      if (is_small()) {
+        sweep(tried[i]);
+        if (!late()) join(tried[i]);
+      } else {
+        glance(tried[i], meshes[i].size());
       }
+    });
+    const auto best = std::min_element(tried.begin(), tried.end(), by_objective);
+    if (best == tried.end() || late() ||
+        !(best->objective * (1 + axes_tolerance()) < from.objective)) {
+      return std::nullopt;
     }
-    if (better) best = Candidate(*better);
+    if (!is_small()) {
+      sweep(*best);
+      pairs(*best);
+    }
+    return std::move(*best);
   }
 
   /// The same plan on a mesh that splits axes of its own.
