@@ -21,17 +21,24 @@ import json
 import sys
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from autoshard.ir import mlir
 from corpus import Entry, attach, entries, in_a_process, load, machine, propagate
 from hand_plans import HandPlan, hand_plans
 
+if TYPE_CHECKING:
+    from autoshard.importer.program import ImportedProgram
+    from autoshard.report.plan_summary import PlanSummary
+
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8", "h100:4x8")
+INTERIORS = ("search", "Shardy")
+"""Who may complete a hand plan."""
 MOST = 1.02
 """Ours over the best hand plan that fits: rows above it are marked and counted."""
 
@@ -66,8 +73,13 @@ def measure(
     (entry,) = entries([name])
     cluster = Cluster.of(cluster_name)
     start = time.perf_counter()
-    ours = planned(entry, cluster, None)
+    ours = searched(load(entry), cluster, "")
     plans = hand_plans(entry.info["args"], cluster.num_devices, published(entry, cluster))
+    step = open_step(entry, cluster)
+    completed_by = {
+        "search": lambda plan: by_search(step, cluster, plan),
+        "Shardy": lambda plan: by_shardy(entry, cluster, plan),
+    }
     by_hand: list[dict[str, Any]] = []
     for plan in plans:
         if kinds and not any(plan.name.startswith(kind) for kind in kinds):
@@ -75,9 +87,7 @@ def measure(
         if time.perf_counter() - start > limit:
             row: dict[str, Any] = {"failed": f"not tried: {limit:.0f} s are over"}
         else:
-            row = best_of(
-                {by: INTERIORS[by](entry, cluster, plan) for by in INTERIORS if by in interiors}
-            )
+            row = best_of({by: completed_by[by](plan) for by in INTERIORS if by in interiors})
         by_hand.append({"name": plan.name, "mesh": plan.mesh, **row})
     return {"ours": ours, "hand": by_hand}
 
@@ -96,15 +106,74 @@ def published(entry: Entry, cluster: Any) -> tuple[dict[str, int], list[Any]] | 
     return mesh, [argument.get("expert_spec") for argument in found[0].info["args"]]
 
 
-def planned(
-    entry: Entry, cluster: Any, plan: HandPlan | None, variant: Variant = VARIANTS[-1]
-) -> dict[str, Any]:
-    """One plan; a hand plan is completed by the search."""
+@dataclass(frozen=True)
+class OpenStep:
+    """A train step in which nothing is decided, to be planned by many hand plans."""
+
+    module: mlir.Module
+    """The program refers to its ops."""
+    imported: ImportedProgram
+
+
+def open_step(entry: Entry, cluster: Any) -> OpenStep:
+    """Read a step."""
+    from autoshard.importer.program import import_program
+    from autoshard.passes.import_strategies import import_strategies
+    from autoshard.passes.planned_attributes import mesh_of, populate_rules
+
     module = load(entry)
-    if plan is None:
-        return searched(module, cluster, "", variant)
-    attach(module, plan.sdy_axes, plan.sdy_cuts())
-    return searched(module, cluster, plan.mesh, variant)
+    with module.context, mlir.Location.unknown():
+        attach(module, "", {})
+        import_strategies(module, cluster.level_mesh())
+        populate_rules(module)
+        return OpenStep(module, import_program(module, mesh_of(module)))
+
+
+def by_search(step: OpenStep, cluster: Any, plan: HandPlan) -> dict[str, Any]:
+    """Seconds and bytes of a hand plan that autoshard's search completes."""
+    from autoshard import _core
+    from autoshard.importer.pins import DimPin, Pin
+    from autoshard.importer.program import NO_VALUE, Pinned, core_pin
+    from autoshard.passes.axis_names import describe_axes
+    from autoshard.passes.recursive_programming import memory_limit_of
+    from autoshard.passes.summarize import summarize
+    from autoshard.sharding import Mesh
+
+    mesh = Mesh.parse(plan.mesh)
+    arguments = step.imported.functions[-1].arguments
+    pins = [
+        Pinned(
+            arguments[index],
+            Pin(tuple(DimPin(tuple(map(mesh.axis_index, axes))) for axes in cut)),
+            None,
+            plan.name,
+        )
+        for index, cut in plan.cuts.items()
+        if arguments[index] != NO_VALUE
+    ]
+    pins += step.imported.pins
+    program = step.imported.program.changed(
+        axis_sizes=[axis.size for axis in mesh.axes], pins=[core_pin(pinned) for pinned in pins]
+    )
+    limit = memory_limit_of(cluster, "")
+    start = time.perf_counter()
+    try:
+        found = _core.recursive_programming(
+            program,
+            cluster.to_core(mesh, 0.0),
+            mem_coeff=None,
+            memory_limit=limit,
+            merge_axes=False,
+        )
+    except _core.DoesNotFit as error:
+        return {"failed": "does not fit", "peak": error.args[1], "limit": limit}
+    except _core.Contradiction as error:
+        return {"failed": f"Contradiction: {error}"}
+    seconds = time.perf_counter() - start
+    imported = replace(step.imported, program=program, mesh=mesh, pins=pins)
+    axes = describe_axes(imported, found)
+    summary = replace(summarize(imported, found, mesh, axes, cluster), memory_limit=limit)
+    return row_of(summary, seconds)
 
 
 def searched(
@@ -136,6 +205,11 @@ def searched(
         return {"failed": "does not fit", "peak": error.peak_bytes, "limit": error.memory_limit}
     except AutoshardError as error:
         return {"failed": f"{type(error).__name__}: {error.message[:300]}"}
+    return row_of(summary, time.perf_counter() - start)
+
+
+def row_of(summary: PlanSummary, seconds: float) -> dict[str, Any]:
+    """What is kept of a plan."""
     return {
         "step": summary.step_seconds,
         "compute": summary.compute_seconds,
@@ -145,7 +219,7 @@ def searched(
         "bound": summary.lower_bound_seconds,
         "mem_coeff": summary.mem_coeff,
         "mesh": summary.mesh,
-        "seconds": time.perf_counter() - start,
+        "seconds": seconds,
         "collectives": [
             f"{c.kind}({','.join(c.axes)}) {c.bytes / 1e6:.3g} MB x {c.times:g} = "
             f"{(c.seconds or 0) * 1e3:.3g} ms {c.location or ''}"
@@ -168,10 +242,6 @@ def by_shardy(entry: Entry, cluster: Any, plan: HandPlan) -> dict[str, Any]:
     return searched(module, cluster, plan.mesh)
 
 
-INTERIORS = {"search": planned, "Shardy": by_shardy}
-"""Who may complete a hand plan."""
-
-
 def best_of(completed: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The faster one that fits; ``interior`` says who completed it."""
     rows = [{**row, "interior": by} for by, row in completed.items()]
@@ -186,7 +256,7 @@ def ablate(name: str, cluster_name: str) -> dict[str, Any]:
 
     (entry,) = entries([name])
     cluster = Cluster.of(cluster_name)
-    return {v.name: planned(entry, cluster, None, v) for v in VARIANTS}
+    return {v.name: searched(load(entry), cluster, "", v) for v in VARIANTS}
 
 
 # The tables
@@ -198,7 +268,7 @@ def main() -> None:
     parser.add_argument("--clusters", nargs="*", default=CLUSTERS, metavar="NAME")
     parser.add_argument("--plans", nargs="*", default=[], metavar="KIND", help="kinds by hand")
     parser.add_argument(
-        "--interiors", nargs="*", default=[*INTERIORS], choices=INTERIORS, help="who completes them"
+        "--interiors", nargs="*", default=INTERIORS, choices=INTERIORS, help="who completes them"
     )
     parser.add_argument("--ablations", action="store_true")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a row (300)")
