@@ -132,6 +132,28 @@ def test_an_elementwise_op_takes_its_bytes() -> None:
     assert found.compute_seconds == pytest.approx(8000 / (10e9 * 0.9) + 2e-6)
 
 
+def test_the_gradient_of_a_maximum_over_windows_is_read() -> None:
+    """Of 16 pixels and 4 windows: it reads both and the initial value, and writes the pixels."""
+    before = "".join(
+        f"%{name} (a: f32[], b: f32[]) -> {result} {{\n  %a = f32[] parameter(0)\n"
+        f"  %b = f32[] parameter(1)\n  ROOT %r = {result} {op}\n}}\n\n"
+        for name, result, op in (
+            ("larger", "pred[]", "compare(%a, %b), direction=GE"),
+            ("sum", "f32[]", "add(%a, %b)"),
+        )
+    )
+    found = estimate(
+        "%p = f32[4,4]{1,0} parameter(0)",
+        "%g = f32[2,2]{1,0} parameter(1)",
+        "%zero = f32[] constant(0)",
+        "ROOT %s = f32[4,4]{1,0} select-and-scatter(%p, %g, %zero), "
+        "window={size=2x2 stride=2x2}, select=%larger, scatter=%sum",
+        before=before,
+        cluster=V5P,
+    )
+    assert found.bytes_accessed == 4 * (16 + 4 + 1 + 16)
+
+
 def test_an_update_in_place_touches_only_the_update() -> None:
     found = estimate(
         "%p = f32[1000,8]{1,0} parameter(0)",

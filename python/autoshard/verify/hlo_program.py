@@ -23,7 +23,9 @@ _HOST_MEMORY = "S(5)"
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\) -> .*\{$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([^\s=]+) = ")
 _OPCODE = re.compile(r"\s*([\w\-]+)\(")
-_CALLED = re.compile(r"\b(?:calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
+_CALLED = re.compile(
+    r"\b(?:calls|to_apply|true_computation|false_computation|select|scatter)=%?([\w.\-]+)"
+)
 _SEVERAL = re.compile(r"\b(?:branch_computations|called_computations|calls)=\{([^}]*)\}")
 _BODY = re.compile(r"\bbody=%?([\w.\-]+)")
 _CONDITION = re.compile(r"\bcondition=%?([\w.\-]+)")
