@@ -1,14 +1,16 @@
 """Memory techniques beside each other: what a step needs, by plan and by compiler, and its seconds.
 
     python bench/memory_techniques.py [--models NAME ...] [--cluster NAME] [--levels N ...]
+                                      [--recompute off auto] [--states device host]
                                       [--save FILE] [--show FILE] [--no-compile]
 
 Train steps with the batch split over all devices and all else on each of them; on top of that
 optimizer parallelism of level 0 (none) to 3, recompute off or auto, and optimizer states on the
 device or in the memory of the host: sixteen rows a model. Recompute gets 75% of the memory that the
-plan needs without it, or what a device has, if that is less. Each row is planned, exported and
-compiled ahead of time in a process of its own, no device needed. What does not fit by plan is
-compiled all the same: the compiler says what it needs. What a pass refuses is a row with its words.
+plan needs without it, or what a device has, if that is less; where that is refused, the least that
+the refusal says it needs, if that is less than without. Each row is planned, exported and compiled
+ahead of time in a process of its own, no device needed. What does not fit by plan is compiled all the
+same: the compiler says what it needs. What a pass refuses is a row with its words.
 
 The models are of the corpus ($AUTOSHARD_CORPUS) and of bench/storage_programs.py. Compiled programs
 are kept (bench/compile_cache.py); ``--save`` keeps the rows as well, and a later run with the same
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 import warnings
@@ -78,8 +81,9 @@ def measure(point: Point, cluster_name: str, timeout: float, compiles: bool) -> 
         if point[2] == "auto":
             without = summary.peak_bytes_per_device
             limit = min(RECOMPUTE_SHARE * without, memory_limit_of(cluster, ""))
-            row |= {"limit": limit, "without": without}
-            module, summary = recomputed(module, cluster, limit)
+            row |= {"without": without, "asked": limit}
+            module, summary = recomputed(module, cluster, limit, without)
+            row["limit"] = summary.memory_limit
     except AutoshardError as error:
         return row | {"refused": f"{type(error).__name__}: {error.message}"}
     row |= {
@@ -128,11 +132,18 @@ def planned(point: Point, cluster: Any) -> tuple[Any, Any]:
     return module, estimate_planned(module, cluster, RecursiveProgramming(), {})
 
 
-def recomputed(module: Any, cluster: Any, limit: float) -> tuple[Any, Any]:
-    """With values computed again so that it fits ``limit`` bytes."""
+def recomputed(module: Any, cluster: Any, limit: float, without: float) -> tuple[Any, Any]:
+    """With values computed again so that it fits ``limit`` bytes, or the least that it needs."""
+    from autoshard.errors import DoesNotFitError
     from autoshard.passes.recompute import Recompute, recompute
 
-    return module, recompute(module, cluster, Recompute(memory_limit=str(int(limit))))
+    try:
+        return module, recompute(module, cluster, Recompute(memory_limit=str(int(limit))))
+    except DoesNotFitError as error:
+        if error.peak_bytes >= without:
+            raise
+        least = Recompute(memory_limit=str(math.ceil(error.peak_bytes)))
+        return module, recompute(module, cluster, least)
 
 
 def compiled(module: Any, cluster: Any, mesh_text: str, timeout: float) -> dict[str, Any]:
@@ -245,8 +256,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 def points(options: argparse.Namespace) -> Iterable[Point]:
     """Models in the order given; what changes most first."""
     for model in options.models:
-        for states in STATES:
-            for recompute in RECOMPUTE:
+        for states in options.states:
+            for recompute in options.recompute:
                 yield from ((model, level, recompute, states) for level in options.levels)
 
 
@@ -268,6 +279,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME")
     parser.add_argument("--cluster", default=CLUSTER)
     parser.add_argument("--levels", nargs="+", type=int, default=LEVELS, choices=LEVELS)
+    parser.add_argument("--recompute", nargs="+", default=RECOMPUTE, choices=RECOMPUTE)
+    parser.add_argument("--states", nargs="+", default=STATES, choices=STATES)
     parser.add_argument("--timeout", type=float, default=600, help="seconds a compile (600)")
     parser.add_argument("--no-compile", action="store_true", help="planned numbers only")
     parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")

@@ -189,6 +189,54 @@ def conv_loss(params: Any, x: Any, y: Any) -> Any:
     return optax.softmax_cross_entropy_with_integer_labels(convnet(params, x), y).mean()
 
 
+def bottleneck_params(width: int, wide: int, inner: int) -> Any:
+    """Of a block from ``width`` to ``wide`` features: three convolutions and one beside them."""
+    shapes = {
+        "narrow": (1, 1, width, inner),
+        "middle": (3, 3, inner, inner),
+        "widen": (1, 1, inner, wide),
+        "beside": (1, 1, width, wide),
+    }
+    return {
+        name: {"w": spec(*shape), "gain": spec(shape[-1]), "shift": spec(shape[-1])}
+        for name, shape in shapes.items()
+    }
+
+
+def resnet_params(stages: int = 4) -> Any:
+    """Of ResNet-50's stem and head, and of the first block of each of its stages."""
+    blocks = [
+        bottleneck_params(64 if stage == 0 else 128 << stage, 256 << stage, 64 << stage)
+        for stage in range(stages)
+    ]
+    return {
+        "stem": {"w": spec(7, 7, 3, 64), "gain": spec(64), "shift": spec(64)},
+        "blocks": blocks,
+        "head": spec(128 << stages, 1000),
+    }
+
+
+def resnet_loss(params: Any, x: Any, y: Any) -> Any:
+    def normed(x: Any, p: Any, stride: int = 1) -> Any:
+        x = conv(x, p["w"].astype(x.dtype), stride)
+        wide = x.astype(jnp.float32)
+        mean, variance = wide.mean((0, 1, 2)), wide.var((0, 1, 2))
+        scale = jax.lax.rsqrt(variance + 1e-5) * p["gain"]
+        return ((wide - mean) * scale + p["shift"]).astype(x.dtype)
+
+    x = jax.nn.relu(normed(x, params["stem"], 2))
+    x = jax.lax.reduce_window(
+        x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0))
+    )
+    for number, p in enumerate(params["blocks"]):
+        stride = 1 if number == 0 else 2
+        h = jax.nn.relu(normed(x, p["narrow"], stride))
+        h = normed(jax.nn.relu(normed(h, p["middle"])), p["widen"])
+        x = jax.nn.relu(normed(x, p["beside"], stride) + h)
+    logits = x.mean((1, 2)).astype(jnp.float32) @ params["head"]
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+
 def decode(params: Any, cache: Any, x: Any, position: Any) -> Any:
     """One token through all layers with a cache of keys and values."""
 
@@ -299,6 +347,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "convnet forward": lambda: (convnet, (conv_params(), _images()[0]), ()),
     "convnet momentum": lambda: train(
         conv_loss, conv_params(), *_images(), optimizer=optax.sgd(0.1, momentum=0.9)
+    ),
+    "resnet momentum, 4 blocks": lambda: train(
+        resnet_loss,
+        resnet_params(),
+        spec(2048, 224, 224, 3, dtype=jnp.bfloat16),
+        spec(2048, dtype=jnp.int32),
+        optimizer=optax.sgd(0.1, momentum=0.9),
     ),
     "decode, cache donated": _decode,
 }

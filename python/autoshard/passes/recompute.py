@@ -214,18 +214,23 @@ def _drop_stacks(
     options: Recompute,
     rules: Rules,
 ) -> tuple[list[RecomputedValue], Block]:
-    """In loops; what is computed again, and the block as it is then."""
+    """In loops; what is computed again, and the block as it is then.
+
+    A pair of loops is asked until nothing more of it helps: what a compiler stores for the copies,
+    as converted stacks, is only known when they are written.
+    """
     rows: list[RecomputedValue] = []
-    for number in range(len(pairs_of(block))):
+    number = 0
+    while number < len(pairs := pairs_of(block)):
         missing = max(block.live_bytes, default=0.0) - wanted
         if missing <= 0:
             break
-        pair = pairs_of(block)[number]
-        dropped = choose_stacks(block, pair, missing, rules)
+        dropped = choose_stacks(block, pairs[number], missing, rules)
         if not dropped:
+            number += 1
             continue
         rows += describe_stacks(block, dropped)
-        drop_stacks(block, pair, dropped, rules)
+        drop_stacks(block, pairs[number], dropped, rules)
         block = Block(_cost(module, cluster, options), block.number)
     return rows, block
 
