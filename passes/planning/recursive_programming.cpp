@@ -57,7 +57,7 @@ constexpr unsigned most_threads = 4;
 constexpr double tight_share = 0.25;
 /// Meshes on which the first pass costs more than this times the best are left there.
 constexpr double worth_a_sweep = 1.3;
-constexpr double worth_joining = 1.1;
+constexpr double worth_joining = 1.06;
 /// Only so many are swept in full and have all axes decided together; more where the program
 /// is small.
 constexpr std::size_t most_finalists = 2;
@@ -67,6 +67,9 @@ constexpr std::size_t most_merged_axes = 3;
 constexpr double longest_time_limit = 1e9;
 /// An improvement smaller than this part of the objective ends the sweeps.
 constexpr double least_gain = 1e-6;
+/// An axis is decided again if the others have saved more than this part since: levels are not
+/// solved more exactly than that.
+constexpr double worth_deciding_again = 1e-4;
 
 AxisMask all_axes(const Mesh& mesh) {
   return static_cast<AxisMask>((1ull << mesh.rank()) - 1);
@@ -136,10 +139,14 @@ class Search {
   /// Every level again until nothing improves. `reached` is the objective of `labels`; returns
   /// the new one.
   double sweep(Labels& labels, double reached) {
+    std::vector<double> decided_at(static_cast<std::size_t>(mesh_.rank()));
     for (int sweep = 0; sweep < options_.sweeps; ++sweep) {
       const double before = reached;
       for (int axis = 0; axis < mesh_.rank(); ++axis) {
-        reached = decide(labels, 1u << axis, sweep_rounds, reached);
+        const bool is_new =
+            sweep == 0 || reached < decided_at[axis] * (1 - worth_deciding_again);
+        if (!is_new) continue;
+        decided_at[axis] = reached = decide(labels, 1u << axis, sweep_rounds, reached);
       }
       if (!(reached < before * (1 - least_gain))) break;
     }
