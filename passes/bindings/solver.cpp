@@ -96,8 +96,8 @@ std::vector<std::int32_t> checked_choice(const solver::Problem& problem, Ints ch
 
 solver::Solution solve(const solver::Problem& problem, double seconds, std::uint64_t seed,
                        std::int64_t max_iterations, int threads, double gap,
-                       double enumerate_below, std::optional<Ints> start,
-                       nb::object progress) {
+                       double enumerate_below, std::optional<Ints> start, nb::object progress,
+                       double exact_operations, solver::KnownMessages* known_messages) {
   solver::Options options;
   options.seconds = seconds;
   options.seed = seed;
@@ -105,6 +105,8 @@ solver::Solution solve(const solver::Problem& problem, double seconds, std::uint
   options.threads = threads;
   options.gap = gap;
   options.enumerate_below = enumerate_below;
+  options.exact_operations = exact_operations;
+  options.known_messages = known_messages;
   std::vector<std::int32_t> begin;
   if (start) {
     begin = checked_choice(problem, *start);
@@ -156,6 +158,10 @@ void bind_solver(nb::module_& module) {
           "(option_offset, option_cost, edge_from, edge_to, edge_table, edge_weight, tables), "
           "a "
           "table being (rows, columns, entries). For small networks: everything is copied.");
+  nb::class_<solver::KnownMessages>(
+      module, "SolverMessages",
+      "Where message passing ended on one problem, for another one much like it.")
+      .def(nb::init<>());
   nb::class_<solver::Solution>(module, "SolverSolution")
       .def_prop_ro(
           "choice", [](const solver::Solution& s) { return to_array(s.choice); },
@@ -210,7 +216,9 @@ void bind_solver(nb::module_& module) {
              "table_rows"_a, "table_cols"_a, "table_entries"_a, "live_first"_a, "live_last"_a,
              "memory_limit"_a.none());
   module.def("solve", &solve, "problem"_a, "seconds"_a, "seed"_a, "max_iterations"_a,
-             "threads"_a, "gap"_a, "enumerate_below"_a, "start"_a.none(), "progress"_a.none());
+             "threads"_a, "gap"_a, "enumerate_below"_a, "start"_a.none(), "progress"_a.none(),
+             "exact_operations"_a = solver::Options{}.exact_operations,
+             "known_messages"_a.none() = nb::none());
   module.def(
       "cost_of",
       [](const solver::Problem& problem, Ints choice) {

@@ -660,8 +660,8 @@ class InOrder {
   std::size_t gathered_dim_ = 0;
 };
 
-/// The most blocks that parts of these sizes can make of a dim of `capacity`, in the sense that
-/// the same products divide both.
+/// The most blocks that parts of these sizes can make of a dim of `capacity`, in the sense
+/// that the same products divide both.
 std::int64_t blocks_of(std::int64_t capacity, const Short<std::int64_t, max_moving>& sizes) {
   std::int64_t result = 1;
   for (std::size_t set = 1; set < std::size_t{1} << sizes.size(); ++set) {
@@ -738,7 +738,8 @@ void sort_gathers(std::vector<Step>& steps) {
 }
 
 /// The way where there is nothing to search, with the held bytes of a tensor of one byte. No
-/// device can receive less than it misses of its block in the end, and these receive just that:
+/// device can receive less than it misses of its block in the end, and these receive just
+/// that:
 ///
 ///   axes that come are free           they cut, then each dim gathers those that go
 ///   the axes that go come in another  the others that come cut, and one all-to-all moves

@@ -609,6 +609,7 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
     options.max_iterations = most_rounds;
     options.exact_operations = rounds.exact_operations;
     if (!choice.empty()) options.start = &choice;
+    options.known_messages = &messages_[static_cast<std::uint64_t>(decided) << 32 | free];
     solver::Solution solution = solver::solve(problem_, options);
     give_back_tables();
     if (solution.choice.empty() || !std::isfinite(solution.cost)) {

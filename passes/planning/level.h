@@ -195,6 +195,9 @@ class LevelSolver {
   std::unordered_map<std::uint64_t, std::int32_t> options_index_;
   std::vector<solver::Table> tables_;
   std::unordered_map<std::uint64_t, std::int32_t> table_index_;
+  /// Where message passing ended, by decided and free axes: it begins there at another price,
+  /// or where the decided axes have changed a little.
+  std::unordered_map<std::uint64_t, solver::KnownMessages> messages_;
   /// By `identity`.
   std::unordered_map<std::uint64_t, Solved> solved_;
   std::vector<std::vector<std::int32_t>> pins_of_;

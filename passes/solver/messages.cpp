@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "solver/kernels.h"
 
@@ -25,6 +26,51 @@ Messages::Messages(const Network& network)
   theta_.resize(largest);
   scratch_.resize(largest);
   given_.resize(largest);
+}
+
+Messages::Messages(const Network& network, const KnownMessages& known) : Messages(network) {
+  auto old = known.edges.begin();
+  double* to = messages_.data();
+  for (const Network::Edge& edge : network.edges) {
+    const std::pair wanted(network.source[edge.a], network.source[edge.b]);
+    const auto before = [](const KnownMessages::Edge& one, const auto& other) {
+      return std::pair(one.a, one.b) < other;
+    };
+    old = std::lower_bound(old, known.edges.end(), wanted, before);
+    const bool is_known = old != known.edges.end() && std::pair(old->a, old->b) == wanted;
+    const double* from = is_known ? known.messages.data() + old->first : nullptr;
+    for (const std::int32_t node : {edge.a, edge.b}) {
+      const int k = network.options(node);
+      if (is_known) {
+        const std::vector<std::int32_t>& left = known.options[network.source[node]];
+        const double largest = *std::max_element(from, from + left.size());
+        std::size_t at = 0;
+        for (int s = 0; s < k; ++s) {
+          const std::int32_t option = network.original[network.offset[node] + s];
+          while (at < left.size() && left[at] < option) ++at;
+          to[s] = at < left.size() && left[at] == option ? from[at] : largest;
+        }
+        from += left.size();
+      }
+      to += k;
+    }
+  }
+}
+
+KnownMessages Messages::known(int nodes) const {
+  KnownMessages known;
+  known.options.resize(nodes);
+  for (int i = 0; i < network_.nodes(); ++i) {
+    const auto first = network_.original.begin() + network_.offset[i];
+    known.options[network_.source[i]].assign(first, first + network_.options(i));
+  }
+  std::size_t at = 0;
+  for (const Network::Edge& edge : network_.edges) {
+    known.edges.push_back({network_.source[edge.a], network_.source[edge.b], at});
+    at += static_cast<std::size_t>(network_.options(edge.a) + network_.options(edge.b));
+  }
+  known.messages = messages_;
+  return known;
 }
 
 double Messages::pass(const std::vector<double>& unary, bool forward, std::vector<int>* choice,

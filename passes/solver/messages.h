@@ -21,6 +21,12 @@ namespace autoshard::solver {
 class Messages {
  public:
   explicit Messages(const Network& network);
+  /// Begins where `known` ended, as far as edges and options are the same. An option that was
+  /// not left then gets the largest message of its node. Any messages make a bound.
+  Messages(const Network& network, const KnownMessages& known);
+
+  /// For the next network, of a problem of `nodes` nodes.
+  KnownMessages known(int nodes) const;
 
   /// One pass. Returns the lower bound after it, without rounding margin. If `choice` is
   /// given, it receives a choice made on the way: each node takes its best option given the

@@ -28,6 +28,8 @@ Network freeze(Reduction& reduction) {
     index[i] = network.nodes();
     network.source.push_back(i);
     network.unary.insert(network.unary.end(), node.cost.begin(), node.cost.end());
+    network.original.insert(network.original.end(), node.original.begin(),
+                            node.original.end());
     network.offset.push_back(static_cast<std::int32_t>(network.unary.size()));
   }
   std::vector<std::int32_t> degree(network.nodes(), 0);

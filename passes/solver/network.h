@@ -26,10 +26,11 @@ struct Network {
     std::int32_t table;
   };
 
-  std::vector<std::int32_t> source;  ///< node of the reduction
-  std::vector<std::int32_t> offset;  ///< of options, size nodes + 1
-  std::vector<double> unary;         ///< per option
-  std::vector<Edge> edges;           ///< a < b
+  std::vector<std::int32_t> source;    ///< node of the reduction
+  std::vector<std::int32_t> offset;    ///< of options, size nodes + 1
+  std::vector<double> unary;           ///< per option
+  std::vector<std::int32_t> original;  ///< per option: its index in the problem
+  std::vector<Edge> edges;             ///< a < b
   std::vector<std::int32_t> arc_offset;
   std::vector<Arc> arcs;  ///< of each node, by increasing neighbour
   std::int64_t message_size = 0;

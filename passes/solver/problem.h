@@ -118,6 +118,22 @@ struct TracePoint {
   double lower_bound = -kNotAllowed;
 };
 
+/// What message passing arrived at, in the terms of the problem: where it begins on another
+/// one of the same nodes and options, and much the same costs.
+struct KnownMessages {
+  struct Edge {
+    /// Nodes that were left, a < b.
+    std::int32_t a, b;
+    /// Where the messages to the options of `a` are; behind them those to the options of `b`.
+    std::size_t first;
+  };
+  /// By `a`, then `b`.
+  std::vector<Edge> edges;
+  /// By node: its options that were left.
+  std::vector<std::vector<std::int32_t>> options;
+  std::vector<double> messages;
+};
+
 struct Options {
   /// Wall time; +inf: until converged.
   double seconds = kNotAllowed;
@@ -129,6 +145,9 @@ struct Options {
   int threads = 1;
   /// A choice to begin with (one option a node); may be infeasible. Not owned.
   const std::vector<std::int32_t>* start = nullptr;
+  /// Without a memory limit: where message passing begins, and receives where it ended; empty
+  /// at first. Not owned.
+  KnownMessages* known_messages = nullptr;
   /// Stop when (cost - lower_bound) <= gap * |cost|.
   double gap = 0;
   /// Without a memory limit, networks that take no more operations to eliminate are solved

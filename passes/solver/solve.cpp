@@ -108,7 +108,8 @@ Solution solve_unlimited(const Problem& problem, const Options& options, Run& ru
     solution.stop_reason =
         best_cost < kNotAllowed ? StopReason::kOptimal : StopReason::kInfeasible;
   } else {
-    Messages messages(network);
+    KnownMessages* known = options.known_messages;
+    Messages messages = known ? Messages(network, *known) : Messages(network);
     ForestSearch forest(network);
     Random random(options.seed);
     if (options.start) {
@@ -179,6 +180,7 @@ Solution solve_unlimited(const Problem& problem, const Options& options, Run& ru
         bound - 1e-9 * std::abs(bound),
         std::min(reached, messages.safe_bound(unary, messages.reparametrization(unary))));
     publish();
+    if (known) *known = messages.known(problem.nodes());
     if (solution.cost == kNotAllowed && solution.stop_reason == StopReason::kConverged) {
       solution.diagnosis = "no allowed choice found; none is proven impossible";
     }

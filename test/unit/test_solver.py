@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoshard import _core
 from autoshard.errors import SolverError
 from autoshard.solver import Problem, certify, check_certificate, check_solution, solve
 from autoshard.solver.checker import report_of
@@ -154,6 +155,35 @@ def test_resolving_after_a_small_change_begins_where_the_last_search_ended() -> 
     changed = Problem(**{**vars_of(problem), "option_cost": cost})
     again = solve(changed, threads=1, max_iterations=10, start=first.choice)
     assert again.cost <= first.cost + 1
+
+
+def test_messages_of_a_similar_problem_are_a_good_beginning() -> None:
+    rng = np.random.default_rng(3)
+    size, options = 12, 6
+    costs = [rng.random(options) for _ in range(size * size)]
+    edges = [
+        (node, node + step, 0.3 * rng.random((options, options)))
+        for node in range(size * size)
+        for step in (1, size)
+        if node + step < size * size and (step == size or (node + 1) % size)
+    ]
+    messages = _core.SolverMessages()
+
+    def rounds(changed: list[np.ndarray], known: _core.SolverMessages | None) -> tuple[int, float]:
+        problem = Problem.from_lists(changed, edges)
+        found = _core.solve(
+            problem.core, math.inf, 0, 500, 1, 0.001, 0, None, None, 0, known_messages=known
+        )
+        assert found.lower_bound <= found.cost <= found.lower_bound * 1.001
+        return found.iterations, found.lower_bound
+
+    rounds(costs, messages)
+    # The middle option of one node, which may have been left out before, becomes the best.
+    costs[40] = costs[40] + np.where(np.arange(options) == 3, -1, 0.1)
+    begun, bound = rounds(costs, messages)
+    anew, same = rounds(costs, None)
+    assert begun < anew
+    assert bound == pytest.approx(same, rel=0.001)
 
 
 def vars_of(problem: Problem) -> dict[str, object]:
