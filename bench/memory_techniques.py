@@ -9,8 +9,8 @@ optimizer parallelism of level 0 (none) to 3, recompute off or auto, and optimiz
 device or in the memory of the host: sixteen rows a model. Recompute gets 75% of the memory that the
 plan needs without it, or what a device has, if that is less; where that is refused, the least that
 the refusal says it needs, if that is less than without. Each row is planned, exported and compiled
-ahead of time in a process of its own, no device needed. What does not fit by plan is compiled all the
-same: the compiler says what it needs. What a pass refuses is a row with its words.
+ahead of time in a process of its own, no device needed. What does not fit by plan is compiled all
+the same: the compiler says what it needs. What a pass refuses is a row with its words.
 
 The models are of the corpus ($AUTOSHARD_CORPUS) and of bench/storage_programs.py. Compiled programs
 are kept (bench/compile_cache.py); ``--save`` keeps the rows as well, and a later run with the same
