@@ -21,13 +21,12 @@ ways, on the sources of Python's standard library.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,14 +45,14 @@ MEMORY_LIMIT = "14.4GiB"
 """That a plan may use, of the 15.75 GiB that libtpu gives a program on v5e."""
 HOST_LIMIT = "12.5GiB"
 """Less where moments come from the host: XLA keeps more copies of them than a plan counts."""
-LAYERS_AT_A_TIME = 8
+STEPS = {"batch": 16, "layers": 8}
+"""What a size is a multiple of: one text a device, or eight layers."""
 TRAINED_ON = "cpu:8"
 SMALL_SHARE = 0.8
 """Of the memory that the small model needs, what it gets where values are computed again."""
 OPTIMIZER = optax.adamw(3e-4)
 
 Parameters = dict[str, Any]
-Size = Literal["batch", "layers"]
 
 
 @dataclass(frozen=True)
@@ -79,26 +78,20 @@ class Way:
     """What is done about memory."""
 
     name: str
-    optimizer_parallel: int | None = None
-    recompute: bool = False
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Of ``autoshard.plan`` and ``autoshard.jit``, beside ``ALWAYS``."""
     states_on_host: bool = False
     memory_limit: str = MEMORY_LIMIT
 
-    def options(self) -> dict[str, Any]:
-        """Of ``autoshard.plan`` and ``autoshard.jit``."""
-        return {
-            "mode": "data_parallel",
-            "optimizer_parallel": self.optimizer_parallel,
-            "recompute": "auto" if self.recompute else "marks",
-            "donate_argnums": (0, 1),
-        }
 
-
+ALWAYS: dict[str, Any] = {"mode": "data_parallel", "donate_argnums": (0, 1)}
+SPREAD: dict[str, Any] = {"optimizer_parallel": 3}
+AGAIN: dict[str, Any] = SPREAD | {"recompute": "auto"}
 WAYS = (
     Way("data"),
-    Way("optimizer", optimizer_parallel=3),
-    Way("recompute", optimizer_parallel=3, recompute=True),
-    Way("host", optimizer_parallel=3, recompute=True, states_on_host=True, memory_limit=HOST_LIMIT),
+    Way("optimizer", SPREAD),
+    Way("recompute", AGAIN),
+    Way("host", AGAIN, states_on_host=True, memory_limit=HOST_LIMIT),
 )
 
 
@@ -188,16 +181,10 @@ def arguments(config: Config) -> tuple[Any, ...]:
     return p, jax.eval_shape(OPTIMIZER.init, p), ids, ids
 
 
-def parameter_count(config: Config) -> int:
-    """Of the whole model."""
-    return sum(leaf.size for leaf in jax.tree.leaves(parameter_shapes(config)))
-
-
 def planned(way: Way, config: Config, cluster: str, limit: float | str | None) -> autoshard.Plan:
     """The step's plan for a cluster; an ``autoshard.DoesNotFitError`` if it needs more memory."""
-    options = way.options()
-    step, shapes = train_step(config, way), arguments(config)
-    return autoshard.plan(step, *shapes, cluster=cluster, memory_limit=limit, **options)
+    options = ALWAYS | way.options | {"cluster": cluster, "memory_limit": limit}
+    return autoshard.plan(train_step(config, way), *arguments(config), **options)
 
 
 def largest(fits: Callable[[int], bool], step: int) -> int:
@@ -211,144 +198,83 @@ def largest(fits: Callable[[int], bool], step: int) -> int:
     return below
 
 
-def step_of(size: Size, cluster: str) -> int:
-    """What the batch, or the number of layers, is a multiple of."""
-    return autoshard.Cluster.of(cluster).num_devices if size == "batch" else LAYERS_AT_A_TIME
+def rows(way: Way, size: str, compiles: bool) -> Iterator[list[str]]:
+    """The table's rows of the largest batch, or number of layers, that fits.
 
-
-def grown(way: Way, size: Size, start: Config, cluster: str) -> Config:
-    """``start`` with the largest batch or number of layers that fits; the smallest if none does."""
-    step = step_of(size, cluster)
-
-    def of(number: int) -> Config:
-        return dataclasses.replace(start, **{size: number})
+    A step less, as long as the compiler needs more than there is.
+    """
+    step = STEPS[size]
 
     def fits(number: int) -> bool:
         try:
-            planned(way, of(number), cluster, way.memory_limit)
-        except autoshard.DoesNotFitError:
+            planned(way, replace(Config(), **{size: number}), CLUSTER, way.memory_limit)
+        except autoshard.DoesNotFitError as error:
+            if number == step:
+                print(f"{way.name}: {error}")
             return False
         return True
 
-    return of(max(largest(fits, step), step))
+    found = largest(fits, step)
+    for number in range(max(found, step), 0, -step):
+        config = replace(Config(), **{size: number})
+        plan = planned(way, config, CLUSTER, way.memory_limit if found else None)
+        compiled = plan.verify() if compiles else None
+        yield cells(way, config, plan, compiled, fits=bool(found))
+        if not found or compiled is None or compiled.fits:
+            return
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    way: Way
-    config: Config
-    plan: autoshard.Plan | None
-    """Also of a step that does not fit, if it can be planned at all."""
-    refusal: autoshard.DoesNotFitError | None
-    compiled: Verification | None
+HEADINGS = (
+    *("way", "layers", "parameters", "batch", "allowed", "planned GiB", "fits", "compiled GiB"),
+    *("fits", "on the host GiB", "step s", "computed again s", "compiled step s"),
+)
 
 
-def row_of(way: Way, config: Config, cluster: str, *, compiles: bool) -> Row:
-    """Plan, and compile what came out."""
-    refusal = None
-    try:
-        plan = planned(way, config, cluster, way.memory_limit)
-    except autoshard.DoesNotFitError as error:
-        refusal = error
-        plan = None if way.recompute else planned(way, config, cluster, None)
-    compiled = plan.verify() if compiles and plan is not None else None
-    return Row(way, config, plan, refusal, compiled)
-
-
-def smaller(row: Row, size: Size, cluster: str) -> Config | None:
-    """One step less of what fits by plan and not by the compiler; None where that agrees."""
-    if row.refusal is not None or row.compiled is None or row.compiled.fits:
-        return None
-    number = getattr(row.config, size) - step_of(size, cluster)
-    return dataclasses.replace(row.config, **{size: number}) if number else None
-
-
-def table_of(rows: Sequence[Row], cluster: str) -> Table:
-    """What fits, by the plan and by the compiler; all bytes are those of one device."""
-    table = Table(title=cluster)
-    for heading in ("way", "layers", "parameters", "batch", "allowed"):
-        table.add_column(heading, justify="left" if heading == "way" else "right")
-    for heading in ("fits", "planned GiB", "compiled GiB", "fits compiled", "on the host GiB"):
-        table.add_column(heading, justify="right")
-    for heading in ("step s", "computed again s", "compiled step s"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*_cells(row))
-    return table
-
-
-def _cells(row: Row) -> list[str]:
-    config, plan, compiled = row.config, row.plan, row.compiled
-    peak = row.refusal.peak_bytes if row.refusal else plan.peak_bytes if plan else 0.0
-    cells = [
-        row.way.name,
-        str(config.layers),
-        f"{parameter_count(config) / 1e9:.1f} B",
-        str(config.batch),
-        row.way.memory_limit,
-        "no" if row.refusal else "yes",
-        f"{peak / 2**30:.2f}",
-    ]
-    if compiled is None:
-        cells += ["", ""]
-    else:
+def cells(
+    way: Way, config: Config, plan: autoshard.Plan, compiled: Verification | None, *, fits: bool
+) -> list[str]:
+    """A row of the table: what the plan and the compiler say; bytes are those of one device."""
+    count = sum(leaf.size for leaf in jax.tree.leaves(parameter_shapes(config)))
+    needed = step = ""
+    if compiled is not None:
         program = compiled.program
-        needed: float = program.needed_bytes
+        size = float(program.needed_bytes)
         if program.fits and program.reported_peak_bytes:
             # It counts what is in the memory of the host, too.
-            needed = program.reported_peak_bytes - (program.host_argument_bytes or 0)
-        cells += [f"{needed / 2**30:.2f}", "yes" if program.fits else "no"]
-    if plan is None or plan.summary is None:
-        return cells
-    found = plan.summary
-    cells += [
-        f"{found.host_bytes_per_device / 2**30:.2f}",
-        f"{found.step_seconds:.2f}",
-        f"{found.recompute_seconds:.2f}",
+            size = program.reported_peak_bytes - (program.host_argument_bytes or 0)
+        needed = f"{size / 2**30:.2f}"
+        step = f"{compiled.estimate.step_seconds:.2f}" if compiled.estimate else ""
+    summary = plan.summary
+    assert summary is not None, "a plan for a cluster"
+    return [
+        *(way.name, str(config.layers), f"{count / 1e9:.1f} B", str(config.batch)),
+        *(way.memory_limit, f"{plan.peak_bytes / 2**30:.2f}", _yes(fits)),
+        *(needed, _yes(compiled.fits) if compiled else ""),
+        *(f"{summary.host_bytes_per_device / 2**30:.2f}", f"{plan.step_seconds:.2f}"),
+        *(f"{summary.recompute_seconds:.2f}", step),
     ]
-    estimate = compiled.estimate if compiled else None
-    return cells if estimate is None else [*cells, f"{estimate.step_seconds:.2f}"]
 
 
-def show_plans(ways: Sequence[Way], options: argparse.Namespace, console: Console) -> None:
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"
+
+
+def show_plans(ways: Sequence[Way], compiles: bool, console: Console) -> None:
     """Largest batches of one model, then largest models of the smallest batch."""
-    cluster = CLUSTER
-    compiles = _has_compiler() and not options.no_compile
-    start = Config(batch=autoshard.Cluster.of(cluster).num_devices)
-    asked: list[tuple[Way, Size]] = [(way, "batch") for way in ways if not way.states_on_host]
-    asked += [(way, "layers") for way in ways if way.recompute]
-    rows: list[Row] = []
-    for way, size in asked:
-        config: Config | None = grown(way, size, start, cluster)
-        while config is not None:
-            row = row_of(way, config, cluster, compiles=compiles)
-            rows.append(row)
-            if row.refusal is not None:
-                console.print(f"{way.name}: {row.refusal}", highlight=False)
-            config = smaller(row, size, cluster)
-    console.print(table_of(rows, cluster))
+    table = Table(*HEADINGS, title=CLUSTER)
+    for size, of_size in (
+        ("batch", [way for way in ways if not way.states_on_host]),
+        ("layers", [way for way in ways if "recompute" in way.options]),
+    ):
+        for way in of_size:
+            for row in rows(way, size, compiles):
+                table.add_row(*row)
+    console.print(table)
     if not compiles:
-        console.print(
-            r"Nothing was compiled, all numbers are planned: pip install 'autoshard\[tpu]'."
-        )
-
-
-def _has_compiler() -> bool:
-    return importlib.util.find_spec("libtpu") is not None
+        console.print(r"All numbers are planned; pip install 'autoshard\[tpu]' to compile them.")
 
 
 # Training a small one
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A way on a small model, and what came of it."""
-
-    way: Way
-    plan: autoshard.Plan
-    losses: list[float]
 
 
 def initial_parameters(config: Config) -> Parameters:
@@ -375,32 +301,33 @@ def train(step: Any, config: Config, steps: int) -> list[float]:
     return losses
 
 
-def trained(way: Way, config: Config, steps: int) -> Trained:
-    """Train on 8 virtual devices. A step that recomputes gets less memory than it needs without."""
+def trained(way: Way, config: Config, steps: int) -> tuple[autoshard.Plan, list[float]]:
+    """Train on 8 virtual devices: the plan and the losses.
+
+    A step that recomputes gets less memory than it needs without.
+    """
     limit = None
-    if way.recompute:
-        keeping = dataclasses.replace(way, recompute=False)
+    if "recompute" in way.options:
+        keeping = replace(way, options=SPREAD)
         limit = SMALL_SHARE * planned(keeping, config, TRAINED_ON, None).peak_bytes
-    options = way.options()
-    step: Any = autoshard.jit(
-        train_step(config, way), cluster=TRAINED_ON, memory_limit=limit, **options
-    )
-    plan = step.plan(*arguments(config))
-    return Trained(way, plan, train(step, config, steps))
+    options = ALWAYS | way.options | {"cluster": TRAINED_ON, "memory_limit": limit}
+    step: Any = autoshard.jit(train_step(config, way), **options)
+    return step.plan(*arguments(config)), train(step, config, steps)
 
 
 def show_training(ways: Sequence[Way], steps: int, console: Console) -> None:
     """Train in the ways that are asked for, and print them beside one device."""
     table = Table("way", "peak", "on the host", "computed again", "first loss", "last loss")
     for way in ways:
-        found = trained(way, SMALL, steps)
-        summary = found.plan.summary
+        plan, losses = trained(way, SMALL, steps)
+        summary = plan.summary
         assert summary is not None, "a plan for a cluster"
         again = sum(value.bytes for value in summary.recomputed)
-        held = (found.plan.peak_bytes, summary.host_bytes_per_device, again)
-        losses = (found.losses[0], found.losses[-1])
+        held = (plan.peak_bytes, summary.host_bytes_per_device, again)
         table.add_row(
-            way.name, *(f"{n / 1024:,.0f} KiB" for n in held), *(f"{n:.6f}" for n in losses)
+            way.name,
+            *(f"{n / 1024:,.0f} KiB" for n in held),
+            *(f"{n:.6f}" for n in (losses[0], losses[-1])),
         )
     losses = train(jax.jit(train_step(SMALL)), SMALL, steps)
     table.add_row("one device", "", "", "", f"{losses[0]:.6f}", f"{losses[-1]:.6f}")
@@ -418,7 +345,8 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     ways = [way for way in WAYS if way.name in options.ways]
     if options.train is None:
-        show_plans(ways, options, console)
+        compiles = importlib.util.find_spec("libtpu") is not None and not options.no_compile
+        show_plans(ways, compiles, console)
         return
     jax.config.update("jax_num_cpu_devices", 8)
     show_training(ways, options.train, console)

@@ -141,19 +141,28 @@ def test_loops_stack_less_and_give_the_same(partitioner: bool, step: Any) -> Non
     assert temporary[1] < 0.85 * temporary[0]
 
 
-@pytest.mark.parametrize("share", [0.8, 0.75, 0.7])
-def test_a_limit_is_kept_where_converted_weights_are_stacked(share: float) -> None:
-    """Their stacks are not freed, so that others have to go: known once the loops are rewritten."""
+@pytest.mark.parametrize(
+    ("rows", "share", "leaves_room"), [(512, 0.8, True), (512, 0.7, True), (256, 0.8, False)]
+)
+def test_a_limit_is_kept_where_converted_weights_are_stacked(
+    rows: int, share: float, leaves_room: bool
+) -> None:
+    """Their stacks are not freed, so that others have to go: known once the loops are rewritten.
+
+    Five percent are left for what compiled programs need more than planned, if that can be.
+    """
 
     def narrow(x: Any, p: Any) -> Any:
         return _smooth(x, jax.tree.map(lambda w: w.astype(jnp.bfloat16), p))
 
     params, x = _arguments(False)
     params = jax.tree.map(lambda *layers: np.stack(layers), *params)
-    arguments = (params, x[:512].astype(jnp.bfloat16))
+    arguments = (params, x[:rows].astype(jnp.bfloat16))
     limit = share * _peak(_scan_of(narrow), arguments)
     options: dict[str, Any] = OPTIONS | {"recompute": "auto", "memory_limit": limit}
-    assert autoshard.plan(_scan_of(narrow), *arguments, **options).peak_bytes <= limit
+    peak = autoshard.plan(_scan_of(narrow), *arguments, **options).peak_bytes
+    assert peak <= limit
+    assert (peak <= 0.95 * limit) == leaves_room
 
 
 def _marked(**switches: bool) -> Any:
