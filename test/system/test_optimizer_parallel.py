@@ -34,6 +34,15 @@ def scanned(parameters: Tree, x: Any) -> Any:
     return jax.lax.scan(lambda x, w: (wrapped(x @ w) + x, None), x, parameters["layers"])[0]
 
 
+def converted(parameters: Tree, x: Any) -> Any:
+    """Its backward loop reads the converted weights from a stack."""
+
+    def layer(x: Any, w: Any) -> tuple[Any, None]:
+        return wrapped(x @ w.astype(jnp.bfloat16).astype(jnp.float32)) + x, None
+
+    return jax.lax.scan(layer, x, parameters["layers"])[0]
+
+
 def unrolled(parameters: Tree, x: Any) -> Any:
     for layer in range(LAYERS):
         x = wrapped(x @ parameters["layers"][layer]) + x
@@ -102,7 +111,7 @@ def run_loosely(fn: Any, args: tuple[Any, ...]) -> Any:
         return jax.device_get(fn(*jax.tree.map(jnp.array, args)))
 
 
-@pytest.mark.parametrize("apply", [scanned, unstacked])
+@pytest.mark.parametrize("apply", [scanned, converted, unstacked])
 @every_level
 @both_partitioners
 def test_levels_equal_the_unsharded_run(
@@ -175,6 +184,19 @@ def test_collectives_are_those_of_zero(apply: Callable[..., Any]) -> None:
         {"reduce-scatter": moved, "all-gather": moved, "all-reduce": loss},
         {"reduce-scatter": moved, "all-gather": moved + again, "all-reduce": loss},
     ]
+
+
+def test_stacks_of_converted_weights_are_spread_at_level_3() -> None:
+    """The backward loop gathers them again, instead of reading whole ones."""
+    stack = f"tensor<{LAYERS}x{WIDTH}x{WIDTH}xf32>"
+    plan = planned(converted, 3)
+    made = [op for op in plan.ops if op.name == "dynamic_update_slice" and op.types == (stack,)]
+    assert len(made) == 2, "weights and gradients"
+    assert {prod(found.tile) for op in made for found in op.shardings if found} == {DEVICES}
+    assert plan.summary is not None
+    gathered = sum(one.total_bytes for one in plan.summary.collectives if one.kind == "all-gather")
+    layers = 4 * LAYERS * WIDTH * WIDTH
+    assert gathered == (PARAMETER_BYTES + layers) * (DEVICES - 1) / DEVICES
 
 
 @every_level

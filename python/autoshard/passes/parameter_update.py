@@ -204,7 +204,7 @@ class ParameterUpdate:
         )
 
     def _read_prelude(self, start: int) -> _Prelude:
-        """Follow an argument through loops, casts, views and slices."""
+        """Follow an argument through loops, casts, views, slices, and stacks of these."""
         flow = self.flow
         whole = tuple(range(len(self._shape(self.core(start)))))
         found: dict[int, tuple[int | None, ...]] = dict.fromkeys(flow.held_by_loops(start), whole)
@@ -223,8 +223,13 @@ class ParameterUpdate:
                         waiting.append(target)
                     continue
                 arrays = [s for s in flow.sources[step] if self._array(s)]
+                if name == "stablehlo.dynamic_update_slice" and self._is_stacked(step, node):
+                    found[arrays[0]] = found[target] = found[node]
+                    waiting += (arrays[0], target)
+                    continue
                 is_slice = name == "stablehlo.dynamic_slice"
-                if arrays != [node] or not (is_slice or is_elementwise(name) or name in _VIEWS):
+                is_light = is_slice or is_elementwise(name) or name in _VIEWS
+                if arrays != [node] or not (is_light or self._adds_dims(step)):
                     continue
                 dims = self._through(step, found[node])
                 if is_slice:
@@ -237,6 +242,24 @@ class ParameterUpdate:
                 found[target] = dims
                 waiting.append(target)
         return _Prelude(found, frozenset(looped))
+
+    def _is_stacked(self, step: int, node: int) -> bool:
+        """Does a loop stack ``node`` for a later one, from zeros on?"""
+        flow = self.flow
+        (stack, update, *_), target = flow.sources[step], flow.targets[step][0]
+        starts = {flow.sources[maker][0] for maker in flow.makers[stack]} - {target}
+        return (
+            update == node
+            and all(flow.names[maker] == CARRY for maker in flow.makers[stack])
+            and all(self.imported.value_is_free[self.core(start)] for start in starts)
+        )
+
+    def _adds_dims(self, step: int) -> bool:
+        """A broadcast that adds dims of size 1 only."""
+        (source, *_), target = self.flow.sources[step], self.flow.targets[step][0]
+        return self.flow.names[step] == "stablehlo.broadcast_in_dim" and prod(
+            self._shape(self.core(source))
+        ) == prod(self._shape(self.core(target)))
 
     def _through(self, step: int, dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Dims of the result of a step by those of its first operand: equal major factors."""
