@@ -73,18 +73,29 @@ Solution solve_unlimited(const Problem& problem, const Options& options, Run& ru
   std::vector<int> best(network.nodes(), 0), current(network.nodes(), 0);
   double best_cost = kNotAllowed;
   double bound = network.nodes() == 0 ? network.constant : -kNotAllowed;
-  const auto publish = [&] {
+  const auto full_choice = [&] {
     std::vector<int> choice(reduction.nodes(), 0);
     for (int i = 0; i < network.nodes(); ++i) choice[network.source[i]] = best[i];
-    std::vector<std::int32_t> full = reduction.complete(choice);
+    return reduction.complete(choice);
+  };
+  const auto bound_below = [&](double cost) {
+    const double lower = std::min(bound - margin, cost);
+    return integral ? std::ceil(lower - 1e-9) : lower;
+  };
+  const auto publish = [&] {
+    std::vector<std::int32_t> full = full_choice();
     const double cost = cost_of(problem, full);
     if (cost < solution.cost) {
       solution.cost = cost;
       solution.choice = std::move(full);
     }
-    solution.lower_bound = std::min(bound - margin, solution.cost);
-    if (integral) solution.lower_bound = std::ceil(solution.lower_bound - 1e-9);
+    solution.lower_bound = bound_below(solution.cost);
     run.trace(solution.cost, solution.lower_bound);
+  };
+  // When it is called depends on the machine: the solution must not depend on it.
+  const auto report = [&] {
+    const double cost = std::min(solution.cost, cost_of(problem, full_choice()));
+    run.trace(cost, bound_below(cost));
   };
   if (options.start) {
     solution.cost = cost_of(problem, *options.start);
@@ -171,7 +182,7 @@ Solution solve_unlimited(const Problem& problem, const Options& options, Run& ru
         improved = true;
       }
       idle = improved ? 0 : idle + 1;
-      if (run.due()) publish();
+      if (run.due()) report();
     }
     // What the passes reported is exact up to rounding; the answer is rounded to the safe
     // side.

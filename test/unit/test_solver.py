@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import itertools
 import math
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -267,6 +268,25 @@ def test_an_interrupt_returns_the_best_so_far(interrupt: Callable[[], None]) -> 
     assert solution.stop_reason == "interrupted"
     assert solution.choice is not None
     check_solution(problem, solution)
+
+
+def test_when_progress_is_reported_changes_nothing() -> None:
+    rng = np.random.default_rng(2)
+    nodes, options = 80, 4
+    # Sums of tenths round, so that choices of one cost differ.
+    unary = [rng.integers(0, 6, options) * 0.1 for _ in range(nodes)]
+    edges = []
+    for _ in range(3 * nodes):
+        i, j = rng.choice(nodes, 2, replace=False)
+        edges.append((int(i), int(j), rng.integers(0, 6, (options, options)) * 0.1))
+    problem = Problem.from_lists(unary, edges)
+    limits = {"start": np.zeros(nodes, int), "enumerate_below": 0, "max_iterations": 12}
+    quick = solve(problem, **limits)
+    slow = solve(problem, **limits, progress=lambda *_: time.sleep(0.11))
+    assert quick.choice is not None
+    assert slow.choice is not None
+    assert slow.choice.tolist() == quick.choice.tolist()
+    assert slow.lower_bound == quick.lower_bound
 
 
 def test_an_error_in_the_progress_function_reaches_the_caller() -> None:
