@@ -76,6 +76,51 @@ func.func public @main(
     ("dot f32[8,8]", "multiply f32[8,8]"),
 )
 
+VIEWS = Program(
+    """
+func.func public @main(%x: tensor<16x8xf32> $([{}, {tp}]), %w: tensor<8x32xf32> $([{tp}, {}]))
+    -> (tensor<4x8x16xf32> $([{}, {}, {}])) {
+  %d = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      $([{dp}, {tp}], [{tp}, {}] -> [{dp}, {tp}])
+      : (tensor<16x8xf32>, tensor<8x32xf32>) -> tensor<16x32xf32>
+  %t = stablehlo.transpose %d, dims = [1, 0] $([{dp}, {tp}] -> [{tp}, {dp}])
+      : (tensor<16x32xf32>) -> tensor<32x16xf32>
+  %r = stablehlo.reshape %t $([{tp}, {dp}] -> [{tp}, {}, {dp}] => [{}, {dp}, {tp}])
+      : (tensor<32x16xf32>) -> tensor<4x8x16xf32>
+  %f = stablehlo.floor %r $([{}, {dp}, {tp}] -> [{}, {dp}, {tp}]) : tensor<4x8x16xf32>
+  return %f : tensor<4x8x16xf32>
+}
+""",
+    (X, integers(8, 32)),
+    ((X @ integers(8, 32)).T.reshape(4, 8, 16),),
+    ("dot f32[8,32]", "floor f32[4,4,4]"),
+)
+"""The constraint behind the reshape alone says where the product is."""
+
+RESHAPED = Program(
+    """
+func.func public @main(%x: tensor<64x8xf32> $([{dp}, {}]), %w: tensor<8x16xf32> $([{tp}, {}]),
+    %v: tensor<16x8xf32> $([{}, {dp}])) -> (tensor<64x8xf32> $([{dp}, {}])) {
+  %d = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      $([{dp}, {}], [{}, {tp}] -> [{dp}, {tp}])
+      : (tensor<64x8xf32>, tensor<8x16xf32>) -> tensor<64x16xf32>
+  %h = stablehlo.reshape %d $([{dp}, {tp}] -> [{dp}, {tp}, {}])
+      : (tensor<64x16xf32>) -> tensor<64x4x4xf32>
+  %f = stablehlo.floor %h $([{dp}, {tp}, {}] -> [{dp}, {tp}, {}]) : tensor<64x4x4xf32>
+  %m = stablehlo.reshape %f $([{dp}, {tp}, {}] -> [{dp}, {tp}])
+      : (tensor<64x4x4xf32>) -> tensor<64x16xf32>
+  %y = stablehlo.dot_general %m, %v, contracting_dims = [1] x [0]
+      $([{dp}, {tp}], [{tp}, {}] -> [{dp}, {}])
+      : (tensor<64x16xf32>, tensor<16x8xf32>) -> tensor<64x8xf32>
+  return %y : tensor<64x8xf32>
+}
+""",
+    (integers(64, 8), integers(8, 16), integers(16, 8)),
+    (integers(64, 8) @ integers(8, 16) @ integers(16, 8),),
+    ("dot f32[32,4]", "floor f32[32,1,4]", "dot f32[32,8]"),
+)
+"""Both matmuls are exported over three dims, and their weights are reshaped instead."""
+
 LOOP = Program(
     """
 func.func public @main(%x: tensor<16x8xf32> $([{}, {}]), %w: tensor<8x8xf32> $([{}, {}]))
@@ -166,6 +211,8 @@ func.func public @main(%x: tensor<16x8xf32> $([{}, {}]))
 PROGRAMS = {
     "elementwise": ELEMENTWISE,
     "partial sums": PARTIAL_SUMS,
+    "views": VIEWS,
+    "reshaped": RESHAPED,
     "loop": LOOP,
     "branches": BRANCHES,
     "calls": CALLS,

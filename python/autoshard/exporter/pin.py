@@ -9,7 +9,9 @@ sharding only is handed over in that sharding. Loops are pinned at their operand
 yields and results.
 
 Values of rank 0 get no constraint: a scalar has one placement only, it is whole on every device,
-so a constraint could say nothing and would only stand between ops that fuse.
+so a constraint could say nothing and would only stand between ops that fuse. Neither does what a
+matmul gives to a reshape or transpose that takes it as it is: the constraint behind that one says
+the same, and compilers join the two where nothing stands between them.
 
 Constants, iotas and broadcast scalars are made again for every sharding that a reader wants:
 their values are known on every device, so nothing has to travel.
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from autoshard.errors import PlanError
+from autoshard.exporter.join import join_reshapes
 from autoshard.exporter.planned import (
     OWN_PREFIX,
     Kind,
@@ -41,6 +44,10 @@ from autoshard.sharding.sharding import Sharding
 _NEAR_SHARE, _NEAR_OPS = 1 / 16, 64
 """Readers of a value share a copy while the next one is at most this part of the program's ops
 away, or this many: ``search_copy_distance`` of the core counts the same."""
+
+_MATMULS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
+_VIEWS = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
+"""Ops that compilers make a part of the matmul before them."""
 
 
 class Form(ABC):
@@ -78,6 +85,7 @@ def pin(plan: PlannedModule, form: Form) -> None:
     """As ``export``, for a plan that has been read. Expects the module's context to be current."""
     _set_partition_count(plan)
     form.begin(plan)
+    plan = join_reshapes(plan)
     ways = _Ways(plan.has_all_to_all, plan.mesh.size if plan.pads else 1)
     calls = _Calls(plan)
     for function in plan.functions:
@@ -127,6 +135,7 @@ class _Wish:
 
     position: int
     wanted: Placement
+    reader: mlir.Operation
 
 
 class _Calls:
@@ -242,6 +251,8 @@ class _Pinner:
         self.copies_in_block: list[tuple[_Source, Placement]] = []
         self.replaced: list[tuple[mlir.Operation, mlir.Value]] = []
         self.wishes: dict[mlir.Value, list[_Wish]] = {}
+        self.joined: set[mlir.Value] = set()
+        """Values that the constraint behind their only reader places."""
         self.position = 0
         """Ops before the one at hand, those that run inside them included."""
 
@@ -288,7 +299,7 @@ class _Pinner:
                     planned.op.operands, self.calls.operands(planned), strict=False
                 ):
                     if wanted is not None and wanted.rank:
-                        found.setdefault(operand, []).append(_Wish(position, wanted))
+                        found.setdefault(operand, []).append(_Wish(position, wanted, planned.op))
             position += self.calls.steps(planned)
         return found
 
@@ -320,9 +331,34 @@ class _Pinner:
         for result, computed, final in zip(
             op.results, planned.computed, planned.results, strict=True
         ):
+            if self._is_joined(op, result, computed, final):
+                self.joined.add(result)
+                self.sources[result] = _Source(result, final)
+                continue
             value = self._held(result, computed, where, op.location)
             value = self._moved(value, computed, final, where, op.location)
             self.sources[result] = _Source(value, final)
+
+    def _is_joined(
+        self,
+        op: mlir.Operation,
+        result: mlir.Value,
+        computed: Placement | None,
+        final: Placement | None,
+    ) -> bool:
+        """Whether a matmul, and the views that it is joined with, end behind ``result``'s reader.
+
+        Then that reader's constraint says where ``result`` is.
+        """
+        if op.name not in _MATMULS and not (op.name in _VIEWS and op.operands[0] in self.joined):
+            return False
+        wishes = self.wishes.get(result, ())
+        return (
+            len(list(result.uses)) == 1
+            and len(wishes) == 1
+            and wishes[0].reader.name in _VIEWS
+            and wishes[0].wanted is computed is final
+        )
 
     def _identity(self, planned: PlannedOp) -> None:
         """The readers of a mark or an old constraint read its operand, in the plan's sharding."""

@@ -107,6 +107,15 @@ class PlannedModule:
     """True: inside, dims may be cut that have to be padded for it."""
     one_device_meshes: frozenset[str]
     """Symbols of the ``sdy.mesh`` ops that name a single device; calls into Python use them."""
+    placements: dict[tuple[tuple[AxisRef, ...], ...], Placement]
+    """All there are, by what they say."""
+
+    def placement(self, dims: tuple[tuple[AxisRef, ...], ...]) -> Placement:
+        """The one object for a sharding without axes of size 1."""
+        found = self.placements.get(dims)
+        if found is None:
+            found = self.placements[dims] = Placement(Sharding(self.mesh, dims), len(dims))
+        return found
 
 
 def read_plan(module: mlir.Module) -> PlannedModule:
@@ -186,6 +195,7 @@ class _Reader:
             allows_all_to_all(self.module),
             self.pads,
             one_device_meshes,
+            self.interned,
         )
 
     def _read_mesh(self) -> Mesh:
