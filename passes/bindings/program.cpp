@@ -29,9 +29,10 @@ using PinTuple = std::tuple<
     std::vector<std::tuple<std::vector<std::int32_t>, bool, std::optional<std::int64_t>>>,
     std::vector<std::int32_t>>;
 
-/// (work, arithmetic, flops, is_cheap, operand bytes, result bytes, operand in place)
-using WorkTuple =
-    std::tuple<int, int, double, bool, std::vector<double>, std::vector<double>, std::int32_t>;
+/// (work, arithmetic, flops, is_cheap, has_workspace, operand bytes, result bytes,
+/// operand in place)
+using WorkTuple = std::tuple<int, int, double, bool, bool, std::vector<double>,
+                             std::vector<double>, std::int32_t>;
 /// (first op, end of its ops, trips, carried, yielded)
 using LoopTuple = std::tuple<std::int32_t, std::int32_t, double, std::vector<std::int32_t>,
                              std::vector<std::int32_t>>;
@@ -45,8 +46,8 @@ std::vector<RuleTensor> rule_tensors(const std::vector<TensorTuple>& tuples) {
 }
 
 void set_work(Rule& rule, const WorkTuple& tuple) {
-  const auto& [work, arithmetic, flops, is_cheap, operand_bytes, result_bytes, in_place] =
-      tuple;
+  const auto& [work, arithmetic, flops, is_cheap, has_workspace, operand_bytes, result_bytes,
+               in_place] = tuple;
   if (work < 0 || work > static_cast<int>(Work::other)) throw InvalidProgram("unknown work");
   if (arithmetic < 0 || arithmetic >= num_arithmetics) {
     throw InvalidProgram("unknown arithmetic");
@@ -55,6 +56,7 @@ void set_work(Rule& rule, const WorkTuple& tuple) {
   rule.arithmetic = static_cast<Arithmetic>(arithmetic);
   rule.flops = flops;
   rule.is_cheap = is_cheap;
+  rule.has_workspace = has_workspace;
   rule.operand_bytes = operand_bytes;
   rule.result_bytes = result_bytes;
   rule.in_place_operand = in_place;
@@ -202,12 +204,13 @@ void bind_program(nb::module_& module) {
               const Rule& rule = p.rules[op.rule];
               works.emplace_back(static_cast<int>(rule.work),
                                  static_cast<int>(rule.arithmetic), rule.flops, rule.is_cheap,
-                                 rule.operand_bytes, rule.result_bytes, rule.in_place_operand);
+                                 rule.has_workspace, rule.operand_bytes, rule.result_bytes,
+                                 rule.in_place_operand);
             }
             return works;
           },
-          "(work, arithmetic, flops, is_cheap, operand bytes, result bytes, operand in place) "
-          "of every op.")
+          "(work, arithmetic, flops, is_cheap, has_workspace, operand bytes, result bytes, "
+          "operand in place) of every op.")
       .def_prop_ro(
           "loops",
           [](const Program& p) {

@@ -20,6 +20,10 @@ constexpr std::size_t most_copies = 256;
 /// its bytes.
 constexpr double most_reread = 1.25;
 
+/// Operations an element from which kernels do not compute a function again: tanh and sine,
+/// not exponentials, logarithms and what is made of these (XLA:GPU).
+constexpr double most_repeated = 20;
+
 struct Reader {
   std::int32_t op;
   std::int32_t operand;
@@ -373,10 +377,12 @@ class Builder {
   };
   Chain chain_of(std::int32_t value) const;
   void find_orders();
+  bool is_of_one(std::int32_t op) const;
   bool takes_fused(std::int32_t op, std::int32_t operand) const;
   bool may_be_fused(std::int32_t op) const;
   bool is_computed_again(std::int32_t op, std::size_t fusions);
   bool is_cast_of_argument(std::int32_t op);
+  double most_read(std::size_t fusions) const;
   bool is_cast_of_one(std::int32_t op);
   void find_sources();
   void fuse();
@@ -590,6 +596,18 @@ void Builder::find_orders() {
   }
 }
 
+/// Cheap elementwise work on one value that has no more bytes than the result, such as a relu.
+bool Builder::is_of_one(std::int32_t op) const {
+  if (rule(op).work != Work::elementwise || !rule(op).is_cheap) return false;
+  std::int32_t source = none;
+  for (std::int32_t v : program_.ops[op].operands) {
+    if (v == no_value || is_free(v)) continue;
+    if (source != none && source != v) return false;
+    source = v;
+  }
+  return source != none && bytes_[source] <= bytes_[program_.ops[op].results[0]];
+}
+
 bool Builder::takes_fused(std::int32_t op, std::int32_t operand) const {
   const Rule& r = rule(op);
   switch (r.work) {
@@ -598,7 +616,9 @@ bool Builder::takes_fused(std::int32_t op, std::int32_t operand) const {
     case Work::reduce:
       return true;
     case Work::matmul:
-      return fusing_.matmuls;
+      if (fusing_.matmuls) return true;
+      return !r.has_workspace && maker_[program_.ops[op].operands[operand]] != none &&
+             is_of_one(maker_[program_.ops[op].operands[operand]]);
     case Work::indexed:
       // A dynamic update slice computes what it writes.
       return r.in_place_operand >= 0 && operand == 1 && r.operands.size() > 2 &&
@@ -640,6 +660,13 @@ bool Builder::is_cast_of_one(std::int32_t op) {
          readers_[source].back().op > readers_[o.results[0]].back().op;
 }
 
+/// The bytes, in those of a value, that each of several fusions may read to compute it.
+/// Kernels that store it write it once and read it in each; others know no more than a limit.
+double Builder::most_read(std::size_t fusions) const {
+  const auto count = static_cast<double>(fusions);
+  return fusing_.matmuls ? most_reread : (count + 1) / (count - 1);
+}
+
 /// Whether an op is fused into each of several fusions that read it.
 bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) {
   const std::int32_t result = program_.ops[op].results[0];
@@ -650,11 +677,15 @@ bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) {
       if (rule(r.op).work == Work::reduce) return false;
     }
   }
+  if (!fusing_.matmuls && rule(op).work == Work::elementwise &&
+      rule(op).flops >= most_repeated * elements(result)) {
+    return false;
+  }
   // A cast of an argument is made wherever it is read.
   if (is_cast_of_argument(op)) return true;
   if (fusing_.casts && is_cast_of_one(op)) return true;
   // Nobody reads more to save memory that is read once.
-  return sources_[op].bytes() <= most_reread * bytes_[result];
+  return sources_[op].bytes() <= most_read(fusions) * bytes_[result];
 }
 
 void Builder::find_sources() {
@@ -929,6 +960,7 @@ void Builder::hand_over() {
     const auto dies_in_place = [&](const Read& read) {
       const std::int32_t v = read.value;
       if (lifetimes_[v].last != moment_[i] + 1 || bytes_[v] != bytes_[result]) return false;
+      if (!fusing_.matmuls && maker_[v] != none && rule(maker_[v]).has_workspace) return false;
       if (leaving != live_out_.end() && leaving->second != v) return false;
       if (argument_[v] != none && leaving == live_out_.end()) return false;
       if (in_place >= 0) return v == target && read.op == i;

@@ -78,6 +78,9 @@ struct Rule {
   /// Cheap enough to be computed again in every fusion that reads it: no transcendental
   /// function.
   bool is_cheap = false;
+  /// Where it is a kernel of its own, that writes its result beside a workspace, a tuple: no
+  /// fusion writes over it (convolutions of cuDNN).
+  bool has_workspace = false;
   /// Bytes that the whole op really touches of each operand and result, where that is less
   /// than the tensor: a dynamic slice reads its slice, a gather its rows. Negative: all.
   std::vector<double> operand_bytes = {};

@@ -52,13 +52,14 @@ _WEIGHTS = {
     **dict.fromkeys(
         (
             *("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic"),
-            *("tanh", "sine", "cosine", "tan", "cbrt", "erf", "erfc", "sinh", "cosh"),
-            *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
+            *("cbrt", "erf"),
         ),
         10.0,
     ),
     **dict.fromkeys(
         (
+            *("tanh", "sine", "cosine", "tan", "erfc", "sinh", "cosh"),
+            *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
             *("power", "atan2", "erf_inv", "lgamma", "digamma", "bessel_i1e", "polygamma", "zeta"),
             "next_after",
         ),
@@ -96,12 +97,13 @@ class OpWork:
     arithmetic: int
     flops: float
     is_cheap: bool = False
+    has_workspace: bool = False
     operand_bytes: tuple[float, ...] = ()
     result_bytes: tuple[float, ...] = ()
     in_place_operand: int = -1
 
 
-CoreWork = tuple[int, int, float, bool, list[float], list[float], int]
+CoreWork = tuple[int, int, float, bool, bool, list[float], list[float], int]
 
 
 def core_work(work: OpWork) -> CoreWork:
@@ -111,6 +113,7 @@ def core_work(work: OpWork) -> CoreWork:
         work.arithmetic,
         work.flops,
         work.is_cheap,
+        work.has_workspace,
         list(work.operand_bytes),
         list(work.result_bytes),
         work.in_place_operand,
@@ -135,7 +138,9 @@ def work_of(op: mlir.Operation) -> OpWork:
     name = op.name
     arithmetic = _arithmetic(op)
     if name in _MATMULS:
-        return OpWork(MATMUL, arithmetic, _matmul_flops(op) * (4 if _is_complex(op) else 1))
+        flops = _matmul_flops(op) * (4 if _is_complex(op) else 1)
+        has_workspace = name == "stablehlo.convolution"
+        return OpWork(MATMUL, arithmetic, flops, has_workspace=has_workspace)
     if name in _VIEWS:
         return _view(op, arithmetic)
     if name in _REDUCES:
@@ -169,7 +174,15 @@ def _indexed(op: mlir.Operation, arithmetic: int) -> OpWork:
     if op.name == "stablehlo.dynamic_update_slice":
         update = _bytes(operands[1])
         touched = (0.0, *(-1.0 for _ in operands[1:]))
-        return OpWork(INDEXED, arithmetic, 0.0, False, touched, (update,), 0)
+        made = (update,)
+        return OpWork(
+            INDEXED,
+            arithmetic,
+            0.0,
+            operand_bytes=touched,
+            result_bytes=made,
+            in_place_operand=0,
+        )
     if _is_one_of_each_row(op):
         # Compilers compare an iota with the index: a scatter is a select, a gather a masked sum.
         work = ELEMENTWISE if op.name == "stablehlo.scatter" else REDUCE
@@ -178,7 +191,15 @@ def _indexed(op: mlir.Operation, arithmetic: int) -> OpWork:
         updates = operands[count + 1 :]
         touched = (*map(_bytes, updates), *(-1.0 for _ in operands[count:]))
         flops = float(sum(_elements(update) for update in updates))
-        return OpWork(INDEXED, arithmetic, flops, False, touched, tuple(map(_bytes, updates)), 0)
+        made = tuple(map(_bytes, updates))
+        return OpWork(
+            INDEXED,
+            arithmetic,
+            flops,
+            operand_bytes=touched,
+            result_bytes=made,
+            in_place_operand=0,
+        )
     touched = (_bytes(op.results[0]), *(-1.0 for _ in operands[1:]))
     return OpWork(INDEXED, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
 
