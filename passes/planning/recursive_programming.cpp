@@ -206,8 +206,8 @@ class Search {
 
   /// Bytes of the plan at its worst moment.
   Peak peak_of(const Labels& labels) {
-    return peak(storage_, num_shards_of(labels),
-                transients_of(program_, mesh_, classes_, storage_, cluster_, levels_, labels));
+    return planning::peak_of(program_, mesh_, classes_, storage_, cluster_, levels_, labels,
+                             num_shards_of(labels));
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cost/redistribution.h"
+#include "planning/late_sums.h"
 
 namespace autoshard::planning {
 namespace {
@@ -258,6 +259,23 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
   return result;
 }
 
+Peak peak_of(const Program& program, const Mesh& mesh, const Classes& classes,
+             const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
+             const Labels& labels, const std::vector<double>& num_shards) {
+  std::vector<Transient> transients =
+      transients_of(program, mesh, classes, storage, cluster, levels, labels);
+  const Peak least = peak(storage, num_shards, transients);
+  const double limit = scheduled_share * cluster.chip.memory_bytes;
+  if (least.bytes >= limit) return least;
+  const std::vector<Transient> waiting =
+      waiting_for_sums(program, mesh, classes, storage, cluster, levels, labels);
+  if (waiting.empty()) return least;
+  transients.insert(transients.end(), waiting.begin(), waiting.end());
+  Peak most = peak(storage, num_shards, transients);
+  most.bytes = std::min(most.bytes, limit);
+  return most;
+}
+
 PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& classes,
                    const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
                    const Labels& labels, const Plan& plan) {
@@ -356,8 +374,8 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
   costs.step_seconds =
       costs.compute_seconds + costs.communication_seconds -
       std::min(cluster.overlap * costs.communication_seconds, costs.compute_seconds);
-  costs.peak = peak(storage, shards_of(plan.values, mesh),
-                    transients_of(program, mesh, classes, storage, cluster, levels, labels));
+  costs.peak = peak_of(program, mesh, classes, storage, cluster, levels, labels,
+                       shards_of(plan.values, mesh));
   return costs;
 }
 

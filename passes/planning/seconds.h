@@ -96,6 +96,12 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
                                      const Cluster& cluster, const LevelSolver& levels,
                                      const Labels& labels);
 
+/// Bytes of a plan at its worst moment, when value v is cut into `num_shards[v]` blocks. Late
+/// sums (planning/late_sums.h) count as far as the compiler lets them.
+Peak peak_of(const Program& program, const Mesh& mesh, const Classes& classes,
+             const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
+             const Labels& labels, const std::vector<double>& num_shards);
+
 /// Adds up what the labels of a search mean; the network charges the same.
 PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& classes,
                    const Storage& storage, const Cluster& cluster, const LevelSolver& levels,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autoshard.cluster import Cluster
+from autoshard.cluster.chips import Constant
 from autoshard.ir import new_context, parse_bytes
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
 from autoshard.report.plan_summary import PlanSummary
@@ -14,13 +17,17 @@ CUT = '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
 WHOLE = "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}"
 
 
-def planned(text: str, rows: int = 8192) -> PlanSummary:
+def planned(
+    text: str, rows: int = 8192, cluster: str = "v5p:2x2x2", memory: float | None = None
+) -> PlanSummary:
     for name, value in (("CUT", CUT), ("WHOLE", WHOLE), ("ROWS", str(rows))):
         text = text.replace(name, value)
     module = parse_bytes(text.encode(), new_context(), "step")
-    return search_module(
-        module, Cluster.parse("v5p:2x2x2"), RecursiveProgramming(mesh="x=8")
-    ).summary
+    devices = Cluster.parse(cluster)
+    if memory is not None:
+        chip = replace(devices.chip, memory_bytes=Constant(memory, "a test"))
+        devices = replace(devices, chip=chip)
+    return search_module(module, devices, RecursiveProgramming(mesh="x=8")).summary
 
 
 LAYER = """
@@ -111,3 +118,111 @@ def test_a_gradient_that_is_reduced_in_its_own_order_changes_copies(
     batch, state = 256 * (1023 + 2047) * 4, 1023 * 2047 * 4
     expected = batch + 2 * state + state + copies * state
     assert found.peak_bytes_per_device == pytest.approx(expected)
+
+
+def backward(layers: int, width: int) -> str:
+    """The backward pass of ``layers`` products, last one first: gradients %d of weights %w."""
+    w, x = f"tensor<{width}x{width}xbf16>", f"tensor<ROWSx{width}xbf16>"
+    numbers = range(layers)
+    arguments = [f"%x{n}: {x} CUT, %w{n}: {w} WHOLE" for n in numbers]
+    ops = [
+        line
+        for n in reversed(numbers)
+        for line in (
+            f"%d{n} = stablehlo.dot_general %x{n}, %g{n + 1}, contracting_dims = [0] x [0]"
+            f" : ({x}, {x}) -> {w}",
+            f"%g{n} = stablehlo.dot_general %g{n + 1}, %w{n}, contracting_dims = [1] x [1]"
+            f" : ({x}, {w}) -> {x}",
+        )
+    ][:-1]
+    return f"""
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main({", ".join(arguments)}, %g{layers}: {x} CUT)
+    -> ({", ".join([f"{w} WHOLE"] * layers)}) {{
+  {chr(10).join(ops)}
+  return {", ".join(f"%d{n}" for n in numbers)} : {", ".join([w] * layers)}
+}}
+"""
+
+
+@pytest.mark.parametrize(("layers", "waiting"), [(4, 3), (6, 5)])
+def test_what_gradients_are_computed_from_waits_for_the_sums_before(
+    layers: int, waiting: int
+) -> None:
+    """Sums of 32 MiB are not joined, and each is hidden by the product of the next gradient."""
+    rows, width = 16384, 4096
+    found = planned(backward(layers, width), rows=8 * rows, cluster="h100:8")
+    assert {each.kind for each in found.collectives} == {"all-reduce"}
+    share, weight = rows * width * 2, width * width * 2
+    made_early = weight
+    expected = (layers + 1 + waiting) * share + 2 * layers * weight + made_early
+    assert found.peak_bytes_per_device == pytest.approx(expected)
+
+
+def test_sums_wait_as_far_as_the_compiler_lets_them() -> None:
+    """76% of 2,200 MiB are less than 1,952, which it takes where there is memory."""
+    found = planned(backward(6, 4096), rows=8 * 16384, cluster="h100:8", memory=2200 * MIB)
+    assert found.peak_bytes_per_device == pytest.approx(0.76 * 2200 * MIB)
+
+
+HIDDEN = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<ROWSx512xbf16> CUT, %dy: tensor<ROWSx512xbf16> CUT,
+    %w1: tensor<512x4096xbf16> WHOLE, %w2: tensor<4096x512xbf16> WHOLE)
+    -> (tensor<512x4096xbf16> WHOLE, tensor<4096x512xbf16> WHOLE) {
+  %h = stablehlo.dot_general %x, %w1, contracting_dims = [1] x [0]
+      : (tensor<ROWSx512xbf16>, tensor<512x4096xbf16>) -> tensor<ROWSx4096xbf16>
+  %d2 = stablehlo.dot_general %h, %dy, contracting_dims = [0] x [0]
+      : (tensor<ROWSx4096xbf16>, tensor<ROWSx512xbf16>) -> tensor<4096x512xbf16>
+  %dh = stablehlo.dot_general %dy, %w2, contracting_dims = [1] x [1]
+      : (tensor<ROWSx512xbf16>, tensor<4096x512xbf16>) -> tensor<ROWSx4096xbf16>
+  %d1 = stablehlo.dot_general %x, %dh, contracting_dims = [0] x [0]
+      : (tensor<ROWSx512xbf16>, tensor<ROWSx4096xbf16>) -> tensor<512x4096xbf16>
+  return %d1, %d2 : tensor<512x4096xbf16>, tensor<4096x512xbf16>
+}
+"""
+
+
+def test_a_gradient_is_computed_behind_the_next_product_where_sums_are_late() -> None:
+    """Small sums are joined and need no product to hide them."""
+    rows = 16384
+    found = planned(HIDDEN, rows=8 * rows, cluster="h100:8")
+    assert {each.kind for each in found.collectives} == {"all-reduce"}
+    x, h, weight = rows * 512 * 2, rows * 4096 * 2, 512 * 4096 * 2
+    assert found.peak_bytes_per_device == pytest.approx(2 * x + 4 * weight + 2 * h)
+
+
+def test_a_gradient_outside_of_a_loop_waits_for_all_of_it() -> None:
+    """The loop is one op to the schedule: what the gradient is computed from lives beside it."""
+    rows, width = 16384, 4096
+    text = f"""
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<ROWSx{width}xbf16> CUT, %w: tensor<{width}x{width}xbf16> WHOLE,
+    %dy: tensor<ROWSx{width}xbf16> CUT)
+    -> (tensor<{width}x{width}xbf16> WHOLE, tensor<ROWSx{width}xbf16> CUT) {{
+  %g = stablehlo.dot_general %dy, %w, contracting_dims = [1] x [1]
+      : (tensor<ROWSx{width}xbf16>, tensor<{width}x{width}xbf16>) -> tensor<ROWSx{width}xbf16>
+  %d = stablehlo.dot_general %x, %g, contracting_dims = [0] x [0]
+      : (tensor<ROWSx{width}xbf16>, tensor<ROWSx{width}xbf16>) -> tensor<{width}x{width}xbf16>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %four = stablehlo.constant dense<4> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %end:2 = stablehlo.while(%i = %zero, %h = %dy) : tensor<i32>, tensor<ROWSx{width}xbf16>
+    cond {{
+      %more = stablehlo.compare LT, %i, %four : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    }} do {{
+      %n = stablehlo.add %i, %one : tensor<i32>
+      %m = stablehlo.dot_general %h, %w, contracting_dims = [1] x [1]
+          : (tensor<ROWSx{width}xbf16>, tensor<{width}x{width}xbf16>) -> tensor<ROWSx{width}xbf16>
+      stablehlo.return %n, %m : tensor<i32>, tensor<ROWSx{width}xbf16>
+    }}
+  return %d, %end#1 : tensor<{width}x{width}xbf16>, tensor<ROWSx{width}xbf16>
+}}
+"""
+    late = planned(text, rows=8 * rows, cluster="h100:8").peak_bytes_per_device
+    share, weight = rows * width * 2, width * width * 2
+    # x and dy, what the loop carries and its next value, g; w and its gradient.
+    assert late == pytest.approx(5 * share + 2 * weight)

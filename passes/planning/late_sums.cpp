@@ -1,0 +1,491 @@
+#include "planning/late_sums.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "cost/collectives.h"
+#include "cost/compute.h"
+#include "cost/redistribution.h"
+#include "planning/options.h"
+
+namespace autoshard::planning {
+namespace {
+
+/// Sums are joined while what they leave is not more (XLA's default for GPUs).
+constexpr double most_joined_bytes = 30 * 1048576.0;
+
+/// A matmul whose sum only updates read.
+struct Late {
+  std::int32_t op = 0;
+  std::int32_t moment = 0;
+  /// When the last of its operands is made.
+  std::int32_t newest = 0;
+  /// Only equal sums are joined.
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  AxisMask axes = 0;
+  /// Of the matmul and of its sum, once.
+  double seconds = 0, sum_seconds = 0;
+  /// What a device makes, and what the sum leaves of it.
+  double bytes = 0, summed_bytes = 0;
+  /// When it runs and when its sum does: right behind what runs at this moment.
+  std::int32_t runs = -1, is_summed = -1;
+};
+
+/// Anything else that runs, and what is sent for it.
+struct Other {
+  std::int32_t moment = 0;
+  double seconds = 0;
+  double sent_seconds = 0;
+  /// When the last of what is sent is there; -1: from the start.
+  std::int32_t sent_from = -1;
+};
+
+/// A collective whose readers are scheduled.
+struct Sending {
+  double seconds = 0;
+  std::int32_t depth = 0, from = -1;
+};
+
+/// Calls `visit(source, target)` for everything that flows inside of one step.
+template <typename Visit>
+void each_join(const Program& program, const Visit& visit) {
+  std::vector<bool> is_argument(program.values.size(), false);
+  for (const Argument& argument : program.arguments) {
+    if (argument.value != no_value) is_argument[argument.value] = true;
+  }
+  for (const Join& join : program.joins) {
+    if (!is_argument[join.target]) visit(join.source, join.target);
+  }
+}
+
+/// Values that a matmul, or an op of its own kind, is computed from.
+std::vector<bool> leading_to_matmuls(const Program& program) {
+  std::vector<bool> leads(program.values.size(), false);
+  for (bool changes = true; changes;) {
+    changes = false;
+    const auto mark = [&](std::int32_t value) {
+      if (value == no_value || leads[value]) return;
+      leads[value] = changes = true;
+    };
+    each_join(program, [&](std::int32_t source, std::int32_t target) {
+      if (leads[target]) mark(source);
+    });
+    for (std::size_t i = program.ops.size(); i-- > 0;) {
+      const Op& op = program.ops[i];
+      const Work work = program.rules[op.rule].work;
+      bool does = work == Work::matmul || work == Work::other;
+      for (std::int32_t v : op.results) does = does || (v != no_value && leads[v]);
+      if (!does) continue;
+      for (std::int32_t v : op.operands) mark(v);
+    }
+  }
+  return leads;
+}
+
+/// Schedules one loop, or what is in none, from its end.
+class FromTheEnd {
+ public:
+  /// `late` and `others` in the order in which they run.
+  FromTheEnd(std::vector<Late*> late, std::vector<Other> others)
+      : late_(std::move(late)), others_(std::move(others)) {
+    double joined_bytes = 0;
+    for (std::size_t i = 0; i < late_.size(); ++i) {
+      const bool joins = i > 0 && late_[i]->kind == late_[i - 1]->kind &&
+                         late_[i]->axes == late_[i - 1]->axes &&
+                         joined_bytes + late_[i]->summed_bytes <= most_joined_bytes;
+      if (!joins) {
+        groups_.emplace_back();
+        joined_bytes = 0;
+      }
+      groups_.back().push_back(late_[i]);
+      joined_bytes += late_[i]->summed_bytes;
+      needed_.insert(late_[i]->newest);
+    }
+    depths_.reserve(others_.size());
+    for (std::int32_t depth = 0; const Other& other : others_) {
+      if (other.sent_seconds > 0) ++depth;
+      depths_.push_back(depth);
+    }
+  }
+
+  void run() {
+    while (num_done_ < late_.size()) {
+      if (left_ <= 0) end_collective();
+      if (!is_sending_) begin_collective();
+      if (!is_sending_) {
+        // Nothing is to be hidden: all that is left runs where it was.
+        const bool is_younger =
+            !made_.empty() && (others_.empty() || made_.top()->moment > others_.back().moment);
+        if (is_younger || !next_is_free()) {
+          run_late();
+        } else {
+          run_other();
+        }
+        continue;
+      }
+      if (next_is_free() && (made_.empty() || depth_now() > depth_at(made_.top()->moment))) {
+        run_other();
+      } else if (!made_.empty()) {
+        run_late();
+      } else {
+        left_ = 0;
+      }
+    }
+  }
+
+ private:
+  struct Younger {
+    bool operator()(const Late* a, const Late* b) const { return a->moment < b->moment; }
+  };
+
+  std::int32_t now() const { return others_.empty() ? 0 : others_.back().moment; }
+  std::int32_t depth_now() const { return depths_.empty() ? 0 : depths_.back(); }
+  std::int32_t depth_at(std::int32_t moment) const {
+    const auto behind =
+        std::upper_bound(others_.begin(), others_.end(), moment,
+                         [](std::int32_t m, const Other& other) { return m < other.moment; });
+    return behind == others_.begin() ? 0 : depths_[behind - others_.begin() - 1];
+  }
+  /// All that reads what the last one makes is scheduled.
+  bool next_is_free() const {
+    return !others_.empty() && (needed_.empty() || others_.back().moment > *needed_.rbegin());
+  }
+
+  void begin_collective() {
+    const bool is_sum =
+        !groups_.empty() &&
+        (sent_.empty() || depth_at(groups_.back().back()->moment) >= sent_.front().depth);
+    if (is_sum) {
+      summing_ = std::move(groups_.back());
+      groups_.pop_back();
+      for (const Late* late : summing_) left_ += late->sum_seconds;
+    } else if (!sent_.empty()) {
+      left_ += sent_.front().seconds;
+      sending_ = sent_.front();
+      sent_.pop();
+    } else {
+      return;
+    }
+    is_sending_ = true;
+  }
+  void end_collective() {
+    for (Late* late : summing_) {
+      late->is_summed = std::max(now(), late->moment);
+      made_.push(late);
+    }
+    if (is_sending_ && summing_.empty()) needed_.erase(needed_.find(sending_.from));
+    summing_.clear();
+    is_sending_ = false;
+    left_ = 0;
+  }
+  void run_other() {
+    const Other& other = others_.back();
+    left_ -= other.seconds;
+    if (other.sent_seconds > 0) {
+      sent_.push({other.sent_seconds, depths_.back(), other.sent_from});
+      needed_.insert(other.sent_from);
+    }
+    others_.pop_back();
+    depths_.pop_back();
+  }
+  void run_late() {
+    Late* late = made_.top();
+    made_.pop();
+    left_ -= late->seconds;
+    late->runs = std::max(now(), late->moment);
+    needed_.erase(needed_.find(late->newest));
+    ++num_done_;
+  }
+
+  std::vector<Late*> late_;
+  std::vector<Other> others_;
+  /// Of others: how many of them wait for collectives, up to each.
+  std::vector<std::int32_t> depths_;
+  std::vector<std::vector<Late*>> groups_;
+  /// Moments at which something is made that an unscheduled matmul or collective reads.
+  std::multiset<std::int32_t> needed_;
+  /// Late ops whose sums are scheduled.
+  std::priority_queue<Late*, std::vector<Late*>, Younger> made_;
+  std::queue<Sending> sent_;
+  Sending sending_{};
+  std::vector<Late*> summing_;
+  bool is_sending_ = false;
+  /// Seconds of the collective that are not hidden yet.
+  double left_ = 0;
+  std::size_t num_done_ = 0;
+};
+
+/// The op behind which each value can be made at the earliest, -1 for what is computed from
+/// arguments alone.
+std::vector<std::int32_t> there_after(const Program& program) {
+  std::vector<std::int32_t> after(program.values.size(), -1);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    const Work work = program.rules[op.rule].work;
+    auto last = static_cast<std::int32_t>(i);
+    if (work == Work::elementwise || work == Work::view) {
+      last = op.after;
+      for (std::int32_t v : op.operands) {
+        if (v != no_value) last = std::max(last, after[v]);
+      }
+    }
+    for (std::int32_t v : op.results) {
+      if (v != no_value) after[v] = last;
+    }
+  }
+  return after;
+}
+
+/// What a class of ops sends: seconds before it runs, and the steps of its results' sums.
+struct Sent {
+  double seconds = 0;
+  std::vector<std::vector<Step>> sums;
+};
+
+/// A plan, and what its late sums change.
+class LateSums {
+ public:
+  LateSums(const Program& program, const Mesh& mesh, const Classes& classes,
+           const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
+           const Labels& labels)
+      : program_(program),
+        mesh_(mesh),
+        classes_(classes),
+        storage_(storage),
+        cluster_(cluster),
+        levels_(levels),
+        labels_(labels) {
+    find_sent();
+    find_late();
+    schedule();
+  }
+
+  std::vector<Transient> waiting() const;
+
+ private:
+  double seconds_of(const std::vector<Step>& steps) const {
+    double sum = 0;
+    for (const Step& step : steps) sum += compiled_seconds(step, cluster_, mesh_);
+    return sum;
+  }
+  double local_bytes(std::int32_t type, const Sharding& sharding) const {
+    return program_.types[type].bytes() / static_cast<double>(num_shards(sharding, mesh_));
+  }
+  double compute_seconds(std::size_t op) const {
+    const OpKind& kind = classes_.kinds[classes_.ops[classes_.class_of[op]].kind];
+    return compute(program_.rules[kind.rule], levels_.axes(labels_, classes_.class_of[op]),
+                   kind.reads, kind.writes, program_.types, mesh_, cluster_)
+        .seconds;
+  }
+  std::int32_t moment(std::size_t op) const {
+    return storage_.moment(static_cast<std::int32_t>(op));
+  }
+  bool is_matmul(std::size_t op) const {
+    return program_.rules[program_.ops[op].rule].work == Work::matmul;
+  }
+
+  void find_sent();
+  void find_late();
+  void schedule();
+  std::vector<Other> others_in(std::int32_t loop, double trips) const;
+  void put_behind_next_product(std::int32_t loop, std::int32_t end,
+                               const std::vector<Late*>& members) const;
+
+  const Program& program_;
+  const Mesh& mesh_;
+  const Classes& classes_;
+  const Storage& storage_;
+  const Cluster& cluster_;
+  const LevelSolver& levels_;
+  const Labels& labels_;
+  /// By class of ops.
+  std::vector<Sent> sent_;
+  /// By op: seconds of copies that are made before it, for itself and for others.
+  std::vector<double> copied_;
+  std::vector<bool> leads_on_, is_late_;
+  /// By op, and by loop.
+  std::vector<std::int32_t> loop_of_, parent_of_;
+  std::vector<Late> late_;
+};
+
+void LateSums::find_sent() {
+  sent_.resize(classes_.ops.size());
+  for (const Use& use : classes_.uses) {
+    if (use.is_kept) continue;
+    Sent& sent = sent_[use.op];
+    const Rule& rule = program_.rules[classes_.kinds[classes_.ops[use.op].kind].rule];
+    const FactorAxes axes = levels_.axes(labels_, use.op);
+    const TensorType& type = program_.types[classes_.holders[use.holder].type];
+    const Sharding& held = levels_.sharding(labels_, use.holder);
+    const Sharding used =
+        project((use.is_result ? rule.results : rule.operands)[use.position], axes);
+    if (!use.is_result) {
+      sent.seconds += seconds_of(redistribution_steps(type, held, used, 0, mesh_));
+      continue;
+    }
+    const AxisMask partial = partial_axes(rule, axes);
+    std::vector<Step> steps =
+        redistribution_steps(type, used, held, partial, mesh_, may_scatter(rule, axes));
+    sent.seconds += seconds_of(steps);
+    if (partial == 0) continue;
+    sent.sums.resize(rule.results.size());
+    sent.sums[use.position] = std::move(steps);
+  }
+  copied_.assign(program_.ops.size(), 0);
+  for (const Copy& copy : classes_.copies) {
+    const Holder& holder = classes_.holders[copy.holder];
+    copied_[copy.first_reader] += seconds_of(redistribution_steps(
+        program_.types[holder.type], levels_.sharding(labels_, holder.source),
+        levels_.sharding(labels_, copy.holder), 0, mesh_));
+  }
+}
+
+void LateSums::find_late() {
+  leads_on_ = leading_to_matmuls(program_);
+  is_late_.assign(program_.ops.size(), false);
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const Op& op = program_.ops[i];
+    const auto& sums = sent_[classes_.class_of[i]].sums;
+    if (!is_matmul(i) || sums.empty() || sums[0].empty()) continue;
+    if (op.results[0] == no_value || leads_on_[op.results[0]]) continue;
+    Late late{.op = static_cast<std::int32_t>(i), .moment = moment(i)};
+    for (std::int32_t v : op.operands) {
+      if (v == no_value) continue;
+      late.newest = std::max(late.newest, storage_.lifetime(storage_.same(v)).first);
+    }
+    const Step& sum = sums[0].front();
+    const RuleTensor& made = program_.rules[op.rule].results[0];
+    late.kind = sum.kind;
+    late.axes = sum.axes;
+    late.seconds = compute_seconds(i);
+    late.sum_seconds = seconds_of({sum});
+    late.bytes =
+        local_bytes(made.type, project(made, levels_.axes(labels_, classes_.class_of[i])));
+    late.summed_bytes = late.bytes;
+    if (sum.kind == CollectiveKind::reduce_scatter) {
+      late.summed_bytes /= static_cast<double>(sum.participants);
+    }
+    late_.push_back(late);
+    is_late_[i] = true;
+  }
+  std::stable_sort(late_.begin(), late_.end(),
+                   [](const Late& a, const Late& b) { return a.moment < b.moment; });
+}
+
+/// What else runs in a loop of `trips` trips (-1: in none) and matters to matmuls, in its
+/// order. A loop in it runs as one.
+std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
+  const std::vector<std::int32_t> after = there_after(program_);
+  std::vector<Other> others;
+  std::map<std::int32_t, Other> inner;
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const Op& op = program_.ops[i];
+    std::int32_t child = -1, around = loop_of_[i];
+    while (around != loop && around != -1) {
+      child = around;
+      around = parent_of_[around];
+    }
+    if (around != loop) continue;
+    const bool writes = storage_.writes(static_cast<std::int32_t>(i), 0);
+    const double seconds = writes ? op.trips / trips * compute_seconds(i) : 0;
+    if (child >= 0) {
+      Other& whole = inner[child];
+      whole.moment = std::max(whole.moment, moment(i));
+      whole.seconds += seconds;
+      continue;
+    }
+    const bool leads =
+        is_matmul(i) || std::any_of(op.results.begin(), op.results.end(), [&](std::int32_t v) {
+          return v != no_value && leads_on_[v];
+        });
+    if (is_late_[i] || !leads) continue;
+    Other other{.moment = moment(i),
+                .seconds = seconds,
+                .sent_seconds = sent_[classes_.class_of[i]].seconds + copied_[i]};
+    if (!writes && other.sent_seconds == 0) continue;
+    for (std::int32_t v : op.operands) {
+      if (v == no_value || after[v] < 0) continue;
+      other.sent_from = std::max(other.sent_from, moment(after[v]));
+    }
+    others.push_back(other);
+  }
+  for (const auto& [child, whole] : inner) others.push_back(whole);
+  std::stable_sort(others.begin(), others.end(),
+                   [](const Other& a, const Other& b) { return a.moment < b.moment; });
+  return others;
+}
+
+/// Also where nothing is to be hidden, a matmul for a gradient runs behind the next one that
+/// the backward pass needs and what is computed from that, and at the end if that is near.
+void LateSums::put_behind_next_product(std::int32_t loop, std::int32_t end,
+                                       const std::vector<Late*>& members) const {
+  std::vector<std::int32_t> matmuls;
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    if (loop_of_[i] == loop && is_matmul(i) && !is_late_[i]) matmuls.push_back(moment(i));
+  }
+  std::sort(matmuls.begin(), matmuls.end());
+  for (Late* late : members) {
+    const auto next = std::upper_bound(matmuls.begin(), matmuls.end(), late->moment);
+    late->runs = std::max(late->runs, matmuls.end() - next > 1 ? next[1] - 1 : end);
+    late->is_summed = std::max(late->is_summed, late->runs);
+  }
+}
+
+void LateSums::schedule() {
+  loop_of_.assign(program_.ops.size(), -1);
+  parent_of_.assign(program_.loops.size(), -1);
+  for (std::size_t l = program_.loops.size(); l-- > 0;) {
+    const Loop& loop = program_.loops[l];
+    if (loop.first_op < loop.last_op) parent_of_[l] = loop_of_[loop.first_op];
+    std::fill(loop_of_.begin() + loop.first_op, loop_of_.begin() + loop.last_op,
+              static_cast<std::int32_t>(l));
+  }
+  std::map<std::int32_t, std::vector<Late*>> by_loop;
+  for (Late& late : late_) by_loop[loop_of_[late.op]].push_back(&late);
+  for (const auto& [loop, members] : by_loop) {
+    std::vector<Other> others = others_in(loop, program_.ops[members[0]->op].trips);
+    const std::int32_t end = others.empty() ? 0 : others.back().moment;
+    FromTheEnd(members, std::move(others)).run();
+    put_behind_next_product(loop, end, members);
+  }
+}
+
+std::vector<Transient> LateSums::waiting() const {
+  std::vector<Transient> waiting;
+  std::map<std::int32_t, std::int32_t> read_until;
+  for (const Late& late : late_) {
+    if (late.runs < late.is_summed) {
+      waiting.push_back({{late.runs + 1, late.is_summed + 1}, late.bytes});
+    }
+    if (late.runs <= late.moment) continue;
+    for (std::int32_t v : program_.ops[late.op].operands) {
+      if (v == no_value || program_.values[v].is_free) continue;
+      std::int32_t& until = read_until[storage_.same(v)];
+      until = std::max(until, late.runs + 1);
+    }
+  }
+  for (const auto& [value, until] : read_until) {
+    const Lifetime live = storage_.lifetime(value);
+    const std::int32_t holder = classes_.holder_of[value];
+    if (live.last == 0 || live.last >= until || holder < 0) continue;
+    waiting.push_back(
+        {{live.last, until},
+         local_bytes(classes_.holders[holder].type, levels_.sharding(labels_, holder))});
+  }
+  return waiting;
+}
+
+}  // namespace
+
+std::vector<Transient> waiting_for_sums(const Program& program, const Mesh& mesh,
+                                        const Classes& classes, const Storage& storage,
+                                        const Cluster& cluster, const LevelSolver& levels,
+                                        const Labels& labels) {
+  if (cluster.chip.fusing.matmuls) return {};
+  return LateSums(program, mesh, classes, storage, cluster, levels, labels).waiting();
+}
+
+}  // namespace autoshard::planning

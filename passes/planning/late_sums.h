@@ -1,0 +1,35 @@
+/// Sums that a compiler leaves for the end of the step.
+///
+/// XLA:GPU schedules from the end: one collective runs at a time, beside kernels that hide it.
+/// Nothing but an update reads the sum of a gradient, so from the end all these sums come
+/// first, and what hides one is the matmul that makes another. In the order of the program:
+/// the backward pass runs without them, and then sums and matmuls take turns. Until then what
+/// the matmuls read, or the gradients that were made early, wait. docs/memory.md says what was
+/// compiled.
+#pragma once
+
+#include <vector>
+
+#include "cost/storage.h"
+#include "model/cluster.h"
+#include "planning/classes.h"
+#include "planning/level.h"
+
+namespace autoshard::planning {
+
+/// Part of a chip's memory that the compiler fills so; beyond, it keeps to memory (XLA:GPU:
+/// 80% less 5% of these).
+inline constexpr double scheduled_share = 0.8 * 0.95;
+
+/// What waits for late sums of a plan, and how long. Empty on clusters whose compiler keeps to
+/// memory anyway.
+///
+/// Example: data parallel on GPUs, four gradients of 64 MiB, each all-reduced in 0.3 ms and
+/// made in 0.8 ms. The last one that the backward pass makes is made where it was, the others
+/// wait for its end: first for nobody, then each beside the sum of the one before.
+std::vector<Transient> waiting_for_sums(const Program& program, const Mesh& mesh,
+                                        const Classes& classes, const Storage& storage,
+                                        const Cluster& cluster, const LevelSolver& levels,
+                                        const Labels& labels);
+
+}  // namespace autoshard::planning
