@@ -100,6 +100,12 @@ def _of_storage(name: str) -> tuple[Any, list[dict[str, Any]]]:
     return _of_case(CASES[name]())
 
 
+def _of_many_layers() -> tuple[Any, list[dict[str, Any]]]:
+    from storage_programs import feed_forward
+
+    return _of_case(feed_forward(remat=True, layers=16, tokens=262144))
+
+
 def _of_case(case: Any) -> tuple[Any, list[dict[str, Any]]]:
     function, arguments, donated = case
     roles = ["batch"] * len(arguments)
@@ -136,6 +142,7 @@ PROGRAMS: dict[str, Source] = {
     "attention, remat": _part("attention", True),
     "feed-forward adam": _storage("feed-forward adam"),
     "feed-forward adam, remat": _storage("feed-forward adam, remat"),
+    "feed-forward adam, remat, 16 layers": Source(_of_many_layers, ("h100:8",)),
     "feed-forward, 2 layers": _part("feed-forward, 2 layers", False),
     "feed-forward, 2 layers, remat": _part("feed-forward, 2 layers", True),
     "llama 7B, 4 layers, scan": _llama("7B", **_SHORT, layers=4, scan=True),

@@ -275,8 +275,9 @@ def _mlp_scan() -> Case:
     return train(loss, params, spec(16384, width), spec(16384, width))
 
 
-def _feed_forward(*, remat: bool, layers: int = 4, width: int = 4096) -> Case:
+def feed_forward(*, remat: bool, layers: int = 4, tokens: int = 131072) -> Case:
     """Blocks of a transformer without their attention: cheap to compile, sizes of a 7B model."""
+    width = 4096
     layer = {"norm": spec(width), "w_up": spec(width, 4 * width), "w_down": spec(4 * width, width)}
 
     def apply(p: Any, x: Any) -> Any:
@@ -289,7 +290,7 @@ def _feed_forward(*, remat: bool, layers: int = 4, width: int = 4096) -> Case:
             x = (jax.checkpoint(apply) if remat else apply)(p, x)
         return jnp.mean((x.astype(jnp.float32) - y) ** 2)
 
-    return train(loss, [layer] * layers, spec(131072, width), spec(131072, width))
+    return train(loss, [layer] * layers, spec(tokens, width), spec(tokens, width))
 
 
 def _decode() -> Case:
@@ -327,8 +328,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "mlp adam, gelu": lambda: _mlp(act=jax.nn.gelu),
     "mlp adam, wide": lambda: _mlp(layers=4, width=8192),
     "mlp adam, scan": _mlp_scan,
-    "feed-forward adam": lambda: _feed_forward(remat=False),
-    "feed-forward adam, remat": lambda: _feed_forward(remat=True),
+    "feed-forward adam": lambda: feed_forward(remat=False),
+    "feed-forward adam, remat": lambda: feed_forward(remat=True),
     "block forward, bf16": lambda: _block_forward(jnp.bfloat16),
     "block forward, f32": lambda: _block_forward(jnp.float32),
     "transformer adam": lambda: model_train(4, stacked=False),
