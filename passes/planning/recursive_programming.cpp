@@ -590,7 +590,7 @@ class PlanSearch {
     const Groups& groups = from.stage->groups;
     if (!options_.joint || groups.size() >= most_merged_axes) return std::nullopt;
     phases_.start("split");
-    std::vector<Groups> halves, others;
+    std::vector<Groups> meshes;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       for (std::size_t at = 1; at < groups[g].size(); ++at) {
         Groups finer = groups;
@@ -599,34 +599,30 @@ class PlanSearch {
         finer[g].erase(middle, finer[g].end());
         finer.insert(finer.begin() + static_cast<std::ptrdiff_t>(g) + 1, minor);
         stage(finer);
-        (at == groups[g].size() / 2 ? halves : others).push_back(std::move(finer));
+        meshes.push_back(std::move(finer));
       }
     }
-    std::optional<Candidate> best;
-    // Where one more axis pays, halves of one show it.
-    for (const std::vector<Groups>* meshes : {&halves, &others}) {
-      std::vector<Candidate> tried(meshes->size(), from);
-      workers_.for_each(tried.size(), [&](std::size_t i) {
-        if (late()) return;
-        tried[i] = on_finer(from, (*meshes)[i]);
-        if (is_small()) {
-          sweep(tried[i]);
-          if (!late()) join(tried[i]);
-        } else {
-          glance(tried[i], (*meshes)[i].size());
-        }
-      });
-      for (Candidate& c : tried) {
-        const double least = best ? best->objective : from.objective / (1 + axes_tolerance());
-        if (c.objective < least) best = std::move(c);
+    std::vector<Candidate> tried(meshes.size(), from);
+    workers_.for_each(tried.size(), [&](std::size_t i) {
+      if (late()) return;
+      tried[i] = on_finer(from, meshes[i]);
+      if (is_small()) {
+        sweep(tried[i]);
+        if (!late()) join(tried[i]);
+      } else {
+        glance(tried[i], meshes[i].size());
       }
-      if (late() || (!best && !is_small())) return std::nullopt;
+    });
+    const auto best = std::min_element(tried.begin(), tried.end(), by_objective);
+    if (best == tried.end() || late() ||
+        !(best->objective * (1 + axes_tolerance()) < from.objective)) {
+      return std::nullopt;
     }
-    if (best && !is_small()) {
+    if (!is_small()) {
       sweep(*best);
       pairs(*best);
     }
-    return best;
+    return std::move(*best);
   }
 
   /// The same plan on a mesh that splits axes of its own.
