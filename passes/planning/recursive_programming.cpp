@@ -493,9 +493,9 @@ class PlanSearch {
     return tried;
   }
 
-  /// The best of a shortlist, with an axis split where that pays: the one to take, and the
-  /// cheapest if that is another. Else, and always in small programs, all axes of the most
-  /// promising are decided together.
+  /// The most promising of a shortlist, the one to take first. An axis is split where that
+  /// pays without prices: memory that it saves beyond the limit is worth nothing. Else, and
+  /// always in small programs, all axes are decided together.
   std::vector<Candidate> best_of(std::vector<Candidate> list) {
     phases_.start("joint");
     Candidate single = std::move(list.back());
@@ -504,7 +504,7 @@ class PlanSearch {
     if (list.empty()) return {single};
     list.resize(std::min(list.size(), most_finalists));
     std::optional<Candidate> finer;
-    if (!is_small()) finer = split(list.front());
+    if (!is_small() && list.front().prices.empty()) finer = split(list.front());
     if (!finer) {
       phases_.start("joint");
       const double joined_up_to = list.front().objective * worth_joining;
@@ -516,10 +516,8 @@ class PlanSearch {
     if (finer) list.push_back(*std::move(finer));
     list.push_back(std::move(single));
     const auto cost = [](const Candidate& c) { return c.objective; };
-    const Candidate& cheapest = *std::min_element(list.begin(), list.end(), by_objective);
-    const Candidate& taken = *with_fewest_axes(list, cost, axes_tolerance());
-    if (&taken == &cheapest) return {taken};
-    return {taken, cheapest};
+    std::swap(*with_fewest_axes(list, cost, axes_tolerance()), list.front());
+    return list;
   }
 
   /// Few named axes that cost hardly more are better, but not in programs so small that their
@@ -618,9 +616,11 @@ class PlanSearch {
         !(best->objective * (1 + axes_tolerance()) < from.objective)) {
       return std::nullopt;
     }
-    if (!is_small()) {
+    while (!is_small() && !late()) {
+      const double before = best->objective;
       sweep(*best);
       pairs(*best);
+      if (!(best->objective < before * (1 - worth_deciding_again))) break;
     }
     return std::move(*best);
   }
