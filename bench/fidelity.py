@@ -236,7 +236,7 @@ def compiled(
         "compile": found.compile_seconds,
         "fits": found.fits,
         "needed": found.needed_bytes,
-        "live": found.reported_peak_bytes,
+        "live": found.live_bytes,
         "rematerialized": sum(REMATERIALIZED in line for line in found.messages),
     }
     if found.hlo_text is None:

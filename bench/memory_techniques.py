@@ -164,7 +164,7 @@ def compiled(module: Any, cluster: Any, mesh_text: str, timeout: float) -> dict[
         "compile": found.compile_seconds,
         "fits": found.fits,
         "needed": found.needed_bytes,
-        "live": found.reported_peak_bytes,
+        "live": found.live_bytes,
         "compiled on host": found.host_argument_bytes,
     }
     if found.hlo_text is not None:
@@ -182,8 +182,7 @@ def compiled_peak(row: dict[str, Any]) -> float | None:
         return None
     if not row["fits"] or not row["live"]:
         return row["needed"]
-    # The compiler's own peak counts the memory of the host as well.
-    return row["live"] - (row["compiled on host"] or 0)
+    return row["live"]
 
 
 def peak_error(row: dict[str, Any]) -> float | None:

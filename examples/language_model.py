@@ -238,10 +238,8 @@ def cells(
     needed = step = ""
     if compiled is not None:
         program = compiled.program
-        size = float(program.needed_bytes)
-        if program.fits and program.reported_peak_bytes:
-            # It counts what is in the memory of the host, too.
-            size = program.reported_peak_bytes - (program.host_argument_bytes or 0)
+        live = program.live_bytes if program.fits else None
+        size = live or program.needed_bytes
         needed = f"{size / 2**30:.2f}"
         step = f"{compiled.estimate.step_seconds:.2f}" if compiled.estimate else ""
     summary = plan.summary
