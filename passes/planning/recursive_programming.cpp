@@ -503,16 +503,23 @@ class PlanSearch {
     if (list.empty() || is_small()) join(single);
     if (list.empty()) return {single};
     list.resize(std::min(list.size(), most_finalists));
+    const double worth_up_to = list.front().objective * worth_joining;
+    while (list.back().objective > worth_up_to) list.pop_back();
     std::optional<Candidate> finer;
-    if (!is_small() && list.front().prices.empty()) finer = split(list.front());
+    if (!is_small() && list.front().prices.empty()) {
+      const double least = list.front().objective;
+      for (std::size_t i = 0; i < list.size() && !finer; ++i) finer = split(list[i], least);
+    }
     if (!finer) {
       phases_.start("joint");
-      const double joined_up_to = list.front().objective * worth_joining;
       workers_.for_each(list.size(), [&](std::size_t i) {
-        if (list[i].objective <= joined_up_to && !late()) join(list[i]);
+        if (!late()) join(list[i]);
       });
     }
-    if (is_small()) finer = split(*std::min_element(list.begin(), list.end(), by_objective));
+    if (is_small()) {
+      const Candidate& best = *std::min_element(list.begin(), list.end(), by_objective);
+      finer = split(best, best.objective);
+    }
     if (finer) list.push_back(*std::move(finer));
     list.push_back(std::move(single));
     const auto cost = [](const Candidate& c) { return c.objective; };
@@ -583,8 +590,9 @@ class PlanSearch {
   }
 
   /// The best of the meshes that split an axis of a candidate's mesh in two, each starting
-  /// from its plan; nothing if that saves too little for one axis more.
-  std::optional<Candidate> split(const Candidate& from) {
+  /// from its plan; nothing if it saves too little for one axis more, or is not as far below
+  /// `least` in the end.
+  std::optional<Candidate> split(const Candidate& from, double least) {
     const Groups& groups = from.stage->groups;
     if (!options_.joint || groups.size() >= most_merged_axes) return std::nullopt;
     phases_.start("split");
@@ -612,16 +620,17 @@ class PlanSearch {
       }
     });
     const auto best = std::min_element(tried.begin(), tried.end(), by_objective);
-    if (best == tried.end() || late() ||
-        !(best->objective * (1 + axes_tolerance()) < from.objective)) {
-      return std::nullopt;
-    }
+    const auto pays = [&](double objective) {
+      return best->objective * (1 + axes_tolerance()) < objective;
+    };
+    if (best == tried.end() || late() || !pays(from.objective)) return std::nullopt;
     while (!is_small() && !late()) {
       const double before = best->objective;
       sweep(*best);
       pairs(*best);
       if (!(best->objective < before * (1 - worth_deciding_again))) break;
     }
+    if (!pays(least)) return std::nullopt;
     return std::move(*best);
   }
 
