@@ -32,7 +32,7 @@ from rich.table import Table
 from corpus import Entry, count_ops, entries, in_a_process, load, machine
 
 BATCH, TOKENS = 16, 2048
-"""Of the Llama steps: all activations of 80 layers fit 64 devices without recomputation."""
+"""Of the Llama steps: activations of 80 layers barely fit 64 devices without recomputation."""
 READING = ("strategies", "rules", "import")
 WRITING = "write"
 

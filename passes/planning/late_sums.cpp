@@ -306,6 +306,8 @@ class LateSums {
   /// By op: seconds of copies that are made before it, for itself and for others.
   std::vector<double> copied_;
   std::vector<bool> leads_on_, is_late_;
+  /// By value: `there_after`.
+  std::vector<std::int32_t> after_;
   /// By op, and by loop.
   std::vector<std::int32_t> loop_of_, parent_of_;
   std::vector<Late> late_;
@@ -345,6 +347,7 @@ void LateSums::find_sent() {
 
 void LateSums::find_late() {
   leads_on_ = leading_to_matmuls(program_);
+  after_ = there_after(program_);
   is_late_.assign(program_.ops.size(), false);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
@@ -378,7 +381,6 @@ void LateSums::find_late() {
 /// What else runs in a loop of `trips` trips (-1: in none) and matters to matmuls, in its
 /// order. A loop in it runs as one.
 std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
-  const std::vector<std::int32_t> after = there_after(program_);
   std::vector<Other> others;
   std::map<std::int32_t, Other> inner;
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
@@ -407,8 +409,8 @@ std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
                 .sent_seconds = sent_[classes_.class_of[i]].seconds + copied_[i]};
     if (!writes && other.sent_seconds == 0) continue;
     for (std::int32_t v : op.operands) {
-      if (v == no_value || after[v] < 0) continue;
-      other.sent_from = std::max(other.sent_from, moment(after[v]));
+      if (v == no_value || after_[v] < 0) continue;
+      other.sent_from = std::max(other.sent_from, moment(after_[v]));
     }
     others.push_back(other);
   }

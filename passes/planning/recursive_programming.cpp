@@ -57,6 +57,8 @@ constexpr unsigned most_threads = 4;
 constexpr double tight_share = 0.25;
 /// Meshes on which the first pass costs more than this times the best are left there.
 constexpr double worth_a_sweep = 1.3;
+/// Meshes that cost more than this times the best are neither split nor have all axes decided
+/// together.
 constexpr double worth_joining = 1.06;
 /// Only so many are swept in full and have all axes decided together; more where the program
 /// is small.
