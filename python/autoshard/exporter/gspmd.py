@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from autoshard.exporter.blocks import BlockOp
 from autoshard.exporter.pin import Form
 from autoshard.exporter.planned import SHARDING, Placement, PlannedModule
 from autoshard.ir import mlir
@@ -17,14 +18,9 @@ class GspmdForm(Form):
 
     def __init__(self) -> None:
         self.attributes: dict[Placement, mlir.Attribute] = {}
-        self.call: dict[str, mlir.Attribute] = {}
 
     def begin(self, plan: PlannedModule) -> None:
         """Nothing to declare: the text of a sharding says which devices."""
-        self.call = {
-            "call_target_name": mlir.StringAttr.get("Sharding"),
-            "backend_config": mlir.StringAttr.get(""),
-        }
 
     def boundary(self, sharding: Placement) -> mlir.Attribute:
         """V2 text; XLA hangs on V3 and ignores what it cannot read."""
@@ -37,11 +33,47 @@ class GspmdForm(Form):
         self, value: mlir.Value, sharding: Placement, where: mlir.InsertionPoint, why: mlir.Location
     ) -> mlir.Value:
         """``stablehlo.custom_call @Sharding``."""
-        return mlir.Operation.create(
-            "stablehlo.custom_call",
-            results=[value.type],
-            operands=[value],
-            attributes={**self.call, SHARDING: self.boundary(sharding)},
-            loc=why,
-            ip=where,
-        ).results[0]
+        return _call("Sharding", value, value.type, self.boundary(sharding), where, why)
+
+    def on_blocks(self, op: BlockOp, where: mlir.InsertionPoint) -> list[mlir.Value]:
+        """The op between ``SPMDFullToShardShape`` and ``SPMDShardToFullShape``."""
+        why = op.op.location
+        blocks: list[mlir.Value] = []
+        for value, block, sharding in zip(
+            op.op.operands, op.operand_blocks, op.operands, strict=True
+        ):
+            text = mlir.StringAttr.get(to_v2(sharding))
+            held = _call("Sharding", value, value.type, text, where, why)
+            manual = mlir.StringAttr.get("{manual}")
+            blocks.append(_call("SPMDFullToShardShape", held, block, manual, where, why))
+        results: list[mlir.Value] = []
+        for value, type_, sharding in zip(
+            op.write(blocks, where), op.types, op.results, strict=True
+        ):
+            manual = mlir.StringAttr.get("{manual}")
+            held = _call("Sharding", value, value.type, manual, where, why)
+            text = mlir.StringAttr.get(to_v2(sharding))
+            results.append(_call("SPMDShardToFullShape", held, type_, text, where, why))
+        return results
+
+
+def _call(
+    target: str,
+    value: mlir.Value,
+    type_: mlir.Type,
+    sharding: mlir.Attribute,
+    where: mlir.InsertionPoint,
+    why: mlir.Location,
+) -> mlir.Value:
+    return mlir.Operation.create(
+        "stablehlo.custom_call",
+        results=[type_],
+        operands=[value],
+        attributes={
+            "call_target_name": mlir.StringAttr.get(target),
+            "backend_config": mlir.StringAttr.get(""),
+            SHARDING: sharding,
+        },
+        loc=why,
+        ip=where,
+    ).results[0]

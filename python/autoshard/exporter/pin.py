@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from autoshard.errors import PlanError
+from autoshard.exporter.blocks import BlockOp, added_parts, block_op
 from autoshard.exporter.join import join_reshapes
 from autoshard.exporter.planned import (
     OWN_PREFIX,
@@ -69,6 +70,10 @@ class Form(ABC):
         self, value: mlir.Value, sharding: Placement, where: mlir.InsertionPoint, why: mlir.Location
     ) -> mlir.Value:
         """``value`` held in ``sharding``; the new op says it comes from ``why``."""
+
+    @abstractmethod
+    def on_blocks(self, op: BlockOp, where: mlir.InsertionPoint) -> list[mlir.Value]:
+        """The results of ``op``, which every device computes on its own blocks."""
 
 
 def export(module: mlir.Module, form: Form) -> None:
@@ -249,7 +254,7 @@ class _Pinner:
         self.one_device_meshes = one_device_meshes
         self.sources: dict[mlir.Value, _Source] = {}
         self.copies_in_block: list[tuple[_Source, Placement]] = []
-        self.replaced: list[tuple[mlir.Operation, mlir.Value]] = []
+        self.replaced: list[tuple[mlir.Operation, list[mlir.Value]]] = []
         self.wishes: dict[mlir.Value, list[_Wish]] = {}
         self.joined: set[mlir.Value] = set()
         """Values that the constraint behind their only reader places."""
@@ -261,8 +266,9 @@ class _Pinner:
         values = [value for value, _ in function.body.arguments]
         body = PlannedBlock(tuple(zip(values, handed, strict=True)), function.body.ops)
         self._block(body, pin_arguments=not function.is_entry)
-        for op, value in reversed(self.replaced):
-            op.results[0].replace_all_uses_with(value)  # readers in regions that are not planned
+        for op, values in reversed(self.replaced):
+            for result, value in zip(op.results, values, strict=True):
+                result.replace_all_uses_with(value)  # readers in regions that are not planned
             op.erase()
         self._boundary(function, "arg_attrs", function.arguments)
         self._boundary(function, "res_attrs", function.results)
@@ -319,6 +325,10 @@ class _Pinner:
                 operands[index] = value
         for block in planned.blocks:
             self._block(block, pin_arguments=True)
+        on_blocks = block_op(planned)
+        if on_blocks is not None:
+            self._on_blocks(planned, on_blocks)
+            return
         self._drop_attributes(planned)
         if planned.kind is Kind.RECOMPUTED:
             self.sources[op.results[0]] = _Source(op.results[0], planned.results[0], op)
@@ -335,9 +345,25 @@ class _Pinner:
                 self.joined.add(result)
                 self.sources[result] = _Source(result, final)
                 continue
-            value = self._held(result, computed, where, op.location)
-            value = self._moved(value, computed, final, where, op.location)
+            value = self._placed(result, computed, final, where, op.location)
             self.sources[result] = _Source(value, final)
+
+    def _on_blocks(self, planned: PlannedOp, on_blocks: BlockOp) -> None:
+        """Write an op that every device computes on its own blocks."""
+        op = planned.op
+        where = mlir.InsertionPoint(op)
+        values = self.form.on_blocks(on_blocks, where)
+        if on_blocks.is_partial:
+            values = [added_parts(value, where, op.location) for value in values]
+        values = [
+            self._placed(value, computed, final, where, op.location)
+            for value, computed, final in zip(
+                values, planned.computed, planned.results, strict=True
+            )
+        ]
+        for result, value, final in zip(op.results, values, planned.results, strict=True):
+            self.sources[result] = _Source(value, final)
+        self.replaced.append((op, values))
 
     def _is_joined(
         self,
@@ -369,13 +395,25 @@ class _Pinner:
             self.sources[op.results[0]] = _Source(
                 source.value, sharding, source.recomputed, source.copies
             )
-            self.replaced.append((op, source.value))
+            self.replaced.append((op, [source.value]))
             return
         value = self._read(op.operands[0], sharding, op)
         self.sources[op.results[0]] = _Source(value, sharding)
-        self.replaced.append((op, value))
+        self.replaced.append((op, [value]))
 
     # Values ---------------------------------------------------------------------------------
+
+    def _placed(
+        self,
+        value: mlir.Value,
+        computed: Placement | None,
+        final: Placement | None,
+        where: mlir.InsertionPoint,
+        why: mlir.Location,
+    ) -> mlir.Value:
+        """What an op gives, held where it is computed, then brought to where it is planned."""
+        value = self._held(value, computed, where, why)
+        return self._moved(value, computed, final, where, why)
 
     def _held(
         self,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from autoshard.exporter.blocks import BlockOp
 from autoshard.exporter.pin import Form
 from autoshard.exporter.planned import Placement, PlannedModule
 from autoshard.ir import mlir
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.sdy_text import mesh_to_sdy, to_sdy
+from autoshard.sharding.sdy_text import mesh_to_sdy, to_sdy, to_sdy_per_value
+from autoshard.sharding.sharding import Sharding
 
 _MESH_NAME = "mesh"
 
@@ -25,6 +28,8 @@ class ShardyForm(Form):
     def begin(self, plan: PlannedModule) -> None:
         """Add the plan's ``sdy.mesh``, or take one that says the same."""
         self.mesh_name = _plan_mesh(plan.module, plan.mesh)
+        axes = ", ".join(f'"{axis.name}"' for axis in plan.mesh.axes)
+        self.all_axes = mlir.Attribute.parse(f"#sdy<manual_axes{{{axes}}}>")
 
     def boundary(self, sharding: Placement) -> mlir.Attribute:
         """``#sdy.sharding<@mesh, [...]>`` with closed dims."""
@@ -46,6 +51,31 @@ class ShardyForm(Form):
             loc=why,
             ip=where,
         ).results[0]
+
+    def on_blocks(self, op: BlockOp, where: mlir.InsertionPoint) -> list[mlir.Value]:
+        """``sdy.manual_computation`` over all axes."""
+
+        def attribute(shardings: Sequence[Sharding]) -> mlir.Attribute:
+            return mlir.Attribute.parse(to_sdy_per_value(shardings, self.mesh_name))
+
+        made = mlir.Operation.create(
+            "sdy.manual_computation",
+            results=op.types,
+            operands=list(op.op.operands),
+            attributes={
+                "in_shardings": attribute(op.operands),
+                "out_shardings": attribute(op.results),
+                "manual_axes": self.all_axes,
+            },
+            regions=1,
+            loc=op.op.location,
+            ip=where,
+        )
+        body = made.regions[0].blocks.append(*op.operand_blocks)
+        inside = mlir.InsertionPoint(body)
+        results = op.write(list(body.arguments), inside)
+        mlir.Operation.create("sdy.return", operands=results, loc=op.op.location, ip=inside)
+        return list(made.results)
 
 
 def _plan_mesh(module: mlir.Module, mesh: Mesh) -> str:

@@ -248,6 +248,9 @@ def _from_shardy(op: mlir.Operation, rule: sdy.OpShardingRuleAttr) -> FactorRule
         for index in _factors(operands) ^ _factors(results):
             if kinds[index] == PASS_THROUGH:
                 kinds[index] = NEED_REPLICATION
+    if is_grouped_convolution(op):
+        for index in _spatial(op, operands):
+            kinds[index] = NEED_REPLICATION
     halo = _halo(op) if PERMUTATION in kinds else 0
     factors = tuple(
         Factor(size, kind, halo if kind == PERMUTATION else 0)
@@ -268,6 +271,23 @@ def _tensors(mappings: Sequence[mlir.Attribute]) -> tuple[tuple[tuple[int, ...],
         )
         for mapping in mappings
     )
+
+
+def is_grouped_convolution(op: mlir.Operation) -> bool:
+    """Whether ``op`` is a convolution of features, or of a batch, in groups."""
+    if op.name != "stablehlo.convolution":
+        return False
+    counts = (op.attributes["feature_group_count"], op.attributes["batch_group_count"])
+    return any(mlir.IntegerAttr(count).value > 1 for count in counts)
+
+
+def _spatial(op: mlir.Operation, operands: tuple[tuple[tuple[int, ...], ...], ...]) -> set[int]:
+    """Factors of the spatial dims of a convolution's images.
+
+    XLA does not split them where there are groups.
+    """
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    return {factor for dim in numbers.input_spatial_dimensions for factor in operands[0][dim]}
 
 
 def _halo(op: mlir.Operation) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from autoshard.importer.program import PIN
 from autoshard.ir import mlir
 from autoshard.ir.inline import substitute
+from autoshard.ir.types import zero_text
 from autoshard.passes.summarize import shardings_of
 from autoshard.recomputation.block import Block
 from autoshard.recomputation.choice import Rules
@@ -63,7 +64,7 @@ class Stacker:
             "stablehlo.constant",
             scalar,
             [],
-            {"value": mlir.Attribute.parse(f"dense<{_zero(type_.element_type)}> : {scalar}")},
+            {"value": mlir.Attribute.parse(f"dense<{zero_text(type_.element_type)}> : {scalar}")},
             "{replicated}",
             None,
             point,
@@ -270,15 +271,6 @@ def _known(stacker: Stacker, value: mlir.Value) -> Sharding:
     sharding = stacker.sharding(value)
     assert sharding is not None, "a carried array"
     return sharding
-
-
-def _zero(type_: mlir.Type) -> str:
-    text = str(type_)
-    if text == "i1":
-        return "false"
-    if text.startswith("complex"):
-        return "(0.0, 0.0)"
-    return "0" if text[0] in "iu" else "0.0"
 
 
 def _op(
