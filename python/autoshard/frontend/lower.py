@@ -29,6 +29,9 @@ from autoshard.ir.lowering import LoweredProgram, lower
 from autoshard.ir.mark import TARGET
 from autoshard.sharding import Axis, Mesh
 
+_OTHER_MESH = "should match the mesh passed to shard_map"
+"""In JAX's message where they differ."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -71,6 +74,7 @@ def lower_source(
 
     Raises:
         PlanError: Mode ``semi_auto`` without a mesh, and no layout names one.
+            Ordered effects, or a ``jax.shard_map`` over another mesh.
         ShardingError: The mesh is none, or the layouts have no common one.
         ClusterError: The cluster is none, or the devices are none that autoshard knows.
     """
@@ -81,7 +85,23 @@ def lower_source(
     def lowered(mesh: Any) -> LoweredProgram:
         jitted = jax.jit(_fresh(fn), **jit_options)
         with padding_allowed(request.indivisible == "pad"):
-            return lower(jitted, args, kwargs, mesh)
+            try:
+                program = lower(jitted, args, kwargs, mesh)
+            except ValueError as error:
+                if _OTHER_MESH not in str(error):
+                    raise
+                raise PlanError(
+                    f"{name}: jax.shard_map in it has a mesh of its own, but the plan is for"
+                    f" another one: {error}. Give that mesh: mesh=, or leave the mesh out of"
+                    " shard_map."
+                ) from error
+        if program.ordered_effects:
+            raise PlanError(
+                f"{name}: {', '.join(program.ordered_effects)}: effects in an order, as those of"
+                " io_callback(.., ordered=True), run on one device only. That is JAX's rule. Use"
+                " ordered=False, or take them out of the function."
+            )
+        return program
 
     def marks(mesh: Any) -> list[str]:
         return mark_texts(parse_bytes(lowered(mesh).bytecode, new_context(), name), TARGET)

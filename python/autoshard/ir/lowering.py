@@ -91,6 +91,8 @@ class LoweredProgram:
     """For each argument of ``main`` behind the constants: its number among the flat arguments."""
     constant_count: int
     """How many arguments of ``main`` are hoisted constants; they come first."""
+    ordered_effects: tuple[str, ...]
+    """Kinds of effects that must run in the order of the program."""
 
 
 def lower(
@@ -119,6 +121,7 @@ def lower(
         print_module(stage.compiler_ir("stablehlo"), "bytecode"),
         tuple(number - constant_count for number in kept if number >= constant_count),
         sum(number < constant_count for number in kept),
+        tuple(str(effect) for effect in lowering.compile_args["ordered_effects"]),
     )
 
 

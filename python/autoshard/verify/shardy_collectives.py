@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from autoshard.importer.loops import trip_count
 from autoshard.ir import element_bits, mlir, print_module
 from autoshard.ir.locations import op_name, place
@@ -20,7 +22,13 @@ from autoshard.ir.native import run_native
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sdy_text import from_sdy, mesh_from_sdy, per_value_from_sdy
 from autoshard.sharding.sharding import AxisRef, Sharding
-from autoshard.verify.collective import Collective, CollectiveKind, in_mesh_order
+from autoshard.verify.collective import (
+    Collective,
+    CollectiveKind,
+    axes_of_groups,
+    axes_of_pairs,
+    in_mesh_order,
+)
 
 _FLATTEN = "builtin.module(sdy-flatten-call-graph)"
 _TO_COLLECTIVES = (
@@ -39,6 +47,15 @@ _AXES_ATTRIBUTE = {
     "sdy.reduce_scatter": (CollectiveKind.REDUCE_SCATTER, "reduce_scatter_axes"),
     "sdy.all_to_all": (CollectiveKind.ALL_TO_ALL, "params"),
 }
+_WRITTEN = {
+    "stablehlo.all_gather": CollectiveKind.ALL_GATHER,
+    "stablehlo.all_reduce": CollectiveKind.ALL_REDUCE,
+    "stablehlo.all_to_all": CollectiveKind.ALL_TO_ALL,
+    "stablehlo.collective_permute": CollectiveKind.PERMUTE,
+    "stablehlo.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+}
+"""Collectives in the bodies of ``jax.shard_map``."""
+
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 
 
@@ -55,8 +72,8 @@ def shardy_collectives(
             counts as it is written.
 
     Returns:
-        In program order, once for each call; of a ``case``, every branch counts. What a
-        ``sdy.manual_computation`` communicates inside is not counted.
+        In program order, once for each call; of a ``case``, every branch counts. What the bodies
+        of ``jax.shard_map`` communicate is there, too.
 
     Raises:
         PassError: Shardy refuses the module.
@@ -65,6 +82,7 @@ def shardy_collectives(
     run_native(clone, _FLATTEN)
     with clone.context:
         _note_trip_counts(clone)
+        _forget_callbacks(clone)
     run_native(clone, _TO_COLLECTIVES.format(_JOIN_STEPS if has_all_to_all else ""))
     return _Counter(clone, unknown_trip_count).collectives()
 
@@ -80,6 +98,30 @@ def _note_trip_counts(module: mlir.Module) -> None:
             trips = trip_count(op, aliases.resolve)
             if trips is not None:
                 op.attributes[_TRIPS] = mlir.IntegerAttr.get(int64, trips)
+
+
+def _forget_callbacks(module: mlir.Module) -> None:
+    """Take the device off calls back into Python; Shardy has no collective that leads there."""
+    single = [
+        mlir.StringAttr(op.operation.attributes["sym_name"]).value
+        for op in module.body.operations
+        if _is_single_device(op.operation)
+    ]
+    if not single:
+        return
+    names = tuple(f"@{name}," for name in single)
+    for op in _ops(module):
+        if op.name == "stablehlo.custom_call" and "sdy.sharding" in op.attributes:
+            text = str(op.attributes["sdy.sharding"])
+            if any(name in text for name in names):
+                del op.attributes["sdy.sharding"]
+
+
+def _is_single_device(op: mlir.Operation) -> bool:
+    """Whether ``op`` declares a mesh of one device."""
+    return op.name == "sdy.mesh" and bool(
+        re.search(r"<\[\], device_ids", str(op.attributes["mesh"]))
+    )
 
 
 def _ops(module: mlir.Module) -> Iterator[mlir.Operation]:
@@ -139,9 +181,8 @@ class _Counter:
             operation = op.operation
             if operation.name == "sdy.mesh":
                 name = mlir.StringAttr(operation.attributes["sym_name"]).value
-                text = str(operation.attributes["mesh"])
-                if not re.search(r"<\[\], device_ids", text):
-                    self.meshes[name] = mesh_from_sdy(text)
+                if not _is_single_device(operation):
+                    self.meshes[name] = mesh_from_sdy(str(operation.attributes["mesh"]))
             elif operation.name == "func.func":
                 name = mlir.StringAttr(operation.attributes["sym_name"]).value
                 self.functions[name] = operation
@@ -186,6 +227,51 @@ class _Counter:
             elif name == "sdy.named_computation":
                 for inner_block in operation.regions[0].blocks:
                     yield from self._block(inner_block, run)
+            elif name == "sdy.manual_computation":
+                mesh = self._mesh_of(operation)
+                for inner_block in operation.regions[0].blocks:
+                    yield from self._inside(inner_block, mesh, run)
+
+    def _inside(self, block: mlir.Block, mesh: Mesh, run: _Run) -> Iterator[Collective]:
+        """What one device's part of the program says itself."""
+        for op in block.operations:
+            operation = op.operation
+            if operation.name in _WRITTEN:
+                yield self._written(operation, mesh, run)
+                continue
+            is_loop = operation.name == "stablehlo.while"
+            inner = self._loop(operation, run) if is_loop else run
+            for region in operation.regions:
+                for inner_block in region.blocks:
+                    yield from self._inside(inner_block, mesh, inner)
+
+    def _mesh_of(self, op: mlir.Operation) -> Mesh:
+        """The mesh over whose axes a manual computation runs."""
+        for side in ("in_shardings", "out_shardings"):
+            for sharding in per_value_from_sdy(str(op.attributes[side]), self.meshes):
+                return sharding.mesh
+        return next(iter(self.meshes.values()))
+
+    def _written(self, op: mlir.Operation, mesh: Mesh, run: _Run) -> Collective:
+        kind = _WRITTEN[op.name]
+        if kind is CollectiveKind.PERMUTE:
+            pairs = np.array(mlir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
+            axes, size = axes_of_pairs(pairs, mesh), 2
+        else:
+            groups = np.array(mlir.DenseIntElementsAttr(op.attributes["replica_groups"]))
+            axes, size = axes_of_groups(groups, mesh), groups.shape[1]
+        types = [mlir.RankedTensorType(operand.type) for operand in op.operands]
+        return Collective(
+            kind=kind,
+            axes=axes,
+            group_size=size,
+            local_bytes=sum(prod(t.shape) * element_bits(t.element_type) / 8 for t in types),
+            times=run.times,
+            times_known=run.known,
+            place=place(op.location),
+            element=str(types[0].element_type),
+            op_name=op_name(op.location),
+        )
 
     def _loop(self, loop: mlir.Operation, run: _Run) -> _Run:
         trips = loop.attributes.get(_TRIPS)
