@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback
 
 import autoshard
 
@@ -342,6 +343,40 @@ def test_debug_print_and_pure_callback(capfd):
     jax.effects_barrier()
     printed = capfd.readouterr().out
     assert printed.count(f"largest {float(plain_mlp(WEIGHTS, X).max())}") == 1
+
+
+def test_effects_in_an_order_are_refused():
+    def fn(x):
+        y = io_callback(np.sum, jax.ShapeDtypeStruct((), np.float32), x, ordered=True)
+        return x + y
+
+    with pytest.raises(autoshard.PlanError, match=r"OrderedIO.*one device only.*ordered=False"):
+        autoshard.jit(fn, cluster="cpu:8")(X)
+
+
+def test_a_callback_without_all_to_all():
+    def fn(x):
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(X.shape, X.dtype), 2 * x) + 1
+
+    found = autoshard.jit(fn, cluster="cpu:8", enable_alltoall=False)(X)
+    np.testing.assert_allclose(found, np.sin(2 * X) + 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: jnp.pad(x, ((1, 2), (3, 4))),
+        lambda x: jnp.concatenate([x, x[:3]]),
+        lambda x: (x[:3] * 2, jnp.roll(x, 3, 0)),
+    ],
+    ids=["padded", "joined", "part"],
+)
+def test_parts_of_a_batch_need_not_divide(fn):
+    jitted = autoshard.jit(fn, mesh="data=8", mode="data_parallel", batch_argnums=0)
+    found, expected = jitted(X), fn(X)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    (argument,) = jitted.plan(X).arguments
+    assert str(argument.sharding) == "[{data}, {}]"
 
 
 # --- cache ---

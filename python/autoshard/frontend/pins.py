@@ -24,6 +24,7 @@ from autoshard.ir.boundary import (
     constrain_arguments,
     feed_back,
     follow_arguments,
+    free_values,
     keep_keys_whole,
     pad_indivisible,
     pin,
@@ -38,7 +39,8 @@ from autoshard.sharding import (
     from_partition_spec,
     to_v2,
 )
-from autoshard.sharding.sdy_text import to_sdy
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.sdy_text import from_sdy, per_value_from_sdy, to_sdy
 
 _tree: Any = jax.tree_util
 
@@ -64,6 +66,29 @@ def write_request(source: Source, module: mlir.Module, request: Request) -> None
             request.batch_argnums,
             may_pad=request.indivisible == "pad",
         )
+
+
+class _Uneven:
+    """Whether axes cut dims of values that they do not divide; each sharding is read once."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.known: dict[tuple[mlir.Attribute, tuple[mlir.Type, ...]], bool] = {}
+
+    def __call__(self, attribute: mlir.Attribute, types: tuple[mlir.Type, ...]) -> bool:
+        key = (attribute, types)
+        if key not in self.known:
+            text = str(attribute)
+            is_one = text.startswith("#sdy.sharding<")
+            read = (from_sdy(text, self.mesh),) if is_one else per_value_from_sdy(text, self.mesh)
+            # a call on one device says so with one sharding of no dims, whatever its results are
+            self.known[key] = any(
+                size % pieces
+                for type_, sharding in zip(types, read, strict=False)
+                if sharding.dims and isinstance(type_, mlir.RankedTensorType)
+                for size, pieces in zip(type_.shape, sharding.tile, strict=True)
+            )
+        return self.known[key]
 
 
 def pins_of(
@@ -212,6 +237,8 @@ class Pins:
             state: Arguments of ``main`` that a result replaces.
             batch_argnums: Which hold the batch, if the user says so.
             may_pad: A batch that does not divide is cut behind the argument, which stays whole.
+                Without, values that follow from the batch and do not divide are left to the
+                propagation, as a slice of the batch.
         """
         program = self.source.program
         place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
@@ -233,6 +260,8 @@ class Pins:
         constrain_arguments(module, inside)
         texts = {place[n]: to_sdy(found, None) for n, found in shardings.items() if n in place}
         follow_arguments(module, texts)
+        if not may_pad:
+            free_values(module, _Uneven(self.source.machine.mesh))
 
     def _sharding(self, pinned: Any, rank: int) -> Sharding:
         mesh, devices = self.source.machine.mesh, self.source.machine.devices

@@ -156,6 +156,30 @@ def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
         run_native(module, _FOLLOW)
 
 
+def free_values(
+    module: ir.Module, is_freed: Callable[[ir.Attribute, tuple[ir.Type, ...]], bool]
+) -> None:
+    """Take ``sdy.sharding`` off ops, and off results of ``main``, of which ``is_freed`` is true."""
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        attributes = op.attributes
+        if _SHARDY in attributes:
+            types = tuple(result.type for result in op.results)
+            if is_freed(attributes[_SHARDY], types):
+                del attributes[_SHARDY]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    main = main_function(module)
+    with module.context:
+        results = _attributes(main, "res_attrs")
+        types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
+        for attributes, type_ in zip(results, types, strict=True):
+            if _SHARDY in attributes and is_freed(attributes[_SHARDY], (type_,)):
+                del attributes[_SHARDY]
+        main.attributes["res_attrs"] = _array(results)
+
+
 def tie_donated(module: ir.Module) -> None:
     """Pair each donated argument with a result of its type, so that planning splits both alike.
 
