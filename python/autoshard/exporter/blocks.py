@@ -66,6 +66,8 @@ def block_op(planned: PlannedOp) -> BlockOp | None:
     op = planned.op
     if op.name not in _WHOLE_IN_XLA and not is_grouped_convolution(op):
         return None
+    if None in planned.operands:  # no strategy
+        return None
     operands, computed = _shardings(planned.operands), _shardings(planned.computed)
     if not any(axes for sharding in (*operands, *computed) for axes in sharding.dims):
         return None
