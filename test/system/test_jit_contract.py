@@ -362,6 +362,88 @@ def test_a_callback_without_all_to_all():
     np.testing.assert_allclose(found, np.sin(2 * X) + 1, rtol=1e-6)
 
 
+def unmarked_step(weights, x):
+    value, gradient = jax.value_and_grad(lambda w: (plain_mlp(w, x) ** 2).mean())(weights)
+    return jax.tree.map(lambda w, g: w - 2.0**-12 * g, weights, gradient), value
+
+
+def test_static_arguments_of_different_types_have_programs_of_their_own():
+    jitted = autoshard.jit(lambda x, n: x // n, cluster="cpu:8", static_argnums=1)
+    numbers = jnp.arange(16)
+    assert jitted(numbers, 2).dtype == jnp.int32
+    assert jitted(numbers, 2.0).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("where", [{"mesh": "data=1"}, {"cluster": "cpu:1"}])
+def test_data_parallelism_over_one_device(where):
+    jitted = autoshard.jit(unmarked_step, mode="data_parallel", **where)
+    weights, value = jitted(WEIGHTS, X)
+    expected, loss_value = jax.jit(unmarked_step)(WEIGHTS, X)
+    jax.tree.map(np.testing.assert_array_equal, (weights, value), (expected, loss_value))
+
+
+def test_a_pinned_result_of_data_parallelism():
+    plan = autoshard.plan(
+        lambda x, w: jnp.tanh(x @ w),
+        X,
+        WEIGHTS["up"],
+        mesh="data=8",
+        mode="data_parallel",
+        batch_argnums=0,
+        out_shardings=jax.sharding.PartitionSpec(),
+    )
+    assert str(plan.results[0].sharding) == "[{}, {}]"
+
+
+@pytest.mark.filterwarnings("ignore::autoshard.PlanMismatchWarning")  # XLA sends whole parts
+def test_a_padded_batch_may_be_returned():
+    x = jnp.arange(250.0 * 8).reshape(250, 8) % 7 - 3
+    jitted = autoshard.jit(
+        lambda x: 2 * x,
+        mesh="data=8",
+        mode="data_parallel",
+        batch_argnums=0,
+        indivisible="pad",
+    )
+    np.testing.assert_array_equal(jitted(x), 2 * x)
+
+
+def test_donated_state_is_no_batch():
+    def averaged(weights, mean, x):
+        new, value = unmarked_step(weights, x)
+        return new, 0.5 * mean + 0.5 * new["up"], value
+
+    plan = autoshard.plan(
+        averaged,
+        WEIGHTS,
+        WEIGHTS["up"],
+        X,
+        mesh="data=8",
+        mode="data_parallel",
+        donate_argnums=(0, 1),
+    )
+    found = {value.name: str(value.sharding) for value in plan.arguments}
+    assert found["mean"] == "[{}, {}]"
+    assert found["x"] == "[{data}, {}]"
+
+
+def test_a_number_and_a_key_beside_the_batch():
+    def noisy(batch):
+        return batch["rate"] * batch["x"] + jax.random.normal(batch["key"], (16, 8))
+
+    batch = {"x": X, "key": jax.random.key(0), "rate": 2.0}
+    jitted = autoshard.jit(noisy, mesh="data=8", mode="data_parallel", batch_argnums=0)
+    np.testing.assert_allclose(jitted(batch), jax.jit(noisy)(batch), rtol=1e-5)
+    found = {value.name: str(value.sharding) for value in jitted.plan(batch).arguments}
+    assert found["batch['x']"] == "[{data}, {}]"
+
+
+def test_a_key_without_a_mesh():
+    jitted = autoshard.jit(lambda key: jax.random.normal(key, (16,)), cluster="cpu:8")
+    key = jax.random.key(0)
+    np.testing.assert_array_equal(jitted(key), jax.random.normal(key, (16,)))
+
+
 @pytest.mark.parametrize(
     "fn",
     [

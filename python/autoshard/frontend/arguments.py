@@ -39,7 +39,7 @@ class Arguments:
     """How ``leaves`` make ``(positional, by name)``, static ones left out."""
     static_places: tuple[int, ...]
     statics: tuple[Any, ...]
-    """Static arguments with their places and names; part of the cache key."""
+    """Static arguments with their places or names and types; part of the cache key."""
 
     @classmethod
     def of(
@@ -54,11 +54,10 @@ class Arguments:
         dynamic = tuple(arg for place, arg in enumerate(args) if place not in places)
         by_name = {name: value for name, value in kwargs.items() if name not in static.names}
         leaves, tree = _tree.tree_flatten((dynamic, by_name))
-        statics = (
-            *((place, args[place]) for place in places),
-            *((name, kwargs[name]) for name in sorted(kwargs) if name in static.names),
-        )
-        return cls(args, kwargs, leaves, tree, places, statics)
+        given: list[tuple[int | str, Any]] = [(place, args[place]) for place in places]
+        given += [(name, kwargs[name]) for name in sorted(kwargs) if name in static.names]
+        statics: list[Any] = [(place, type(value), value) for place, value in given]
+        return cls(args, kwargs, leaves, tree, places, tuple(statics))
 
     def types(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with types in place of arrays; static arguments as they are."""

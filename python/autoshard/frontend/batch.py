@@ -34,8 +34,8 @@ def batch_pins(
         args_info: Types of the arguments, positional ones and by name.
         names: Of the arrays among them.
         state: Arrays that a result replaces in the next call.
-        batch_argnums: Positional arguments that hold the batch; None: the arrays outside
-            ``state`` whose dim 0 can be split.
+        batch_argnums: Positional arguments that hold the batch, numbers and PRNG keys beside it;
+            None: the arrays outside ``state`` whose dim 0 can be split.
         mesh: Of the plan.
         function: Its name, for errors.
         may_pad: Dim 0 of the batch need not fall into equal parts.
@@ -50,7 +50,8 @@ def batch_pins(
     if batch_argnums is None:
         batch = _arrays_of_batch(leaves, state, mesh, function, may_pad)
     else:
-        batch = _arrays_of_arguments(args_info[0], batch_argnums, function)
+        named = _arrays_of_arguments(args_info[0], batch_argnums, function)
+        batch = {n for n in named if leaves[n].shape and not _is_key(leaves[n])} or named
         for number in batch:
             _check(leaves[number], names[number], mesh, function, may_pad)
     return {

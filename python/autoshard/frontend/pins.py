@@ -31,6 +31,7 @@ from autoshard.ir.boundary import (
     rewrite_marks,
     set_mesh,
     tie_donated,
+    tied_arguments,
 )
 from autoshard.ir.mark import TARGET
 from autoshard.sharding import (
@@ -62,7 +63,7 @@ def write_request(source: Source, module: mlir.Module, request: Request) -> None
     if source.mode == "data_parallel":
         pins.write_batch(
             module,
-            set(fed_back.values()),
+            {*fed_back.values(), *_donated_state(module)},
             request.batch_argnums,
             may_pad=request.indivisible == "pad",
         )
@@ -155,6 +156,19 @@ def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
         taken.add(part)
         pairs.update({starts[part] + offset: number for offset, number in kept})
     return pairs
+
+
+def _donated_state(module: mlir.Module) -> set[int]:
+    """Donated arguments that are updated to the result that takes their place."""
+    pairs = tied_arguments(module)
+    if not pairs:
+        return set()
+    flow = dataflow(module)
+    return {
+        argument
+        for result, argument in pairs.items()
+        if is_added_to(flow, flow.arguments[argument], flow.results[result])
+    }
 
 
 def _updated(module: mlir.Module, argument: int, results: Sequence[int]) -> int:
@@ -260,8 +274,7 @@ class Pins:
         constrain_arguments(module, inside)
         texts = {place[n]: to_sdy(found, None) for n, found in shardings.items() if n in place}
         follow_arguments(module, texts)
-        if not may_pad:
-            free_values(module, _Uneven(self.source.machine.mesh))
+        free_values(module, _Uneven(self.source.machine.mesh), inside=not may_pad)
 
     def _sharding(self, pinned: Any, rank: int) -> Sharding:
         mesh, devices = self.source.machine.mesh, self.source.machine.devices

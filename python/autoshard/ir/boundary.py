@@ -154,12 +154,27 @@ def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
         # marks have no rule, and what they say is a pin of its own
         warnings.filterwarnings("ignore", ".*unknown to SDY sharding rule registry")
         run_native(module, _FOLLOW)
+    with module.context:
+        results = _attributes(main, "res_attrs")
+        for attributes in results:
+            if SHARDING in attributes:
+                attributes.pop(_SHARDY, None)
+        main.attributes["res_attrs"] = _array(results)
 
 
 def free_values(
-    module: ir.Module, is_freed: Callable[[ir.Attribute, tuple[ir.Type, ...]], bool]
+    module: ir.Module,
+    is_freed: Callable[[ir.Attribute, tuple[ir.Type, ...]], bool],
+    *,
+    inside: bool,
 ) -> None:
-    """Take ``sdy.sharding`` off ops, and off results of ``main``, of which ``is_freed`` is true."""
+    """Take ``sdy.sharding`` off results of ``main`` of which ``is_freed`` is true.
+
+    Args:
+        module: After ``follow_arguments``.
+        is_freed: Of a sharding and the types of what it is of.
+        inside: Off ops as well.
+    """
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         attributes = op.attributes
@@ -169,7 +184,8 @@ def free_values(
                 del attributes[_SHARDY]
         return ir.WalkResult.ADVANCE
 
-    module.operation.walk(visit)
+    if inside:
+        module.operation.walk(visit)
     main = main_function(module)
     with module.context:
         results = _attributes(main, "res_attrs")
@@ -178,6 +194,16 @@ def free_values(
             if _SHARDY in attributes and is_freed(attributes[_SHARDY], (type_,)):
                 del attributes[_SHARDY]
         main.attributes["res_attrs"] = _array(results)
+
+
+def tied_arguments(module: ir.Module) -> dict[int, int]:
+    """Result -> argument of ``main`` for the pairs that ``tie_donated`` made."""
+    arguments = _attributes(main_function(module), "arg_attrs")
+    return {
+        ir.IntegerAttr(attributes[_ALIAS]).value: number
+        for number, attributes in enumerate(arguments)
+        if _ALIAS in attributes
+    }
 
 
 def tie_donated(module: ir.Module) -> None:

@@ -49,6 +49,8 @@ OUT_STRATEGY = "autoshard.out_strategy"
 
 _SHARDY = "sdy.sharding"
 _GSPMD = "mhlo.sharding"
+_ONE_DEVICE = Mesh((Axis("device", 1),))
+"""Of shardings that name no axis, where no mesh is given."""
 _SAYING = frozenset(("stablehlo.custom_call", "sdy.manual_computation", "sdy.sharding_constraint"))
 """Ops that may say something without either of the two."""
 
@@ -284,7 +286,7 @@ class _Pins:
         for what in {id(wish.what): wish.what for wish in self.wishes}.values():
             if isinstance(what, Sharding):
                 wanted = _mesh_of(what)
-                if wanted not in meshes:
+                if wanted.size > 1 and wanted not in meshes:
                     meshes.append(wanted)
         return meshes
 
@@ -488,6 +490,8 @@ class _Pins:
         ranks = [_rank(value) for value in values]
         if not any(ranks):
             return [None] * len(ranks)  # a scalar is on every device, whatever the text says
+        if self.given is None and text == "{replicated}":
+            return [Sharding.fully_replicated(_ONE_DEVICE, rank) for rank in ranks]
         if self.given is None:
             raise ShardingError(
                 f"{_GSPMD} = {text}: no mesh gives names to its devices. Give one: "
@@ -567,6 +571,8 @@ def _text(wish: _Wish, mesh: Mesh) -> str:
     """The pin over the plan's mesh."""
     if isinstance(wish.what, Cuts):
         return str(wish.what)
+    if wish.what.mesh is _ONE_DEVICE:
+        return str(Sharding.fully_replicated(mesh, wish.what.rank))
     try:
         sharding = wish.what.on(mesh.without_unit_axes())
     except ShardingError as error:

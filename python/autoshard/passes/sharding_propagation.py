@@ -63,7 +63,8 @@ class ShardingPropagation(Pass):
             allow_all_to_all(module, self.enable_alltoall)
             populate_rules(module)
             imported = import_program(module, mesh, unknown_trip_count=self.trip_count)
-            check_pins(imported)
+            if mesh.size > 1:
+                check_pins(imported)
             try:
                 plan = _core.propagate(imported.program, sweeps=self.sweeps)
             except _core.Contradiction as error:
