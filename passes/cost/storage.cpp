@@ -388,6 +388,7 @@ class Builder {
   void fuse();
   std::int32_t visible_after(std::int32_t made, std::int32_t home, std::int32_t region);
   void collect_reads();
+  std::vector<bool> matmuls_that_wait() const;
   void place_ops();
   void measure_lifetimes();
   void join_at(const Join& join);
@@ -801,6 +802,41 @@ void Builder::collect_reads() {
   for (const auto& [value, argument] : live_out_) last_root_[holder(value, none)] = never;
 }
 
+/// Matmuls that no other matmul but one for a gradient waits for, such as what is recomputed
+/// for a gradient alone: schedulers run them when everything else has run.
+std::vector<bool> Builder::matmuls_that_wait() const {
+  // Read by a matmul; read by one that another one is computed from.
+  std::vector<bool> leads(num_values_, false), drives(num_values_, false);
+  std::vector<bool> waits(num_ops_, false);
+  for (bool changes = true; changes;) {
+    changes = false;
+    const auto mark = [&](std::int32_t value, bool does_lead, bool does_drive) {
+      if ((leads[value] || !does_lead) && (drives[value] || !does_drive)) return;
+      leads[value] = leads[value] || does_lead;
+      drives[value] = drives[value] || does_drive;
+      changes = true;
+    };
+    for (const Join& join : program_.joins) {
+      if (argument_[join.target] != none) continue;
+      mark(join.source, leads[join.target], drives[join.target]);
+    }
+    for (std::int32_t i = num_ops_; i-- > 0;) {
+      const Op& op = program_.ops[i];
+      bool does_lead = false, does_drive = false;
+      for (std::int32_t v : op.results) {
+        does_lead = does_lead || (v != no_value && leads[v]);
+        does_drive = does_drive || (v != no_value && drives[v]);
+      }
+      const bool is_matmul = rule(i).work == Work::matmul;
+      waits[i] = is_matmul && !does_drive;
+      for (std::int32_t v : op.operands) {
+        if (v != no_value) mark(v, does_lead || is_matmul, is_matmul ? does_lead : does_drive);
+      }
+    }
+  }
+  return waits;
+}
+
 /// Decide in which order the ops run. JAX puts all updates of an optimizer behind the whole
 /// backward pass, where all gradients live at once; schedulers run an op as soon as its
 /// operands are there if that frees at least what it makes.
@@ -821,6 +857,10 @@ void Builder::place_ops() {
   // The program names the last op that a scalar depends on: any earlier one of the same loop
   // that makes scalars, or a loop in it, may be another.
   std::vector<std::int32_t> scalars(num_ops_, 0), latest(program_.loops.size() + 1, 0);
+  const std::vector<bool> waits = matmuls_that_wait();
+  std::vector<bool> is_waited_for(num_values_, false);
+  /// Operands that an op is the last to read: when they are read before it, and their bytes.
+  std::vector<std::pair<std::int32_t, double>> dying;
 
   for (std::int32_t i = 0; i < num_ops_; ++i) {
     const Op& op = program_.ops[i];
@@ -841,7 +881,7 @@ void Builder::place_ops() {
     earliest = std::min(earliest, i);
     after[i] = earliest;
     if (is_root(i)) {
-      double made = 0, freed = 0;
+      double made = 0;
       for (std::int32_t v : op.results) {
         if (v == no_value) continue;
         const auto leaving = live_out_.find(v);
@@ -853,20 +893,27 @@ void Builder::place_ops() {
           earliest = std::max(earliest, std::min(i, last_read[a]));
         }
       }
+      dying.clear();
       std::int32_t previous = none;
       for (const Read& read : in(group_reads_, i)) {
         const bool dies = last_root_[read.value] == i && argument_[read.value] == none &&
-                          home(read.value) == region && read.value != previous;
-        if (dies) {
-          freed += bytes_[read.value];
-          earliest = std::max(earliest, std::min(i, last_read[read.value]));
-        }
+                          home(read.value) == region && read.value != previous &&
+                          !is_waited_for[read.value];
+        if (dies) dying.emplace_back(std::min(i, last_read[read.value]), bytes_[read.value]);
         previous = read.value;
+      }
+      std::sort(dying.begin(), dying.end());
+      double freed = 0;
+      for (const auto& [read_before, bytes] : dying) {
+        if (freed >= made && made > 0) break;
+        freed += bytes;
+        earliest = std::max(earliest, read_before);
       }
       after[i] = freed >= made ? earliest : i;
       for (const Read& read : in(group_reads_, i)) {
         std::int32_t& last = last_read[read.value];
         last = std::max(last, visible_after(after[i], region, home(read.value)));
+        if (waits[read.op]) is_waited_for[read.value] = true;
       }
     }
     for (std::int32_t v : op.results) {

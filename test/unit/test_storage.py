@@ -672,6 +672,40 @@ def test_no_update_runs_before_the_norm_of_all_gradients() -> None:
     assert found.peak()[0] >= (18 + 6) * 4 * KIB
 
 
+@pytest.mark.parametrize(
+    ("beside", "moves"),
+    [
+        pytest.param(lambda large, v: (), True, id="nobody else reads it"),
+        pytest.param(
+            lambda large, v: (v.T @ jnp.sort(large @ v),),
+            False,
+            id="so does a product that only a gradient is computed from",
+        ),
+        pytest.param(
+            lambda large, v: (jnp.square(v.T @ jnp.sort(large @ v)) @ v.T,),
+            True,
+            id="so does one that others are computed from",
+        ),
+    ],
+)
+def test_an_op_runs_as_soon_as_enough_of_what_it_reads_last_is_free(
+    beside: Callable[[Any, Any], Any], moves: bool
+) -> None:
+    """The narrow product reads two values last; the large one is free before the wide product
+    has read the small one."""
+
+    def function(x: Any, w: Any, v: Any) -> Any:
+        large, small = jnp.sort(x), jnp.sort(w)
+        others = beside(large, v)
+        wide = jnp.sort(small @ small.T)
+        narrow = jnp.sort(large @ small)
+        return wide @ wide @ narrow, others
+
+    found = read(function, (64, 64), (64, 8), (64, 8))
+    wide, narrow = (found.moments[found.op("dot_general", k)] for k in (-4, -3))
+    assert (narrow < wide) == moves
+
+
 def test_every_op_has_a_moment_of_its_own_or_that_of_its_fusion() -> None:
     found = step(is_clipped=False)
     roots = [m for i, m in enumerate(found.moments) if any(found.writes[i])]

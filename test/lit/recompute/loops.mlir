@@ -1,4 +1,4 @@
-// RUN: autoshard-opt --autoshard-recursive-programming='cluster=cpu:2 mesh=data=2' --autoshard-recompute='memory-limit=45MiB' %s | filecheck %s
+// RUN: autoshard-opt --autoshard-recursive-programming='cluster=cpu:2 mesh=data=2' --autoshard-recompute='memory-limit=40MiB' %s | filecheck %s
 // RUN: autoshard-opt --autoshard-recursive-programming='cluster=cpu:2 mesh=data=2' --autoshard-recompute='memory-limit=60MiB' %s | filecheck %s --check-prefix=FITS
 
 // The first loop stacks a tanh and the cosine of it, 16 MiB each on a device; the second one
