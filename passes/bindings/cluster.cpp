@@ -61,21 +61,22 @@ void bind_cluster(nb::module_& module) {
              double vector_flops, double memory_bytes, double memory_bandwidth,
              std::int64_t tile_rows, std::int64_t tile_columns, double matmul_efficiency,
              double memory_efficiency, double launch_seconds, bool fuses_matmuls,
-             bool fuses_casts, const std::vector<DimTuple>& dims,
+             bool fuses_casts, bool hides_gathers, const std::vector<DimTuple>& dims,
              const std::vector<AxisParts>& axes, double overlap) {
             const Chip chip{matmul_flops,      vector_flops,
                             memory_bytes,      memory_bandwidth,
                             tile_rows,         tile_columns,
                             matmul_efficiency, memory_efficiency,
-                            launch_seconds,    {fuses_matmuls, fuses_casts}};
+                            launch_seconds,    {fuses_matmuls, fuses_casts},
+                            hides_gathers};
             new (self) Cluster(make_cluster(chip, dims, axes, overlap));
           },
           nb::kw_only(), nb::arg("matmul_flops"), nb::arg("vector_flops"),
           nb::arg("memory_bytes"), nb::arg("memory_bandwidth"), nb::arg("tile_rows"),
           nb::arg("tile_columns"), nb::arg("matmul_efficiency"), nb::arg("memory_efficiency"),
           nb::arg("launch_seconds"), nb::arg("fuses_matmuls") = true,
-          nb::arg("fuses_casts") = false, nb::arg("dims"), nb::arg("axes"),
-          nb::arg("overlap") = 0.0)
+          nb::arg("fuses_casts") = false, nb::arg("hides_gathers") = false, nb::arg("dims"),
+          nb::arg("axes"), nb::arg("overlap") = 0.0)
       .def_prop_ro("dims",
                    [](const Cluster& cluster) {
                      std::vector<DimTuple> dims;

@@ -44,6 +44,8 @@ struct Chip {
   /// Seconds to start one op that is not fused; 0 for compilers that run one program.
   double launch_seconds;
   Fusing fusing = {};
+  /// Other ops run while values are gathered; without, they wait.
+  bool hides_gathers = false;
 };
 
 enum class LinkKind : std::uint8_t {

@@ -75,10 +75,36 @@ void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& 
   for (const auto& [value, transient] : stored) transients.push_back(transient);
 }
 
+/// By moment: when the matmul before runs that is in the same loop; there is none: the moment
+/// itself. What is gathered beside other ops is there from then on.
+std::vector<std::int32_t> matmuls_before(const Program& program, const Storage& storage) {
+  std::vector<std::int32_t> loop_of(program.ops.size(), -1);
+  for (std::size_t l = program.loops.size(); l-- > 0;) {
+    const Loop& loop = program.loops[l];
+    std::fill(loop_of.begin() + loop.first_op, loop_of.begin() + loop.last_op,
+              static_cast<std::int32_t>(l));
+  }
+  const auto moments = static_cast<std::size_t>(storage.moments());
+  std::vector<std::int32_t> loop_at(moments, -1), before(moments);
+  std::vector<bool> is_matmul(moments, false);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
+    loop_at[moment] = loop_of[i];
+    if (program.rules[program.ops[i].rule].work == Work::matmul) is_matmul[moment] = true;
+  }
+  std::vector<std::int32_t> latest(program.loops.size() + 1, -1);
+  for (std::size_t m = 0; m < moments; ++m) {
+    std::int32_t& last = latest[loop_at[m] + 1];
+    before[m] = last < 0 ? static_cast<std::int32_t>(m) : last;
+    if (is_matmul[m]) last = static_cast<std::int32_t>(m);
+  }
+  return before;
+}
+
 /// What an op of a class stores besides its values.
 struct Beside {
-  /// Bytes that it reads or writes otherwise than they are held.
-  double while_it_runs = 0;
+  /// Bytes that it writes otherwise than they are held, and that it reads so.
+  double while_it_runs = 0, gathered = 0;
   /// By result: bytes, as they are held, that a collective makes of what it writes.
   std::vector<double> made;
   /// By result: its sum is reduced, not scattered.
@@ -195,11 +221,17 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
   const auto bytes = [&](std::int32_t type, const Sharding& s) {
     return program.types[type].bytes() / static_cast<double>(num_shards(s, mesh));
   };
+  std::vector<std::int32_t> before;
+  if (cluster.chip.hides_gathers) before = matmuls_before(program, storage);
+  const auto sent_from = [&](std::int32_t moment) {
+    return before.empty() ? moment : before[moment];
+  };
   for (const Copy& copy : classes.copies) {
     const Sharding& from = levels.sharding(labels, classes.holders[copy.holder].source);
     const Sharding& to = levels.sharding(labels, copy.holder);
     if (only_cuts(from, to)) continue;
-    result.push_back({copy.live, bytes(classes.holders[copy.holder].type, to)});
+    result.push_back({{sent_from(copy.live.first), copy.live.last},
+                      bytes(classes.holders[copy.holder].type, to)});
   }
   std::vector<Beside> beside(classes.ops.size());
   std::vector<bool> in_rings(classes.ops.size(), false);
@@ -213,10 +245,13 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
     const Sharding used =
         project((use.is_result ? rule.results : rule.operands)[use.position], axes);
     Beside& of_op = beside[use.op];
-    if (!only_cuts(held, used) && (!use.is_result || kind.writes[use.position])) {
+    if (!use.is_result) {
+      if (!only_cuts(held, used)) of_op.gathered += bytes(type, used);
+      continue;
+    }
+    if (!only_cuts(held, used) && kind.writes[use.position]) {
       of_op.while_it_runs += bytes(type, used);
     }
-    if (!use.is_result) continue;
     of_op.made.resize(rule.results.size(), 0.0);
     of_op.is_all_reduced.resize(rule.results.size(), false);
     if (!only_cuts(used, held)) of_op.made[use.position] = bytes(type, held);
@@ -250,9 +285,12 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
             {copy.lifetime, copy.bytes / static_cast<double>(num_shards(held, mesh))});
       }
     }
+    const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
     if (of_op.while_it_runs > 0) {
-      const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
       result.push_back({{moment, moment + 1}, of_op.while_it_runs});
+    }
+    if (of_op.gathered > 0) {
+      result.push_back({{sent_from(moment), moment + 1}, of_op.gathered});
     }
   }
   add_ring_operands(program, mesh, storage, classes, levels, labels, in_rings, result);

@@ -165,6 +165,26 @@ def test_sums_wait_as_far_as_the_compiler_lets_them() -> None:
     assert found.peak_bytes_per_device == pytest.approx(0.76 * 2200 * MIB)
 
 
+def scattered(layers: int, width: int) -> str:
+    """As ``backward``, with gradients that each device keeps a part of."""
+    arguments, gradients = backward(layers, width).split("->", 1)
+    return f"{arguments}->{gradients.replace('WHOLE', 'CUT', layers)}"
+
+
+@pytest.mark.parametrize(("cluster", "gathered"), [("v5p:2x2x2", 1), ("v5e:2x4", 2)])
+def test_what_is_gathered_beside_other_ops_is_there_from_the_product_before(
+    cluster: str, gathered: int
+) -> None:
+    """Two gathered matrices at once where the compiler hides gathers, of three of a chain."""
+    rows, width, layers = 16384, 4096, 3
+    text = scattered(layers, width).replace("WHOLE", "CUT")
+    found = planned(text, rows=8 * rows, cluster=cluster)
+    assert {each.kind for each in found.collectives} == {"all-gather", "reduce-scatter"}
+    share, weight = rows * width * 2, width * width * 2
+    expected = (layers + 1 + 2) * share + 2 * layers * weight / 8 + gathered * weight
+    assert found.peak_bytes_per_device == pytest.approx(expected)
+
+
 HIDDEN = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(

@@ -78,6 +78,8 @@ class Chip:
     fuses_casts: _YesNo
     """It computes a cast to a narrower type in every matmul that reads it; where not, the narrower
     value is stored."""
+    hides_gathers: _YesNo
+    """It gathers while other ops run; where not, ops wait for a gather."""
 
     def constants(self) -> dict[str, Constant]:
         """Every constant by its name."""
@@ -181,6 +183,8 @@ _TPU_LAUNCH = Constant(
 )
 _TPU_FUSES = Constant(1.0, "compiled programs (libtpu 0.0.42)")
 _CASTS = Constant(1.0, "compiled programs (libtpu 0.0.42)")
+_HIDES_GATHERS = Constant(1.0, "compiled programs (libtpu 0.0.42)")
+_WAITS_FOR_GATHERS = Constant(0.0, "compiled programs (libtpu 0.0.42)")
 _NO_CASTS = Constant(0.0, "compiled programs (libtpu 0.0.42, jax-cuda12-pjrt 0.10.2)")
 _ICI_LATENCY = Constant(1 * _MICRO, "about 1 us a hop (jax-ml/scaling-book, sharding)")
 _ICI_SHARE = "{spec} GB/s x 0.9 (Google Cloud documentation {chip}; share: jax-ml/scaling-book)"
@@ -223,6 +227,7 @@ def _tpu(
     mxu: int,
     host: Constant,
     fuses_casts: Constant,
+    hides_gathers: Constant | None = None,
     devices_per_chip: int = 1,
     cores: int = 1,
     vector_source: str = "",
@@ -258,6 +263,7 @@ def _tpu(
         host_bandwidth=host,
         fuses_matmuls=_TPU_FUSES,
         fuses_casts=fuses_casts,
+        hides_gathers=hides_gathers or _WAITS_FOR_GATHERS,
     )
 
 
@@ -324,6 +330,7 @@ _V5E = Family(
         mxu=128,
         host=_host_link(15),
         fuses_casts=_CASTS,
+        hides_gathers=_HIDES_GATHERS,
     ),
     shape=Torus(2, 16, 256, 16, True, _SIXTEEN),
     link=_ici(50, "v5e"),
@@ -484,6 +491,7 @@ def _gpu(
         host_bandwidth=_pcie(pcie_generation, sheet),
         fuses_matmuls=_GPU_FUSES,
         fuses_casts=_NO_CASTS,
+        hides_gathers=Constant(1.0, "compiled programs (jax-cuda12-pjrt 0.10.2)"),
     )
 
 
@@ -634,6 +642,7 @@ _ASCEND910B = Family(
         host_bandwidth=Constant(31.5 * _GB, _910B + "PCIe gen4 x16"),
         fuses_matmuls=Constant(0.0, ASSUMED + ": as GPUs"),
         fuses_casts=Constant(0.0, ASSUMED + ": as GPUs"),
+        hides_gathers=Constant(1.0, ASSUMED + ": as GPUs"),
     ),
     shape=Node(8, "npu", "node"),
     link=Link(
@@ -672,6 +681,7 @@ _CPU = Family(
         host_bandwidth=Constant(10 * _GB, "the memory that the device itself has"),
         fuses_matmuls=Constant(1.0, _STAND_IN),
         fuses_casts=Constant(0.0, _STAND_IN),
+        hides_gathers=Constant(0.0, _STAND_IN),
     ),
     shape=Node(None, "cpu", "host"),
     link=Link(Constant(5 * _GB, _STAND_IN), Constant(10 * _MICRO, _STAND_IN)),

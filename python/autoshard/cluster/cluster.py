@@ -175,6 +175,7 @@ class Cluster:
             launch_seconds=chip.launch_seconds.value,
             fuses_matmuls=chip.fuses_matmuls.value == 1,
             fuses_casts=chip.fuses_casts.value == 1,
+            hides_gathers=chip.hides_gathers.value == 1,
             dims=[
                 (dim.size, dim.kind.number, dim.bandwidth.value, dim.latency.value)
                 for dim in self.dims
@@ -214,7 +215,7 @@ def complaint(key: str, value: float) -> str | None:
         return None if value >= 0 else "0 or more seconds are needed"
     if key.endswith("_efficiency"):
         return None if 0 < value <= 1 else "a share above 0 and at most 1 is needed"
-    if key.startswith("fuses_"):
+    if key.startswith(("fuses_", "hides_")):
         return None if value in (0, 1) else "1 for yes or 0 for no is needed"
     if key.startswith("tile_"):
         return None if value >= 1 and value == int(value) else "a whole number from 1 on is needed"
