@@ -17,6 +17,10 @@ namespace {
 /// Sums are joined while what they leave is not more (XLA's default for GPUs).
 constexpr double most_joined_bytes = 30 * 1048576.0;
 
+/// Rings whose last transfer begins right behind them (XLA:TPU): of five transfers at once
+/// (xla_max_concurrent_async_collective_permutes) the loop of the next ring needs two.
+constexpr std::size_t rings_in_order = 3;
+
 /// A matmul whose sum only updates read.
 struct Late {
   std::int32_t op = 0;
@@ -242,6 +246,7 @@ std::vector<std::int32_t> there_after(const Program& program) {
 /// What a class of ops sends: seconds before it runs, and the steps of its results' sums.
 struct Sent {
   double seconds = 0;
+  bool is_gathered = false;
   std::vector<std::vector<Step>> sums;
 };
 
@@ -259,8 +264,17 @@ class LateSums {
         levels_(levels),
         labels_(labels) {
     find_sent();
+    if (std::none_of(sent_.begin(), sent_.end(),
+                     [](const Sent& sent) { return !sent.sums.empty(); })) {
+      return;
+    }
     find_late();
-    schedule();
+    group_by_loop();
+    if (cluster.chip.fusing.matmuls) {
+      put_rings_last();
+    } else {
+      schedule();
+    }
   }
 
   std::vector<Transient> waiting() const;
@@ -274,11 +288,20 @@ class LateSums {
   double local_bytes(std::int32_t type, const Sharding& sharding) const {
     return program_.types[type].bytes() / static_cast<double>(num_shards(sharding, mesh_));
   }
-  double compute_seconds(std::size_t op) const {
-    const OpKind& kind = classes_.kinds[classes_.ops[classes_.class_of[op]].kind];
-    return compute(program_.rules[kind.rule], levels_.axes(labels_, classes_.class_of[op]),
-                   kind.reads, kind.writes, program_.types, mesh_, cluster_)
+  double class_seconds(std::size_t op_class) const {
+    const OpKind& kind = classes_.kinds[classes_.ops[op_class].kind];
+    return compute(program_.rules[kind.rule],
+                   levels_.axes(labels_, static_cast<std::int32_t>(op_class)), kind.reads,
+                   kind.writes, program_.types, mesh_, cluster_)
         .seconds;
+  }
+  double compute_seconds(std::size_t op) const { return class_seconds(classes_.class_of[op]); }
+  /// The compiler may run the sum of a class of matmuls late: rings where matmuls are fused,
+  /// else all.
+  bool may_wait(std::size_t op_class, const Step& sum) const {
+    return !cluster_.chip.fusing.matmuls ||
+           is_ring_of_matmuls(as_compiled(sum, cluster_, mesh_), cluster_, mesh_,
+                              class_seconds(op_class));
   }
   std::int32_t moment(std::size_t op) const {
     return storage_.moment(static_cast<std::int32_t>(op));
@@ -289,6 +312,9 @@ class LateSums {
 
   void find_sent();
   void find_late();
+  void group_by_loop();
+  void put_rings_last();
+  double copied_for(const Late& ring) const;
   void schedule();
   std::vector<Other> others_in(std::int32_t loop, double trips) const;
   void put_behind_next_product(std::int32_t loop, std::int32_t end,
@@ -311,6 +337,8 @@ class LateSums {
   /// By op, and by loop.
   std::vector<std::int32_t> loop_of_, parent_of_;
   std::vector<Late> late_;
+  /// In their order.
+  std::map<std::int32_t, std::vector<Late*>> by_loop_;
 };
 
 void LateSums::find_sent() {
@@ -325,14 +353,18 @@ void LateSums::find_sent() {
     const Sharding used =
         project((use.is_result ? rule.results : rule.operands)[use.position], axes);
     if (!use.is_result) {
-      sent.seconds += seconds_of(redistribution_steps(type, held, used, 0, mesh_));
+      const double seconds = seconds_of(redistribution_steps(type, held, used, 0, mesh_));
+      sent.seconds += seconds;
+      sent.is_gathered = sent.is_gathered || seconds > 0;
       continue;
     }
     const AxisMask partial = partial_axes(rule, axes);
     std::vector<Step> steps =
         redistribution_steps(type, used, held, partial, mesh_, may_scatter(rule, axes));
     sent.seconds += seconds_of(steps);
-    if (partial == 0) continue;
+    if (rule.work != Work::matmul || partial == 0 || steps.empty() ||
+        !may_wait(use.op, steps[0]))
+      continue;
     sent.sums.resize(rule.results.size());
     sent.sums[use.position] = std::move(steps);
   }
@@ -348,12 +380,25 @@ void LateSums::find_sent() {
 void LateSums::find_late() {
   leads_on_ = leading_to_matmuls(program_);
   after_ = there_after(program_);
+  // A collective that something computed from a value waits for.
+  std::vector<bool> is_sent_on(program_.values.size(), false);
+  for (std::size_t i = program_.ops.size(); i-- > 0;) {
+    const Op& op = program_.ops[i];
+    bool is_sent = sent_[classes_.class_of[i]].seconds + copied_[i] > 0;
+    for (std::int32_t v : op.results) is_sent = is_sent || (v != no_value && is_sent_on[v]);
+    for (std::int32_t v : op.operands) {
+      if (v != no_value && is_sent) is_sent_on[v] = true;
+    }
+  }
   is_late_.assign(program_.ops.size(), false);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
     const auto& sums = sent_[classes_.class_of[i]].sums;
     if (!is_matmul(i) || sums.empty() || sums[0].empty()) continue;
     if (op.results[0] == no_value || leads_on_[op.results[0]]) continue;
+    // What is gathered again hides the last transfer of its ring.
+    const bool is_hidden = cluster_.chip.fusing.matmuls && !cluster_.chip.hides_gathers;
+    if (is_hidden && is_sent_on[op.results[0]]) continue;
     Late late{.op = static_cast<std::int32_t>(i), .moment = moment(i)};
     for (std::int32_t v : op.operands) {
       if (v == no_value) continue;
@@ -436,7 +481,7 @@ void LateSums::put_behind_next_product(std::int32_t loop, std::int32_t end,
   }
 }
 
-void LateSums::schedule() {
+void LateSums::group_by_loop() {
   loop_of_.assign(program_.ops.size(), -1);
   parent_of_.assign(program_.loops.size(), -1);
   for (std::size_t l = program_.loops.size(); l-- > 0;) {
@@ -445,9 +490,70 @@ void LateSums::schedule() {
     std::fill(loop_of_.begin() + loop.first_op, loop_of_.begin() + loop.last_op,
               static_cast<std::int32_t>(l));
   }
-  std::map<std::int32_t, std::vector<Late*>> by_loop;
-  for (Late& late : late_) by_loop[loop_of_[late.op]].push_back(&late);
-  for (const auto& [loop, members] : by_loop) {
+  for (Late& late : late_) by_loop_[loop_of_[late.op]].push_back(&late);
+}
+
+/// What a ring leaves is sent once more behind it, and only updates read it: the compiler puts
+/// all these transfers at the end, and with them the rings, until the transfers that are still
+/// open do not keep others from running. Where gathers are hidden, rings come before those
+/// that the backward pass waits for.
+void LateSums::put_rings_last() {
+  for (const auto& [loop, members] : by_loop_) {
+    std::int32_t end = 0, gathered = -1;
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      if (loop_of_[i] != loop || !is_matmul(i) || is_late_[i]) continue;
+      end = std::max(end, moment(i));
+      if (sent_[classes_.class_of[i]].is_gathered || copied_[i] > 0) {
+        gathered = std::max(gathered, moment(i));
+      }
+    }
+    std::size_t in_order = 0;
+    for (Late* ring : members) {
+      if (cluster_.chip.hides_gathers && ring->moment < gathered) continue;
+      if (++in_order > rings_in_order) {
+        ring->runs = ring->is_summed = std::max(end, ring->moment);
+      }
+    }
+  }
+}
+
+/// Bytes of the copy of a late ring's newest operand that stands beside it, for others read it
+/// in its own layout: a ring cuts it into the parts that it scatters, and parts that are no
+/// whole tiles are no slices.
+double LateSums::copied_for(const Late& ring) const {
+  const Op& op = program_.ops[ring.op];
+  const Rule& rule = program_.rules[op.rule];
+  const FactorAxes axes = levels_.axes(labels_, classes_.class_of[ring.op]);
+  const Sharding& held = levels_.sharding(labels_, classes_.holder_of[op.results[0]]);
+  std::int32_t newest = -1;
+  double bytes = 0;
+  for (std::size_t k = 0; k < op.operands.size(); ++k) {
+    if (op.operands[k] == no_value) continue;
+    const Lifetime fused = storage_.if_stored(op.operands[k]);
+    const Lifetime live =
+        fused.last > 0 ? fused : storage_.lifetime(storage_.same(op.operands[k]));
+    if (live.first <= newest) continue;
+    newest = live.first;
+    bytes = 0;
+    if (live.last <= ring.moment + 1) continue;
+    const RuleTensor& operand = rule.operands[k];
+    for (std::size_t d = 0; d < held.dims.size(); ++d) {
+      const auto part = program_.types[rule.results[0].type].dims[d] /
+                        static_cast<std::int64_t>(num_shards(held.dims[d], mesh_));
+      if (part % cluster_.chip.tile_columns == 0) continue;
+      const std::int32_t factor = rule.results[0].dims[d][0];
+      const bool is_cut =
+          std::any_of(operand.dims.begin(), operand.dims.end(), [&](const auto& factors) {
+            return std::find(factors.begin(), factors.end(), factor) != factors.end();
+          });
+      if (is_cut) bytes = local_bytes(operand.type, project(operand, axes));
+    }
+  }
+  return bytes;
+}
+
+void LateSums::schedule() {
+  for (const auto& [loop, members] : by_loop_) {
     std::vector<Other> others = others_in(loop, program_.ops[members[0]->op].trips);
     const std::int32_t end = others.empty() ? 0 : others.back().moment;
     FromTheEnd(members, std::move(others)).run();
@@ -457,24 +563,31 @@ void LateSums::schedule() {
 
 std::vector<Transient> LateSums::waiting() const {
   std::vector<Transient> waiting;
-  std::map<std::int32_t, std::int32_t> read_until;
+  /// By value: when it is read last, in the order of the program and late.
+  std::map<std::int32_t, Lifetime> read;
   for (const Late& late : late_) {
     if (late.runs < late.is_summed) {
       waiting.push_back({{late.runs + 1, late.is_summed + 1}, late.bytes});
     }
-    if (late.runs <= late.moment) continue;
+    if (cluster_.chip.fusing.matmuls && late.runs > late.moment) {
+      waiting.push_back({{late.moment + 1, late.runs + 1}, copied_for(late)});
+    }
     for (std::int32_t v : program_.ops[late.op].operands) {
       if (v == no_value || program_.values[v].is_free) continue;
-      std::int32_t& until = read_until[storage_.same(v)];
-      until = std::max(until, late.runs + 1);
+      Lifetime& last = read[storage_.same(v)];
+      last.first = std::max(last.first, late.moment + 1);
+      last.last = std::max(last.last, late.runs + 1);
     }
   }
-  for (const auto& [value, until] : read_until) {
-    const Lifetime live = storage_.lifetime(value);
+  for (const auto& [value, last] : read) {
+    // What rings read is stored.
+    const bool is_fused = storage_.lifetime(value).last == 0;
+    const std::int32_t until = is_fused ? last.first : storage_.lifetime(value).last;
     const std::int32_t holder = classes_.holder_of[value];
-    if (live.last == 0 || live.last >= until || holder < 0) continue;
+    if (until >= last.last || holder < 0) continue;
+    if (is_fused && !cluster_.chip.fusing.matmuls) continue;
     waiting.push_back(
-        {{live.last, until},
+        {{until, last.last},
          local_bytes(classes_.holders[holder].type, levels_.sharding(labels_, holder))});
   }
   return waiting;
@@ -486,7 +599,6 @@ std::vector<Transient> waiting_for_sums(const Program& program, const Mesh& mesh
                                         const Classes& classes, const Storage& storage,
                                         const Cluster& cluster, const LevelSolver& levels,
                                         const Labels& labels) {
-  if (cluster.chip.fusing.matmuls) return {};
   return LateSums(program, mesh, classes, storage, cluster, levels, labels).waiting();
 }
 

@@ -303,7 +303,7 @@ Peak peak_of(const Program& program, const Mesh& mesh, const Classes& classes,
   std::vector<Transient> transients =
       transients_of(program, mesh, classes, storage, cluster, levels, labels);
   const Peak least = peak(storage, num_shards, transients);
-  const double limit = scheduled_share * cluster.chip.memory_bytes;
+  const double limit = scheduled_share(cluster.chip) * cluster.chip.memory_bytes;
   if (least.bytes >= limit) return least;
   const std::vector<Transient> waiting =
       waiting_for_sums(program, mesh, classes, storage, cluster, levels, labels);
