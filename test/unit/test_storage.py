@@ -254,6 +254,23 @@ def test_one_element_of_each_row_is_a_masked_sum_and_a_select() -> None:
     assert work(back, x, i, op="scatter").work == kinds.ELEMENTWISE
 
 
+@pytest.mark.parametrize(
+    ("kernels", "fuses", "is_stored"),
+    [(3, False, False), (4, False, True), (4, True, False)],
+)
+def test_a_cast_of_an_argument_is_stored_where_many_kernels_would_read_it_wider(
+    kernels: int, fuses: bool, is_stored: bool
+) -> None:
+    """n kernels read twice the bytes each, or once, behind one that reads them and writes it."""
+
+    def function(x: Any) -> Any:
+        narrow = x.astype(jnp.bfloat16)
+        return [jnp.max(narrow, axes) for axes in (0, 1, 2, (0, 1))[:kernels]]
+
+    found = read(function, (8, 8, 8), fuses_matmuls=fuses)
+    assert (found.life("convert") != EMPTY) == is_stored
+
+
 # Loops, arguments and results
 
 
