@@ -119,7 +119,7 @@ class Regions {
 };
 
 /// The stored values that an expression of fused ops is computed from, with the bytes that are
-/// read of each; only the first few.
+/// read of each; by name only the first few.
 class Sources {
  public:
   void add(std::int32_t value, double bytes) {
@@ -131,19 +131,20 @@ class Sources {
     if (list_.size() < most_) {
       list_.emplace_back(value, bytes);
     } else {
-      has_more_ = true;
+      others_ += bytes;
     }
   }
   void add(const Sources& other) {
     for (const auto& [value, bytes] : other.list_) add(value, bytes);
-    has_more_ = has_more_ || other.has_more_;
+    others_ += other.others_;
   }
   /// A slice of the expression reads no more than itself.
   void limit(double bytes) {
     for (auto& source : list_) source.second = std::min(source.second, bytes);
+    others_ = std::min(others_, bytes);
   }
   double bytes() const {
-    double sum = has_more_ ? std::numeric_limits<double>::infinity() : 0;
+    double sum = others_;
     for (const auto& source : list_) sum += source.second;
     return sum;
   }
@@ -159,7 +160,7 @@ class Sources {
  private:
   static constexpr std::size_t most_ = 8;
   std::vector<std::pair<std::int32_t, double>> list_;
-  bool has_more_ = false;
+  double others_ = 0;
 };
 
 /// A permutation of dims.

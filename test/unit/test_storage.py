@@ -372,8 +372,9 @@ def test_what_two_fusions_read_is_stored_if_computing_it_reads_more() -> None:
         (lambda x, a: jnp.tanh(x @ a), True),
         (lambda x, a: x @ a + a @ x, False),
         (lambda x, a: (x @ a + a @ x) * (x.T @ a + x.T @ x), True),
+        (lambda x, a: sum((jnp.max(x + k, 0) for k in range(9)), x @ a), False),
     ],
-    ids=["exponential", "tanh", "sum of two", "sums of four"],
+    ids=["exponential", "tanh", "sum of two", "sums of four", "sum with nine rows"],
 )
 def test_kernels_compute_again_what_is_cheap_and_reads_less_than_storing_it(
     made: Callable[..., Any], is_stored: bool
