@@ -238,18 +238,22 @@ double permute_seconds(const Reaches& over, double bytes) {
   return slowest;
 }
 
+bool has_torus(const Cluster& cluster) {
+  return std::any_of(cluster.dims.begin(), cluster.dims.end(), [](const PhysicalDim& dim) {
+    return dim.kind == LinkKind::ring || dim.kind == LinkKind::line;
+  });
+}
+
 /// All devices of a slice of TPUs take part; also several slices.
 bool is_whole_slice(const Reaches& over, const Cluster& cluster) {
   double slice = 1, reached = 1;
-  bool is_torus = false;
   for (const PhysicalDim& dim : cluster.dims) {
     if (dim.kind != LinkKind::network) slice *= static_cast<double>(dim.size);
-    is_torus = is_torus || dim.kind == LinkKind::ring || dim.kind == LinkKind::line;
   }
   for (int i = 0; i < over.count; ++i) {
     if (over.list[i].dim->kind != LinkKind::network) reached *= over.list[i].n;
   }
-  return is_torus && reached == slice;
+  return has_torus(cluster) && reached == slice;
 }
 
 Step as_all_reduce(const Step& step) {
@@ -324,7 +328,12 @@ double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& me
       step.kind == CollectiveKind::all_gather && made.kind == CollectiveKind::all_reduce;
   const double zeros =
       fills ? made.held_bytes / (zero_fill_share * cluster.chip.memory_bandwidth) : 0;
-  return seconds(made, cluster, mesh) + zeros;
+  const Chip& chip = cluster.chip;
+  const double transposed =
+      step.transposed_bytes > 0 && !has_torus(cluster)
+          ? step.transposed_bytes / (chip.memory_bandwidth * chip.memory_efficiency)
+          : 0;
+  return seconds(made, cluster, mesh) + zeros + transposed;
 }
 
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh) {

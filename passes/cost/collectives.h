@@ -27,6 +27,9 @@ struct Step {
   std::int64_t participants;
   /// Bytes that a device holds before the step.
   double held_bytes;
+  /// Bytes read and written to lay out the part of a device so that the dim that is gathered
+  /// or scattered comes first; 0 where it does.
+  double transposed_bytes = 0;
 
   /// Bytes that a device sends, by ring algorithms (cost/redistribution.h).
   double sent_bytes() const;
@@ -48,7 +51,9 @@ double seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);
 Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
 /// Seconds of `as_compiled`. Where that reduces to gather, the whole is filled with zeros
-/// first: its bytes at a tenth of the memory's rate.
+/// first: its bytes at a tenth of the memory's rate. Without ring and line dims, where NCCL
+/// and its like put one device's part behind another's, what has to be transposed for that is
+/// read and written.
 ///
 /// Example: 64 MiB gathered over v5p:4x4x4 (2.77 TB/s) -> 245 us, and 243 us for the zeros.
 double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);

@@ -70,6 +70,32 @@ bool reduce_first(const TensorType& type, const Sharding& from, const Sharding& 
   return from == to;
 }
 
+/// A dim that `sharding` does not cut along `axes`, and of which a device has more than one
+/// element, comes before all those that it does.
+bool is_behind(const TensorType& type, const Sharding& sharding, AxisMask axes,
+               const Mesh& mesh) {
+  for (std::size_t d = 0; d < sharding.dims.size(); ++d) {
+    for (AxisIndex axis : sharding.dims[d]) {
+      if (axes >> axis & 1u) return false;
+    }
+    if (type.dims[d] > num_shards(sharding.dims[d], mesh)) return true;
+  }
+  return false;
+}
+
+/// What each gather and reduce-scatter transposes.
+void add_transposed(const TensorType& type, const Sharding& from, const Sharding& to,
+                    const Mesh& mesh, std::vector<Step>& steps) {
+  for (Step& step : steps) {
+    const bool gathers = step.kind == CollectiveKind::all_gather;
+    if (!gathers && step.kind != CollectiveKind::reduce_scatter) continue;
+    if (!is_behind(type, gathers ? from : to, step.axes, mesh)) continue;
+    const double part =
+        gathers ? step.held_bytes : step.held_bytes / static_cast<double>(step.participants);
+    step.transposed_bytes = 2 * part;
+  }
+}
+
 }  // namespace
 
 Redistribution redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
@@ -91,13 +117,17 @@ std::vector<Step> redistribution_steps(const TensorType& type, const Sharding& f
                                        const Sharding& to, AxisMask partial, const Mesh& mesh,
                                        bool may_scatter) {
   std::vector<Step> steps;
-  if (reduce_first(type, from, to, partial, mesh, may_scatter,
-                   [&steps](const Step& step) { steps.push_back(step); })) {
-    return steps;
+  const bool is_all = reduce_first(type, from, to, partial, mesh, may_scatter,
+                                   [&steps](const Step& step) { steps.push_back(step); });
+  if (!is_all) {
+    std::vector<Step> rest = steps_of_cheapest_way(type.dims, from, to, mesh, type.bytes());
+    if (steps.empty()) {
+      steps = std::move(rest);
+    } else {
+      steps.insert(steps.end(), rest.begin(), rest.end());
+    }
   }
-  std::vector<Step> rest = steps_of_cheapest_way(type.dims, from, to, mesh, type.bytes());
-  if (steps.empty()) return rest;
-  steps.insert(steps.end(), rest.begin(), rest.end());
+  add_transposed(type, from, to, mesh, steps);
   return steps;
 }
 

@@ -621,3 +621,31 @@ def test_donated_arguments_keep_their_sharding() -> None:
     )
     a, b, sum_, difference = tiles(plan)
     assert {sum_, difference} == {a, b}
+
+
+@pytest.mark.parametrize(("cluster", "transposes"), [("h100:8", True), ("v5p:2x2x2", False)])
+@pytest.mark.parametrize("scatters", [False, True])
+def test_a_dim_that_is_not_the_first_is_transposed_for_nccl(
+    cluster: str, transposes: bool, scatters: bool
+) -> None:
+    width = 1024
+
+    def seconds(dim: int) -> float:
+        cut = P("dp") if dim == 0 else P(None, "dp")
+        if scatters:  # a gradient
+            fn, args = (lambda x, y: x.T @ y), [struct(8 * 16384, width)] * 2
+            pins: Any = {"in_shardings": (P("dp"), P("dp")), "out_shardings": cut}
+        else:
+            fn, args = (lambda x, w: x @ w), [struct(8 * 16384, width), struct(width, width)]
+            pins = {"in_shardings": (P("dp"), cut)}
+        plan = autoshard.plan(fn, *args, cluster=cluster, mesh="dp=8", **pins)
+        assert plan.summary is not None
+        (one,) = plan.summary.collectives
+        assert one.kind == ("reduce-scatter" if scatters else "all-gather")
+        assert one.seconds is not None
+        return one.seconds
+
+    chip = Cluster.of(cluster).chip
+    rate = chip.memory_bandwidth.value * chip.memory_efficiency.value
+    expected = 2 * (width * width * 4 / 8) / rate if transposes else 0
+    assert seconds(1) - seconds(0) == pytest.approx(expected, rel=1e-9, abs=1e-15)
