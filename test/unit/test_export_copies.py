@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.passes.pipeline import run_passes
 from autoshard.verify.shardy_collectives import shardy_collectives
@@ -101,3 +107,15 @@ def test_a_far_reader_has_a_copy_of_its_own_behind_a_barrier() -> None:
     assert len(gathers(text)) == 2
     printed = print_module(exported(text), "text").decode()
     assert len(re.findall("stablehlo.optimization_barrier", printed)) == 1
+
+
+@pytest.mark.parametrize(("cluster", "is_joined"), [("v5p:2x2x2", True), ("h100:8", False)])
+def test_reshapes_behind_matmuls_are_joined_for_tpus(cluster: str, is_joined: bool) -> None:
+    def heads(x: Any, w: Any) -> Any:
+        return jnp.tanh((x @ w).reshape(-1, 16, 128))
+
+    x, w = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((65_536, 1024), (1024, 2048)))
+    plan = autoshard.plan(heads, x, w, cluster=cluster)
+    text = print_module(plan.exported("autoshard-export-shardy"), "text").decode()
+    (result,) = re.findall(r"dot_general .* -> tensor<([\dx]*)xbf16>", text)
+    assert result == ("65536x16x128" if is_joined else "65536x2048")

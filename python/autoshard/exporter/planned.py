@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from autoshard.cluster.topology import LinkKind
 from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.ir import mlir
 from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
 from autoshard.ir.locations import place
+from autoshard.report.plan_summary import PLAN, PlanSummary
 from autoshard.sharding.hlo_text import NamedHlo, from_hlo, parse_hlo, to_v2
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.padding import padded_shape
@@ -105,6 +107,8 @@ class PlannedModule:
     """False: it is redistributed without all-to-all."""
     pads: bool
     """True: inside, dims may be cut that have to be padded for it."""
+    is_for_gpus: bool
+    """The compiler that it is planned for is taken to be XLA:GPU: no link is of a torus."""
     one_device_meshes: frozenset[str]
     """Symbols of the ``sdy.mesh`` ops that name a single device; calls into Python use them."""
     placements: dict[tuple[tuple[AxisRef, ...], ...], Placement]
@@ -194,6 +198,7 @@ class _Reader:
             tuple(read[name] for name in self.functions if name in read),
             allows_all_to_all(self.module),
             self.pads,
+            self._is_for_gpus(),
             one_device_meshes,
             self.interned,
         )
@@ -207,6 +212,13 @@ class _Reader:
                 place(self.module.operation.location),
             )
         return Mesh.parse(_text(attribute))
+
+    def _is_for_gpus(self) -> bool:
+        attribute = self.module.operation.attributes.get(PLAN)
+        if attribute is None:
+            return False
+        cluster = PlanSummary.from_json(_text(attribute)).read_cluster()
+        return all(dim.kind not in (LinkKind.RING, LinkKind.LINE) for dim in cluster.dims)
 
     # Functions ------------------------------------------------------------------------------
 
