@@ -27,8 +27,8 @@ struct Step {
   std::int64_t participants;
   /// Bytes that a device holds before the step.
   double held_bytes;
-  /// Bytes read and written to lay out the part of a device so that the dim that is gathered
-  /// or scattered comes first; 0 where it does.
+  /// Bytes read and written to lay out a tensor so that the dim that is gathered, scattered or
+  /// exchanged comes first; 0 where it does.
   double transposed_bytes = 0;
 
   /// Bytes that a device sends, by ring algorithms (cost/redistribution.h).

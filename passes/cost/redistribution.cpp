@@ -83,16 +83,21 @@ bool is_behind(const TensorType& type, const Sharding& sharding, AxisMask axes,
   return false;
 }
 
-/// What each gather and reduce-scatter transposes.
+/// What each gather and reduce-scatter transposes: of a matrix, which matmuls read and write
+/// in any layout, the part of a device; of more dims the whole. An all-to-all takes blocks of
+/// one dim and puts them behind each other in another: all that a device holds.
 void add_transposed(const TensorType& type, const Sharding& from, const Sharding& to,
                     const Mesh& mesh, std::vector<Step>& steps) {
+  const auto dims = std::count_if(type.dims.begin(), type.dims.end(),
+                                  [](std::int64_t size) { return size > 1; });
   for (Step& step : steps) {
+    if (step.kind == CollectiveKind::all_to_all) step.transposed_bytes = 2 * step.held_bytes;
     const bool gathers = step.kind == CollectiveKind::all_gather;
     if (!gathers && step.kind != CollectiveKind::reduce_scatter) continue;
     if (!is_behind(type, gathers ? from : to, step.axes, mesh)) continue;
-    const double part =
-        gathers ? step.held_bytes : step.held_bytes / static_cast<double>(step.participants);
-    step.transposed_bytes = 2 * part;
+    const auto n = static_cast<double>(step.participants);
+    const double part = gathers ? step.held_bytes : step.held_bytes / n;
+    step.transposed_bytes = 2 * (dims > 2 ? part * n : part);
   }
 }
 

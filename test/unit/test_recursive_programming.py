@@ -624,28 +624,55 @@ def test_donated_arguments_keep_their_sharding() -> None:
 
 
 @pytest.mark.parametrize(("cluster", "transposes"), [("h100:8", True), ("v5p:2x2x2", False)])
-@pytest.mark.parametrize("scatters", [False, True])
+@pytest.mark.parametrize(
+    ("product", "shapes", "kind", "part"),
+    [
+        ("bi,io->bo", ((131_072, 1024), (1024, 1024)), "all-gather", 1 / 8),
+        ("bi,iho->bho", ((131_072, 1024), (1024, 16, 64)), "all-gather", 1),
+        ("bi,bo->io", ((131_072, 1024), (131_072, 1024)), "reduce-scatter", 1 / 8),
+        ("bi,bho->iho", ((131_072, 1024), (131_072, 16, 64)), "reduce-scatter", 1),
+    ],
+)
 def test_a_dim_that_is_not_the_first_is_transposed_for_nccl(
-    cluster: str, transposes: bool, scatters: bool
+    product: str, shapes: Any, kind: str, part: float, cluster: str, transposes: bool
 ) -> None:
-    width = 1024
-
     def seconds(dim: int) -> float:
-        cut = P("dp") if dim == 0 else P(None, "dp")
-        if scatters:  # a gradient
-            fn, args = (lambda x, y: x.T @ y), [struct(8 * 16384, width)] * 2
-            pins: Any = {"in_shardings": (P("dp"), P("dp")), "out_shardings": cut}
-        else:
-            fn, args = (lambda x, w: x @ w), [struct(8 * 16384, width), struct(width, width)]
-            pins = {"in_shardings": (P("dp"), cut)}
-        plan = autoshard.plan(fn, *args, cluster=cluster, mesh="dp=8", **pins)
+        cut = P(*[None] * dim, "dp")
+        gathers = kind == "all-gather"
+        plan = autoshard.plan(
+            lambda x, y: jnp.einsum(product, x, y),
+            *(struct(*shape) for shape in shapes),
+            cluster=cluster,
+            mesh="dp=8",
+            in_shardings=(P("dp"), cut if gathers else P("dp")),
+            out_shardings=P("dp") if gathers else cut,
+        )
         assert plan.summary is not None
         (one,) = plan.summary.collectives
-        assert one.kind == ("reduce-scatter" if scatters else "all-gather")
+        assert one.kind == kind
         assert one.seconds is not None
         return one.seconds
 
     chip = Cluster.of(cluster).chip
     rate = chip.memory_bandwidth.value * chip.memory_efficiency.value
-    expected = 2 * (width * width * 4 / 8) / rate if transposes else 0
+    expected = 2 * part * (1024 * 1024 * 4) / rate if transposes else 0
     assert seconds(1) - seconds(0) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+def test_what_an_all_to_all_exchanges_is_transposed_for_nccl() -> None:
+    plan = autoshard.plan(
+        jnp.tanh,
+        struct(4096, 4096),
+        cluster="h100:8",
+        mesh="dp=8",
+        in_shardings=P("dp"),
+        out_shardings=P(None, "dp"),
+    )
+    assert plan.summary is not None
+    (one,) = plan.summary.collectives
+    assert one.kind == "all-to-all"
+    held = 4096 * 4096 * 4 / 8
+    cluster = Cluster.of("h100:8")
+    rate = cluster.chip.memory_bandwidth.value * cluster.chip.memory_efficiency.value
+    sent = _core.collective_seconds(3, 1, 8, held, cluster.to_core(Mesh.parse("dp=8"), 0.0), [8])
+    assert one.seconds == pytest.approx(sent + 2 * held / rate)
