@@ -83,13 +83,15 @@ def test_a_callee_gets_the_copy_that_its_caller_has() -> None:
     assert gathers(text) == [7 * 2 * 16 * 4]
 
 
-def between(count: int) -> str:
+def between(count: int, middle: str = "") -> str:
     """Two readers that want the whole of ``%x``, and ``count`` ops between them."""
     whole = "[{}, {}] -> [{}, {}]"
     names = [f"v{number}" for number in range(count + 1)]
+    lines = [reader(b, a, WHOLE, whole) for a, b in pairwise(names)]
+    lines.insert(count // 2, middle)
     return module(
         reader("v0", "x", WHOLE, whole),
-        *(reader(b, a, WHOLE, whole) for a, b in pairwise(names)),
+        *lines,
         reader("far", "x", WHOLE, whole),
         f'%sum = stablehlo.add %far, %v{count} {{mhlo.sharding = "{WHOLE}", autoshard.strategy = '
         f'"[{{}}, {{}}], [{{}}, {{}}] -> [{{}}, {{}}]"}} : {TYPE}',
@@ -107,6 +109,11 @@ def test_a_far_reader_has_a_copy_of_its_own_behind_a_barrier() -> None:
     assert len(gathers(text)) == 2
     printed = print_module(exported(text), "text").decode()
     assert len(re.findall("stablehlo.optimization_barrier", printed)) == 1
+
+
+def test_readers_between_keep_a_copy_whatever_they_want() -> None:
+    middle = reader("middle", "x", ROWS, "[{dp, tp}, {}] -> [{dp, tp}, {}]")
+    assert len(gathers(between(100, middle))) == 1
 
 
 @pytest.mark.parametrize(("cluster", "is_joined"), [("v5p:2x2x2", True), ("h100:8", False)])

@@ -46,6 +46,15 @@ _NEAR_SHARE, _NEAR_OPS = 1 / 16, 64
 """Readers of a value share a copy while the next one is at most this part of the program's ops
 away, or this many: ``search_copy_distance`` of the core counts the same."""
 
+_NO_OPS_OF_CORE = frozenset(
+    {
+        *("func.call", "func.return", "stablehlo.return"),
+        *("stablehlo.while", "stablehlo.case", "stablehlo.if"),
+        *("stablehlo.optimization_barrier", "stablehlo.constant", "stablehlo.iota"),
+    }
+)
+"""What the core's program has no op for: calls are what they call, values pass through others."""
+
 _MATMULS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
 _VIEWS = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
 """Ops that compilers make a part of the matmul before them."""
@@ -130,8 +139,12 @@ class _Source:
     """The op to make again, where that is cheaper than to move its result."""
     copies: dict[Placement, mlir.Value] = field(default_factory=dict[Placement, mlir.Value])
     """Copies in other shardings that dominate the op at hand."""
-    read_at: dict[Placement, int] = field(default_factory=dict[Placement, int])
-    """Where a copy was read last: a number of ``_Pinner.position``."""
+    group_of: dict[Placement, int] = field(default_factory=dict[Placement, int])
+    """Which readers share a copy."""
+    group: int = 0
+    """Number of the readers at hand: each is near to the one before, whatever it wants."""
+    read_at: int | None = None
+    """Where the last of them is: a number of ``_Pinner.position``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +204,21 @@ class _Calls:
         return self.arguments(_callee(planned.op))
 
     def steps(self, planned: PlannedOp) -> int:
-        """How many ops run when this one does, those of callees and of one trip included."""
-        if planned.kind is not Kind.COMPUTE:
-            return 0
+        """How many ops the core has for this one, those of callees and of one trip included."""
+        op = planned.op
         inside = sum(map(self._size, planned.blocks))
-        if planned.op.name == "func.call":
-            name = _callee(planned.op)
+        if op.name == "func.call":
+            name = _callee(op)
             if name not in self.sizes:
                 self.sizes[name] = self._size(self.functions[name].body)
             inside = self.sizes[name]
-        return 1 + inside
+        is_one = (
+            op.name not in _NO_OPS_OF_CORE
+            and planned.kind in (Kind.COMPUTE, Kind.RECOMPUTED)
+            and len(op.results) > 0
+            and any(_is_tensor(value) for value in (*op.operands, *op.results))
+        )
+        return is_one + inside
 
     def _size(self, block: PlannedBlock) -> int:
         return sum(map(self.steps, block.ops))
@@ -208,6 +226,11 @@ class _Calls:
 
 def _name(function: mlir.Operation) -> str:
     return mlir.StringAttr(function.attributes["sym_name"]).value
+
+
+def _is_tensor(value: mlir.Value) -> bool:
+    """Of rank 1 or more."""
+    return isinstance(value.type, mlir.RankedTensorType) and value.type.rank > 0
 
 
 def _callee(call: mlir.Operation) -> str:
@@ -448,12 +471,15 @@ class _Pinner:
         source = self.sources[operand]
         if source.recomputed:
             return self._made_again(source, wanted or source.sharding)
+        if reader.name not in _NO_OPS_OF_CORE:
+            if source.read_at is not None and not self._is_near(source.read_at):
+                source.group += 1
+            source.read_at = self.position
         if wanted is None or source.sharding is None or wanted is source.sharding:
             return source.value
         where = mlir.InsertionPoint(reader)
         copy = source.copies.get(wanted)
-        is_kept = copy is not None and self._is_near(source.read_at[wanted])
-        if not is_kept:
+        if copy is None or source.group_of[wanted] != source.group:
             larger = self._larger_copy(operand, source, wanted)
             if larger is not None:
                 start = self._read(operand, larger, reader)
@@ -464,9 +490,8 @@ class _Pinner:
                     start = self._behind_barrier(start, source.sharding, where, reader.location)
                 copy = self._moved(start, source.sharding, wanted, where, reader.location)
             source.copies[wanted] = copy
+            source.group_of[wanted] = source.group
             self.copies_in_block.append((source, wanted))
-        assert copy is not None
-        source.read_at[wanted] = self.position
         return copy
 
     def _is_near(self, position: int) -> bool:
