@@ -70,34 +70,40 @@ bool reduce_first(const TensorType& type, const Sharding& from, const Sharding& 
   return from == to;
 }
 
-/// A dim that `sharding` does not cut along `axes`, and of which a device has more than one
-/// element, comes before all those that it does.
-bool is_behind(const TensorType& type, const Sharding& sharding, AxisMask axes,
+/// How the dims that `sharding` cuts along `axes` lie among those of which a device has more
+/// than one element.
+enum class Place : std::uint8_t { first, last, between };
+
+Place place_of(const TensorType& type, const Sharding& sharding, AxisMask axes,
                const Mesh& mesh) {
+  bool is_cut = false, is_behind = false;
   for (std::size_t d = 0; d < sharding.dims.size(); ++d) {
-    for (AxisIndex axis : sharding.dims[d]) {
-      if (axes >> axis & 1u) return false;
+    const AxisList& cut = sharding.dims[d];
+    if (std::any_of(cut.begin(), cut.end(), [axes](AxisIndex a) { return axes >> a & 1u; })) {
+      is_cut = true;
+    } else if (type.dims[d] > num_shards(cut, mesh)) {
+      if (is_cut) return is_behind ? Place::between : Place::first;
+      is_behind = true;
     }
-    if (type.dims[d] > num_shards(sharding.dims[d], mesh)) return true;
   }
-  return false;
+  return is_behind ? Place::last : Place::first;
 }
 
-/// What each gather and reduce-scatter transposes: of a matrix, which matmuls read and write
-/// in any layout, the part of a device; of more dims the whole. An all-to-all takes blocks of
-/// one dim and puts them behind each other in another: all that a device holds.
+/// What each step transposes. Of what is gathered or scattered on the last dim, which matmuls
+/// read and write in any layout as a matrix, the part of a device; between other dims the
+/// whole. An all-to-all takes blocks of one dim and puts them behind each other in another:
+/// all that a device holds.
 void add_transposed(const TensorType& type, const Sharding& from, const Sharding& to,
                     const Mesh& mesh, std::vector<Step>& steps) {
-  const auto dims = std::count_if(type.dims.begin(), type.dims.end(),
-                                  [](std::int64_t size) { return size > 1; });
   for (Step& step : steps) {
     if (step.kind == CollectiveKind::all_to_all) step.transposed_bytes = 2 * step.held_bytes;
     const bool gathers = step.kind == CollectiveKind::all_gather;
     if (!gathers && step.kind != CollectiveKind::reduce_scatter) continue;
-    if (!is_behind(type, gathers ? from : to, step.axes, mesh)) continue;
+    const Place place = place_of(type, gathers ? from : to, step.axes, mesh);
+    if (place == Place::first) continue;
     const auto n = static_cast<double>(step.participants);
     const double part = gathers ? step.held_bytes : step.held_bytes / n;
-    step.transposed_bytes = 2 * (dims > 2 ? part * n : part);
+    step.transposed_bytes = 2 * (place == Place::between ? part * n : part);
   }
 }
 
