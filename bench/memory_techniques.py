@@ -1,16 +1,16 @@
 """Memory techniques beside each other: what a step needs, by plan and by compiler, and its seconds.
 
     python bench/memory_techniques.py [--models NAME ...] [--cluster NAME] [--levels N ...]
-                                      [--recompute off auto] [--states device host]
+                                      [--recompute off SHARE% ...] [--states device host]
                                       [--save FILE] [--show FILE] [--no-compile]
 
 Train steps with the batch split over all devices and all else on each of them; on top of that
 optimizer parallelism of level 0 (none) to 3, recompute off or auto, and optimizer states on the
-device or in the memory of the host: sixteen rows a model. Recompute gets 75% of the memory that the
-plan needs without it, or what a device has, if that is less; where that is refused, the least that
-the refusal says it needs, if that is less than without. Each row is planned, exported and compiled
-ahead of time in a process of its own, no device needed. What does not fit by plan is compiled all
-the same: the compiler says what it needs. What a pass refuses is a row with its words.
+device or in the memory of the host: sixteen rows a model. Recompute gets a share of the memory that
+the plan needs without it, 75%, or what a device has, if that is less; where that is refused, the
+least that the refusal says it needs, if that is less than without. Each row is planned, exported
+and compiled ahead of time in a process of its own, no device needed. What does not fit by plan is
+compiled all the same: the compiler says what it needs. What a pass refuses is a row with its words.
 
 The models are of the corpus ($AUTOSHARD_CORPUS) and of bench/storage_programs.py. Compiled programs
 are kept (bench/compile_cache.py); ``--save`` keeps the rows as well, and a later run with the same
@@ -34,17 +34,24 @@ from rich.table import Table
 
 from corpus import attach, corpus_folder, entries, in_a_process, load, machine
 
-MODELS = ("llama2_7b_scan_maxtext.train", "resnet50_keras.train", "transformer adam, scan")
+MODELS = {
+    "vit_l16_hf.train": "v5e:4x4",
+    "bert_large_hf.train": "v5e:4x4",
+    "llama2_7b_scan_maxtext.train": "v5e:8x8",
+    "transformer adam, scan": "v5e:4x4",
+}
+"""And what each is compiled for: it fits there at one level at least."""
 CLUSTER = "v5e:4x4"
+"""Of other models."""
 LEVELS = (0, 1, 2, 3)
-RECOMPUTE = ("off", "auto")
+RECOMPUTE = ("off", "75%")
+"""Of the memory that a plan needs without, what it gets where values are computed again."""
 STATES = ("device", "host")
 
-RECOMPUTE_SHARE = 0.75
-"""Of the memory that a plan needs, what it gets where values are computed again."""
+Point = tuple[str, str, int, str, str]
+"""Model, cluster, level, recompute, where the states are."""
 
-Point = tuple[str, int, str, str]
-"""Model, level, recompute, where the states are."""
+POINT = ("model", "cluster", "level", "recompute", "states")
 
 
 # One point, in a process of its own
@@ -66,21 +73,23 @@ def program_of(name: str) -> tuple[Any, list[dict[str, Any]]]:
     return parse_bytes(made.bytecode, new_context(), "step"), made.arguments
 
 
-def measure(point: Point, cluster_name: str, timeout: float, compiles: bool) -> dict[str, Any]:
+def measure(point: Point, timeout: float, compiles: bool) -> dict[str, Any]:
     """The row of one point."""
     from autoshard.cluster import Cluster
     from autoshard.errors import AutoshardError, AutoshardWarning
     from autoshard.passes.recursive_programming import memory_limit_of
 
     warnings.simplefilter("ignore", AutoshardWarning)
+    model, cluster_name, level, again, states = point
     cluster = Cluster.of(cluster_name)
     start = time.perf_counter()
     row: dict[str, Any] = {}
     try:
-        module, summary = planned(point, cluster)
-        if point[2] == "auto":
+        module, summary = planned(model, cluster, level, states)
+        if again != "off":
             without = summary.peak_bytes_per_device
-            limit = min(RECOMPUTE_SHARE * without, memory_limit_of(cluster, ""))
+            share = float(again.removesuffix("%")) / 100
+            limit = min(share * without, memory_limit_of(cluster, ""))
             row |= {"without": without, "asked": limit}
             module, summary = recomputed(module, cluster, limit, without)
             row["limit"] = summary.memory_limit
@@ -99,7 +108,7 @@ def measure(point: Point, cluster_name: str, timeout: float, compiles: bool) -> 
     return row | compiled(module, cluster, summary.mesh, timeout) if compiles else row
 
 
-def planned(point: Point, cluster: Any) -> tuple[Any, Any]:
+def planned(model: str, cluster: Any, level: int, states: str) -> tuple[Any, Any]:
     """Everything of a point but recompute: the module and the summary of its plan."""
     from autoshard.ir.boundary import follow_arguments, unpin
     from autoshard.passes.host_offload import HostOffload
@@ -109,7 +118,6 @@ def planned(point: Point, cluster: Any) -> tuple[Any, Any]:
     from autoshard.passes.recursive_programming import RecursiveProgramming, estimate_planned
     from autoshard.passes.sharding_propagation import ShardingPropagation
 
-    model, level, _, states = point
     module, arguments = program_of(model)
     devices = cluster.num_devices
     # Arrays of PRNG keys have dims in the module that their shape does not name.
@@ -192,7 +200,17 @@ def peak_error(row: dict[str, Any]) -> float | None:
 
 
 HEADS = (
-    *("model", "level", "recompute", "states", "limit GiB", "peak GiB", "compiled", "error"),
+    *(
+        "model",
+        "cluster",
+        "level",
+        "recompute",
+        "states",
+        "limit GiB",
+        "peak GiB",
+        "compiled",
+        "error",
+    ),
     *("fits", "on host", "compiled", "step ms", "sent ms", "host ms", "again ms", "compiled ms"),
     "s",
 )
@@ -207,7 +225,7 @@ def cells(row: dict[str, Any]) -> list[str]:
     def ms(key: str) -> str:
         return f"{row[key] * 1e3:.1f}" if row.get(key) is not None else ""
 
-    head = [row["model"], str(row["level"]), row["recompute"], row["states"], gib("limit")]
+    head = [str(part) for part in point_of(row)] + [gib("limit")]
     if "refused" in row:
         return [*head, row["refused"][:120]]
     theirs, error = compiled_peak(row), peak_error(row)
@@ -226,11 +244,11 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def table(rows: Sequence[dict[str, Any]], cluster: str) -> Table:
+def table(rows: Sequence[dict[str, Any]]) -> Table:
     """All rows, in the order of the techniques."""
-    made = Table(title=f"Memory techniques on {cluster}; bytes of one device, seconds of a step")
+    made = Table(title="Memory techniques; bytes of one device, seconds of a step")
     for index, head in enumerate(HEADS):
-        made.add_column(head, overflow="fold", justify="left" if index < 4 else "right")
+        made.add_column(head, overflow="fold", justify="left" if index < 5 else "right")
     for row in rows:
         made.add_row(*cells(row))
     return made
@@ -245,7 +263,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         return
     mean = sum(error for error, _ in errors) / len(errors)
     worst, where = max(errors, key=lambda each: each[0])
-    yield f"Peak: mean error {mean:.1%}, worst {worst:.1%} ({' | '.join(cells(where)[:4])})."
+    yield f"Peak: mean error {mean:.1%}, worst {worst:.1%} ({' | '.join(cells(where)[:5])})."
     limited = [row for _, row in errors if "limit" in row]
     kept = sum((compiled_peak(row) or 0) <= row["limit"] for row in limited)
     if limited:
@@ -255,30 +273,32 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 def points(options: argparse.Namespace) -> Iterable[Point]:
     """Models in the order given; what changes most first."""
     for model in options.models:
+        cluster = options.cluster or MODELS.get(model, CLUSTER)
         for states in options.states:
             for recompute in options.recompute:
-                yield from ((model, level, recompute, states) for level in options.levels)
+                for level in options.levels:
+                    yield model, cluster, level, recompute, states
 
 
-def saved(path: Path, cluster: str) -> dict[Point, dict[str, Any]]:
+def saved(path: Path) -> dict[Point, dict[str, Any]]:
     """Rows of earlier runs; of two for one point the later one."""
     if not path.exists():
         return {}
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {point_of(row): row for row in rows if row["cluster"] == cluster}
+    return {point_of(row): row for row in rows}
 
 
 def point_of(row: dict[str, Any]) -> Point:
     """Of a row."""
-    return row["model"], row["level"], row["recompute"], row["states"]
+    return tuple(row[name] for name in POINT)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME")
-    parser.add_argument("--cluster", default=CLUSTER)
+    parser.add_argument("--cluster", metavar="NAME", help="for all models; usually its own")
     parser.add_argument("--levels", nargs="+", type=int, default=LEVELS, choices=LEVELS)
-    parser.add_argument("--recompute", nargs="+", default=RECOMPUTE, choices=RECOMPUTE)
+    parser.add_argument("--recompute", nargs="+", default=RECOMPUTE, metavar="off|SHARE%")
     parser.add_argument("--states", nargs="+", default=STATES, choices=STATES)
     parser.add_argument("--timeout", type=float, default=600, help="seconds a compile (600)")
     parser.add_argument("--no-compile", action="store_true", help="planned numbers only")
@@ -288,12 +308,12 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         point: Point = tuple(json.loads(options.one))
-        row = measure(point, options.cluster, options.timeout, not options.no_compile)
+        row = measure(point, options.timeout, not options.no_compile)
         print(json.dumps(row))
         return
     console = Console(width=None if sys.stdout.isatty() else 230)
     kept = options.show or options.save
-    rows = saved(kept, options.cluster) if kept else {}
+    rows = saved(kept) if kept else {}
     has_corpus = corpus_folder() is not None
     for point in () if options.show else points(options):
         if point in rows:
@@ -301,17 +321,16 @@ def main() -> None:
         if not has_corpus and "." in point[0]:
             console.print(f"{point[0]}: no corpus, set AUTOSHARD_CORPUS.")
             continue
-        more = ["--cluster", options.cluster, "--timeout", str(options.timeout)]
+        more = ["--timeout", str(options.timeout)]
         more += ["--no-compile"] if options.no_compile else []
         made = in_a_process(__file__, json.dumps(point), options.timeout + 120, *more)
-        names = ("model", "level", "recompute", "states")
-        row = {"cluster": options.cluster, **dict(zip(names, point, strict=True)), **made}
+        row = {**dict(zip(POINT, point, strict=True)), **made}
         rows[point] = row
         if options.save:
             with options.save.open("a") as file:
                 file.write(json.dumps(row) + "\n")
         console.print(f"[dim]{' | '.join(cells(row))}")
-    console.print(table(list(rows.values()), options.cluster))
+    console.print(table(list(rows.values())))
     for line in summary(list(rows.values())):
         console.print(line)
     compilers = sorted({row["compiler"] for row in rows.values() if "compiler" in row})

@@ -85,7 +85,8 @@ Program make_program(
     const std::vector<PinTuple>& pins, const std::vector<WorkTuple>& works,
     const std::optional<Ints>& op_after, const std::vector<LoopTuple>& loops,
     const std::vector<ArgumentTuple>& arguments,
-    const std::vector<std::int32_t>& program_results, bool all_to_all) {
+    const std::vector<std::int32_t>& program_results, const std::vector<std::int32_t>& early,
+    bool all_to_all) {
   Program program;
   program.mesh = {axis_sizes, all_to_all};
   for (const auto& [dims, bits] : types) program.types.push_back({dims, bits});
@@ -140,6 +141,7 @@ Program make_program(
     program.arguments.push_back({value, is_donated});
   }
   program.results = program_results;
+  program.early = early;
   check(program);
   return program;
 }
@@ -159,12 +161,13 @@ void bind_program(nb::module_& module) {
              Ints join_target, Doubles join_trips, const std::vector<PinTuple>& pins,
              const std::vector<WorkTuple>& works, const std::optional<Ints>& op_after,
              const std::vector<LoopTuple>& loops, const std::vector<ArgumentTuple>& arguments,
-             const std::vector<std::int32_t>& program_results, bool all_to_all) {
+             const std::vector<std::int32_t>& program_results,
+             const std::vector<std::int32_t>& early, bool all_to_all) {
             new (self) Program(
                 make_program(axis_sizes, types, rules, value_type, value_is_free, op_rule,
                              op_trips, operand_offset, operands, operand_kept, result_offset,
                              results, join_source, join_target, join_trips, pins, works,
-                             op_after, loops, arguments, program_results, all_to_all));
+                             op_after, loops, arguments, program_results, early, all_to_all));
           },
           nb::kw_only(), nb::arg("axis_sizes"), nb::arg("types"), nb::arg("rules"),
           nb::arg("value_type"), nb::arg("value_is_free"), nb::arg("op_rule"),
@@ -175,7 +178,7 @@ void bind_program(nb::module_& module) {
           nb::arg("op_after") = nb::none(), nb::arg("loops") = std::vector<LoopTuple>{},
           nb::arg("arguments") = std::vector<ArgumentTuple>{},
           nb::arg("program_results") = std::vector<std::int32_t>{},
-          nb::arg("all_to_all") = true)
+          nb::arg("early") = std::vector<std::int32_t>{}, nb::arg("all_to_all") = true)
       .def_prop_ro("num_values", [](const Program& p) { return p.values.size(); })
       .def_prop_ro("op_trips",
                    [](const Program& p) {

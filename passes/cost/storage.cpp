@@ -965,6 +965,7 @@ void Builder::measure_lifetimes() {
   }
   for (const Join& join : program_.joins) join_at(join);
   hand_over();
+  for (std::int32_t v : program_.early) lifetimes_[same(v)].first = 0;
   for (const auto& [value, argument] : live_out_) leave(value, argument);
   for (const Argument& argument : program_.arguments) {
     if (argument.value != no_value) lifetimes_[argument.value] = {0, moments_};

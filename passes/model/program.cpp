@@ -144,6 +144,9 @@ void check(const Program& program) {
   for (std::size_t i = 0; i < program.results.size(); ++i) {
     if (!in_range(program.results[i], program)) fail("value out of range: result", i);
   }
+  for (std::size_t i = 0; i < program.early.size(); ++i) {
+    if (!in_range(program.early[i], program)) fail("value out of range: early", i);
+  }
 }
 
 bool allows(const Pin& pin, const Sharding& sharding, const Mesh& mesh) {

@@ -170,6 +170,9 @@ struct Program {
   /// Values that leave the program; `no_value` for rank 0. A result that becomes an argument
   /// in the next call (or that is donated to it) is that argument's value.
   std::vector<std::int32_t> results = {};
+  /// Values that are stored from the first moment on, whenever the op that makes them runs:
+  /// copies from the memory of the host, which compilers start as early as they like.
+  std::vector<std::int32_t> early = {};
 };
 
 /// A program that breaks its own rules: the importer's mistake, never the user's.

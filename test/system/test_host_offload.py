@@ -21,7 +21,7 @@ from autoshard.verify.ahead_of_time import compile_in_subprocess
 
 Tree = Any
 
-WIDTH, LAYERS, ROWS = 64, 3, 96
+WIDTH, LAYERS, ROWS = 64, 6, 96
 OPTIMIZER = optax.adam(1e-2)
 
 both_partitioners = pytest.mark.parametrize("use_shardy", [True, False], ids=("shardy", "gspmd"))

@@ -757,6 +757,36 @@ def test_a_program_of_scalars_takes_nothing() -> None:
     assert found.peak()[:2] == (0, 0)
 
 
+def test_the_largest_copies_from_the_host_live_from_the_start() -> None:
+    """Four of five: a compiler may load so many ahead of time."""
+    types = [f"tensor<{rows}x32xf32>" for rows in (8, 16, 24, 32, 40)]
+    kept = '{mhlo.memory_kind = "pinned_host"}'
+
+    def move(name: str, value: str, place: str, type_: str) -> str:
+        attributes = f'mhlo.frontend_attributes = {{_xla_buffer_placement = "{place}"}}'
+        return (
+            f"%{name} = stablehlo.custom_call @annotate_device_placement({value}) "
+            f"{{has_side_effect = true, {attributes}}} : ({type_}) -> {type_}\n"
+        )
+
+    body = "%g = stablehlo.sine %x : tensor<32x32xf32>\n"
+    for n, one in enumerate(types):
+        body += move(f"m{n}", f"%s{n}", "device", one)
+        body += f"%n{n} = stablehlo.cosine %m{n} : {one}\n"
+        body += move(f"o{n}", f"%n{n}", "pinned_host", one)
+    arguments = ", ".join(f"%s{n}: {one} {kept}" for n, one in enumerate(types))
+    outs = ", ".join(f"%o{n}" for n in range(5))
+    found = read_text(f"""
+func.func @main(%x: tensor<32x32xf32>, {arguments})
+    -> (tensor<32x32xf32>, {", ".join(f"{one} {kept}" for one in types)}) {{
+  {body}
+  return %g, {outs} : tensor<32x32xf32>, {", ".join(types)}
+}}""")
+    loads = [found.life("custom_call", 2 * n) for n in range(5)]
+    assert [first for first, _ in loads[1:]] == [0] * 4
+    assert loads[0][0] == found.moments[found.op("custom_call")] > 0
+
+
 # Checks of the core
 
 
@@ -805,6 +835,7 @@ ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, False, [], [], -1)
         ({"loops": [(0, 2, 1.0, [], []), (0, 1, 1.0, [], [])]}, "out of order at loop 1"),
         ({"arguments": [(3, False)]}, "value out of range: argument 0"),
         ({"program_results": [-2]}, "value out of range: result 0"),
+        ({"early": [3]}, "value out of range: early 0"),
     ],
 )
 def test_a_broken_program_is_refused(more: dict[str, Any], message: str) -> None:

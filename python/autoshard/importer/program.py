@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -77,6 +78,10 @@ _FREE = frozenset(("stablehlo.constant", "stablehlo.iota"))
 _HOST_BITS = 1
 """Of an element in the memory of the host: nearly nothing of the device's, but not nothing, so that
 redistributing it there is never free."""
+
+_COPIES_AT_A_TIME = 4
+"""From the memory of the host: so many libtpu has been seen to start before its last loop, or at
+the start of the step, whatever orders them (docs/host.md). Counted are the largest."""
 
 MATRIX_OPS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
 """Multiply matrices: what an axis cuts of them says what it is for."""
@@ -214,6 +219,8 @@ class _Importer:
         self.host_values: set[int] = set()
         self.moves: list[int] = []
         self.host_ops: list[int] = []
+        self.loaded: list[int] = []
+        """Values that are copied from the memory of the host."""
         self.made_on_host: set[int] = set()
         self.host_depth = 0
         """Calls around the op at hand that the host computes."""
@@ -325,6 +332,11 @@ class _Importer:
     def bind(self, values: Iterable[mlir.Value], ids: Sequence[int]) -> None:
         for value, index in zip(values, ids, strict=True):
             self.value_of[value] = index
+
+    def bits(self, value: int) -> int:
+        """Of a value before it is cut."""
+        type_id = self.value_type[value]
+        return prod(self.shapes[type_id]) * self.types[type_id][1]
 
     def join(self, source: int, target: int, trips: float) -> None:
         if source != target and source != NO_VALUE:
@@ -821,6 +833,8 @@ class _Importer:
         if to_host and self.value_of[result] != NO_VALUE:
             self.host_values.add(self.value_of[result])
         self.moves.extend(range(before, len(self.core_ops)))
+        if not to_host and self.value_of[result] != NO_VALUE:
+            self.loaded.append(self.value_of[result])
 
     def mark_argument(self, argument: int, pinned: Pinned) -> None:
         """An argument that a marked op reads lies as the mark says, unless it is pinned itself.
@@ -901,6 +915,7 @@ class _Importer:
                 (value, index in self.donated) for index, value in enumerate(self.main_values[0])
             ],
             program_results=self.main_values[1],
+            early=sorted(self.loaded, key=self.bits, reverse=True)[:_COPIES_AT_A_TIME],
             all_to_all=self.has_all_to_all,
         )
         return ImportedProgram(
