@@ -37,17 +37,30 @@ def _smooth(x: Any, p: Any) -> Any:
     return x + jax.nn.gelu(hidden @ p["mid"]) @ p["down"]
 
 
-def _step(layer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _normed(x: Any, p: Any) -> Any:
+    return x + _smooth(x / jnp.sqrt(1.0 + (x * x).mean(-1, keepdims=True)), p)
+
+
+def _step(layer: Callable[[Any, Any], Any], scans: bool = False) -> Callable[[Any, Any], Any]:
+    """``(parameters of each layer, x)``, stacked ones if a scan goes over them."""
+
     def loss(params: Any, x: Any) -> Any:
-        for p in params:
-            x = layer(x, p)
+        if scans:
+            x, _ = jax.lax.scan(lambda x, p: (layer(x, p), None), x, params)
+        else:
+            for p in params:
+                x = layer(x, p)
         return (x * x).sum()
 
     def step(params: Any, x: Any) -> Any:
         value, gradient = jax.value_and_grad(loss)(params, x)
-        return jax.tree.map(lambda a, b: a - b, params, gradient), value
+        return jax.tree.map(lambda a, b: a - 0.01 * b, params, gradient), value
 
     return step
+
+
+def _stacked(params: Any) -> Any:
+    return jax.tree.map(lambda *layers: np.stack(layers), *params)
 
 
 def _arguments(integers: bool) -> tuple[Any, Any]:
@@ -97,34 +110,11 @@ def test_copies_stand_behind_barriers_with_something_late(partitioner: bool) -> 
     assert any("," in operands.split(":")[0] for operands in barriers)
 
 
-def _scanned(params: Any, x: Any) -> Any:
-    def loss(params: Any, x: Any) -> Any:
-        x, _ = jax.lax.scan(lambda x, p: (_smooth_normed(x, p), None), x, params)
-        return (x * x).sum()
-
-    value, gradient = jax.value_and_grad(loss)(params, x)
-    return jax.tree.map(lambda a, b: a - 0.01 * b, params, gradient), value
-
-
-def _smooth_normed(x: Any, p: Any) -> Any:
-    normed = x / jnp.sqrt(1.0 + (x * x).mean(-1, keepdims=True))
-    return x + _smooth(normed, p)
-
-
-def _scanned_integers(params: Any, x: Any) -> Any:
-    def loss(params: Any, x: Any) -> Any:
-        x, _ = jax.lax.scan(lambda x, p: (_layer(x, p), None), x, params)
-        return (x * x).sum()
-
-    value, gradient = jax.value_and_grad(loss)(params, x)
-    return jax.tree.map(lambda a, b: a - b, params, gradient), value
-
-
-@pytest.mark.parametrize("step", [_scanned_integers, _scanned], ids=["integers", "reals"])
-def test_loops_stack_less_and_give_the_same(partitioner: bool, step: Any) -> None:
-    integers = step is _scanned_integers
-    params, x = _arguments(integers)
-    arguments = (jax.tree.map(lambda *layers: np.stack(layers), *params), x)
+@pytest.mark.parametrize("layer", [_layer, _normed], ids=["integers", "reals"])
+def test_loops_stack_less_and_give_the_same(partitioner: bool, layer: Any) -> None:
+    integers = layer is _layer
+    step, (params, x) = _step(layer, scans=True), _arguments(integers)
+    arguments = (_stacked(params), x)
     once = autoshard.jit(step, **OPTIONS)
     limit = 0.7 * once.plan(*arguments).peak_bytes
     again = autoshard.jit(step, **OPTIONS, recompute="auto", memory_limit=limit)
@@ -156,11 +146,11 @@ def test_a_limit_is_kept_where_converted_weights_are_stacked(
         return _smooth(x, jax.tree.map(lambda w: w.astype(jnp.bfloat16), p))
 
     params, x = _arguments(False)
-    params = jax.tree.map(lambda *layers: np.stack(layers), *params)
+    params = _stacked(params)
     arguments = (params, x[:rows].astype(jnp.bfloat16))
-    limit = share * _peak(_scan_of(narrow), arguments)
+    limit = share * _peak(_step(narrow, scans=True), arguments)
     options: dict[str, Any] = OPTIONS | {"recompute": "auto", "memory_limit": limit}
-    peak = autoshard.plan(_scan_of(narrow), *arguments, **options).peak_bytes
+    peak = autoshard.plan(_step(narrow, scans=True), *arguments, **options).peak_bytes
     assert peak <= limit
     assert (peak <= 0.95 * limit) == leaves_room
 
@@ -204,17 +194,6 @@ def _cut_inside(x: Any, p: Any) -> Any:
     return x + jnp.tanh(contract(jnp.tanh(x @ p["up"]), p["mid"])) @ p["down"]
 
 
-def _scan_of(layer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def step(params: Any, x: Any) -> Any:
-        def loss(params: Any) -> Any:
-            out, _ = jax.lax.scan(lambda x, p: (layer(x, p), None), x, params)
-            return (out * out).sum()
-
-        return jax.tree.map(jnp.subtract, params, jax.grad(loss)(params))
-
-    return step
-
-
 def _sent(plan: autoshard.Plan, kind: str) -> float:
     assert plan.summary is not None
     return sum(one.total_bytes for one in plan.summary.collectives if one.kind == kind)
@@ -229,12 +208,12 @@ def _run_as_planned(step: Any, arguments: Any) -> Any:
 def test_a_loop_keeps_results_of_collectives(partitioner: bool) -> None:
     """The sum of each layer is stacked by the forward loop, and read by the backward loop."""
     params, x = _arguments(False)
-    arguments = (jax.tree.map(lambda *layers: np.stack(layers), *params), x[:FEW])
+    arguments = (_stacked(params), x[:FEW])
     sent: list[float] = []
     for again in (True, False):
         layer = autoshard.recompute(_cut_inside, mp_comm_recompute=again)
-        run = autoshard.jit(_scan_of(layer), **TENSOR, mode="semi_auto")
-        expected = jax.device_get(jax.jit(_scan_of(_cut_inside))(*arguments))
+        run = autoshard.jit(_step(layer, scans=True), **TENSOR, mode="semi_auto")
+        expected = jax.device_get(jax.jit(_step(_cut_inside, scans=True))(*arguments))
         assert_equal(_run_as_planned(run, arguments), expected, 2e-5)
         sent.append(_sent(run.plan(*arguments), "all-reduce"))
     one_sum = LAYERS * FEW * HIDDEN * 4 * 2 * 7 / 8  # of float32, on a ring of 8
@@ -260,13 +239,12 @@ def test_gathered_parameters_are_kept_where_the_switch_says_so(
         if not scans:
             options["in_shardings"] = ([pins[0]] * LAYERS, pins[1])
     if scans:
-        params = jax.tree.map(lambda *layers: np.stack(layers), *params)
-    build = _scan_of if scans else _step
-    expected = jax.device_get(jax.jit(build(_smooth))(params, x))
+        params = _stacked(params)
+    expected = jax.device_get(jax.jit(_step(_smooth, scans))(params, x))
     sent: list[float] = []
     for again in (True, False):
         layer = autoshard.recompute(_smooth, parallel_optimizer_comm_recompute=again)
-        run = autoshard.jit(build(layer), **options)
+        run = autoshard.jit(_step(layer, scans), **options)
         assert_equal(_run_as_planned(run, (params, x)), expected, 2e-5)
         sent.append(_sent(run.plan(params, x), "all-gather"))
     once = 4 * sum(array.size for array in jax.tree.leaves(params)) * 7 / 8  # float32
@@ -311,7 +289,7 @@ def test_the_tpu_compiler_keeps_the_limit(scans: bool) -> None:
     width, hidden, rows = 512, 2048, 65536
     layer = {"up": array(width, hidden), "mid": array(hidden, hidden), "down": array(hidden, width)}
     x = jax.ShapeDtypeStruct((rows, width), jnp.float32)
-    step = (_scan_of if scans else _step)(_smooth)
+    step = _step(_smooth, scans)
     arguments = (layer if scans else [layer] * LAYERS, x)
     options: dict[str, Any] = {"cluster": "v5e:2x2", "mesh": "data=4", "mode": "data_parallel"}
     options |= {"batch_argnums": 1, "donate_argnums": 0}
