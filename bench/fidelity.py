@@ -40,7 +40,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from corpus import attach, entries, in_a_process, load, machine
+from corpus import attach, in_a_process, machine
+from points import (
+    Lowered,
+    compiled_row,
+    keep_row,
+    kept_rows,
+    lowered,
+    of_case,
+    of_corpus,
+    peak_error,
+)
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8")
 KINDS = ("ours", "data", "fsdp", "tensor")
@@ -63,56 +73,33 @@ REMATERIALIZED = "nvoluntary full rematerialization"
 class Source:
     """Where a module comes from, and what its arguments are."""
 
-    bytecode: Callable[[], tuple[Any, list[dict[str, Any]]]]
-    """Module and arguments, as ``args`` in the corpus."""
+    bytecode: Callable[[], Lowered]
     clusters: tuple[str, ...] = CLUSTERS
 
 
-def _of_corpus(name: str) -> tuple[Any, list[dict[str, Any]]]:
-    (entry,) = entries([name])
-    return load(entry), entry.info["args"]
-
-
-def _lowered(step: Any, roles: Sequence[str], arguments: Sequence[Any]) -> tuple[Any, Any]:
-    from autoshard.ir import new_context, parse_bytes
-    from models.lowered import lower
-
-    made = lower(step, roles, *arguments)
-    return parse_bytes(made.bytecode, new_context(), "step"), made.arguments
-
-
-def _of_llama(size: str, changes: dict[str, Any]) -> tuple[Any, list[dict[str, Any]]]:
+def _of_llama(size: str, changes: dict[str, Any]) -> Lowered:
     from models.llama import LLAMA2, ROLES, train_step
 
     step, arguments = train_step(dataclasses.replace(LLAMA2[size], **changes))
-    return _lowered(step, ROLES, arguments)
+    return lowered(step, ROLES, arguments)
 
 
-def _of_part(name: str, remat: bool) -> tuple[Any, list[dict[str, Any]]]:
+def _of_part(name: str, remat: bool) -> Lowered:
     from fidelity_programs import PARTS
 
-    return _of_case(PARTS[name](remat))
+    return of_case(PARTS[name](remat))
 
 
-def _of_storage(name: str) -> tuple[Any, list[dict[str, Any]]]:
+def _of_storage(name: str) -> Lowered:
     from storage_programs import CASES
 
-    return _of_case(CASES[name]())
+    return of_case(CASES[name]())
 
 
-def _of_many_layers() -> tuple[Any, list[dict[str, Any]]]:
+def _of_many_layers() -> Lowered:
     from storage_programs import feed_forward
 
-    return _of_case(feed_forward(remat=True, layers=16, tokens=262144))
-
-
-def _of_case(case: Any) -> tuple[Any, list[dict[str, Any]]]:
-    function, arguments, donated = case
-    roles = ["batch"] * len(arguments)
-    roles[0] = "params"
-    if 1 in donated:
-        roles[1] = "opt_state"
-    return _lowered(function, roles, arguments)
+    return of_case(feed_forward(remat=True, layers=16, tokens=262144))
 
 
 def _llama(size: str, **changes: Any) -> Source:
@@ -128,7 +115,7 @@ def _storage(name: str, *clusters: str) -> Source:
 
 
 def _corpus(name: str, *clusters: str) -> Source:
-    return Source(functools.partial(_of_corpus, name), clusters or CLUSTERS)
+    return Source(functools.partial(of_corpus, name), clusters or CLUSTERS)
 
 
 _SHORT: dict[str, Any] = {"tokens": 2048, "batch": 64}
@@ -231,14 +218,8 @@ def compiled(
         found = cached_compile(module, cluster, timeout=timeout)
     except CompileError as error:
         return {"failed": error.message[:300]}
-    row: dict[str, Any] = {
-        "compiler": found.compiler,
-        "compile": found.compile_seconds,
-        "fits": found.fits,
-        "needed": found.needed_bytes,
-        "live": found.live_bytes,
-        "rematerialized": sum(REMATERIALIZED in line for line in found.messages),
-    }
+    row = compiled_row(found)
+    row["rematerialized"] = sum(REMATERIALIZED in line for line in found.messages)
     if found.hlo_text is None:
         return row | {"no text": found.no_hlo_text or found.refusal or "no HLO text"}
     mesh = Mesh.parse(mesh_text)
@@ -288,12 +269,6 @@ def right_bytes(row: dict[str, Any]) -> tuple[float, float]:
         for kind, axes, size, times, *_ in row[key]:
             counter[kind, axes] += size * times
     return sum(min(made[key], planned[key]) for key in made), sum(made.values())
-
-
-def peak_error(row: dict[str, Any]) -> float | None:
-    """Predicted over the compiler's peak, less 1."""
-    theirs = row.get("live") or row.get("needed")
-    return row["peak"] / theirs - 1 if theirs else None
 
 
 def ranked(rows: Iterable[dict[str, Any]]) -> tuple[list[str], int]:
@@ -430,14 +405,6 @@ def points(options: argparse.Namespace) -> Iterable[tuple[str, str, str]]:
                 yield from ((program, cluster, kind) for kind in options.plans)
 
 
-def saved(path: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Rows of earlier runs; of two for one point the later one."""
-    if not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {(row["program"], row["cluster"], row["plan"]): row for row in rows}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", nargs="*", default=[], metavar="PART")
@@ -454,7 +421,9 @@ def main() -> None:
         print(json.dumps(measure(options.one, options.cluster, options.plan, options.timeout)))
         return
     console = Console(width=None if sys.stdout.isatty() else 260)
-    rows = saved(options.show or options.save) if options.show or options.save else {}
+    rows = kept_rows(
+        options.show or options.save, lambda row: (row["program"], row["cluster"], row["plan"])
+    )
     for program, cluster, kind in () if options.show else points(options):
         if (program, cluster, kind) in rows:
             continue
@@ -462,9 +431,7 @@ def main() -> None:
         made = in_a_process(__file__, program, options.timeout + 120, *more)
         row = {"program": program, "cluster": cluster, "plan": kind, **made}
         rows[program, cluster, kind] = row
-        if options.save:
-            with options.save.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        keep_row(options.save, row)
         if "left out" not in row:
             console.print(f"[dim]{' | '.join(cells(row))}")
     measured = [row for row in rows.values() if "left out" not in row]

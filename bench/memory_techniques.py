@@ -32,7 +32,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from corpus import attach, corpus_folder, entries, in_a_process, load, machine
+from corpus import attach, corpus_folder, in_a_process, machine
+from points import (
+    Lowered,
+    compiled_peak,
+    compiled_row,
+    keep_row,
+    kept_rows,
+    of_case,
+    of_corpus,
+    peak_error,
+)
 
 MODELS = {
     "vit_l16_hf.train": "v5e:4x4",
@@ -57,20 +67,11 @@ POINT = ("model", "cluster", "level", "recompute", "states")
 # One point, in a process of its own
 
 
-def program_of(name: str) -> tuple[Any, list[dict[str, Any]]]:
-    """Module and arguments, as ``args`` in the corpus."""
-    from autoshard.ir import new_context, parse_bytes
-    from models.lowered import lower
+def program_of(name: str) -> Lowered:
+    """Of the corpus, or a train step of bench/storage_programs.py."""
     from storage_programs import CASES
 
-    if name not in CASES:
-        (entry,) = entries([name])
-        return load(entry), entry.info["args"]
-    function, arguments, donated = CASES[name]()
-    roles = ["params" if 0 in donated else "batch", "opt_state" if 1 in donated else "batch"]
-    roles += ["batch"] * (len(arguments) - 2)
-    made = lower(function, roles, *arguments)
-    return parse_bytes(made.bytecode, new_context(), "step"), made.arguments
+    return of_case(CASES[name]()) if name in CASES else of_corpus(name)
 
 
 def measure(point: Point, timeout: float, compiles: bool) -> dict[str, Any]:
@@ -167,14 +168,7 @@ def compiled(module: Any, cluster: Any, mesh_text: str, timeout: float) -> dict[
         found = cached_compile(module, cluster, timeout=timeout)
     except AutoshardError as error:
         return {"failed": f"{type(error).__name__}: {error.message}"}
-    row: dict[str, Any] = {
-        "compiler": found.compiler,
-        "compile": found.compile_seconds,
-        "fits": found.fits,
-        "needed": found.needed_bytes,
-        "live": found.live_bytes,
-        "compiled on host": found.host_argument_bytes,
-    }
+    row = compiled_row(found) | {"compiled on host": found.host_argument_bytes}
     if found.hlo_text is not None:
         mesh = Mesh.parse(mesh_text)
         row["estimate"] = estimate_step(found.hlo_text, mesh, cluster).step_seconds
@@ -182,21 +176,6 @@ def compiled(module: Any, cluster: Any, mesh_text: str, timeout: float) -> dict[
 
 
 # The table
-
-
-def compiled_peak(row: dict[str, Any]) -> float | None:
-    """The compiler's peak on a device; of what does not fit, what it says that it needs."""
-    if "fits" not in row:
-        return None
-    if not row["fits"] or not row["live"]:
-        return row["needed"]
-    return row["live"]
-
-
-def peak_error(row: dict[str, Any]) -> float | None:
-    """Predicted over compiled peak, less 1."""
-    theirs = compiled_peak(row)
-    return row["peak"] / theirs - 1 if theirs else None
 
 
 HEADS = (
@@ -280,14 +259,6 @@ def points(options: argparse.Namespace) -> Iterable[Point]:
                     yield model, cluster, level, recompute, states
 
 
-def saved(path: Path) -> dict[Point, dict[str, Any]]:
-    """Rows of earlier runs; of two for one point the later one."""
-    if not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {point_of(row): row for row in rows}
-
-
 def point_of(row: dict[str, Any]) -> Point:
     """Of a row."""
     return tuple(row[name] for name in POINT)
@@ -312,8 +283,7 @@ def main() -> None:
         print(json.dumps(row))
         return
     console = Console(width=None if sys.stdout.isatty() else 230)
-    kept = options.show or options.save
-    rows = saved(kept) if kept else {}
+    rows = kept_rows(options.show or options.save, point_of)
     has_corpus = corpus_folder() is not None
     for point in () if options.show else points(options):
         if point in rows:
@@ -326,9 +296,7 @@ def main() -> None:
         made = in_a_process(__file__, json.dumps(point), options.timeout + 120, *more)
         row = {**dict(zip(POINT, point, strict=True)), **made}
         rows[point] = row
-        if options.save:
-            with options.save.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+        keep_row(options.save, row)
         console.print(f"[dim]{' | '.join(cells(row))}")
     console.print(table(list(rows.values())))
     for line in summary(list(rows.values())):
