@@ -4,13 +4,14 @@
     after   m0 = move(..)  n0 = b * m0 + g0  p0 - n0        m1 = move(..)  n1 = ..  p1 - n1
 
 Optimizers work on one tree after the other, so that all momenta would be on the device before the
-first parameter is updated. What comes from the host for one parameter waits until what the one
-before sends there has arrived.
+first parameter is updated. Each parameter is updated as soon as its gradient is there, and what
+comes from the host for one waits until what the one before sends there has arrived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect
+from collections.abc import Callable, Iterator
 
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
@@ -27,7 +28,7 @@ _MOVABLE = frozenset(
 
 
 def bring_together(module: mlir.Module, block: mlir.Block) -> None:
-    """Put what depends on a value that comes from the host right behind it, before the end.
+    """Put what depends on a value that comes from the host right behind what else it reads.
 
     Leaves what a matmul, a loop or the like reads where it is: that is the model, not its update.
     """
@@ -43,22 +44,37 @@ def bring_together(module: mlir.Module, block: mlir.Block) -> None:
                 moved |= found
     if not moved:
         return
-    done: set[mlir.Operation] = set()
-    ends = [maker for value in end.operands if (maker := _maker(value))]
+    light = {op for op in order if op not in moved and _is_light(op, functions, is_movable)}
+    stay = [op for op in order if op not in moved and op not in light]
+    numbers = [order[op] for op in stay]
+    ready_at: dict[mlir.Operation, int] = {}
+    for op, number in order.items():
+        makers = [maker for value in op.operands if (maker := _maker(value))]
+        follows = op in moved or op in light
+        ready_at[op] = max((ready_at[one] for one in makers), default=-1) if follows else number
     # Parameters before states: what makes a parameter needs all of its states.
-    first = [op for op in ends if op in moved and moved_to(op) != PINNED_HOST]
+    ends = [maker for value in end.operands if (maker := _maker(value))]
+    updates = [op for op in ends if op in moved and moved_to(op) != PINNED_HOST]
+    updates.sort(key=ready_at.__getitem__)
+    places = [stay[bisect(numbers, ready_at[op])] for op in updates]
+    rest = sorted(moved, key=order.__getitem__)
+    done: set[mlir.Operation] = set()
     before: list[mlir.Operation] = []
     waits: list[tuple[mlir.Operation, list[mlir.Operation]]] = []
-    for op in (*first, *sorted(moved, key=order.__getitem__)):
+    for op, place in (*zip(updates, places, strict=True), *((op, end) for op in rest)):
+
+        def comes_along(one: mlir.Operation, behind: int = order[place]) -> bool:
+            return one in moved or (one in light and order[one] > behind)
+
         last, before = before, []
-        for ready in _with_sources(op, moved, done):
-            ready.move_before(end)
+        for ready in _with_sources(op, comes_along, done):
+            ready.move_before(place)
             if last and moved_to(ready) == DEVICE:
                 waits.append((ready, last))
             for store in _stores(ready):
                 if store in moved and store not in done:
                     done.add(store)
-                    store.move_before(end)
+                    store.move_before(place)
                     before.append(store)
         before = before or last
     # Last, because the hash of an op changes with its operands.
@@ -92,9 +108,11 @@ def _stores(op: mlir.Operation) -> list[mlir.Operation]:
 
 
 def _with_sources(
-    op: mlir.Operation, moved: set[mlir.Operation], done: set[mlir.Operation]
+    op: mlir.Operation,
+    comes_along: Callable[[mlir.Operation], bool],
+    done: set[mlir.Operation],
 ) -> Iterator[mlir.Operation]:
-    """What ``op`` needs of ``moved``, sources first, and it itself; nothing twice."""
+    """What ``op`` needs of what comes along, sources first, and it itself; nothing twice."""
     waiting = [op]
     while waiting:
         current = waiting[-1]
@@ -102,7 +120,7 @@ def _with_sources(
             waiting.pop()
             continue
         sources = [maker for value in current.operands if (maker := _maker(value))]
-        missing = [source for source in sources if source in moved and source not in done]
+        missing = [one for one in sources if one not in done and comes_along(one)]
         if missing:
             waiting += reversed(missing)
             continue
@@ -135,6 +153,14 @@ def _may_move(
             known[callee] = all(_may_move(each.operation, functions, known) for each in body)
         return known[callee]
     return name in _MOVABLE or is_elementwise(name) or moved_to(op) is not None
+
+
+def _is_light(
+    op: mlir.Operation, functions: dict[str, mlir.Operation], known: dict[str, bool]
+) -> bool:
+    """It is put where it is needed, as what an optimizer makes of gradients alone."""
+    is_end = op.name in ("func.return", "stablehlo.return")
+    return not is_end and moved_to(op) is None and _may_move(op, functions, known)
 
 
 def _functions(module: mlir.Module) -> dict[str, mlir.Operation]:
