@@ -109,6 +109,9 @@ class Block:
             fuses_casts=chip.fuses_casts.value == 1,
         )
         self._lifetimes = lifetimes
+        # The core makes these lists anew each time that they are read.
+        self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
+        self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
         core_of = {op: number for number, op in enumerate(imported.core_ops)}
         self._core_of = core_of
         self._moved = _moved_seconds(plan)
@@ -117,7 +120,7 @@ class Block:
         self.moment: list[int] = []
         """When the op at each position runs."""
         known = [core_of[op] for op in self.ops if op in core_of]
-        self.trips = imported.program.op_trips[known[0]] if known else 0.0
+        self.trips = self._op_trips[known[0]] if known else 0.0
         last = moments[known[0]] if known and number else 0
         for op in self.ops:
             number = core_of.get(op, -1)
@@ -128,7 +131,7 @@ class Block:
                 last = max(inside, default=last)
             self.core_op.append(number)
             self.moment.append(last)
-        self.seconds = self._seconds(plan)
+        self.seconds = self._seconds()
         """Of all runs of the op at each position, with what its operands and results send."""
         self.collective = self._collectives(plan)
         """Positions of ops whose result is sent: sums over devices, mostly."""
@@ -189,7 +192,7 @@ class Block:
             return 0.0
         imported = self.costed.imported
         bits = max(imported.value_bits[core], 8)
-        parts = self._parts[self.costed.plan.value_sharding[core]]
+        parts = self._parts[self.value_sharding[core]]
         return prod(imported.value_shapes[core]) * bits / 8 / parts
 
     def is_stored(self, core: int) -> bool:
@@ -201,8 +204,7 @@ class Block:
         number = self._core_of.get(op, -1)
         if number < 0:
             return 0.0
-        trips = self.costed.imported.program.op_trips[number]
-        return trips * (self.costed.plan.op_seconds[number] + self._moved.get(number, 0.0))
+        return self._op_trips[number] * (self._op_seconds[number] + self._moved.get(number, 0.0))
 
     def core_number(self, op: mlir.Operation) -> int:
         """Number of an op in the core; -1 if it is none there."""
@@ -212,8 +214,8 @@ class Block:
         """Is the result of an op sent, wherever it stands?"""
         return self._core_of.get(op, -1) in self._sent
 
-    def _seconds(self, plan: _core.CorePlan) -> list[float]:
-        moved, seconds = self._moved, plan.op_seconds
+    def _seconds(self) -> list[float]:
+        moved, seconds = self._moved, self._op_seconds
         return [
             0.0 if number < 0 else self.trips * (seconds[number] + moved.get(number, 0.0))
             for number in self.core_op
@@ -371,7 +373,7 @@ class Block:
         core = self.values[number].core
         if core == NO_VALUE:
             return "{replicated}"
-        return texts[self.costed.plan.value_sharding[core]]
+        return texts[self.value_sharding[core]]
 
 
 _OPERAND, _RESULT, _JOIN, _HALO = range(4)

@@ -211,13 +211,12 @@ def _signature(block: Block, number: int) -> tuple[object, ...]:
     value = block.values[number]
     op = block.ops[value.maker]
     core_op = block.core_op[value.maker]
-    plan = block.costed.plan
     return (
         op.name,
         str(value.ssa.type),
         line_of(op),
-        plan.value_sharding[value.core],
-        plan.op_strategy[core_op] if core_op >= 0 else -1,
+        block.value_sharding[value.core],
+        block.op_strategy[core_op] if core_op >= 0 else -1,
         tuple(
             (str(block.values[v].ssa.type), block.values[v].maker < 0)
             for v in block.operands[value.maker]
