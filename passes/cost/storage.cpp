@@ -21,8 +21,9 @@ constexpr std::size_t most_copies = 256;
 constexpr double most_reread = 1.25;
 
 /// Operations an element from which kernels do not compute a function again: tanh and sine,
-/// not exponentials, logarithms and what is made of these (XLA:GPU).
-constexpr double most_repeated = 20;
+/// not exponentials, logarithms and what is made of these (XLA:GPU); where matmuls are fused
+/// only what takes several polynomials, as erfc (XLA:TPU).
+constexpr double most_repeated = 20, most_repeated_in_matmuls = 50;
 
 struct Reader {
   std::int32_t op;
@@ -381,6 +382,7 @@ class Builder {
   bool is_of_one(std::int32_t op) const;
   bool takes_fused(std::int32_t op, std::int32_t operand) const;
   bool may_be_fused(std::int32_t op) const;
+  bool is_costly(std::int32_t op) const;
   bool is_computed_again(std::int32_t op, std::size_t fusions);
   bool is_cast_of_argument(std::int32_t op);
   double most_read(std::size_t fusions) const;
@@ -669,6 +671,13 @@ double Builder::most_read(std::size_t fusions) const {
   return fusing_.matmuls ? most_reread : (count + 1) / (count - 1);
 }
 
+/// A function that is stored where several fusions read it, whatever it is computed from.
+bool Builder::is_costly(std::int32_t op) const {
+  const double most = fusing_.matmuls ? most_repeated_in_matmuls : most_repeated;
+  return rule(op).work == Work::elementwise &&
+         rule(op).flops >= most * elements(program_.ops[op].results[0]);
+}
+
 /// Whether an op is fused into each of several fusions that read it.
 bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) {
   const std::int32_t result = program_.ops[op].results[0];
@@ -679,12 +688,9 @@ bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) {
       if (rule(r.op).work == Work::reduce) return false;
     }
   }
-  if (!fusing_.matmuls && rule(op).work == Work::elementwise &&
-      rule(op).flops >= most_repeated * elements(result)) {
-    return false;
-  }
-  // Where matmuls make it, a cast of an argument is made wherever it is read.
-  if (fusing_.matmuls && is_cast_of_argument(op)) return true;
+  if (is_costly(op)) return false;
+  // A cast of an argument is made wherever it is read.
+  if (is_cast_of_argument(op)) return true;
   if (fusing_.casts && is_cast_of_one(op)) return true;
   // Nobody reads more to save memory that is read once.
   return sources_[op].bytes() <= most_read(fusions) * bytes_[result];
@@ -709,7 +715,9 @@ void Builder::find_sources() {
       if (is_expression && !is_stored) {
         sources.add(sources_[maker]);
       } else {
-        sources.add(v, bytes_[v]);
+        // A gradient reads a costly function beside its argument: it is there anyway.
+        const bool is_there = fusing_.matmuls && is_expression && is_costly(maker);
+        sources.add(v, is_there ? 0 : bytes_[v]);
       }
     }
     const auto& touched = rule(i).operand_bytes;

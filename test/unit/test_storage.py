@@ -417,6 +417,23 @@ def test_a_sum_over_a_transcendental_stores_it_on_the_way() -> None:
     assert found.life("divide") == EMPTY
 
 
+@pytest.mark.parametrize(("name", "is_stored"), [("erfc", True), ("tanh", False)])
+def test_erfc_is_stored_and_what_is_made_of_it_and_its_argument_is_not(
+    name: str, is_stored: bool
+) -> None:
+    """Both read by two matmuls, as an activation function forward and backward."""
+
+    def activate(x: Any, a: Any, b: Any) -> Any:
+        x = x @ a
+        made = x * (jax.lax.erfc(x) if name == "erfc" else jnp.tanh(x))
+        return jnp.sort(made @ b) @ made
+
+    found = read(activate, (32, 32), (32, 32), (32, 32))
+    (function,) = (ids[0] for op, ids in found.imported.result_values if op.name.endswith(name))
+    assert (found.lifetimes[function] != EMPTY) == is_stored
+    assert found.life("multiply") == EMPTY
+
+
 @pytest.mark.parametrize("fuses", [True, False])
 def test_what_a_matmul_reads_and_writes_is_stored_where_it_is_not_fused(fuses: bool) -> None:
     def function(x: Any, w: Any) -> Any:

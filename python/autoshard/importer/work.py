@@ -58,19 +58,21 @@ _WEIGHTS = {
     ),
     **dict.fromkeys(
         (
-            *("tanh", "sine", "cosine", "tan", "erfc", "sinh", "cosh"),
+            *("tanh", "sine", "cosine", "tan", "sinh", "cosh"),
             *("asin", "acos", "atan", "asinh", "acosh", "atanh"),
             *("power", "atan2", "erf_inv", "lgamma", "digamma", "bessel_i1e", "polygamma", "zeta"),
             "next_after",
         ),
         20.0,
     ),
+    "erfc": 60.0,
 }
 """Operations an element, where one would be far off.
 
 Vector units have no instruction for these functions (or one at a quarter of the rate): compilers
-write a reciprocal with a Newton step, or a polynomial of about this many multiply-adds. Rough on
-purpose: elementwise work is limited by memory nearly always.
+write a reciprocal with a Newton step, or a polynomial of about this many multiply-adds; erfc takes
+one for each of three ranges and an exponential. Rough on purpose: elementwise work is limited by
+memory nearly always.
 """
 
 _EXPENSIVE = 10.0
