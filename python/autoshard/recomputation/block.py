@@ -13,7 +13,8 @@ from functools import cached_property
 from math import prod
 
 from autoshard import _core
-from autoshard.importer.program import NO_VALUE, state_arguments
+from autoshard.importer.program import MATRIX_OPS, NO_VALUE, state_arguments
+from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
 from autoshard.passes.given_plan import Costed
 from autoshard.passes.summarize import main_values
@@ -141,12 +142,40 @@ class Block:
         ]
         self.values: list[Value] = []
         self.number_of: dict[mlir.Value, int] = {}
+        self.matmul_of: dict[int, int] = {}
+        """Position of the matmul that a value is stored for, if that is not its maker."""
         self.operands: list[list[int]] = []
         """Values that the op at each position reads, those its regions read included."""
         self.results: list[list[int]] = []
         for argument in self.block.arguments:
             self._add(argument, -1, Kind.KEPT)
         self._read_ops()
+        if chip.fuses_matmuls.value == 1:
+            self._store_behind_matmuls()
+
+    def _store_behind_matmuls(self) -> None:
+        """What is stored of a matmul is what the compiler computes of it before it is written.
+
+        Its bias and the like, as far as nobody reads what is in between: a copy that read the bare
+        product would have it stored as well.
+        """
+        for position, op in enumerate(self.ops):
+            if op.name not in MATRIX_OPS or position in self.collective:
+                continue
+            value = self.values[self.results[position][0]]
+            while value.kind is Kind.STORED and len(value.readers) == 1:
+                (reader,) = value.readers
+                name, results = self.ops[reader].name, self.results[reader]
+                if not is_elementwise(name) and name != "stablehlo.reshape":
+                    break
+                behind = self.values[results[0]]
+                if behind.kind is not Kind.FUSED or behind.bytes != value.bytes:
+                    break
+                value.kind, behind.kind = Kind.FUSED, Kind.STORED
+                value.end, behind.end = behind.end, value.end
+                self.matmul_of[results[0]] = position
+                self.moment[reader] = self.moment[value.maker]
+                value = behind
 
     def _read_ops(self) -> None:
         imported = self.costed.imported

@@ -244,7 +244,7 @@ def describe(block: Block, choice: Choice) -> list[RecomputedValue]:
     rows: dict[tuple[str, str | None], list[Dropped]] = {}
     for one in choice.dropped:
         value = block.values[one.number]
-        op: mlir.Operation = block.ops[value.maker]
+        op: mlir.Operation = block.ops[_maker(block, one.number)]
         key = (f"{short_name(op)} {type_text(value.ssa.type)}", line_of(op))
         rows.setdefault(key, []).append(one)
     return [
@@ -252,8 +252,13 @@ def describe(block: Block, choice: Choice) -> list[RecomputedValue]:
             name=name,
             count=len(members),
             bytes=sum(block.values[one.number].bytes for one in members),
-            seconds=sum(block.seconds[block.values[one.number].maker] for one in members),
+            seconds=sum(block.seconds[_maker(block, one.number)] for one in members),
             location=line,
         )
         for (name, line), members in rows.items()
     ]
+
+
+def _maker(block: Block, number: int) -> int:
+    """Position of the op that a value is told by."""
+    return block.matmul_of.get(number, block.values[number].maker)
