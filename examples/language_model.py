@@ -43,8 +43,6 @@ from byte_transformer import BYTES
 CLUSTER = "v5e:4x4"
 MEMORY_LIMIT = "14.4GiB"
 """That a plan may use, of the 15.75 GiB that libtpu gives a program on v5e."""
-HOST_LIMIT = "12.5GiB"
-"""Less where moments come from the host: XLA keeps more copies of them than a plan counts."""
 STEPS = {"batch": 16, "layers": 8}
 """What a size is a multiple of: one text a device, or eight layers."""
 TRAINED_ON = "cpu:8"
@@ -81,7 +79,6 @@ class Way:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """Of ``autoshard.plan`` and ``autoshard.jit``, beside ``ALWAYS``."""
     states_on_host: bool = False
-    memory_limit: str = MEMORY_LIMIT
 
 
 ALWAYS: dict[str, Any] = {"mode": "data_parallel", "donate_argnums": (0, 1)}
@@ -91,7 +88,7 @@ WAYS = (
     Way("data"),
     Way("optimizer", SPREAD),
     Way("recompute", AGAIN),
-    Way("host", AGAIN, states_on_host=True, memory_limit=HOST_LIMIT),
+    Way("host", AGAIN, states_on_host=True),
 )
 
 
@@ -207,7 +204,7 @@ def rows(way: Way, size: str, compiles: bool) -> Iterator[list[str]]:
 
     def fits(number: int) -> bool:
         try:
-            planned(way, replace(Config(), **{size: number}), CLUSTER, way.memory_limit)
+            planned(way, replace(Config(), **{size: number}), CLUSTER, MEMORY_LIMIT)
         except autoshard.DoesNotFitError as error:
             if number == step:
                 print(f"{way.name}: {error}")
@@ -217,7 +214,7 @@ def rows(way: Way, size: str, compiles: bool) -> Iterator[list[str]]:
     found = largest(fits, step)
     for number in range(max(found, step), 0, -step):
         config = replace(Config(), **{size: number})
-        plan = planned(way, config, CLUSTER, way.memory_limit if found else None)
+        plan = planned(way, config, CLUSTER, MEMORY_LIMIT if found else None)
         compiled = plan.verify() if compiles else None
         yield cells(way, config, plan, compiled, fits=bool(found))
         if not found or compiled is None or compiled.fits:
@@ -246,7 +243,7 @@ def cells(
     assert summary is not None, "a plan for a cluster"
     return [
         *(way.name, str(config.layers), f"{count / 1e9:.1f} B", str(config.batch)),
-        *(way.memory_limit, f"{plan.peak_bytes / 2**30:.2f}", _yes(fits)),
+        *(MEMORY_LIMIT, f"{plan.peak_bytes / 2**30:.2f}", _yes(fits)),
         *(needed, _yes(compiled.fits) if compiled else ""),
         *(f"{summary.host_bytes_per_device / 2**30:.2f}", f"{plan.step_seconds:.2f}"),
         *(f"{summary.recompute_seconds:.2f}", step),
