@@ -49,6 +49,7 @@ MODELS = {
     "bert_large_hf.train": "v5e:4x4",
     "llama2_7b_scan_maxtext.train": "v5e:8x8",
     "transformer adam, scan": "v5e:4x4",
+    "resnet momentum, 4 blocks": "v5e:4x4",
 }
 """And what each is compiled for: it fits there at one level at least."""
 CLUSTER = "v5e:4x4"
