@@ -81,13 +81,13 @@ struct PlanView {
   std::vector<std::pair<std::int32_t, double>> peak_values;
   double mem_coeff = 0, lower_bound_seconds = 0;
   bool bound_is_joint = false;
-  std::int64_t op_classes = 0;
+  std::int64_t op_classes = 0, rounds = 0;
   std::vector<std::pair<std::string, double>> phases;
   /// One an op, once.
   std::vector<double> op_seconds, op_flops, op_bytes;
   /// To start again from.
   std::shared_ptr<const planning::Plan> plan;
-  std::shared_ptr<const Storage> storage;
+  std::shared_ptr<const planning::KnownProgram> known;
   /// While each op runs; of `estimate` only.
   std::vector<double> live_bytes;
 };
@@ -169,6 +169,7 @@ PlanView view(const Program& program, planning::RecursivePlan found) {
   result.lower_bound_seconds = found.lower_bound_seconds;
   result.bound_is_joint = found.bound_is_joint;
   result.op_classes = found.op_classes;
+  result.rounds = found.rounds;
   result.phases = found.phases;
   for (const Compute& op : found.costs.ops) {
     result.op_seconds.push_back(op.seconds);
@@ -176,7 +177,7 @@ PlanView view(const Program& program, planning::RecursivePlan found) {
     result.op_bytes.push_back(op.bytes);
   }
   result.plan = std::make_shared<const planning::Plan>(std::move(found.plan));
-  result.storage = found.storage;
+  result.known = found.known;
   return result;
 }
 
@@ -246,6 +247,7 @@ void bind_planning(nb::module_& module) {
       .def_ro("lower_bound_seconds", &PlanView::lower_bound_seconds)
       .def_ro("bound_is_joint", &PlanView::bound_is_joint)
       .def_ro("op_classes", &PlanView::op_classes)
+      .def_ro("rounds", &PlanView::rounds)
       .def_ro("phases", &PlanView::phases)
       .def_ro("op_seconds", &PlanView::op_seconds)
       .def_ro("op_flops", &PlanView::op_flops)
@@ -343,7 +345,7 @@ void bind_planning(nb::module_& module) {
       [](const Program& program, const Cluster& cluster, const PlanView& previous,
          std::optional<double> mem_coeff, double memory_limit, int sweeps, double time_limit,
          std::uint64_t seed) {
-        if (!previous.plan || !previous.storage) {
+        if (!previous.plan || !previous.known) {
           throw std::invalid_argument("only a plan by recursive programming can be changed");
         }
         if (previous.plan->values.size() != program.values.size() ||
@@ -357,7 +359,7 @@ void bind_planning(nb::module_& module) {
         options.time_limit = time_limit;
         options.seed = seed;
         return view(program, planning::replan(program, cluster, *previous.plan,
-                                              previous.storage, previous.mem_coeff, options));
+                                              *previous.known, previous.mem_coeff, options));
       },
       nb::arg("program"), nb::arg("cluster"), nb::arg("previous"), nb::kw_only(),
       nb::arg("mem_coeff").none(), nb::arg("memory_limit"), nb::arg("sweeps") = 2,

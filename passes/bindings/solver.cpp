@@ -161,7 +161,11 @@ void bind_solver(nb::module_& module) {
   nb::class_<solver::KnownMessages>(
       module, "SolverMessages",
       "Where message passing ended on one problem, for another one much like it.")
-      .def(nb::init<>());
+      .def(nb::init<>())
+      .def_rw(
+          "nodes", &solver::KnownMessages::nodes,
+          "By node of the other problem, the node that it takes after, or -1; empty: nodes "
+          "are the same.");
   nb::class_<solver::Solution>(module, "SolverSolution")
       .def_prop_ro(
           "choice", [](const solver::Solution& s) { return to_array(s.choice); },

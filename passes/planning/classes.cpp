@@ -317,4 +317,26 @@ Classes classes_of(const Program& program, const Storage* storage,
   return classes;
 }
 
+std::vector<std::int32_t> nodes_in(const Program& program, const Classes& classes,
+                                   const Classes& other) {
+  std::vector<std::int32_t> nodes;
+  nodes.reserve(classes.holders.size() + classes.ops.size());
+  for (const Holder& holder : classes.holders) {
+    nodes.push_back(holder.source < 0 ? other.holder_of[holder.value] : -1);
+  }
+  for (const Copy& copy : classes.copies) {
+    if (nodes[copy.holder] >= 0) continue;
+    const std::vector<std::int32_t>& operands = program.ops[copy.first_reader].operands;
+    const auto position = std::find(operands.begin(), operands.end(), copy.value);
+    const std::int32_t there =
+        other.operand_holder[other.operand_offset[copy.first_reader] +
+                             static_cast<std::int32_t>(position - operands.begin())];
+    if (there >= 0 && other.holders[there].source >= 0) nodes[copy.holder] = there;
+  }
+  for (const OpClass& op : classes.ops) {
+    nodes.push_back(static_cast<std::int32_t>(other.holders.size()) + other.class_of[op.op]);
+  }
+  return nodes;
+}
+
 }  // namespace autoshard::planning

@@ -101,6 +101,11 @@ struct ClassOptions {
 /// 64 ops.
 std::int64_t search_copy_distance(const Program& program);
 
+/// By node of the network of `classes` (holders, then op classes): the node of another one for
+/// the same program that one of its members was in, or -1.
+std::vector<std::int32_t> nodes_in(const Program& program, const Classes& classes,
+                                   const Classes& other);
+
 /// Colours values and ops by what they are and what is around them, and joins equal colours.
 /// `storage` says what is read from memory; null: everything.
 Classes classes_of(const Program& program, const Storage* storage,

@@ -612,6 +612,7 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
     options.known_messages = &messages_[static_cast<std::uint64_t>(decided) << 32 | free];
     solver::Solution solution = solver::solve(problem_, options);
     give_back_tables();
+    rounds_ += solution.iterations;
     if (solution.choice.empty() || !std::isfinite(solution.cost)) {
       throw Contradiction("no plan satisfies all pins together", -1, -1);
     }
@@ -628,6 +629,31 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
     labels.ops[o] = op_options_[options_of_[o]].strategies[solved.choice[first_op + o]];
   }
   return solved.result;
+}
+
+LevelSolver::Messages LevelSolver::messages_of_axes() const {
+  Messages found;
+  for (const auto& [id, messages] : messages_) {
+    if (std::has_single_bit(static_cast<std::uint32_t>(id))) found.emplace(id, messages);
+  }
+  return found;
+}
+
+void LevelSolver::begin_with(const Messages& known,
+                             const std::vector<std::int32_t>& node_there) {
+  messages_ = known;
+  for (auto& [id, messages] : messages_) messages.nodes = node_there;
+}
+
+double LevelSolver::least_of_ops(const Labels& labels, AxisMask free) {
+  prepare(labels, 0, free);
+  double total = 0;
+  for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
+    const std::vector<double>& costs = op_options_[options_of_[o]].costs;
+    total += classes_.ops[o].trips * *std::min_element(costs.begin(), costs.end());
+  }
+  // Adding up may round up.
+  return total * (1 - 1e-12);
 }
 
 double LevelSolver::most_options(AxisMask free) const {

@@ -83,6 +83,9 @@ class LevelSolver {
   LevelSolver(const Program& program, const Mesh& mesh, const Classes& classes,
               const Costs& costs, const AxisOrders& orders);
 
+  /// Where message passing ended, by decided and free axes.
+  using Messages = std::unordered_map<std::uint64_t, solver::KnownMessages>;
+
   /// Nothing is cut.
   Labels unsplit();
 
@@ -98,10 +101,23 @@ class LevelSolver {
   /// What `solve` would charge for `labels` as they are.
   double objective(const Labels& labels);
 
+  /// Rounds of message passing so far.
+  std::int64_t rounds() const { return rounds_; }
+
+  /// Where message passing ended on single axes.
+  Messages messages_of_axes() const;
+  /// Begins message passing where it ended for a program of other classes; `node_there`: by
+  /// node, that of the other program which it takes after, or -1.
+  void begin_with(const Messages& known, const std::vector<std::int32_t>& node_there);
+
   const Sharding& sharding(const Labels& labels, std::int32_t holder) const;
   const FactorAxes& axes(const Labels& labels, std::int32_t op_class) const;
   /// The labels of given choices, one a holder and one an op class.
   Labels labels_of(const std::vector<Sharding>& holders, const std::vector<FactorAxes>& ops);
+
+  /// What the ops take together at least, each with the best of the options that it has when
+  /// the axes in `free` are decided and no others cut anything.
+  double least_of_ops(const Labels& labels, AxisMask free);
 
   /// Upper bound on the options of one op when the axes in `free` are decided together.
   double most_options(AxisMask free) const;
@@ -195,11 +211,11 @@ class LevelSolver {
   std::unordered_map<std::uint64_t, std::int32_t> options_index_;
   std::vector<solver::Table> tables_;
   std::unordered_map<std::uint64_t, std::int32_t> table_index_;
-  /// Where message passing ended, by decided and free axes: it begins there at another price,
-  /// or where the decided axes have changed a little.
-  std::unordered_map<std::uint64_t, solver::KnownMessages> messages_;
+  /// It begins there at another price, or where the decided axes have changed a little.
+  Messages messages_;
   /// By `identity`.
   std::unordered_map<std::uint64_t, Solved> solved_;
+  std::int64_t rounds_ = 0;
   std::vector<std::vector<std::int32_t>> pins_of_;
   std::vector<std::vector<std::int32_t>> kept_uses_, kept_results_;
   std::vector<bool> feeds_kept_;

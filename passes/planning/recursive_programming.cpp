@@ -30,6 +30,8 @@ constexpr Rounds first_rounds{8, 12, 0};
 constexpr Rounds glance_rounds{10, 10, 0};
 constexpr Rounds sweep_rounds{10, 60, 150'000};
 constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
+/// Single axes, for a bound on a plan that is made again.
+constexpr Rounds bound_rounds{10, 30, 150'000};
 /// Of those that are, up to so many ops are looked at again without folding, if that halved
 /// them.
 constexpr std::size_t unfold_up_to_ops = 12'000;
@@ -125,6 +127,7 @@ class Search {
 
   LevelSolver& levels() { return levels_; }
   const Costs& costs() const { return costs_; }
+  std::int64_t rounds() const { return levels_.rounds(); }
   void set_prices(const Prices& prices) { costs_.set_prices(prices); }
 
   /// One level an axis, the first axis first.
@@ -184,23 +187,25 @@ class Search {
   }
 
   /// Less than the seconds of any plan that differs from `labels` in one axis.
-  double bound_of_axes(const Labels& labels) {
+  double bound_of_axes(const Labels& labels, const Rounds& rounds) {
     costs_.set_prices({});
     double least = levels_.objective(labels);
     for (int axis = 0; axis < mesh_.rank(); ++axis) {
       if (is_late()) return 0;
       Labels tried = labels;
-      const LevelResult level = levels_.solve(tried, all_ & ~(1u << axis), 1u << axis,
-                                              sweep_rounds, options_.seed, true);
+      const LevelResult level =
+          levels_.solve(tried, all_ & ~(1u << axis), 1u << axis, rounds, options_.seed, true);
       least = std::min(least, level.lower_bound);
     }
     return least - costs_.most_beside_seconds(options_.memory_limit);
   }
 
   /// Less than the seconds of any plan on the mesh that keeps within the memory limit, after
-  /// `all_together`.
-  double bound_of_all() const {
-    return result_.lower_bound - costs_.most_beside_seconds(options_.memory_limit);
+  /// all axes were decided together as `labels`. Where memory has a price, what ops take at
+  /// least may say more than what is left of the network's bound without it.
+  double bound_of_all(const Labels& labels) {
+    return std::max(result_.lower_bound - costs_.most_beside_seconds(options_.memory_limit),
+                    levels_.least_of_ops(labels, all_));
   }
 
   const LevelResult& result() const { return result_; }
@@ -349,8 +354,10 @@ class PlanSearch {
   /// A plan of the same program with other pins, decided again one axis at a time on its own
   /// mesh, at higher prices of memory if need be; nothing if it does not fit. Throws
   /// `Contradiction`.
-  std::optional<Candidate> from(const Plan& previous, double coeff) {
+  std::optional<Candidate> from(const Plan& previous, const KnownProgram* known,
+                                double coeff) {
     Stage& on = stage(single_);
+    if (known) begin_with(on, *known);
     Candidate found{&on, {}, 0, 0, 0, false, {}, coeff, {}};
     found.labels =
         labels_of(program_, classes_, on.search.levels(), on.search.costs(), previous);
@@ -365,7 +372,24 @@ class PlanSearch {
     return std::nullopt;
   }
 
+  /// Rounds of message passing so far, on all meshes.
+  std::int64_t rounds() const {
+    std::int64_t total = 0;
+    for (const auto& [groups, stage] : stages_) total += stage->search.rounds();
+    return total;
+  }
+
  private:
+  /// Message passing begins where it ended for the same program with other pins, but for what
+  /// is pinned.
+  void begin_with(Stage& on, const KnownProgram& known) const {
+    std::vector<std::int32_t> nodes = nodes_in(program_, classes_, known.classes);
+    for (const Pin& pin : program_.pins) {
+      if (classes_.holder_of[pin.value] >= 0) nodes[classes_.holder_of[pin.value]] = -1;
+    }
+    on.search.levels().begin_with(known.messages, nodes);
+  }
+
   bool fits(const Candidate& c) const { return c.peak.bytes <= options_.memory_limit; }
 
   Stage& stage(const Groups& groups) {
@@ -387,6 +411,17 @@ class PlanSearch {
     return found;
   }
 
+  /// The same plan at the prices of a coefficient.
+  Candidate at_prices(const Candidate& plan, double coeff) {
+    Candidate c = plan;
+    c.coeff = coeff;
+    c.prices = prices(coeff);
+    c.is_joint = false;
+    c.stage->search.set_prices(c.prices);
+    c.objective = c.stage->search.levels().objective(c.labels);
+    return c;
+  }
+
   void sweep(Candidate& c) {
     c.stage->search.set_prices(c.prices);
     c.objective = c.stage->search.sweep(c.labels, c.objective);
@@ -403,7 +438,7 @@ class PlanSearch {
     c.stage->search.set_prices(c.prices);
     c.is_joint = c.stage->search.all_together(c.labels);
     if (c.is_joint) {
-      c.lower_bound = c.stage->search.bound_of_all();
+      c.lower_bound = c.stage->search.bound_of_all(c.labels);
     } else if (is_small() || c.stage->groups.size() <= most_merged_axes) {
       pairs(c);
     }
@@ -439,10 +474,12 @@ class PlanSearch {
   }
 
   /// Plans at one price, swept on the meshes that suit it, the cheapest first; the last one is
-  /// on single axes.
-  std::vector<Candidate> shortlist(double coeff) {
+  /// on single axes. `quick` are plans on single axes that may be taken for it.
+  std::vector<Candidate> shortlist(double coeff, const std::vector<Candidate>& quick = {}) {
     phases_.start("levels");
     std::vector<Groups> meshes = {single_};
+    const auto known = std::find_if(quick.begin(), quick.end(),
+                                    [&](const Candidate& c) { return c.coeff == coeff; });
     bool is_single_one_of_two = false;
     if (may_group_ && !late()) {
       for (const Groups& groups : two_groups()) {
@@ -455,8 +492,10 @@ class PlanSearch {
     }
     for (const Groups& groups : meshes) stage(groups);
     std::vector<Candidate> tried(meshes.size());
-    workers_.for_each(tried.size(),
-                      [&](std::size_t i) { tried[i] = descend(meshes[i], coeff); });
+    workers_.for_each(tried.size(), [&](std::size_t i) {
+      tried[i] = i == 0 && known != quick.end() ? at_prices(*known, coeff)
+                                                : descend(meshes[i], coeff);
+    });
     Candidate single = std::move(tried.front());
     tried.erase(tried.begin());
     if (is_single_one_of_two) tried.push_back(single);
@@ -563,8 +602,7 @@ class PlanSearch {
     Groups all(1);
     for (int axis = 0; axis < program_.mesh.rank(); ++axis) all.front().push_back(axis);
     const double most_seconds = best.seconds * (1 + axes_tolerance());
-    const auto try_at = [&](double coeff) {
-      Candidate c = descend(all, coeff);
+    const auto finish = [&](Candidate c) {
       sweep(c);
       join(c);
       pool.push_back(std::move(c));
@@ -573,11 +611,14 @@ class PlanSearch {
     double unfit = 0;
     for (double coeff : price_ladder) {
       if (late()) return;
-      if (try_at(coeff)) {
+      Candidate c = descend(all, coeff);
+      // The one level is the whole mesh, so that its bound is one on all plans that fit.
+      if (c.stage->search.bound_of_all(c.labels) > most_seconds) return;
+      if (finish(std::move(c))) {
         double fit = coeff;
         for (int halving = 0; fit > 0 && halving < price_halvings && !late(); ++halving) {
           const double middle = unfit > 0 ? std::sqrt(unfit * fit) : fit / 4;
-          (try_at(middle) ? fit : unfit) = middle;
+          (finish(descend(all, middle)) ? fit : unfit) = middle;
         }
         return;
       }
@@ -725,7 +766,7 @@ class PlanSearch {
     double unfit = rung > 0 ? price_ladder[rung - 1] : 0, fit = -1;
     while (true) {
       const double coeff = price_ladder[rung];
-      std::vector<Candidate> list = shortlist(coeff);
+      std::vector<Candidate> list = shortlist(coeff, quick);
       phases_.start("memory");
       pool.push_back(list.front());
       if (fits(weigh(pool.back())) || is_small() || rung == last || late()) {
@@ -755,12 +796,7 @@ class PlanSearch {
           (fits(weigh(pool.back())) ? fit : unfit) = middle;
           continue;
         }
-        Candidate tried = start;
-        tried.coeff = middle;
-        tried.prices = prices(middle);
-        tried.is_joint = false;
-        tried.stage->search.set_prices(tried.prices);
-        tried.objective = tried.stage->search.levels().objective(tried.labels);
+        Candidate tried = at_prices(start, middle);
         sweep(tried);
         const bool is_fitting = fits(weigh(tried));
         (is_fitting ? fit : unfit) = middle;
@@ -847,15 +883,21 @@ Clock::time_point deadline_of(const RecursiveOptions& options) {
                             std::chrono::duration<double>(options.time_limit));
 }
 
-/// What a candidate means, with every term of its cost.
+/// What a candidate means, with every term of its cost. `rounds` are for its bound where that
+/// is by single axes.
 RecursivePlan written_out(const Program& program, const Classes& classes,
-                          const Storage& storage, const RecursiveOptions& options,
-                          const Candidate& best, Phases& phases) {
+                          const std::shared_ptr<const Storage>& storage,
+                          const RecursiveOptions& options, const Candidate& best,
+                          const Rounds& rounds, Phases& phases) {
   phases.start("bound");
   Search& search = best.stage->search;
   RecursivePlan result;
-  result.lower_bound_seconds =
-      std::max(0.0, best.is_joint ? best.lower_bound : search.bound_of_axes(best.labels));
+  if (best.is_joint) result.lower_bound_seconds = best.lower_bound;
+  // One axis is all axes.
+  if (!best.is_joint || best.stage->mesh.rank() == 1) {
+    result.lower_bound_seconds =
+        std::max(result.lower_bound_seconds, search.bound_of_axes(best.labels, rounds));
+  }
   phases.start("plan");
   result.mem_coeff = options.mem_coeff.value_or(best.coeff);
   result.op_classes = static_cast<std::int64_t>(classes.ops.size());
@@ -864,8 +906,10 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
   result.bound_is_joint = best.is_joint || result.mesh.rank() == 1;
   result.plan = plan_of(program, result.mesh, classes, search.levels(), best.labels);
   verify(program, result.mesh, result.plan);
-  result.costs = costs_of(program, result.mesh, classes, storage, best.stage->cluster,
+  result.costs = costs_of(program, result.mesh, classes, *storage, best.stage->cluster,
                           search.levels(), best.labels, result.plan);
+  result.known = std::make_shared<const KnownProgram>(
+      KnownProgram{storage, classes, search.levels().messages_of_axes()});
   for (const CostedMove& move : result.costs.moves) {
     result.plan.redistributions.push_back(move.move);
   }
@@ -893,23 +937,26 @@ namespace {
 
 /// Equal layers cut unlike, where that pays: every axis again, nothing folded, from `folded`.
 /// Nothing if it does not.
-std::optional<RecursivePlan> unfolded(const Program& program, const Storage& storage,
+std::optional<RecursivePlan> unfolded(const Program& program,
+                                      const std::shared_ptr<const Storage>& storage,
                                       const RecursiveOptions& options,
                                       Clock::time_point deadline, const Candidate& best,
                                       const RecursivePlan& folded, Phases& phases) {
   phases.start("unfolding");
   Program on_mesh = program;
   on_mesh.mesh = folded.mesh;
-  const Classes classes = classes_of(on_mesh, &storage, class_options(program, false));
-  PlanSearch plans(on_mesh, classes, storage, best.stage->cluster, options, deadline, phases);
+  const Classes classes = classes_of(on_mesh, storage.get(), class_options(program, false));
+  PlanSearch plans(on_mesh, classes, *storage, best.stage->cluster, options, deadline, phases);
   std::optional<Candidate> found;
   try {
-    found = plans.from(folded.plan, best.coeff);
+    found = plans.from(folded.plan, nullptr, best.coeff);
   } catch (const Contradiction&) {
     return std::nullopt;  // one axis at a time may not get where all together did
   }
   if (!found || !(found->seconds < best.seconds * (1 - least_gain))) return std::nullopt;
-  RecursivePlan result = written_out(on_mesh, classes, storage, options, *found, phases);
+  RecursivePlan result =
+      written_out(on_mesh, classes, storage, options, *found, sweep_rounds, phases);
+  result.rounds = plans.rounds();
   result.axis_groups = folded.axis_groups;
   return result;
 }
@@ -929,34 +976,36 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
       classes_of(program, storage.get(), class_options(program, options.fold));
   PlanSearch plans(program, classes, *storage, cluster, options, deadline, phases);
   const Candidate best = plans.run();
-  RecursivePlan result = written_out(program, classes, *storage, options, best, phases);
+  RecursivePlan result =
+      written_out(program, classes, storage, options, best, sweep_rounds, phases);
+  result.rounds = plans.rounds();
   const std::size_t num_ops = program.ops.size();
   if (options.fold && options.sweeps > 0 && num_ops >= fold_from_ops &&
       num_ops <= unfold_up_to_ops && 2 * classes.ops.size() < num_ops) {
-    if (auto better = unfolded(program, *storage, options, deadline, best, result, phases)) {
+    if (auto better = unfolded(program, storage, options, deadline, best, result, phases)) {
       result = std::move(*better);
     }
   }
-  result.storage = storage;
   phases.stop();
   result.phases = phases.list();
   return result;
 }
 
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
-                     std::shared_ptr<const Storage> storage, double mem_coeff,
+                     const KnownProgram& known, double mem_coeff,
                      const RecursiveOptions& options) {
   check(program);
   check(cluster, program.mesh);
   Phases phases;
   phases.start("folding");
   const Classes classes =
-      classes_of(program, storage.get(), class_options(program, options.fold));
+      classes_of(program, known.storage.get(), class_options(program, options.fold));
   phases.start("sweeps");
-  PlanSearch plans(program, classes, *storage, cluster, options, deadline_of(options), phases);
+  PlanSearch plans(program, classes, *known.storage, cluster, options, deadline_of(options),
+                   phases);
   std::optional<Candidate> best;
   try {
-    best = plans.from(previous, mem_coeff);
+    best = plans.from(previous, &known, mem_coeff);
   } catch (const Contradiction&) {
     // One axis at a time may not get where the whole search does; it says what contradicts.
   }
@@ -965,8 +1014,9 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
     again.merge_axes = false;
     return recursive_programming(program, cluster, again);
   }
-  RecursivePlan result = written_out(program, classes, *storage, options, *best, phases);
-  result.storage = storage;
+  RecursivePlan result =
+      written_out(program, classes, known.storage, options, *best, bound_rounds, phases);
+  result.rounds = plans.rounds();
   phases.stop();
   result.phases = phases.list();
   return result;

@@ -19,6 +19,8 @@
 
 #include "model/cluster.h"
 #include "model/program.h"
+#include "planning/classes.h"
+#include "planning/level.h"
 #include "planning/plan.h"
 #include "planning/seconds.h"
 #include "solver/problem.h"
@@ -54,6 +56,15 @@ struct DoesNotFit : std::runtime_error {
   Peak peak;
 };
 
+/// What a search knows of a program that other pins hardly change.
+struct KnownProgram {
+  /// What it keeps in memory.
+  std::shared_ptr<const Storage> storage;
+  Classes classes;
+  /// On the mesh of the plan, in terms of `classes`.
+  LevelSolver::Messages messages;
+};
+
 /// The plan, on a mesh whose axes are groups of the program's.
 struct RecursivePlan {
   Plan plan;
@@ -71,10 +82,13 @@ struct RecursivePlan {
   bool bound_is_joint = false;
   /// Classes of ops that were decided, of how many ops.
   std::int64_t op_classes = 0;
+  /// Rounds of message passing of the search that found it, on all meshes: what it computed,
+  /// alike on every machine.
+  std::int64_t rounds = 0;
   /// (name, seconds)
   std::vector<std::pair<std::string, double>> phases;
-  /// What the program keeps in memory, for planning it again.
-  std::shared_ptr<const Storage> storage;
+  /// For planning the program again.
+  std::shared_ptr<const KnownProgram> known;
 };
 
 /// Throws `InvalidProgram`, `InvalidCluster`, `Contradiction` or `DoesNotFit`.
@@ -83,11 +97,10 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
 
 /// The plan of a program of which only pins have changed since `previous`, on the same mesh
 /// and at the price of memory that led to it: every axis is decided again, starting from
-/// `previous`. `storage` is that plan's, for the same chip; neither pins nor the mesh change
-/// it. If that leads nowhere or does not fit, the whole search on this mesh. Throws as
-/// `recursive_programming`.
+/// `previous` and what is `known` from it, for the same chip. If that leads nowhere or does
+/// not fit, the whole search on this mesh. Throws as `recursive_programming`.
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
-                     std::shared_ptr<const Storage> storage, double mem_coeff,
+                     const KnownProgram& known, double mem_coeff,
                      const RecursiveOptions& options);
 
 /// The network in seconds of all mesh axes together, without memory prices, nothing folded.

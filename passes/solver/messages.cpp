@@ -29,20 +29,26 @@ Messages::Messages(const Network& network)
 }
 
 Messages::Messages(const Network& network, const KnownMessages& known) : Messages(network) {
-  auto old = known.edges.begin();
+  const auto node_there = [&](std::int32_t node) {
+    const std::int32_t source = network.source[node];
+    return known.nodes.empty() ? source : known.nodes[source];
+  };
   double* to = messages_.data();
   for (const Network::Edge& edge : network.edges) {
-    const std::pair wanted(network.source[edge.a], network.source[edge.b]);
+    const std::int32_t ends[] = {node_there(edge.a), node_there(edge.b)};
+    const std::pair<std::int32_t, std::int32_t> wanted = std::minmax(ends[0], ends[1]);
     const auto before = [](const KnownMessages::Edge& one, const auto& other) {
       return std::pair(one.a, one.b) < other;
     };
-    old = std::lower_bound(old, known.edges.end(), wanted, before);
+    const auto old = std::lower_bound(known.edges.begin(), known.edges.end(), wanted, before);
     const bool is_known = old != known.edges.end() && std::pair(old->a, old->b) == wanted;
-    const double* from = is_known ? known.messages.data() + old->first : nullptr;
     for (const std::int32_t node : {edge.a, edge.b}) {
       const int k = network.options(node);
       if (is_known) {
-        const std::vector<std::int32_t>& left = known.options[network.source[node]];
+        const std::int32_t there = node_there(node);
+        const double* from = known.messages.data() + old->first +
+                             (there == old->a ? 0 : known.options[old->a].size());
+        const std::vector<std::int32_t>& left = known.options[there];
         const double largest = *std::max_element(from, from + left.size());
         std::size_t at = 0;
         for (int s = 0; s < k; ++s) {
@@ -50,7 +56,6 @@ Messages::Messages(const Network& network, const KnownMessages& known) : Message
           while (at < left.size() && left[at] < option) ++at;
           to[s] = at < left.size() && left[at] == option ? from[at] : largest;
         }
-        from += left.size();
       }
       to += k;
     }

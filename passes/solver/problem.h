@@ -132,6 +132,9 @@ struct KnownMessages {
   /// By node: its options that were left.
   std::vector<std::vector<std::int32_t>> options;
   std::vector<double> messages;
+  /// Where they are of a network of other nodes: by node of the problem at hand, the node
+  /// there that it takes after, or -1. Empty: nodes are the same.
+  std::vector<std::int32_t> nodes;
 };
 
 struct Options {

@@ -13,6 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.cluster import Cluster
+from autoshard.importer.pins import DimPin, Pin
+from autoshard.importer.program import Pinned
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.passes.recursive_programming import (
     RecursiveProgramming,
@@ -168,6 +170,33 @@ def test_marks_that_keep_results_are_heard() -> None:
     again = plans.replan(out_shardings=pins)
     for plan in (plans.plan, again):
         assert plan.communication_seconds == kept.communication_seconds
+
+
+def test_what_a_plan_knows_is_not_computed_again() -> None:
+    """Message passing begins where it ended for the plan before, but for what is pinned."""
+    weights = [(struct(512, 8, 64),) * 3 + (struct(8, 64, 512), struct(512, 2048))] * 2
+
+    def attention_loss(weights: Any, x: Any) -> Any:
+        for wq, wk, wv, wo, up in weights:
+            q, k, v = (jnp.einsum("bsd,dhk->bshk", x, w) for w in (wq, wk, wv))
+            scores = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k), -1)
+            x = x + jnp.einsum("bhst,bthk,hkd->bsd", scores, v, wo)
+            x = x + jax.nn.gelu(x @ up) @ up.T
+        return jnp.mean(x * x)
+
+    def step(weights: Any, x: Any) -> Any:
+        gradients = jax.grad(attention_loss)(weights, x)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    lowered = jax.jit(step, donate_argnums=0).lower(weights, struct(64, 256, 512))
+    module = parse_bytes(print_module(lowered.compiler_ir(), "bytecode"), new_context(), "step")
+    planned = search_module(module, Cluster.of("v5p:4x4x4"), RecursiveProgramming())
+    assert planned.plan.rounds > 300
+    pin = Pinned(
+        planned.imported.functions[-1].arguments[4], Pin((DimPin((0,)), DimPin())), None, ""
+    )
+    assert replan_module(planned, []).plan.rounds < 12
+    assert replan_module(planned, [pin]).plan.rounds < 40
 
 
 @pytest.mark.parametrize("option", ["host_offload", "recompute"])

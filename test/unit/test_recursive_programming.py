@@ -177,6 +177,32 @@ def test_the_bound_under_a_limit_holds_for_every_plan_that_fits(seed: int) -> No
             assert bound <= plan.step_seconds * (1 + 1e-9)
 
 
+def test_prices_of_memory_leave_a_bound() -> None:
+    """Each op takes what it takes, whatever bytes cost that the plan leaves unused."""
+
+    def step(weights: Any, x: Any) -> Any:
+        gradients = jax.grad(lambda w: jnp.mean(transformer(w, x) ** 2))(weights)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    def transformer(weights: Any, x: Any) -> Any:
+        for wq, wk, wv, wo, up, down in weights:
+            q, k, v = (jnp.einsum("bsd,dhk->bshk", x, w) for w in (wq, wk, wv))
+            scores = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k), -1)
+            x = x + jnp.einsum("bshk,hkd->bsd", jnp.einsum("bhst,bthk->bshk", scores, v), wo)
+            x = x + jax.nn.gelu(x @ up) @ down
+        return x
+
+    heads = struct(512, 8, 64)
+    layer = (heads, heads, heads, struct(8, 64, 512), struct(512, 2048), struct(2048, 512))
+    module = lower(step, [layer] * 4, struct(8, 256, 512), donate=(0,))
+    program, core = program_on(module, "v5e:4x4")
+    free = search(program, core)
+    plan = search(program, core, memory_limit=0.9 * free.peak_bytes)
+    assert plan.mem_coeff > 0
+    assert plan.bound_is_joint
+    assert 0.3 * plan.compute_seconds < plan.lower_bound_seconds <= plan.step_seconds
+
+
 def test_operands_gathered_and_sums_not_yet_scattered_take_memory() -> None:
     """Cutting both rows and columns needs a whole operand; cutting what is contracted makes
     whole sums of 16 KiB, which are more than the plan without communication needs."""

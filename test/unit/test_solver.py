@@ -187,6 +187,36 @@ def test_messages_of_a_similar_problem_are_a_good_beginning() -> None:
     assert bound == pytest.approx(same, rel=0.001)
 
 
+def test_messages_of_a_similar_problem_begin_another_one_by_its_nodes() -> None:
+    rng = np.random.default_rng(3)
+    size, options = 12, 6
+    costs = [rng.random(options) for _ in range(size * size)]
+    edges = [
+        (node, node + step, 0.3 * rng.random((options, options)))
+        for node in range(size * size)
+        for step in (1, size)
+        if node + step < size * size and (step == size or (node + 1) % size)
+    ]
+    renumbered = [int(node) for node in rng.permutation(size * size)]
+    known_as = [renumbered.index(node) for node in range(size * size)]
+    again = [costs[node] for node in known_as]
+    other = [(renumbered[a], renumbered[b], table) for a, b, table in edges]
+
+    def rounds(problem: Problem, known: _core.SolverMessages) -> int:
+        found = _core.solve(
+            problem.core, math.inf, 0, 500, 1, 0.001, 0, None, None, 0, known_messages=known
+        )
+        assert found.lower_bound <= found.cost <= found.lower_bound * 1.001
+        return found.iterations
+
+    messages = _core.SolverMessages()
+    anew = rounds(Problem.from_lists(again, other), _core.SolverMessages())
+    rounds(Problem.from_lists(costs, edges), messages)
+    messages.nodes = [-1 if node == 7 else known_as[node] for node in range(size * size)]
+    assert 3 * rounds(Problem.from_lists(again, other), messages) < anew
+    assert not messages.nodes
+
+
 def vars_of(problem: Problem) -> dict[str, object]:
     return {name: getattr(problem, name) for name in problem.__dataclass_fields__}
 
