@@ -158,10 +158,10 @@ class Search {
     return reached;
   }
 
-  /// The first `count` axes again, in few rounds.
-  double glance(Labels& labels, int count, double reached) {
-    for (int axis = 0; axis < count && options_.sweeps > 0; ++axis) {
-      reached = decide(labels, 1u << axis, glance_rounds, reached);
+  /// Each of some axes again, in few rounds.
+  double glance(Labels& labels, AxisMask axes, double reached) {
+    for (int axis = 0; axis < mesh_.rank() && options_.sweeps > 0; ++axis) {
+      if ((axes >> axis) & 1u) reached = decide(labels, 1u << axis, glance_rounds, reached);
     }
     return reached;
   }
@@ -427,10 +427,10 @@ class PlanSearch {
     c.objective = c.stage->search.sweep(c.labels, c.objective);
   }
 
-  /// The first `count` axes again, in few rounds.
-  void glance(Candidate& c, std::size_t count) {
+  /// Each of some axes again, in few rounds.
+  void glance(Candidate& c, AxisMask axes) {
     c.stage->search.set_prices(c.prices);
-    c.objective = c.stage->search.glance(c.labels, static_cast<int>(count), c.objective);
+    c.objective = c.stage->search.glance(c.labels, axes, c.objective);
   }
 
   void join(Candidate& c) {
@@ -510,7 +510,8 @@ class PlanSearch {
     };
     // What the first axis does when it knows of the second shows which meshes are worth more.
     if (!is_small()) {
-      sweep_first(tried.size(), [&](Candidate& c) { glance(c, c.stage->groups.size() - 1); });
+      sweep_first(tried.size(),
+                  [&](Candidate& c) { glance(c, all_axes(c.stage->mesh) >> 1); });
     }
     // A plan on one axis is a plan on every mesh: axis by axis, none begins with less.
     if (tried.size() > 1 && tried.front().stage->groups.size() == 1) {
@@ -640,6 +641,7 @@ class PlanSearch {
     if (!options_.joint || groups.size() >= most_merged_axes) return std::nullopt;
     phases_.start("split");
     std::vector<Groups> meshes;
+    std::vector<AxisMask> made;  // the two axes that one was split into
     for (std::size_t g = 0; g < groups.size(); ++g) {
       for (std::size_t at = 1; at < groups[g].size(); ++at) {
         Groups finer = groups;
@@ -649,6 +651,7 @@ class PlanSearch {
         finer.insert(finer.begin() + static_cast<std::ptrdiff_t>(g) + 1, minor);
         stage(finer);
         meshes.push_back(std::move(finer));
+        made.push_back(3u << g);
       }
     }
     std::vector<Candidate> tried(meshes.size(), from);
@@ -659,7 +662,11 @@ class PlanSearch {
         sweep(tried[i]);
         if (!late()) join(tried[i]);
       } else {
-        glance(tried[i], meshes[i].size());
+        glance(tried[i], made[i]);
+        // What the other axes could do alone, they have done.
+        if (tried[i].objective < from.objective * (1 - worth_deciding_again)) {
+          glance(tried[i], all_axes(tried[i].stage->mesh) & ~made[i]);
+        }
       }
     });
     const auto best = std::min_element(tried.begin(), tried.end(), by_objective);

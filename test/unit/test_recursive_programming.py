@@ -177,14 +177,14 @@ def test_the_bound_under_a_limit_holds_for_every_plan_that_fits(seed: int) -> No
             assert bound <= plan.step_seconds * (1 + 1e-9)
 
 
-def test_prices_of_memory_leave_a_bound() -> None:
-    """Each op takes what it takes, whatever bytes cost that the plan leaves unused."""
+def transformer(width: int, heads: int, size: int, hidden: int, *tokens: int) -> mlir.Module:
+    """A train step of four layers, of more classes of ops than are searched to the end."""
 
     def step(weights: Any, x: Any) -> Any:
-        gradients = jax.grad(lambda w: jnp.mean(transformer(w, x) ** 2))(weights)
+        gradients = jax.grad(lambda w: jnp.mean(forward(w, x) ** 2))(weights)
         return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
 
-    def transformer(weights: Any, x: Any) -> Any:
+    def forward(weights: Any, x: Any) -> Any:
         for wq, wk, wv, wo, up, down in weights:
             q, k, v = (jnp.einsum("bsd,dhk->bshk", x, w) for w in (wq, wk, wv))
             scores = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k), -1)
@@ -192,15 +192,43 @@ def test_prices_of_memory_leave_a_bound() -> None:
             x = x + jax.nn.gelu(x @ up) @ down
         return x
 
-    heads = struct(512, 8, 64)
-    layer = (heads, heads, heads, struct(8, 64, 512), struct(512, 2048), struct(2048, 512))
-    module = lower(step, [layer] * 4, struct(8, 256, 512), donate=(0,))
-    program, core = program_on(module, "v5e:4x4")
+    cut = struct(width, heads, size)
+    layer = (
+        cut,
+        cut,
+        cut,
+        struct(heads, size, width),
+        struct(width, hidden),
+        struct(hidden, width),
+    )
+    return lower(step, [layer] * 4, struct(*tokens, width), donate=(0,))
+
+
+def test_prices_of_memory_leave_a_bound() -> None:
+    """Each op takes what it takes, whatever bytes cost that the plan leaves unused."""
+    program, core = program_on(transformer(512, 8, 64, 2048, 8, 256), "v5e:4x4")
     free = search(program, core)
     plan = search(program, core, memory_limit=0.9 * free.peak_bytes)
     assert plan.mem_coeff > 0
     assert plan.bound_is_joint
     assert 0.3 * plan.compute_seconds < plan.lower_bound_seconds <= plan.step_seconds
+
+
+def test_axes_of_the_second_best_mesh_are_split_where_those_of_the_best_gain_nothing() -> None:
+    program, core = program_on(transformer(2048, 8, 128, 2048, 2, 512), "v5e:4x8")
+    plan = search(program, core)
+    assert len(plan.axis_groups) == 3
+    assert plan.step_seconds < 0.95 * search(program, core, joint=False).step_seconds
+
+
+def test_no_axis_is_split_for_memory_alone() -> None:
+    """Under a price a third axis would pay for memory that the plan then leaves unused."""
+    program, core = program_on(transformer(512, 8, 64, 2048, 8, 256), "v5p:4x4x4")
+    free = search(program, core)
+    assert len(free.axis_groups) == 3
+    plan = search(program, core, memory_limit=0.7 * free.peak_bytes)
+    assert plan.mem_coeff > 0
+    assert len(plan.axis_groups) < 3
 
 
 def test_operands_gathered_and_sums_not_yet_scattered_take_memory() -> None:
