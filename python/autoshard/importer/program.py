@@ -485,8 +485,7 @@ class _Importer:
 
     def block(self, block: mlir.Block, trips: float) -> None:
         handlers = self.handlers
-        for op in block.operations:
-            operation = op.operation
+        for operation in operations_of(block):
             name = operation.name
             handler = handlers.get(name)
             if handler is None:
@@ -499,8 +498,10 @@ class _Importer:
 
         Nearly all ops come here, so calls are spared where they would be one or two an op.
         """
-        results = list(op.results)
-        if not results:
+        results = op.results
+        if len(results) == 1:
+            results = (results[0],)
+        elif not len(results):
             return
         attributes = op.attributes
         operands = list(op.operands)
@@ -946,6 +947,26 @@ def core_pin(
         [(list(dim.axes), dim.is_open, dim.num_shards) for dim in pinned.pin.dims],
         list(pinned.pin.replicated),
     )
+
+
+def operations_of(block: mlir.Block) -> Iterable[mlir.Operation]:
+    """The ops of a block.
+
+    A walk below its op takes half the time of iterating over the block, which makes a view of
+    every op; it visits the ops of one block if its op has no other.
+    """
+    owner = block.owner.operation
+    if len(owner.regions) > 1 or len(owner.regions[0].blocks) > 1:
+        return [op.operation for op in block.operations]
+    found: list[mlir.Operation] = []
+    advance, skip = mlir.WalkResult.ADVANCE, mlir.WalkResult.SKIP
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        found.append(op)
+        return skip if len(found) > 1 else advance
+
+    owner.walk(visit, mlir.WalkOrder.PRE_ORDER)
+    return found[1:]
 
 
 def attribute_of(op: mlir.Operation, name: str) -> mlir.Attribute | None:
