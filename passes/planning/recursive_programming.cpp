@@ -474,12 +474,10 @@ class PlanSearch {
   }
 
   /// Plans at one price, swept on the meshes that suit it, the cheapest first; the last one is
-  /// on single axes. `quick` are plans on single axes that may be taken for it.
-  std::vector<Candidate> shortlist(double coeff, const std::vector<Candidate>& quick = {}) {
+  /// on single axes.
+  std::vector<Candidate> shortlist(double coeff) {
     phases_.start("levels");
     std::vector<Groups> meshes = {single_};
-    const auto known = std::find_if(quick.begin(), quick.end(),
-                                    [&](const Candidate& c) { return c.coeff == coeff; });
     bool is_single_one_of_two = false;
     if (may_group_ && !late()) {
       for (const Groups& groups : two_groups()) {
@@ -492,10 +490,8 @@ class PlanSearch {
     }
     for (const Groups& groups : meshes) stage(groups);
     std::vector<Candidate> tried(meshes.size());
-    workers_.for_each(tried.size(), [&](std::size_t i) {
-      tried[i] = i == 0 && known != quick.end() ? at_prices(*known, coeff)
-                                                : descend(meshes[i], coeff);
-    });
+    workers_.for_each(tried.size(),
+                      [&](std::size_t i) { tried[i] = descend(meshes[i], coeff); });
     Candidate single = std::move(tried.front());
     tried.erase(tried.begin());
     if (is_single_one_of_two) tried.push_back(single);
@@ -773,7 +769,7 @@ class PlanSearch {
     double unfit = rung > 0 ? price_ladder[rung - 1] : 0, fit = -1;
     while (true) {
       const double coeff = price_ladder[rung];
-      std::vector<Candidate> list = shortlist(coeff, quick);
+      std::vector<Candidate> list = shortlist(coeff);
       phases_.start("memory");
       pool.push_back(list.front());
       if (fits(weigh(pool.back())) || is_small() || rung == last || late()) {
