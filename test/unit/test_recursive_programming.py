@@ -228,7 +228,7 @@ def test_no_axis_is_split_for_memory_alone() -> None:
     assert len(free.axis_groups) == 3
     plan = search(program, core, memory_limit=0.7 * free.peak_bytes)
     assert plan.mem_coeff > 0
-    assert len(plan.axis_groups) < 3
+    assert plan.axis_groups != free.axis_groups
 
 
 def test_operands_gathered_and_sums_not_yet_scattered_take_memory() -> None:
