@@ -1,4 +1,4 @@
-"""``jax.shard_map`` in a program: its body stays, and what it sends is counted."""
+"""Meshes in a program: they are the plan's, and what ``jax.shard_map`` sends is counted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,35 @@ MESH = "dp=2,tp=4"
 X = jnp.arange(16.0 * 4).reshape(16, 4) % 7 - 3
 
 
-def test_a_shard_map_over_another_mesh_is_refused() -> None:
-    mesh = jax.make_mesh((8,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    fn = jax.shard_map(lambda x: 2 * x, mesh=mesh, in_specs=P("i"), out_specs=P("i"))
-    with pytest.raises(autoshard.PlanError, match=r"jax\.shard_map in it has a mesh of its own"):
-        autoshard.jit(fn, mesh=MESH)(X)
+def auto_mesh(devices: Any, name: str) -> jax.sharding.Mesh:
+    return jax.sharding.Mesh(devices, (name,), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+TURNED = auto_mesh(np.array(jax.devices())[::-1], "i")
+OF_OTHER_MESHES = {
+    "shard_map": jax.shard_map(
+        lambda x: 2 * x,
+        mesh=auto_mesh(np.array(jax.devices()), "i"),
+        in_specs=P("i"),
+        out_specs=P("i"),
+    ),
+    "shard_map without a mesh": jax.shard_map(lambda x: 2 * x, in_specs=P("i"), out_specs=P("i")),
+    "spec": lambda x: jax.lax.with_sharding_constraint(2 * x, P("i")),
+    "devices": lambda x: jax.lax.with_sharding_constraint(
+        2 * x, jax.sharding.NamedSharding(TURNED, P("i"))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHER_MESHES)
+@pytest.mark.parametrize("where", [{"mesh": MESH, "mode": "auto"}, {"cluster": "cpu:8"}])
+def test_another_mesh_is_refused(name: str, where: Any) -> None:
+    fn = OF_OTHER_MESHES[name]
+    with pytest.raises(
+        autoshard.PlanError, match=r"(?s)for another mesh than the plan.*mesh: mesh=\."
+    ):
+        autoshard.jit(fn, **where)(X)
+    mesh = TURNED if name == "devices" else auto_mesh(np.array(jax.devices()), "i")
     np.testing.assert_array_equal(autoshard.jit(fn, mesh=mesh, mode="auto")(X), 2 * X)
 
 

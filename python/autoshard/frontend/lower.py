@@ -29,8 +29,13 @@ from autoshard.ir.lowering import LoweredProgram, lower
 from autoshard.ir.mark import TARGET
 from autoshard.sharding import Axis, Mesh
 
-_OTHER_MESH = "should match the mesh passed to shard_map"
-"""In JAX's message where they differ."""
+_OTHER_MESH = (
+    "should match the mesh passed to shard_map",
+    "is not found in mesh",
+    "Received incompatible devices",
+    "axis marked as manual",
+)
+"""In JAX's messages where a program has another mesh than the one it is traced under."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +93,11 @@ def lower_source(
             try:
                 program = lower(jitted, args, kwargs, mesh)
             except ValueError as error:
-                if _OTHER_MESH not in str(error):
+                if not any(text in str(error) for text in _OTHER_MESH):
                     raise
                 raise PlanError(
-                    f"{name}: jax.shard_map in it has a mesh of its own, but the plan is for"
-                    f" another one: {error}. Give that mesh: mesh=, or leave the mesh out of"
-                    " shard_map."
+                    f"{name}: a shard_map or a sharding constraint in it is for another mesh than"
+                    f" the plan: {str(error).rstrip('.')}. Give that mesh: mesh=."
                 ) from error
         if program.ordered_effects:
             raise PlanError(
