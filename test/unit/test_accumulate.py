@@ -92,6 +92,62 @@ def test_steps_that_do_not_divide_the_batch_are_an_error() -> None:
         accumulate(W, {"x": X, "y": Y})
 
 
-def test_no_steps_are_an_error() -> None:
-    with pytest.raises(autoshard.PlanError, match=r"steps=0\. Give 1 or more"):
-        autoshard.accumulate_gradients(mean_loss, 0)
+@pytest.mark.parametrize("steps", [0, 2.0, True, "2"])
+def test_no_steps_are_an_error(steps: Any) -> None:
+    with pytest.raises(autoshard.PlanError, match=rf"steps={steps!r}\. Give 1 or more"):
+        autoshard.accumulate_gradients(mean_loss, steps)
+
+
+@pytest.mark.parametrize("number", [1, -2, np.int64(1), (np.int64(-2),)])
+def test_the_batch_is_counted_from_either_end(number: Any) -> None:
+    def loss(p: Tree, x: Any, scale: Any) -> Any:
+        return jnp.sum(x @ p["w"]) * scale
+
+    accumulate = autoshard.accumulate_gradients(loss, np.int64(2), batch_argnums=number, mean=False)
+    args = (W, X, jnp.float32(3))
+    assert_same(accumulate(*args), jax.value_and_grad(loss)(*args))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"argnums": (0, 1), "batch_argnums": 1}, "argument 1 is in argnums and in batch_argnums"),
+        ({"argnums": -3, "batch_argnums": (0, 2)}, "argument 0 is in argnums and in batch_argnums"),
+        ({"batch_argnums": 3}, "batch_argnums: there is no positional argument 3, the call has 3"),
+        ({"batch_argnums": -4}, "batch_argnums: there is no positional argument -4"),
+        ({"argnums": 3}, "argnums: there is no positional argument 3"),
+        ({"argnums": (0, 1, 2)}, "no positional argument holds the batch"),
+        ({"batch_argnums": ()}, "no positional argument holds the batch"),
+    ],
+)
+def test_arguments_that_are_no_batch_are_an_error(options: Any, message: str) -> None:
+    accumulate = autoshard.accumulate_gradients(sum_loss, 2, **options)
+    with pytest.raises(autoshard.PlanError, match=message):
+        accumulate(W, X, Y)
+
+
+def test_a_batch_by_name_is_an_error() -> None:
+    with pytest.raises(autoshard.PlanError, match="Pass it by position"):
+        autoshard.accumulate_gradients(sum_loss, 2)(W, x=X, y=Y)
+
+
+@pytest.mark.parametrize("number", ["x", 1.0, (1, "x")])
+def test_what_is_no_number_of_an_argument_is_an_error(number: Any) -> None:
+    with pytest.raises(autoshard.PlanError, match=r"batch_argnums=.* has not the numbers"):
+        autoshard.accumulate_gradients(sum_loss, 2, batch_argnums=number)
+
+
+def test_complex_gradients_keep_their_imaginary_parts() -> None:
+    def loss(p: Tree, x: Any) -> Any:
+        y = x @ p["w"]
+        return jnp.sum(jnp.real(y * jnp.conj(y)))
+
+    p = {"w": W["w"] + 1j * X[:4, :2]}
+    found = autoshard.accumulate_gradients(loss, 2, mean=False, dtype=jnp.float32)(p, X)
+    assert_same(found, jax.value_and_grad(loss)(p, X))
+    assert np.abs(np.imag(found[1]["w"])).max() > 0
+
+
+def test_buffers_of_integers_are_an_error() -> None:
+    with pytest.raises(autoshard.PlanError, match="dtype=int32 cannot hold gradients"):
+        autoshard.accumulate_gradients(mean_loss, 2, dtype=jnp.int32)

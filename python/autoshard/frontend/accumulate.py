@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from autoshard.errors import PlanError
+from autoshard.frontend.argnums import places, read_argnums, whole_number
 
 _tree: Any = jax.tree_util
 
@@ -34,32 +35,47 @@ def accumulate_gradients(
         loss_fn: As for ``jax.value_and_grad``. With ``mean`` its value is a mean over the batch.
         steps: Number of micro-batches; it divides dim 0 of every array of the batch.
         argnums: As in ``jax.value_and_grad``.
-        batch_argnums: Positional arguments that hold the batch, in dim 0 of each array; None: all
-            but ``argnums``.
+        batch_argnums: Positional arguments that hold the batch, in dim 0 of each array; negative
+            ones count from the end. None: all but ``argnums``. What is passed by name is no batch.
         has_aux: As in ``jax.value_and_grad``; what it adds comes back with a new dim 0 of
             ``steps``.
         mean: Divide sums of losses and gradients by ``steps``.
-        dtype: Of the buffers; None: as the gradients. The result has the gradients' dtype.
+        dtype: Of the buffers, a floating one; complex gradients have complex buffers of at least
+            this precision. None: as the gradients. The result has the gradients' dtype.
 
     Returns:
         A function of the arguments of ``loss_fn`` that gives what ``jax.value_and_grad`` gives.
 
     Raises:
-        PlanError: ``steps`` is less than 1, or, when called, does not divide the batch.
+        PlanError: ``steps`` is no number of 1 or more, or ``dtype`` cannot hold gradients. When
+            called: ``steps`` does not divide the batch, or no argument holds one, or one that
+            holds it is differentiated.
 
     Example:
         ``loss, grads = autoshard.accumulate_gradients(loss_fn, 8)(params, batch)``
     """
-    if steps < 1:
-        raise PlanError(f"accumulate_gradients: steps={steps}. Give 1 or more.")
+    count = whole_number(steps)
+    if count is None or count < 1:
+        raise PlanError(f"accumulate_gradients: steps={steps!r}. Give 1 or more.")
+    if dtype is not None and not jnp.issubdtype(dtype, jnp.inexact):
+        raise PlanError(
+            f"accumulate_gradients: dtype={jnp.dtype(dtype)} cannot hold gradients. Give a floating"
+            " one, jnp.float32."
+        )
     differentiate: Any = jax.value_and_grad(loss_fn, argnums=argnums, has_aux=has_aux)
-    trained = _numbers(argnums)
+    trained = read_argnums(argnums, "accumulate_gradients: argnums")
+    given = None
+    if batch_argnums is not None:
+        given = read_argnums(batch_argnums, "accumulate_gradients: batch_argnums")
 
     def value_and_grad(*args: Any, **kwargs: Any) -> Any:
-        first = {number % len(args) for number in trained}
-        given = None if batch_argnums is None else _numbers(batch_argnums)
-        batch = [n for n in range(len(args)) if (n not in first if given is None else n in given)]
-        split = [_micro_batches(args[number], number, steps) for number in batch]
+        batch = _batch(len(args), trained, given)
+        split = [_micro_batches(args[number], number, count) for number in batch]
+        if not jax.tree.leaves(split):
+            raise PlanError(
+                "accumulate_gradients: no positional argument holds the batch. Pass it by position,"
+                " not by name, and outside of argnums."
+            )
 
         def on_part(part: Sequence[Any]) -> Any:
             whole = list(args)
@@ -73,13 +89,13 @@ def accumulate_gradients(
             return jax.tree.map(_plus, sums, (loss, gradients)), aux
 
         def zero(like: Any) -> Any:
-            return jnp.zeros(like.shape, dtype or like.dtype)
+            return jnp.zeros(like.shape, _buffer_dtype(dtype, like.dtype))
 
         shapes: Any = jax.eval_shape(on_part, [jax.tree.map(_first, part) for part in split])
         made: Any = (shapes[0][0], shapes[1]) if has_aux else shapes
         zeros = jax.tree.map(zero, made)
         sums, aux = cast(Any, jax.lax.scan)(add, zeros, split)
-        scale = 1 / steps if mean else 1
+        scale = 1 / count if mean else 1
 
         def finish(total: Any, like: Any) -> Any:
             return (total * scale if mean else total).astype(like.dtype)
@@ -90,16 +106,35 @@ def accumulate_gradients(
     return value_and_grad
 
 
+def _batch(count: int, trained: Sequence[int], given: Sequence[int] | None) -> list[int]:
+    """Which of ``count`` positional arguments hold the batch."""
+    first = places(trained, count, "accumulate_gradients: argnums")
+    if given is None:
+        return [number for number in range(count) if number not in first]
+    batch = sorted(places(given, count, "accumulate_gradients: batch_argnums"))
+    both = [number for number in batch if number in first]
+    if both:
+        raise PlanError(
+            f"accumulate_gradients: argument {both[0]} is in argnums and in batch_argnums. Each"
+            " micro-batch has other examples, so that gradients by the batch cannot be added up."
+            " Leave it out of one of them."
+        )
+    return batch
+
+
+def _buffer_dtype(wanted: Any, found: Any) -> Any:
+    if wanted is None:
+        return found
+    is_complex = jnp.issubdtype(found, jnp.complexfloating)
+    return jnp.promote_types(wanted, jnp.complex64) if is_complex else wanted
+
+
 def _first(array: Any) -> Any:
     return array[0]
 
 
 def _plus(total: Any, value: Any) -> Any:
     return total + value.astype(total.dtype)
-
-
-def _numbers(numbers: int | Sequence[int]) -> tuple[int, ...]:
-    return (numbers,) if isinstance(numbers, int) else tuple(numbers)
 
 
 def _micro_batches(argument: Any, number: int, steps: int) -> Any:
