@@ -168,6 +168,23 @@ def test_the_automatic_mode_keeps_the_split() -> None:
     assert plan.arguments[1].local_shape == (16, 1)
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    strategy = tuple(tuple(np.array(cuts)) for cuts in STRATEGY)
+    look_up = autoshard.manual_split(take, np.array(SPLIT), strategy)
+    assert look_up.split == SPLIT
+    table, indices = table_of(8), indices_of(4, 6)
+    np.testing.assert_array_equal(look_up(table, indices), table[indices])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.uint32])
+@pytest.mark.parametrize("split", [(256,), (200, 100)])
+def test_narrow_indices_need_not_hold_the_rows_of_the_table(split: Any, dtype: Any) -> None:
+    table = np.arange(sum(split), dtype=np.float32)[:, None]
+    indices = np.full((1, len(split)), 5, dtype)  # no row of a second sub-table
+    found = autoshard.manual_split(take, split)(table, indices)[..., 0]
+    np.testing.assert_array_equal(found, [[5.0, np.nan][: len(split)]])
+
+
 @pytest.mark.parametrize(
     ("split", "strategy", "message"),
     [

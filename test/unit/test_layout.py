@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoshard.errors import ParseError, ShardingError, StrategyError
@@ -52,6 +53,12 @@ def test_slices_of_the_advanced_matmul_example() -> None:
     layout = Layout((2, 2, 2, 2), ("dp", "sp", "mp", "vp"))
     assert layout(("sp", "mp"), "vp").local_shape((1024, 1024)) == (256, 512)
     assert CUBE("sp", "mp").local_shape((1024, 1024)) == (512, 512)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    matrix, ranks = tuple(np.array([2, 2])), tuple(np.array([0, 2, 1, 3]))
+    layout = Layout(matrix, ("dp", "tp"), ranks)
+    assert repr(layout) == repr(Layout((2, 2), ("dp", "tp"), (0, 2, 1, 3)))
 
 
 def test_one_alias_may_be_used_for_many_values() -> None:

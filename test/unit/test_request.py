@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import autoshard
@@ -60,6 +61,19 @@ def test_options_of_recompute_name_no_other_cluster() -> None:
     options = autoshard.Recompute(cluster="v5p:2x2x1")
     with pytest.raises(autoshard.PlanError, match="Give cluster= beside recompute="):
         planned(cluster="v5e:2x4", recompute=options)
+
+
+@pytest.mark.parametrize("number", [1, np.int64(1), np.array([1]), -1])
+def test_the_batch_is_said_by_number(number: Any) -> None:
+    plan = planned(**DATA, batch_argnums=number)
+    assert plan.arguments[-1].local_shape == (16, 64)
+    assert plan.batch is not None
+
+
+@pytest.mark.parametrize("number", ["x", 1.0, True])
+def test_what_is_no_number_holds_no_batch(number: Any) -> None:
+    with pytest.raises(autoshard.PlanError, match=r"batch_argnums=.* has not the numbers of pos"):
+        planned(**DATA, batch_argnums=number)
 
 
 def test_a_limit_holds_where_nothing_is_searched() -> None:

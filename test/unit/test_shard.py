@@ -70,6 +70,12 @@ def test_one_result_may_be_written_alone_or_in_a_tuple():
     assert marks(alone, X, W) == marks(in_tuple, X, W) == [f"out 0 {MESH} [{{dp}}, {{}}]"]
 
 
+def test_cuts_may_be_numbers_of_numpy():
+    four, two, one = np.array([4, 2, 1])
+    cuts = autoshard.shard(jnp.matmul, ((four, one), (one, two)), (four, two))
+    assert marks(cuts, X, W) == marks(autoshard.shard(jnp.matmul, ((4, 1), (1, 2)), (4, 2)), X, W)
+
+
 def test_one_result_in_cuts():
     fn = autoshard.shard(jnp.matmul, ((2, 1), (1, 4)), ((2, 4),))
     assert marks(fn, X, W)[-1] == "out 0 (2, 4)"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from autoshard.errors import ShardingError
+from autoshard.frontend.argnums import whole_number
 from autoshard.sharding import Axis, Mesh, Sharding
 
 Alias = str | tuple[str, ...] | None
@@ -101,7 +102,8 @@ def _tuple(value: object, name: str) -> tuple[Any, ...]:
             ' Write for example Layout((2, 4), ("dp", "tp")).',
             _user_line(),
         )
-    return tuple(cast(Sequence[Any], value))
+    read = [(whole_number(entry), entry) for entry in cast(Sequence[Any], value)]
+    return tuple(entry if number is None else number for number, entry in read)
 
 
 def _check_matrix(matrix: tuple[object, ...], names: tuple[object, ...], place: str) -> None:

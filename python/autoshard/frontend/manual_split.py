@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoshard.errors import StrategyError
+from autoshard.frontend.argnums import whole_number
 from autoshard.frontend.shard import Strategy, shard
 from autoshard.ir.lowering import user_line
 from autoshard.sharding.sharding import Sharding
@@ -69,12 +70,13 @@ class ManualSplit:
         self._lookup = table_lookup
         self._name = f"manual_split({getattr(table_lookup, '__name__', 'table_lookup')})"
         self.__name__ = self._name
-        self.split = tuple(split)
-        if not self.split or any(not _is_count(rows) for rows in self.split):
+        counts = _counts(tuple(split))
+        if not counts:
             raise self._error(
                 f"split is {tuple(split)}; it has the rows of each sub-table, one number of 1 or"
                 " more for each. Write (10, 20, 30, 4) or the like."
             )
+        self.split = counts
         self._strategy = self._read(in_strategy)
 
     @property
@@ -134,7 +136,7 @@ class ManualSplit:
         self._check_indices(indices)
         count, longest = len(self.split), max(self.split)
         blocks = jnp.reshape(table, (count, longest, *table.shape[1:]))
-        indices = jnp.asarray(indices)
+        indices = _wide(jnp.asarray(indices))
         columns = jnp.reshape(indices, (*indices.shape[:-1], count, -1))
         columns = jnp.moveaxis(columns, -2, 0)
         shape = (count, *[1] * (columns.ndim - 1))
@@ -169,7 +171,8 @@ class ManualSplit:
             return None
         is_pair = isinstance(in_strategy, tuple | list)
         read = list(cast("Sequence[Any]", in_strategy)) if is_pair else [in_strategy]
-        if len(read) != 2 or not all(isinstance(s, Sharding) or _is_cuts(s) for s in read):
+        read = [_counts(s) if isinstance(s, tuple) else s for s in read]
+        if len(read) != 2 or not all(isinstance(s, tuple | Sharding) for s in read):
             raise self._error(
                 f"in_strategy is {in_strategy}; it has a strategy of the table and one of the"
                 " indices. Write ((4, 2), (1, 4)), or two layouts of one Layout."
@@ -237,12 +240,11 @@ class ManualSplit:
         return StrategyError(f"{self._name}: {message}", user_line())
 
 
-def _is_count(rows: object) -> bool:
-    return isinstance(rows, int) and not isinstance(rows, bool) and rows >= 1
-
-
-def _is_cuts(said: Any) -> bool:
-    return isinstance(said, tuple) and all(map(_is_count, cast("tuple[Any, ...]", said)))
+def _counts(said: Any) -> tuple[int, ...] | None:
+    """Numbers of 1 or more as ints, also those of numpy; None for anything else."""
+    numbers = [whole_number(value) for value in said]
+    counts = tuple(number for number in numbers if number is not None and number >= 1)
+    return counts if len(counts) == len(numbers) else None
 
 
 def _rank_of(said: _Said) -> int:
@@ -267,6 +269,12 @@ def _with_part(said: _Said, dim: int, whole: int) -> _Said:
     part = counts.pop(dim)
     counts.insert(whole - 1, 1)
     return (part, *counts)
+
+
+def _wide(indices: Any) -> Any:
+    """Integers that hold differences of rows; narrow ones need not hold the rows of a table."""
+    is_narrow = jnp.issubdtype(indices.dtype, jnp.integer) and jnp.iinfo(indices.dtype).bits < 32
+    return indices.astype(jnp.int32) if is_narrow else indices
 
 
 def _no_row(dtype: Any) -> Any:

@@ -11,6 +11,7 @@ import jax
 
 from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
+from autoshard.frontend.argnums import read_argnums, whole_number
 from autoshard.frontend.mesh import MeshLike
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.recompute import Recompute
@@ -88,6 +89,10 @@ class Request:
             raise PlanError(
                 f"host_offload {self.host_offload!r} is not known. Use 'auto', 'marks' or 'none'."
             )
+        if self.batch_argnums is not None:
+            numbers = read_argnums(self.batch_argnums, "batch_argnums")
+            is_one = whole_number(self.batch_argnums) is not None
+            object.__setattr__(self, "batch_argnums", numbers[0] if is_one else numbers)
         if self.batch_argnums is not None and self.mode != "data_parallel":
             raise PlanError(
                 f"batch_argnums says what mode 'data_parallel' splits, but the mode is"

@@ -23,6 +23,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast
 import jax
 
 from autoshard.errors import StrategyError
+from autoshard.frontend.argnums import whole_number
 from autoshard.frontend.marked_module import Call, MarkParameter, is_module, module_with_marked_call
 from autoshard.ir.lowering import user_line
 from autoshard.ir.mark import OPEN_DIM, Mark, bind
@@ -310,15 +311,14 @@ def _leaf_strategy(said: Any, where: str) -> Leaf:
             user_line(),
         )
     try:
-        return Cuts(said)
+        return Cuts(tuple(map(whole_number, said)))
     except StrategyError as error:
         raise StrategyError(f"{where}: {error.message}", user_line()) from error
 
 
 def _is_cuts(said: Any) -> bool:
     return isinstance(said, tuple) and all(
-        isinstance(count, int) and not isinstance(count, bool)
-        for count in cast(tuple[Any, ...], said)
+        whole_number(count) is not None for count in cast(tuple[Any, ...], said)
     )
 
 
