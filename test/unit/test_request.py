@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from inspect import signature
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,11 @@ def test_the_batch_is_said_by_number(number: Any) -> None:
 def test_what_is_no_number_holds_no_batch(number: Any) -> None:
     with pytest.raises(autoshard.PlanError, match=r"batch_argnums=.* has not the numbers of pos"):
         planned(**DATA, batch_argnums=number)
+
+
+def test_recompute_chooses_what_is_known() -> None:
+    with pytest.raises(autoshard.AutoshardError, match=r"choose=Auto is not known. Give auto or"):
+        autoshard.Recompute(choose=cast(Any, "Auto"))
 
 
 def test_a_limit_holds_where_nothing_is_searched() -> None:

@@ -88,6 +88,10 @@ class Recompute(Pass):
     """Assumed trips of loops whose count cannot be read from the program."""
 
     def __post_init__(self) -> None:
+        if self.choose not in ("auto", "marks"):
+            raise PassOptionError(
+                f"{self.name}: option choose={self.choose} is not known. Give auto or marks."
+            )
         if self.memory_limit:
             read_bytes_text(self.memory_limit, f"{self.name}: option memory-limit")
         if not 0 <= self.overlap <= 1:
