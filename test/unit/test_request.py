@@ -76,6 +76,44 @@ def test_what_is_no_number_holds_no_batch(number: Any) -> None:
         planned(**DATA, batch_argnums=number)
 
 
+def step_with_state(params: Any, unused: Any, momentum: Any, x: Any) -> Any:
+    momentum = 0.5 * momentum + jax.grad(lambda params: jnp.square(x @ params).sum())(params)
+    return params - momentum, momentum
+
+
+def spread(**said: Any) -> list[str]:
+    """Shardings of params and momentum where states, and what is said to be one, are spread."""
+    square = struct(64, 64)
+    plan = autoshard.plan(
+        step_with_state,
+        *(square, square, square, struct(16, 64)),
+        mesh="d=8",
+        mode="data_parallel",
+        batch_argnums=3,
+        optimizer_parallel=autoshard.OptimizerParallel(threshold_kb=0, **said),
+    )
+    return [str(plan.arguments[number].sharding) for number in (0, 2)]
+
+
+@pytest.mark.parametrize(
+    "number", [2, "2", "momentum", (2,), ("momentum",), [np.int64(2)]], ids=repr
+)
+def test_parameters_and_states_are_called_as_in_the_plan(number: Any) -> None:
+    assert spread() == ["[{}, {}]", "[{d}, {}]"]
+    assert spread(parameters=number) == ["[{}, {}]", "[{}, {}]"]
+
+
+@pytest.mark.parametrize("number", [1, "unused"])
+def test_an_argument_that_is_not_used_is_no_state(number: Any) -> None:
+    assert spread(parameters=number, states=number) == spread()
+
+
+@pytest.mark.parametrize("number", [4, -1, "moment"])
+def test_a_state_that_is_no_argument_is_an_error(number: Any) -> None:
+    with pytest.raises(autoshard.PlanError, match=f"no argument is called {number}; there are 4: "):
+        spread(states=number)
+
+
 def test_recompute_chooses_what_is_known() -> None:
     with pytest.raises(autoshard.AutoshardError, match=r"choose=Auto is not known. Give auto or"):
         autoshard.Recompute(choose=cast(Any, "Auto"))

@@ -31,6 +31,7 @@ from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import mesh_text, unpin, untie_unequal
 from autoshard.ir.host_memory import on_host
+from autoshard.passes.given_arguments import numbers_called
 from autoshard.passes.host_candidates import Candidate, candidates
 from autoshard.passes.host_offload import HostOffload
 from autoshard.passes.import_strategies import ImportStrategies
@@ -290,6 +291,7 @@ def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) ->
     if spreading is not None:
         if source.mode == "data_parallel":
             unpin(module, *Pins(source).read(request.in_shardings, request.out_shardings))
+        spreading = _on_main(source, spreading)
         run_passes(module, [spreading], timing=lambda name, took: seconds.update({name: took}))
     summary = None
     if source.cluster is not None:
@@ -353,12 +355,29 @@ def _spread(
 ) -> PlanSummary:
     assert source.cluster is not None
     seconds = dict(found.planning_seconds)
+    spreading = _on_main(source, spreading)
     run_passes(module, [spreading], timing=lambda name, took: seconds.update({name: took}))
     return replace(
         estimate_planned(module, source.cluster, request.options(), seconds),
         memory_limit=_limit_of(source, request),
         cost_model=found.cost_model,
     )
+
+
+def _on_main(source: Source, spreading: OptimizerParallel) -> OptimizerParallel:
+    """The arguments that are named, by their numbers in ``main``, which lacks unused ones.
+
+    Raises:
+        PlanError: There is no such argument.
+    """
+    program = source.program
+    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+
+    def of(said: Sequence[str | int]) -> tuple[str, ...]:
+        called = numbers_called(source.argument_names, map(str, said), spreading.name)
+        return tuple(str(place[number]) for number in called if number in place)
+
+    return replace(spreading, parameters=of(spreading.parameters), states=of(spreading.states))
 
 
 def _check_fits(source: Source, request: Request, summary: PlanSummary) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir
@@ -14,7 +14,11 @@ def arguments_called(main: mlir.Operation, texts: Iterable[str], pass_name: str)
     Raises:
         PlanError: No argument has the name or the number.
     """
-    names = argument_names(main)
+    return numbers_called(argument_names(main), texts, pass_name)
+
+
+def numbers_called(names: Sequence[str], texts: Iterable[str], pass_name: str) -> list[int]:
+    """Which of the arguments ``names`` the texts name; see ``arguments_called``."""
     found: list[int] = []
     for text in texts:
         numbers = [n for n, name in enumerate(names) if _is_called(name, n, text)]

@@ -13,11 +13,11 @@ as planned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from autoshard import _core
 from autoshard.cluster import Cluster
@@ -77,16 +77,19 @@ class OptimizerParallel(Pass):
     gradient_accumulation_shard: bool = True
     """Are buffers that add up gradients of micro-batches spread, too?"""
 
-    parameters: tuple[str, ...] = ()
-    """Arguments that are parameters, by name (params) or number; none: found by structure."""
+    parameters: tuple[str | int, ...] = ()
+    """Arguments that are parameters, by name (params) or number among all arrays, from 0; none:
+    found by structure."""
 
-    states: tuple[str, ...] = ()
+    states: tuple[str | int, ...] = ()
     """Arguments that are optimizer state, likewise."""
 
     trip_count: int = 100
     """Assumed trips of loops whose count cannot be read from the program."""
 
     def __post_init__(self) -> None:
+        for field, said in (("parameters", self.parameters), ("states", self.states)):
+            object.__setattr__(self, field, _texts(said))
         for option, value, wanted, holds in (
             ("level", self.level, "1, 2 or 3", self.level in _LEVELS),
             ("threshold-kb", self.threshold_kb, "0 or more", self.threshold_kb >= 0),
@@ -127,6 +130,12 @@ class OptimizerParallel(Pass):
                 if PLAN in module.operation.attributes:
                     del module.operation.attributes[PLAN]  # of a plan that this one replaces
             remove_rules(module)
+
+
+def _texts(said: Any) -> tuple[str, ...]:
+    """One name or number, or several."""
+    is_one = isinstance(said, str) or not isinstance(said, Iterable)
+    return tuple(map(str, cast("Iterable[Any]", (said,) if is_one else said)))
 
 
 def _make_shard_axis(module: mlir.Module, wanted: int) -> None:
@@ -212,5 +221,6 @@ def _given_roles(options: OptimizerParallel, main: mlir.Operation) -> dict[int, 
         (Role.PARAMETER, options.parameters),
         (Role.OPTIMIZER_STATE, options.states),
     ):
-        found.update(dict.fromkeys(arguments_called(main, wanted, options.name), role))
+        called = arguments_called(main, map(str, wanted), options.name)
+        found.update(dict.fromkeys(called, role))
     return found
