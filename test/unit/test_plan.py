@@ -256,6 +256,39 @@ def test_a_saved_plan_keeps_the_device_order(tmp_path):
     assert [d.id for d in loaded.jax_mesh.devices.flat] == [0, 2, 4, 6, 1, 3, 5, 7]
 
 
+@pytest.mark.parametrize("order", [[7, 6, 5, 4, 3, 2, 1, 0], [4, 5, 6, 7]])
+def test_a_saved_plan_keeps_the_devices_of_a_mesh_of_jax(tmp_path, order):
+    mesh = jax.sharding.Mesh(np.array(jax.devices())[order], ("d",))
+    rows = PartitionSpec("d")
+    plan = autoshard.plan(jnp.matmul, X, WEIGHTS["up"], mesh=mesh, in_shardings=(rows, None))
+    plan.save(tmp_path / "plan.json")
+    loaded = autoshard.Plan.load(tmp_path / "plan.json")
+    assert loaded.jax_mesh == plan.jax_mesh
+    placed = jax.device_put(jnp.zeros((16, 8)), loaded.in_shardings[0])
+    assert placed.sharding.is_equivalent_to(jax.NamedSharding(mesh, rows), 2)
+
+
+def test_a_saved_plan_for_devices_that_are_not_here_says_so(tmp_path):
+    path = tmp_path / "plan.json"
+    mesh = jax.sharding.Mesh(jax.devices()[4:], ("d",))
+    autoshard.plan(jnp.tanh, X, mesh=mesh, in_shardings=PartitionSpec("d")).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"device_ids": [6, 7, 8, 9]}))
+    loaded = autoshard.Plan.load(path)
+    assert "tanh" in str(loaded)
+    with pytest.raises(autoshard.ShardingError, match=r"none with the ids 8, 9 here, only 0, 1, "):
+        _ = loaded.in_shardings
+
+
+def test_a_saved_plan_stays_for_its_cluster(tmp_path):
+    plan = autoshard.plan(jnp.matmul, X, WEIGHTS["up"], cluster="v5e:2x4")
+    assert isinstance(plan.jax_mesh, jax.sharding.AbstractMesh)
+    plan.save(tmp_path / "plan.json")
+    loaded = autoshard.Plan.load(tmp_path / "plan.json")
+    assert loaded.jax_mesh == plan.jax_mesh
+    with pytest.raises(autoshard.ShardingError, match=r"the plan is for v5e:2x4, but the devices"):
+        loaded.machine.needs_devices()
+
+
 class Own:
     def __init__(self, x):
         self.x = x

@@ -31,6 +31,17 @@ class Machine:
     """The number that each device of the assignment has in layouts; None: ``0, 1, 2, ..``."""
     cluster: str | None = None
     """The cluster that the devices would have to be; None: any devices."""
+    missing: tuple[int, ...] = ()
+    """Ids of devices that a plan file names and that are not here."""
+
+    @property
+    def chosen_ids(self) -> tuple[int, ...] | None:
+        """Ids of devices that the user chose; None: those that anyone with the mesh would take."""
+        if self.devices is None or self.cluster is not None:
+            return None
+        if self.devices == machine_of(Mesh(self.mesh.axes, self.numbers)).devices:
+            return None
+        return tuple(device.id for device in self.devices)
 
     def with_mesh(self, mesh: Mesh) -> Machine:
         """The same devices under a finer mesh."""
@@ -40,7 +51,11 @@ class Machine:
         """To lower under, and for ``NamedSharding``s; abstract where there are too few devices.
 
         JAX takes the device assignment from its flat order.
+
+        Raises:
+            ShardingError: The plan is for devices that are not here.
         """
+        self._check_missing()
         if self.devices is not None:
             return self.mesh.to_jax(self.devices)
         auto = (jax.sharding.AxisType.Auto,) * len(self.mesh.axes)
@@ -61,6 +76,7 @@ class Machine:
         """Raise ShardingError if there are no such devices, or too few, to run."""
         if self.devices is not None:
             return
+        self._check_missing()
         available = cast("list[Any]", jax.devices())
         self.mesh.check_device_count(len(available))
         raise ShardingError(
@@ -68,6 +84,19 @@ class Machine:
             f" {available[0].device_kind}. Run it there, or plan for these: cluster="
             f'"{available[0].platform}:{len(available)}".'
         )
+
+    def _check_missing(self) -> None:
+        if self.missing:
+            here = [device.id for device in cast("list[Any]", jax.devices())]
+            raise ShardingError(
+                f"the plan is for devices of a mesh of its own, but there are none with the ids"
+                f" {_some(self.missing)} here, only {_some(here)}. Use it where those devices are,"
+                " or plan again."
+            )
+
+
+def _some(numbers: Sequence[int]) -> str:
+    return ", ".join([*map(str, numbers[:8]), *([".."] if len(numbers) > 8 else [])])
 
 
 def read_machine(mesh: MeshLike) -> Machine:
@@ -89,6 +118,14 @@ def machine_of(mesh: Mesh) -> Machine:
     order = mesh.device_order().tolist()
     devices = tuple(available[n] for n in order) if len(available) >= mesh.size else None
     return Machine(Mesh(mesh.axes), devices, mesh.device_ids)
+
+
+def machine_of_ids(mesh: Mesh, ids: Sequence[int]) -> Machine:
+    """``mesh`` on the devices with these ids, in this order, if they are here."""
+    available = {device.id: device for device in cast("list[Any]", jax.devices())}
+    missing = tuple(number for number in ids if number not in available)
+    devices = None if missing else tuple(available[number] for number in ids)
+    return Machine(Mesh(mesh.axes), devices, mesh.device_ids, missing=missing)
 
 
 def machine_of_cluster(cluster: Cluster, mesh: MeshLike) -> Machine:

@@ -23,7 +23,13 @@ from autoshard.exporter.planned_ops import (
     planned_ops,
     redistributions,
 )
-from autoshard.frontend.mesh import Machine, cluster_of, machine_of
+from autoshard.frontend.mesh import (
+    Machine,
+    cluster_of,
+    machine_of,
+    machine_of_cluster,
+    machine_of_ids,
+)
 from autoshard.frontend.request import (
     ClusterLike,
 )
@@ -163,7 +169,12 @@ class Plan:
 
     @cached_property
     def jax_mesh(self) -> Any:
-        """The mesh as JAX's: over devices where there are enough, else abstract."""
+        """The mesh as JAX's: over devices where there are enough, else abstract.
+
+        Raises:
+            ShardingError: The plan was made for a mesh of JAX, loaded from a file, and devices of
+                that mesh are not here.
+        """
         return self.machine.jax_mesh()
 
     @property
@@ -299,6 +310,8 @@ class Plan:
             "mode": self.mode,
             "mesh": str(self.mesh),
             "device_order": self.machine.numbers,
+            "device_ids": self.machine.chosen_ids,
+            "is_on_cluster": self.machine.cluster is not None,
             "summary": None if self.summary is None else json.loads(self.summary.to_json()),
             "batch": None if self.batch is None else asdict(self.batch),
             "arguments": [_value_to_json(value) for value in self.arguments],
@@ -338,7 +351,9 @@ class Plan:
     @classmethod
     def _from_json(cls, read: Mapping[str, Any]) -> Plan:
         mesh = Mesh.parse(read["mesh"])
-        summary = read["summary"]
+        summary = None
+        if read["summary"] is not None:
+            summary = PlanSummary.from_json(json.dumps(read["summary"]))
         return cls(
             name=read["name"],
             mesh=mesh,
@@ -348,8 +363,8 @@ class Plan:
             bytecode=gzip.decompress(base64.b64decode(read["module"])),
             in_tree=_tree_from_json(read["in_tree"]),
             out_tree=_tree_from_json(read["out_tree"]),
-            machine=machine_of(Mesh(mesh.axes, _order(read["device_order"]))),
-            summary=None if summary is None else PlanSummary.from_json(json.dumps(summary)),
+            machine=_machine_from_json(read, mesh, summary),
+            summary=summary,
             batch=None if read["batch"] is None else BatchSplit(**read["batch"]),
         )
 
@@ -384,8 +399,16 @@ def _value_from_json(read: dict[str, Any], mesh: Mesh) -> PlannedValue:
     )
 
 
-def _order(read: list[int] | None) -> tuple[int, ...] | None:
-    return None if read is None else tuple(read)
+def _machine_from_json(read: Mapping[str, Any], mesh: Mesh, summary: PlanSummary | None) -> Machine:
+    order = read["device_order"]
+    numbered = Mesh(mesh.axes, None if order is None else tuple(order))
+    if read["device_ids"] is not None:
+        return machine_of_ids(numbered, read["device_ids"])
+    if read["is_on_cluster"]:
+        if summary is None:
+            raise ParseError("it is for a cluster, but says nothing of it")
+        return machine_of_cluster(summary.read_cluster(), numbered)
+    return machine_of(numbered)
 
 
 def _tree_to_json(tree: Any) -> str | None:
