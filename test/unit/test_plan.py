@@ -289,6 +289,15 @@ def test_a_saved_plan_stays_for_its_cluster(tmp_path):
         loaded.machine.needs_devices()
 
 
+@pytest.mark.parametrize("pinned", ["pinned_host", "unpinned_host"])
+def test_a_pin_says_nothing_of_memory(pinned):
+    mesh = jax.make_mesh((8,), ("d",))
+    pin = jax.NamedSharding(mesh, PartitionSpec("d"), memory_kind=pinned)
+    with pytest.raises(autoshard.PlanError, match=rf"x: .*'{pinned}'.*autoshard\.in_host_memory"):
+        autoshard.plan(jnp.tanh, X, in_shardings=pin)
+    autoshard.plan(jnp.tanh, X, in_shardings=pin.with_memory_kind("device"))
+
+
 class Own:
     def __init__(self, x):
         self.x = x

@@ -33,6 +33,7 @@ from autoshard.ir.boundary import (
     tie_donated,
     tied_arguments,
 )
+from autoshard.ir.host_memory import DEVICE
 from autoshard.ir.mark import TARGET
 from autoshard.sharding import (
     Sharding,
@@ -285,6 +286,7 @@ class Pins:
                 )
             return from_partition_spec(pinned, mesh, rank)
         if isinstance(pinned, jax.sharding.NamedSharding):
+            _check_memory_kind(pinned)
             concrete = isinstance(pinned.mesh, jax.sharding.Mesh) and devices is not None
             return from_named_sharding(pinned, rank, devices if concrete else None)
         if isinstance(pinned, Sharding):
@@ -292,6 +294,21 @@ class Pins:
         raise PlanError(
             f"{pinned!r} is no sharding. Use a NamedSharding, a PartitionSpec, a layout or None."
         )
+
+
+def _check_memory_kind(pinned: jax.sharding.NamedSharding) -> None:
+    """A pin says how a value is split, not where it lives."""
+    if pinned.memory_kind in (None, DEVICE):
+        return
+    if isinstance(pinned.mesh, jax.sharding.Mesh):
+        device: Any = pinned.mesh.devices.flat[0]
+        if pinned.memory_kind == device.default_memory().kind:
+            return
+    raise PlanError(
+        f"{pinned} asks for memory {pinned.memory_kind!r}, but a pin says how a value is split and"
+        " not where it lives. Leave memory_kind out; autoshard.in_host_memory keeps a value in the"
+        " memory of the host."
+    )
 
 
 def _prefix(said: Any, tree: Any, name: str) -> list[Any]:
