@@ -330,7 +330,7 @@ def test_files_that_are_no_plan(tmp_path):
     path.write_text('{"autoshard_plan": 99}')
     with pytest.raises(autoshard.AutoshardError, match="has version 99"):
         autoshard.Plan.load(path)
-    path.write_text('{"autoshard_plan": 1}')
+    path.write_text('{"autoshard_plan": 2}')
     with pytest.raises(autoshard.AutoshardError, match="the plan is damaged: 'mesh'"):
         autoshard.Plan.load(path)
 

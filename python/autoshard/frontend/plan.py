@@ -106,7 +106,7 @@ class Plan:
     result replaces an argument, which tells state from batch, and ``batch_argnums`` is not given,
     or where the arguments outside the state differ in dim 0."""
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
     """Version of the JSON that ``save`` writes."""
 
     @property
