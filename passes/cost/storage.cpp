@@ -689,8 +689,8 @@ bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) {
     }
   }
   if (is_costly(op)) return false;
-  // A cast of an argument is made wherever it is read.
-  if (is_cast_of_argument(op)) return true;
+  // Where matmuls make it, a cast of an argument is made wherever it is read.
+  if (fusing_.matmuls && is_cast_of_argument(op)) return true;
   if (fusing_.casts && is_cast_of_one(op)) return true;
   // Nobody reads more to save memory that is read once.
   return sources_[op].bytes() <= most_read(fusions) * bytes_[result];
