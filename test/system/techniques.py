@@ -164,7 +164,7 @@ class Case:
             others = self.techniques - {"recompute auto", "recompute marks"}
             without = Case(others, self.scans)
             plan = autoshard.plan(without.step(), *args, **without.options())
-            options["memory_limit"] = 0.96 * plan.peak_bytes
+            options["memory_limit"] = 0.97 * plan.peak_bytes
         return autoshard.jit(step, **options), args
 
 
