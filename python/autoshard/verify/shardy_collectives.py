@@ -15,6 +15,7 @@ from math import prod
 
 import numpy as np
 
+from autoshard.errors import ParseError
 from autoshard.importer.loops import trip_count
 from autoshard.ir import element_bits, mlir, print_module
 from autoshard.ir.locations import op_name, place
@@ -56,6 +57,7 @@ _WRITTEN = {
 }
 """Collectives in the bodies of ``jax.shard_map``."""
 
+_NAMED_AXIS = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"')
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 
 
@@ -258,8 +260,7 @@ class _Counter:
             pairs = np.array(mlir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
             axes, size = axes_of_pairs(pairs, mesh), 2
         else:
-            groups = np.array(mlir.DenseIntElementsAttr(op.attributes["replica_groups"]))
-            axes, size = axes_of_groups(groups, mesh), groups.shape[1]
+            axes, size = _groups(op.attributes["replica_groups"], mesh)
         types = [mlir.RankedTensorType(operand.type) for operand in op.operands]
         return Collective(
             kind=kind,
@@ -336,6 +337,23 @@ class _Counter:
             return None
         number = mlir.OpResult(value).result_number
         return per_value_from_sdy(str(owner.attributes["sdy.sharding"]), self.meshes)[number]
+
+
+def _groups(attribute: mlir.Attribute, mesh: Mesh) -> tuple[tuple[AxisRef, ...] | None, int]:
+    """The axes along which groups run, and how many devices are in one.
+
+    JAX writes the devices of each group, and from 0.11 on the axes.
+    """
+    text = str(attribute)
+    if text.startswith("dense"):
+        groups = np.array(mlir.DenseIntElementsAttr(attribute))
+        return axes_of_groups(groups, mesh), groups.shape[1]
+    axes = tuple(AxisRef(name) for name in _NAMED_AXIS.findall(text))
+    if not axes or "sub_axis_info" in text:
+        raise ParseError(
+            f"replica_groups = {text}: autoshard reads groups of devices, and whole axes."
+        )
+    return in_mesh_order(axes, mesh), prod(mesh.axis_size(axis.name) for axis in axes)
 
 
 def _places(sharding: Sharding) -> dict[str, tuple[tuple[int, int, AxisRef], ...]]:
