@@ -214,6 +214,9 @@ def test_prices_of_memory_leave_a_bound() -> None:
     assert 0.3 * plan.compute_seconds < plan.lower_bound_seconds <= plan.step_seconds
 
 
+@pytest.mark.skipif(
+    jax.__version_info__ > (0, 10, 2), reason="this program is lowered to others by newer JAX"
+)
 def test_axes_of_the_second_best_mesh_are_split_where_those_of_the_best_gain_nothing() -> None:
     program, core = program_on(transformer(2048, 8, 128, 2048, 2, 512), "v5e:4x8")
     plan = search(program, core)
