@@ -158,9 +158,10 @@ def test_resolving_after_a_small_change_begins_where_the_last_search_ended() -> 
     assert again.cost <= first.cost + 1
 
 
-def test_messages_of_a_similar_problem_are_a_good_beginning() -> None:
-    rng = np.random.default_rng(3)
-    size, options = 12, 6
+def random_grid(
+    rng: np.random.Generator, size: int, options: int
+) -> tuple[list[np.ndarray], list[tuple[int, int, np.ndarray]]]:
+    """Costs of ``size * size`` nodes, and edges between neighbours."""
     costs = [rng.random(options) for _ in range(size * size)]
     edges = [
         (node, node + step, 0.3 * rng.random((options, options)))
@@ -168,6 +169,12 @@ def test_messages_of_a_similar_problem_are_a_good_beginning() -> None:
         for step in (1, size)
         if node + step < size * size and (step == size or (node + 1) % size)
     ]
+    return costs, edges
+
+
+def test_messages_of_a_similar_problem_are_a_good_beginning() -> None:
+    options = 6
+    costs, edges = random_grid(np.random.default_rng(3), 12, options)
     messages = _core.SolverMessages()
 
     def rounds(changed: list[np.ndarray], known: _core.SolverMessages | None) -> tuple[int, float]:
@@ -189,16 +196,10 @@ def test_messages_of_a_similar_problem_are_a_good_beginning() -> None:
 
 def test_messages_of_a_similar_problem_begin_another_one_by_its_nodes() -> None:
     rng = np.random.default_rng(3)
-    size, options = 12, 6
-    costs = [rng.random(options) for _ in range(size * size)]
-    edges = [
-        (node, node + step, 0.3 * rng.random((options, options)))
-        for node in range(size * size)
-        for step in (1, size)
-        if node + step < size * size and (step == size or (node + 1) % size)
-    ]
-    renumbered = [int(node) for node in rng.permutation(size * size)]
-    known_as = [renumbered.index(node) for node in range(size * size)]
+    costs, edges = random_grid(rng, 12, 6)
+    count = len(costs)
+    renumbered = [int(node) for node in rng.permutation(count)]
+    known_as = [renumbered.index(node) for node in range(count)]
     again = [costs[node] for node in known_as]
     other = [(renumbered[a], renumbered[b], table) for a, b, table in edges]
 
@@ -212,7 +213,7 @@ def test_messages_of_a_similar_problem_begin_another_one_by_its_nodes() -> None:
     messages = _core.SolverMessages()
     anew = rounds(Problem.from_lists(again, other), _core.SolverMessages())
     rounds(Problem.from_lists(costs, edges), messages)
-    messages.nodes = [-1 if node == 7 else known_as[node] for node in range(size * size)]
+    messages.nodes = [-1 if node == 7 else known_as[node] for node in range(count)]
     assert 3 * rounds(Problem.from_lists(again, other), messages) < anew
     assert not messages.nodes
 

@@ -38,19 +38,18 @@ class GspmdForm(Form):
     def on_blocks(self, op: BlockOp, where: mlir.InsertionPoint) -> list[mlir.Value]:
         """The op between ``SPMDFullToShardShape`` and ``SPMDShardToFullShape``."""
         why = op.op.location
+        manual = mlir.StringAttr.get("{manual}")
         blocks: list[mlir.Value] = []
         for value, block, sharding in zip(
             op.op.operands, op.operand_blocks, op.operands, strict=True
         ):
             text = mlir.StringAttr.get(to_v2(sharding))
             held = _call("Sharding", value, value.type, text, where, why)
-            manual = mlir.StringAttr.get("{manual}")
             blocks.append(_call("SPMDFullToShardShape", held, block, manual, where, why))
         results: list[mlir.Value] = []
         for value, type_, sharding in zip(
             op.write(blocks, where), op.types, op.results, strict=True
         ):
-            manual = mlir.StringAttr.get("{manual}")
             held = _call("Sharding", value, value.type, manual, where, why)
             text = mlir.StringAttr.get(to_v2(sharding))
             results.append(_call("SPMDShardToFullShape", held, type_, text, where, why))

@@ -39,6 +39,7 @@ from autoshard.exporter.planned import (
 from autoshard.exporter.steps import only_cuts, redistribution_steps
 from autoshard.ir import mlir
 from autoshard.ir.locations import place
+from autoshard.ir.one_device import is_on_one_device
 from autoshard.sharding.padding import padded_shape
 from autoshard.sharding.sharding import Sharding
 
@@ -549,19 +550,17 @@ class _Pinner:
         A call back into Python runs on one device and says so: that stays.
         """
         attributes = planned.op.attributes
-        placed = not planned.results or None in planned.results or self._on_one_device(planned.op)
+        placed = (
+            not planned.results
+            or None in planned.results
+            or is_on_one_device(planned.op, self.one_device_meshes)
+        )
         for name in list(attributes):
             if name.startswith(OWN_PREFIX) or (
                 name in ("mhlo.sharding", "sdy.sharding")
                 and not (placed and name == self.form.boundary_attribute)
             ):
                 del attributes[name]
-
-    def _on_one_device(self, op: mlir.Operation) -> bool:
-        if not self.one_device_meshes or "sdy.sharding" not in op.attributes:
-            return False
-        text = str(op.attributes["sdy.sharding"])
-        return any(f"@{name}," in text for name in self.one_device_meshes)
 
     def _boundary(
         self, function: PlannedFunction, key: str, shardings: tuple[Placement | None, ...]

@@ -17,6 +17,7 @@ from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.ir import mlir
 from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
 from autoshard.ir.locations import place
+from autoshard.ir.one_device import one_device_meshes
 from autoshard.report.plan_summary import PLAN, PlanSummary
 from autoshard.sharding.hlo_text import NamedHlo, from_hlo, parse_hlo, to_v2
 from autoshard.sharding.mesh import Mesh
@@ -186,12 +187,6 @@ class _Reader:
             if self._is_entry(name):
                 self._reach(name)
         read = {name: self._function(self.functions[name]) for name in _growing(self.reached)}
-        one_device_meshes = frozenset(
-            _text(op.operation.attributes["sym_name"])
-            for op in self.module.body.operations
-            if op.operation.name == "sdy.mesh"
-            and re.search(r"\[\], device_ids", str(op.operation.attributes["mesh"]))
-        )
         return PlannedModule(
             self.module,
             self.mesh,
@@ -199,7 +194,7 @@ class _Reader:
             allows_all_to_all(self.module),
             self.pads,
             self._is_for_gpus(),
-            one_device_meshes,
+            one_device_meshes(self.module),
             self.interned,
         )
 

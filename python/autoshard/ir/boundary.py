@@ -130,7 +130,8 @@ def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
     """Give values the shardings that follow from those of arguments, by Shardy's propagation.
 
     Shardy never moves a value to save bytes, so that what is computed from the batch stays cut
-    like the batch. Results that replace an argument are as the argument.
+    like the batch. Results that replace an argument are as the argument; those that have a sharding
+    keep it.
 
     Args:
         module: Its ops get ``sdy.sharding``.

@@ -23,6 +23,7 @@ from autoshard.importer.rules import registered_rule
 from autoshard.ir import mlir, place, sdy
 from autoshard.ir.boundary import pad_indivisible, pads_indivisible
 from autoshard.ir.native import nested, run_native
+from autoshard.ir.one_device import is_on_one_device, one_device_meshes
 from autoshard.passes.base import Pass
 from autoshard.sharding import (
     Axis,
@@ -221,7 +222,7 @@ class _Pins:
         self.module = module
         self.pads = pads_indivisible(module)
         self.meshes: dict[str, Mesh] = {}
-        self.single_devices: set[str] = set()
+        self.one_device_meshes = one_device_meshes(module)
         self.read_texts: dict[str, Sharding] = {}
         self.wishes: list[_Wish] = []
         self.several: list[tuple[mlir.Operation, list[str]]] = []
@@ -233,8 +234,6 @@ class _Pins:
 
     def read_mesh(self, op: mlir.Operation) -> None:
         name = mlir.StringAttr(op.attributes["sym_name"]).value
-        if "[], device_ids" in str(op.attributes["mesh"]):
-            self.single_devices.add(name)
         try:
             self.meshes[name] = mesh_from_sdy(str(op.attributes["mesh"]))
         except ShardingError:
@@ -381,7 +380,7 @@ class _Pins:
             if target == MARK and LAYOUT in attributes:
                 self.mark(op)
                 return
-            if self.is_on_one_device(op):
+            if self.is_callback(op):
                 return
         if op.name == "sdy.manual_computation":
             self.manual_computation(op)
@@ -397,11 +396,11 @@ class _Pins:
             if found is not None:
                 self.pin_op(op, found)
 
-    def is_on_one_device(self, op: mlir.Operation) -> bool:
+    def is_callback(self, op: mlir.Operation) -> bool:
         """A call back into Python: JAX says which device makes it, and that stays."""
         attributes = op.attributes
         if _SHARDY in attributes:
-            return any(f"<@{name}," in str(attributes[_SHARDY]) for name in self.single_devices)
+            return is_on_one_device(op, self.one_device_meshes)
         return _GSPMD in attributes and is_maximal(attributes[_GSPMD])
 
     def mark(self, op: mlir.Operation) -> None:

@@ -20,6 +20,7 @@ from autoshard.importer.loops import trip_count
 from autoshard.ir import element_bits, mlir, print_module
 from autoshard.ir.locations import op_name, place
 from autoshard.ir.native import run_native
+from autoshard.ir.one_device import is_on_one_device, is_one_device_mesh, one_device_meshes
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sdy_text import from_sdy, mesh_from_sdy, per_value_from_sdy
 from autoshard.sharding.sharding import AxisRef, Sharding
@@ -104,26 +105,12 @@ def _note_trip_counts(module: mlir.Module) -> None:
 
 def _forget_callbacks(module: mlir.Module) -> None:
     """Take the device off calls back into Python; Shardy has no collective that leads there."""
-    single = [
-        mlir.StringAttr(op.operation.attributes["sym_name"]).value
-        for op in module.body.operations
-        if _is_single_device(op.operation)
-    ]
-    if not single:
+    meshes = one_device_meshes(module)
+    if not meshes:
         return
-    names = tuple(f"@{name}," for name in single)
     for op in _ops(module):
-        if op.name == "stablehlo.custom_call" and "sdy.sharding" in op.attributes:
-            text = str(op.attributes["sdy.sharding"])
-            if any(name in text for name in names):
-                del op.attributes["sdy.sharding"]
-
-
-def _is_single_device(op: mlir.Operation) -> bool:
-    """Whether ``op`` declares a mesh of one device."""
-    return op.name == "sdy.mesh" and bool(
-        re.search(r"<\[\], device_ids", str(op.attributes["mesh"]))
-    )
+        if op.name == "stablehlo.custom_call" and is_on_one_device(op, meshes):
+            del op.attributes["sdy.sharding"]
 
 
 def _ops(module: mlir.Module) -> Iterator[mlir.Operation]:
@@ -183,7 +170,7 @@ class _Counter:
             operation = op.operation
             if operation.name == "sdy.mesh":
                 name = mlir.StringAttr(operation.attributes["sym_name"]).value
-                if not _is_single_device(operation):
+                if not is_one_device_mesh(operation):
                     self.meshes[name] = mesh_from_sdy(str(operation.attributes["mesh"]))
             elif operation.name == "func.func":
                 name = mlir.StringAttr(operation.attributes["sym_name"]).value

@@ -1,0 +1,29 @@
+"""Calls back into Python: JAX says which one device makes them, by a mesh of that device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from jaxlib.mlir import ir
+
+
+def is_one_device_mesh(op: ir.Operation) -> bool:
+    """Whether ``op`` is an ``sdy.mesh`` that stands for a single device."""
+    return op.name == "sdy.mesh" and "<[], device_ids" in str(op.attributes["mesh"])
+
+
+def one_device_meshes(module: ir.Module) -> frozenset[str]:
+    """Symbols of the ``sdy.mesh`` ops that stand for a single device."""
+    return frozenset(
+        ir.StringAttr(op.operation.attributes["sym_name"]).value
+        for op in module.body.operations
+        if is_one_device_mesh(op.operation)
+    )
+
+
+def is_on_one_device(op: ir.Operation, meshes: Collection[str]) -> bool:
+    """Whether the ``sdy.sharding`` of ``op`` names one of ``one_device_meshes``."""
+    if not meshes or "sdy.sharding" not in op.attributes:
+        return False
+    text = str(op.attributes["sdy.sharding"])
+    return any(f"<@{name}," in text for name in meshes)
