@@ -532,8 +532,8 @@ class PlanSearch {
   }
 
   /// The most promising of a shortlist, the one to take first. An axis is split where that
-  /// pays without prices: memory that it saves beyond the limit is worth nothing. Else, and
-  /// always in small programs, all axes are decided together.
+  /// pays without prices: at a price that may still change, memory beyond the limit counts.
+  /// Else, and always in small programs, all axes are decided together.
   std::vector<Candidate> best_of(std::vector<Candidate> list) {
     phases_.start("joint");
     Candidate single = std::move(list.back());
@@ -592,6 +592,11 @@ class PlanSearch {
     return best;
   }
 
+  /// A price between one whose plan does not fit and one whose does.
+  static double middle_of(double unfit, double fit) {
+    return unfit > 0 ? std::sqrt(unfit * fit) : fit / 4;
+  }
+
   /// All devices as one axis, where that may be taken, at its own price of memory.
   void add_one_axis(std::vector<Candidate>& pool, const Candidate& best) {
     if (!may_merge_ || is_exact() || best.stage->groups.size() == 1) return;
@@ -614,7 +619,7 @@ class PlanSearch {
       if (finish(std::move(c))) {
         double fit = coeff;
         for (int halving = 0; fit > 0 && halving < price_halvings && !late(); ++halving) {
-          const double middle = unfit > 0 ? std::sqrt(unfit * fit) : fit / 4;
+          const double middle = middle_of(unfit, fit);
           (finish(descend(all, middle)) ? fit : unfit) = middle;
         }
         return;
@@ -623,6 +628,37 @@ class PlanSearch {
       if (pool.back().seconds > most_seconds) return;
       unfit = coeff;
     }
+  }
+
+  /// A plan swept again at prices between one that fits and one that does not.
+  void lower_price(std::vector<Candidate>& pool, const Candidate& start, double unfit,
+                   double fit) {
+    phases_.start("prices");
+    for (int halving = 0; halving < price_halvings && !late(); ++halving) {
+      const double middle = middle_of(unfit, fit);
+      Candidate tried = at_prices(start, middle);
+      sweep(tried);
+      (fits(weigh(tried)) ? fit : unfit) = middle;
+      pool.push_back(std::move(tried));
+    }
+  }
+
+  /// Splits an axis of the fastest plan on few axes that fits, at its price. What memory that
+  /// saves is worth nothing in itself, but a lower price may do then.
+  void split_last(std::vector<Candidate>& pool, double unfit) {
+    const Candidate* best = nullptr;
+    for (const Candidate& c : pool) {
+      const bool may_split = c.stage->groups.size() < most_merged_axes && fits(c);
+      if (may_split && (!best || c.seconds < best->seconds)) best = &c;
+    }
+    if (!best) return;
+    const Candidate priced = at_prices(*best, best->coeff);
+    std::optional<Candidate> finer = split(priced, priced.objective);
+    if (!finer) return;
+    phases_.start("memory");
+    const bool is_fitting = fits(weigh(*finer));
+    pool.push_back(*finer);
+    if (is_fitting) lower_price(pool, *finer, unfit, finer->coeff);
   }
 
   static bool by_objective(const Candidate& a, const Candidate& b) {
@@ -790,20 +826,15 @@ class PlanSearch {
     if (fit < 0) pool.insert(pool.end(), quick.begin(), quick.end());
     if (fit > 0) {
       phases_.start("prices");
-      Candidate start = fastest_that_fits(pool, 0, axes_tolerance());
-      for (int halving = 0; halving < price_halvings && !late(); ++halving) {
-        const double middle = unfit > 0 ? std::sqrt(unfit * fit) : fit / 4;
-        if (is_small()) {
-          pool.push_back(best_of(shortlist(middle)).front());
-          phases_.start("memory");
-          (fits(weigh(pool.back())) ? fit : unfit) = middle;
-          continue;
-        }
-        Candidate tried = at_prices(start, middle);
-        sweep(tried);
-        const bool is_fitting = fits(weigh(tried));
-        (is_fitting ? fit : unfit) = middle;
-        pool.push_back(std::move(tried));
+      for (int halving = 0; is_small() && halving < price_halvings && !late(); ++halving) {
+        const double middle = middle_of(unfit, fit);
+        pool.push_back(best_of(shortlist(middle)).front());
+        phases_.start("memory");
+        (fits(weigh(pool.back())) ? fit : unfit) = middle;
+      }
+      if (!is_small()) {
+        lower_price(pool, fastest_that_fits(pool, 0, axes_tolerance()), unfit, fit);
+        split_last(pool, unfit);
       }
     }
     add_one_axis(pool, fastest_that_fits(pool, 0, axes_tolerance()));

@@ -224,14 +224,20 @@ def test_axes_of_the_second_best_mesh_are_split_where_those_of_the_best_gain_not
     assert plan.step_seconds < 0.95 * search(program, core, joint=False).step_seconds
 
 
-def test_no_axis_is_split_for_memory_alone() -> None:
-    """Under a price a third axis would pay for memory that the plan then leaves unused."""
-    program, core = program_on(transformer(512, 8, 64, 2048, 8, 256), "v5p:4x4x4")
-    free = search(program, core)
-    assert len(free.axis_groups) == 3
-    plan = search(program, core, memory_limit=0.7 * free.peak_bytes)
+@pytest.mark.parametrize(
+    ("program", "cluster"),
+    [((1024, 4, 64, 4096, 16, 128), "v5e:4x8"), ((512, 8, 64, 2048, 8, 256), "v5p:4x4x4")],
+    ids=("from the fastest plan", "where that is on single axes"),
+)
+def test_an_axis_is_split_where_memory_has_a_price(program: tuple[int, ...], cluster: str) -> None:
+    imported, core = program_on(transformer(*program), cluster)
+    limit = 0.8 * search(imported, core).peak_bytes
+    unsplit = search(imported, core, memory_limit=limit, joint=False)
+    plan = search(imported, core, memory_limit=limit)
     assert plan.mem_coeff > 0
-    assert plan.axis_groups != free.axis_groups
+    assert plan.peak_bytes <= limit
+    assert len(plan.axis_groups) == 3
+    assert plan.step_seconds < 0.95 * unsplit.step_seconds
 
 
 def test_operands_gathered_and_sums_not_yet_scattered_take_memory() -> None:
