@@ -511,7 +511,7 @@ class PlanSearch {
     }
     // A plan on one axis is a plan on every mesh: axis by axis, none begins with less.
     if (tried.size() > 1 && tried.front().stage->groups.size() == 1) {
-      Candidate from_one = on_finer(tried.front(), tried[1].stage->groups);
+      Candidate from_one = on_mesh(tried.front(), tried[1].stage->groups);
       if (from_one.objective < tried[1].objective) tried[1] = std::move(from_one);
     }
     sweep_first(is_small() ? tried.size() : most_finalists, [&](Candidate& c) { sweep(c); });
@@ -522,7 +522,7 @@ class PlanSearch {
       sweep(single);
     }
     if (!may_merge_ && !tried.empty()) {
-      Candidate finer = on_finer(tried.front(), single_);
+      Candidate finer = on_mesh(tried.front(), single_);
       sweep(finer);
       if (finer.objective < single.objective) single = std::move(finer);
       tried.clear();
@@ -661,6 +661,47 @@ class PlanSearch {
     if (is_fitting) lower_price(pool, *finer, unfit, finer->coeff);
   }
 
+  /// Makes one axis of neighbours that the plan always uses together, and goes on from there.
+  void merge_alike(std::vector<Candidate>& pool, const Candidate& best) {
+    if (!may_merge_ || late()) return;
+    const Groups& groups = best.stage->groups;
+    Groups merged = {groups.front()};
+    for (std::size_t g = 1; g < groups.size(); ++g) {
+      if (always_together(best, static_cast<AxisIndex>(g - 1), static_cast<AxisIndex>(g))) {
+        merged.back().insert(merged.back().end(), groups[g].begin(), groups[g].end());
+      } else {
+        merged.push_back(groups[g]);
+      }
+    }
+    if (merged.size() == groups.size()) return;
+    phases_.start("joint");
+    Candidate coarser = on_mesh(best, merged);
+    sweep(coarser);
+    join(coarser);
+    weigh(coarser);
+    pool.push_back(std::move(coarser));
+  }
+
+  /// Whether whatever is cut along one of two axes is cut along the other next.
+  bool always_together(const Candidate& plan, AxisIndex major, AxisIndex minor) const {
+    const auto in_all = [&](const std::vector<AxisList>& lists) {
+      return std::all_of(lists.begin(), lists.end(), [&](const AxisList& axes) {
+        const auto at = std::find(axes.begin(), axes.end(), major);
+        if (at == axes.end()) return std::find(axes.begin(), axes.end(), minor) == axes.end();
+        return at + 1 != axes.end() && at[1] == minor;
+      });
+    };
+    LevelSolver& levels = plan.stage->search.levels();
+    for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
+      const auto holder = static_cast<std::int32_t>(h);
+      if (!in_all(levels.sharding(plan.labels, holder).dims)) return false;
+    }
+    for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
+      if (!in_all(levels.axes(plan.labels, static_cast<std::int32_t>(o)))) return false;
+    }
+    return true;
+  }
+
   static bool by_objective(const Candidate& a, const Candidate& b) {
     return a.objective < b.objective;
   }
@@ -689,7 +730,7 @@ class PlanSearch {
     std::vector<Candidate> tried(meshes.size(), from);
     workers_.for_each(tried.size(), [&](std::size_t i) {
       if (late()) return;
-      tried[i] = on_finer(from, meshes[i]);
+      tried[i] = on_mesh(from, meshes[i]);
       if (is_small()) {
         sweep(tried[i]);
         if (!late()) join(tried[i]);
@@ -716,25 +757,25 @@ class PlanSearch {
     return std::move(*best);
   }
 
-  /// The same plan on a mesh that splits axes of its own.
-  Candidate on_finer(const Candidate& plan, const Groups& groups) {
-    Candidate finer = plan;
-    finer.stage = &stage(groups);
-    finer.labels = carried_over(plan, *finer.stage);
-    finer.is_joint = false;
-    finer.stage->search.set_prices(finer.prices);
-    finer.objective = finer.stage->search.levels().objective(finer.labels);
-    return finer;
+  /// The same plan on a mesh that splits axes of its own, or merges those it uses together.
+  Candidate on_mesh(const Candidate& plan, const Groups& groups) {
+    Candidate other = plan;
+    other.stage = &stage(groups);
+    other.labels = carried_over(plan, *other.stage);
+    other.is_joint = false;
+    other.stage->search.set_prices(other.prices);
+    other.objective = other.stage->search.levels().objective(other.labels);
+    return other;
   }
 
   Labels carried_over(const Candidate& from, Stage& to) const {
-    // Groups of `to` that the axes of each group of `from` are in.
-    std::vector<AxisList> finer;
+    // Groups of `to` that begin in each group of `from`.
+    std::vector<AxisList> begun;
     for (const std::vector<int>& group : from.stage->groups) {
-      finer.emplace_back();
+      begun.emplace_back();
       for (std::size_t g = 0; g < to.groups.size(); ++g) {
         if (std::find(group.begin(), group.end(), to.groups[g].front()) != group.end()) {
-          finer.back().push_back(static_cast<AxisIndex>(g));
+          begun.back().push_back(static_cast<AxisIndex>(g));
         }
       }
     }
@@ -743,7 +784,7 @@ class PlanSearch {
       for (const AxisList& axes : lists) {
         AxisList& list = mapped.emplace_back();
         for (AxisIndex axis : axes) {
-          list.append(finer[axis].begin(), finer[axis].end());
+          list.append(begun[axis].begin(), begun[axis].end());
         }
       }
       return mapped;
@@ -838,6 +879,7 @@ class PlanSearch {
       }
     }
     add_one_axis(pool, fastest_that_fits(pool, 0, axes_tolerance()));
+    merge_alike(pool, fastest_that_fits(pool, 0, axes_tolerance()));
     return fastest_that_fits(pool, 0, axes_tolerance());
   }
 

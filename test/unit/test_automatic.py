@@ -111,6 +111,13 @@ def test_made_mesh_covers_the_cluster_and_says_what_its_axes_are_for():
     assert sorted(physical) == sorted(levels)
 
 
+def test_an_axis_that_cuts_nothing_is_named_after_the_links_it_is_of():
+    weights = {"up": type_of(64, 64), "down": type_of(64, 64)}
+    plan = autoshard.plan(train_step, weights, type_of(8, 64), type_of(8, 64), cluster="h100:4x8")
+    assert str(plan.mesh) == "node_gpu=32"
+    assert plan.summary.axes[0].role == "nothing that matters"
+
+
 def test_axes_that_cut_a_large_batch_are_named_after_it():
     weights = {"up": type_of(512, 512), "down": type_of(512, 512)}
     batch = type_of(1 << 16, 512)

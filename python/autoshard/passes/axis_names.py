@@ -60,9 +60,10 @@ def name_axes(
     names: list[str] = []
     axes: list[AxisSummary] = []
     for group, cut in zip(groups, cuts, strict=True):
-        physical = ",".join(levels[level].name for level in group)
+        parts = [levels[level].name for level in group]
+        physical = ",".join(parts)
         name, role = _role(cut)
-        name = _free(name or physical.replace(",", "_"), names)
+        name = _free(name or _physical_name(parts), names)
         names.append(name)
         size = prod(levels[level].size for level in group)
         axes.append(AxisSummary(name, size, role, physical))
@@ -79,6 +80,11 @@ def describe_axes(imported: ImportedProgram, plan: _core.CorePlan) -> tuple[Axis
         AxisSummary(axis.name, axis.size, _role(cut)[1], axis.name)
         for axis, cut in zip(imported.mesh.axes, cuts, strict=True)
     )
+
+
+def _physical_name(parts: Sequence[str]) -> str:
+    """``node_gpu`` for ``node0``, ``node1`` and ``gpu0``."""
+    return "_".join(dict.fromkeys(part.rstrip("0123456789") for part in parts))
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
