@@ -83,6 +83,42 @@ def test_results_can_be_pinned() -> None:
     assert changed.results[2].sharding.tile[0] == plans.plan.mesh.axis_size(axis)
 
 
+def decayed(state: Any, x: Any) -> Any:
+    weight, mean = state
+    gradient = jax.grad(lambda weight: jnp.mean(jnp.tanh(x @ weight) ** 2))(weight)
+    return (weight - 0.1 * gradient, 0.9 * mean + 0.1 * jnp.mean(x, 0)), jnp.mean(x)
+
+
+@pytest.mark.parametrize("donated", [(), (0,)])
+@pytest.mark.parametrize("first", [None, P("a", "b")])
+@pytest.mark.parametrize("before", [None, P("a", "b"), P("b", "a")])
+@pytest.mark.parametrize("after", [None, P("b", "a")])
+def test_pins_of_state_before_and_after_are_those_of_a_plan(
+    donated: tuple[int, ...], first: Any, before: Any, after: Any
+) -> None:
+    """With any pins that ``autoshard.plan`` takes, whether or not the two are one value."""
+    if before is None and after is None:
+        return
+    arguments = ((struct(512, 256), struct(512)), struct(1024, 512))
+    options: Any = {"cluster": "v5e:2x4", "mesh": "a=2,b=4", "donate_argnums": donated}
+    plans = autoshard.Planner(decayed, *arguments, **options, in_shardings=((first, None), None))
+    again = {"in_shardings": ((before, None), None), "out_shardings": ((after, None), None)}
+    if first is not None and before not in (None, first):
+        with pytest.raises(autoshard.StrategyError, match="contradict"):
+            plans.replan(**again)
+        return
+    changed = plans.replan(**again)
+    again["in_shardings"] = ((before or first, None), None)
+    asked = autoshard.plan(decayed, *arguments, **options, mode="auto", **again)
+    for found, wanted in zip(
+        (*changed.arguments, *changed.results), (*asked.arguments, *asked.results), strict=True
+    ):
+        assert found.sharding == wanted.sharding
+    # XLA reuses the memory of state that is split alike
+    is_one = donated and (before or first) in (None, after or before or first)
+    assert not is_one or changed.arguments[0].sharding == changed.results[0].sharding
+
+
 def test_a_pin_that_cannot_be_is_named() -> None:
     plans = planner()
     with pytest.raises(autoshard.AutoshardError, match="nowhere"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, cast
@@ -98,6 +98,14 @@ def pins_of(
 ) -> tuple[dict[int, Sharding], dict[int, Sharding]]:
     """What is pinned: sharding by number of the argument and of the result of ``main``."""
     return Pins(source).read(in_shardings, out_shardings)
+
+
+def write_pins(
+    module: mlir.Module, arguments: Mapping[int, Sharding], results: Mapping[int, Sharding]
+) -> None:
+    """Pin arguments and results of ``main``, by number."""
+    pin(module, "arg_attrs", {number: to_v2(found) for number, found in arguments.items()})
+    pin(module, "res_attrs", {number: to_v2(found) for number, found in results.items()})
 
 
 def _keep_keys_whole(source: Source, module: mlir.Module) -> None:
@@ -196,11 +204,7 @@ class Pins:
 
     def write(self, module: mlir.Module, in_shardings: Any, out_shardings: Any) -> None:
         """Pin arguments and results of ``main``."""
-        for side, pinned in zip(
-            ("arg_attrs", "res_attrs"), self.read(in_shardings, out_shardings), strict=True
-        ):
-            if pinned:
-                pin(module, side, {place: to_v2(found) for place, found in pinned.items()})
+        write_pins(module, *self.read(in_shardings, out_shardings))
 
     def read(
         self, in_shardings: Any, out_shardings: Any

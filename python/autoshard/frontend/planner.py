@@ -28,6 +28,7 @@ from autoshard.frontend.request import (
 from autoshard.importer.pins import pin_of_sharding
 from autoshard.importer.program import NO_VALUE, Pinned
 from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.ir.boundary import tied_arguments
 from autoshard.passes.recursive_programming import Coefficient, PlannedProgram, replan_module
 from autoshard.sharding import Sharding
 
@@ -103,11 +104,15 @@ class Planner:
         )
         self._planned = search_source(self._source, request)
         self._written = self._planned.plan
+        self._donated = tied_arguments(self._planned.module)
         self._is_rewritten = is_rewritten(request, self._planned.module)
         self.plan = self._read(self._source, self._planned)
 
     def replan(self, *, in_shardings: Any = None, out_shardings: Any = None) -> Plan:
         """The plan with these pins besides those given at first.
+
+        A result that replaces an argument is split as the argument. Pins that split it otherwise,
+        or a pin of it alone where the argument is not donated, take a search anew on this mesh.
 
         Args:
             in_shardings: Of the positional arguments, as pytree prefixes: ``PartitionSpec``s over
@@ -129,9 +134,36 @@ class Planner:
             *self._pins(arguments, main.arguments, "in_shardings"),
             *self._pins(results, main.results, "out_shardings"),
         ]
+        if self._splits_a_pair(source, arguments, results):
+            anew = search_source(source, self._request, pins=(arguments, results))
+            return self._read(source, anew)
         changed = replan_module(self._planned, pins, self._written)
         self._written = changed.plan
         return self._read(source, changed)
+
+    def _splits_a_pair(
+        self, source: Source, arguments: dict[int, Sharding], results: dict[int, Sharding]
+    ) -> bool:
+        """Is a result, one value with an argument in the search, another one with these pins?"""
+        request, main = self._request, self._planned.imported.functions[-1]
+        first = pins_of(source, request.in_shardings, request.out_shardings)
+        if any(
+            number in known and known[number] != pinned
+            for known, more in zip(first, (arguments, results), strict=True)
+            for number, pinned in more.items()
+        ):
+            return False  # an error
+        held = {**first[0], **arguments}
+        number_of = {value: number for number, value in enumerate(main.arguments)}
+        for result, pinned in {**first[1], **results}.items():
+            value = main.results[result]
+            if value == NO_VALUE or value not in number_of:
+                continue
+            argument = number_of[value]
+            is_donated = self._donated.get(result) == argument
+            if held[argument] != pinned if argument in held else not is_donated:
+                return True
+        return False
 
     def _read(self, source: Source, planned: PlannedProgram) -> Plan:
         if not self._is_rewritten:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,7 +15,13 @@ from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
 from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.mesh import MeshLike
-from autoshard.frontend.pins import Pins, fed_back_arguments, result_names, write_request
+from autoshard.frontend.pins import (
+    Pins,
+    fed_back_arguments,
+    result_names,
+    write_pins,
+    write_request,
+)
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.request import (
     ClusterLike,
@@ -302,20 +308,31 @@ def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) ->
     return read_planned(source, summary, module, request.batch_argnums)
 
 
-def search_source(source: Source, request: Request, on_host: Sequence[int] = ()) -> PlannedProgram:
+def search_source(
+    source: Source,
+    request: Request,
+    on_host: Sequence[int] = (),
+    pins: Sequence[Mapping[int, Sharding]] = ({}, {}),
+) -> PlannedProgram:
     """Search what was lowered for the automatic mode; with what it takes to plan it again.
 
     If no plan fits as it is, but it will be spread, the fastest one of all.
+
+    Args:
+        source: The lowered function.
+        request: What is asked of the plan.
+        on_host: Arguments of ``main`` that stay in the memory of the host, besides marked ones.
+        pins: Besides those of the request, of arguments and of results of ``main``.
     """
     assert source.cluster is not None
     options = request.options()
     try:
-        return search_module(_module_of(source, request, on_host), source.cluster, options)
+        return search_module(_module_of(source, request, on_host, pins), source.cluster, options)
     except DoesNotFitError:
         if request.spreading() is None:
             raise
     options = replace(options, memory_limit=_NO_LIMIT)
-    return search_module(_module_of(source, request, on_host), source.cluster, options)
+    return search_module(_module_of(source, request, on_host, pins), source.cluster, options)
 
 
 def is_rewritten(request: Request, module: mlir.Module) -> bool:
@@ -478,9 +495,15 @@ def _plan_with_recompute(
     return read_planned(source, *best)
 
 
-def _module_of(source: Source, request: Request, on_host: Sequence[int] = ()) -> mlir.Module:
+def _module_of(
+    source: Source,
+    request: Request,
+    on_host: Sequence[int] = (),
+    pins: Sequence[Mapping[int, Sharding]] = ({}, {}),
+) -> mlir.Module:
     module = parse_bytes(source.program.bytecode, new_context(), source.name)
     write_request(source, module, request)
+    write_pins(module, *pins)
     offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")
     run_passes(module, [offload])
     return module

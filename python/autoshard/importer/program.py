@@ -446,11 +446,20 @@ class _Importer:
     def main_results(
         self, main: mlir.Operation, arguments: list[int], results: list[int]
     ) -> list[int]:
-        """A pinned result is a value of its own; one that becomes an argument is that argument."""
+        """A pinned result is a value of its own; one that becomes an argument is that argument.
+
+        Both where only the result is pinned, and its argument is donated to it: XLA reuses the
+        memory of those that are split alike.
+        """
         results = list(results)
         pinned: set[int] = set()
         same_storage = _same_storage(main)
+        free_donated = _free_donated(main)
         for index, attributes in enumerate(_dictionaries(main, "res_attrs")):
+            argument = free_donated.get(index)
+            if PIN in attributes and argument is not None and argument == same_storage[index]:
+                self.pin_attribute(arguments[argument], main, attributes[PIN], at_boundary=True)
+                continue
             is_key = KEY_WORDS in attributes and index not in same_storage
             is_padded = index not in same_storage and self.is_padded(results[index])
             is_kept = PIN in attributes or is_key or is_padded
@@ -1008,6 +1017,17 @@ def _same_storage(main: mlir.Operation) -> dict[int, int]:
         if "tf.aliasing_output" in attributes:
             pairs.setdefault(mlir.IntegerAttr(attributes["tf.aliasing_output"]).value, argument)
     return pairs
+
+
+def _free_donated(main: mlir.Operation) -> dict[int, int]:
+    """Result -> argument that is donated to it and has no pin."""
+    return {
+        mlir.IntegerAttr(attributes["tf.aliasing_output"]).value: argument
+        for argument, attributes in enumerate(_dictionaries(main, "arg_attrs"))
+        if "tf.aliasing_output" in attributes
+        and PIN not in attributes
+        and KEY_WORDS not in attributes
+    }
 
 
 def state_arguments(main: mlir.Operation) -> frozenset[int]:
