@@ -155,9 +155,11 @@ def table_arguments() -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 @both_partitioners
-def test_lookup_on_the_host_trains_equally(use_shardy: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"mode": "data_parallel", "batch_argnums": 2}], ids=str)
+def test_lookup_on_the_host_trains_equally(use_shardy: bool, options: Any) -> None:
+    """With indices that are cut as the batch, too: the host reads them whole."""
     with shardy(use_shardy):
-        step = autoshard.jit(table_step, cluster="cpu:8")
+        step = autoshard.jit(table_step, cluster="cpu:8", **options)
         found = step(*table_arguments())
         plan = step.plan(*table_arguments())
     expected = cast(Any, jax.jit(table_step))(*table_arguments())

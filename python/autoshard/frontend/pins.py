@@ -33,7 +33,7 @@ from autoshard.ir.boundary import (
     tie_donated,
     tied_arguments,
 )
-from autoshard.ir.host_memory import DEVICE
+from autoshard.ir.host_memory import DEVICE, free_on_host
 from autoshard.ir.mark import TARGET
 from autoshard.sharding import (
     Sharding,
@@ -279,6 +279,7 @@ class Pins:
         constrain_arguments(module, inside)
         texts = {place[n]: to_sdy(found, None) for n, found in shardings.items() if n in place}
         follow_arguments(module, texts)
+        free_on_host(module)
         free_values(module, _Uneven(self.source.machine.mesh), inside=not may_pad)
 
     def _sharding(self, pinned: Any, rank: int) -> Sharding:

@@ -28,6 +28,7 @@ DEVICE = "device"
 PLACEMENT = "annotate_device_placement"
 """Target of the custom calls that move a value to another memory."""
 
+_SHARDY = "sdy.sharding"
 _FRONTEND = "mhlo.frontend_attributes"
 _PLACEMENT_KIND = "_xla_buffer_placement"
 _COMPUTE_TYPE = "_xla_compute_type"
@@ -64,6 +65,39 @@ def moved_to(op: ir.Operation) -> str | None:
 def runs_on_host(op: ir.Operation) -> bool:
     """Whether an op, or all that a call calls, is computed by the host."""
     return _frontend(op, _COMPUTE_TYPE) == "host"
+
+
+def free_on_host(module: ir.Module) -> None:
+    """Take ``sdy.sharding`` off what the host computes, so that planning chooses."""
+    functions = {
+        ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+    waiting: list[ir.Operation] = []
+
+    def find_host(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call" and runs_on_host(op):
+            waiting.append(op)
+        return ir.WalkResult.ADVANCE
+
+    def free(op: ir.Operation) -> ir.WalkResult:
+        if _SHARDY in op.attributes:
+            del op.attributes[_SHARDY]
+        if op.name == "func.call":
+            waiting.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(find_host)
+    freed: set[str] = set()
+    while waiting:
+        call = waiting.pop()
+        if _SHARDY in call.attributes:
+            del call.attributes[_SHARDY]
+        name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+        if name not in freed:
+            freed.add(name)
+            functions[name].walk(free)
 
 
 def run_on_device(op: ir.Operation) -> None:
