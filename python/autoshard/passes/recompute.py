@@ -26,6 +26,7 @@ from autoshard.passes.axis_names import describe_axes
 from autoshard.passes.base import Pass
 from autoshard.passes.given_plan import Costed, cluster_for, cost_of_module, summary_on
 from autoshard.passes.recursive_programming import (
+    MEMORY_MARGIN,
     memory_limit_of,
     read_bytes_text,
 )
@@ -51,10 +52,6 @@ _ROUNDS = 5
 
 _CLOSE = 0.02
 """A peak below what is aimed at by this share of it is good enough."""
-
-_MARGIN = 0.05
-"""Of a limit that is given, what is left free where that can be: compiled programs need up to 3%
-more than planned, and rarely more (bench/memory_techniques.py). A chip's own limit has a margin."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +163,9 @@ def _fit(
     """Choose and rewrite until the rewritten module fits by its own estimate.
 
     That may differ a little from what was expected of the choice: then more is asked of the next.
+    The margin that a chip's own limit has is left free of a given one, too, where that can be.
     """
-    aim = limit * (1 - _MARGIN) if options.memory_limit else limit
+    aim = limit * (1 - MEMORY_MARGIN) if options.memory_limit else limit
     if inline_calls(module):
         first = _cost(module, cluster, options)  # values of what was inlined are gone
     original = bytes_of(module)

@@ -8,7 +8,7 @@
 // CHECK:       [[B:%[0-9]+]]:3 = stablehlo.optimization_barrier {{.*}} [[H]], %arg3,
 // CHECK-NEXT:  [[A:%[0-9]+]] = stablehlo.dot_general [[B]]#0, [[B]]#1
 func.func public @main(%x: tensor<2048x4096xf32>, %w: tensor<4096x512xf32>, %b: tensor<512xf32>, %v: tensor<512x512xf32>,
-                       %u: tensor<512x2048xf32>) -> tensor<2048x512xf32> {
+                       %u: tensor<512x2048xf32>) -> (tensor<2048x512xf32>, tensor<2048x512xf32>) {
   %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
       : (tensor<2048x4096xf32>, tensor<4096x512xf32>) -> tensor<2048x512xf32>
   %bias = stablehlo.broadcast_in_dim %b, dims = [1] : (tensor<512xf32>) -> tensor<2048x512xf32>
@@ -27,5 +27,5 @@ func.func public @main(%x: tensor<2048x4096xf32>, %w: tensor<4096x512xf32>, %b: 
       : (tensor<2048x512xf32>, tensor<2048x512xf32>) -> tensor<2048x2048xf32>
   %o = stablehlo.dot_general %q, %h, contracting_dims = [1] x [0]
       : (tensor<2048x2048xf32>, tensor<2048x512xf32>) -> tensor<2048x512xf32>
-  return %o : tensor<2048x512xf32>
+  return %o, %h : tensor<2048x512xf32>, tensor<2048x512xf32>
 }
