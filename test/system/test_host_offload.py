@@ -126,6 +126,15 @@ def test_offload_is_chosen_when_nothing_else_fits() -> None:
         plan(memory_limit=0.1 * whole.peak_bytes, host_offload="auto")
 
 
+def test_what_is_on_the_host_is_not_in_the_least_that_recomputing_needs() -> None:
+    options: Any = {"cluster": "cpu:8", "mode": "data_parallel", "recompute": "auto"}
+    with pytest.raises(autoshard.DoesNotFitError) as refused:
+        autoshard.plan(marked_step, *start(512), **options, memory_limit="1MiB")
+    least = refused.value.peak_bytes
+    plan = autoshard.plan(marked_step, *start(512), **options, memory_limit=least + 1)
+    assert plan.peak_bytes == pytest.approx(least, rel=1e-6)
+
+
 def test_offload_is_not_chosen_when_it_fits() -> None:
     plan = autoshard.plan(train_step, *start(), cluster="cpu:8", host_offload="auto")
     assert not any(value.is_on_host for value in plan.arguments)

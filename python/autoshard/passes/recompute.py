@@ -25,6 +25,7 @@ from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.passes.axis_names import describe_axes
 from autoshard.passes.base import Pass
 from autoshard.passes.given_plan import Costed, cluster_for, cost_of_module, summary_on
+from autoshard.passes.host_traffic import host_traffic
 from autoshard.passes.recursive_programming import (
     MEMORY_MARGIN,
     memory_limit_of,
@@ -123,7 +124,7 @@ def recompute(module: mlir.Module, cluster: Cluster, options: Recompute) -> Plan
         if has_switches(module):
             inline_calls(module)
             costed = _keep(module, cluster, options)
-        if options.choose == "auto" and costed.plan.peak_bytes > limit:
+        if options.choose == "auto" and costed.plan.peak_bytes - _counted_on_host(costed) > limit:
             costed, recomputed = _fit(module, cluster, options, limit, costed)
         summary = _summary(module, costed, cluster, options, limit)
         summary = replace(
@@ -165,7 +166,9 @@ def _fit(
     That may differ a little from what was expected of the choice: then more is asked of the next.
     The margin that a chip's own limit has is left free of a given one, too, where that can be.
     """
+    on_host = _counted_on_host(first)
     aim = limit * (1 - MEMORY_MARGIN) if options.memory_limit else limit
+    aim, limit = aim + on_host, limit + on_host
     if inline_calls(module):
         first = _cost(module, cluster, options)  # values of what was inlined are gone
     original = bytes_of(module)
@@ -211,15 +214,22 @@ def _fit(
             wanted = (before + first.plan.peak_bytes) / 2
     if best is None:
         # Inlining made the ops of the first estimate anew.
-        raise _does_not_fit(_cost(module, cluster, options), needed, limit, options)
+        without = _cost(module, cluster, options)
+        raise _does_not_fit(without, needed - on_host, limit - on_host, options)
     replace_body(module, best[2])
     return _cost(module, cluster, options), best[1]
 
 
 def _rank(costed: Costed, aim: float) -> tuple[bool, float]:
-    """Smaller is better: what keeps within ``aim`` by its seconds, before all else by its bytes."""
-    peak = costed.plan.peak_bytes
-    return peak > aim, peak if peak > aim else costed.plan.step_seconds
+    """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
+    peak, seconds = costed.plan.peak_bytes, costed.plan.step_seconds
+    return peak > aim, seconds * max(peak, aim)
+
+
+def _counted_on_host(costed: Costed) -> float:
+    """Bytes that values in the memory of the host count as in the search; they take none."""
+    traffic = host_traffic(costed.imported, costed.plan, costed.mesh, costed.cluster)
+    return traffic.counted_bytes
 
 
 def _drop_stacks(
@@ -293,8 +303,9 @@ def _does_not_fit(
         f"computing values again does not make this plan fit: it still needs"
         f" {bytes_text(needed)} on each of {imported.mesh.size} devices,"
         f" {bytes_text(needed - limit)} more than the {bytes_text(limit)} allowed; without, it"
-        f" needs {bytes_text(plan.peak_bytes)}. Largest tensors at its peak, on one device:"
-        f" {tensors_text(largest)}. Plan for less memory,{more} use more chips or a smaller batch.",
+        f" needs {bytes_text(plan.peak_bytes - _counted_on_host(costed))}. Largest tensors at its"
+        f" peak, on one device: {tensors_text(largest)}. Plan for less memory,{more} use more chips"
+        " or a smaller batch.",
         None,
         needed,
         limit,
