@@ -9,10 +9,8 @@ configurations. Matmuls run in bfloat16; norms, softmax and loss in float32.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -185,33 +183,12 @@ ROLES = ("params", "opt_state", "batch", "batch")
 
 
 def main() -> None:
-    from lowered import lower  # beside this file, which is what Python sees of a script
+    from lowered import Command, lower  # beside this file, which is what Python sees of a script
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("size", choices=LLAMA2)
-    parser.add_argument("--layers", type=int)
-    parser.add_argument("--scan", action="store_true")
-    parser.add_argument("--remat", action="store_true")
-    parser.add_argument("--fused", action="store_true")
-    parser.add_argument("--batch", type=int)
-    parser.add_argument("-o", "--output", type=Path, help="where to write the bytecode")
-    options = parser.parse_args()
-    given = {"layers": options.layers, "batch": options.batch}
-    config = dataclasses.replace(
-        LLAMA2[options.size],
-        scan=options.scan,
-        remat=options.remat,
-        fused=options.fused,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    command = Command.read(__doc__, LLAMA2)
+    config = dataclasses.replace(LLAMA2[command.model], **command.changes)
     step, arguments = train_step(config)
-    made = lower(step, ROLES, *arguments)
-    if options.output:
-        options.output.write_bytes(made.bytecode)
-    print(
-        f"{config}: {len(made.bytecode):,} bytes; "
-        f"trace {made.trace_seconds:.2f} s, lower {made.lower_seconds:.2f} s"
-    )
+    command.finish(lower(step, ROLES, *arguments), str(config))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -57,3 +59,38 @@ def lower(step: Callable[..., Any], roles: Sequence[str], *args: Any) -> Lowered
             )
     bytecode = print_module(lowered.compiler_ir("stablehlo"), "bytecode")
     return Lowered(bytecode, arguments, middle - start, end - middle)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the command line of a script with models asks for."""
+
+    model: str
+    changes: dict[str, Any]
+    """Of the model's configuration."""
+    output: Path | None
+    """Where to write the bytecode."""
+
+    @classmethod
+    def read(cls, description: str, models: Iterable[str]) -> Command:
+        """Of ``sys.argv``; ``models`` are those to choose from."""
+        parser = argparse.ArgumentParser(description=description.splitlines()[0])
+        parser.add_argument("model", choices=list(models))
+        parser.add_argument("--layers", type=int)
+        parser.add_argument("--scan", action="store_true")
+        parser.add_argument("--remat", action="store_true")
+        parser.add_argument("--fused", action="store_true")
+        parser.add_argument("--batch", type=int)
+        parser.add_argument("-o", "--output", type=Path, help="where to write the bytecode")
+        given = vars(parser.parse_args())
+        model, output = given.pop("model"), given.pop("output")
+        return cls(model, {key: said for key, said in given.items() if said is not None}, output)
+
+    def finish(self, made: Lowered, about: str) -> None:
+        """Write the bytecode, and print ``about`` with its size and JAX's seconds."""
+        if self.output:
+            self.output.write_bytes(made.bytecode)
+        print(
+            f"{about}, {len(made.bytecode):,} bytes; "
+            f"trace {made.trace_seconds:.2f} s, lower {made.lower_seconds:.2f} s"
+        )

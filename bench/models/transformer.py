@@ -11,12 +11,10 @@ Left out: dropout, and attention kernels that never write their scores.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -500,35 +498,15 @@ def _count(tree: Any) -> int:
 
 
 def main() -> None:
-    from lowered import lower  # beside this file, which is what Python sees of a script
+    from lowered import Command, lower  # beside this file, which is what Python sees of a script
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", choices=[n + end for n in MODELS for end in ("", "-lora")])
-    parser.add_argument("--layers", type=int)
-    parser.add_argument("--scan", action="store_true")
-    parser.add_argument("--remat", action="store_true")
-    parser.add_argument("--fused", action="store_true")
-    parser.add_argument("--batch", type=int)
-    parser.add_argument("-o", "--output", type=Path, help="where to write the bytecode")
-    options = parser.parse_args()
-    given = {"layers": options.layers, "batch": options.batch}
-    config = named(
-        options.model,
-        scan=options.scan,
-        remat=options.remat,
-        fused=options.fused,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    command = Command.read(__doc__, [name + end for name in MODELS for end in ("", "-lora")])
+    config = named(command.model, **command.changes)
     step = train_step(config)
-    if options.layers is None:
+    if "layers" not in command.changes:
         check_parameters(config, step.num_parameters)
     made = lower(step.function, step.roles, *step.arguments)
-    if options.output:
-        options.output.write_bytes(made.bytecode)
-    print(
-        f"{config}: {step.num_parameters:,} parameters, {len(made.bytecode):,} bytes; "
-        f"trace {made.trace_seconds:.2f} s, lower {made.lower_seconds:.2f} s"
-    )
+    command.finish(made, f"{config}: {step.num_parameters:,} parameters")
 
 
 if __name__ == "__main__":
