@@ -46,7 +46,7 @@ from points import (
 
 MODELS = {
     "vit_l16_hf.train": "v5e:4x4",
-    "bert_large_hf.train": "v5e:4x4",
+    "resnet50_keras.train": "h100:8",
     "llama2_7b_scan_maxtext.train": "v5e:8x8",
     "transformer adam, scan": "v5e:4x4",
     "resnet momentum, 4 blocks": "v5e:4x4",
