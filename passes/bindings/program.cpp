@@ -83,8 +83,8 @@ Program make_program(
     Doubles op_trips, Ints operand_offset, Ints operands, Flags operand_kept,
     Ints result_offset, Ints results, Ints join_source, Ints join_target, Doubles join_trips,
     const std::vector<PinTuple>& pins, const std::vector<WorkTuple>& works,
-    const std::optional<Ints>& op_after, const std::vector<LoopTuple>& loops,
-    const std::vector<ArgumentTuple>& arguments,
+    const std::optional<Ints>& op_after, const std::optional<Ints>& op_until,
+    const std::vector<LoopTuple>& loops, const std::vector<ArgumentTuple>& arguments,
     const std::vector<std::int32_t>& program_results, const std::vector<std::int32_t>& early,
     bool all_to_all) {
   Program program;
@@ -109,7 +109,8 @@ Program make_program(
       result_offset.size() != op_rule.size() + 1 || op_trips.size() != op_rule.size() ||
       operands.size() != operand_kept.size() || join_source.size() != join_target.size() ||
       join_source.size() != join_trips.size() ||
-      (op_after && op_after->size() != op_rule.size())) {
+      (op_after && op_after->size() != op_rule.size()) ||
+      (op_until && op_until->size() != op_rule.size())) {
     throw InvalidProgram("arrays differ in length");
   }
   for (std::size_t v = 0; v < value_type.size(); ++v) {
@@ -121,6 +122,7 @@ Program make_program(
     op.rule = op_rule(i);
     op.trips = op_trips(i);
     if (op_after) op.after = (*op_after)(i);
+    if (op_until) op.until = (*op_until)(i);
     for (std::int32_t k = operand_offset(i); k < operand_offset(i + 1); ++k) {
       op.operands.push_back(operands(k));
       op.kept_operands.push_back(operand_kept(k) != 0);
@@ -160,14 +162,15 @@ void bind_program(nb::module_& module) {
              Flags operand_kept, Ints result_offset, Ints results, Ints join_source,
              Ints join_target, Doubles join_trips, const std::vector<PinTuple>& pins,
              const std::vector<WorkTuple>& works, const std::optional<Ints>& op_after,
-             const std::vector<LoopTuple>& loops, const std::vector<ArgumentTuple>& arguments,
+             const std::optional<Ints>& op_until, const std::vector<LoopTuple>& loops,
+             const std::vector<ArgumentTuple>& arguments,
              const std::vector<std::int32_t>& program_results,
              const std::vector<std::int32_t>& early, bool all_to_all) {
-            new (self) Program(
-                make_program(axis_sizes, types, rules, value_type, value_is_free, op_rule,
-                             op_trips, operand_offset, operands, operand_kept, result_offset,
-                             results, join_source, join_target, join_trips, pins, works,
-                             op_after, loops, arguments, program_results, early, all_to_all));
+            new (self) Program(make_program(
+                axis_sizes, types, rules, value_type, value_is_free, op_rule, op_trips,
+                operand_offset, operands, operand_kept, result_offset, results, join_source,
+                join_target, join_trips, pins, works, op_after, op_until, loops, arguments,
+                program_results, early, all_to_all));
           },
           nb::kw_only(), nb::arg("axis_sizes"), nb::arg("types"), nb::arg("rules"),
           nb::arg("value_type"), nb::arg("value_is_free"), nb::arg("op_rule"),
@@ -175,7 +178,8 @@ void bind_program(nb::module_& module) {
           nb::arg("operand_kept"), nb::arg("result_offset"), nb::arg("results"),
           nb::arg("join_source"), nb::arg("join_target"), nb::arg("join_trips"),
           nb::arg("pins"), nb::arg("works") = std::vector<WorkTuple>{},
-          nb::arg("op_after") = nb::none(), nb::arg("loops") = std::vector<LoopTuple>{},
+          nb::arg("op_after") = nb::none(), nb::arg("op_until") = nb::none(),
+          nb::arg("loops") = std::vector<LoopTuple>{},
           nb::arg("arguments") = std::vector<ArgumentTuple>{},
           nb::arg("program_results") = std::vector<std::int32_t>{},
           nb::arg("early") = std::vector<std::int32_t>{}, nb::arg("all_to_all") = true)

@@ -114,6 +114,10 @@ void check(const Program& program) {
     if (op.after < -1 || op.after >= static_cast<std::int32_t>(i)) {
       fail("depends on a later op: op", i);
     }
+    if (op.until != -1 && (op.until <= static_cast<std::int32_t>(i) ||
+                           op.until > static_cast<std::int32_t>(program.ops.size()))) {
+      fail("is waited for by an earlier op: op", i);
+    }
   }
   const auto num_values = static_cast<std::int32_t>(program.values.size());
   for (std::size_t i = 0; i < program.joins.size(); ++i) {

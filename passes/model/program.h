@@ -108,6 +108,9 @@ struct Op {
   std::vector<bool> kept_operands;
   /// The last op that its operands of rank 0 depend on; -1: none.
   std::int32_t after = -1;
+  /// The first op behind a barrier that waits for its results, maybe the number of ops;
+  /// -1: none does.
+  std::int32_t until = -1;
 };
 
 /// `source` flows into `target`, redistributed if their shardings differ: initial and

@@ -1,6 +1,7 @@
 #include "planning/late_sums.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <queue>
 #include <set>
@@ -36,10 +37,13 @@ struct Late {
   double bytes = 0, summed_bytes = 0;
   /// When it runs and when its sum does: right behind what runs at this moment.
   std::int32_t runs = -1, is_summed = -1;
+  /// What runs at this moment waits for the sum.
+  std::int32_t bound = std::numeric_limits<std::int32_t>::max();
 };
 
 /// Anything else that runs, and what is sent for it.
 struct Other {
+  std::int32_t op = 0;
   std::int32_t moment = 0;
   double seconds = 0;
   double sent_seconds = 0;
@@ -99,6 +103,7 @@ class FromTheEnd {
     for (std::size_t i = 0; i < late_.size(); ++i) {
       const bool joins = i > 0 && late_[i]->kind == late_[i - 1]->kind &&
                          late_[i]->axes == late_[i - 1]->axes &&
+                         late_[i]->bound == late_[i - 1]->bound &&
                          joined_bytes + late_[i]->summed_bytes <= most_joined_bytes;
       if (!joins) {
         groups_.emplace_back();
@@ -123,7 +128,7 @@ class FromTheEnd {
         // Nothing is to be hidden: all that is left runs where it was.
         const bool is_younger =
             !made_.empty() && (others_.empty() || made_.top()->moment > others_.back().moment);
-        if (is_younger || !next_is_free()) {
+        if (!made_.empty() && (is_younger || !next_is_free())) {
           run_late();
         } else {
           run_other();
@@ -160,7 +165,7 @@ class FromTheEnd {
 
   void begin_collective() {
     const bool is_sum =
-        !groups_.empty() &&
+        !groups_.empty() && (others_.empty() || now() < groups_.back()[0]->bound) &&
         (sent_.empty() || depth_at(groups_.back().back()->moment) >= sent_.front().depth);
     if (is_sum) {
       summing_ = std::move(groups_.back());
@@ -241,6 +246,26 @@ std::vector<std::int32_t> there_after(const Program& program) {
     }
   }
   return after;
+}
+
+/// By op: the first op that waits for it behind a barrier, also by what is computed from it;
+/// -1: none does.
+std::vector<std::int32_t> waited_for(const Program& program) {
+  std::vector<std::int32_t> until(program.ops.size(), -1), of_value(program.values.size(), -1);
+  const auto earlier = [](std::int32_t a, std::int32_t b) {
+    return a < 0 || b < 0 ? std::max(a, b) : std::min(a, b);
+  };
+  for (std::size_t i = program.ops.size(); i-- > 0;) {
+    const Op& op = program.ops[i];
+    until[i] = op.until;
+    for (std::int32_t v : op.results) {
+      if (v != no_value) until[i] = earlier(until[i], of_value[v]);
+    }
+    for (std::int32_t v : op.operands) {
+      if (v != no_value) of_value[v] = earlier(of_value[v], until[i]);
+    }
+  }
+  return until;
 }
 
 /// What a class of ops sends: seconds before it runs, and the steps of its results' sums.
@@ -334,6 +359,8 @@ class LateSums {
   std::vector<bool> leads_on_, is_late_;
   /// By value: `there_after`.
   std::vector<std::int32_t> after_;
+  /// By op: `waited_for`.
+  std::vector<std::int32_t> until_;
   /// By op, and by loop.
   std::vector<std::int32_t> loop_of_, parent_of_;
   std::vector<Late> late_;
@@ -379,6 +406,7 @@ void LateSums::find_sent() {
 
 void LateSums::find_late() {
   leads_on_ = leading_to_matmuls(program_);
+  until_ = waited_for(program_);
   after_ = there_after(program_);
   // A collective that something computed from a value waits for.
   std::vector<bool> is_sent_on(program_.values.size(), false);
@@ -440,6 +468,7 @@ std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
     const double seconds = writes ? op.trips / trips * compute_seconds(i) : 0;
     if (child >= 0) {
       Other& whole = inner[child];
+      whole.op = static_cast<std::int32_t>(i);
       whole.moment = std::max(whole.moment, moment(i));
       whole.seconds += seconds;
       continue;
@@ -449,7 +478,8 @@ std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
           return v != no_value && leads_on_[v];
         });
     if (is_late_[i] || !leads) continue;
-    Other other{.moment = moment(i),
+    Other other{.op = static_cast<std::int32_t>(i),
+                .moment = moment(i),
                 .seconds = seconds,
                 .sent_seconds = sent_[classes_.class_of[i]].seconds + copied_[i]};
     if (!writes && other.sent_seconds == 0) continue;
@@ -476,7 +506,8 @@ void LateSums::put_behind_next_product(std::int32_t loop, std::int32_t end,
   std::sort(matmuls.begin(), matmuls.end());
   for (Late* late : members) {
     const auto next = std::upper_bound(matmuls.begin(), matmuls.end(), late->moment);
-    late->runs = std::max(late->runs, matmuls.end() - next > 1 ? next[1] - 1 : end);
+    const std::int32_t behind = matmuls.end() - next > 1 ? next[1] - 1 : end;
+    late->runs = std::max(late->runs, std::min(behind, late->bound - 1));
     late->is_summed = std::max(late->is_summed, late->runs);
   }
 }
@@ -556,6 +587,12 @@ void LateSums::schedule() {
   for (const auto& [loop, members] : by_loop_) {
     std::vector<Other> others = others_in(loop, program_.ops[members[0]->op].trips);
     const std::int32_t end = others.empty() ? 0 : others.back().moment;
+    for (Late* late : members) {
+      if (until_[late->op] < 0) continue;
+      for (const Other& other : others) {
+        if (other.op >= until_[late->op]) late->bound = std::min(late->bound, other.moment);
+      }
+    }
     FromTheEnd(members, std::move(others)).run();
     put_behind_next_product(loop, end, members);
   }

@@ -120,18 +120,23 @@ def test_a_gradient_that_is_reduced_in_its_own_order_changes_copies(
     assert found.peak_bytes_per_device == pytest.approx(expected)
 
 
-def backward(layers: int, width: int) -> str:
-    """The backward pass of ``layers`` products, last one first: gradients %d of weights %w."""
+def backward(layers: int, width: int, barriers: bool = False) -> str:
+    """The backward pass of ``layers`` products, last one first: gradients %d of weights %w.
+
+    With a barrier before each layer, as if it were computed again.
+    """
     w, x = f"tensor<{width}x{width}xbf16>", f"tensor<ROWSx{width}xbf16>"
     numbers = range(layers)
+    made = "b" if barriers else "g"
     arguments = [f"%x{n}: {x} CUT, %w{n}: {w} WHOLE" for n in numbers]
     ops = [
         line
         for n in reversed(numbers)
         for line in (
-            f"%d{n} = stablehlo.dot_general %x{n}, %g{n + 1}, contracting_dims = [0] x [0]"
+            f"%b{n + 1} = stablehlo.optimization_barrier %g{n + 1} : {x}" if barriers else "",
+            f"%d{n} = stablehlo.dot_general %x{n}, %{made}{n + 1}, contracting_dims = [0] x [0]"
             f" : ({x}, {x}) -> {w}",
-            f"%g{n} = stablehlo.dot_general %g{n + 1}, %w{n}, contracting_dims = [1] x [1]"
+            f"%g{n} = stablehlo.dot_general %{made}{n + 1}, %w{n}, contracting_dims = [1] x [1]"
             f" : ({x}, {w}) -> {x}",
         )
     ][:-1]
@@ -155,6 +160,17 @@ def test_what_gradients_are_computed_from_waits_for_the_sums_before(
     assert {each.kind for each in found.collectives} == {"all-reduce"}
     share, weight = rows * width * 2, width * width * 2
     made_early = weight
+    expected = (layers + 1 + waiting) * share + 2 * layers * weight + made_early
+    assert found.peak_bytes_per_device == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("layers", [4, 6])
+def test_barriers_of_recomputed_layers_bound_what_waits_for_sums(layers: int) -> None:
+    """The layer after the next begins with a barrier that passes on what is summed."""
+    rows, width = 16384, 4096
+    found = planned(backward(layers, width, barriers=True), rows=8 * rows, cluster="h100:8")
+    share, weight = rows * width * 2, width * width * 2
+    waiting, made_early = 2, weight
     expected = (layers + 1 + waiting) * share + 2 * layers * weight + made_early
     assert found.peak_bytes_per_device == pytest.approx(expected)
 

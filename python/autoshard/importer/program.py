@@ -235,6 +235,7 @@ class _Importer:
         self.op_rule: list[int] = []
         self.op_trips: list[float] = []
         self.op_after: list[int] = []
+        self.op_until: list[int] = []
         self.made_after: dict[mlir.Value, int] = {}
         """For values of rank 0, and for what barriers give: the last op of the core that they wait
         for, if any."""
@@ -563,6 +564,7 @@ class _Importer:
         for value in ids:
             self.maker_of[value] = number
         self.op_after.append(after)
+        self.op_until.append(-1)
         self.op_rule.append(rule)
         self.op_trips.append(trips)
         self.operands += operand_ids
@@ -787,7 +789,11 @@ class _Importer:
         values = [self.value_of.get(v, NO_VALUE) for v in op.operands]
         # what one operand waits for, every result waits for
         waits = [self.made_after.get(value, -1) for value in op.operands]
-        waits += [self.maker_of.get(value, -1) for value in values if value != NO_VALUE]
+        makers = [self.maker_of.get(value, -1) for value in values if value != NO_VALUE]
+        for maker in makers:
+            if maker >= 0 and self.op_until[maker] < 0:
+                self.op_until[maker] = len(self.op_rule)
+        waits += makers
         self.note_after(op.results, max(waits, default=-1))
         self.has_barriers = True
         self.alias(op, values)
@@ -920,6 +926,7 @@ class _Importer:
             pins=[core_pin(pinned) for pinned in self.pins],
             works=self.works,
             op_after=np.array(self.op_after, np.int32),
+            op_until=np.array(self.op_until, np.int32),
             loops=self.loops,
             arguments=[
                 (value, index in self.donated) for index, value in enumerate(self.main_values[0])

@@ -163,6 +163,13 @@ def _is_light(
     return not is_end and moved_to(op) is None and _may_move(op, functions, known)
 
 
+def movable_of(module: mlir.Module) -> Callable[[mlir.Operation], bool]:
+    """Whether an op of the module may run wherever its operands are there: no matmul, loop, ..."""
+    functions = _functions(module)
+    known: dict[str, bool] = {}
+    return lambda op: _may_move(op, functions, known)
+
+
 def _functions(module: mlir.Module) -> dict[str, mlir.Operation]:
     return {
         mlir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation

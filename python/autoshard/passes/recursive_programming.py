@@ -41,6 +41,7 @@ from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivi
 from autoshard.passes.axis_names import describe_axes, name_axes
 from autoshard.passes.base import Pass
 from autoshard.passes.given_plan import cost_of_module
+from autoshard.passes.gradient_order import bound_gradients
 from autoshard.passes.import_strategies import MESH, import_strategies
 from autoshard.passes.planned_attributes import (
     explain,
@@ -208,6 +209,8 @@ def search_module(
             mesh = mesh_of(module)
             _check_size(mesh, cluster, module)
             allow_all_to_all(module, options.enable_alltoall)
+            if cluster.chip.fuses_matmuls.value != 1:
+                bound_gradients(module)
         with clock.phase("rules"):
             populate_rules(module)
         with clock.phase("import"):

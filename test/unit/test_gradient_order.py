@@ -1,0 +1,77 @@
+"""Barriers of recomputed layers that wait for gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autoshard.cluster import Cluster
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.passes.gradient_order import BARRIER, bound_gradients
+from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
+
+LAYERS = 4
+SHAPE = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+
+
+def step(weights: list[Any], x: Any) -> Any:
+    def loss(weights: list[Any]) -> Any:
+        y = x
+        for w in weights:
+            y = jax.checkpoint(lambda w, y: y + jnp.tanh(y @ w))(w, y)
+        return jnp.sum(y)
+
+    gradients = jax.grad(loss)(weights)
+    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
+
+
+def lowered() -> mlir.Module:
+    text = jax.jit(step).lower([SHAPE] * LAYERS, SHAPE).as_text()
+    return parse_bytes(text.encode(), new_context(), "step")
+
+
+def passed_on(module: mlir.Module) -> list[list[str]]:
+    """By barrier: which of its operands matmuls make that have no other reader."""
+    (main,) = (op for op in module.body.operations if "main" in str(op.attributes["sym_name"]))
+    found: list[list[str]] = []
+    for op in main.regions[0].blocks[0].operations:
+        if op.operation.name != BARRIER:
+            continue
+        found.append(
+            [
+                maker.name
+                for value in op.operands
+                if not isinstance(maker := value.owner, mlir.Block)
+                and maker.name == "stablehlo.dot_general"
+                and len(list(value.uses)) == 1
+            ]
+        )
+    return found
+
+
+def test_the_layer_after_the_next_waits_for_gradients() -> None:
+    module = lowered()
+    assert passed_on(module) == [[]] * LAYERS
+    with module.context:
+        bound_gradients(module)
+    module.operation.verify()
+    assert passed_on(module) == [[], [], ["stablehlo.dot_general"], ["stablehlo.dot_general"]]
+
+
+def test_twice_is_once() -> None:
+    module = lowered()
+    with module.context:
+        bound_gradients(module)
+        once = str(module)
+        bound_gradients(module)
+    assert str(module) == once
+
+
+@pytest.mark.parametrize(("cluster", "is_bound"), [("h100:8", True), ("v5p:2x2x2", False)])
+def test_they_wait_where_matmuls_are_not_fused(cluster: str, is_bound: bool) -> None:
+    module = lowered()
+    search_module(module, Cluster.parse(cluster), RecursiveProgramming())
+    assert any(passed_on(module)) == is_bound
