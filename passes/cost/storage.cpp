@@ -195,7 +195,8 @@ class Builder {
         slot_of_(num_values_, none),
         listed_as_(num_values_),
         is_dead_(num_ops_, false),
-        roots_(num_ops_) {
+        roots_(num_ops_),
+        beside_(num_ops_, none) {
     for (std::size_t v = 0; v < num_values_; ++v) {
       bytes_[v] = program.types[program.values[v].type].bytes();
       same_[v] = listed_as_[v] = static_cast<std::int32_t>(v);
@@ -208,6 +209,7 @@ class Builder {
     collect_readers();
     find_orders();
     find_sources();
+    waits_ = matmuls_that_wait();
     fuse();
     collect_reads();
     place_ops();
@@ -388,6 +390,7 @@ class Builder {
   double most_read(std::size_t fusions) const;
   bool is_cast_of_one(std::int32_t op);
   void find_sources();
+  bool is_one_kernel(const std::vector<std::int32_t>& roots);
   void fuse();
   std::int32_t visible_after(std::int32_t made, std::int32_t home, std::int32_t region);
   void collect_reads();
@@ -426,6 +429,10 @@ class Builder {
   std::vector<bool> is_dead_;
   /// The ops that end the fusions which compute an op; itself if its results are stored.
   std::vector<std::vector<std::int32_t>> roots_;
+  /// Matmuls that only gradients wait for.
+  std::vector<bool> waits_;
+  /// By root: the later one with which it is one kernel of two results, or `none`.
+  std::vector<std::int32_t> beside_;
   Lists<Read> group_reads_;
   /// When a root runs.
   std::vector<std::int32_t> moment_;
@@ -725,6 +732,21 @@ void Builder::find_sources() {
   }
 }
 
+/// Two elementwise results of one size are written by one kernel if they share what would be
+/// stored for them otherwise, and neither is computed from the other: a gradient's matmul
+/// alone reads the first. Where matmuls are fused, they compute it.
+bool Builder::is_one_kernel(const std::vector<std::int32_t>& roots) {
+  if (fusing_.matmuls || roots.size() != 2) return false;
+  for (std::int32_t root : roots) {
+    if (rule(root).work != Work::elementwise || beside_[root] != none) return false;
+  }
+  const std::int32_t first = program_.ops[roots[0]].results[0];
+  const auto& readers = readers_[first];
+  return bytes_[first] == bytes_[program_.ops[roots[1]].results[0]] && !must_store_[first] &&
+         std::all_of(readers.begin(), readers.end(),
+                     [&](const Reader& reader) { return waits_[reader.op]; });
+}
+
 void Builder::fuse() {
   std::vector<std::int32_t> matmul_of(num_ops_, none);
   std::vector<std::int32_t> roots;
@@ -766,7 +788,8 @@ void Builder::fuse() {
       if (matmul_of[roots[0]] != none) continue;
       matmul_of[roots[0]] = i;
     } else if (roots.size() > 1 && !is_computed_again(i, roots.size())) {
-      continue;
+      if (!is_one_kernel(roots)) continue;
+      beside_[roots[0]] = roots[1];
     }
     roots_[i] = roots;
   }
@@ -866,7 +889,6 @@ void Builder::place_ops() {
   // The program names the last op that a scalar depends on: any earlier one of the same loop
   // that makes scalars, or a loop in it, may be another.
   std::vector<std::int32_t> scalars(num_ops_, 0), latest(program_.loops.size() + 1, 0);
-  const std::vector<bool> waits = matmuls_that_wait();
   std::vector<bool> is_waited_for(num_values_, false);
   /// Operands that an op is the last to read: when they are read before it, and their bytes.
   std::vector<std::pair<std::int32_t, double>> dying;
@@ -922,7 +944,7 @@ void Builder::place_ops() {
       for (const Read& read : in(group_reads_, i)) {
         std::int32_t& last = last_read[read.value];
         last = std::max(last, visible_after(after[i], region, home(read.value)));
-        if (waits[read.op]) is_waited_for[read.value] = true;
+        if (waits_[read.op]) is_waited_for[read.value] = true;
       }
     }
     for (std::int32_t v : op.results) {
@@ -936,13 +958,30 @@ void Builder::place_ops() {
     }
   }
 
+  // By op: which one it moves up behind, and behind which one of those that do it runs.
+  std::vector<std::pair<std::int32_t, std::int32_t>> place(num_ops_);
+  std::vector<std::int32_t> late(num_values_, none);
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    place[i] = {is_root(i) ? after[i] : i, i};
+  }
+  for (std::int32_t i = 0; i < num_ops_; ++i) {
+    if (beside_[i] != none) place[i] = place[beside_[i]];
+    for (std::int32_t v : program_.ops[i].operands) {
+      if (v != no_value && late[same(v)] != none)
+        place[i] = std::max(place[i], place[late[same(v)]]);
+    }
+    if (place[i].second == i) continue;
+    for (std::int32_t v : program_.ops[i].results) {
+      if (v != no_value) late[v] = i;
+    }
+  }
   std::vector<std::int32_t> order(num_ops_);
   std::iota(order.begin(), order.end(), 0);
-  for (std::int32_t i = 0; i < num_ops_; ++i) {
-    if (!is_root(i)) after[i] = i;
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int32_t a, std::int32_t b) { return after[a] < after[b]; });
+  // Of a kernel of two results the one that is first in the program takes what is left.
+  const auto is_younger = [&](std::int32_t i) { return place[i].second != i; };
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return std::pair(place[a], is_younger(a)) < std::pair(place[b], is_younger(b));
+  });
   moment_.resize(num_ops_);
   for (std::int32_t m = 0; m < num_ops_; ++m) moment_[order[m]] = m;
   regions_.reorder(moment_);

@@ -43,7 +43,6 @@ struct Late {
 
 /// Anything else that runs, and what is sent for it.
 struct Other {
-  std::int32_t op = 0;
   std::int32_t moment = 0;
   double seconds = 0;
   double sent_seconds = 0;
@@ -294,6 +293,7 @@ class LateSums {
       return;
     }
     find_late();
+    find_bounds();
     group_by_loop();
     if (cluster.chip.fusing.matmuls) {
       put_rings_last();
@@ -337,6 +337,7 @@ class LateSums {
 
   void find_sent();
   void find_late();
+  void find_bounds();
   void group_by_loop();
   void put_rings_last();
   double copied_for(const Late& ring) const;
@@ -359,8 +360,6 @@ class LateSums {
   std::vector<bool> leads_on_, is_late_;
   /// By value: `there_after`.
   std::vector<std::int32_t> after_;
-  /// By op: `waited_for`.
-  std::vector<std::int32_t> until_;
   /// By op, and by loop.
   std::vector<std::int32_t> loop_of_, parent_of_;
   std::vector<Late> late_;
@@ -406,7 +405,6 @@ void LateSums::find_sent() {
 
 void LateSums::find_late() {
   leads_on_ = leading_to_matmuls(program_);
-  until_ = waited_for(program_);
   after_ = there_after(program_);
   // A collective that something computed from a value waits for.
   std::vector<bool> is_sent_on(program_.values.size(), false);
@@ -451,6 +449,23 @@ void LateSums::find_late() {
                    [](const Late& a, const Late& b) { return a.moment < b.moment; });
 }
 
+void LateSums::find_bounds() {
+  constexpr auto never = std::numeric_limits<std::int32_t>::max();
+  const std::vector<std::int32_t> until = waited_for(program_);
+  // By op: when the first one of it and those behind it runs that leads on.
+  std::vector<std::int32_t> first(program_.ops.size() + 1, never);
+  for (std::size_t i = program_.ops.size(); i-- > 0;) {
+    const auto& results = program_.ops[i].results;
+    const bool leads = std::any_of(results.begin(), results.end(), [&](std::int32_t v) {
+      return v != no_value && leads_on_[v];
+    });
+    first[i] = leads ? std::min(first[i + 1], moment(i)) : first[i + 1];
+  }
+  for (Late& late : late_) {
+    if (until[late.op] >= 0) late.bound = first[until[late.op]];
+  }
+}
+
 /// What else runs in a loop of `trips` trips (-1: in none) and matters to matmuls, in its
 /// order. A loop in it runs as one.
 std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
@@ -468,7 +483,6 @@ std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
     const double seconds = writes ? op.trips / trips * compute_seconds(i) : 0;
     if (child >= 0) {
       Other& whole = inner[child];
-      whole.op = static_cast<std::int32_t>(i);
       whole.moment = std::max(whole.moment, moment(i));
       whole.seconds += seconds;
       continue;
@@ -478,8 +492,7 @@ std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
           return v != no_value && leads_on_[v];
         });
     if (is_late_[i] || !leads) continue;
-    Other other{.op = static_cast<std::int32_t>(i),
-                .moment = moment(i),
+    Other other{.moment = moment(i),
                 .seconds = seconds,
                 .sent_seconds = sent_[classes_.class_of[i]].seconds + copied_[i]};
     if (!writes && other.sent_seconds == 0) continue;
@@ -542,7 +555,8 @@ void LateSums::put_rings_last() {
     for (Late* ring : members) {
       if (cluster_.chip.hides_gathers && ring->moment < gathered) continue;
       if (++in_order > rings_in_order) {
-        ring->runs = ring->is_summed = std::max(end, ring->moment);
+        const std::int32_t last = std::min(end, ring->bound - 1);
+        ring->runs = ring->is_summed = std::max(last, ring->moment);
       }
     }
   }
@@ -587,12 +601,6 @@ void LateSums::schedule() {
   for (const auto& [loop, members] : by_loop_) {
     std::vector<Other> others = others_in(loop, program_.ops[members[0]->op].trips);
     const std::int32_t end = others.empty() ? 0 : others.back().moment;
-    for (Late* late : members) {
-      if (until_[late->op] < 0) continue;
-      for (const Other& other : others) {
-        if (other.op >= until_[late->op]) late->bound = std::min(late->bound, other.moment);
-      }
-    }
     FromTheEnd(members, std::move(others)).run();
     put_behind_next_product(loop, end, members);
   }

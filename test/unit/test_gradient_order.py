@@ -58,7 +58,8 @@ def test_the_layer_after_the_next_waits_for_gradients() -> None:
     with module.context:
         bound_gradients(module)
     module.operation.verify()
-    assert passed_on(module) == [[], [], ["stablehlo.dot_general"], ["stablehlo.dot_general"]]
+    # The last one also for the layer right before it.
+    assert [len(each) for each in passed_on(module)] == [0, 0, 1, 2]
 
 
 def test_twice_is_once() -> None:
@@ -70,8 +71,8 @@ def test_twice_is_once() -> None:
     assert str(module) == once
 
 
-@pytest.mark.parametrize(("cluster", "is_bound"), [("h100:8", True), ("v5p:2x2x2", False)])
-def test_they_wait_where_matmuls_are_not_fused(cluster: str, is_bound: bool) -> None:
+@pytest.mark.parametrize("cluster", ["h100:8", "v5p:2x2x2"])
+def test_a_planned_program_has_such_barriers(cluster: str) -> None:
     module = lowered()
     search_module(module, Cluster.parse(cluster), RecursiveProgramming())
-    assert any(passed_on(module)) == is_bound
+    assert any(passed_on(module))

@@ -434,6 +434,30 @@ def test_erfc_is_stored_and_what_is_made_of_it_and_its_argument_is_not(
     assert found.life("multiply") == EMPTY
 
 
+@pytest.mark.parametrize("recomputes", [True, False])
+def test_an_activation_recomputed_for_a_gradient_is_made_with_its_own_gradient(
+    recomputes: bool,
+) -> None:
+    """One kernel of two results: nothing but these two would read the function's value."""
+
+    def backward(x: Any, a: Any, b: Any, dy: Any) -> Any:
+        x = x @ a
+        t = jnp.tanh(x)
+        made = x * t
+        if not recomputes:
+            dy = made @ b
+        d_made = dy @ b
+        d_x = d_made * (t + x * (1 - t * t))
+        return made.T @ dy, d_x @ a
+
+    found = read(backward, *[(32, 32)] * 4, fuses_matmuls=False)
+    assert (found.life("tanh") == EMPTY) == recomputes
+    if recomputes:
+        activation, gradient = found.op("multiply"), found.op("multiply", -1)
+        assert found.moments[activation] == found.moments[gradient] + 1
+        assert found.moments[found.op("dot_general", 2)] > found.moments[activation]
+
+
 @pytest.mark.parametrize("fuses", [True, False])
 def test_what_a_matmul_reads_and_writes_is_stored_where_it_is_not_fused(fuses: bool) -> None:
     def function(x: Any, w: Any) -> Any:

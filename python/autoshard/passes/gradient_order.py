@@ -5,11 +5,11 @@
             %d:2 = optimization_barrier %x0, %dy0  ..  update %g2  update %g1
     after   %d:3 = optimization_barrier %x0, %dy0, %g2  ..  update %d#2  update %g1
 
-Only updates read the gradient of a parameter, so a compiler may make it when it likes. XLA:GPU
-makes it beside collectives that it hides, layers later, and all that is recomputed for it waits:
-with data parallelism that of every layer. ``jax.checkpoint`` has a barrier where a layer begins to
-be computed again, which XLA:GPU keeps until it has scheduled. The layer after the next begins when
-the gradients are there; those of the next still hide what is gathered for it.
+Only updates read the gradient of a parameter, so a compiler may make it when it likes: XLA:GPU
+beside collectives that it hides, layers later, XLA:TPU at the end, and all that is recomputed for
+it waits. ``jax.checkpoint`` has a barrier where a layer begins to be computed again, which both
+keep until they have scheduled. The layer after the next begins when the gradients are there; those
+of the next one still hide what is gathered for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bound_gradients(module: mlir.Module) -> None:
     ops = [op.operation for op in block.operations]
     # What is said of a barrier's results is said of all of them.
     barriers = [n for n, op in enumerate(ops) if op.name == BARRIER and not len(op.attributes)]
-    if len(barriers) <= _BARRIERS_LATE:
+    if not barriers:
         return
     may_move = movable_of(module)
     order = {op: number for number, op in enumerate(ops)}
@@ -42,13 +42,13 @@ def bound_gradients(module: mlir.Module) -> None:
     for number, op in enumerate(ops):
         if op.name not in _MATMULS:
             continue
-        later = bisect(barriers, number) + _BARRIERS_LATE
-        if later >= len(barriers):
+        following = barriers[bisect(barriers, number) :][: _BARRIERS_LATE + 1]
+        if not following:
             break
         readers = _readers(op, ops[-1], may_move)
         if readers is not None:
-            before = sorted(order[reader] for reader in readers if order[reader] < barriers[later])
-            waiting.setdefault(barriers[later], []).append((op, [ops[k] for k in before]))
+            before = sorted(order[reader] for reader in readers if order[reader] < following[-1])
+            waiting.setdefault(following[-1], []).append((op, [ops[k] for k in before]))
     # Last, because the hash of an op changes with its operands.
     for number, gradients in waiting.items():
         _wait(ops[number], gradients)
