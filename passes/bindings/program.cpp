@@ -32,7 +32,7 @@ using PinTuple = std::tuple<
 /// (work, arithmetic, flops, is_cheap, has_workspace, operand bytes, result bytes,
 /// operand in place)
 using WorkTuple = std::tuple<int, int, double, bool, bool, std::vector<double>,
-                             std::vector<double>, std::int32_t>;
+                             std::vector<double>, std::int32_t, double>;
 /// (first op, end of its ops, trips, carried, yielded)
 using LoopTuple = std::tuple<std::int32_t, std::int32_t, double, std::vector<std::int32_t>,
                              std::vector<std::int32_t>>;
@@ -47,7 +47,7 @@ std::vector<RuleTensor> rule_tensors(const std::vector<TensorTuple>& tuples) {
 
 void set_work(Rule& rule, const WorkTuple& tuple) {
   const auto& [work, arithmetic, flops, is_cheap, has_workspace, operand_bytes, result_bytes,
-               in_place] = tuple;
+               in_place, padded_bytes] = tuple;
   if (work < 0 || work > static_cast<int>(Work::other)) throw InvalidProgram("unknown work");
   if (arithmetic < 0 || arithmetic >= num_arithmetics) {
     throw InvalidProgram("unknown arithmetic");
@@ -60,6 +60,7 @@ void set_work(Rule& rule, const WorkTuple& tuple) {
   rule.operand_bytes = operand_bytes;
   rule.result_bytes = result_bytes;
   rule.in_place_operand = in_place;
+  rule.padded_bytes = padded_bytes;
 }
 
 std::vector<Pin> make_pins(const std::vector<PinTuple>& tuples) {
@@ -212,7 +213,7 @@ void bind_program(nb::module_& module) {
               works.emplace_back(static_cast<int>(rule.work),
                                  static_cast<int>(rule.arithmetic), rule.flops, rule.is_cheap,
                                  rule.has_workspace, rule.operand_bytes, rule.result_bytes,
-                                 rule.in_place_operand);
+                                 rule.in_place_operand, rule.padded_bytes);
             }
             return works;
           },

@@ -415,7 +415,8 @@ class Builder {
   std::map<std::int32_t, std::int32_t> live_out_;
   /// Further copies of values that are returned twice, or returned as they came.
   std::vector<std::int32_t> copies_;
-  /// Stacks of a narrower type: what they are converted from, when, and their bytes.
+  /// Stacks of a narrower type, padded operands: what they are made from, when, and their
+  /// bytes.
   std::vector<Storage::Stored> converted_;
   std::vector<bool> must_store_;
   /// A value that an op reads in another order than an argument's.

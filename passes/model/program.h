@@ -88,6 +88,9 @@ struct Rule {
   /// The operand whose storage the first result takes over: a dynamic update slice or scatter
   /// writes in place. -1: none.
   std::int32_t in_place_operand = -1;
+  /// Bytes of the copy of the first operand that cuDNN reads, where its padding is not the
+  /// same on both sides; 0: it reads the operand.
+  double padded_bytes = 0;
 };
 
 struct Value {

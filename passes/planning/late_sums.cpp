@@ -22,6 +22,8 @@ constexpr double most_joined_bytes = 30 * 1048576.0;
 /// (xla_max_concurrent_async_collective_permutes) the loop of the next ring needs two.
 constexpr std::size_t rings_in_order = 3;
 
+constexpr auto never = std::numeric_limits<std::int32_t>::max();
+
 /// A matmul whose sum only updates read.
 struct Late {
   std::int32_t op = 0;
@@ -38,7 +40,7 @@ struct Late {
   /// When it runs and when its sum does: right behind what runs at this moment.
   std::int32_t runs = -1, is_summed = -1;
   /// What runs at this moment waits for the sum.
-  std::int32_t bound = std::numeric_limits<std::int32_t>::max();
+  std::int32_t bound = never;
 };
 
 /// Anything else that runs, and what is sent for it.
@@ -450,7 +452,6 @@ void LateSums::find_late() {
 }
 
 void LateSums::find_bounds() {
-  constexpr auto never = std::numeric_limits<std::int32_t>::max();
   const std::vector<std::int32_t> until = waited_for(program_);
   // By op: when the first one of it and those behind it runs that leads on.
   std::vector<std::int32_t> first(program_.ops.size() + 1, never);
@@ -603,6 +604,10 @@ void LateSums::schedule() {
     const std::int32_t end = others.empty() ? 0 : others.back().moment;
     FromTheEnd(members, std::move(others)).run();
     put_behind_next_product(loop, end, members);
+    // From the end the gradient that is made first is scheduled last: it has nothing to hide.
+    Late& first = *members.front();
+    if (first.bound == never) continue;
+    first.runs = first.is_summed = std::max(first.moment, first.bound - 1);
   }
 }
 

@@ -75,6 +75,27 @@ void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& 
   for (const auto& [value, transient] : stored) transients.push_back(transient);
 }
 
+/// Kernels of convolutions pad both sides alike. Else a padded copy is made, which the
+/// convolution for the gradient reads again.
+void add_padded_operands(const Program& program, const Mesh& mesh, const Storage& storage,
+                         const Classes& classes, const LevelSolver& levels,
+                         const Labels& labels, std::vector<Transient>& transients) {
+  std::map<std::pair<std::int32_t, double>, Lifetime> copies;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    const Rule& rule = program.rules[op.rule];
+    if (rule.padded_bytes <= 0) continue;
+    const Sharding cut = project(rule.operands[0], levels.axes(labels, classes.class_of[i]));
+    const double bytes = rule.padded_bytes / static_cast<double>(num_shards(cut, mesh));
+    const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
+    Lifetime& live =
+        copies.try_emplace({storage.same(op.operands[0]), bytes}, Lifetime{moment, moment})
+            .first->second;
+    live = {std::min(live.first, moment), std::max(live.last, moment + 1)};
+  }
+  for (const auto& [key, live] : copies) transients.push_back({live, key.second});
+}
+
 /// By moment: when the matmul before runs that is in the same loop; there is none: the moment
 /// itself. What is gathered beside other ops is there from then on.
 std::vector<std::int32_t> matmuls_before(const Program& program, const Storage& storage) {
@@ -294,6 +315,9 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
     }
   }
   add_ring_operands(program, mesh, storage, classes, levels, labels, in_rings, result);
+  if (!cluster.chip.fusing.matmuls) {
+    add_padded_operands(program, mesh, storage, classes, levels, labels, result);
+  }
   return result;
 }
 

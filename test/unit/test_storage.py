@@ -88,8 +88,8 @@ def work(function: Callable[..., Any], *arguments: Any, op: str = "") -> kinds.O
     """Of the last op of the core in ``function``, or of the last one called ``op``."""
     found = read_text(jax.jit(function).lower(*arguments).as_text())
     index = found.op(op, -1) if op else -1
-    *fields, operands, results, in_place = found.program.op_work[index]
-    return kinds.OpWork(*fields, tuple(operands), tuple(results), in_place)
+    *fields, operands, results, in_place, padded = found.program.op_work[index]
+    return kinds.OpWork(*fields, tuple(operands), tuple(results), in_place, padded)
 
 
 def f32(*shape: int) -> jax.ShapeDtypeStruct:
@@ -855,7 +855,7 @@ def core(**more: Any) -> _core.Program:
     return _core.Program(**{**arguments, **more})
 
 
-ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, False, [], [], -1)
+ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, False, [], [], -1, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -865,8 +865,8 @@ ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, False, [], [], -1)
         ({"works": [(6, *ELEMENTWISE[1:])]}, "unknown work"),
         ({"works": [(0, 5, *ELEMENTWISE[2:])]}, "unknown arithmetic"),
         ({"works": [(0, 1, -1.0, *ELEMENTWISE[3:])]}, "negative flops in rule 0"),
-        ({"works": [(*ELEMENTWISE[:5], [1.0, 2.0], [], -1)]}, "touched bytes wrong in rule 0"),
-        ({"works": [(*ELEMENTWISE[:7], 1)]}, "operand in place out of range in rule 0"),
+        ({"works": [(*ELEMENTWISE[:5], [1.0, 2.0], [], -1, 0.0)]}, "touched bytes wrong in rule 0"),
+        ({"works": [(*ELEMENTWISE[:7], 1, 0.0)]}, "operand in place out of range in rule 0"),
         ({"op_after": np.array([-1, 1], np.int32)}, "depends on a later op: op 1"),
         ({"op_after": np.array([-1], np.int32)}, "arrays differ in length"),
         ({"op_until": np.array([3, -1], np.int32)}, "is waited for by an earlier op: op 0"),

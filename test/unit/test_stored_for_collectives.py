@@ -305,3 +305,34 @@ func.func public @main(
     share, weight = rows * width * 2, width * width * 2
     # x and dy, what the loop carries and its next value, g; w and its gradient.
     assert late == pytest.approx(5 * share + 2 * weight)
+
+
+CONVOLUTION = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<ROWSx64x64x32xf32> CUT, %w: tensor<3x3x32x32xf32>)
+    -> (tensor<ROWSx32x32x32xf32> CUT) {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+      window = {stride = [2, 2], pad = PADDING} {batch_group_count = 1 : i64,
+      feature_group_count = 1 : i64}
+      : (tensor<ROWSx64x64x32xf32>, tensor<3x3x32x32xf32>) -> tensor<ROWSx32x32x32xf32>
+  return %y : tensor<ROWSx32x32x32xf32>
+}
+""".replace("CUT", '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>}')
+
+
+@pytest.mark.parametrize(
+    ("cluster", "padding", "copied_rows"),
+    [
+        ("h100:8", "[[0, 1], [0, 1]]", 65),
+        ("h100:8", "[[1, 0], [0, 1]]", 65),
+        ("v5p:2x2x2", "[[0, 1], [0, 1]]", 0),
+    ],
+)
+def test_the_input_of_a_convolution_is_copied_where_one_side_is_padded_more(
+    cluster: str, padding: str, copied_rows: int
+) -> None:
+    found = planned(CONVOLUTION.replace("PADDING", padding), rows=64, cluster=cluster)
+    image, result, copy = (rows**2 * 32 * 4 for rows in (64, 32, copied_rows))
+    kernel = 9 * 32 * 32 * 4
+    assert found.peak_bytes_per_device == pytest.approx(8 * (image + result + copy) + kernel)

@@ -80,7 +80,7 @@ _EXPENSIVE = 10.0
 a broadcast, which costs a multiplication."""
 
 WORK_ATTRIBUTES = {
-    "stablehlo.convolution": ("lhs_dilation", "dimension_numbers"),
+    "stablehlo.convolution": ("lhs_dilation", "dimension_numbers", "padding"),
     "stablehlo.reduce_window": ("window_dimensions",),
     "stablehlo.select_and_scatter": ("window_dimensions",),
     "stablehlo.sort": ("dimension",),
@@ -103,9 +103,10 @@ class OpWork:
     operand_bytes: tuple[float, ...] = ()
     result_bytes: tuple[float, ...] = ()
     in_place_operand: int = -1
+    padded_bytes: float = 0.0
 
 
-CoreWork = tuple[int, int, float, bool, bool, list[float], list[float], int]
+CoreWork = tuple[int, int, float, bool, bool, list[float], list[float], int, float]
 
 
 def core_work(work: OpWork) -> CoreWork:
@@ -119,6 +120,7 @@ def core_work(work: OpWork) -> CoreWork:
         list(work.operand_bytes),
         list(work.result_bytes),
         work.in_place_operand,
+        work.padded_bytes,
     )
 
 
@@ -141,8 +143,10 @@ def work_of(op: mlir.Operation) -> OpWork:
     arithmetic = _arithmetic(op)
     if name in _MATMULS:
         flops = _matmul_flops(op) * (4 if _is_complex(op) else 1)
-        has_workspace = name == "stablehlo.convolution"
-        return OpWork(MATMUL, arithmetic, flops, has_workspace=has_workspace)
+        if name == "stablehlo.convolution":
+            padded = _padded_bytes(op)
+            return OpWork(MATMUL, arithmetic, flops, has_workspace=True, padded_bytes=padded)
+        return OpWork(MATMUL, arithmetic, flops)
     if name in _VIEWS:
         return _view(op, arithmetic)
     if name in _REDUCES:
@@ -154,6 +158,23 @@ def work_of(op: mlir.Operation) -> OpWork:
     weight = _weight(op)
     flops = weight * _elements(op.results[0])
     return OpWork(ELEMENTWISE, arithmetic, flops, is_cheap=weight < _EXPENSIVE)
+
+
+def _padded_bytes(op: mlir.Operation) -> float:
+    """Bytes of a convolution's first operand with its padding, where that is not the same on both
+    sides of every dim; else 0."""
+    if "padding" not in op.attributes or _input_dilation(op) != 1:
+        return 0.0
+    sides = mlir.DenseIntElementsAttr(op.attributes["padding"])
+    padding = [sides[k] for k in range(len(sides))]
+    lows, highs = padding[::2], padding[1::2]
+    if lows == highs:
+        return 0.0
+    shape = _shape(op.operands[0])
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    sizes = [shape[dim] for dim in numbers.input_spatial_dimensions]
+    padded = [sum(each) for each in zip(sizes, lows, highs, strict=True)]
+    return _bytes(op.operands[0]) * prod(padded) / prod(sizes)
 
 
 def _weight(op: mlir.Operation) -> float:
@@ -239,12 +260,14 @@ def _matmul_flops(op: mlir.Operation) -> float:
     # Input channels of the kernel are those of one group.
     products = prod(right) // max(1, right[numbers.kernel_output_feature_dimension])
     # Zeros between the elements of a dilated input are not multiplied.
-    dilation = (
-        prod(cast(list[int], mlir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])))
-        if "lhs_dilation" in op.attributes
-        else 1
-    )
-    return 2.0 * _elements(op.results[0]) * products / dilation
+    return 2.0 * _elements(op.results[0]) * products / _input_dilation(op)
+
+
+def _input_dilation(op: mlir.Operation) -> int:
+    """Elements of a convolution's dilated input for each one that is not a zero in between."""
+    if "lhs_dilation" not in op.attributes:
+        return 1
+    return prod(cast(list[int], mlir.DenseI64ArrayAttr(op.attributes["lhs_dilation"])))
 
 
 def _reduce_flops(op: mlir.Operation) -> float:
