@@ -718,8 +718,12 @@ void Builder::find_sources() {
       const bool is_expression = maker != none && may_be_fused(maker) &&
                                  rule(maker).work != Work::matmul &&
                                  regions_.of_op(maker) == regions_.of_op(i);
-      const bool is_stored =
-          is_expression && readers_[v].size() > 1 && !is_computed_again(maker, 2);
+      const auto needs_it = [&](const Reader& r) {
+        return !fusing_.matmuls && !takes_fused(r.op, r.operand);
+      };
+      const bool is_stored = is_expression && readers_[v].size() > 1 &&
+                             (std::any_of(readers_[v].begin(), readers_[v].end(), needs_it) ||
+                              !is_computed_again(maker, 2));
       if (is_expression && !is_stored) {
         sources.add(sources_[maker]);
       } else {

@@ -434,6 +434,19 @@ def test_erfc_is_stored_and_what_is_made_of_it_and_its_argument_is_not(
     assert found.life("multiply") == EMPTY
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_sum_is_computed_again_from_what_a_matmul_reads_anyway(is_stored: bool) -> None:
+    """From four arrays it would not be."""
+
+    def function(a: Any, b: Any, c: Any, d: Any) -> Any:
+        stored = a + b + c
+        total = stored + d
+        return jnp.sin(total), jnp.cos(total), (stored @ a if is_stored else stored.sum())
+
+    found = read(function, *[(64, 64)] * 4, fuses_matmuls=False)
+    assert (found.life("add", 2) == EMPTY) == is_stored
+
+
 @pytest.mark.parametrize("recomputes", [True, False])
 def test_an_activation_recomputed_for_a_gradient_is_made_with_its_own_gradient(
     recomputes: bool,
