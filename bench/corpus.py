@@ -6,14 +6,17 @@ import gzip
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from autoshard.ir import mlir, new_context, parse_file
 from autoshard.ir.native import run_native
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.sdy_text import mesh_from_sdy, per_value_from_sdy, to_sdy_per_value
 
 MESH = "dp=2,tp=4"
 """Of all modules but the ``.expert`` ones, which bring their own."""
@@ -155,11 +158,18 @@ _AGAIN = {
 
 
 def propagate(module: mlir.Module) -> None:
-    """Shardy's propagation; constants and constraints are what they were, which importers read."""
+    """Shardy's propagation, as importers read it.
+
+    Constants and constraints are what they were. Dims that their axes do not divide are whole:
+    Shardy cuts the one row of a slice as the rows it is taken from, and XLA pads it.
+    """
     run_native(module, "builtin.module(sdy-propagation-pipeline)")
     found: list[mlir.Operation] = []
+    meshes = _meshes(module)
 
     def visit(op: mlir.Operation) -> mlir.WalkResult:
+        if "sdy.sharding" in op.attributes:
+            _leave_whole_what_pads(op, meshes)
         if op.name in _AGAIN:
             found.append(op)
         return mlir.WalkResult.ADVANCE
@@ -177,6 +187,37 @@ def propagate(module: mlir.Module) -> None:
         )
         op.results[0].replace_all_uses_with(made.results[0])
         op.erase()
+
+
+def _meshes(module: mlir.Module) -> dict[str, Mesh]:
+    return {
+        mlir.StringAttr(op.operation.attributes["sym_name"]).value: mesh_from_sdy(
+            str(op.operation.attributes["mesh"])
+        )
+        for op in module.body.operations
+        if op.operation.name == "sdy.mesh"
+    }
+
+
+def _leave_whole_what_pads(op: mlir.Operation, meshes: dict[str, Mesh]) -> None:
+    text = str(op.attributes["sdy.sharding"])
+    whole = [
+        replace(
+            sharding,
+            dims=tuple(
+                () if size % pieces else axes
+                for size, pieces, axes in zip(
+                    mlir.ShapedType(result.type).shape, sharding.tile, sharding.dims, strict=True
+                )
+            ),
+        )
+        for result, sharding in zip(op.results, per_value_from_sdy(text, meshes), strict=True)
+    ]
+    name = re.search(r"@([\w.$-]+)", text)
+    if name:
+        op.attributes["sdy.sharding"] = mlir.Attribute.parse(
+            to_sdy_per_value(whole, name[1]), op.context
+        )
 
 
 def _wanted(entry: Entry) -> dict[int, str]:

@@ -1,0 +1,28 @@
+"""Plans by hand, as bench/ completes and reads them."""
+
+import sys
+from pathlib import Path
+
+from autoshard.cluster import Cluster
+from autoshard.ir import new_context, parse_bytes
+from autoshard.passes.recursive_programming import RecursiveProgramming, plan_automatically
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+
+from corpus import propagate
+
+
+def test_a_row_that_shardy_cuts_into_eight_is_whole() -> None:
+    text = b"""
+    sdy.mesh @mesh = <["data"=8]>
+    func.func public @main(%rows: tensor<16x8xf32>
+        {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>}) -> tensor<1x8xf32> {
+      %last = stablehlo.slice %rows [15:16, 0:8] : (tensor<16x8xf32>) -> tensor<1x8xf32>
+      %0 = stablehlo.negate %last : tensor<1x8xf32>
+      return %0 : tensor<1x8xf32>
+    }"""
+    module = parse_bytes(text, new_context(), "rows")
+    propagate(module)
+    assert "[{}, {}]>]>} : (tensor<16x8xf32>) -> tensor<1x8xf32>" in str(module)
+    plan = plan_automatically(module, Cluster.of("h100:8"), RecursiveProgramming(mesh="data=8"))
+    assert plan.mesh == "data=8"
