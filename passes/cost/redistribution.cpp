@@ -71,28 +71,30 @@ bool reduce_first(const TensorType& type, const Sharding& from, const Sharding& 
 }
 
 /// How the dims that `sharding` cuts along `axes` lie among those of which a device has more
-/// than one element.
-enum class Place : std::uint8_t { first, last, between };
+/// than one element: before all others, as the columns of a matrix, or behind others.
+enum class Place : std::uint8_t { first, columns, behind };
 
 Place place_of(const TensorType& type, const Sharding& sharding, AxisMask axes,
                const Mesh& mesh) {
-  bool is_cut = false, is_behind = false;
+  bool is_cut = false;
+  int num_before = 0;
   for (std::size_t d = 0; d < sharding.dims.size(); ++d) {
     const AxisList& cut = sharding.dims[d];
     if (std::any_of(cut.begin(), cut.end(), [axes](AxisIndex a) { return axes >> a & 1u; })) {
       is_cut = true;
     } else if (type.dims[d] > num_shards(cut, mesh)) {
-      if (is_cut) return is_behind ? Place::between : Place::first;
-      is_behind = true;
+      if (is_cut) return num_before > 0 ? Place::behind : Place::first;
+      ++num_before;
     }
   }
-  return is_behind ? Place::last : Place::first;
+  if (num_before == 0) return Place::first;
+  return num_before == 1 ? Place::columns : Place::behind;
 }
 
-/// What each step transposes. Of what is gathered or scattered on the last dim, which matmuls
-/// read and write in any layout as a matrix, the part of a device; between other dims the
-/// whole. An all-to-all takes blocks of one dim and puts them behind each other in another:
-/// all that a device holds.
+/// What each step transposes. Of columns that are gathered or scattered, as matmuls read and
+/// write a matrix in either layout, the part of a device; behind other dims, as in stacks that
+/// loops read slice by slice, the whole. An all-to-all takes blocks of one dim and puts them
+/// behind each other in another: all that a device holds.
 void add_transposed(const TensorType& type, const Sharding& from, const Sharding& to,
                     const Mesh& mesh, std::vector<Step>& steps) {
   for (Step& step : steps) {
@@ -103,7 +105,7 @@ void add_transposed(const TensorType& type, const Sharding& from, const Sharding
     if (place == Place::first) continue;
     const auto n = static_cast<double>(step.participants);
     const double part = gathers ? step.held_bytes : step.held_bytes / n;
-    step.transposed_bytes = 2 * (place == Place::between ? part * n : part);
+    step.transposed_bytes = 2 * (place == Place::behind ? part * n : part);
   }
 }
 
