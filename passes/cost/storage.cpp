@@ -204,6 +204,7 @@ class Builder {
     find_makers();
     find_arguments();
     find_slots();
+    find_what_enters_loops();
     find_same();
     find_live_outs();
     collect_readers();
@@ -266,12 +267,44 @@ class Builder {
   }
 
   /// A view of as many bytes as its operand is that operand: reshapes and transposes are a
-  /// choice of layout, which compilers make so that they cost nothing.
-  bool is_bitcast(std::int32_t op) const {
+  /// choice of layout, which compilers make so that they cost nothing. XLA:GPU cannot for
+  /// arguments: it writes one once more that a loop takes transposed.
+  bool is_bitcast(std::int32_t op) {
     const Op& o = program_.ops[op];
     return rule(op).work == Work::view && o.operands.size() == 1 && o.results.size() == 1 &&
            o.operands[0] != no_value && o.results[0] != no_value &&
-           bytes_[o.operands[0]] == bytes_[o.results[0]];
+           bytes_[o.operands[0]] == bytes_[o.results[0]] &&
+           (fusing_.matmuls || !enters_loop_[o.results[0]] || !transposes(rule(op)) ||
+            argument_[same(o.operands[0])] == none);
+  }
+
+  /// A view whose result has the dims of its operand in another order.
+  bool transposes(const Rule& rule) const {
+    const auto order = [&rule](const RuleTensor& tensor) {
+      std::vector<std::int32_t> factors;
+      for (const std::vector<std::int32_t>& dim : tensor.dims) {
+        for (std::int32_t f : dim) {
+          if (rule.factors[f].size > 1) factors.push_back(f);
+        }
+      }
+      return factors;
+    };
+    return order(rule.operands[0]) != order(rule.results[0]);
+  }
+
+  /// What loops read in every trip as it is.
+  void find_what_enters_loops() {
+    enters_loop_.assign(num_values_, false);
+    std::vector<bool> is_passed_on(num_values_, false);
+    for (const Loop& loop : program_.loops) {
+      for (std::size_t k = 0; k < loop.carried.size(); ++k) {
+        const std::int32_t v = loop.carried[k];
+        is_passed_on[v] = loop.yielded[k] == no_value || loop.yielded[k] == v;
+      }
+    }
+    for (const Join& join : program_.joins) {
+      if (is_passed_on[join.target]) enters_loop_[join.source] = true;
+    }
   }
 
   void find_same() {
@@ -427,6 +460,7 @@ class Builder {
   std::vector<std::vector<Reader>> readers_;
   /// Of every op that may be fused, what it would read then, without arguments.
   std::vector<Sources> sources_;
+  std::vector<bool> enters_loop_;
   std::vector<bool> is_dead_;
   /// The ops that end the fusions which compute an op; itself if its results are stored.
   std::vector<std::vector<std::int32_t>> roots_;

@@ -500,6 +500,29 @@ def test_kernels_of_matmuls_compute_cheap_work_on_one_operand(
     assert found.writes[last] == [is_stored]
 
 
+@pytest.mark.parametrize(
+    ("is_argument", "is_transposed", "is_gpu", "is_written"),
+    [
+        (True, True, True, True),
+        (True, True, False, False),
+        (False, True, True, False),
+        (True, False, True, False),
+    ],
+)
+def test_xla_gpu_writes_an_argument_that_a_loop_takes_transposed(
+    is_argument: bool, is_transposed: bool, is_gpu: bool, is_written: bool
+) -> None:
+    def function(x: Any, layers: Any) -> Any:
+        stack = layers if is_argument else jnp.sqrt(layers)
+        stack = jnp.swapaxes(stack, 0, 1) if is_transposed else stack.reshape(8, 8, 64, 64)
+        return jax.lax.scan(lambda x, w: (x + w.sum(), None), x, stack)[0]
+
+    found = read(function, (64, 64), (8, 8, 64 * 64), fuses_matmuls=not is_gpu)
+    view = "transpose" if is_transposed else "reshape"
+    assert (found.life(view) != EMPTY) == is_written
+    assert found.writes[found.op(view)] == [is_written]
+
+
 @pytest.mark.parametrize("is_transposed", [True, False])
 def test_a_transposed_product_is_copied_where_an_older_one_meets_it(is_transposed: bool) -> None:
     def function(x: Any, w: Any) -> Any:
