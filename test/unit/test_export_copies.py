@@ -126,3 +126,26 @@ def test_reshapes_behind_matmuls_are_joined_for_tpus(cluster: str, is_joined: bo
     text = print_module(plan.exported("autoshard-export-shardy"), "text").decode()
     (result,) = re.findall(r"dot_general .* -> tensor<([\dx]*)xbf16>", text)
     assert result == ("65536x16x128" if is_joined else "65536x2048")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "done", "product", "barriers"),
+    [
+        ("v5p:2x2x2", lambda q: q, "bskd,btkd->bkst", 2),
+        ("v5p:2x2x2", jnp.tanh, "bskd,btkd->bkst", 1),
+        ("v5p:2x2x2", lambda q: q, "bskd,bskt->bkdt", 0),
+        ("h100:8", lambda q: q, "bskd,btkd->bkst", 0),
+    ],
+)
+def test_a_matmul_is_kept_apart_from_a_batch_over_its_columns_for_tpus(
+    cluster: str, done: Any, product: str, barriers: int
+) -> None:
+    def scores(x: Any, wq: Any, wk: Any) -> Any:
+        q, k = ((x @ w).reshape(*x.shape[:2], -1, 128) for w in (wq, wk))
+        return jnp.einsum(product, done(q), k if product == "bskd,btkd->bkst" else jnp.tanh(k))
+
+    shapes = ((64, 1024, 1024), (1024, 2048), (1024, 2048))
+    arguments = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes)
+    plan = autoshard.plan(scores, *arguments, cluster=cluster)
+    text = print_module(plan.exported("autoshard-export-shardy"), "text").decode()
+    assert text.count("optimization_barrier") == barriers

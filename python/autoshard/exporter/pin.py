@@ -11,7 +11,9 @@ yields and results.
 Values of rank 0 get no constraint: a scalar has one placement only, it is whole on every device,
 so a constraint could say nothing and would only stand between ops that fuse. Neither does what a
 matmul gives to a reshape or transpose that takes it as it is: the constraint behind that one says
-the same, and compilers join the two where nothing stands between them.
+the same, and compilers join the two where nothing stands between them. XLA:TPU joins even two
+matmuls, and computes the first again for every tile of the second: queries in attention's scores,
+if nothing else is done to them. There a barrier stands between the two.
 
 Constants, iotas and broadcast scalars are made again for every sharding that a reader wants:
 their values are known on every device, so nothing has to travel.
@@ -37,7 +39,7 @@ from autoshard.exporter.planned import (
     read_plan,
 )
 from autoshard.exporter.steps import only_cuts, redistribution_steps
-from autoshard.ir import mlir
+from autoshard.ir import mlir, stablehlo
 from autoshard.ir.locations import place
 from autoshard.ir.one_device import is_on_one_device
 from autoshard.sharding.padding import padded_shape
@@ -56,7 +58,8 @@ _NO_OPS_OF_CORE = frozenset(
 )
 """What the core's program has no op for: calls are what they call, values pass through others."""
 
-_MATMULS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})
+_DOT = "stablehlo.dot_general"
+_MATMULS = frozenset({_DOT, "stablehlo.convolution"})
 _VIEWS = frozenset({"stablehlo.reshape", "stablehlo.transpose"})
 """Ops that compilers make a part of the matmul before them."""
 
@@ -104,8 +107,35 @@ def pin(plan: PlannedModule, form: Form) -> None:
     ways = _Ways(plan.has_all_to_all, plan.mesh.size if plan.pads else 1)
     calls = _Calls(plan)
     for function in plan.functions:
-        _Pinner(form, ways, calls, plan.one_device_meshes).pin(function)
+        _Pinner(form, ways, calls, plan.one_device_meshes, plan.is_for_gpus).pin(function)
     _drop_own(plan.module.operation)
+
+
+def _is_contracted_in_a_batch(op: mlir.Operation) -> bool:
+    """Whether all that is done to the result of a matmul is a batch of matmuls over its columns.
+
+    Reshapes may stand between.
+    """
+    if op.name != _DOT:
+        return False
+    (value,) = op.results
+    while True:
+        uses = list(value.uses)
+        if len(uses) != 1:
+            return False
+        reader = uses[0].owner.operation
+        if reader.name != "stablehlo.reshape":
+            break
+        (value,) = reader.results
+    if reader.name != _DOT:
+        return False
+    numbers = stablehlo.DotDimensionNumbers(reader.attributes["dot_dimension_numbers"])
+    is_left = uses[0].operand_number == 0
+    contracted = (
+        numbers.lhs_contracting_dimensions if is_left else numbers.rhs_contracting_dimensions
+    )
+    last = mlir.RankedTensorType(value.type).rank - 1
+    return bool(numbers.lhs_batching_dimensions) and list(contracted) == [last]
 
 
 def _set_partition_count(plan: PlannedModule) -> None:
@@ -270,12 +300,18 @@ class _Pinner:
     """One walk over one function; ``sources`` follows every value through it."""
 
     def __init__(
-        self, form: Form, ways: _Ways, calls: _Calls, one_device_meshes: frozenset[str]
+        self,
+        form: Form,
+        ways: _Ways,
+        calls: _Calls,
+        one_device_meshes: frozenset[str],
+        is_for_gpus: bool,
     ) -> None:
         self.form = form
         self.ways = ways
         self.calls = calls
         self.one_device_meshes = one_device_meshes
+        self.is_for_gpus = is_for_gpus
         self.sources: dict[mlir.Value, _Source] = {}
         self.copies_in_block: list[tuple[_Source, Placement]] = []
         self.replaced: list[tuple[mlir.Operation, list[mlir.Value]]] = []
@@ -365,6 +401,11 @@ class _Pinner:
         for result, computed, final in zip(
             op.results, planned.computed, planned.results, strict=True
         ):
+            if not self.is_for_gpus and computed is not None and _is_contracted_in_a_batch(op):
+                value = self._behind_barrier(result, computed, where, op.location)
+                value = self._moved(value, computed, final, where, op.location)
+                self.sources[result] = _Source(value, final)
+                continue
             if self._is_joined(op, result, computed, final):
                 self.joined.add(result)
                 self.sources[result] = _Source(result, final)
