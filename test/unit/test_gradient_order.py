@@ -71,8 +71,8 @@ def test_twice_is_once() -> None:
     assert str(module) == once
 
 
-@pytest.mark.parametrize("cluster", ["h100:8", "v5p:2x2x2"])
-def test_a_planned_program_has_such_barriers(cluster: str) -> None:
+@pytest.mark.parametrize(("cluster", "is_bound"), [("h100:8", True), ("v5p:2x2x2", False)])
+def test_a_program_planned_for_gpus_has_such_barriers(cluster: str, is_bound: bool) -> None:
     module = lowered()
     search_module(module, Cluster.parse(cluster), RecursiveProgramming())
-    assert any(passed_on(module))
+    assert any(passed_on(module)) == is_bound

@@ -5,11 +5,12 @@
             %d:2 = optimization_barrier %x0, %dy0  ..  update %g2  update %g1
     after   %d:3 = optimization_barrier %x0, %dy0, %g2  ..  update %d#2  update %g1
 
-Only updates read the gradient of a parameter, so a compiler may make it when it likes: XLA:GPU
-beside collectives that it hides, layers later, XLA:TPU at the end, and all that is recomputed for
-it waits. ``jax.checkpoint`` has a barrier where a layer begins to be computed again, which both
-keep until they have scheduled. The layer after the next begins when the gradients are there; those
-of the next one still hide what is gathered for it.
+Only updates read the gradient of a parameter, so a compiler may make it when it likes. XLA:GPU
+makes it beside collectives that it hides, layers later, and all that is recomputed for it waits:
+with data parallelism that of every layer. ``jax.checkpoint`` has a barrier where a layer begins to
+be computed again, which XLA:GPU keeps until it has scheduled. The layer after the next begins when
+the gradients are there; those of the next still hide what is gathered for it. For TPUs the program
+stays as it is: peaks fall there as well or rise, and steps take up to 9% longer (docs/memory.md).
 """
 
 from __future__ import annotations

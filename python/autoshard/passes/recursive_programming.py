@@ -209,7 +209,8 @@ def search_module(
             mesh = mesh_of(module)
             _check_size(mesh, cluster, module)
             allow_all_to_all(module, options.enable_alltoall)
-            bound_gradients(module)
+            if cluster.chip.fuses_matmuls.value != 1:
+                bound_gradients(module)
         with clock.phase("rules"):
             populate_rules(module)
         with clock.phase("import"):
