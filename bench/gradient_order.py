@@ -1,13 +1,14 @@
 """What it saves and costs that barriers of recomputed layers wait for gradients.
 
-    python bench/gradient_order.py [--layers N] [--tokens N ...] [--clusters NAME ...] [--plans KIND ...]
+    python bench/gradient_order.py [--layers N] [--tokens N ...] [--clusters NAME ...]
+                                   [--plans KIND ...]
 
 Plans feed-forward layers that are computed again in the backward pass (FSDP or data parallel) and
 compiles them ahead of time three times: as they are without such barriers, with gradients that go
-through the next barrier, and through the one after it, which is what autoshard does. The milliseconds
-are those of the compiled schedule: kernels one after the other as ``estimate_step`` times them, one
-collective at a time beside them from its start to its done. Compiled programs are kept
-(bench/compile_cache.py).
+through the next barrier, and through the one after it, which is what autoshard does for GPUs. The
+milliseconds are those of the compiled schedule: kernels one after the other as ``estimate_step``
+times them, one collective at a time beside them from its start to its done. Compiled programs are
+kept (bench/compile_cache.py).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def row(layers: int, tokens: int, cluster_name: str, kind: str, barriers: int | 
     attach(module, plan.sdy_axes, plan.sdy_cuts())
     options = recursive_programming.RecursiveProgramming(mesh=plan.mesh)
     changed = (
-        mock.patch.object(recursive_programming, "bound_gradients", lambda module: None)
+        mock.patch.object(recursive_programming, "bound_gradients")
         if barriers is None
         else mock.patch.object(gradient_order, "_BARRIERS_LATE", barriers)
     )
