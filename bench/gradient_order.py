@@ -84,7 +84,9 @@ def row(layers: int, tokens: int, cluster_name: str, kind: str, barriers: int | 
     attach(module, plan.sdy_axes, plan.sdy_cuts())
     options = recursive_programming.RecursiveProgramming(mesh=plan.mesh)
     changed = (
-        mock.patch.object(recursive_programming, "bound_gradients")
+        mock.patch.object(
+            recursive_programming, "bound_gradients", lambda module, operations: operations
+        )
         if barriers is None
         else mock.patch.object(gradient_order, "_BARRIERS_LATE", barriers)
     )

@@ -6,6 +6,7 @@
 namespace autoshard {
 
 void bind_cluster(nanobind::module_& module);
+void bind_importer(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 void bind_cost(nanobind::module_& module);
 void bind_planning(nanobind::module_& module);

@@ -6,6 +6,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The C++ core of autoshard: plain structs in, decisions out.";
   autoshard::bind_cluster(module);
   autoshard::bind_program(module);
+  autoshard::bind_importer(module);
   autoshard::bind_cost(module);
   autoshard::bind_symbolic(module);
   autoshard::bind_planning(module);

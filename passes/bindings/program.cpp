@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
+#include "bindings/program_tuples.h"
 
 namespace nb = nanobind;
 
@@ -17,66 +18,6 @@ namespace {
 using Ints = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Flags = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Dims = std::vector<std::vector<std::int32_t>>;
-/// (type, factors of each dim)
-using TensorTuple = std::tuple<std::int32_t, Dims>;
-/// (size, kind, halo) of each factor, operands, results
-using RuleTuple = std::tuple<std::vector<std::tuple<std::int64_t, int, std::int64_t>>,
-                             std::vector<TensorTuple>, std::vector<TensorTuple>>;
-/// (value, (axes, is_open, num_shards) of each dim, axes that cut no dim)
-using PinTuple = std::tuple<
-    std::int32_t,
-    std::vector<std::tuple<std::vector<std::int32_t>, bool, std::optional<std::int64_t>>>,
-    std::vector<std::int32_t>>;
-
-/// (work, arithmetic, flops, is_cheap, has_workspace, operand bytes, result bytes,
-/// operand in place)
-using WorkTuple = std::tuple<int, int, double, bool, bool, std::vector<double>,
-                             std::vector<double>, std::int32_t, double>;
-/// (first op, end of its ops, trips, carried, yielded)
-using LoopTuple = std::tuple<std::int32_t, std::int32_t, double, std::vector<std::int32_t>,
-                             std::vector<std::int32_t>>;
-/// (value, is_donated)
-using ArgumentTuple = std::pair<std::int32_t, bool>;
-
-std::vector<RuleTensor> rule_tensors(const std::vector<TensorTuple>& tuples) {
-  std::vector<RuleTensor> tensors;
-  for (const auto& [type, dims] : tuples) tensors.push_back({type, dims});
-  return tensors;
-}
-
-void set_work(Rule& rule, const WorkTuple& tuple) {
-  const auto& [work, arithmetic, flops, is_cheap, has_workspace, operand_bytes, result_bytes,
-               in_place, padded_bytes] = tuple;
-  if (work < 0 || work > static_cast<int>(Work::other)) throw InvalidProgram("unknown work");
-  if (arithmetic < 0 || arithmetic >= num_arithmetics) {
-    throw InvalidProgram("unknown arithmetic");
-  }
-  rule.work = static_cast<Work>(work);
-  rule.arithmetic = static_cast<Arithmetic>(arithmetic);
-  rule.flops = flops;
-  rule.is_cheap = is_cheap;
-  rule.has_workspace = has_workspace;
-  rule.operand_bytes = operand_bytes;
-  rule.result_bytes = result_bytes;
-  rule.in_place_operand = in_place;
-  rule.padded_bytes = padded_bytes;
-}
-
-std::vector<Pin> make_pins(const std::vector<PinTuple>& tuples) {
-  std::vector<Pin> pins;
-  for (const auto& [value, dims, replicated] : tuples) {
-    Pin pin{value, {}, {replicated.begin(), replicated.end()}};
-    for (const auto& [axes, is_open, num_shards] : dims) {
-      DimPin dim{{}, is_open, num_shards};
-      for (std::int32_t axis : axes) dim.axes.push_back(static_cast<AxisIndex>(axis));
-      pin.dims.push_back(std::move(dim));
-    }
-    pins.push_back(std::move(pin));
-  }
-  return pins;
-}
-
 Program make_program(
     const std::vector<std::int64_t>& axis_sizes,
     const std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>>& types,
@@ -89,22 +30,7 @@ Program make_program(
     const std::vector<std::int32_t>& program_results, const std::vector<std::int32_t>& early,
     bool all_to_all) {
   Program program;
-  program.mesh = {axis_sizes, all_to_all};
-  for (const auto& [dims, bits] : types) program.types.push_back({dims, bits});
-  for (const auto& [factors, operand_tensors, result_tensors] : rules) {
-    Rule rule;
-    for (const auto& [size, kind, halo] : factors) {
-      if (kind < 0 || kind > 3) throw InvalidProgram("unknown factor kind");
-      rule.factors.push_back({size, static_cast<FactorKind>(kind), halo});
-    }
-    rule.operands = rule_tensors(operand_tensors);
-    rule.results = rule_tensors(result_tensors);
-    program.rules.push_back(std::move(rule));
-  }
-  if (!works.empty()) {
-    if (works.size() != rules.size()) throw InvalidProgram("rules and works differ in number");
-    for (std::size_t i = 0; i < works.size(); ++i) set_work(program.rules[i], works[i]);
-  }
+  set_tables(program, axis_sizes, types, rules, works, all_to_all);
   if (value_type.size() != value_is_free.size() ||
       operand_offset.size() != op_rule.size() + 1 ||
       result_offset.size() != op_rule.size() + 1 || op_trips.size() != op_rule.size() ||
@@ -136,15 +62,7 @@ Program make_program(
   for (std::size_t j = 0; j < join_source.size(); ++j) {
     program.joins.push_back({join_source(j), join_target(j), join_trips(j)});
   }
-  program.pins = make_pins(pins);
-  for (const auto& [first, last, trips, carried, yielded] : loops) {
-    program.loops.push_back({first, last, trips, carried, yielded});
-  }
-  for (const auto& [value, is_donated] : arguments) {
-    program.arguments.push_back({value, is_donated});
-  }
-  program.results = program_results;
-  program.early = early;
+  set_edges(program, pins, loops, arguments, program_results, early);
   check(program);
   return program;
 }

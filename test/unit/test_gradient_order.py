@@ -10,6 +10,7 @@ import pytest
 
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir.module import operations_of
 from autoshard.passes.gradient_order import BARRIER, bound_gradients
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
 
@@ -56,7 +57,7 @@ def test_the_layer_after_the_next_waits_for_gradients() -> None:
     module = lowered()
     assert passed_on(module) == [[]] * LAYERS
     with module.context:
-        bound_gradients(module)
+        bound_gradients(module, operations_of(module.operation))
     module.operation.verify()
     # The last one also for the layer right before it.
     assert [len(each) for each in passed_on(module)] == [0, 0, 1, 2]
@@ -65,9 +66,9 @@ def test_the_layer_after_the_next_waits_for_gradients() -> None:
 def test_twice_is_once() -> None:
     module = lowered()
     with module.context:
-        bound_gradients(module)
+        bound_gradients(module, operations_of(module.operation))
         once = str(module)
-        bound_gradients(module)
+        bound_gradients(module, operations_of(module.operation))
     assert str(module) == once
 
 

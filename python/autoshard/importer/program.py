@@ -8,11 +8,9 @@ split.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-
-import numpy as np
 
 from autoshard import _core
 from autoshard.errors import ImportModuleError, StrategyError
@@ -26,10 +24,12 @@ from autoshard.importer.rules import (
     registered_rule,
     rule_of,
 )
-from autoshard.importer.work import WORK_ATTRIBUTES, CoreWork, core_work, work_key, work_of
+from autoshard.importer.work import CoreWork, core_work, work_key, work_of
 from autoshard.ir import element_bits, mlir, place
 from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
 from autoshard.ir.host_memory import MEMORY_KIND, PINNED_HOST, PLACEMENT, moved_to, runs_on_host
+from autoshard.ir.module import operations_of, structure_of
+from autoshard.ir.one_device import is_maximal
 from autoshard.sharding import Mesh, OpStrategy, Sharding
 from autoshard.sharding.padding import padded_shape, padded_size
 
@@ -47,6 +47,9 @@ CoreRule = tuple[list[tuple[int, int, int]], list[CoreTensor], list[CoreTensor]]
 
 CoreLoop = tuple[int, int, float, list[int], list[int]]
 """First op, end of its ops, its own trips, carried values, yielded values."""
+
+Block = tuple[int, int, list[int]]
+"""First op, last op, arguments."""
 
 MARK = "autoshard.mark"
 """Target of the custom call that carries a strategy given by ``autoshard.shard``."""
@@ -72,6 +75,8 @@ DONATED = ("tf.aliasing_output", "jax.buffer_donor")
 
 RULE = "sdy.sharding_rule"
 """Attribute of ops while a module is read: Shardy's factor rule."""
+
+_GSPMD = "mhlo.sharding"
 
 _FREE = frozenset(("stablehlo.constant", "stablehlo.iota"))
 
@@ -155,8 +160,6 @@ class ImportedProgram:
     """Shape of every value of the core."""
     value_bits: list[int]
     """Bits of an element of every value of the core."""
-    value_of: dict[mlir.Value, int]
-    """Every value of the module -> the core's (-1: rank 0)."""
     value_is_free: list[bool]
     """Constants and the like, of which each reader makes its own copy."""
     pads: bool
@@ -164,14 +167,40 @@ class ImportedProgram:
     matrix_ops: list[int]
     """Numbers of the core's ops that are one of ``MATRIX_OPS``."""
     host: HostValues
-    one_device_ops: set[int] | None = None
-    """Numbers of ``result_values`` that one device runs, known once a plan was written."""
+    state: frozenset[int]
+    """Numbers of the arguments that a result replaces in the next call: a step's state."""
+    one_device_ops: frozenset[int]
+    """Numbers of ``result_values`` that one device runs."""
     makers: list[int] | None = None
     """By value: which of ``result_values`` it is first, once somebody asked."""
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])
     """``file:line`` of the core's ops, as far as somebody asked."""
     names: dict[int, ValueName] = field(default_factory=dict[int, ValueName])
     """Of the core's values, as far as somebody asked."""
+    values_of_module: dict[mlir.Value, int] | None = None
+    """``value_of``, once somebody asked."""
+
+    @property
+    def value_of(self) -> dict[mlir.Value, int]:
+        """Every value of the module -> the core's (-1: rank 0).
+
+        Made when somebody asks, of the ops that were read: all of them must be there still.
+        """
+        if self.values_of_module is None:
+            found: dict[mlir.Value, int] = {}
+
+            def bind(values: Iterable[mlir.Value], numbers: Iterable[int]) -> None:
+                found.update(zip(values, numbers, strict=True))
+
+            for function in self.functions:
+                bind(function.op.regions[0].blocks[0].arguments, function.arguments)
+            for op, values in self.result_values:
+                bind(op.results, values)
+                if op.name == "stablehlo.while":
+                    for region in op.regions:
+                        bind(region.blocks[0].arguments, values)
+            self.values_of_module = found
+        return self.values_of_module
 
 
 def import_program(
@@ -180,6 +209,7 @@ def import_program(
     *,
     unknown_trip_count: int = 100,
     keep_strategies: bool = True,
+    operations: Sequence[mlir.Operation] | None = None,
 ) -> ImportedProgram:
     """Read a module that ``autoshard-import-strategies`` has prepared.
 
@@ -188,6 +218,7 @@ def import_program(
         mesh: The mesh of the plan.
         unknown_trip_count: Assumed for loops that are not counted loops.
         keep_strategies: Pin the operands and results of ops that already carry a strategy.
+        operations: All of the module as ``operations_of`` gives them, where they are known.
 
     Raises:
         ImportModuleError: A dynamic shape, no function ``main``, or a mesh of more than 16 axes.
@@ -198,21 +229,34 @@ def import_program(
         raise ImportModuleError(
             f"mesh {mesh} has {len(mesh.axes)} axes, {MOST_AXES} are the most. Join some of them."
         )
-    importer = _Importer(mesh, unknown_trip_count, keep_strategies)
-    importer.read(module)
+    operations = operations or operations_of(module.operation)
+    importer = _Importer(module, operations, mesh, unknown_trip_count, keep_strategies)
+    importer.read()
     return importer.finish()
 
 
 class _Importer:
-    def __init__(self, mesh: Mesh, unknown_trip_count: int, keep_strategies: bool) -> None:
+    """Ops, and values of the module, go by their numbers in the order of MLIR's walk."""
+
+    def __init__(
+        self,
+        module: mlir.Module,
+        operations: Sequence[mlir.Operation],
+        mesh: Mesh,
+        unknown_trip_count: int,
+        keep_strategies: bool,
+    ) -> None:
+        self.module = module
+        self.ops = operations
+        self.builder = _core.ProgramBuilder(structure_of(module))
+        assert self.builder.num_module_ops == len(operations)
         self.mesh = mesh
-        self.has_all_to_all = True
-        self.pads = False
+        self.pads = pads_indivisible(module)
         self.shapes: list[list[int]] = []
         """Of each type; ``types`` has them padded where dims may be."""
         self.keep_strategies = keep_strategies
         self.unknown_trip_count = unknown_trip_count
-        self.functions: dict[str, mlir.Operation] = {}
+        self.functions: dict[str, int] = {}
         self.type_ids: dict[mlir.Type, int] = {}
         self.types: list[tuple[list[int], int]] = []
         self.host_types: dict[int, int] = {}
@@ -221,49 +265,25 @@ class _Importer:
         self.host_ops: list[int] = []
         self.loaded: list[int] = []
         """Values that are copied from the memory of the host."""
-        self.made_on_host: set[int] = set()
-        self.host_depth = 0
-        """Calls around the op at hand that the host computes."""
         self.rule_ids: dict[tuple[object, ...], int] = {}
         self.rules: list[CoreRule] = []
         self.matrix_rules: set[int] = set()
+        self.one_device_classes: set[int] = set()
         self.works: list[CoreWork] = []
-        self.value_type: list[int] = []
-        self.value_is_free: list[bool] = []
-        self.value_of: dict[mlir.Value, int] = {}
         self.made_by: dict[mlir.Value, mlir.Value] = {}
-        self.op_rule: list[int] = []
-        self.op_trips: list[float] = []
-        self.op_after: list[int] = []
-        self.op_until: list[int] = []
-        self.made_after: dict[mlir.Value, int] = {}
-        """For values of rank 0, and for what barriers give: the last op of the core that they wait
-        for, if any."""
-        self.maker_of: dict[int, int] = {}
-        """Value of the core -> the op of the core that makes it."""
-        self.has_barriers = False
-        self.operands: list[int] = []
-        self.operand_kept: list[bool] = []
-        self.operand_offset: list[int] = [0]
-        self.results: list[int] = []
-        self.result_offset: list[int] = [0]
-        self.joins: list[tuple[int, int, float]] = []
         self.pins: list[Pinned] = []
         self.read_pins: dict[tuple[str, tuple[int, ...]], Pin] = {}
         self.loops: list[CoreLoop] = []
         self.main_values: tuple[list[int], list[int]] = ([], [])
         self.donated: set[int] = set()
-        self.core_ops: list[mlir.Operation] = []
-        self.result_values: list[tuple[mlir.Operation, list[int]]] = []
+        self.state: frozenset[int] = frozenset()
         self.function_values: list[FunctionValues] = []
         self.assumed_loops: list[str] = []
-        self.replicated_ops: list[mlir.Operation] = []
-        self.waiting_marks: set[int] = set()
-        self.open_functions: list[mlir.Operation] = []
+        self.open_functions: list[int] = []
         self.argument_marks: dict[int, Pinned] = {}
         self.whole_arguments: set[int] = set()
         """With a dim that would have to be padded: marks hold for what reads them."""
-        self.handlers = {
+        self.handlers: dict[str, Callable[[int, float], None]] = {
             "func.call": self.call,
             "stablehlo.while": self.loop,
             "stablehlo.case": self.branches,
@@ -300,13 +320,6 @@ class _Importer:
         self.type_ids[value_type] = index
         return index
 
-    def new_value(self, type_id: int, is_free: bool = False) -> int:
-        if type_id == NO_TYPE:
-            return NO_VALUE
-        self.value_type.append(type_id)
-        self.value_is_free.append(is_free)
-        return len(self.value_type) - 1
-
     def host_type(self, type_id: int) -> int:
         """The same shape in the memory of the host."""
         if type_id == NO_TYPE:
@@ -317,31 +330,27 @@ class _Importer:
             self.types.append((self.types[type_id][0], _HOST_BITS))
         return self.host_types[type_id]
 
-    def new_host_value(self, type_id: int) -> int:
-        value = self.new_value(self.host_type(type_id))
-        if value != NO_VALUE:
-            self.host_values.add(value)
+    def new_value(self, type_id: int, is_on_host: bool = False) -> int:
+        value = self.builder.new_value(self.host_type(type_id) if is_on_host else type_id)
+        if is_on_host:
+            self.note_on_host(value)
         return value
 
-    def new_values(self, op: mlir.Operation, values: Iterable[mlir.Value]) -> list[int]:
-        return [self.new_value(self.type_id(op, value)) for value in values]
+    def note_on_host(self, value: int) -> None:
+        if value != NO_VALUE:
+            self.host_values.add(value)
+            self.builder.set_on_host(value)
 
-    def values(self, values: Iterable[mlir.Value]) -> list[int]:
-        value_of = self.value_of
-        return [value_of[value] for value in values]
+    def new_results(self, op: mlir.Operation) -> list[int]:
+        return [self.new_value(self.type_id(op, value)) for value in op.results]
 
-    def bind(self, values: Iterable[mlir.Value], ids: Sequence[int]) -> None:
-        for value, index in zip(values, ids, strict=True):
-            self.value_of[value] = index
+    def operand_values(self, number: int) -> list[int]:
+        return self.builder.values_of(self.builder.operands(number))
 
     def bits(self, value: int) -> int:
         """Of a value before it is cut."""
-        type_id = self.value_type[value]
+        type_id = self.builder.type_of(value)
         return prod(self.shapes[type_id]) * self.types[type_id][1]
-
-    def join(self, source: int, target: int, trips: float) -> None:
-        if source != target and source != NO_VALUE:
-            self.joins.append((source, target, trips))
 
     def pin(self, value: int, pin: Pin, op: mlir.Operation, text: str) -> Pinned | None:
         if value == NO_VALUE:
@@ -361,7 +370,7 @@ class _Importer:
         """Pin ``value`` as the text of an ``autoshard.pin`` says; no boundary is padded."""
         text = mlir.StringAttr(attribute).value
         if value != NO_VALUE:
-            type_id = self.value_type[value]
+            type_id = self.builder.type_of(value)
             shape = tuple(self.shapes[type_id] if at_boundary else self.types[type_id][0])
             pin = self.read_pins.get((text, shape))
             if pin is None:
@@ -373,7 +382,7 @@ class _Importer:
         """Leave all dims open but those that would have to be padded; False if there are none."""
         if value == NO_VALUE:
             return False
-        type_id = self.value_type[value]
+        type_id = self.builder.type_of(value)
         sizes = zip(self.shapes[type_id], self.types[type_id][0], strict=True)
         dims = tuple(DimPin(is_open=size == counted) for size, counted in sizes)
         if all(dim.is_open for dim in dims):
@@ -385,7 +394,7 @@ class _Importer:
     def pin_key_words(self, value: int, op: mlir.Operation, attribute: mlir.Attribute) -> None:
         """Leave all dims of an array of PRNG keys open but the words of a key, which stay whole."""
         if value != NO_VALUE:
-            rank = len(self.types[self.value_type[value]][0])
+            rank = len(self.types[self.builder.type_of(value)][0])
             words = mlir.IntegerAttr(attribute).value
             dims = tuple(DimPin(is_open=dim < rank - words) for dim in range(rank))
             text = f"[{', '.join('{?}' if dim.is_open else '{}' for dim in dims)}]"
@@ -393,32 +402,35 @@ class _Importer:
 
     # Walking
 
-    def read(self, module: mlir.Module) -> None:
-        self.has_all_to_all = allows_all_to_all(module)
-        self.pads = pads_indivisible(module)
-        for op in module.body.operations:
-            operation = op.operation
-            if operation.name == "func.func":
-                self.functions[mlir.StringAttr(operation.attributes["sym_name"]).value] = operation
+    def read(self) -> None:
+        ((number, last, _),) = self.builder.blocks(0)
+        while number <= last:
+            op = self.ops[number]
+            if op.name == "func.func":
+                self.functions[mlir.StringAttr(op.attributes["sym_name"]).value] = number
+            number = self.builder.end(number)
         main = self.functions.get("main")
         if main is None:
             found = ", ".join(sorted(self.functions)) or "none"
             raise ImportModuleError(
                 f"no function main; functions: {found}. Rename the entry function to main.",
-                place(module.operation.location),
+                place(self.module.operation.location),
             )
-        _check_has_body(main, main)
+        op = self.ops[main]
+        _check_has_body(op, op)
         self.open_functions.append(main)
-        self.function(main, self.arguments(main), trips=1.0, is_main=True)
+        self.function(main, self.arguments(op), trips=1.0, is_main=True)
 
     def arguments(self, main: mlir.Operation) -> list[int]:
         block = main.regions[0].blocks[0]
         dictionaries = _dictionaries(main, "arg_attrs")
-        ids: list[int] = []
-        for argument, attributes in zip(block.arguments, dictionaries, strict=True):
-            type_id = self.type_id(main, argument)
-            is_on_host = MEMORY_KIND in attributes and _is_host(attributes[MEMORY_KIND])
-            ids.append(self.new_host_value(type_id) if is_on_host else self.new_value(type_id))
+        ids = [
+            self.new_value(
+                self.type_id(main, argument),
+                MEMORY_KIND in attributes and _is_host(attributes[MEMORY_KIND]),
+            )
+            for argument, attributes in zip(block.arguments, dictionaries, strict=True)
+        ]
         for index, attributes in enumerate(dictionaries):
             if PIN in attributes:
                 self.pin_attribute(ids[index], main, attributes[PIN], at_boundary=True)
@@ -432,16 +444,16 @@ class _Importer:
         return ids
 
     def function(
-        self, function: mlir.Operation, arguments: list[int], trips: float, is_main: bool = False
+        self, number: int, arguments: list[int], trips: float, is_main: bool = False
     ) -> list[int]:
-        block = function.regions[0].blocks[0]
-        self.bind(block.arguments, arguments)
-        self.block(block, trips)
-        results = self.values(_terminator(block).operands)
+        op = self.ops[number]
+        (block,) = self.builder.blocks(number)
+        self.block(block, arguments, trips)
+        results = self.operand_values(_terminator(block))
         if is_main:
-            results = self.main_results(function, arguments, results)
+            results = self.main_results(op, arguments, results)
             self.main_values = (arguments, results)
-        self.function_values.append(FunctionValues(function, arguments, results))
+        self.function_values.append(FunctionValues(op, arguments, results))
         return results
 
     def main_results(
@@ -455,6 +467,7 @@ class _Importer:
         results = list(results)
         pinned: set[int] = set()
         same_storage = _same_storage(main)
+        self.state = frozenset(same_storage.values())
         free_donated = _free_donated(main)
         for index, attributes in enumerate(_dictionaries(main, "res_attrs")):
             argument = free_donated.get(index)
@@ -466,23 +479,23 @@ class _Importer:
             is_kept = PIN in attributes or is_key or is_padded
             if not is_kept or results[index] == NO_VALUE:
                 continue
-            target = self.new_value(self.value_type[results[index]])
+            target = self.new_value(self.builder.type_of(results[index]))
             if results[index] in self.host_values:
-                self.host_values.add(target)
+                self.note_on_host(target)
             if PIN in attributes:
                 self.pin_attribute(target, main, attributes[PIN], at_boundary=True)
             elif is_key:
                 self.pin_key_words(target, main, attributes[KEY_WORDS])
             else:
                 self.keep_indivisible_whole(target, main)
-            self.join(results[index], target, 1.0)
+            self.builder.join(results[index], target, 1.0)
             results[index] = target
             pinned.add(index)
         for index, argument in same_storage.items():
             target = arguments[argument]
             if index in pinned or target == NO_VALUE or results[index] == NO_VALUE:
                 continue
-            self.join(results[index], target, 1.0)
+            self.builder.join(results[index], target, 1.0)
             results[index] = target
         return results
 
@@ -490,150 +503,66 @@ class _Importer:
         """Whether some dim of ``value`` counts as larger than it is."""
         if value == NO_VALUE:
             return False
-        type_id = self.value_type[value]
+        type_id = self.builder.type_of(value)
         return self.shapes[type_id] != self.types[type_id][0]
 
-    def block(self, block: mlir.Block, trips: float) -> None:
-        handlers = self.handlers
-        for operation in operations_of(block):
-            name = operation.name
-            handler = handlers.get(name)
-            if handler is None:
-                self.plain(operation, name, trips)
-            else:
-                handler(operation, trips)
+    def block(self, block: Block, arguments: list[int], trips: float) -> None:
+        builder = self.builder
+        number, last, values = block
+        end = builder.end(last)
+        builder.bind(values, arguments)
+        while True:
+            number = builder.add_plain(number, end, trips, self.op_class, self.rule_id)
+            if number == end:
+                return
+            self.handlers.get(self.ops[number].name, self.plain)(number, trips)
+            number = builder.end(number)
 
-    def plain(self, op: mlir.Operation, name: str, trips: float) -> None:
+    def op_class(self, number: int) -> tuple[bool, bool, bool, bool, list[int]]:
+        """What the core's ``OpClass`` says of an op and all that are like it."""
+        op = self.ops[number]
+        name, attributes = op.name, op.attributes
+        is_special = (
+            name in self.handlers
+            or PIN in attributes
+            or (self.keep_strategies and STRATEGY in attributes)
+        )
+        if _GSPMD in attributes and is_maximal(attributes[_GSPMD]):
+            self.one_device_classes.add(self.builder.class_of(number))
+        is_broadcast = name == "stablehlo.broadcast_in_dim"
+        types = [self.type_id(op, value) for value in op.results]
+        return is_special, name in _FREE, is_broadcast, name in _MOVES, types
+
+    def plain(self, number: int, trips: float, result_types: list[int] | None = None) -> None:
         """An op whose regions, if it has any, compute single elements.
 
-        Nearly all ops come here, so calls are spared where they would be one or two an op.
+        Nearly all ops are; those without pins the builder reads by itself.
         """
-        results = op.results
-        if len(results) == 1:
-            results = (results[0],)
-        elif not len(results):
-            return
-        attributes = op.attributes
-        operands = list(op.operands)
-        value_of, value_type = self.value_of, self.value_type
-        operand_ids = [value_of.get(value, NO_VALUE) for value in operands]
-        is_free = name in _FREE or (
-            name == "stablehlo.broadcast_in_dim"
-            and (operand_ids[0] == NO_VALUE or self.value_is_free[operand_ids[0]])
-        )
-        result_types: list[int] = []
-        ids: list[int] = []
-        for value in results:
-            type_id = self.type_ids.get(value.type)
-            if type_id is None:
-                type_id = self.type_id(op, value)
-            result_types.append(type_id)
-            index = NO_VALUE
-            if type_id != NO_TYPE:
-                index = len(value_type)
-                value_type.append(type_id)
-                self.value_is_free.append(is_free)
-            ids.append(index)
-            value_of[value] = index
-        self.result_values.append((op, ids))
-        if PIN in attributes:
-            self.pin_results(op, ids)
-        if name in _FREE:
-            return
-        after = -1
-        if self.has_barriers or NO_VALUE in operand_ids:
-            after = max((self.made_after.get(value, -1) for value in operands), default=-1)
-        if NO_VALUE in operand_ids:
-            operand_types = [NO_TYPE if v == NO_VALUE else value_type[v] for v in operand_ids]
-        else:
-            operand_types = [value_type[v] for v in operand_ids]
-        if NO_VALUE in ids:
-            is_scalar = max(operand_types, default=NO_TYPE) < 0 and max(result_types) < 0
-            self.note_after(results, after if is_scalar else len(self.op_rule))
-            if is_scalar:
-                return
-        rule = self.rule_id(op, name, attributes, operand_types, result_types)
-        kept = [False] * len(operand_ids)
-        if self.host_values or self.host_depth:
-            kept = self.kept_on_host(operand_ids, ids)
-        if self.keep_strategies and STRATEGY in attributes:
-            operand_ids, kept = self.given_strategy(op, operand_ids, ids, trips)
-        if self.waiting_marks:
-            self.reach_main_op(op, operand_ids, kept, ids)
-        number = len(self.op_rule)
-        for value in ids:
-            self.maker_of[value] = number
-        self.op_after.append(after)
-        self.op_until.append(-1)
-        self.op_rule.append(rule)
-        self.op_trips.append(trips)
-        self.operands += operand_ids
-        self.operand_kept += kept
-        self.operand_offset.append(len(self.operands))
-        self.results += ids
-        self.result_offset.append(len(self.results))
-        self.core_ops.append(op)
-
-    def kept_on_host(self, operands: list[int], results: list[int]) -> list[bool]:
-        """Which operands an op takes as they are, because nothing can redistribute them there."""
-        there = self.made_on_host
-        kept = [value in self.host_values for value in operands]
-        if self.host_depth:
-            kept = [
-                is_kept or value in there for is_kept, value in zip(kept, operands, strict=True)
-            ]
-            there.update(value for value in results if value != NO_VALUE)
-        return kept
-
-    def note_after(self, values: Iterable[mlir.Value], op: int) -> None:
-        """Those of rank 0 among ``values`` depend on op ``op`` of the core, or on none: -1."""
-        if op >= 0:
-            self.made_after.update(dict.fromkeys(values, op))
-
-    def pass_after(self, sources: Iterable[mlir.Value], targets: Iterable[mlir.Value]) -> None:
-        """Each target depends on what its source depends on."""
-        for source, target in zip(sources, targets, strict=True):
-            if source in self.made_after:
-                self.made_after[target] = self.made_after[source]
-
-    def reach_main_op(
-        self, op: mlir.Operation, operands: list[int], kept: list[bool], results: list[int]
-    ) -> None:
-        """The first reader of a marked value takes it as it is; through ops that only move."""
-        for index, value in enumerate(operands):
-            if value in self.waiting_marks:
-                kept[index] = True
-        if any(kept):
-            self.waiting_marks.difference_update(operands)
-            if op.name in _MOVES:
-                self.waiting_marks.update(results)
+        op, builder = self.ops[number], self.builder
+        core_op = builder.num_ops
+        builder.add(number, trips, self.op_class, self.rule_id, result_types)
+        results = builder.values_of(builder.results(number))
+        self.pin_results(op, results)
+        if self.keep_strategies and STRATEGY in op.attributes and builder.num_ops > core_op:
+            operands = self.operand_values(number)
+            builder.set_operands(core_op, *self.given_strategy(op, operands, results, trips))
 
     def rule_id(
-        self,
-        op: mlir.Operation,
-        name: str,
-        attributes: mlir.OpAttributeMap,
-        operand_types: list[int],
-        result_types: list[int],
+        self, number: int, operand_types: Sequence[int], result_types: Sequence[int]
     ) -> int:
-        attribute = attributes[RULE] if RULE in attributes else None  # noqa: SIM401
+        """The rule of an op, by the types of its operands and results."""
+        op = self.ops[number]
+        name, attribute = op.name, attribute_of(op, RULE)
         if name in ("stablehlo.custom_call", "stablehlo.composite"):
             attribute = registered_rule(op) or attribute
-        key = (name, attribute, *operand_types, None, *result_types)
-        if name in WORK_ATTRIBUTES:
-            key = (*key, *work_key(op))
-        if self.host_depth:
-            key = (*key, "on the host")
+        is_on_host = self.builder.host_depth > 0
+        key = (name, attribute, *operand_types, None, *result_types, is_on_host, *work_key(op))
         known = self.rule_ids.get(key)
         if known is not None:
-            if not self.rules[known][0]:
-                self.note_replicated(op)
             return known
         rule = rule_of(op, attribute)
-        if self.host_depth:
+        if is_on_host:
             rule = _for_host(rule, op)
-        if not rule.factors:
-            self.note_replicated(op)
         self.rule_ids[key] = len(self.rules)
         if name in MATRIX_OPS:
             self.matrix_rules.add(len(self.rules))
@@ -642,12 +571,6 @@ class _Importer:
         self.rules.append(_core_rule(rule, operand_types, result_types))
         self.works.append(core_work(work_of(op)))
         return self.rule_ids[key]
-
-    def note_replicated(self, op: mlir.Operation) -> None:
-        """Remember an op that nobody gave a rule; one that keeps its device needs none."""
-        said = (RULE, STRATEGY, "sdy.sharding", "mhlo.sharding")
-        if not any(name in op.attributes for name in said):
-            self.replicated_ops.append(op)
 
     def pin_results(self, op: mlir.Operation, ids: list[int]) -> None:
         if PIN not in op.attributes:
@@ -675,182 +598,168 @@ class _Importer:
             )
         pinned = list(operands)
         for index, (value, sharding) in enumerate(zip(operands, strategy.operands, strict=True)):
-            if value != NO_VALUE and not self.value_is_free[value]:
-                pinned[index] = self.new_value(self.value_type[value])
-                self.join(value, pinned[index], trips)
+            if value != NO_VALUE and not self.builder.is_free(value):
+                pinned[index] = self.new_value(self.builder.type_of(value))
+                self.builder.join(value, pinned[index], trips)
                 self.pin_sharding(pinned[index], sharding, op)
         if PIN not in op.attributes:
             for value, sharding in zip(results, strategy.results, strict=True):
-                if value != NO_VALUE and not self.value_is_free[value]:
+                if value != NO_VALUE and not self.builder.is_free(value):
                     self.pin_sharding(value, sharding, op)
         return pinned, [value != NO_VALUE for value in pinned]
 
     def pin_sharding(self, value: int, sharding: Sharding, op: mlir.Operation) -> None:
         if value != NO_VALUE:
-            shape = self.types[self.value_type[value]][0]
+            shape = self.types[self.builder.type_of(value)][0]
             pin = pin_of_sharding(sharding, self.mesh, shape, place(op.location))
             self.pin(value, pin, op, str(sharding))
 
     # Ops with a meaning of their own
 
-    def call(self, op: mlir.Operation, trips: float) -> None:
+    def call(self, number: int, trips: float) -> None:
+        op, builder = self.ops[number], self.builder
         callee = self.functions[mlir.FlatSymbolRefAttr(op.attributes["callee"]).value]
-        _check_has_body(callee, op)
+        function = self.ops[callee]
+        _check_has_body(function, op)
         if callee in self.open_functions:
             raise ImportModuleError(
                 "a function that calls itself cannot be planned: nobody knows how often. Write a"
                 " stablehlo.while.",
                 place(op.location),
             )
-        block = callee.regions[0].blocks[0]
-        for argument, operand in zip(block.arguments, op.operands, strict=True):
-            self.made_by[argument] = operand
-        self.pass_after(op.operands, block.arguments)
+        (block,) = builder.blocks(callee)
+        arguments = function.regions[0].blocks[0].arguments
+        self.made_by.update(zip(arguments, op.operands, strict=True))
+        builder.pass_after(builder.operands(number), block[2])
         self.open_functions.append(callee)
-        before = len(self.core_ops)
-        self.host_depth += runs_on_host(op)
-        results = self.function(
-            callee, [self.value_of.get(v, NO_VALUE) for v in op.operands], trips
-        )
+        before = builder.num_ops
+        builder.host_depth += runs_on_host(op)
+        results = self.function(callee, self.operand_values(number), trips)
         self.open_functions.pop()
-        self.host_depth -= runs_on_host(op)
+        builder.host_depth -= runs_on_host(op)
         if runs_on_host(op):
-            self.host_ops.extend(range(before, len(self.core_ops)))
-        for result, returned in zip(op.results, _terminator(block).operands, strict=True):
-            self.made_by[result] = returned
-        self.pass_after(_terminator(block).operands, op.results)
-        self.alias(op, results)
-        self.pin_results(op, results)
+            self.host_ops.extend(range(before, builder.num_ops))
+        terminator = _terminator(block)
+        self.made_by.update(zip(op.results, self.ops[terminator].operands, strict=True))
+        builder.pass_after(builder.operands(terminator), builder.results(number))
+        self.alias(number, results)
 
-    def alias(self, op: mlir.Operation, ids: list[int]) -> None:
-        self.bind(op.results, ids)
-        self.result_values.append((op, ids))
+    def alias(self, number: int, values: list[int]) -> None:
+        """The results of an op are values that the core has; they may be pinned."""
+        self.builder.alias(number, values)
+        self.pin_results(self.ops[number], values)
 
     def resolve(self, value: mlir.Value) -> mlir.Value:
         while (source := self.made_by.get(value)) is not None:
             value = source
         return value
 
-    def loop(self, op: mlir.Operation, trips: float) -> None:
-        condition, body = (region.blocks[0] for region in op.regions)
-        carried = self.new_values(op, op.results)
-        for initial, target in zip(op.operands, carried, strict=True):
-            self.join(self.value_of.get(initial, NO_VALUE), target, trips)
-        for block in (condition, body):
-            self.bind(block.arguments, carried)
+    def loop(self, number: int, trips: float) -> None:
+        op, builder = self.ops[number], self.builder
+        condition, body = builder.blocks(number)
+        carried = self.new_results(op)
+        for initial, target in zip(self.operand_values(number), carried, strict=True):
+            builder.join(initial, target, trips)
         # Walk the body once before its trip count is known: calls inside must be followed first.
-        first_op, first_join = len(self.op_trips), len(self.joins)
-        self.block(condition, 1.0)
-        self.block(body, 1.0)
-        yielded = [self.value_of.get(value, NO_VALUE) for value in _terminator(body).operands]
+        first = builder.mark()
+        self.block(condition, carried, 1.0)
+        self.block(body, carried, 1.0)
+        yielded = self.operand_values(_terminator(body))
         for source, target in zip(yielded, carried, strict=True):
-            self.join(source, target, 1.0)
+            builder.join(source, target, 1.0)
         count = trip_count(op, self.resolve)
         if count is None:
             self.assumed_loops.append(place(op.location) or op.name)
             count = self.unknown_trip_count
-        scale = trips * count
-        for index in range(first_op, len(self.op_trips)):
-            self.op_trips[index] *= scale
-        for index in range(first_join, len(self.joins)):
-            source, target, inner = self.joins[index]
-            self.joins[index] = (source, target, inner * scale)
-        self.note_after(op.results, len(self.op_rule) - 1)
-        self.maker_of.update(dict.fromkeys(carried, len(self.op_rule) - 1))
+        builder.scale_trips(first, trips * count)
+        builder.set_after(builder.results(number), builder.num_ops - 1)
+        builder.set_makers(carried, builder.num_ops - 1)
         kept = [slot for slot, target in enumerate(carried) if target != NO_VALUE]
         self.loops.append(
             (
-                first_op,
-                len(self.op_rule),
+                first[0],
+                builder.num_ops,
                 float(count),
                 [carried[slot] for slot in kept],
                 [NO_VALUE if yielded[s] == carried[s] else yielded[s] for s in kept],
             )
         )
-        self.alias(op, carried)
-        self.pin_results(op, carried)
+        self.alias(number, carried)
 
-    def branches(self, op: mlir.Operation, trips: float) -> None:
+    def branches(self, number: int, trips: float) -> None:
         """Any branch may run: each is counted."""
-        results = self.new_values(op, op.results)
-        for region in op.regions:
-            block = region.blocks[0]
-            self.block(block, trips)
-            for yielded, target in zip(_terminator(block).operands, results, strict=True):
-                self.join(self.value_of.get(yielded, NO_VALUE), target, trips)
-        self.note_after(op.results, len(self.op_rule) - 1)
-        self.alias(op, results)
-        self.pin_results(op, results)
+        builder = self.builder
+        results = self.new_results(self.ops[number])
+        for block in builder.blocks(number):
+            self.block(block, [], trips)
+            for yielded, target in zip(
+                self.operand_values(_terminator(block)), results, strict=True
+            ):
+                builder.join(yielded, target, trips)
+        builder.set_after(builder.results(number), builder.num_ops - 1)
+        self.alias(number, results)
 
-    def barrier(self, op: mlir.Operation, trips: float) -> None:
+    def barrier(self, number: int, trips: float) -> None:
         del trips
-        for result, operand in zip(op.results, op.operands, strict=True):
-            self.made_by[result] = operand
-        values = [self.value_of.get(v, NO_VALUE) for v in op.operands]
+        op, builder = self.ops[number], self.builder
+        self.made_by.update(zip(op.results, op.operands, strict=True))
         # what one operand waits for, every result waits for
-        waits = [self.made_after.get(value, -1) for value in op.operands]
-        makers = [self.maker_of.get(value, -1) for value in values if value != NO_VALUE]
-        for maker in makers:
-            if maker >= 0 and self.op_until[maker] < 0:
-                self.op_until[maker] = len(self.op_rule)
-        waits += makers
-        self.note_after(op.results, max(waits, default=-1))
-        self.has_barriers = True
-        self.alias(op, values)
-        self.pin_results(op, values)
+        builder.set_after(builder.results(number), builder.wait_for(builder.operands(number)))
+        builder.has_barriers = True
+        self.alias(number, self.operand_values(number))
 
-    def copy(self, op: mlir.Operation, trips: float) -> tuple[int, int]:
-        """A new value for the one result of ``op``, joined to its operand."""
-        source = self.value_of.get(op.operands[0], NO_VALUE)
-        target = self.new_value(self.type_id(op, op.results[0]))
-        self.join(source, target, trips)
-        self.pass_after(op.operands, op.results)
-        self.alias(op, [target])
+    def copy(self, number: int, trips: float) -> tuple[int, int]:
+        """A new value for the one result of an op, joined to its operand."""
+        builder = self.builder
+        (source,) = self.operand_values(number)
+        (target,) = self.new_results(self.ops[number])
+        builder.join(source, target, trips)
+        builder.pass_after(builder.operands(number), builder.results(number))
+        self.alias(number, [target])
         return source, target
 
-    def constraint(self, op: mlir.Operation, trips: float) -> None:
-        if PIN not in op.attributes:
-            self.made_by[op.results[0]] = op.operands[0]
-            self.pass_after(op.operands, op.results)
-            self.alias(op, [self.value_of.get(op.operands[0], NO_VALUE)])
+    def constraint(self, number: int, trips: float) -> None:
+        op, builder = self.ops[number], self.builder
+        if PIN in op.attributes:
+            self.copy(number, trips)
             return
-        _, target = self.copy(op, trips)
-        self.pin_results(op, [target])
+        self.made_by[op.results[0]] = op.operands[0]
+        builder.pass_after(builder.operands(number), builder.results(number))
+        self.alias(number, self.operand_values(number))
 
-    def custom_call(self, op: mlir.Operation, trips: float) -> None:
+    def custom_call(self, number: int, trips: float) -> None:
+        op = self.ops[number]
         target_name = mlir.StringAttr(op.attributes["call_target_name"]).value
         if target_name == "Sharding":
-            self.constraint(op, trips)
+            self.constraint(number, trips)
             return
         if target_name == PLACEMENT:
-            self.move(op, trips)
+            self.move(number, trips)
             return
         if target_name != MARK:
-            self.plain(op, op.name, trips)
+            self.plain(number, trips)
             return
-        source, target = self.copy(op, trips)
-        self.pin_results(op, [target])
+        source, target = self.copy(number, trips)
         if target == NO_VALUE or mlir.StringAttr(op.attributes["autoshard.role"]).value != "in":
             return
-        self.waiting_marks.add(target)
+        self.builder.set_marked(target)
         if source in self.argument_ids - self.whole_arguments:
             self.mark_argument(source, self.pins[-1])
 
-    def move(self, op: mlir.Operation, trips: float) -> None:
+    def move(self, number: int, trips: float) -> None:
         """To the memory of the host or of the device."""
-        before = len(self.core_ops)
+        op, builder = self.ops[number], self.builder
+        before = builder.num_ops
         (result,) = op.results
         type_id = self.type_id(op, result)
         to_host = moved_to(op) == PINNED_HOST
+        self.plain(number, trips, [self.host_type(type_id) if to_host else type_id])
+        (value,) = builder.values_of(builder.results(number))
+        self.moves.extend(range(before, builder.num_ops))
         if to_host:
-            self.type_ids[result.type] = self.host_type(type_id)  # while this op is read
-        self.plain(op, op.name, trips)
-        self.type_ids[result.type] = type_id
-        if to_host and self.value_of[result] != NO_VALUE:
-            self.host_values.add(self.value_of[result])
-        self.moves.extend(range(before, len(self.core_ops)))
-        if not to_host and self.value_of[result] != NO_VALUE:
-            self.loaded.append(self.value_of[result])
+            self.note_on_host(value)
+        elif value != NO_VALUE:
+            self.loaded.append(value)
 
     def mark_argument(self, argument: int, pinned: Pinned) -> None:
         """An argument that a marked op reads lies as the mark says, unless it is pinned itself.
@@ -868,10 +777,11 @@ class _Importer:
                 pinned.place,
             )
 
-    def composite(self, op: mlir.Operation, trips: float) -> None:
+    def composite(self, number: int, trips: float) -> None:
         """With a rule of the user one op, else what it is made of."""
+        op = self.ops[number]
         if registered_rule(op) is not None:
-            self.plain(op, op.name, trips)
+            self.plain(number, trips)
             return
         raise ImportModuleError(
             f"composite {op.attributes['name']} is not expanded: run "
@@ -879,20 +789,20 @@ class _Importer:
             place(op.location),
         )
 
-    def manual_computation(self, op: mlir.Operation, trips: float) -> None:
+    def manual_computation(self, number: int, trips: float) -> None:
         """Taken as it is: its in and out shardings are pins, its body is not looked at."""
+        op, builder = self.ops[number], self.builder
         inside, outside = self.manual_pins(op)
-        for operand, pin in zip(op.operands, inside, strict=True):
-            source = self.value_of.get(operand, NO_VALUE)
+        for source, pin in zip(self.operand_values(number), inside, strict=True):
             if source == NO_VALUE:
                 continue
-            target = self.new_value(self.value_type[source])
-            self.join(source, target, trips)
+            target = self.new_value(builder.type_of(source))
+            builder.join(source, target, trips)
             self.pin_attribute(target, op, pin)
-        results = self.new_values(op, op.results)
+        results = self.new_results(op)
         for value, pin in zip(results, outside, strict=True):
             self.pin_attribute(value, op, pin)
-        self.alias(op, results)
+        builder.alias(number, results)
 
     def manual_pins(self, op: mlir.Operation) -> tuple[list[mlir.Attribute], list[mlir.Attribute]]:
         if PIN not in op.attributes:
@@ -907,50 +817,58 @@ class _Importer:
     # The core's program
 
     def finish(self) -> ImportedProgram:
-        program = _core.Program(
+        builder, ops = self.builder, self.ops
+        value_types, are_free, op_rules = builder.types, builder.are_free, builder.op_rules
+        core_ops = [ops[number] for number in builder.read_ops]
+        read_values = builder.result_values
+        early = sorted(self.loaded, key=self.bits, reverse=True)[:_COPIES_AT_A_TIME]
+        program = builder.program(
             axis_sizes=[axis.size for axis in self.mesh.axes],
             types=self.types,
             rules=self.rules,
-            value_type=np.array(self.value_type, np.int32),
-            value_is_free=np.array(self.value_is_free, np.uint8),
-            op_rule=np.array(self.op_rule, np.int32),
-            op_trips=np.array(self.op_trips, np.float64),
-            operand_offset=np.array(self.operand_offset, np.int32),
-            operands=np.array(self.operands, np.int32),
-            operand_kept=np.array(self.operand_kept, np.uint8),
-            result_offset=np.array(self.result_offset, np.int32),
-            results=np.array(self.results, np.int32),
-            join_source=np.array([join[0] for join in self.joins], np.int32),
-            join_target=np.array([join[1] for join in self.joins], np.int32),
-            join_trips=np.array([join[2] for join in self.joins], np.float64),
-            pins=[core_pin(pinned) for pinned in self.pins],
             works=self.works,
-            op_after=np.array(self.op_after, np.int32),
-            op_until=np.array(self.op_until, np.int32),
+            pins=[core_pin(pinned) for pinned in self.pins],
             loops=self.loops,
             arguments=[
                 (value, index in self.donated) for index, value in enumerate(self.main_values[0])
             ],
-            program_results=self.main_values[1],
-            early=sorted(self.loaded, key=self.bits, reverse=True)[:_COPIES_AT_A_TIME],
-            all_to_all=self.has_all_to_all,
+            results=self.main_values[1],
+            early=early,
+            all_to_all=allows_all_to_all(self.module),
         )
+        without_factors = {rule for rule, (factors, *_) in enumerate(self.rules) if not factors}
         return ImportedProgram(
             program,
             self.mesh,
-            self.core_ops,
-            self.result_values,
+            core_ops,
+            [(ops[number], values) for number, values in read_values],
             self.function_values,
             self.pins,
             self.assumed_loops,
-            self.replicated_ops,
-            [self.shapes[type_id] for type_id in self.value_type],
-            [self.types[type_id][1] for type_id in self.value_type],
-            self.value_of,
-            self.value_is_free,
+            [
+                op
+                for op, rule in zip(core_ops, op_rules, strict=True)
+                if rule in without_factors and _says_nothing(op)
+            ],
+            [self.shapes[type_id] for type_id in value_types],
+            [self.types[type_id][1] for type_id in value_types],
+            are_free,
             self.pads,
-            [op for op, rule in enumerate(self.op_rule) if rule in self.matrix_rules],
+            [op for op, rule in enumerate(op_rules) if rule in self.matrix_rules],
             HostValues(frozenset(self.host_values), tuple(self.moves), tuple(self.host_ops)),
+            self.state,
+            self.on_one_device([number for number, _ in read_values]),
+        )
+
+    def on_one_device(self, numbers: Sequence[int]) -> frozenset[int]:
+        """Positions in ``numbers`` of ops that one device runs."""
+        if not self.one_device_classes:
+            return frozenset()
+        class_of = self.builder.class_of
+        return frozenset(
+            position
+            for position, number in enumerate(numbers)
+            if class_of(number) in self.one_device_classes
         )
 
 
@@ -963,26 +881,6 @@ def core_pin(
         [(list(dim.axes), dim.is_open, dim.num_shards) for dim in pinned.pin.dims],
         list(pinned.pin.replicated),
     )
-
-
-def operations_of(block: mlir.Block) -> Iterable[mlir.Operation]:
-    """The ops of a block.
-
-    A walk below its op takes half the time of iterating over the block, which makes a view of
-    every op; it visits the ops of one block if its op has no other.
-    """
-    owner = block.owner.operation
-    if len(owner.regions) > 1 or len(owner.regions[0].blocks) > 1:
-        return [op.operation for op in block.operations]
-    found: list[mlir.Operation] = []
-    advance, skip = mlir.WalkResult.ADVANCE, mlir.WalkResult.SKIP
-
-    def visit(op: mlir.Operation) -> mlir.WalkResult:
-        found.append(op)
-        return skip if len(found) > 1 else advance
-
-    owner.walk(visit, mlir.WalkOrder.PRE_ORDER)
-    return found[1:]
 
 
 def attribute_of(op: mlir.Operation, name: str) -> mlir.Attribute | None:
@@ -1000,8 +898,14 @@ def _check_has_body(function: mlir.Operation, caller: mlir.Operation) -> None:
         )
 
 
-def _terminator(block: mlir.Block) -> mlir.Operation:
-    return block.operations[len(block.operations) - 1].operation
+def _terminator(block: Block) -> int:
+    return block[1]
+
+
+def _says_nothing(op: mlir.Operation) -> bool:
+    """Of how it is split; an op that keeps its device needs no rule."""
+    said = (RULE, STRATEGY, "sdy.sharding", _GSPMD)
+    return not any(name in op.attributes for name in said)
 
 
 def _dictionaries(
@@ -1035,11 +939,6 @@ def _free_donated(main: mlir.Operation) -> dict[int, int]:
         and PIN not in attributes
         and KEY_WORDS not in attributes
     }
-
-
-def state_arguments(main: mlir.Operation) -> frozenset[int]:
-    """Numbers of the arguments that a result replaces in the next call: a step's state."""
-    return frozenset(_same_storage(main).values())
 
 
 def _is_host(kind: mlir.Attribute) -> bool:
@@ -1096,9 +995,11 @@ def _padded(rule: FactorRule, devices: int) -> FactorRule:
     )
 
 
-def _core_rule(rule: FactorRule, operand_types: list[int], result_types: list[int]) -> CoreRule:
+def _core_rule(
+    rule: FactorRule, operand_types: Sequence[int], result_types: Sequence[int]
+) -> CoreRule:
     def tensors(
-        types: list[int], dims: tuple[tuple[tuple[int, ...], ...], ...]
+        types: Sequence[int], dims: tuple[tuple[tuple[int, ...], ...], ...]
     ) -> list[CoreTensor]:
         return [
             (type_id, [] if type_id == NO_TYPE else [list(factors) for factors in tensor])

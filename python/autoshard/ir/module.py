@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import sys
 import zlib
@@ -119,8 +120,6 @@ def parse_file(path: str | Path, context: ir.Context) -> ir.Module:
 def print_module(module: ir.Module, emit: Emit = "text", debug_info: bool = False) -> bytes:
     """The module as text, generic text or bytecode. Bytecode always keeps locations."""
     if emit == "bytecode":
-        import io
-
         buffer = io.BytesIO()
         module.operation.write_bytecode(buffer)
         return buffer.getvalue()
@@ -131,3 +130,27 @@ def print_module(module: ir.Module, emit: Emit = "text", debug_info: bool = Fals
         ),
     )
     return (text.rstrip("\n") + "\n").encode()
+
+
+_STRUCTURE_VERSION = 6
+"""Of MLIR's bytecode: the one that passes/importer/bytecode.h reads."""
+
+
+def structure_of(module: ir.Module) -> bytes:
+    """The module as bytecode of the version that the core reads."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer, desired_version=_STRUCTURE_VERSION)
+    return buffer.getvalue()
+
+
+def operations_of(root: ir.Operation) -> list[ir.Operation]:
+    """``root`` and every op below it in program order, outer before inner."""
+    found: list[ir.Operation] = []
+    append, advance = found.append, ir.WalkResult.ADVANCE
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        append(op)
+        return advance
+
+    root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found

@@ -21,6 +21,11 @@ def one_device_meshes(module: ir.Module) -> frozenset[str]:
     )
 
 
+def is_maximal(attribute: ir.Attribute) -> bool:
+    """Whether an ``mhlo.sharding`` names the one device that makes the call."""
+    return ir.StringAttr(attribute).value.startswith("{maximal")
+
+
 def is_on_one_device(op: ir.Operation, meshes: Collection[str]) -> bool:
     """Whether the ``sdy.sharding`` of ``op`` names one of ``one_device_meshes``."""
     if not meshes or "sdy.sharding" not in op.attributes:

@@ -15,7 +15,6 @@ from autoshard.importer.program import (
     NO_VALUE,
     ImportedProgram,
     attribute_of,
-    state_arguments,
 )
 from autoshard.ir import mlir, stablehlo
 from autoshard.passes.summarize import main_values
@@ -125,7 +124,7 @@ def _cuts(imported: ImportedProgram, plan: _core.CorePlan, count: int) -> list[_
 
 def _cut_by_arguments(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[_Cuts]) -> None:
     main = main_values(imported)
-    state = state_arguments(main.op)
+    state = imported.state
     shardings, of_value = plan.shardings, plan.value_sharding
     block = main.op.regions[0].blocks[0]
     for number, (value, argument) in enumerate(zip(main.arguments, block.arguments, strict=True)):
@@ -157,15 +156,13 @@ def _is_integer(value: mlir.Value) -> bool:
 def _cut_by_matmuls(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[_Cuts]) -> None:
     trips, flops = imported.program.op_trips, plan.op_flops
     strategies, of_op, shardings = plan.strategies, plan.op_strategy, plan.shardings
-    known: dict[mlir.Attribute | None, tuple[frozenset[int], frozenset[int]]] = {}
+    works: dict[tuple[mlir.Attribute | None, int], float] = {}
     for number in imported.matrix_ops:
-        op = imported.core_ops[number]
-        work = flops[number] * trips[number]
-        (left, right, *_), _ = strategies[of_op[number]]
-        dims = attribute_of(op, _DIMS)
-        if dims not in known:
-            known[dims] = _left_dims(dims)
-        batch, contracted = known[dims]
+        key = attribute_of(imported.core_ops[number], _DIMS), of_op[number]
+        works[key] = works.get(key, 0.0) + flops[number] * trips[number]
+    for (numbers, strategy), work in works.items():
+        (left, right, *_), _ = strategies[strategy]
+        batch, contracted = _left_dims(numbers)
         for axis in _cut_axes(shardings, right):
             cuts[axis].columns += work
         for dim, axes in enumerate(shardings[left] if left != NO_VALUE else ()):

@@ -16,10 +16,11 @@ stays as it is: peaks fall there as well or rise, and steps take up to 9% longer
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function
+from autoshard.ir.module import operations_of
 from autoshard.passes.offload_order import movable_of
 
 BARRIER = "stablehlo.optimization_barrier"
@@ -29,14 +30,24 @@ _BARRIERS_LATE = 1
 """How many barriers may come before a gradient. With none it hides no gather of the next layer."""
 
 
-def bound_gradients(module: mlir.Module) -> None:
-    """Let barriers of recomputed layers wait for gradients. Expects the module's context."""
+def bound_gradients(
+    module: mlir.Module, operations: Sequence[mlir.Operation]
+) -> Sequence[mlir.Operation]:
+    """Let barriers of recomputed layers wait for gradients. Expects the module's context.
+
+    Args:
+        module: Changed in place.
+        operations: All there are, as ``operations_of`` gives them.
+
+    Returns:
+        All there are then.
+    """
+    if not any(op.name == BARRIER for op in operations):
+        return operations
     block = main_function(module).regions[0].blocks[0]
     ops = [op.operation for op in block.operations]
     # What is said of a barrier's results is said of all of them.
     barriers = [n for n, op in enumerate(ops) if op.name == BARRIER and not len(op.attributes)]
-    if not barriers:
-        return
     may_move = movable_of(module)
     order = {op: number for number, op in enumerate(ops)}
     waiting: dict[int, list[tuple[mlir.Operation, list[mlir.Operation]]]] = {}
@@ -53,6 +64,7 @@ def bound_gradients(module: mlir.Module) -> None:
     # Last, because the hash of an op changes with its operands.
     for number, gradients in waiting.items():
         _wait(ops[number], gradients)
+    return operations_of(module.operation)
 
 
 def _readers(

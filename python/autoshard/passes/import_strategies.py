@@ -22,8 +22,9 @@ from autoshard.importer.program import MARK, PIN, attribute_of
 from autoshard.importer.rules import registered_rule
 from autoshard.ir import mlir, place, sdy
 from autoshard.ir.boundary import pad_indivisible, pads_indivisible
+from autoshard.ir.module import operations_of
 from autoshard.ir.native import nested, run_native
-from autoshard.ir.one_device import is_on_one_device, one_device_meshes
+from autoshard.ir.one_device import is_maximal, is_on_one_device, one_device_meshes
 from autoshard.passes.base import Pass
 from autoshard.sharding import (
     Axis,
@@ -52,8 +53,11 @@ _SHARDY = "sdy.sharding"
 _GSPMD = "mhlo.sharding"
 _ONE_DEVICE = Mesh((Axis("device", 1),))
 """Of shardings that name no axis, where no mesh is given."""
-_SAYING = frozenset(("stablehlo.custom_call", "sdy.manual_computation", "sdy.sharding_constraint"))
-"""Ops that may say something without either of the two."""
+_MANUAL = "sdy.manual_computation"
+_SAYING = frozenset(
+    ("stablehlo.custom_call", "stablehlo.composite", "sdy.sharding_constraint", _MANUAL)
+)
+"""Ops that may say how they are split without an attribute of those above."""
 
 
 @dataclass(frozen=True)
@@ -79,31 +83,58 @@ class ImportStrategies(Pass):
         import_strategies(module)
 
 
-def import_strategies(module: mlir.Module, default: Mesh | None = None) -> bool:
+@dataclass(frozen=True, slots=True)
+class ReadModule:
+    """A module whose pins are written."""
+
+    has_default_mesh: bool
+    """No axis of the plan's mesh is the user's."""
+    operations: Sequence[mlir.Operation]
+    """All there are, as ``operations_of`` gives them."""
+
+
+def import_strategies(module: mlir.Module, default: Mesh | None = None) -> ReadModule:
     """What the pass does.
 
     Args:
         module: Changed in place.
         default: The mesh to use where the module names none.
-
-    Returns:
-        True if ``default`` was used: no axis of the plan's mesh is the user's.
     """
     with module.context, mlir.Location.unknown():
         _flatten_calls(module)
-        operations = all_operations(module.operation)
-        has_new_marks = expand_op_strategies(operations)
-        has_new_calls = expand_composites(operations)
+        operations = operations_of(module.operation)
+        saying = _saying(operations)
+        has_new_marks = expand_op_strategies(saying)
+        has_new_calls = expand_composites(saying)
         if has_new_calls:
             _flatten_calls(module)
         if has_new_marks or has_new_calls:
-            operations = all_operations(module.operation)
-        return _Pins(module).write(operations, default)
+            operations = operations_of(module.operation)
+            saying = _saying(operations)
+        return ReadModule(_Pins(module).write(saying, default), operations)
 
 
-def is_maximal(attribute: mlir.Attribute) -> bool:
-    """Of a call back into Python, which one device makes; JAX has said which."""
-    return mlir.StringAttr(attribute).value.startswith("{maximal")
+def _saying(operations: Sequence[mlir.Operation]) -> list[mlir.Operation]:
+    """Those that may say how they are split.
+
+    The bodies of manual computations are left out: they are one device's part, not ours to plan.
+    """
+    found: list[mlir.Operation] = []
+    end_of_manual = 0
+    for number, op in enumerate(operations):
+        attributes, name = op.attributes, op.name
+        if number < end_of_manual or not (
+            name in _SAYING
+            or _SHARDY in attributes
+            or _GSPMD in attributes
+            or IN_STRATEGY in attributes
+            or OUT_STRATEGY in attributes
+        ):
+            continue
+        found.append(op)
+        if name == _MANUAL:
+            end_of_manual = number + len(operations_of(op))
+    return found
 
 
 def expand_composites(operations: Sequence[mlir.Operation]) -> bool:
@@ -195,14 +226,14 @@ def _flatten_calls(module: mlir.Module) -> None:
 def all_operations(root: mlir.Operation) -> list[mlir.Operation]:
     """Every op below ``root`` in program order, outer before inner.
 
-    The bodies of manual computations are left out: they are one device's part, not ours to plan.
+    The bodies of manual computations are left out.
     """
     found: list[mlir.Operation] = []
     advance, skip = mlir.WalkResult.ADVANCE, mlir.WalkResult.SKIP
 
     def visit(op: mlir.Operation) -> mlir.WalkResult:
         found.append(op)
-        return skip if op.name == "sdy.manual_computation" else advance
+        return skip if op.name == _MANUAL else advance
 
     root.walk(visit, mlir.WalkOrder.PRE_ORDER)
     return found[1:]
@@ -251,17 +282,14 @@ class _Pins:
         """Write pins and mesh; True if the mesh is ``default``, for want of another one.
 
         Args:
-            operations: All of the module.
+            operations: Those that may say something.
             default: The mesh to use where the module names none.
         """
         for op in self.module.body.operations:
             if op.operation.name == "func.func":
                 self.function(op.operation)
         for op in operations:
-            # Nearly all ops say nothing; a call of each would take longer than the look.
-            attributes = op.attributes
-            if _SHARDY in attributes or _GSPMD in attributes or op.name in _SAYING:
-                self.op(op)
+            self.op(op)
         meshes = self.meshes_said()
         mesh = self.plan_mesh(meshes or ([] if default is None else [default]))
         self.module.operation.attributes[MESH] = mlir.StringAttr.get(str(mesh))
@@ -382,7 +410,7 @@ class _Pins:
                 return
             if self.is_callback(op):
                 return
-        if op.name == "sdy.manual_computation":
+        if op.name == _MANUAL:
             self.manual_computation(op)
         elif op.name == "sdy.sharding_constraint":
             self.pin_op(op, [_vacuous_is_none(self.from_sdy(attributes["sharding"], op))])

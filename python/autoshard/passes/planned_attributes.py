@@ -14,7 +14,7 @@ from autoshard.errors import ShardingError, StrategyError
 from autoshard.importer.program import NO_VALUE, STRATEGY, FunctionValues, ImportedProgram
 from autoshard.ir import mlir, place, warn
 from autoshard.ir.native import nested, run_native
-from autoshard.passes.import_strategies import MESH, is_maximal, text_of
+from autoshard.passes.import_strategies import MESH, text_of
 from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
 
 _GSPMD = "mhlo.sharding"
@@ -127,12 +127,6 @@ def write_plan(
 
     tuples: dict[tuple[mlir.Attribute, ...], mlir.Attribute] = {}
     is_same = stays.is_same
-    if imported.one_device_ops is None:
-        imported.one_device_ops = {
-            number
-            for number, (op, _) in enumerate(imported.result_values)
-            if _GSPMD in op.attributes and is_maximal(op.attributes[_GSPMD])
-        }
     keeps_device = imported.one_device_ops
     for number, (op, values) in enumerate(imported.result_values):
         if len(values) == 1:

@@ -42,7 +42,7 @@ from autoshard.passes.axis_names import describe_axes, name_axes
 from autoshard.passes.base import Pass
 from autoshard.passes.given_plan import cost_of_module
 from autoshard.passes.gradient_order import bound_gradients
-from autoshard.passes.import_strategies import MESH, import_strategies
+from autoshard.passes.import_strategies import MESH, ReadModule, import_strategies
 from autoshard.passes.planned_attributes import (
     explain,
     mesh_of,
@@ -205,16 +205,23 @@ def search_module(
         if options.indivisible == "pad":
             pad_indivisible(module)
         with clock.phase("strategies"):
-            is_free = _read_strategies(module, cluster, options.mesh)
+            read = _read_strategies(module, cluster, options.mesh)
+            is_free = read.has_default_mesh
             mesh = mesh_of(module)
             _check_size(mesh, cluster, module)
             allow_all_to_all(module, options.enable_alltoall)
+            operations = read.operations
             if cluster.chip.fuses_matmuls.value != 1:
-                bound_gradients(module)
+                operations = bound_gradients(module, operations)
         with clock.phase("rules"):
             populate_rules(module)
         with clock.phase("import"):
-            imported = import_program(module, mesh, unknown_trip_count=options.trip_count)
+            imported = import_program(
+                module,
+                mesh,
+                unknown_trip_count=options.trip_count,
+                operations=operations,
+            )
         limit = memory_limit_of(cluster, options.memory_limit)
         with clock.phase("search"):
             found = _search(imported, cluster, options, limit, is_free)
@@ -271,7 +278,7 @@ def replan_module(
     mesh = planned.mesh.without_unit_axes()
     all_pins = [*planned.imported.pins, *pins]
     limit = memory_limit_of(cluster, options.memory_limit)
-    with module.context, mlir.Location.unknown():
+    with module.context, mlir.Location.unknown(), _no_collection():
         with clock.phase("search"):
             program = planned.imported.program.changed(
                 axis_sizes=[axis.size for axis in mesh.axes],
@@ -365,8 +372,8 @@ def estimate_planned(
     return summary
 
 
-def _read_strategies(module: mlir.Module, cluster: Cluster, mesh: str) -> bool:
-    """Write pins and mesh; True if the search may make up its own mesh."""
+def _read_strategies(module: mlir.Module, cluster: Cluster, mesh: str) -> ReadModule:
+    """Write pins and mesh; the search may make up its own mesh where none is given."""
     if mesh:
         _set_mesh(module, mesh)
     levels = cluster.level_mesh()

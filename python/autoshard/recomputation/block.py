@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from autoshard import _core
-from autoshard.importer.program import MATRIX_OPS, NO_VALUE, state_arguments
+from autoshard.importer.program import MATRIX_OPS, NO_VALUE
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
 from autoshard.passes.given_plan import Costed
@@ -286,7 +286,7 @@ class Block:
         """Arguments of a block that are parameters; of a loop those that it does not change."""
         owner = block.owner.operation
         if owner.name != "stablehlo.while":
-            return list(state_arguments(self.main))
+            return list(self.costed.imported.state)
         outside = owner.block
         known = {outside.arguments[number] for number in self._parameters(outside)}
         end = block.operations[len(block.operations) - 1].operation

@@ -1,0 +1,213 @@
+#include "importer/builder.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace autoshard::importer {
+
+ProgramBuilder::ProgramBuilder(ModuleStructure module)
+    : module_(std::move(module)),
+      classes_(module_.num_classes),
+      is_described_(module_.num_classes),
+      value_of_(module_.num_values, no_value),
+      after_(module_.num_values, -1) {
+  ops_.reserve(module_.ops.size());
+  values_.reserve(module_.num_values);
+}
+
+std::int32_t ProgramBuilder::new_value(std::int32_t type, bool is_free) {
+  if (type == no_type) return no_value;
+  values_.push_back({type, is_free});
+  maker_.push_back(-1);
+  is_on_host_.push_back(false);
+  is_made_on_host_.push_back(false);
+  is_marked_.push_back(false);
+  return num_values() - 1;
+}
+
+void ProgramBuilder::set_on_host(std::int32_t value) {
+  num_on_host_ += !is_on_host_[value];
+  is_on_host_[value] = true;
+}
+
+void ProgramBuilder::set_marked(std::int32_t value) {
+  num_marked_ += !is_marked_[value];
+  is_marked_[value] = true;
+}
+
+std::int32_t ProgramBuilder::add_plain(std::int32_t op, std::int32_t end, double trips,
+                                       const Describe& describe) {
+  while (op < end && !class_of(op, describe).is_special) {
+    add(op, trips, describe);
+    op = module_.ops[op].end;
+  }
+  return op;
+}
+
+void ProgramBuilder::add(std::int32_t number, double trips, const Describe& describe,
+                         const std::vector<std::int32_t>* given_types) {
+  const OpStructure& read = module_.ops[number];
+  if (read.num_results == 0) return;
+  const OpClass& op_class = class_of(number, describe);
+  const std::vector<std::int32_t>& result_types =
+      given_types != nullptr ? *given_types : op_class.result_types;
+
+  Op op;
+  op.trips = trips;
+  const std::span<const std::int32_t> operands(module_.operands.data() + read.first_operand,
+                                               read.num_operands);
+  bool has_scalars = false;
+  operand_types_.clear();
+  for (const std::int32_t ssa : operands) {
+    const std::int32_t value = value_of_[ssa];
+    op.operands.push_back(value);
+    operand_types_.push_back(value == no_value ? no_type : values_[value].type);
+    has_scalars |= value == no_value;
+  }
+  const bool is_free =
+      op_class.is_free || (op_class.is_broadcast &&
+                           (op.operands[0] == no_value || values_[op.operands[0]].is_free));
+  bool makes_scalars = false;
+  for (std::int32_t k = 0; k < read.num_results; ++k) {
+    const std::int32_t value = new_value(result_types[k], is_free);
+    op.results.push_back(value);
+    value_of_[read.first_result + k] = value;
+    makes_scalars |= value == no_value;
+  }
+  ops_with_results_.push_back(number);
+  if (op_class.is_free) return;
+
+  if (has_barriers || has_scalars) {
+    for (const std::int32_t ssa : operands) op.after = std::max(op.after, after_[ssa]);
+  }
+  if (makes_scalars) {
+    const auto is_scalar = [](std::int32_t value) { return value == no_value; };
+    const bool all = std::all_of(op.operands.begin(), op.operands.end(), is_scalar) &&
+                     std::all_of(op.results.begin(), op.results.end(), is_scalar);
+    for (std::int32_t k = 0; k < read.num_results; ++k) {
+      set_after(read.first_result + k, all ? op.after : num_ops());
+    }
+    if (all) return;
+  }
+  op.rule = rule_of(number, operand_types_, result_types, describe);
+  op.kept_operands.resize(op.operands.size());
+  if (num_on_host_ > 0 || host_depth > 0) op.kept_operands = kept_on_host(op);
+  if (num_marked_ > 0) reach_main_op(op, op_class.only_moves);
+  for (const std::int32_t value : op.results) {
+    if (value != no_value) maker_[value] = num_ops();
+  }
+  ops_.push_back(std::move(op));
+  read_ops_.push_back(number);
+}
+
+void ProgramBuilder::alias(std::int32_t op, std::span<const std::int32_t> values) {
+  const OpStructure& read = module_.ops[op];
+  for (std::int32_t k = 0; k < read.num_results; ++k) {
+    value_of_[read.first_result + k] = values[k];
+  }
+  ops_with_results_.push_back(op);
+}
+
+void ProgramBuilder::set_operands(std::int32_t program_op, std::vector<std::int32_t> operands,
+                                  std::vector<bool> kept) {
+  ops_[program_op].operands = std::move(operands);
+  ops_[program_op].kept_operands = std::move(kept);
+}
+
+void ProgramBuilder::join(std::int32_t source, std::int32_t target, double trips) {
+  if (source != target && source != no_value) joins_.push_back({source, target, trips});
+}
+
+void ProgramBuilder::scale_trips(const Mark& mark, double factor) {
+  for (std::size_t op = mark.op; op < ops_.size(); ++op) ops_[op].trips *= factor;
+  for (std::size_t j = mark.join; j < joins_.size(); ++j) joins_[j].trips *= factor;
+}
+
+std::int32_t ProgramBuilder::wait_for(std::span<const std::int32_t> of) {
+  std::int32_t last = -1;
+  for (const std::int32_t ssa : of) {
+    last = std::max(last, after_[ssa]);
+    const std::int32_t value = value_of_[ssa];
+    if (value == no_value || maker_[value] < 0) continue;
+    last = std::max(last, maker_[value]);
+    Op& maker = ops_[maker_[value]];
+    if (maker.until < 0) maker.until = num_ops();
+  }
+  return last;
+}
+
+Program ProgramBuilder::take() {
+  Program program;
+  program.values = std::move(values_);
+  program.ops = std::move(ops_);
+  program.joins = std::move(joins_);
+  return program;
+}
+
+const OpClass& ProgramBuilder::class_of(std::int32_t op, const Describe& describe) {
+  const std::int32_t number = module_.ops[op].op_class;
+  if (!is_described_[number]) {
+    classes_[number] = describe.op_class(op);
+    is_described_[number] = true;
+  }
+  return classes_[number];
+}
+
+std::int32_t ProgramBuilder::rule_of(std::int32_t op,
+                                     const std::vector<std::int32_t>& operand_types,
+                                     const std::vector<std::int32_t>& result_types,
+                                     const Describe& describe) {
+  key_.assign({module_.ops[op].op_class, host_depth > 0});
+  key_.insert(key_.end(), operand_types.begin(), operand_types.end());
+  key_.insert(key_.end(), result_types.begin(), result_types.end());
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::int32_t part : key_) {
+    hash = (hash ^ static_cast<std::uint32_t>(part)) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+  }
+  const auto is_wanted = [&](int at) { return rule_keys_[at] == key_; };
+  return rules_[rule_index_.find_or_insert(hash, is_wanted, [&] {
+    rule_keys_.push_back(key_);
+    rules_.push_back(describe.rule(op, operand_types, result_types));
+    return static_cast<int>(rules_.size()) - 1;
+  })];
+}
+
+/// Which operands an op takes as they are, because nothing can redistribute them there.
+std::vector<bool> ProgramBuilder::kept_on_host(const Op& op) {
+  std::vector<bool> kept;
+  for (const std::int32_t value : op.operands) {
+    kept.push_back(value != no_value &&
+                   (is_on_host_[value] || (host_depth > 0 && is_made_on_host_[value])));
+  }
+  if (host_depth > 0) {
+    for (const std::int32_t value : op.results) {
+      if (value != no_value) is_made_on_host_[value] = true;
+    }
+  }
+  return kept;
+}
+
+/// The first reader of a marked value takes it as it is; through ops that only move.
+void ProgramBuilder::reach_main_op(Op& op, bool only_moves) {
+  for (std::size_t k = 0; k < op.operands.size(); ++k) {
+    if (op.operands[k] != no_value && is_marked_[op.operands[k]]) op.kept_operands[k] = true;
+  }
+  if (std::find(op.kept_operands.begin(), op.kept_operands.end(), true) ==
+      op.kept_operands.end()) {
+    return;
+  }
+  for (const std::int32_t value : op.operands) {
+    if (value != no_value && is_marked_[value]) {
+      is_marked_[value] = false;
+      --num_marked_;
+    }
+  }
+  if (only_moves) {
+    for (const std::int32_t value : op.results) {
+      if (value != no_value) set_marked(value);
+    }
+  }
+}
+
+}  // namespace autoshard::importer

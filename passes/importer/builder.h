@@ -1,0 +1,148 @@
+/// Fills a `Program` op after op, from the structure of a module and what Python says of each
+/// class of ops.
+///
+/// Nearly all ops of a module are plain: they read values, make new ones, and have a rule.
+/// Those are read here; an op with a meaning of its own (calls, loops, pins, ..) is left to
+/// the caller, who adds values, joins and ops through the same functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "importer/bytecode.h"
+#include "model/hash_index.h"
+#include "model/program.h"
+
+namespace autoshard::importer {
+
+/// What all ops of one class have in common.
+struct OpClass {
+  /// The caller reads it.
+  bool is_special = false;
+  /// A constant or an iota: every reader makes its own copy, and it is no op of the program.
+  bool is_free = false;
+  /// Its result is free if its operand is, or is a scalar.
+  bool is_broadcast = false;
+  /// It only renames or moves elements: a mark reaches its main op through it.
+  bool only_moves = false;
+  /// `no_type` for rank 0.
+  std::vector<std::int32_t> result_types;
+};
+
+/// What Python is asked for.
+struct Describe {
+  /// An op that stands for its class.
+  std::function<OpClass(std::int32_t op)> op_class;
+  /// The rule of an op; it depends on its class and on the types of its operands and results.
+  std::function<std::int32_t(std::int32_t op, const std::vector<std::int32_t>& operand_types,
+                             const std::vector<std::int32_t>& result_types)>
+      rule;
+};
+
+/// `values` of the module are its SSA values as `ModuleStructure` counts them, `value` alone
+/// is one of the program.
+class ProgramBuilder {
+ public:
+  explicit ProgramBuilder(ModuleStructure module);
+
+  const ModuleStructure& module() const { return module_; }
+
+  // Values
+
+  /// `no_value` if `type` is `no_type`.
+  std::int32_t new_value(std::int32_t type, bool is_free = false);
+  std::int32_t num_values() const { return static_cast<std::int32_t>(values_.size()); }
+  const Value& value(std::int32_t value) const { return values_[value]; }
+  /// The program's value of each; `no_value` for rank 0, and for what nobody bound.
+  std::int32_t value_of(std::int32_t ssa) const { return value_of_[ssa]; }
+  void bind(std::int32_t ssa, std::int32_t value) { value_of_[ssa] = value; }
+  /// `value` is in the memory of the host.
+  void set_on_host(std::int32_t value);
+  /// The first reader of `value` takes it as it is, or that of what is only moved before.
+  void set_marked(std::int32_t value);
+
+  // Ops
+
+  /// Reads the plain ops from `op` to the first special one, or to `end`; returns where it
+  /// stopped.
+  std::int32_t add_plain(std::int32_t op, std::int32_t end, double trips,
+                         const Describe& describe);
+  /// Reads one op as if it were plain. `result_types`: null for those of its class.
+  void add(std::int32_t op, double trips, const Describe& describe,
+           const std::vector<std::int32_t>* result_types = nullptr);
+  /// Results that are values the program has already, or that the caller made.
+  void alias(std::int32_t op, std::span<const std::int32_t> values);
+  std::int32_t num_ops() const { return static_cast<std::int32_t>(ops_.size()); }
+  /// An op takes other operands, some of them as they are.
+  void set_operands(std::int32_t program_op, std::vector<std::int32_t> operands,
+                    std::vector<bool> kept);
+  void join(std::int32_t source, std::int32_t target, double trips);
+  /// How far the program got: what a loop contains is behind it.
+  struct Mark {
+    std::int32_t op, join;
+  };
+  Mark mark() const { return {num_ops(), static_cast<std::int32_t>(joins_.size())}; }
+  /// What was added since `mark` runs `factor` times as often.
+  void scale_trips(const Mark& mark, double factor);
+  /// Ops that are added while it is above 0 are computed by the host.
+  int host_depth = 0;
+
+  // What scalars wait for
+
+  /// The last op that a value of the module waits for; -1: none. Of values of rank 0 and of
+  /// what barriers give (`op` of `set_after` is -1 for no op).
+  std::int32_t after(std::int32_t ssa) const { return after_[ssa]; }
+  void set_after(std::int32_t ssa, std::int32_t op) {
+    if (op >= 0) after_[ssa] = op;
+  }
+  /// The op that makes a value.
+  void set_maker(std::int32_t value, std::int32_t op) { maker_[value] = op; }
+  /// What a barrier waits for: the last op that one of some values of the module waits for or
+  /// is made by. Their makers are done before ops that are not read yet.
+  std::int32_t wait_for(std::span<const std::int32_t> of);
+  /// From now on ops wait for what barriers give, too.
+  bool has_barriers = false;
+
+  // What was read
+
+  /// The op of the module that each op of the program is.
+  const std::vector<std::int32_t>& read_ops() const { return read_ops_; }
+  /// Ops of the module with results, in order.
+  const std::vector<std::int32_t>& ops_with_results() const { return ops_with_results_; }
+  const std::vector<Op>& ops() const { return ops_; }
+
+  /// The program without what the caller knows: types, rules, pins, ..
+  Program take();
+
+ private:
+  const OpClass& class_of(std::int32_t op, const Describe& describe);
+  std::int32_t rule_of(std::int32_t op, const std::vector<std::int32_t>& operand_types,
+                       const std::vector<std::int32_t>& result_types,
+                       const Describe& describe);
+  std::vector<bool> kept_on_host(const Op& op);
+  void reach_main_op(Op& op, bool only_moves);
+
+  ModuleStructure module_;
+  /// By class; one that nobody asked for has no entry yet.
+  std::vector<OpClass> classes_;
+  std::vector<bool> is_described_;
+  /// Class, whether the host computes it, types of operands and results, of each rule that was
+  /// asked for, and which it was.
+  std::vector<std::vector<std::int32_t>> rule_keys_;
+  std::vector<std::int32_t> rules_;
+  HashIndex rule_index_;
+  std::vector<std::int32_t> key_, operand_types_;
+
+  std::vector<std::int32_t> value_of_, after_;  // by value of the module
+  std::vector<Value> values_;
+  std::vector<std::int32_t> maker_;  // by value
+  std::vector<bool> is_on_host_, is_made_on_host_, is_marked_;
+  int num_on_host_ = 0, num_marked_ = 0;
+  std::vector<Op> ops_;
+  std::vector<Join> joins_;
+  std::vector<std::int32_t> read_ops_, ops_with_results_;
+};
+
+}  // namespace autoshard::importer
