@@ -160,13 +160,8 @@ std::int32_t ProgramBuilder::rule_of(std::int32_t op,
   key_.assign({module_.ops[op].op_class, host_depth > 0});
   key_.insert(key_.end(), operand_types.begin(), operand_types.end());
   key_.insert(key_.end(), result_types.begin(), result_types.end());
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::int32_t part : key_) {
-    hash = (hash ^ static_cast<std::uint32_t>(part)) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 29;
-  }
   const auto is_wanted = [&](int at) { return rule_keys_[at] == key_; };
-  return rules_[rule_index_.find_or_insert(hash, is_wanted, [&] {
+  return rules_[rule_index_.find_or_insert(hash_of(key_), is_wanted, [&] {
     rule_keys_.push_back(key_);
     rules_.push_back(describe.rule(op, operand_types, result_types));
     return static_cast<int>(rules_.size()) - 1;

@@ -252,16 +252,11 @@ class ModuleReader {
       for (std::int32_t k = 0; k < op.num_operands; ++k) {
         key.push_back(types_[module_.operands[op.first_operand + k]]);
       }
-      std::uint64_t hash = 0xcbf29ce484222325u;
-      for (std::uint64_t part : key) {
-        hash = (hash ^ part) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
-      }
       const auto is_wanted = [&](int at) {
         return std::equal(key.begin(), key.end(), keys.begin() + key_offset[at],
                           keys.begin() + key_offset[at + 1]);
       };
-      op.op_class = index.find_or_insert(hash, is_wanted, [&] {
+      op.op_class = index.find_or_insert(hash_of(key), is_wanted, [&] {
         keys.insert(keys.end(), key.begin(), key.end());
         key_offset.push_back(keys.size());
         return module_.num_classes++;

@@ -8,6 +8,17 @@
 
 namespace autoshard {
 
+/// Of a list of integers.
+template <typename Integers>
+std::uint64_t hash_of(const Integers& integers) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const auto integer : integers) {
+    hash = (hash ^ static_cast<std::uint64_t>(integer)) * 0x9e3779b97f4a7c15ull;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
 /// Several entries may have one hash; the caller knows which of them it means.
 class HashIndex {
  public:

@@ -17,6 +17,7 @@ from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.ir import mlir
 from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
 from autoshard.ir.locations import place
+from autoshard.ir.module import functions_of
 from autoshard.ir.one_device import one_device_meshes
 from autoshard.report.plan_summary import PLAN, PlanSummary
 from autoshard.sharding.hlo_text import NamedHlo, from_hlo, parse_hlo, to_v2
@@ -175,9 +176,9 @@ class _Reader:
         ] = {}
         self.signatures: dict[str, _Signature] = {}
         self.functions = {
-            _text(op.operation.attributes["sym_name"]): op.operation
-            for op in module.body.operations
-            if op.operation.name == "func.func" and len(op.operation.regions[0].blocks)
+            name: function
+            for name, function in functions_of(module).items()
+            if len(function.regions[0].blocks)
         }
         self.reached: list[str] = []
         """Entries, and what they call, in the order of discovery."""

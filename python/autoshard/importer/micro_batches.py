@@ -8,6 +8,7 @@ from enum import Enum, auto
 from autoshard.importer.loops import trip_count
 from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function
+from autoshard.ir.module import functions_of
 
 _SAME_SHAPE = frozenset({"stablehlo.convert", "sdy.sharding_constraint", "stablehlo.custom_call"})
 """Ops through which the batch is followed: casts, constraints and marks. A custom call of another
@@ -35,11 +36,7 @@ def accumulation_steps(module: mlir.Module, arguments: Iterable[int]) -> int:
         module: As lowered by JAX, planned or not.
         arguments: Numbers of the arguments of ``main`` that hold the batch in dim 0.
     """
-    functions = {
-        mlir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-        for op in module.body.operations
-        if op.operation.name == "func.func"
-    }
+    functions = functions_of(module)
     block = main_function(module).regions[0].blocks[0]
     found: set[int] = set()
     for number in arguments:

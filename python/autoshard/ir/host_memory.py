@@ -15,6 +15,7 @@ from typing import Literal
 from jaxlib.mlir import ir
 
 from autoshard.ir.boundary import with_attribute
+from autoshard.ir.module import functions_of
 
 MARK = "autoshard.in_host_memory"
 """Target of the custom call that ``autoshard.in_host_memory`` leaves for planning."""
@@ -69,11 +70,7 @@ def runs_on_host(op: ir.Operation) -> bool:
 
 def free_on_host(module: ir.Module) -> None:
     """Take ``sdy.sharding`` off what the host computes, so that planning chooses."""
-    functions = {
-        ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-        for op in module.body.operations
-        if op.operation.name == "func.func"
-    }
+    functions = functions_of(module)
     waiting: list[ir.Operation] = []
 
     def find_host(op: ir.Operation) -> ir.WalkResult:

@@ -10,6 +10,8 @@ import io
 
 from jaxlib.mlir import ir
 
+from autoshard.ir.module import functions_of
+
 _HELD = ("mhlo.frontend_attributes", "no_inline")
 """Attributes of calls and functions that say something of the function as a whole."""
 
@@ -22,10 +24,7 @@ def inline_calls(module: ir.Module) -> int:
     Args:
         module: Without recursion.
     """
-    functions: dict[str, ir.Operation] = {}
-    for op in module.body.operations:
-        if op.operation.name == "func.func":
-            functions[ir.StringAttr(op.operation.attributes["sym_name"]).value] = op.operation
+    functions = functions_of(module)
     count = 0
     expanded: set[ir.Block] = set()
 

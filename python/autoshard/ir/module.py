@@ -143,6 +143,15 @@ def structure_of(module: ir.Module) -> bytes:
     return buffer.getvalue()
 
 
+def functions_of(module: ir.Module) -> dict[str, ir.Operation]:
+    """The functions of a module, by name."""
+    return {
+        ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+
+
 def operations_of(root: ir.Operation) -> list[ir.Operation]:
     """``root`` and every op below it in program order, outer before inner."""
     found: list[ir.Operation] = []

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
 from autoshard.ir.host_memory import DEVICE, PINNED_HOST, moved_to
+from autoshard.ir.module import functions_of
 
 _MOVABLE = frozenset(
     f"stablehlo.{name}"
@@ -33,7 +34,7 @@ def bring_together(module: mlir.Module, block: mlir.Block) -> None:
     Leaves what a matmul, a loop or the like reads where it is: that is the model, not its update.
     """
     end = block.operations[len(block.operations) - 1].operation
-    functions = _functions(module)
+    functions = functions_of(module)
     order = {op.operation: number for number, op in enumerate(block.operations)}
     moved: set[mlir.Operation] = set()
     is_movable: dict[str, bool] = {}
@@ -165,17 +166,9 @@ def _is_light(
 
 def movable_of(module: mlir.Module) -> Callable[[mlir.Operation], bool]:
     """Whether an op of the module may run wherever its operands are there: no matmul, loop, ..."""
-    functions = _functions(module)
+    functions = functions_of(module)
     known: dict[str, bool] = {}
     return lambda op: _may_move(op, functions, known)
-
-
-def _functions(module: mlir.Module) -> dict[str, mlir.Operation]:
-    return {
-        mlir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-        for op in module.body.operations
-        if op.operation.name == "func.func"
-    }
 
 
 def _maker(value: mlir.Value) -> mlir.Operation | None:

@@ -19,6 +19,7 @@ from autoshard.errors import ParseError
 from autoshard.importer.loops import trip_count
 from autoshard.ir import element_bits, mlir, print_module
 from autoshard.ir.locations import op_name, place
+from autoshard.ir.module import functions_of
 from autoshard.ir.native import run_native
 from autoshard.ir.one_device import is_on_one_device, is_one_device_mesh, one_device_meshes
 from autoshard.sharding.mesh import Mesh
@@ -127,11 +128,7 @@ class _Aliases:
     """Which values are the same across calls; every callee has one call."""
 
     def __init__(self, module: mlir.Module) -> None:
-        functions = {
-            mlir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
-            for op in module.body.operations
-            if op.operation.name == "func.func"
-        }
+        functions = functions_of(module)
         self.same: dict[mlir.Value, mlir.Value] = {}
         for op in _ops(module):
             if op.name != "func.call":
