@@ -85,7 +85,7 @@ def row(layers: int, tokens: int, cluster_name: str, kind: str, barriers: int | 
     options = recursive_programming.RecursiveProgramming(mesh=plan.mesh)
     changed = (
         mock.patch.object(
-            recursive_programming, "bound_gradients", lambda module, operations: operations
+            recursive_programming, "bound_gradients", lambda _, __, operations: operations
         )
         if barriers is None
         else mock.patch.object(gradient_order, "_BARRIERS_LATE", barriers)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import autoshard
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.module import operations_of
@@ -15,6 +16,7 @@ from autoshard.passes.gradient_order import BARRIER, bound_gradients
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
 
 LAYERS = 4
+GPUS = Cluster.parse("h100:8")
 SHAPE = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 
 
@@ -57,7 +59,7 @@ def test_the_layer_after_the_next_waits_for_gradients() -> None:
     module = lowered()
     assert passed_on(module) == [[]] * LAYERS
     with module.context:
-        bound_gradients(module, operations_of(module.operation))
+        bound_gradients(module, GPUS, operations_of(module.operation))
     module.operation.verify()
     # The last one also for the layer right before it.
     assert [len(each) for each in passed_on(module)] == [0, 0, 1, 2]
@@ -66,9 +68,9 @@ def test_the_layer_after_the_next_waits_for_gradients() -> None:
 def test_twice_is_once() -> None:
     module = lowered()
     with module.context:
-        bound_gradients(module, operations_of(module.operation))
+        bound_gradients(module, GPUS, operations_of(module.operation))
         once = str(module)
-        bound_gradients(module, operations_of(module.operation))
+        bound_gradients(module, GPUS, operations_of(module.operation))
     assert str(module) == once
 
 
@@ -77,3 +79,11 @@ def test_a_program_planned_for_gpus_has_such_barriers(cluster: str, is_bound: bo
     module = lowered()
     search_module(module, Cluster.parse(cluster), RecursiveProgramming())
     assert any(passed_on(module)) == is_bound
+
+
+@pytest.mark.parametrize(("cluster", "is_bound"), [("h100:8", True), ("v5p:2x2x2", False)])
+def test_so_has_one_whose_batch_is_cut(cluster: str, is_bound: bool) -> None:
+    weights = [SHAPE] * LAYERS
+    options: dict[str, Any] = {"mode": "data_parallel", "batch_argnums": 1, "donate_argnums": 0}
+    plan = autoshard.plan(step, weights, SHAPE, cluster=cluster, **options)
+    assert any(passed_on(parse_bytes(plan.bytecode, new_context()))) == is_bound

@@ -37,7 +37,9 @@ from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import mesh_text, unpin, untie_unequal
 from autoshard.ir.host_memory import on_host
+from autoshard.ir.module import operations_of
 from autoshard.passes.given_arguments import numbers_called
+from autoshard.passes.gradient_order import bound_gradients
 from autoshard.passes.host_candidates import Candidate, candidates
 from autoshard.passes.host_offload import HostOffload
 from autoshard.passes.import_strategies import ImportStrategies
@@ -502,6 +504,9 @@ def _module_of(
     pins: Sequence[Mapping[int, Sharding]] = ({}, {}),
 ) -> mlir.Module:
     module = parse_bytes(source.program.bytecode, new_context(), source.name)
+    if source.mode != "auto" and source.cluster is not None:  # the search does it itself
+        with module.context:
+            bound_gradients(module, source.cluster, operations_of(module.operation))
     write_request(source, module, request)
     write_pins(module, *pins)
     offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")

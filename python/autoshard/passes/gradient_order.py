@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Sequence
 
+from autoshard.cluster import Cluster
 from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function
 from autoshard.ir.module import operations_of
@@ -31,18 +32,19 @@ _BARRIERS_LATE = 1
 
 
 def bound_gradients(
-    module: mlir.Module, operations: Sequence[mlir.Operation]
+    module: mlir.Module, cluster: Cluster, operations: Sequence[mlir.Operation]
 ) -> Sequence[mlir.Operation]:
     """Let barriers of recomputed layers wait for gradients. Expects the module's context.
 
     Args:
-        module: Changed in place.
+        module: Changed in place, unless the cluster is one of TPUs.
+        cluster: What it is planned for.
         operations: All there are, as ``operations_of`` gives them.
 
     Returns:
         All there are then.
     """
-    if not any(op.name == BARRIER for op in operations):
+    if cluster.chip.fuses_matmuls.value == 1 or not any(op.name == BARRIER for op in operations):
         return operations
     block = main_function(module).regions[0].blocks[0]
     ops = [op.operation for op in block.operations]

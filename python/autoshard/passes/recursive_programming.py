@@ -210,9 +210,7 @@ def search_module(
             mesh = mesh_of(module)
             _check_size(mesh, cluster, module)
             allow_all_to_all(module, options.enable_alltoall)
-            operations = read.operations
-            if cluster.chip.fuses_matmuls.value != 1:
-                operations = bound_gradients(module, operations)
+            operations = bound_gradients(module, cluster, read.operations)
         with clock.phase("rules"):
             populate_rules(module)
         with clock.phase("import"):
