@@ -52,7 +52,7 @@ from rich.table import Table
 from autoshard.ir import mlir, new_context
 from corpus import Entry, attach, entries, in_a_process, load, machine, propagate
 from hand_plans import HandPlan, hand_plans, semi_automatic
-from plan_quality import published, searched
+from plan_quality import expert_sibling, published, searched
 
 MOST = 1.02
 """Ours over the best other plan that fits: what is allowed."""
@@ -60,6 +60,7 @@ HERE = Path(__file__).parent
 SEARCHED = " (inside: search)"
 SEQUENCE = ", sequence parallel"
 FROM_BATCH = "Shardy from the batch"
+AS_LOWERED = "published, with its constraints"
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,21 @@ def from_batch(program: Program, cluster: Any) -> Candidate:
     return as_written(program, cluster, plan)
 
 
+def as_lowered(entry: Entry, cluster: Any) -> list[Candidate]:
+    """The module that the model's own framework lowers for as many devices, if the corpus has it.
+
+    Its specs, and the constraints inside that come with them; nothing is added.
+    """
+    sibling = expert_sibling(entry, cluster)
+    if sibling is None:
+        return []
+    spread = load(sibling)
+    propagate(spread)
+    mesh = ",".join(f"{axis}={size}" for axis, size in sibling.info["mesh"].items())
+    found = searched(spread, cluster, mesh, memory_limit=cluster.usable_memory_bytes)
+    return [Candidate(AS_LOWERED, mesh, found, lambda: load(sibling))]
+
+
 def write_by_hand(module: mlir.Module, plan: HandPlan, arguments: list[dict[str, Any]]) -> None:
     """Arguments and the results that replace them, the batch first, then parameters."""
     roles = {a["index"]: a["role"] for a in arguments}
@@ -417,7 +433,7 @@ def corpus_hand_plans(
     entry: Entry, program: Program, cluster: Any, deadline: float
 ) -> list[Candidate]:
     """Every kind of hand plan, completed in both ways, until the deadline (``perf_counter``)."""
-    found: list[Candidate] = [from_batch(program, cluster)]
+    found: list[Candidate] = [from_batch(program, cluster), *as_lowered(entry, cluster)]
     plans = hand_plans(program.arguments, cluster.num_devices, published(entry, cluster))
     for plan in plans:
         if time.perf_counter() > deadline:
@@ -475,18 +491,19 @@ def promising(candidates: Sequence[Candidate], number: int) -> list[Candidate]:
 
     Of hand plans as written ``number`` with sequence parallelism and ``number`` without, of those
     that the search completed one less (the best of them is often our own plan), of parallax one,
-    and Shardy from the batch.
+    and always Shardy from the batch and what the model's own framework lowers.
     """
     fitting = sorted(
         (c for c in candidates if "failed" not in c.modelled), key=lambda c: c.modelled["step"]
     )
     parallax = [c for c in fitting if c.name.startswith("parallax")]
     searched = [c for c in fitting if c.name.endswith(SEARCHED)]
-    shardy = [c for c in candidates if c.name == FROM_BATCH]
-    written = [c for c in fitting if c not in parallax + searched + shardy]
+    always = [c for c in candidates if c.name in (FROM_BATCH, AS_LOWERED)]
+    written = [c for c in fitting if c not in parallax + searched + always]
     sequence = [c for c in written if SEQUENCE in c.name]
     whole = [c for c in written if SEQUENCE not in c.name]
-    return [*sequence[:number], *whole[:number], *searched[: number - 1], *parallax[:1], *shardy]
+    chosen = [*sequence[:number], *whole[:number], *searched[: number - 1]]
+    return [*chosen, *parallax[:1], *always]
 
 
 def compiled(candidate: Candidate, cluster: Any, options: argparse.Namespace) -> dict[str, Any]:

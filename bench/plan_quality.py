@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 import warnings
@@ -94,16 +95,20 @@ def measure(
 
 def published(entry: Entry, cluster: Any) -> tuple[dict[str, int], list[Any]] | None:
     """The specs of the module's ``.expert`` sibling, if they are for as many devices."""
+    sibling = expert_sibling(entry, cluster)
+    if sibling is None:
+        return None
+    specs = [argument.get("expert_spec") for argument in sibling.info["args"]]
+    return sibling.info["mesh"], specs
+
+
+def expert_sibling(entry: Entry, cluster: Any) -> Entry | None:
+    """The same step as its framework shards it by hand, if that is for as many devices."""
     name = entry.name.removesuffix(".train") + ".expert"
-    found = [other for other in entries([]) if other.name == name]
-    if not found:
-        return None
-    mesh, size = found[0].info["mesh"], 1
-    for axis in mesh.values():
-        size *= axis
-    if size != cluster.num_devices:
-        return None
-    return mesh, [argument.get("expert_spec") for argument in found[0].info["args"]]
+    for other in entries([]):
+        if other.name == name and math.prod(other.info["mesh"].values()) == cluster.num_devices:
+            return other
+    return None
 
 
 @dataclass(frozen=True)
