@@ -12,6 +12,9 @@ namespace {
 
 /// Too small to change a decision, enough to make one among equals.
 constexpr double tie_per_byte = 1e-18;
+/// Part of a kernel's launch that a slice costs: some slices end a fusion, most are read by a
+/// kernel that runs anyway. Of a tensor that is read whole in this time none is taken.
+constexpr double slice_share = 0.05;
 /// A partial sum of rank 0, such as a loss.
 const TensorType scalar_type{{}, 32};
 
@@ -22,6 +25,13 @@ double total_seconds(const std::vector<Step>& steps, const Cluster& cluster,
     total += compiled_seconds(step, cluster, mesh);
   }
   return total;
+}
+
+/// What is cut out of a tensor without a collective is in no fusion with what made it.
+double slice_seconds(const std::vector<Step>& steps, const Sharding& from, const Sharding& to,
+                     AxisMask partial, const Cluster& cluster) {
+  const bool is_slice = steps.empty() && partial == 0 && from != to;
+  return is_slice ? slice_share * cluster.chip.launch_seconds : 0;
 }
 
 Step halo_step(const Halo& halo, const Mesh& mesh) {
@@ -209,9 +219,10 @@ double SecondsCosts::most_beside_seconds(double memory_limit) const {
 double SecondsCosts::redistribution(const TensorType& type, const Sharding& from,
                                     const Sharding& to, AxisMask partial,
                                     bool may_scatter) const {
-  return (1 - cluster_.overlap) *
-         total_seconds(redistribution_steps(type, from, to, partial, mesh_, may_scatter),
-                       cluster_, mesh_);
+  const std::vector<Step> steps =
+      redistribution_steps(type, from, to, partial, mesh_, may_scatter);
+  return slice_seconds(steps, from, to, partial, cluster_) +
+         (1 - cluster_.overlap) * total_seconds(steps, cluster_, mesh_);
 }
 
 double SecondsCosts::op(const OpKind& kind, const FactorAxes&, const FactorAxes& axes) const {
@@ -345,6 +356,8 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
   PlanCosts costs;
   const auto add = [&](PlannedRedistribution move, std::vector<Step> steps) {
     if (steps.empty() && move.from == move.to) return;
+    costs.compute_seconds +=
+        move.trips * slice_seconds(steps, move.from, move.to, move.partial, cluster);
     CostedMove costed{std::move(move), std::move(steps), {}};
     const bool is_of_matmul =
         costed.move.place == Place::result &&

@@ -22,7 +22,7 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 /// The terms of a level network in seconds:
 ///
 ///   op             compute seconds, plus (1 - overlap) * halos and partial sums of rank 0
-///   redistribution (1 - overlap) * seconds of its steps
+///   redistribution (1 - overlap) * seconds of its steps; of a slice part of a launch
 ///   holder         bytes on a device * prices of the moments at which its members live,
 ///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
 ///   transient      prices of the moments at which the ops of a class run

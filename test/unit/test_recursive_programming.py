@@ -711,6 +711,30 @@ def test_donated_arguments_keep_their_sharding() -> None:
     assert {sum_, difference} == {a, b}
 
 
+@pytest.mark.parametrize(("width", "is_cut"), [(4096, False), (2**20, True)])
+@pytest.mark.parametrize("cluster", ["h100:8", "v5e:2x4"])
+def test_a_state_is_split_where_that_saves_more_than_slices_cost(
+    cluster: str, width: int, is_cut: bool
+) -> None:
+    """A moving average of what a batch has in the mean, which all devices need whole."""
+
+    def step(average: Any, x: Any) -> Any:
+        mean = x.mean(0)
+        return 0.9 * average + 0.1 * mean, jnp.tanh(x - mean)
+
+    plan = planned(
+        step,
+        struct(width),
+        struct(256, width),
+        cluster=cluster,
+        mesh="dp=8",
+        in_shardings=(None, P("dp")),
+        donate_argnums=0,
+    )
+    average, _ = plan.in_shardings
+    assert average.spec == P("dp" if is_cut else None)
+
+
 @pytest.mark.parametrize(("cluster", "transposes"), [("h100:8", True), ("v5p:2x2x2", False)])
 @pytest.mark.parametrize(
     ("product", "shapes", "dim", "kind", "part"),
