@@ -339,8 +339,14 @@ double LevelSolver::use_cost(const Use& use, std::int32_t sharding, const OpOpti
                              std::int32_t option) {
   const std::int32_t type = classes_.holders[use.holder].type;
   if (use.is_result) {
-    return cost_between(type, op.results[use.position][option], sharding, op.partial[option],
-                        op.scatters[option] != 0);
+    const std::int32_t made = op.results[use.position][option];
+    const double moved =
+        cost_between(type, made, sharding, op.partial[option], op.scatters[option] != 0);
+    if (op.partial[option] == 0) return moved;
+    const std::int32_t kind = classes_.ops[use.op].kind;
+    return moved + costs_.scattering(
+                       classes_.kinds[kind], strategies_[kind].list[op.strategies[option]],
+                       shardings_[type].list[made], shardings_[type].list[sharding]);
   }
   const std::int32_t wanted = op.operands[use.position][option];
   if (use.is_kept) return sharding == wanted ? 0.0 : not_allowed;

@@ -33,6 +33,12 @@ class Costs {
   /// One run of an op whose factors are cut as `axes`; `base` is what other levels decided.
   virtual double op(const OpKind& kind, const FactorAxes& base,
                     const FactorAxes& axes) const = 0;
+  /// What one run of an op takes more if the partial sums of its result, which it makes as
+  /// `made`, are scattered to `held`.
+  virtual double scattering(const OpKind&, const FactorAxes&, const Sharding&,
+                            const Sharding&) const {
+    return 0;
+  }
   /// All members of a holder together.
   virtual double holder(std::int32_t holder, const Sharding& sharding) const = 0;
   /// What a byte costs that an op class holds only while it runs.

@@ -38,6 +38,8 @@ class SecondsCosts : public Costs {
   double redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
                         AxisMask partial, bool may_scatter) const override;
   double op(const OpKind& kind, const FactorAxes& base, const FactorAxes& axes) const override;
+  double scattering(const OpKind& kind, const FactorAxes& axes, const Sharding& made,
+                    const Sharding& held) const override;
   double holder(std::int32_t holder, const Sharding& sharding) const override;
   double transient(std::int32_t op_class) const override { return op_price_[op_class]; }
   double copy(std::int32_t holder) const override {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -19,6 +20,7 @@ from plan_cases import BLOCKS, block_module, imported, lower, random_module, str
 import autoshard
 from autoshard import Plan, _core
 from autoshard.cluster import Cluster
+from autoshard.cluster.chips import Constant
 from autoshard.importer.program import ImportedProgram
 from autoshard.ir import mlir
 from autoshard.sharding import Mesh
@@ -221,7 +223,7 @@ as_lowered_by_0_10_2 = pytest.mark.skipif(
 
 @as_lowered_by_0_10_2
 def test_axes_of_the_second_best_mesh_are_split_where_those_of_the_best_gain_nothing() -> None:
-    program, core = program_on(transformer(2048, 8, 128, 2048, 2, 512), "v5e:4x8")
+    program, core = program_on(transformer(4096, 8, 128, 2048, 2, 512), "v5e:4x8")
     plan = search(program, core)
     assert len(plan.axis_groups) == 3
     assert plan.step_seconds < 0.95 * search(program, core, joint=False).step_seconds
@@ -477,7 +479,7 @@ def test_of_plans_hardly_slower_the_one_on_the_fewest_axes_is_taken(batch: int) 
     apart = search(program, core, merge_axes=False)
     assert 1.001 < plan.step_seconds / apart.step_seconds <= 1.015
     # Also where one axis needs a price of memory and two do not.
-    limit = 0.99 * plan.peak_bytes
+    limit = 0.995 * plan.peak_bytes
     less = search(program, core, memory_limit=limit)
     assert less.peak_bytes <= limit
     assert (
@@ -735,6 +737,34 @@ def test_a_state_is_split_where_that_saves_more_than_slices_cost(
     assert average.spec == P("dp" if is_cut else None)
 
 
+@pytest.mark.parametrize(
+    ("faster_memory", "kind"),
+    [
+        # As compiled, ms: 3.59 computing and 0.58 moving; in a loop 4.39 and 0.38.
+        (1, "all-reduce"),
+        (10, "reduce-scatter"),
+    ],
+)
+def test_gradients_are_scattered_in_a_loop_only_where_that_pays(
+    faster_memory: float, kind: str
+) -> None:
+    cluster = Cluster.of("v5p:2x2x2")
+    rate = Constant(faster_memory * cluster.chip.memory_bandwidth.value, "a test")
+    plan = autoshard.plan(
+        lambda w, x, dy: w - x.T @ dy,
+        struct(4096, 11_008, dtype=jnp.bfloat16),
+        struct(131_072, 4096, dtype=jnp.bfloat16),
+        struct(131_072, 11_008, dtype=jnp.bfloat16),
+        cluster=replace(cluster, chip=replace(cluster.chip, memory_bandwidth=rate)),
+        mesh="dp=8",
+        in_shardings=(P("dp"), P("dp"), P("dp")),
+        out_shardings=P("dp"),
+    )
+    assert plan.summary is not None
+    (one,) = plan.summary.collectives
+    assert one.kind == kind
+
+
 @pytest.mark.parametrize(("cluster", "transposes"), [("h100:8", True), ("v5p:2x2x2", False)])
 @pytest.mark.parametrize(
     ("product", "shapes", "dim", "kind", "part"),
@@ -762,7 +792,8 @@ def test_a_dim_that_is_not_the_first_is_transposed_for_nccl(
         )
         assert plan.summary is not None
         (one,) = plan.summary.collectives
-        assert one.kind == kind
+        # A loop of the matmul that scatters would take TPUs longer than a sum and a slice.
+        assert one.kind == (kind if transposes or gathers else "all-reduce")
         assert one.seconds is not None
         return one.seconds
 
