@@ -16,6 +16,9 @@ constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
 /// cost more time than compilers accept.
 constexpr std::size_t most_copies = 256;
 
+/// So many results, the smallest ones that are large enough, are asked for their storage.
+constexpr int most_lenders = 32;
+
 /// A value is computed again in each fusion that reads it if that reads at most so many times
 /// its bytes.
 constexpr double most_reread = 1.25;
@@ -431,8 +434,11 @@ class Builder {
   void place_ops();
   void measure_lifetimes();
   void join_at(const Join& join);
+  bool is_reduced(std::int32_t value) const;
   void hand_over();
   void leave(std::int32_t value, std::int32_t argument);
+  void lend(const std::vector<std::pair<std::int32_t, std::int32_t>>& lenders,
+            std::vector<Storage::Stored>& stored) const;
   void convert_stacks();
 
   const Program& program_;
@@ -472,6 +478,8 @@ class Builder {
   /// When a root runs.
   std::vector<std::int32_t> moment_;
   std::vector<Lifetime> lifetimes_;
+  /// Of results that have their own storage from end to end: when they are made.
+  std::map<std::int32_t, std::int32_t> made_at_;
   /// The last fusion, in program order, that reads a value.
   std::vector<std::int32_t> last_root_;
 };
@@ -1079,6 +1087,16 @@ void Builder::join_at(const Join& join) {
   last = std::max(last, is_yield ? loop.last : loop.first);
 }
 
+/// A fusion that ends in a reduction reads `value`.
+bool Builder::is_reduced(std::int32_t value) const {
+  const auto ends_in_one = [&](const Reader& reader) {
+    const auto& roots = roots_[reader.op];
+    return std::any_of(roots.begin(), roots.end(),
+                       [&](std::int32_t root) { return rule(root).work == Work::reduce; });
+  };
+  return std::any_of(readers_[value].begin(), readers_[value].end(), ends_in_one);
+}
+
 /// An op that computes in place writes over an operand that nobody reads after it.
 void Builder::hand_over() {
   for (std::int32_t i = 0; i < num_ops_; ++i) {
@@ -1096,8 +1114,10 @@ void Builder::hand_over() {
       const std::int32_t v = read.value;
       if (lifetimes_[v].last != moment_[i] + 1 || bytes_[v] != bytes_[result]) return false;
       if (!fusing_.matmuls && maker_[v] != none && rule(maker_[v]).has_workspace) return false;
-      if (leaving != live_out_.end() && leaving->second != v) return false;
-      if (argument_[v] != none && leaving == live_out_.end()) return false;
+      const bool lends = !fusing_.matmuls && leaving != live_out_.end() &&
+                         leaving->second == none && !is_reduced(v);
+      if (leaving != live_out_.end() && leaving->second != v && !lends) return false;
+      if (argument_[v] != none && (leaving == live_out_.end() || lends)) return false;
       if (in_place >= 0) return v == target && read.op == i;
       return rule(read.op).work == Work::elementwise &&
              elements(program_.ops[read.op].results[0]) == elements(result);
@@ -1120,6 +1140,7 @@ void Builder::leave(std::int32_t value, std::int32_t argument) {
   const bool is_carried = slot_of_[value] != none;
   const std::int32_t last_read = argument == none ? 0 : lifetimes_[argument].last;
   Lifetime& own = lifetimes_[value];
+  if (argument == none) made_at_[value] = own.first;
   if (!is_carried) {
     own = argument == none ? Lifetime{0, moments_} : clipped({own.first, last_read});
     return;
@@ -1183,13 +1204,66 @@ std::vector<Lifetime> Builder::lifetimes() const {
 
 std::vector<Storage::Stored> Builder::stored() const {
   std::vector<Storage::Stored> result;
+  std::vector<std::pair<std::int32_t, std::int32_t>> lenders;
   for (std::size_t v = 0; v < num_values_; ++v) {
     if (lifetimes_[v].first >= lifetimes_[v].last) continue;
+    const auto made = made_at_.find(static_cast<std::int32_t>(v));
+    if (made != made_at_.end()) {
+      lenders.emplace_back(static_cast<std::int32_t>(result.size()), made->second);
+    }
     result.push_back({listed_as_[v], lifetimes_[v], bytes_[v]});
   }
   for (std::int32_t v : copies_) result.push_back({v, {0, moments_}, bytes_[v]});
   result.insert(result.end(), converted_.begin(), converted_.end());
+  if (!fusing_.matmuls) lend(lenders, result);
   return result;
+}
+
+/// XLA:GPU gives a result storage for the whole program, and what is free again before the
+/// result is made may take it if it is not larger: the largest values first, each in the
+/// smallest result. `lenders`: index in `stored`, and the moment when it is made.
+void Builder::lend(const std::vector<std::pair<std::int32_t, std::int32_t>>& lenders,
+                   std::vector<Storage::Stored>& stored) const {
+  struct Lender {
+    double bytes;
+    std::int32_t index;
+    /// When it is taken: last moments by first ones.
+    std::map<std::int32_t, std::int32_t> taken;
+    bool is_free(const Lifetime& live) const {
+      const auto next = taken.lower_bound(live.first);
+      if (next != taken.end() && next->first < live.last) return false;
+      return next == taken.begin() || std::prev(next)->second <= live.first;
+    }
+  };
+  std::vector<Lender> results;
+  std::int32_t latest = 0;
+  for (const auto& [index, made] : lenders) {
+    results.push_back({stored[index].bytes, index, {{made, moments_}}});
+    latest = std::max(latest, made);
+  }
+  std::stable_sort(results.begin(), results.end(),
+                   [](const Lender& a, const Lender& b) { return a.bytes < b.bytes; });
+  std::vector<std::int32_t> guests;
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const bool may_fit = stored[i].bytes > 0 && stored[i].lifetime.last <= latest &&
+                         stored[i].bytes <= results.back().bytes;
+    if (may_fit) guests.push_back(static_cast<std::int32_t>(i));
+  }
+  std::stable_sort(guests.begin(), guests.end(), [&](std::int32_t a, std::int32_t b) {
+    return stored[a].bytes > stored[b].bytes;
+  });
+  for (std::int32_t guest : guests) {
+    const Storage::Stored& wants = stored[guest];
+    auto lender =
+        std::lower_bound(results.begin(), results.end(), wants.bytes,
+                         [](const Lender& a, double bytes) { return a.bytes < bytes; });
+    for (int tried = 0; lender != results.end() && tried < most_lenders; ++lender, ++tried) {
+      if (!lender->is_free(wants.lifetime)) continue;
+      lender->taken.emplace(wants.lifetime.first, wants.lifetime.last);
+      stored[guest].lender = lender->index;
+      break;
+    }
+  }
 }
 
 std::vector<std::int32_t> Builder::moment_of() const {
@@ -1302,16 +1376,30 @@ std::vector<double> shards_of(const std::vector<Sharding>& shardings, const Mesh
   return shards;
 }
 
+std::vector<double> taken_bytes(const Storage& storage,
+                                const std::vector<double>& num_shards) {
+  const std::vector<Storage::Stored>& stored = storage.stored();
+  const auto bytes_of = [&](const Storage::Stored& s) {
+    return s.bytes / num_shards[s.value];
+  };
+  std::vector<double> taken(stored.size());
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const std::int32_t lender = stored[i].lender;
+    const double lent = lender < 0 ? 0 : bytes_of(stored[lender]);
+    taken[i] = std::max(0.0, bytes_of(stored[i]) - lent);
+  }
+  return taken;
+}
+
 Peak peak(const Storage& storage, const std::vector<double>& num_shards,
           const std::vector<Transient>& transients) {
   const auto moments = static_cast<std::size_t>(storage.moments());
   const std::vector<Storage::Stored>& stored = storage.stored();
-  std::vector<double> change(moments + 1, 0.0), local(stored.size());
+  const std::vector<double> taken = taken_bytes(storage, num_shards);
+  std::vector<double> change(moments + 1, 0.0);
   for (std::size_t i = 0; i < stored.size(); ++i) {
-    const auto& [value, lifetime, bytes] = stored[i];
-    local[i] = bytes / num_shards[value];
-    change[lifetime.first] += local[i];
-    change[lifetime.last] -= local[i];
+    change[stored[i].lifetime.first] += taken[i];
+    change[stored[i].lifetime.last] -= taken[i];
   }
   for (const Transient& t : transients) {
     change[t.live.first] += t.bytes;
@@ -1327,8 +1415,9 @@ Peak peak(const Storage& storage, const std::vector<double>& num_shards,
   }
   for (std::size_t i = 0; i < stored.size(); ++i) {
     const Lifetime& lifetime = stored[i].lifetime;
-    if (lifetime.first <= peak.moment && peak.moment < lifetime.last) {
-      peak.live.emplace_back(stored[i].value, local[i]);
+    const bool has_own = stored[i].lender < 0 || taken[i] > 0;
+    if (has_own && lifetime.first <= peak.moment && peak.moment < lifetime.last) {
+      peak.live.emplace_back(stored[i].value, taken[i]);
     }
   }
   std::stable_sort(peak.live.begin(), peak.live.end(),

@@ -32,6 +32,9 @@ class Storage {
     std::int32_t value;
     Lifetime lifetime;
     double bytes;
+    /// Which of `stored()` lends it its storage: a result that is not made yet; -1: it has its
+    /// own. Of what one result lends its storage to, no two live at once.
+    std::int32_t lender = -1;
   };
 
   explicit Storage(const Program& program, const Fusing& fusing = {});
@@ -92,6 +95,10 @@ struct Peak {
   /// Stored values that live then, largest first, with their bytes on one device.
   std::vector<std::pair<std::int32_t, double>> live;
 };
+
+/// Bytes of a device that each of `storage.stored()` takes when value v is cut into
+/// `num_shards[v]` blocks; of what is lent its storage, those that do not fit in it.
+std::vector<double> taken_bytes(const Storage& storage, const std::vector<double>& num_shards);
 
 /// Peak memory of a device when value v is cut into `num_shards[v]` blocks.
 Peak peak(const Storage& storage, const std::vector<double>& num_shards,

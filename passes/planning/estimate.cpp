@@ -79,11 +79,11 @@ std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
                                const Plan& plan) {
   const Storage storage(program, cluster.chip.fusing);
   std::vector<double> live(storage.moments() + 1, 0.0);
-  for (const Storage::Stored& stored : storage.stored()) {
-    const double bytes = stored.bytes / static_cast<double>(num_shards(
-                                            plan.values[stored.value], program.mesh));
-    live[stored.lifetime.first] += bytes;
-    live[stored.lifetime.last] -= bytes;
+  const std::vector<double> taken = taken_bytes(storage, shards_of(plan.values, program.mesh));
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const Lifetime& lifetime = storage.stored()[i].lifetime;
+    live[lifetime.first] += taken[i];
+    live[lifetime.last] -= taken[i];
   }
   for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
   live.pop_back();

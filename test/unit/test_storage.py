@@ -59,7 +59,13 @@ class Read:
         shardings: list[list[list[int]]] = [[] for _ in range(self.program.num_values)]
         for index, dims in (cuts or {}).items():
             shardings[self.program.arguments[index][0]] = dims
-        return _core.peak(self.program, shardings, list(transients))
+        return _core.peak(
+            self.program,
+            shardings,
+            list(transients),
+            fuses_matmuls=self.fuses_matmuls,
+            fuses_casts=self.fuses_casts,
+        )
 
 
 def read_text(text: str, **fusing: bool) -> Read:
@@ -614,6 +620,23 @@ func.func @main(%x: tensor<32x32xf32>{}) -> (tensor<32x32xf32>, tensor<32x32xf32
 """
     assert read_text(text.format("")).peak()[0] == 3 * 4 * KIB
     assert read_text(text.format(" {tf.aliasing_output = 0 : i32}")).peak()[0] == 2 * 4 * KIB
+
+
+@pytest.mark.parametrize(
+    ("function", "blocks"),
+    [
+        (lambda x, w: x @ w + 1, 3),  # the product is made in the result
+        (lambda x, w: jnp.sort(jnp.sort(x, 0), 1) @ w, 4),  # what is sorted first, too
+        (lambda x, w: jax.nn.log_softmax(x @ w), 4),  # a kernel with a sum writes elsewhere
+        (lambda x, w: (jnp.sort(x, 0) @ w)[:, :32], 4.5),  # what is larger than the result
+    ],
+)
+def test_a_result_lends_its_storage_until_it_is_made_on_gpus(
+    function: Callable[..., Any], blocks: float
+) -> None:
+    found = read(function, (64, 64), (64, 64), fuses_matmuls=False)
+    small = 512  # what is summed in each row
+    assert found.peak()[0] == pytest.approx(blocks * 16 * KIB, abs=small)
 
 
 def test_an_update_is_made_in_place_where_nobody_reads_what_was_there() -> None:
