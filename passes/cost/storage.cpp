@@ -219,6 +219,7 @@ class Builder {
     place_ops();
     measure_lifetimes();
     convert_stacks();
+    if (!fusing_.matmuls) transpose_stacks();
   }
 
   std::int32_t moments() const { return moments_; }
@@ -440,6 +441,7 @@ class Builder {
   void lend(const std::vector<std::pair<std::int32_t, std::int32_t>>& lenders,
             std::vector<Storage::Stored>& stored) const;
   void convert_stacks();
+  void transpose_stacks();
 
   const Program& program_;
   Fusing fusing_;
@@ -467,6 +469,8 @@ class Builder {
   /// Of every op that may be fused, what it would read then, without arguments.
   std::vector<Sources> sources_;
   std::vector<bool> enters_loop_;
+  /// What dynamic update slices make whose updates do not lie row by row in memory.
+  std::vector<bool> is_transposed_;
   std::vector<bool> is_dead_;
   /// The ops that end the fusions which compute an op; itself if its results are stored.
   std::vector<std::vector<std::int32_t>> roots_;
@@ -610,6 +614,7 @@ void Builder::find_orders() {
     if (maker_[t] != none || argument_[t] != none || slot_of_[t] != none) continue;
     if (same_[t] != t && same(t) == same(join.source)) constrained_[t] = join.source;
   }
+  is_transposed_.assign(num_values_, false);
   std::vector<Order> orders(num_values_);
   std::vector<std::int32_t> sources;
   const auto age = [&](std::int32_t v) { return maker_[chain_of(v).source]; };
@@ -619,6 +624,11 @@ void Builder::find_orders() {
     Order& made = orders[op.results[0]];
     if (rule(i).work != Work::elementwise) {
       made = order_after(i, orders);
+      const bool updates = rule(i).in_place_operand == 0 && op.operands.size() > 1 &&
+                           op.operands[1] != no_value;
+      if (updates && !orders[before_constraints(op.operands[1])].empty()) {
+        is_transposed_[same(op.results[0])] = true;
+      }
       continue;
     }
     sources.clear();
@@ -1191,6 +1201,30 @@ void Builder::convert_stacks() {
   }
   for (const auto& [key, lifetime] : stacks) {
     converted_.push_back({key.first, lifetime, key.second});
+  }
+}
+
+/// Loops stack values as kernels make them, and take stacks row by row: XLA:GPU writes each
+/// stack that lies otherwise once more between the two loops, one after the other. While the
+/// largest is written, all of them are there.
+void Builder::transpose_stacks() {
+  std::map<std::int32_t, std::int32_t> largest;
+  for (const Slot& slot : slots_) {
+    if (!is_transposed_[slot.yielded]) continue;
+    const auto is_in_another_loop = [&](const Reader& reader) {
+      const std::int32_t region = regions_.of_op(reader.op);
+      return !is_dead_[reader.op] && !regions_.contains(slot.loop, region) &&
+             region != regions_.parent(slot.loop);
+    };
+    const auto& readers = readers_[slot.carried];
+    if (std::none_of(readers.begin(), readers.end(), is_in_another_loop)) continue;
+    const auto [entry, is_new] = largest.try_emplace(slot.loop, slot.carried);
+    if (!is_new && bytes_[slot.carried] > bytes_[entry->second]) entry->second = slot.carried;
+  }
+  for (const auto& [loop, stack] : largest) {
+    const std::int32_t behind = regions_.moments(loop).last;
+    if (behind >= moments_) continue;
+    converted_.push_back({stack, {behind, behind + 1}, bytes_[stack]});
   }
 }
 

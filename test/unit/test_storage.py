@@ -721,6 +721,24 @@ def shapes_of(found: Read, name: str) -> list[tuple[tuple[int, int], tuple[int, 
     ]
 
 
+@pytest.mark.parametrize("is_transposed", [True, False])
+@pytest.mark.parametrize("fuses", [True, False])
+def test_a_stack_in_another_order_is_copied_between_loops_on_gpus(
+    fuses: bool, is_transposed: bool
+) -> None:
+    def loss(w: Any, x: Any) -> Any:
+        def body(h: Any, _: Any) -> tuple[Any, None]:
+            y = h @ w
+            return jnp.tanh(y.T if is_transposed else y), None
+
+        return jax.lax.scan(body, x, None, length=64)[0].sum()
+
+    found = read(jax.grad(loss), (32, 32), (32, 32), fuses_matmuls=fuses)
+    stacks = sum(size == 64 * 4 * KIB for _, size in found.peak()[2])
+    # What enters the layer, what leaves it, and its derivative; the copy of one of them.
+    assert stacks == (4 if is_transposed and not fuses else 3)
+
+
 def test_a_stack_that_is_only_read_narrower_is_converted_once() -> None:
     def cast(c: Any, w: Any) -> Any:
         return c @ w.astype(jnp.bfloat16), None
