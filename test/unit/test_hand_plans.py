@@ -26,3 +26,22 @@ def test_a_row_that_shardy_cuts_into_eight_is_whole() -> None:
     assert "[{}, {}]>]>} : (tensor<16x8xf32>) -> tensor<1x8xf32>" in str(module)
     plan = plan_automatically(module, Cluster.of("h100:8"), RecursiveProgramming(mesh="data=8"))
     assert plan.mesh == "data=8"
+
+
+def test_a_whole_parameter_is_cut_where_shardy_cuts_the_barrier_behind_it() -> None:
+    text = b"""
+    sdy.mesh @mesh = <["data"=8]>
+    func.func public @main(%w: tensor<16x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>},
+                           %m: tensor<16x16xf32>
+                             {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>})
+        -> (tensor<16x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>}) {
+      %0 = stablehlo.optimization_barrier %w : tensor<16x16xf32>
+      %1 = stablehlo.add %0, %m : tensor<16x16xf32>
+      return %1 : tensor<16x16xf32>
+    }"""
+    module = parse_bytes(text, new_context(), "zero1")
+    propagate(module)
+    plan = plan_automatically(module, Cluster.of("h100:8"), RecursiveProgramming(mesh="data=8"))
+    shardings = [line for line in str(module).splitlines() if "optimization_barrier" in line]
+    assert "devices=[8,1]<=[8]" in shardings[0]
+    assert plan.communication_seconds == 0

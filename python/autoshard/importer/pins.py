@@ -30,6 +30,14 @@ class Pin:
     dims: tuple[DimPin, ...]
     replicated: tuple[int, ...] = ()
 
+    def agrees(self, other: Pin) -> bool:
+        """Whether closed dims that both name by axes are cut alike."""
+        return all(
+            one.axes == two.axes
+            for one, two in zip(self.dims, other.dims, strict=True)
+            if not (one.is_open or two.is_open or one.num_shards or two.num_shards)
+        )
+
 
 def pin_of(text: str, mesh: Mesh, shape: Sequence[int], location: str | None) -> Pin:
     """Read the text of a pin.

@@ -272,6 +272,8 @@ class _Importer:
         self.works: list[CoreWork] = []
         self.made_by: dict[mlir.Value, mlir.Value] = {}
         self.pins: list[Pinned] = []
+        self.first_pins: dict[int, Pin] = {}
+        """The first that the user gave each value."""
         self.read_pins: dict[tuple[str, tuple[int, ...]], Pin] = {}
         self.loops: list[CoreLoop] = []
         self.main_values: tuple[list[int], list[int]] = ([], [])
@@ -357,6 +359,7 @@ class _Importer:
             return None
         pinned = Pinned(value, pin, place(op.location), text)
         self.pins.append(pinned)
+        self.first_pins.setdefault(value, pin)
         return pinned
 
     def pin_attribute(
@@ -368,15 +371,27 @@ class _Importer:
         at_boundary: bool = False,
     ) -> None:
         """Pin ``value`` as the text of an ``autoshard.pin`` says; no boundary is padded."""
-        text = mlir.StringAttr(attribute).value
         if value != NO_VALUE:
-            type_id = self.builder.type_of(value)
-            shape = tuple(self.shapes[type_id] if at_boundary else self.types[type_id][0])
-            pin = self.read_pins.get((text, shape))
-            if pin is None:
-                pin = pin_of(text, self.mesh, shape, place(op.location))
-                self.read_pins[text, shape] = pin
-            self.pin(value, pin, op, text)
+            pin = self.read_pin(value, op, attribute, at_boundary=at_boundary)
+            self.pin(value, pin, op, mlir.StringAttr(attribute).value)
+
+    def read_pin(
+        self,
+        value: int,
+        op: mlir.Operation,
+        attribute: mlir.Attribute,
+        *,
+        at_boundary: bool = False,
+    ) -> Pin:
+        """What ``pin_attribute`` pins."""
+        text = mlir.StringAttr(attribute).value
+        type_id = self.builder.type_of(value)
+        shape = tuple(self.shapes[type_id] if at_boundary else self.types[type_id][0])
+        pin = self.read_pins.get((text, shape))
+        if pin is None:
+            pin = pin_of(text, self.mesh, shape, place(op.location))
+            self.read_pins[text, shape] = pin
+        return pin
 
     def keep_indivisible_whole(self, value: int, op: mlir.Operation) -> bool:
         """Leave all dims open but those that would have to be padded; False if there are none."""
@@ -573,16 +588,17 @@ class _Importer:
         return self.rule_ids[key]
 
     def pin_results(self, op: mlir.Operation, ids: list[int]) -> None:
-        if PIN not in op.attributes:
-            return
-        attribute = op.attributes[PIN]
-        texts = (
-            list(mlir.ArrayAttr(attribute))
-            if isinstance(attribute, mlir.ArrayAttr)
-            else [attribute] * len(ids)
-        )
-        for value, text in zip(ids, texts, strict=True):
-            self.pin_attribute(value, op, text)
+        for value, attribute in self.pins_on(op, ids):
+            self.pin_attribute(value, op, attribute)
+
+    def pins_on(self, op: mlir.Operation, ids: list[int]) -> list[tuple[int, mlir.Attribute]]:
+        """The results of an op, each with what is to be pinned; nothing if the op is not pinned."""
+        attribute = attribute_of(op, PIN)
+        if attribute is None:
+            return []
+        several = isinstance(attribute, mlir.ArrayAttr)
+        texts = list(mlir.ArrayAttr(attribute)) if several else [attribute] * len(ids)
+        return list(zip(ids, texts, strict=True))
 
     def given_strategy(
         self, op: mlir.Operation, operands: list[int], results: list[int], trips: float
@@ -642,12 +658,29 @@ class _Importer:
         terminator = _terminator(block)
         self.made_by.update(zip(op.results, self.ops[terminator].operands, strict=True))
         builder.pass_after(builder.operands(terminator), builder.results(number))
-        self.alias(number, results)
+        self.alias_or_copy(number, results, trips)
 
     def alias(self, number: int, values: list[int]) -> None:
         """The results of an op are values that the core has; they may be pinned."""
         self.builder.alias(number, values)
         self.pin_results(self.ops[number], values)
+
+    def alias_or_copy(self, number: int, values: list[int], trips: float) -> None:
+        """As ``alias``, but a value that is pinned otherwise is redistributed.
+
+        Shardy's propagation leaves two shardings on barriers and calls of closed values.
+        """
+        values = list(values)
+        op = self.ops[number]
+        for index, (value, attribute) in enumerate(self.pins_on(op, values)):
+            known = self.first_pins.get(value)
+            if known is None or self.read_pin(value, op, attribute).agrees(known):
+                continue
+            values[index] = self.new_value(self.builder.type_of(value))
+            if value in self.host_values:
+                self.note_on_host(values[index])
+            self.builder.join(value, values[index], trips)
+        self.alias(number, values)
 
     def resolve(self, value: mlir.Value) -> mlir.Value:
         while (source := self.made_by.get(value)) is not None:
@@ -700,13 +733,12 @@ class _Importer:
         self.alias(number, results)
 
     def barrier(self, number: int, trips: float) -> None:
-        del trips
         op, builder = self.ops[number], self.builder
         self.made_by.update(zip(op.results, op.operands, strict=True))
         # what one operand waits for, every result waits for
         builder.set_after(builder.results(number), builder.wait_for(builder.operands(number)))
         builder.has_barriers = True
-        self.alias(number, self.operand_values(number))
+        self.alias_or_copy(number, self.operand_values(number), trips)
 
     def copy(self, number: int, trips: float) -> tuple[int, int]:
         """A new value for the one result of an op, joined to its operand."""

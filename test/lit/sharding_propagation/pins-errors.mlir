@@ -1,15 +1,5 @@
 // RUN: not autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s 2>&1 | filecheck %s
 
-// An optimization barrier changes no value: two pins on one value contradict, and both lines are named.
-// CHECK: pins-errors.mlir:[[# @LINE + 3]]:8: error: pins contradict on one value: [{dp, tp}, {}] at {{.*}}pins-errors.mlir:[[# @LINE + 2]]:8 and [{}, {dp, tp}] at {{.*}}pins-errors.mlir:[[# @LINE + 3]]:8. Remove one, or redistribute between them with jax.lax.with_sharding_constraint.
-func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
-  %0 = stablehlo.tanh %x {mhlo.sharding = "{devices=[8,1]<=[8]}"} : tensor<64x128xf32>
-  %1 = stablehlo.optimization_barrier {mhlo.sharding = "{devices=[1,8]<=[8]}"} %0 : tensor<64x128xf32>
-  return %1 : tensor<64x128xf32>
-}
-
-// -----
-
 // Two strategies that want one argument in different ways contradict: it would be redistributed
 // behind the user's back.
 // CHECK: pins-errors.mlir:[[# @LINE + 3]]:8: error: two strategies contradict on one argument: [{dp}, {}] at {{.*}}pins-errors.mlir:[[# @LINE + 2]]:8 and [{}, {tp}] at {{.*}}pins-errors.mlir:[[# @LINE + 3]]:8. Give both ops one strategy for it, or redistribute it for one of them with jax.lax.with_sharding_constraint.
