@@ -213,11 +213,15 @@ def completed(program: Program, cluster: Any, plan: HandPlan) -> Candidate:
     """A hand plan whose inside autoshard's search decides."""
     module = program.load()
     attach(module, plan.sdy_axes, plan.sdy_cuts())
+    return searched_inside(plan.name, plan.mesh, module, cluster)
+
+
+def searched_inside(name: str, mesh: str, module: mlir.Module, cluster: Any) -> Candidate:
+    """A module whose arguments are cut; the search decides the rest."""
     start = time.perf_counter()
-    found = searched(module, cluster, plan.mesh, memory_limit=cluster.usable_memory_bytes)
+    found = searched(module, cluster, mesh, memory_limit=cluster.usable_memory_bytes)
     seconds = time.perf_counter() - start
-    name = plan.name + SEARCHED
-    return Candidate(name, plan.mesh, found, lambda: _exported(module), seconds)
+    return Candidate(name + SEARCHED, mesh, found, lambda: _exported(module), seconds)
 
 
 def as_written(
@@ -290,7 +294,11 @@ def write_by_hand(module: mlir.Module, plan: HandPlan, arguments: list[dict[str,
         if a.get("aliases_result") is not None and a["index"] in plan.cuts
     }
     attach(module, plan.sdy_axes, cuts, results)
-    devices = math.prod(size for _, size in plan.axes)
+    set_partitions(module, math.prod(size for _, size in plan.axes))
+
+
+def set_partitions(module: mlir.Module, devices: int) -> None:
+    """Say for how many devices the module is."""
     with module.context:
         number = mlir.IntegerAttr.get(mlir.IntegerType.get_signless(32), devices)
         module.operation.attributes["mhlo.num_partitions"] = number
@@ -342,11 +350,17 @@ def _parallax_plan(
     return HandPlan(f"parallax AUTO {data}x{tensor}", axes, cuts)
 
 
-def xla_auto_plan(program: Program, cluster: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """A row: what XLA's auto-sharding makes of a program, compiled by its own libtpu."""
+def xla_auto_rows(
+    program: Program, cluster: Any, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """What XLA's auto-sharding makes of a program: two rows.
+
+    As compiled by its own libtpu; and its shardings of the arguments, which is what JAX's AUTO gave
+    back, by the compiler of today. Shardy loses what lies between, so the search decides that.
+    """
+    from autoshard.errors import CompileError
     from autoshard.sharding import Mesh
     from autoshard.verify.step_time import estimate_step
-    from compile_cache import cache_folder
 
     sizes = options.xla_auto_mesh or _most_square(cluster.num_devices)
     row: dict[str, Any] = {
@@ -355,12 +369,49 @@ def xla_auto_plan(program: Program, cluster: Any, options: argparse.Namespace) -
         "planning": math.nan,
         "modelled": {"failed": "has its own cost model"},
     }
-    text = _plain_text(program.load())
+    try:
+        made, text = _auto_sharded(program, cluster, sizes, options)
+    except CompileError as error:
+        return [{**row, "compiled": {"failed": error.message}}]
+    # Its axes have no names; device numbers are those of the cluster.
+    named = (f"axis{i}={size}" for i, size in enumerate(sizes.split("x")) if size != "1")
+    mesh = Mesh.parse(",".join(named))
+    itself = {
+        "fits": made["peak"] <= cluster.usable_memory_bytes,
+        "peak": made["peak"],
+        "compiler": "jax 0.6.2 with libtpu 0.0.17.1 (XLA auto-sharding only)",
+        **_estimate_fields(estimate_step(text, mesh, cluster)),
+    }
+    again = _with_arguments_of(text, mesh, program, cluster)
+    return [
+        {**row, "planning": made["seconds"], "compiled": itself},
+        {
+            "name": again.name,
+            "mesh": again.mesh,
+            "planning": made["seconds"],
+            "modelled": again.modelled,
+            "compiled": compiled(again, cluster, options),
+        },
+    ]
+
+
+def _auto_sharded(
+    program: Program, cluster: Any, sizes: str, options: argparse.Namespace
+) -> tuple[dict[str, Any], str]:
+    """Seconds and bytes, and the compiled program; kept as those of today's compiler are.
+
+    Raises:
+        CompileError: It was refused, or not ready in time.
+    """
+    from autoshard.errors import CompileError
+    from compile_cache import cache_folder
+
+    text = _plain_text(program.load(), cluster.num_devices)
     key = hashlib.sha256(f"xla-auto 0.6.2 {cluster.name} {sizes} {text}".encode()).hexdigest()
     folder = cache_folder() / key
     if not (folder / "result.json").exists():
         if options.cached:
-            return {**row, "compiled": {"failed": "not compiled yet"}}
+            raise CompileError("not compiled yet", reason="not kept")
         folder.mkdir(exist_ok=True)
         (folder / "module.mlir").write_text(text)
         command = [options.xla_auto, str(HERE / "peers" / "xla_auto.py")]
@@ -378,24 +429,35 @@ def xla_auto_plan(program: Program, cluster: Any, options: argparse.Namespace) -
             )
         except subprocess.TimeoutExpired:
             why = f"not done after {options.compile_timeout:.0f} s"
-            return {**row, "compiled": {"failed": why}}
+            raise CompileError(why, reason="time limit") from None
         if done.returncode != 0:
             said = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
-            return {**row, "compiled": {"failed": said[-1][:200]}}
-    made = json.loads((folder / "result.json").read_text())
-    # Its axes have no names; device numbers are those of the cluster.
-    mesh = Mesh.parse(",".join(f"axis{i}={size}" for i, size in enumerate(sizes.split("x"))))
-    step = estimate_step((folder / "hlo.txt").read_text(), mesh, cluster)
-    return {
-        **row,
-        "planning": made["seconds"],
-        "compiled": {
-            "fits": made["peak"] <= cluster.usable_memory_bytes,
-            "peak": made["peak"],
-            "compiler": "jax 0.6.2 with libtpu 0.0.17.1 (XLA auto-sharding only)",
-            **_estimate_fields(step),
-        },
-    }
+            raise CompileError(said[-1][:200], reason="refused")
+    return json.loads((folder / "result.json").read_text()), (folder / "hlo.txt").read_text()
+
+
+def _with_arguments_of(hlo: str, mesh: Any, program: Program, cluster: Any) -> Candidate:
+    """A program whose arguments are cut as in a compiled one; the search decides the rest.
+
+    Left out are counters and keys, and what has no equal parts.
+    """
+    from autoshard.sharding import from_hlo, to_sdy
+
+    entry = hlo[hlo.index("\nENTRY") :]
+    found = re.findall(r"\bparameter\((\d+)\), sharding=(\{[^{}]*\})", entry)
+    texts = {int(number): text for number, text in found}
+    cuts: dict[int, str] = {}
+    for argument in program.arguments:
+        if argument["role"] not in ("params", "opt_state", "batch"):
+            continue
+        shape = argument["shape"]
+        sharding = from_hlo(texts[argument["index"]], mesh, len(shape))
+        if all(size % pieces == 0 for size, pieces in zip(shape, sharding.tile, strict=True)):
+            cuts[argument["index"]] = to_sdy(sharding).split("[", 1)[1].rsplit("]", 1)[0]
+    axes = ", ".join(f'"{axis.name}"={axis.size}' for axis in mesh.axes)
+    module = program.load()
+    attach(module, axes, cuts)
+    return searched_inside("XLA auto-sharding's arguments", str(mesh), module, cluster)
 
 
 def _most_square(devices: int) -> str:
@@ -403,9 +465,10 @@ def _most_square(devices: int) -> str:
     return f"{devices // second}x{second}"
 
 
-def _plain_text(module: mlir.Module) -> str:
+def _plain_text(module: mlir.Module, devices: int) -> str:
     """Without Shardy's dialect, which releases write differently."""
     attach(module, '"one"=1', {})  # Takes away constraints over one device.
+    set_partitions(module, devices)
     with module.context:
         for op in list(module.body.operations):
             if op.operation.name == "sdy.mesh":
@@ -482,7 +545,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
             row["compiled"] = compiled(candidate, cluster, options)
         rows.append(row)
     if options.xla_auto and cluster.chip.name.startswith(("v", "tpu")) and not options.no_compile:
-        rows.append(xla_auto_plan(program, cluster, options))
+        rows += xla_auto_rows(program, cluster, options)
     return {"ours": rows[0], "others": rows[1:]}
 
 
