@@ -335,6 +335,24 @@ void LevelSolver::check_kept(std::int32_t op_class) {
   }
 }
 
+/// Of the sums of a result that an op makes as `made`, when it is held as `held`.
+double LevelSolver::scattering(const Use& use, std::int32_t strategy, std::int32_t made,
+                               std::int32_t held) {
+  const std::int32_t kind = classes_.ops[use.op].kind,
+                     type = classes_.holders[use.holder].type;
+  Strategies& known = strategies_[kind];
+  const std::uint64_t id = (static_cast<std::uint64_t>(strategy) << 40) |
+                           (static_cast<std::uint64_t>(held) << 16) |
+                           static_cast<std::uint64_t>(use.position);
+  auto [entry, is_new] = known.scattering.try_emplace(id, 0.0);
+  if (is_new) {
+    entry->second =
+        costs_.scattering(classes_.kinds[kind], known.list[strategy],
+                          shardings_[type].list[made], shardings_[type].list[held]);
+  }
+  return entry->second;
+}
+
 double LevelSolver::use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
                              std::int32_t option) {
   const std::int32_t type = classes_.holders[use.holder].type;
@@ -343,10 +361,7 @@ double LevelSolver::use_cost(const Use& use, std::int32_t sharding, const OpOpti
     const double moved =
         cost_between(type, made, sharding, op.partial[option], op.scatters[option] != 0);
     if (op.partial[option] == 0) return moved;
-    const std::int32_t kind = classes_.ops[use.op].kind;
-    return moved + costs_.scattering(
-                       classes_.kinds[kind], strategies_[kind].list[op.strategies[option]],
-                       shardings_[type].list[made], shardings_[type].list[sharding]);
+    return moved + scattering(use, op.strategies[option], made, sharding);
   }
   const std::int32_t wanted = op.operands[use.position][option];
   if (use.is_kept) return sharding == wanted ? 0.0 : not_allowed;

@@ -140,10 +140,12 @@ class LevelSolver {
     std::size_t stride = 0;
     std::unordered_map<std::uint64_t, double> partial_costs;
   };
-  /// All strategies of one kind of op seen so far.
+  /// All strategies of one kind of op seen so far, and by strategy and sharding of the result
+  /// what it takes to scatter that.
   struct Strategies {
     std::vector<FactorAxes> list;
     HashIndex index{few};
+    std::unordered_map<std::uint64_t, double> scattering;
   };
   struct Domain {
     std::int32_t type;
@@ -173,6 +175,8 @@ class LevelSolver {
   double cost_between(std::int32_t type, std::int32_t from, std::int32_t to);
   double cost_between(std::int32_t type, std::int32_t from, std::int32_t to, AxisMask partial,
                       bool scatters);
+  double scattering(const Use& use, std::int32_t strategy, std::int32_t made,
+                    std::int32_t held);
   double use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
                   std::int32_t option);
   double flow_cost(std::int32_t type, std::int32_t from, std::int32_t other, std::int32_t to);
