@@ -597,9 +597,11 @@ class PlanSearch {
     return unfit > 0 ? std::sqrt(unfit * fit) : fit / 4;
   }
 
-  /// All devices as one axis, where that may be taken, at its own price of memory.
+  /// All devices as one axis, where that may be taken, at its own price of memory: that of
+  /// other meshes may be too high.
   void add_one_axis(std::vector<Candidate>& pool, const Candidate& best) {
-    if (!may_merge_ || is_exact() || best.stage->groups.size() == 1) return;
+    const bool is_there = best.stage->groups.size() == 1 && best.coeff == 0;
+    if (!may_merge_ || is_exact() || is_there) return;
     phases_.start("one axis");
     Groups all(1);
     for (int axis = 0; axis < program_.mesh.rank(); ++axis) all.front().push_back(axis);
@@ -612,7 +614,7 @@ class PlanSearch {
     };
     double unfit = 0;
     for (double coeff : price_ladder) {
-      if (late()) return;
+      if (late() || (best.stage->groups.size() == 1 && coeff >= best.coeff)) return;
       Candidate c = descend(all, coeff);
       // The one level is the whole mesh, so that its bound is one on all plans that fit.
       if (c.stage->search.bound_of_all(c.labels) > most_seconds) return;
