@@ -43,6 +43,12 @@ struct Late {
   std::int32_t bound = never;
 };
 
+/// A value that a matmul reads at `moment` in the order of the program, but runs behind what
+/// runs at the moment `runs`.
+struct Aside {
+  std::int32_t value, moment, runs;
+};
+
 /// Anything else that runs, and what is sent for it.
 struct Other {
   std::int32_t moment = 0;
@@ -70,8 +76,10 @@ void each_join(const Program& program, const Visit& visit) {
   }
 }
 
-/// Values that a matmul, or an op of its own kind, is computed from.
-std::vector<bool> leading_to_matmuls(const Program& program) {
+/// Values that a matmul, or an op of its own kind, is computed from; late matmuls do not
+/// count.
+std::vector<bool> leading_to_matmuls(const Program& program,
+                                     const std::vector<bool>& is_late) {
   std::vector<bool> leads(program.values.size(), false);
   for (bool changes = true; changes;) {
     changes = false;
@@ -85,7 +93,7 @@ std::vector<bool> leading_to_matmuls(const Program& program) {
     for (std::size_t i = program.ops.size(); i-- > 0;) {
       const Op& op = program.ops[i];
       const Work work = program.rules[op.rule].work;
-      bool does = work == Work::matmul || work == Work::other;
+      bool does = (work == Work::matmul && !is_late[i]) || work == Work::other;
       for (std::int32_t v : op.results) does = does || (v != no_value && leads[v]);
       if (!does) continue;
       for (std::int32_t v : op.operands) mark(v);
@@ -228,6 +236,25 @@ class FromTheEnd {
   std::size_t num_done_ = 0;
 };
 
+/// Both operands and the result of a matmul have a dim in common.
+bool is_of_batches(const Rule& rule) {
+  const auto has = [](const RuleTensor& tensor, std::int32_t factor) {
+    return std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const auto& factors) {
+      return std::find(factors.begin(), factors.end(), factor) != factors.end();
+    });
+  };
+  if (rule.work != Work::matmul || rule.operands.size() < 2 || rule.results.empty())
+    return false;
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    const auto factor = static_cast<std::int32_t>(f);
+    if (has(rule.operands[0], factor) && has(rule.operands[1], factor) &&
+        has(rule.results[0], factor)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// The op behind which each value can be made at the earliest, -1 for what is computed from
 /// arguments alone.
 std::vector<std::int32_t> there_after(const Program& program) {
@@ -347,6 +374,8 @@ class LateSums {
   std::vector<Other> others_in(std::int32_t loop, double trips) const;
   void put_behind_next_product(std::int32_t loop, std::int32_t end,
                                const std::vector<Late*>& members) const;
+  void put_aside(std::int32_t loop, bool hides_gathers,
+                 const std::vector<bool>& is_waited_for);
 
   const Program& program_;
   const Mesh& mesh_;
@@ -365,6 +394,7 @@ class LateSums {
   /// By op, and by loop.
   std::vector<std::int32_t> loop_of_, parent_of_;
   std::vector<Late> late_;
+  std::vector<Aside> aside_;
   /// In their order.
   std::map<std::int32_t, std::vector<Late*>> by_loop_;
 };
@@ -406,7 +436,8 @@ void LateSums::find_sent() {
 }
 
 void LateSums::find_late() {
-  leads_on_ = leading_to_matmuls(program_);
+  is_late_.assign(program_.ops.size(), false);
+  leads_on_ = leading_to_matmuls(program_, is_late_);
   after_ = there_after(program_);
   // A collective that something computed from a value waits for.
   std::vector<bool> is_sent_on(program_.values.size(), false);
@@ -418,7 +449,6 @@ void LateSums::find_late() {
       if (v != no_value && is_sent) is_sent_on[v] = true;
     }
   }
-  is_late_.assign(program_.ops.size(), false);
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
     const auto& sums = sent_[classes_.class_of[i]].sums;
@@ -526,6 +556,66 @@ void LateSums::put_behind_next_product(std::int32_t loop, std::int32_t end,
   }
 }
 
+/// Products of batches are read as they are in memory, and XLA:GPU's scheduler takes time for
+/// that: from the end, what such a product reads is not ready when the product has been put in
+/// place, and another op that is ready comes first. So a product of batches whose readers come
+/// later (the one with attention's transposed probabilities) runs behind what the next product
+/// of batches reads (the gradient of the scores). Where gathers are hidden other ops come
+/// between; they are enough if nothing but gradients waits for the product. What else only
+/// gradients read is not made before.
+void LateSums::put_aside(std::int32_t loop, bool hides_gathers,
+                         const std::vector<bool>& is_waited_for) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> products;
+  std::vector<bool> drives(program_.values.size(), false);
+  std::vector<std::int32_t> first_read(program_.values.size(), never);
+  std::vector<std::int32_t> driving_readers(program_.values.size(), 0);
+  for (std::size_t i = program_.ops.size(); i-- > 0;) {
+    if (loop_of_[i] != loop) continue;
+    const Op& op = program_.ops[i];
+    bool does_drive = false;
+    for (std::int32_t v : op.results) {
+      if (v == no_value) continue;
+      does_drive =
+          does_drive || drives[v] || (is_matmul(i) && !is_late_[i] && is_waited_for[v]);
+    }
+    for (std::int32_t v : op.operands) {
+      if (v == no_value) continue;
+      if (does_drive) drives[v] = true;
+      const bool is_view = !op.results.empty() && op.results[0] != no_value &&
+                           storage_.same(op.results[0]) == storage_.same(v);
+      if (is_view || is_late_[i]) continue;
+      std::int32_t& first = first_read[storage_.same(v)];
+      first = std::min(first, moment(i));
+      if (does_drive) ++driving_readers[storage_.same(v)];
+    }
+    if (!is_late_[i] && is_of_batches(program_.rules[op.rule])) {
+      products.emplace_back(moment(i), static_cast<std::int32_t>(i));
+    }
+  }
+  std::sort(products.begin(), products.end());
+  for (std::size_t n = 0; n < products.size(); ++n) {
+    const auto [moment, op] = products[n];
+    const std::int32_t made = program_.ops[op].results[0];
+    if (made == no_value || (hides_gathers && !drives[made])) continue;
+    for (std::size_t k = n + 1; k < products.size(); ++k) {
+      if (products[k].first >= first_read[storage_.same(made)]) break;
+      std::int32_t newest = -1;
+      for (std::int32_t v : program_.ops[products[k].second].operands) {
+        if (v != no_value)
+          newest = std::max(newest, storage_.lifetime(storage_.same(v)).first);
+      }
+      if (newest <= moment) continue;
+      for (std::int32_t v : program_.ops[op].operands) {
+        if (v == no_value || program_.values[v].is_free) continue;
+        const std::int32_t itself = drives[made] || is_waited_for[made] ? 1 : 0;
+        if (driving_readers[storage_.same(v)] > itself)
+          aside_.push_back({storage_.same(v), moment, newest});
+      }
+      break;
+    }
+  }
+}
+
 void LateSums::group_by_loop() {
   loop_of_.assign(program_.ops.size(), -1);
   parent_of_.assign(program_.loops.size(), -1);
@@ -599,9 +689,13 @@ double LateSums::copied_for(const Late& ring) const {
 }
 
 void LateSums::schedule() {
+  const std::vector<bool> is_waited_for = leading_to_matmuls(program_, is_late_);
   for (const auto& [loop, members] : by_loop_) {
     std::vector<Other> others = others_in(loop, program_.ops[members[0]->op].trips);
     const std::int32_t end = others.empty() ? 0 : others.back().moment;
+    const bool hides_gathers = std::any_of(others.begin(), others.end(),
+                                           [](const Other& o) { return o.sent_seconds > 0; });
+    put_aside(loop, hides_gathers, is_waited_for);
     FromTheEnd(members, std::move(others)).run();
     put_behind_next_product(loop, end, members);
     // From the end the gradient that is made first is scheduled last: it has nothing to hide.
@@ -615,6 +709,12 @@ std::vector<Transient> LateSums::waiting() const {
   std::vector<Transient> waiting;
   /// By value: when it is read last, in the order of the program and late.
   std::map<std::int32_t, Lifetime> read;
+  const auto add = [&](std::int32_t value, std::int32_t moment, std::int32_t runs) {
+    Lifetime& last = read[value];
+    last.first = std::max(last.first, moment + 1);
+    last.last = std::max(last.last, runs + 1);
+  };
+  for (const Aside& aside : aside_) add(aside.value, aside.moment, aside.runs);
   for (const Late& late : late_) {
     if (late.runs < late.is_summed) {
       waiting.push_back({{late.runs + 1, late.is_summed + 1}, late.bytes});
@@ -624,9 +724,7 @@ std::vector<Transient> LateSums::waiting() const {
     }
     for (std::int32_t v : program_.ops[late.op].operands) {
       if (v == no_value || program_.values[v].is_free) continue;
-      Lifetime& last = read[storage_.same(v)];
-      last.first = std::max(last.first, late.moment + 1);
-      last.last = std::max(last.last, late.runs + 1);
+      add(storage_.same(v), late.moment, late.runs);
     }
   }
   for (const auto& [value, last] : read) {

@@ -309,6 +309,51 @@ func.func public @main(
     assert late == pytest.approx(5 * share + 2 * weight)
 
 
+ATTENTION = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %q: ROW CUT, %k: ROW CUT, %v: ROW CUT, %w: tensor<64x64xbf16> WEIGHT)
+    -> (ROW CUT, ROW CUT, tensor<64x64xbf16> WEIGHT) {
+  %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+      : (ROW, ROW) -> tensor<8x2048x2048xf32>
+  %e = stablehlo.exponential %s : tensor<8x2048x2048xf32>
+  %p = stablehlo.convert %e : (tensor<8x2048x2048xf32>) -> SCORES
+  %y = stablehlo.dot_general %p, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+      : (SCORES, ROW) -> ROW
+  %dy = stablehlo.dot_general %y, %w, contracting_dims = [2] x [0]
+      : (ROW, tensor<64x64xbf16>) -> ROW
+  %dp = stablehlo.dot_general %dy, %v, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+      : (ROW, ROW) -> tensor<8x2048x2048xf32>
+  %dv = stablehlo.dot_general %p, %dy, batching_dims = [0] x [0], contracting_dims = [1] x [1]
+      : (SCORES, ROW) -> ROW
+  %t = stablehlo.multiply %dp, %s : tensor<8x2048x2048xf32>
+  %ds = stablehlo.convert %t : (tensor<8x2048x2048xf32>) -> SCORES
+  %dq = stablehlo.dot_general %ds, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+      : (SCORES, ROW) -> ROW
+  %dk = stablehlo.dot_general %ds, %q, batching_dims = [0] x [0], contracting_dims = [1] x [1]
+      : (SCORES, ROW) -> ROW
+  %dw = stablehlo.dot_general %dv, %v, contracting_dims = [0, 1] x [0, 1]
+      : (ROW, ROW) -> tensor<64x64xbf16>
+  return %dq, %dk, %dw : ROW, ROW, tensor<64x64xbf16>
+}
+"""
+ATTENTION = ATTENTION.replace("SCORES", "tensor<8x2048x2048xbf16>")
+ATTENTION = ATTENTION.replace("ROW CUT", f"ROW {CUT.replace('{}]', '{}, {}]')}")
+ATTENTION = ATTENTION.replace("ROW", "tensor<8x2048x64xbf16>")
+
+
+@pytest.mark.parametrize(("weight", "waits"), [("WHOLE", True), ("CUT", False)])
+def test_the_product_with_transposed_probabilities_is_late_where_no_gathers_are_hidden(
+    weight: str, waits: bool
+) -> None:
+    """In the order of the program it has run when the gradient of the scores is made."""
+    found = planned(ATTENTION.replace("WEIGHT", weight), cluster="h100:8")
+    scores, gradient, made, probabilities = 16 * MIB, 16 * MIB, 8 * MIB, 8 * MIB
+    expected = scores + gradient + made + waits * probabilities
+    rows = 10 * MIB // 4  # q, k and v, what is made of them, and their gradients
+    assert expected < found.peak_bytes_per_device < expected + rows
+
+
 CONVOLUTION = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(
