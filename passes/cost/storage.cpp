@@ -1097,14 +1097,21 @@ void Builder::join_at(const Join& join) {
   last = std::max(last, is_yield ? loop.last : loop.first);
 }
 
-/// A fusion that ends in a reduction reads `value`.
+/// A fusion that ends in a reduction reads `value`, and nothing else as large: a softmax or a
+/// norm, which are one kernel with what reads both.
 bool Builder::is_reduced(std::int32_t value) const {
-  const auto ends_in_one = [&](const Reader& reader) {
-    const auto& roots = roots_[reader.op];
-    return std::any_of(roots.begin(), roots.end(),
-                       [&](std::int32_t root) { return rule(root).work == Work::reduce; });
+  const auto is_of_value_alone = [&](std::int32_t root) {
+    const auto reads = in(group_reads_, root);
+    return rule(root).work == Work::reduce &&
+           std::all_of(reads.begin(), reads.end(), [&](const Read& read) {
+             return read.value == value || 2 * bytes_[read.value] < bytes_[value];
+           });
   };
-  return std::any_of(readers_[value].begin(), readers_[value].end(), ends_in_one);
+  const auto& readers = readers_[value];
+  return std::any_of(readers.begin(), readers.end(), [&](const Reader& reader) {
+    const auto& roots = roots_[reader.op];
+    return std::any_of(roots.begin(), roots.end(), is_of_value_alone);
+  });
 }
 
 /// An op that computes in place writes over an operand that nobody reads after it.
@@ -1124,8 +1131,9 @@ void Builder::hand_over() {
       const std::int32_t v = read.value;
       if (lifetimes_[v].last != moment_[i] + 1 || bytes_[v] != bytes_[result]) return false;
       if (!fusing_.matmuls && maker_[v] != none && rule(maker_[v]).has_workspace) return false;
-      const bool lends = !fusing_.matmuls && leaving != live_out_.end() &&
-                         leaving->second == none && !is_reduced(v);
+      if (!fusing_.matmuls && in_place < 0 && is_reduced(v)) return false;
+      const bool lends =
+          !fusing_.matmuls && leaving != live_out_.end() && leaving->second == none;
       if (leaving != live_out_.end() && leaving->second != v && !lends) return false;
       if (argument_[v] != none && (leaving == live_out_.end() || lends)) return false;
       if (in_place >= 0) return v == target && read.op == i;

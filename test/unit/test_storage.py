@@ -639,6 +639,19 @@ def test_a_result_lends_its_storage_until_it_is_made_on_gpus(
     assert found.peak()[0] == pytest.approx(blocks * 16 * KIB, abs=small)
 
 
+@pytest.mark.parametrize(
+    ("function", "is_in_place"),
+    [(lambda x, w: jax.nn.softmax(x @ w) @ w, False), (lambda x, w: jnp.exp(x @ w) @ w, True)],
+)
+def test_nothing_is_written_over_what_a_softmax_reads_on_gpus(
+    function: Callable[..., Any], is_in_place: bool
+) -> None:
+    """It is one kernel with its maximum and its sum."""
+    found = read(function, (64, 64), (64, 64), fuses_matmuls=False)
+    made = found.life("exponential")[0]
+    assert found.life("dot_general")[1] == (made if is_in_place else made + 1)
+
+
 def test_an_update_is_made_in_place_where_nobody_reads_what_was_there() -> None:
     def update(x: Any, y: Any) -> Any:
         x = x @ x
