@@ -15,6 +15,9 @@ constexpr int max_dims = 16;
 /// the largest result that it gathers so on a slice of two dims. libtpu 0.0.42.
 constexpr std::int64_t whole_slice_devices = 64;
 constexpr double whole_plane_bytes = 16.0 * (1 << 20);
+/// All-reduces up to here XLA:GPU writes into one buffer; a kernel each takes what was reduced
+/// out of it (30 MiB: xla_gpu_all_reduce_combine_threshold_bytes). Scalars are mostly alone.
+constexpr double most_joined_bytes = 30.0 * (1 << 20), largest_scalar = 8;
 /// Of the memory's bandwidth, at which XLA:TPU fills the zeros for that. By the compiler's
 /// cycles 0.10 on v5p and v6e, 0.17 on v5e; libtpu 0.0.42, 2026-11-21.
 constexpr double zero_fill_share = 0.1;
@@ -333,7 +336,11 @@ double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& me
       step.transposed_bytes > 0 && !has_torus(cluster)
           ? step.transposed_bytes / (chip.memory_bandwidth * chip.memory_efficiency)
           : 0;
-  return seconds(made, cluster, mesh) + zeros + transposed;
+  const bool is_joined = step.kind == CollectiveKind::all_reduce && !has_torus(cluster) &&
+                         step.held_bytes <= most_joined_bytes &&
+                         step.held_bytes > largest_scalar;
+  const double taken_out = is_joined ? chip.launch_seconds : 0;
+  return seconds(made, cluster, mesh) + zeros + transposed + taken_out;
 }
 
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh) {

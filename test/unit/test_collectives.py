@@ -323,6 +323,19 @@ def test_what_is_reduced_to_gather_it_is_filled_with_zeros_first() -> None:
         assert compiled == plain
 
 
+def test_what_gpus_reduce_in_one_buffer_is_taken_out_by_a_kernel_each() -> None:
+    cluster, mesh = Cluster.parse("h100:8"), Mesh.parse("x=8")
+
+    def more(kind: int, held: float) -> float:
+        group = (kind, 0b1, 8, held, cluster.to_core(mesh), [8])
+        return _core.collective_compiled_seconds(*group) - _core.collective_seconds(*group)
+
+    assert more(REDUCE, MIB / 8) == pytest.approx(cluster.chip.launch_seconds.value)
+    assert more(REDUCE, 31 * MIB) == 0
+    assert more(REDUCE, 4) == 0  # A scalar is mostly alone.
+    assert more(SCATTER, MIB / 8) == 0
+
+
 def test_gpus_gather_as_they_are_told() -> None:
     assert as_compiled("h100:8x8", "x=64", "x", GATHER, MIB) == (GATHER, MIB)
     assert as_compiled("h100:8x8", "x=64", "x", SCATTER, MIB) == (SCATTER, MIB)
