@@ -76,6 +76,11 @@ using FactorAxes = std::vector<AxisList>;
 /// A set of mesh axes, one bit an axis.
 using AxisMask = std::uint32_t;
 
+/// All axes of a mesh.
+inline AxisMask all_axes(const Mesh& mesh) {
+  return static_cast<AxisMask>((1ull << mesh.rank()) - 1);
+}
+
 /// Product of the axis sizes: into how many blocks `axes` cuts.
 std::int64_t num_shards(const AxisList& axes, const Mesh& mesh);
 

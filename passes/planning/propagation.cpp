@@ -64,11 +64,6 @@ class BytesCosts : public Costs {
   const Classes& classes_;
 };
 
-/// All axes of the mesh.
-AxisMask all_axes(const Program& program) {
-  return static_cast<AxisMask>((1ull << program.mesh.rank()) - 1);
-}
-
 struct Search {
   Search(const Program& program, const PropagationOptions& options)
       : options(options),
@@ -76,7 +71,7 @@ struct Search {
         classes(classes_of(program, nullptr, {})),
         costs(program, classes),
         levels(program, program.mesh, classes, costs, orders),
-        all(all_axes(program)),
+        all(all_axes(program.mesh)),
         rank(program.mesh.rank()),
         together(levels.most_options(all) <= static_cast<double>(options.max_options)) {}
 

@@ -27,10 +27,6 @@ std::int32_t dim_of(const RuleTensor& tensor, std::int32_t factor) {
   return not_cut;
 }
 
-AxisMask all_axes(const Program& program) {
-  return static_cast<AxisMask>((1ull << program.mesh.rank()) - 1);
-}
-
 double elements(const std::vector<std::int64_t>& dims) {
   double total = 1;
   for (std::int64_t dim : dims) total *= static_cast<double>(dim);
@@ -63,7 +59,8 @@ class Walk {
 
   std::vector<SymbolicChoice> choices() {
     std::vector<SymbolicChoice> found;
-    for (const SymbolicLevel& level : symbolic_levels(program_.mesh, all_axes(program_))) {
+    for (const SymbolicLevel& level :
+         symbolic_levels(program_.mesh, all_axes(program_.mesh))) {
       begin(level);
       for (std::size_t i = 0; i < program_.ops.size(); ++i) {
         if (matmuls_[program_.ops[i].rule]) found.push_back(choice(i));
@@ -297,7 +294,7 @@ class SymbolicCosts : public Costs {
 
   /// All ties together are at most this.
   double most_ties() const {
-    const AxisMask all = all_axes(program_);
+    const AxisMask all = all_axes(program_.mesh);
     const auto levels = static_cast<double>(symbolic_levels(program_.mesh, all).size());
     double total = 0;
     for (const OpClass& op : classes_.ops) total += op.trips * num_matmul_cuts;
@@ -338,7 +335,7 @@ class Search {
         orders_(program.mesh, program.pins),
         classes_(classes_of(program, nullptr, class_options(program))),
         costs_(program, classes_, options.mem_coeff, 1),
-        all_(all_axes(program)) {}
+        all_(all_axes(program.mesh)) {}
 
   Plan run() {
     // Each level by itself knows nothing of later ones, which would cost something even where

@@ -1,0 +1,139 @@
+#include "planning/mesh_search.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace autoshard::planning {
+namespace {
+
+/// Most options of one op for axes to be decided together, and the same in programs of at most
+/// `tiny_program` classes of ops.
+constexpr double most_joint_options = 200;
+constexpr double most_tiny_options = 2000;
+constexpr std::size_t tiny_program = 40;
+constexpr Rounds first_rounds{8, 12, 0};
+/// All meshes have one sweep of few rounds, which shows which are worth more; what is swept in
+/// full needs more than that to leave a bad optimum.
+constexpr Rounds glance_rounds{10, 10, 0};
+constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
+
+}  // namespace
+
+MeshSearch::MeshSearch(const Program& program, const Mesh& mesh, const Classes& classes,
+                       const Storage& storage, const Cluster& cluster,
+                       const RecursiveOptions& options, Clock::time_point deadline)
+    : program_(program),
+      mesh_(mesh),
+      classes_(classes),
+      storage_(storage),
+      cluster_(cluster),
+      options_(options),
+      deadline_(deadline),
+      orders_(mesh, program.pins),
+      costs_(program, mesh, classes, storage, cluster),
+      levels_(program, mesh, classes, costs_, orders_),
+      all_(all_axes(mesh)) {}
+
+Labels MeshSearch::descend() {
+  Labels labels = levels_.unsplit();
+  AxisMask decided = 0;
+  for (int axis = 0; axis < mesh_.rank(); ++axis) {
+    result_ = levels_.solve(labels, decided, 1u << axis, first_rounds, options_.seed, false);
+    decided |= 1u << axis;
+  }
+  return labels;
+}
+
+double MeshSearch::sweep(Labels& labels, double reached) {
+  std::vector<double> decided_at(static_cast<std::size_t>(mesh_.rank()));
+  for (int sweep = 0; sweep < options_.sweeps; ++sweep) {
+    const double before = reached;
+    for (int axis = 0; axis < mesh_.rank(); ++axis) {
+      const bool is_new =
+          sweep == 0 || reached < decided_at[axis] * (1 - worth_deciding_again);
+      if (!is_new) continue;
+      decided_at[axis] = reached = decide(labels, 1u << axis, sweep_rounds, reached);
+    }
+    if (!(reached < before * (1 - least_gain))) break;
+  }
+  return reached;
+}
+
+double MeshSearch::glance(Labels& labels, AxisMask axes, double reached) {
+  for (int axis = 0; axis < mesh_.rank() && options_.sweeps > 0; ++axis) {
+    if ((axes >> axis) & 1u) reached = decide(labels, 1u << axis, glance_rounds, reached);
+  }
+  return reached;
+}
+
+double MeshSearch::pairs(Labels& labels, double reached) {
+  const int rank = mesh_.rank();
+  for (int a = 0; a < rank; ++a) {
+    for (int b = a + 1; b < rank; ++b) {
+      const AxisMask free = (1u << a) | (1u << b);
+      if (levels_.most_options(free) > joint_options()) continue;
+      reached = decide(labels, free, sweep_rounds, reached);
+    }
+  }
+  return reached;
+}
+
+bool MeshSearch::all_together(Labels& labels) {
+  if (levels_.most_options(all_) > joint_options() || is_late()) return false;
+  result_ = levels_.solve(labels, 0, all_, joint_rounds, options_.seed, true);
+  return true;
+}
+
+double MeshSearch::bound_of_axes(const Labels& labels, const Rounds& rounds) {
+  costs_.set_prices({});
+  double least = levels_.objective(labels);
+  for (int axis = 0; axis < mesh_.rank(); ++axis) {
+    if (is_late()) return 0;
+    Labels tried = labels;
+    const LevelResult level =
+        levels_.solve(tried, all_ & ~(1u << axis), 1u << axis, rounds, options_.seed, true);
+    least = std::min(least, level.lower_bound);
+  }
+  return least - costs_.most_beside_seconds(options_.memory_limit);
+}
+
+double MeshSearch::bound_of_all(const Labels& labels) {
+  return std::max(result_.lower_bound - costs_.most_beside_seconds(options_.memory_limit),
+                  levels_.least_of_ops(labels, all_));
+}
+
+Peak MeshSearch::peak_of(const Labels& labels) {
+  return planning::peak_of(program_, mesh_, classes_, storage_, cluster_, levels_, labels,
+                           num_shards_of(labels));
+}
+
+double MeshSearch::joint_options() const {
+  return classes_.ops.size() <= tiny_program ? most_tiny_options : most_joint_options;
+}
+
+double MeshSearch::decide(Labels& labels, AxisMask free, const Rounds& rounds,
+                          double reached) {
+  if (is_late()) return reached;
+  Labels tried = labels;
+  const LevelResult result =
+      levels_.solve(tried, all_ & ~free, free, rounds, options_.seed, true);
+  if (!(result.objective < reached)) return reached;
+  labels = std::move(tried);
+  result_ = result;
+  return result.objective;
+}
+
+std::vector<double> MeshSearch::num_shards_of(const Labels& labels) {
+  std::vector<double> of_holder(classes_.holders.size());
+  for (std::size_t h = 0; h < of_holder.size(); ++h) {
+    of_holder[h] = static_cast<double>(
+        num_shards(levels_.sharding(labels, static_cast<std::int32_t>(h)), mesh_));
+  }
+  std::vector<double> shards(program_.values.size(), 1);
+  for (std::size_t v = 0; v < shards.size(); ++v) {
+    if (classes_.holder_of[v] >= 0) shards[v] = of_holder[classes_.holder_of[v]];
+  }
+  return shards;
+}
+
+}  // namespace autoshard::planning

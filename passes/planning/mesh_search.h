@@ -1,0 +1,122 @@
+/// The search for a plan on one mesh: axis by axis, in pairs, or all axes together.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planning/phases.h"
+#include "planning/recursive_programming.h"
+
+namespace autoshard::planning {
+
+/// Rounds in which an axis is decided again.
+inline constexpr Rounds sweep_rounds{10, 60, 150'000};
+/// An improvement smaller than this part of the objective ends the sweeps.
+inline constexpr double least_gain = 1e-6;
+/// An axis is decided again if the others have saved more than this part since: levels are not
+/// solved more exactly than that.
+inline constexpr double worth_deciding_again = 1e-4;
+
+/// The search on one mesh.
+class MeshSearch {
+ public:
+  MeshSearch(const Program& program, const Mesh& mesh, const Classes& classes,
+             const Storage& storage, const Cluster& cluster, const RecursiveOptions& options,
+             Clock::time_point deadline);
+
+  LevelSolver& levels() { return levels_; }
+  const Costs& costs() const { return costs_; }
+  std::int64_t rounds() const { return levels_.rounds(); }
+  void set_prices(const Prices& prices) { costs_.set_prices(prices); }
+
+  /// One level an axis, the first axis first.
+  Labels descend();
+
+  /// Every level again until nothing improves. `reached` is the objective of `labels`; returns
+  /// the new one.
+  double sweep(Labels& labels, double reached);
+
+  /// Each of some axes again, in few rounds.
+  double glance(Labels& labels, AxisMask axes, double reached);
+
+  /// Every two axes together, where an op has few enough options.
+  double pairs(Labels& labels, double reached);
+
+  /// All axes together, if that is small enough.
+  bool all_together(Labels& labels);
+
+  /// Less than the seconds of any plan that differs from `labels` in one axis.
+  double bound_of_axes(const Labels& labels, const Rounds& rounds);
+
+  /// Less than the seconds of any plan on the mesh that keeps within the memory limit, after
+  /// all axes were decided together as `labels`. Where memory has a price, what ops take at
+  /// least may say more than what is left of the network's bound without it.
+  double bound_of_all(const Labels& labels);
+
+  const LevelResult& result() const { return result_; }
+  bool is_late() const { return Clock::now() >= deadline_; }
+
+  /// Bytes of the plan at its worst moment.
+  Peak peak_of(const Labels& labels);
+
+ private:
+  double joint_options() const;
+
+  double decide(Labels& labels, AxisMask free, const Rounds& rounds, double reached);
+
+  std::vector<double> num_shards_of(const Labels& labels);
+
+  const Program& program_;
+  const Mesh& mesh_;
+  const Classes& classes_;
+  const Storage& storage_;
+  const Cluster& cluster_;
+  const RecursiveOptions& options_;
+  const Clock::time_point deadline_;
+  AxisOrders orders_;
+  SecondsCosts costs_;
+  LevelSolver levels_;
+  AxisMask all_;
+  LevelResult result_;
+};
+
+/// A mesh whose axes are groups of another's, and the search on it.
+struct Stage {
+  Stage(const Program& whole, const Classes& classes, const Storage& storage,
+        const Cluster& links, const RecursiveOptions& options, Clock::time_point deadline,
+        std::vector<std::vector<int>> axis_groups)
+      : groups(std::move(axis_groups)),
+        mesh(merged(whole.mesh, groups)),
+        cluster(merged(links, groups)),
+        search(whole, mesh, classes, storage, cluster, options, deadline) {}
+
+  static Mesh merged(const Mesh& whole, const std::vector<std::vector<int>>& groups) {
+    Mesh mesh{{}, whole.has_all_to_all};
+    for (const std::vector<int>& group : groups) {
+      std::int64_t size = 1;
+      for (int axis : group) size *= whole.axis_sizes[axis];
+      mesh.axis_sizes.push_back(size);
+    }
+    return mesh;
+  }
+
+  static Cluster merged(const Cluster& links, const std::vector<std::vector<int>>& groups) {
+    Cluster cluster = links;
+    cluster.axes.clear();
+    for (const std::vector<int>& group : groups) {
+      cluster.axes.emplace_back();
+      for (int axis : group) {
+        const auto& parts = links.axes[axis];
+        cluster.axes.back().insert(cluster.axes.back().end(), parts.begin(), parts.end());
+      }
+    }
+    return cluster;
+  }
+
+  std::vector<std::vector<int>> groups;
+  Mesh mesh;
+  Cluster cluster;
+  MeshSearch search;
+};
+
+}  // namespace autoshard::planning
