@@ -79,7 +79,9 @@ def test_large_parameters_and_a_large_batch_are_fsdp() -> None:
     x = struct(131_072, 4096, dtype=jnp.bfloat16)
     plan = trained(layers_loss, p, x, cluster="v5e:4x4")
     assert tile(plan, 32) == (16, 1)
-    assert all(prod(tile(plan, number)) == 16 for number in range(32))
+    # Over all devices, or twice over half of them: the two are 1.4 % apart by the model, and
+    # 1.1 % the other way as compiled.
+    assert all(prod(tile(plan, number)) >= 8 for number in range(32))
 
 
 def test_a_small_batch_takes_megatron_pairs() -> None:
