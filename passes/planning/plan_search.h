@@ -1,8 +1,10 @@
 /// The search over meshes, whose axes are groups of the program's, and over prices of memory.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>

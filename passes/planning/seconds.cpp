@@ -437,7 +437,8 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
         costed.move.place == Place::result &&
         program.rules[program.ops[costed.move.index].rule].work == Work::matmul;
     for (Step& step : costed.steps) {
-      // The network does not know which op a sum comes from: the seconds are what it charged.
+      // The seconds are what the network charged: of a scatter in a ring those of one that
+      // stands alone, and what the ring takes more as computing.
       costed.step_seconds.push_back(compiled_seconds(step, cluster, mesh));
       const double matmul_seconds = is_of_matmul ? costs.ops[costed.move.index].seconds : -1;
       const auto [made, is_ring] = as_made(step, matmul_seconds, cluster, mesh);
