@@ -1,6 +1,7 @@
 #include "model/cluster.h"
 
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -49,8 +50,15 @@ void bind_cluster(nb::module_& module) {
       std::rethrow_exception(error);
     } catch (const InvalidCluster& invalid) {
       PyErr_SetString(PyExc_ValueError, invalid.what());
+    } catch (const InvalidCompiler& invalid) {
+      PyErr_SetString(PyExc_ValueError, invalid.what());
     }
   });
+
+  module.def(
+      "compiler_answers", [] { return answers_of(Compiler{}); },
+      "Every answer that analyses ask a compiler for, by name, as of one that is not known; "
+      "see passes/compilers/compiler.h.");
 
   nb::class_<Cluster>(module, "Cluster",
                       "Rates of a device and links of every mesh axis; see "
@@ -60,23 +68,21 @@ void bind_cluster(nb::module_& module) {
           [](Cluster* self, const std::array<double, num_arithmetics>& matmul_flops,
              double vector_flops, double memory_bytes, double memory_bandwidth,
              std::int64_t tile_rows, std::int64_t tile_columns, double matmul_efficiency,
-             double memory_efficiency, double launch_seconds, bool fuses_matmuls,
-             bool fuses_casts, bool hides_gathers, const std::vector<DimTuple>& dims,
-             const std::vector<AxisParts>& axes, double overlap) {
-            const Chip chip{matmul_flops,      vector_flops,
-                            memory_bytes,      memory_bandwidth,
-                            tile_rows,         tile_columns,
-                            matmul_efficiency, memory_efficiency,
-                            launch_seconds,    {fuses_matmuls, fuses_casts},
-                            hides_gathers};
-            new (self) Cluster(make_cluster(chip, dims, axes, overlap));
+             double memory_efficiency, double launch_seconds,
+             const std::vector<DimTuple>& dims, const std::vector<AxisParts>& axes,
+             double overlap, const std::map<std::string, double>& compiler) {
+            const Chip chip{matmul_flops,      vector_flops,      memory_bytes,
+                            memory_bandwidth,  tile_rows,         tile_columns,
+                            matmul_efficiency, memory_efficiency, launch_seconds};
+            Cluster made = make_cluster(chip, dims, axes, overlap);
+            made.compiler = compiler_of(compiler);
+            new (self) Cluster(std::move(made));
           },
           nb::kw_only(), nb::arg("matmul_flops"), nb::arg("vector_flops"),
           nb::arg("memory_bytes"), nb::arg("memory_bandwidth"), nb::arg("tile_rows"),
           nb::arg("tile_columns"), nb::arg("matmul_efficiency"), nb::arg("memory_efficiency"),
-          nb::arg("launch_seconds"), nb::arg("fuses_matmuls") = true,
-          nb::arg("fuses_casts") = false, nb::arg("hides_gathers") = false, nb::arg("dims"),
-          nb::arg("axes"), nb::arg("overlap") = 0.0)
+          nb::arg("launch_seconds"), nb::arg("dims"), nb::arg("axes"),
+          nb::arg("overlap") = 0.0, nb::arg("compiler") = std::map<std::string, double>{})
       .def_prop_ro("dims",
                    [](const Cluster& cluster) {
                      std::vector<DimTuple> dims;

@@ -214,8 +214,13 @@ planning::Plan given_plan(
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Rule& rule = program.rules[program.ops[i].rule];
     const auto& [operands, results] = strategies.at(op_strategy[i]);
-    plan.ops.push_back(planning::factors_of(rule, side(operands, rule.operands.size()),
-                                            side(results, rule.results.size()), program.mesh));
+    try {
+      plan.ops.push_back(planning::factors_of(rule, side(operands, rule.operands.size()),
+                                              side(results, rule.results.size()),
+                                              program.mesh));
+    } catch (const InvalidProgram& error) {
+      throw InvalidProgram(error.what() + std::string(" at op ") + std::to_string(i));
+    }
   }
   return plan;
 }

@@ -128,15 +128,15 @@ void bind_program(nb::module_& module) {
             std::vector<WorkTuple> works;
             for (const Op& op : p.ops) {
               const Rule& rule = p.rules[op.rule];
-              works.emplace_back(static_cast<int>(rule.work),
-                                 static_cast<int>(rule.arithmetic), rule.flops, rule.is_cheap,
-                                 rule.has_workspace, rule.operand_bytes, rule.result_bytes,
-                                 rule.in_place_operand, rule.padded_bytes);
+              works.emplace_back(
+                  static_cast<int>(rule.work), static_cast<int>(rule.arithmetic), rule.flops,
+                  rule.is_cheap, rule.has_workspace, rule.operand_bytes, rule.result_bytes,
+                  rule.in_place_operand, rule.padded_bytes, static_cast<int>(rule.expense));
             }
             return works;
           },
           "(work, arithmetic, flops, is_cheap, has_workspace, operand bytes, result bytes, "
-          "operand in place) of every op.")
+          "operand in place, padded bytes, expense) of every op.")
       .def_prop_ro(
           "loops",
           [](const Program& p) {

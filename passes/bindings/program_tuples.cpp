@@ -11,10 +11,13 @@ std::vector<RuleTensor> rule_tensors(const std::vector<TensorTuple>& tuples) {
 
 void set_work(Rule& rule, const WorkTuple& tuple) {
   const auto& [work, arithmetic, flops, is_cheap, has_workspace, operand_bytes, result_bytes,
-               in_place, padded_bytes] = tuple;
+               in_place, padded_bytes, expense] = tuple;
   if (work < 0 || work > static_cast<int>(Work::other)) throw InvalidProgram("unknown work");
   if (arithmetic < 0 || arithmetic >= num_arithmetics) {
     throw InvalidProgram("unknown arithmetic");
+  }
+  if (expense < 0 || expense >= static_cast<int>(Expense::never)) {
+    throw InvalidProgram("unknown expense");
   }
   rule.work = static_cast<Work>(work);
   rule.arithmetic = static_cast<Arithmetic>(arithmetic);
@@ -25,6 +28,7 @@ void set_work(Rule& rule, const WorkTuple& tuple) {
   rule.result_bytes = result_bytes;
   rule.in_place_operand = in_place;
   rule.padded_bytes = padded_bytes;
+  rule.expense = static_cast<Expense>(expense);
 }
 
 }  // namespace

@@ -24,9 +24,9 @@ using PinTuple = std::tuple<
     std::vector<std::int32_t>>;
 
 /// (work, arithmetic, flops, is_cheap, has_workspace, operand bytes, result bytes,
-/// operand in place, padded bytes)
+/// operand in place, padded bytes, expense)
 using WorkTuple = std::tuple<int, int, double, bool, bool, std::vector<double>,
-                             std::vector<double>, std::int32_t, double>;
+                             std::vector<double>, std::int32_t, double, int>;
 /// (first op, end of its ops, trips, carried, yielded)
 using LoopTuple = std::tuple<std::int32_t, std::int32_t, double, std::vector<std::int32_t>,
                              std::vector<std::int32_t>>;

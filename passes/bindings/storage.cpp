@@ -1,10 +1,15 @@
 #include "cost/storage.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
+#include "memory/lending.h"
+#include "memory/peak.h"
+#include "memory/waiting_matmuls.h"
 
 namespace nb = nanobind;
 
@@ -32,14 +37,16 @@ std::vector<Sharding> from_lists(const Shardings& lists, const Program& program)
   return shardings;
 }
 
+/// Of a compiler, by name.
+using Answers = std::map<std::string, double>;
 using Flags = std::vector<std::vector<bool>>;
 /// Per value (first, last), per op whether each operand is read and each result is written,
 /// and the moment of each op.
 using StorageTuple = std::tuple<std::vector<std::pair<std::int32_t, std::int32_t>>, Flags,
                                 Flags, std::vector<std::int32_t>>;
 
-StorageTuple storage_of(const Program& program, bool fuses_matmuls, bool fuses_casts) {
-  const Storage storage(program, {fuses_matmuls, fuses_casts});
+StorageTuple storage_of(const Program& program, const Answers& compiler) {
+  const Storage storage(program, compiler_of(compiler));
   StorageTuple result;
   auto& [lifetimes, reads, writes, moments] = result;
   for (std::size_t v = 0; v < program.values.size(); ++v) {
@@ -61,8 +68,8 @@ using PeakTuple =
 
 PeakTuple peak_of(const Program& program, const Shardings& shardings,
                   const std::vector<std::pair<std::int32_t, double>>& transients,
-                  bool fuses_matmuls, bool fuses_casts) {
-  const Storage storage(program, {fuses_matmuls, fuses_casts});
+                  const Answers& compiler) {
+  const Storage storage(program, compiler_of(compiler));
   std::vector<Transient> list;
   for (const auto& [op, bytes] : transients) {
     if (op < 0 || static_cast<std::size_t>(op) >= program.ops.size()) {
@@ -71,20 +78,48 @@ PeakTuple peak_of(const Program& program, const Shardings& shardings,
     const std::int32_t moment = storage.moment(op);
     list.push_back({{moment, moment + 1}, bytes});
   }
-  const Peak found =
-      peak(storage, shards_of(from_lists(shardings, program), program.mesh), list);
+  const Peak found = peak(storage.stored(), storage.moments(),
+                          shards_of(from_lists(shardings, program), program.mesh), list);
   return {found.bytes, found.moment, found.live};
+}
+
+/// (first moment, behind the last one, bytes) of each value that is stored.
+using StoredTuple = std::tuple<std::int32_t, std::int32_t, double>;
+
+/// Which stored value lends each its storage, or -1; `made`: of results, when they are made.
+std::vector<std::int32_t> lenders_of(
+    const std::vector<StoredTuple>& tuples,
+    const std::vector<std::pair<std::int32_t, std::int32_t>>& made, std::int32_t moments) {
+  std::vector<Stored> stored;
+  for (const auto& [first, last, bytes] : tuples) stored.push_back({0, {first, last}, bytes});
+  std::vector<Lender> lenders;
+  for (const auto& [index, moment] : made) {
+    if (index < 0 || static_cast<std::size_t>(index) >= stored.size()) {
+      throw nb::value_error("no such stored value");
+    }
+    lenders.push_back({index, moment});
+  }
+  lend(lenders, moments, stored);
+  std::vector<std::int32_t> found;
+  for (const Stored& each : stored) found.push_back(each.lender);
+  return found;
 }
 
 }  // namespace
 
 void bind_storage(nb::module_& module) {
-  module.def("storage_of", &storage_of, nb::arg("program"), nb::arg("fuses_matmuls") = true,
-             nb::arg("fuses_casts") = false,
+  module.def("storage_of", &storage_of, nb::arg("program"), nb::arg("compiler") = Answers{},
              "Lifetimes of all values, reads, writes and moments of all ops; see "
-             "passes/cost/storage.h.");
+             "passes/cost/storage.h. The compiler is its answers by name.");
+  module.def(
+      "lenders_of", &lenders_of, nb::arg("stored"), nb::arg("made"), nb::arg("moments"),
+      "Which result lends each stored value (first, last, bytes) its storage, -1: none; "
+      "see passes/memory/lending.h. `made`: (index, moment) of the results.");
+  module.def("matmuls_that_wait", &matmuls_that_wait, nb::arg("program"),
+             "Of each op, whether it is a matmul that waits; see "
+             "passes/memory/waiting_matmuls.h.");
   module.def("peak", &peak_of, nb::arg("program"), nb::arg("shardings"), nb::arg("transients"),
-             nb::arg("fuses_matmuls") = true, nb::arg("fuses_casts") = false,
+             nb::arg("compiler") = Answers{},
              "Peak memory of a device: (bytes, moment, [(value, bytes)]), largest first. "
              "Shardings are axis lists by value and dim, transients (op, bytes).");
 }

@@ -11,23 +11,6 @@ namespace autoshard {
 namespace {
 
 constexpr int max_dims = 16;
-/// Of a slice, from which on XLA:TPU reduces all of it instead of gathering or scattering, and
-/// the largest result that it gathers so on a slice of two dims. libtpu 0.0.42.
-constexpr std::int64_t whole_slice_devices = 64;
-constexpr double whole_plane_bytes = 16.0 * (1 << 20);
-/// All-reduces up to here XLA:GPU writes into one buffer; a kernel each takes what was reduced
-/// out of it (30 MiB: xla_gpu_all_reduce_combine_threshold_bytes). Scalars are mostly alone.
-constexpr double most_joined_bytes = 30.0 * (1 << 20), largest_scalar = 8;
-/// Of the memory's bandwidth, at which XLA:TPU fills the zeros for that. By the compiler's
-/// cycles 0.10 on v5p and v6e, 0.17 on v5e; libtpu 0.0.42, 2026-11-21.
-constexpr double zero_fill_share = 0.1;
-/// Devices that scatter a matmul's partial sums while it runs.
-constexpr std::int64_t fewest_in_matmul_ring = 4;
-/// Of a slice that reduces what no matmul scatters; smaller ones were not compiled.
-constexpr std::int64_t fewest_whole_slice = 4;
-/// How many times as long as the transfer along one ring the matmul must take for it at its
-/// peak.
-constexpr double ring_matmul_share = 1.75;
 
 /// What a step uses of one physical dim.
 struct Reach {
@@ -152,8 +135,9 @@ struct Both {
   double gather = 0, all_reduce = 0;
 };
 
-/// The torus dims [first, last), as XLA:TPU runs them. Only squares and cubes of 2 gather and
-/// scatter over all links, and only groups of whole dims reduce so.
+/// The torus dims [first, last), as compiled for TPUs, the only ones that are built so. Only
+/// squares and cubes of 2 gather and scatter over all links, and only groups of whole dims
+/// reduce so.
 Both torus_seconds(const Reaches& over, int first, int last, double bytes) {
   const double all_links = all_links_seconds(over, first, last, bytes);
   if (last - first == 1) return {all_links, 2 * all_links};
@@ -241,13 +225,12 @@ double permute_seconds(const Reaches& over, double bytes) {
   return slowest;
 }
 
-bool has_torus(const Cluster& cluster) {
-  return std::any_of(cluster.dims.begin(), cluster.dims.end(), [](const PhysicalDim& dim) {
-    return dim.kind == LinkKind::ring || dim.kind == LinkKind::line;
-  });
+/// From `fewest` devices on, as a compiler answers; 0: from no number on.
+bool reaches_number(std::int64_t devices, std::int64_t fewest) {
+  return fewest > 0 && devices >= fewest;
 }
 
-/// All devices of a slice of TPUs take part; also several slices.
+/// All devices of a slice of a torus take part; also several slices.
 bool is_whole_slice(const Reaches& over, const Cluster& cluster) {
   double slice = 1, reached = 1;
   for (const PhysicalDim& dim : cluster.dims) {
@@ -306,14 +289,15 @@ double seconds(const Step& step, const Cluster& cluster, const Mesh& mesh) {
 Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh) {
   const bool gathers = step.kind == CollectiveKind::all_gather;
   if (!gathers && step.kind != CollectiveKind::reduce_scatter) return step;
-  if (step.participants < whole_slice_devices) return step;
+  const Collectives& rules = cluster.compiler.collectives;
+  if (!reaches_number(step.participants, rules.whole_slice_devices)) return step;
   const Reaches over = reaches(step, cluster, mesh);
   const double slices =
       over.count > 0 && over.list[over.count - 1].dim->kind == LinkKind::network
           ? over.list[over.count - 1].n
           : 1;
-  if (!is_whole_slice(over, cluster) ||
-      static_cast<double>(step.participants) / slices < whole_slice_devices) {
+  if (!is_whole_slice(over, cluster) || static_cast<double>(step.participants) / slices <
+                                            static_cast<double>(rules.whole_slice_devices)) {
     return step;
   }
   if (!gathers) return as_all_reduce(step);
@@ -322,29 +306,32 @@ Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh) {
       std::count_if(cluster.dims.begin(), cluster.dims.end(), [](const PhysicalDim& dim) {
         return dim.kind == LinkKind::ring || dim.kind == LinkKind::line;
       });
-  return torus_dims < 3 && whole > whole_plane_bytes ? step : as_all_reduce(step);
+  return torus_dims < 3 && whole > rules.whole_plane_bytes ? step : as_all_reduce(step);
 }
 
 double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& mesh) {
   const Step made = as_compiled(step, cluster, mesh);
   const bool fills =
       step.kind == CollectiveKind::all_gather && made.kind == CollectiveKind::all_reduce;
-  const double zeros =
-      fills ? made.held_bytes / (zero_fill_share * cluster.chip.memory_bandwidth) : 0;
   const Chip& chip = cluster.chip;
+  const Collectives& rules = cluster.compiler.collectives;
+  const double zeros =
+      fills ? made.held_bytes / (rules.zero_fill_share * chip.memory_bandwidth) : 0;
   const double transposed =
-      step.transposed_bytes > 0 && !has_torus(cluster)
+      step.transposed_bytes > 0 && rules.parts_in_turn
           ? step.transposed_bytes / (chip.memory_bandwidth * chip.memory_efficiency)
           : 0;
-  const bool is_joined = step.kind == CollectiveKind::all_reduce && !has_torus(cluster) &&
-                         step.held_bytes <= most_joined_bytes &&
-                         step.held_bytes > largest_scalar;
+  const bool is_joined = step.kind == CollectiveKind::all_reduce &&
+                         step.held_bytes <= rules.joined_bytes &&
+                         step.held_bytes > rules.alone_bytes;
   const double taken_out = is_joined ? chip.launch_seconds : 0;
   return seconds(made, cluster, mesh) + zeros + transposed + taken_out;
 }
 
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh) {
-  if (step.kind != CollectiveKind::reduce_scatter || step.participants < fewest_whole_slice) {
+  const std::int64_t fewest = cluster.compiler.collectives.reduced_slice_devices;
+  if (step.kind != CollectiveKind::reduce_scatter ||
+      !reaches_number(step.participants, fewest)) {
     return step;
   }
   return is_whole_slice(reaches(step, cluster, mesh), cluster) ? as_all_reduce(step) : step;
@@ -352,8 +339,10 @@ Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh)
 
 bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& mesh,
                         double matmul_seconds) {
+  const Collectives& rules = cluster.compiler.collectives;
   if (step.kind != CollectiveKind::reduce_scatter ||
-      step.participants < fewest_in_matmul_ring || step.participants >= whole_slice_devices) {
+      !reaches_number(step.participants, rules.ring_devices) ||
+      reaches_number(step.participants, rules.whole_slice_devices)) {
     return false;
   }
   const Reaches over = reaches(step, cluster, mesh);
@@ -369,7 +358,7 @@ bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& me
   for (const PhysicalDim& dim : cluster.dims) devices *= dim.size;
   const bool is_square = widest <= 2 && step.participants < devices;
   return !is_square &&
-         matmul_seconds * cluster.chip.matmul_efficiency >= ring_matmul_share * slowest;
+         matmul_seconds * cluster.chip.matmul_efficiency >= rules.ring_matmul_share * slowest;
 }
 
 Step as_ring_of_matmuls(const Step& step) {

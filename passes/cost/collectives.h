@@ -41,31 +41,31 @@ struct Step {
 /// max(16/2 us, 15 MiB / (2 * 45 GB/s)) = 175 us.
 double seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
-/// What the compiler of the cluster makes of a step. XLA:TPU writes collectives of all devices
-/// of a slice as an all-reduce, from 64 devices on: reduce-scatters always (and cuts the sum),
-/// all-gathers on slices of three dims (of shards put into zeros), and on slices of two dims
-/// up to 16 MiB. Everything else is what it was. Any cluster with ring or line dims is taken
-/// to be TPUs. docs/cost_model.md has what was compiled.
+/// What the compiler of the cluster makes of a step. Some write collectives of all devices of
+/// a slice of a torus as an all-reduce, from `Collectives::whole_slice_devices` on:
+/// reduce-scatters always (and cut the sum), all-gathers on slices of three dims (of shards
+/// put into zeros), and on slices of two dims up to `whole_plane_bytes`. Everything else is
+/// what it was. docs/cost_model.md has what was compiled.
 ///
 /// Example: all-gather over v5p:4x4x4, 1 MiB held each -> all-reduce, 64 MiB held.
 Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
 /// Seconds of `as_compiled`. Where that reduces to gather, the whole is filled with zeros
-/// first: its bytes at a tenth of the memory's rate. Without ring and line dims, where NCCL
-/// and its like put one device's part behind another's, what has to be transposed for that is
-/// read and written; and a kernel takes what was reduced out of the one buffer in which
-/// XLA:GPU joins small all-reduces.
+/// first, at a share of the memory's rate. Where one device's part is put behind another's
+/// (`parts_in_turn`), what has to be transposed for that is read and written; and a kernel
+/// takes what was reduced out of the one buffer in which small all-reduces are joined.
 ///
 /// Example: 64 MiB gathered over v5p:4x4x4 (2.77 TB/s) -> 245 us, and 243 us for the zeros.
 double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
-/// XLA:TPU reduces over a whole slice, and cuts the sum, where it does not scatter in a ring
-/// of matmuls: that step as an all-reduce, any other as it is.
+/// Some compilers reduce over a whole slice, and cut the sum, where they do not scatter in a
+/// ring of matmuls (`reduced_slice_devices`): that step as an all-reduce, any other as it is.
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
-/// XLA:TPU scatters the partial sums of a matmul while it multiplies, if that hides the
+/// Some compilers scatter the partial sums of a matmul while it multiplies, if that hides the
 /// transfer: a loop makes one block a turn and passes it on, in both directions, with one turn
-/// more than a ring needs. So from 4 to 63 devices; the step is still a reduce-scatter, of
+/// more than a ring needs. So from `ring_devices` on, below those of `whole_slice_devices`;
+/// the step is still a reduce-scatter, of
 /// (n+1)/n of its bytes. `matmul_seconds`: of the whole matmul on one device.
 bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& mesh,
                         double matmul_seconds);

@@ -6,6 +6,12 @@
 #include <numeric>
 #include <tuple>
 
+#include "memory/lending.h"
+#include "memory/lists.h"
+#include "memory/regions.h"
+#include "memory/sources.h"
+#include "memory/waiting_matmuls.h"
+
 namespace autoshard {
 namespace {
 
@@ -16,17 +22,9 @@ constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
 /// cost more time than compilers accept.
 constexpr std::size_t most_copies = 256;
 
-/// So many results, the smallest ones that are large enough, are asked for their storage.
-constexpr int most_lenders = 32;
-
-/// A value is computed again in each fusion that reads it if that reads at most so many times
-/// its bytes.
-constexpr double most_reread = 1.25;
-
-/// Operations an element from which kernels do not compute a function again: tanh and sine,
-/// not exponentials, logarithms and what is made of these (XLA:GPU); where matmuls are fused
-/// only what takes several polynomials, as erfc (XLA:TPU).
-constexpr double most_repeated = 20, most_repeated_in_matmuls = 50;
+/// A narrower value is computed from one wider one if everything that is read for it has at
+/// most so many times the bytes of that one.
+constexpr double most_beside_one = 1.25;
 
 struct Reader {
   std::int32_t op;
@@ -37,134 +35,6 @@ struct Reader {
 struct Read {
   std::int32_t value;
   std::int32_t op;
-};
-
-/// Lists of `T` for each of many indices, one after the other in one array.
-template <typename T>
-class Lists {
- public:
-  Lists() = default;
-  Lists(std::size_t count, std::vector<std::pair<std::int32_t, T>> items)
-      : offsets_(count + 1, 0) {
-    for (const auto& [index, item] : items) ++offsets_[index + 1];
-    for (std::size_t i = 0; i < count; ++i) offsets_[i + 1] += offsets_[i];
-    items_.resize(items.size());
-    std::vector<std::int32_t> next(offsets_.begin(), offsets_.end() - 1);
-    for (auto& [index, item] : items) items_[next[index]++] = item;
-  }
-  const T* begin(std::int32_t index) const { return items_.data() + offsets_[index]; }
-  const T* end(std::int32_t index) const { return items_.data() + offsets_[index + 1]; }
-
- private:
-  std::vector<std::int32_t> offsets_;
-  std::vector<T> items_;
-};
-
-template <typename T>
-struct Range {
-  const T *first, *last;
-  const T* begin() const { return first; }
-  const T* end() const { return last; }
-};
-
-template <typename T>
-Range<T> in(const Lists<T>& lists, std::int32_t index) {
-  return {lists.begin(index), lists.end(index)};
-}
-
-/// The innermost loop around every op, and how loops nest.
-class Regions {
- public:
-  explicit Regions(const Program& program)
-      : of_op_(program.ops.size(), none), parent_(program.loops.size(), none) {
-    for (const Loop& loop : program.loops) moments_.push_back({loop.first_op, loop.last_op});
-    for (std::size_t i = program.loops.size(); i-- > 0;) {
-      const Loop& loop = program.loops[i];
-      const auto index = static_cast<std::int32_t>(i);
-      if (loop.first_op < loop.last_op) parent_[i] = of_op_[loop.first_op];
-      std::fill(of_op_.begin() + loop.first_op, of_op_.begin() + loop.last_op, index);
-    }
-  }
-
-  std::int32_t of_op(std::int32_t op) const { return of_op_[op]; }
-  std::int32_t parent(std::int32_t region) const { return parent_[region]; }
-  Lifetime moments(std::int32_t region) const { return moments_[region]; }
-
-  /// Ops run in another order now; those of a loop still run one after the other.
-  void reorder(const std::vector<std::int32_t>& moment_of_op) {
-    for (Lifetime& loop : moments_) {
-      const Lifetime ops = loop;
-      if (ops.first < ops.last) loop = {moment_of_op[ops.first], 0};
-      for (std::int32_t i = ops.first; i < ops.last; ++i) {
-        loop.first = std::min(loop.first, moment_of_op[i]);
-        loop.last = std::max(loop.last, moment_of_op[i] + 1);
-      }
-    }
-  }
-
-  bool contains(std::int32_t outer, std::int32_t inner) const {
-    while (inner != none && inner != outer) inner = parent_[inner];
-    return inner == outer;
-  }
-
-  /// When a value that lives in `home` is free again, read at `moment` in region `reader`: a
-  /// value from outside is needed in every trip.
-  std::int32_t end_of_read(std::int32_t moment, std::int32_t reader, std::int32_t home) const {
-    std::int32_t end = moment + 1;
-    for (std::int32_t r = reader; r != none && !contains(r, home); r = parent_[r]) {
-      end = std::max(end, moments_[r].last);
-    }
-    return end;
-  }
-
- private:
-  std::vector<std::int32_t> of_op_, parent_;
-  std::vector<Lifetime> moments_;
-};
-
-/// The stored values that an expression of fused ops is computed from, with the bytes that are
-/// read of each; by name only the first few.
-class Sources {
- public:
-  void add(std::int32_t value, double bytes) {
-    for (auto& [known, read] : list_) {
-      if (known != value) continue;
-      read = std::max(read, bytes);
-      return;
-    }
-    if (list_.size() < most_) {
-      list_.emplace_back(value, bytes);
-    } else {
-      others_ += bytes;
-    }
-  }
-  void add(const Sources& other) {
-    for (const auto& [value, bytes] : other.list_) add(value, bytes);
-    others_ += other.others_;
-  }
-  /// A slice of the expression reads no more than itself.
-  void limit(double bytes) {
-    for (auto& source : list_) source.second = std::min(source.second, bytes);
-    others_ = std::min(others_, bytes);
-  }
-  double bytes() const {
-    double sum = others_;
-    for (const auto& source : list_) sum += source.second;
-    return sum;
-  }
-  /// The value of which most is read, with the bytes; `none` if there is no value.
-  std::pair<std::int32_t, double> largest() const {
-    std::pair<std::int32_t, double> most{none, 0};
-    for (const auto& source : list_) {
-      if (source.second > most.second) most = source;
-    }
-    return most;
-  }
-
- private:
-  static constexpr std::size_t most_ = 8;
-  std::vector<std::pair<std::int32_t, double>> list_;
-  double others_ = 0;
 };
 
 /// A permutation of dims.
@@ -184,9 +54,9 @@ struct Slot {
 /// is its operand, a constrained value the one before the constraint.
 class Builder {
  public:
-  Builder(const Program& program, const Fusing& fusing)
+  Builder(const Program& program, const Compiler& compiler)
       : program_(program),
-        fusing_(fusing),
+        compiler_(compiler),
         regions_(program),
         num_values_(program.values.size()),
         num_ops_(static_cast<std::int32_t>(program.ops.size())),
@@ -213,22 +83,22 @@ class Builder {
     collect_readers();
     find_orders();
     find_sources();
-    waits_ = matmuls_that_wait();
+    waits_ = matmuls_that_wait(program);
     fuse();
     collect_reads();
     place_ops();
     measure_lifetimes();
-    convert_stacks();
-    if (!fusing_.matmuls) transpose_stacks();
+    if (compiler_.layout.converted_stacks) convert_stacks();
+    if (compiler_.layout.row_major_stacks) transpose_stacks();
   }
 
   std::int32_t moments() const { return moments_; }
   std::vector<Lifetime> lifetimes() const;
-  std::vector<Storage::Stored> stored() const;
+  std::vector<Stored> stored() const;
   std::vector<std::int32_t> moment_of() const;
   std::vector<Lifetime> if_stored();
   std::vector<std::int32_t> sames();
-  std::map<std::int32_t, std::vector<Storage::Stored>> copies_if_reduced() const;
+  std::map<std::int32_t, std::vector<Stored>> copies_if_reduced() const;
   std::vector<std::vector<bool>> reads();
   std::vector<std::vector<bool>> writes();
 
@@ -271,15 +141,15 @@ class Builder {
   }
 
   /// A view of as many bytes as its operand is that operand: reshapes and transposes are a
-  /// choice of layout, which compilers make so that they cost nothing. XLA:GPU cannot for
-  /// arguments: it writes one once more that a loop takes transposed.
+  /// choice of layout, which compilers make so that they cost nothing. Where arguments lie row
+  /// by row, one that a loop takes transposed is written once more.
   bool is_bitcast(std::int32_t op) {
     const Op& o = program_.ops[op];
     return rule(op).work == Work::view && o.operands.size() == 1 && o.results.size() == 1 &&
            o.operands[0] != no_value && o.results[0] != no_value &&
            bytes_[o.operands[0]] == bytes_[o.results[0]] &&
-           (fusing_.matmuls || !enters_loop_[o.results[0]] || !transposes(rule(op)) ||
-            argument_[same(o.operands[0])] == none);
+           (!compiler_.layout.row_major_arguments || !enters_loop_[o.results[0]] ||
+            !transposes(rule(op)) || argument_[same(o.operands[0])] == none);
   }
 
   /// A view whose result has the dims of its operand in another order.
@@ -431,20 +301,17 @@ class Builder {
   void fuse();
   std::int32_t visible_after(std::int32_t made, std::int32_t home, std::int32_t region);
   void collect_reads();
-  std::vector<bool> matmuls_that_wait() const;
   void place_ops();
   void measure_lifetimes();
   void join_at(const Join& join);
   bool is_reduced(std::int32_t value) const;
   void hand_over();
   void leave(std::int32_t value, std::int32_t argument);
-  void lend(const std::vector<std::pair<std::int32_t, std::int32_t>>& lenders,
-            std::vector<Storage::Stored>& stored) const;
   void convert_stacks();
   void transpose_stacks();
 
   const Program& program_;
-  Fusing fusing_;
+  Compiler compiler_;
   Regions regions_;
   std::size_t num_values_;
   std::int32_t num_ops_, moments_;
@@ -458,7 +325,7 @@ class Builder {
   std::vector<std::int32_t> copies_;
   /// Stacks of a narrower type, padded operands: what they are made from, when, and their
   /// bytes.
-  std::vector<Storage::Stored> converted_;
+  std::vector<Stored> converted_;
   std::vector<bool> must_store_;
   /// A value that an op reads in another order than an argument's.
   struct Meeting {
@@ -604,9 +471,9 @@ Builder::Chain Builder::chain_of(std::int32_t value) const {
 }
 
 /// Finds elementwise ops that read values which lie in memory in different orders: the younger
-/// one is copied. Kernels of matmuls write row by row, so there the first op that works on the
-/// younger value makes a copy of it; that is what transposes cost. A compiler that fuses lets
-/// matmuls write any order, unless a collective comes between: `copies_if_reduced`.
+/// one is copied. Where matmuls write row by row, the first op that works on the younger value
+/// makes a copy of it; that is what transposes cost. Others write any order, unless a
+/// collective comes between: `copies_if_reduced`.
 void Builder::find_orders() {
   constrained_.assign(num_values_, none);
   for (const Join& join : program_.joins) {
@@ -650,10 +517,10 @@ void Builder::find_orders() {
     for (std::int32_t v : sources) {
       if (orders[v] == made) continue;
       const Chain chain = chain_of(v);
-      if (!fusing_.matmuls) {
-        if (chain.first != none) must_store_[program_.ops[chain.first].results[0]] = true;
-        continue;
+      if (compiler_.layout.row_major_matmuls && chain.first != none) {
+        must_store_[program_.ops[chain.first].results[0]] = true;
       }
+      if (!compiler_.layout.states_as_gradients) continue;
       const std::int32_t met = same(chain_of(oldest).source);
       if (argument_[met] != none) meetings_.push_back({same(chain.source), met, i});
     }
@@ -680,8 +547,9 @@ bool Builder::takes_fused(std::int32_t op, std::int32_t operand) const {
     case Work::reduce:
       return true;
     case Work::matmul:
-      if (fusing_.matmuls) return true;
-      return !r.has_workspace && maker_[program_.ops[op].operands[operand]] != none &&
+      if (compiler_.fusion.matmul_operands) return true;
+      return compiler_.fusion.cheap_matmul_operands && !r.has_workspace &&
+             maker_[program_.ops[op].operands[operand]] != none &&
              is_of_one(maker_[program_.ops[op].operands[operand]]);
     case Work::indexed:
       // A dynamic update slice computes what it writes.
@@ -700,7 +568,7 @@ bool Builder::may_be_fused(std::int32_t op) const {
   }
   const Rule& r = rule(op);
   return r.work == Work::elementwise || r.work == Work::view ||
-         (r.work == Work::matmul && fusing_.matmuls) ||
+         (r.work == Work::matmul && compiler_.fusion.matmul_results) ||
          (r.work == Work::indexed && r.is_cheap);
 }
 
@@ -720,22 +588,22 @@ bool Builder::is_cast_of_one(std::int32_t op) {
   const double wider = bytes_[o.operands[0]];
   const auto [source, bytes] = sources_[op].largest();
   return wider > bytes_[o.results[0]] && bytes >= wider &&
-         sources_[op].bytes() <= most_reread * wider && !readers_[o.results[0]].empty() &&
+         sources_[op].bytes() <= most_beside_one * wider && !readers_[o.results[0]].empty() &&
          readers_[source].back().op > readers_[o.results[0]].back().op;
 }
 
 /// The bytes, in those of a value, that each of several fusions may read to compute it.
-/// Kernels that store it write it once and read it in each; others know no more than a limit.
+/// Stored, it is written once and read in each; some compilers know no more than a limit.
 double Builder::most_read(std::size_t fusions) const {
   const auto count = static_cast<double>(fusions);
-  return fusing_.matmuls ? most_reread : (count + 1) / (count - 1);
+  const double limit = compiler_.fusion.most_reread;
+  return limit > 0 ? limit : (count + 1) / (count - 1);
 }
 
 /// A function that is stored where several fusions read it, whatever it is computed from.
 bool Builder::is_costly(std::int32_t op) const {
-  const double most = fusing_.matmuls ? most_repeated_in_matmuls : most_repeated;
   return rule(op).work == Work::elementwise &&
-         rule(op).flops >= most * elements(program_.ops[op].results[0]);
+         rule(op).expense >= compiler_.fusion.stored_functions;
 }
 
 /// Whether an op is fused into each of several fusions that read it.
@@ -749,9 +617,8 @@ bool Builder::is_computed_again(std::int32_t op, std::size_t fusions) {
     }
   }
   if (is_costly(op)) return false;
-  // Where matmuls make it, a cast of an argument is made wherever it is read.
-  if (fusing_.matmuls && is_cast_of_argument(op)) return true;
-  if (fusing_.casts && is_cast_of_one(op)) return true;
+  if (compiler_.fusion.casts_of_arguments && is_cast_of_argument(op)) return true;
+  if (compiler_.fusion.casts && is_cast_of_one(op)) return true;
   // Nobody reads more to save memory that is read once.
   return sources_[op].bytes() <= most_read(fusions) * bytes_[result];
 }
@@ -765,13 +632,13 @@ void Builder::find_sources() {
     for (std::int32_t operand : program_.ops[i].operands) {
       if (operand == no_value) continue;
       const std::int32_t v = same(operand);
-      if (is_free(v) || (argument_[v] != none && fusing_.matmuls)) continue;
+      if (is_free(v) || (argument_[v] != none && compiler_.fusion.ignores_arguments)) continue;
       const std::int32_t maker = maker_[v];
       const bool is_expression = maker != none && may_be_fused(maker) &&
                                  rule(maker).work != Work::matmul &&
                                  regions_.of_op(maker) == regions_.of_op(i);
       const auto needs_it = [&](const Reader& r) {
-        return !fusing_.matmuls && !takes_fused(r.op, r.operand);
+        return compiler_.fusion.reads_what_is_stored && !takes_fused(r.op, r.operand);
       };
       const bool is_stored = is_expression && readers_[v].size() > 1 &&
                              (std::any_of(readers_[v].begin(), readers_[v].end(), needs_it) ||
@@ -780,7 +647,8 @@ void Builder::find_sources() {
         sources.add(sources_[maker]);
       } else {
         // A gradient reads a costly function beside its argument: it is there anyway.
-        const bool is_there = fusing_.matmuls && is_expression && is_costly(maker);
+        const bool is_there =
+            compiler_.fusion.ignores_stored_functions && is_expression && is_costly(maker);
         sources.add(v, is_there ? 0 : bytes_[v]);
       }
     }
@@ -791,9 +659,9 @@ void Builder::find_sources() {
 
 /// Two elementwise results of one size are written by one kernel if they share what would be
 /// stored for them otherwise, and neither is computed from the other: a gradient's matmul
-/// alone reads the first. Where matmuls are fused, they compute it.
+/// alone reads the first.
 bool Builder::is_one_kernel(const std::vector<std::int32_t>& roots) {
-  if (fusing_.matmuls || roots.size() != 2) return false;
+  if (!compiler_.fusion.two_results || roots.size() != 2) return false;
   for (std::int32_t root : roots) {
     if (rule(root).work != Work::elementwise || beside_[root] != none) return false;
   }
@@ -889,41 +757,6 @@ void Builder::collect_reads() {
     last_root_[holder(same(join.source), reader)] = never;
   }
   for (const auto& [value, argument] : live_out_) last_root_[holder(value, none)] = never;
-}
-
-/// Matmuls that no other matmul but one for a gradient waits for, such as what is recomputed
-/// for a gradient alone: schedulers run them when everything else has run.
-std::vector<bool> Builder::matmuls_that_wait() const {
-  // Read by a matmul; read by one that another one is computed from.
-  std::vector<bool> leads(num_values_, false), drives(num_values_, false);
-  std::vector<bool> waits(num_ops_, false);
-  for (bool changes = true; changes;) {
-    changes = false;
-    const auto mark = [&](std::int32_t value, bool does_lead, bool does_drive) {
-      if ((leads[value] || !does_lead) && (drives[value] || !does_drive)) return;
-      leads[value] = leads[value] || does_lead;
-      drives[value] = drives[value] || does_drive;
-      changes = true;
-    };
-    for (const Join& join : program_.joins) {
-      if (argument_[join.target] != none) continue;
-      mark(join.source, leads[join.target], drives[join.target]);
-    }
-    for (std::int32_t i = num_ops_; i-- > 0;) {
-      const Op& op = program_.ops[i];
-      bool does_lead = false, does_drive = false;
-      for (std::int32_t v : op.results) {
-        does_lead = does_lead || (v != no_value && leads[v]);
-        does_drive = does_drive || (v != no_value && drives[v]);
-      }
-      const bool is_matmul = rule(i).work == Work::matmul;
-      waits[i] = is_matmul && !does_drive;
-      for (std::int32_t v : op.operands) {
-        if (v != no_value) mark(v, does_lead || is_matmul, is_matmul ? does_lead : does_drive);
-      }
-    }
-  }
-  return waits;
 }
 
 /// Decide in which order the ops run. JAX puts all updates of an optimizer behind the whole
@@ -1130,10 +963,14 @@ void Builder::hand_over() {
     const auto dies_in_place = [&](const Read& read) {
       const std::int32_t v = read.value;
       if (lifetimes_[v].last != moment_[i] + 1 || bytes_[v] != bytes_[result]) return false;
-      if (!fusing_.matmuls && maker_[v] != none && rule(maker_[v]).has_workspace) return false;
-      if (!fusing_.matmuls && in_place < 0 && is_reduced(v)) return false;
+      const Buffers& buffers = compiler_.buffers;
+      if (buffers.tuples_of_convolutions && maker_[v] != none &&
+          rule(maker_[v]).has_workspace) {
+        return false;
+      }
+      if (buffers.keeps_reduced && in_place < 0 && is_reduced(v)) return false;
       const bool lends =
-          !fusing_.matmuls && leaving != live_out_.end() && leaving->second == none;
+          buffers.lending_results && leaving != live_out_.end() && leaving->second == none;
       if (leaving != live_out_.end() && leaving->second != v && !lends) return false;
       if (argument_[v] != none && (leaving == live_out_.end() || lends)) return false;
       if (in_place >= 0) return v == target && read.op == i;
@@ -1212,8 +1049,8 @@ void Builder::convert_stacks() {
   }
 }
 
-/// Loops stack values as kernels make them, and take stacks row by row: XLA:GPU writes each
-/// stack that lies otherwise once more between the two loops, one after the other. While the
+/// Loops stack values as kernels make them, and take stacks row by row: each stack that lies
+/// otherwise is written once more between the two loops, one after the other. While the
 /// largest is written, all of them are there.
 void Builder::transpose_stacks() {
   std::map<std::int32_t, std::int32_t> largest;
@@ -1238,74 +1075,27 @@ void Builder::transpose_stacks() {
 
 std::vector<Lifetime> Builder::lifetimes() const {
   std::vector<Lifetime> result(num_values_);
-  for (const Storage::Stored& s : stored()) {
+  for (const Stored& s : stored()) {
     if (result[s.value].last == 0) result[s.value] = s.lifetime;
   }
   return result;
 }
 
-std::vector<Storage::Stored> Builder::stored() const {
-  std::vector<Storage::Stored> result;
-  std::vector<std::pair<std::int32_t, std::int32_t>> lenders;
+std::vector<Stored> Builder::stored() const {
+  std::vector<Stored> result;
+  std::vector<Lender> lenders;
   for (std::size_t v = 0; v < num_values_; ++v) {
     if (lifetimes_[v].first >= lifetimes_[v].last) continue;
     const auto made = made_at_.find(static_cast<std::int32_t>(v));
     if (made != made_at_.end()) {
-      lenders.emplace_back(static_cast<std::int32_t>(result.size()), made->second);
+      lenders.push_back({static_cast<std::int32_t>(result.size()), made->second});
     }
     result.push_back({listed_as_[v], lifetimes_[v], bytes_[v]});
   }
   for (std::int32_t v : copies_) result.push_back({v, {0, moments_}, bytes_[v]});
   result.insert(result.end(), converted_.begin(), converted_.end());
-  if (!fusing_.matmuls) lend(lenders, result);
+  if (compiler_.buffers.lending_results) lend(lenders, moments_, result);
   return result;
-}
-
-/// XLA:GPU gives a result storage for the whole program, and what is free again before the
-/// result is made may take it if it is not larger: the largest values first, each in the
-/// smallest result. `lenders`: index in `stored`, and the moment when it is made.
-void Builder::lend(const std::vector<std::pair<std::int32_t, std::int32_t>>& lenders,
-                   std::vector<Storage::Stored>& stored) const {
-  struct Lender {
-    double bytes;
-    std::int32_t index;
-    /// When it is taken: last moments by first ones.
-    std::map<std::int32_t, std::int32_t> taken;
-    bool is_free(const Lifetime& live) const {
-      const auto next = taken.lower_bound(live.first);
-      if (next != taken.end() && next->first < live.last) return false;
-      return next == taken.begin() || std::prev(next)->second <= live.first;
-    }
-  };
-  std::vector<Lender> results;
-  std::int32_t latest = 0;
-  for (const auto& [index, made] : lenders) {
-    results.push_back({stored[index].bytes, index, {{made, moments_}}});
-    latest = std::max(latest, made);
-  }
-  std::stable_sort(results.begin(), results.end(),
-                   [](const Lender& a, const Lender& b) { return a.bytes < b.bytes; });
-  std::vector<std::int32_t> guests;
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    const bool may_fit = stored[i].bytes > 0 && stored[i].lifetime.last <= latest &&
-                         stored[i].bytes <= results.back().bytes;
-    if (may_fit) guests.push_back(static_cast<std::int32_t>(i));
-  }
-  std::stable_sort(guests.begin(), guests.end(), [&](std::int32_t a, std::int32_t b) {
-    return stored[a].bytes > stored[b].bytes;
-  });
-  for (std::int32_t guest : guests) {
-    const Storage::Stored& wants = stored[guest];
-    auto lender =
-        std::lower_bound(results.begin(), results.end(), wants.bytes,
-                         [](const Lender& a, double bytes) { return a.bytes < bytes; });
-    for (int tried = 0; lender != results.end() && tried < most_lenders; ++lender, ++tried) {
-      if (!lender->is_free(wants.lifetime)) continue;
-      lender->taken.emplace(wants.lifetime.first, wants.lifetime.last);
-      stored[guest].lender = lender->index;
-      break;
-    }
-  }
 }
 
 std::vector<std::int32_t> Builder::moment_of() const {
@@ -1332,7 +1122,7 @@ std::vector<Lifetime> Builder::if_stored() {
   return result;
 }
 
-std::map<std::int32_t, std::vector<Storage::Stored>> Builder::copies_if_reduced() const {
+std::map<std::int32_t, std::vector<Stored>> Builder::copies_if_reduced() const {
   std::map<std::int32_t, Lifetime> live;
   for (const Meeting& meeting : meetings_) {
     for (std::int32_t root : roots_[meeting.op]) {
@@ -1342,10 +1132,10 @@ std::map<std::int32_t, std::vector<Storage::Stored>> Builder::copies_if_reduced(
       entry->second.last = std::max(entry->second.last, now.last);
     }
   }
-  std::map<std::int32_t, std::vector<Storage::Stored>> result;
+  std::map<std::int32_t, std::vector<Stored>> result;
   for (const Meeting& meeting : meetings_) {
     if (!live.contains(meeting.value)) continue;
-    std::vector<Storage::Stored>& copies = result[meeting.value];
+    std::vector<Stored>& copies = result[meeting.value];
     const bool is_known = std::any_of(copies.begin(), copies.end(), [&](const auto& copy) {
       return copy.value == meeting.argument;
     });
@@ -1396,8 +1186,8 @@ std::vector<std::vector<bool>> Builder::writes() {
 
 }  // namespace
 
-Storage::Storage(const Program& program, const Fusing& fusing) {
-  Builder builder(program, fusing);
+Storage::Storage(const Program& program, const Compiler& compiler) {
+  Builder builder(program, compiler);
   lifetimes_ = builder.lifetimes();
   reads_ = builder.reads();
   writes_ = builder.writes();
@@ -1407,64 +1197,6 @@ Storage::Storage(const Program& program, const Fusing& fusing) {
   copies_if_reduced_ = builder.copies_if_reduced();
   stored_ = builder.stored();
   moments_ = builder.moments();
-}
-
-std::vector<double> shards_of(const std::vector<Sharding>& shardings, const Mesh& mesh) {
-  std::vector<double> shards;
-  shards.reserve(shardings.size());
-  for (const Sharding& sharding : shardings) {
-    shards.push_back(static_cast<double>(num_shards(sharding, mesh)));
-  }
-  return shards;
-}
-
-std::vector<double> taken_bytes(const Storage& storage,
-                                const std::vector<double>& num_shards) {
-  const std::vector<Storage::Stored>& stored = storage.stored();
-  const auto bytes_of = [&](const Storage::Stored& s) {
-    return s.bytes / num_shards[s.value];
-  };
-  std::vector<double> taken(stored.size());
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    const std::int32_t lender = stored[i].lender;
-    const double lent = lender < 0 ? 0 : bytes_of(stored[lender]);
-    taken[i] = std::max(0.0, bytes_of(stored[i]) - lent);
-  }
-  return taken;
-}
-
-Peak peak(const Storage& storage, const std::vector<double>& num_shards,
-          const std::vector<Transient>& transients) {
-  const auto moments = static_cast<std::size_t>(storage.moments());
-  const std::vector<Storage::Stored>& stored = storage.stored();
-  const std::vector<double> taken = taken_bytes(storage, num_shards);
-  std::vector<double> change(moments + 1, 0.0);
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    change[stored[i].lifetime.first] += taken[i];
-    change[stored[i].lifetime.last] -= taken[i];
-  }
-  for (const Transient& t : transients) {
-    change[t.live.first] += t.bytes;
-    change[t.live.last] -= t.bytes;
-  }
-  Peak peak;
-  double now = 0;
-  for (std::size_t m = 0; m < moments; ++m) {
-    now += change[m];
-    if (now <= peak.bytes) continue;
-    peak.bytes = now;
-    peak.moment = static_cast<std::int32_t>(m);
-  }
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    const Lifetime& lifetime = stored[i].lifetime;
-    const bool has_own = stored[i].lender < 0 || taken[i] > 0;
-    if (has_own && lifetime.first <= peak.moment && peak.moment < lifetime.last) {
-      peak.live.emplace_back(stored[i].value, taken[i]);
-    }
-  }
-  std::stable_sort(peak.live.begin(), peak.live.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
-  return peak;
 }
 
 }  // namespace autoshard

@@ -9,35 +9,18 @@
 
 #include <cstdint>
 #include <map>
-#include <utility>
 #include <vector>
 
-#include "model/cluster.h"
-#include "model/mesh.h"
+#include "compilers/compiler.h"
+#include "memory/stored.h"
 #include "model/program.h"
-#include "model/sharding.h"
 
 namespace autoshard {
-
-/// Live moments of a stored value: [first, last).
-struct Lifetime {
-  std::int32_t first = 0, last = 0;
-};
 
 /// What is known of a program's memory before anything is cut.
 class Storage {
  public:
-  /// One stretch of moments in which a value takes memory, with its bytes before any cut.
-  struct Stored {
-    std::int32_t value;
-    Lifetime lifetime;
-    double bytes;
-    /// Which of `stored()` lends it its storage: a result that is not made yet; -1: it has its
-    /// own. Of what one result lends its storage to, no two live at once.
-    std::int32_t lender = -1;
-  };
-
-  explicit Storage(const Program& program, const Fusing& fusing = {});
+  explicit Storage(const Program& program, const Compiler& compiler = {});
 
   /// False for values that live in fusions, for free values, and for those that share another
   /// one's storage.
@@ -81,30 +64,5 @@ class Storage {
   std::map<std::int32_t, std::vector<Stored>> copies_if_reduced_;
   std::int32_t moments_ = 0;
 };
-
-/// Bytes that live for a while beside the values: a gathered copy of one. In moments, not ops.
-struct Transient {
-  Lifetime live;
-  double bytes;
-};
-
-/// The worst moment of a plan.
-struct Peak {
-  double bytes = 0;
-  std::int32_t moment = 0;
-  /// Stored values that live then, largest first, with their bytes on one device.
-  std::vector<std::pair<std::int32_t, double>> live;
-};
-
-/// Bytes of a device that each of `storage.stored()` takes when value v is cut into
-/// `num_shards[v]` blocks; of what is lent its storage, those that do not fit in it.
-std::vector<double> taken_bytes(const Storage& storage, const std::vector<double>& num_shards);
-
-/// Peak memory of a device when value v is cut into `num_shards[v]` blocks.
-Peak peak(const Storage& storage, const std::vector<double>& num_shards,
-          const std::vector<Transient>& transients);
-
-/// Into how many blocks every value is cut.
-std::vector<double> shards_of(const std::vector<Sharding>& shardings, const Mesh& mesh);
 
 }  // namespace autoshard

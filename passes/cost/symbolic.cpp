@@ -161,6 +161,7 @@ double local_elements(const RuleTensor& tensor, const Rule& rule,
   double total = 1;
   if (tensor.type == no_type) return total;
   for (std::int64_t dim : types[tensor.type].dims) total *= static_cast<double>(dim);
+  if (total == 0) return 0;  // else factors of size 0 are divided by themselves
   for (const auto& dim : tensor.dims) {
     for (std::int32_t f : dim) total *= sizes[f] / static_cast<double>(rule.factors[f].size);
   }

@@ -252,6 +252,9 @@ class ModuleReader {
       for (std::int32_t k = 0; k < op.num_operands; ++k) {
         key.push_back(types_[module_.operands[op.first_operand + k]]);
       }
+      for (std::int32_t k = 0; k < op.num_regions; ++k) {
+        add_names(module_.regions[op.first_region + k], key);
+      }
       const auto is_wanted = [&](int at) {
         return std::equal(key.begin(), key.end(), keys.begin() + key_offset[at],
                           keys.begin() + key_offset[at + 1]);
@@ -264,6 +267,17 @@ class ModuleReader {
     }
   }
 
+  /// What a small region does: a reducer that adds is another op than one that compares.
+  void add_names(const Block& block, std::vector<std::uint64_t>& key) const {
+    const std::int32_t num_ops = block.last_op - block.first_op + 1;
+    key.push_back(static_cast<std::uint64_t>(num_ops));
+    if (num_ops > most_ops_of_a_reducer) return;
+    for (std::int32_t op = block.first_op; op <= block.last_op; ++op) {
+      key.push_back(heads_[op].name);
+    }
+  }
+
+  static constexpr std::int32_t most_ops_of_a_reducer = 8;
   ModuleStructure module_;
   std::vector<Head> heads_;
   /// Of every value.

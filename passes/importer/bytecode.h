@@ -32,7 +32,8 @@ struct Block {
 /// One op, by ranges in the arrays of `ModuleStructure`.
 struct OpStructure {
   /// Ops of one class are equal but for operands, regions and locations: equal name,
-  /// attributes, properties, and types of operands and results.
+  /// attributes, properties, types of operands and results, and names of the ops in small
+  /// regions.
   std::int32_t op_class;
   /// The first op behind it and all it contains.
   std::int32_t end;

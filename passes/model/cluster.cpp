@@ -1,5 +1,6 @@
 #include "model/cluster.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace autoshard {
@@ -38,6 +39,12 @@ void check(const Chip& chip) {
 std::string dim_name(std::size_t d) { return "dim " + std::to_string(d); }
 
 }  // namespace
+
+bool has_torus(const Cluster& cluster) {
+  return std::any_of(cluster.dims.begin(), cluster.dims.end(), [](const PhysicalDim& dim) {
+    return dim.kind == LinkKind::ring || dim.kind == LinkKind::line;
+  });
+}
 
 void check(const Cluster& cluster, const Mesh& mesh) {
   check(cluster.chip);

@@ -10,22 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "compilers/compiler.h"
 #include "model/mesh.h"
 #include "model/program.h"
 
 namespace autoshard {
 
-/// What the compiler for a chip fuses, so that it takes no memory.
-struct Fusing {
-  /// Elementwise operands and results of a matmul are computed in its kernel; without, matmuls
-  /// read and write memory (XLA:GPU).
-  bool matmuls = true;
-  /// A cast to a narrower type is computed in every matmul that reads it, from the wider value
-  /// in memory; without, the narrower one is stored if several read it.
-  bool casts = false;
-};
-
-/// One JAX device: a TPU core pair, a TPU7x half chip, a GPU.
+/// One JAX device: a chip, or the half of one that has two.
 struct Chip {
   /// Peak FLOP/s of the matrix units, by arithmetic.
   std::array<double, num_arithmetics> matmul_flops;
@@ -43,9 +34,6 @@ struct Chip {
   double memory_efficiency;
   /// Seconds to start one op that is not fused; 0 for compilers that run one program.
   double launch_seconds;
-  Fusing fusing = {};
-  /// Other ops run while values are gathered; without, they wait.
-  bool hides_gathers = false;
 };
 
 enum class LinkKind : std::uint8_t {
@@ -79,7 +67,13 @@ struct Cluster {
   std::vector<std::vector<AxisPart>> axes;
   /// Share of communication that is hidden behind compute, 0 to 1.
   double overlap = 0;
+  /// What is known of the compiler for the chip.
+  Compiler compiler = {};
 };
+
+/// Whether any devices are neighbours on a ring or a line. A question about links, not about
+/// who compiles for them.
+bool has_torus(const Cluster& cluster);
 
 /// A cluster that breaks its own rules.
 struct InvalidCluster : std::logic_error {

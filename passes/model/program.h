@@ -32,14 +32,15 @@ enum class FactorKind : std::uint8_t {
   pass_through,      ///< operands and results are cut alike; nothing to communicate
   reduction,         ///< results become partial sums over the axes that cut it
   need_replication,  ///< may not be cut
-  permutation,       ///< neighbours exchange `halo` of their block
+  permutation,       ///< as pass_through, but neighbours exchange `halo` of their block
 };
 
 struct Factor {
   std::int64_t size;
   FactorKind kind;
-  /// Elements along the dim that a device needs from its neighbours; 0 for factors that
-  /// are not permutations; negative: as many as its whole block.
+  /// Elements along the dim that a device needs from its neighbours, in units of `size`;
+  /// negative: as many as its whole block. Of a permutation: of every operand that has the
+  /// factor. Of a reduction: of the first operand, which is read in windows.
   std::int64_t halo = 0;
 };
 
@@ -65,6 +66,11 @@ enum class Work : std::uint8_t {
 enum class Arithmetic : std::uint8_t { f64, f32, f16, f8, i8 };
 inline constexpr int num_arithmetics = 5;
 
+/// What an element of an elementwise op's result costs to compute: at most an ordinary
+/// instruction or two; an exponential or a logarithm; a long polynomial (tanh, sine, powers);
+/// several of them (erfc). `never`, as a limit: none is so expensive.
+enum class Expense : std::uint8_t { cheap, exponential, polynomial, polynomials, never };
+
 /// How an op's tensors are made of factors, as in Shardy's op sharding rule
 /// `([i, k], [k, j])->([i, j])`. Ops with equal rules and equal types share one.
 struct Rule {
@@ -79,7 +85,7 @@ struct Rule {
   /// function.
   bool is_cheap = false;
   /// Where it is a kernel of its own, that writes its result beside a workspace, a tuple: no
-  /// fusion writes over it (convolutions of cuDNN).
+  /// fusion writes over it (convolutions of a library).
   bool has_workspace = false;
   /// Bytes that the whole op really touches of each operand and result, where that is less
   /// than the tensor: a dynamic slice reads its slice, a gather its rows. Negative: all.
@@ -88,9 +94,11 @@ struct Rule {
   /// The operand whose storage the first result takes over: a dynamic update slice or scatter
   /// writes in place. -1: none.
   std::int32_t in_place_operand = -1;
-  /// Bytes of the copy of the first operand that cuDNN reads, where its padding is not the
-  /// same on both sides; 0: it reads the operand.
+  /// Bytes of the copy of the first operand that is read where its padding may not differ on
+  /// its two sides; 0: they are alike.
   double padded_bytes = 0;
+  /// Of elementwise ops.
+  Expense expense = Expense::cheap;
 };
 
 struct Value {

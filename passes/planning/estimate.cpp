@@ -9,9 +9,10 @@
 namespace autoshard::planning {
 namespace {
 
-/// Puts the axes of one tensor on those factors of it that are not `known` yet.
+/// Puts the axes of one tensor, without those of `scattered`, on those factors of it that are
+/// not `known` yet.
 void lift(const Rule& rule, const RuleTensor& tensor, const Sharding& sharding,
-          const Mesh& mesh, FactorAxes& axes, std::vector<bool>& known) {
+          AxisMask scattered, const Mesh& mesh, FactorAxes& axes, std::vector<bool>& known) {
   if (sharding.dims.size() != tensor.dims.size()) {
     throw InvalidProgram("a strategy of another rank than its tensor");
   }
@@ -23,6 +24,7 @@ void lift(const Rule& rule, const RuleTensor& tensor, const Sharding& sharding,
     };
     start();
     for (AxisIndex axis : sharding.dims[d]) {
+      if ((scattered >> axis) & 1u) continue;
       const std::int64_t size = mesh.axis_sizes[axis];
       while (left == 1 && at < tensor.dims[d].size()) {
         ++at;
@@ -48,16 +50,18 @@ FactorAxes factors_of(const Rule& rule, const std::vector<const Sharding*>& oper
   FactorAxes axes(rule.factors.size());
   std::vector<bool> known(rule.factors.size());
   for (std::size_t k = 0; k < rule.operands.size(); ++k) {
-    if (operands[k]) lift(rule, rule.operands[k], *operands[k], mesh, axes, known);
+    if (operands[k]) lift(rule, rule.operands[k], *operands[k], 0, mesh, axes, known);
   }
+  // A scattered result has axes that its own factors do not, those of partial sums, on any
+  // dim, also on one that no factor makes. Whoever reads it says so.
+  const AxisMask scattered = partial_axes(rule, axes);
   for (std::size_t k = 0; k < rule.results.size(); ++k) {
-    // A scattered result has axes that its own factors do not; whoever reads it says so.
     if (!results[k]) continue;
     bool is_open = false;
     for (const auto& dim : rule.results[k].dims) {
       for (std::int32_t factor : dim) is_open |= !known[factor];
     }
-    if (is_open) lift(rule, rule.results[k], *results[k], mesh, axes, known);
+    if (is_open) lift(rule, rule.results[k], *results[k], scattered, mesh, axes, known);
   }
   return axes;
 }
@@ -66,7 +70,7 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
   check(program);
   check(cluster, program.mesh);
   verify(program, program.mesh, plan);
-  const Storage storage(program, cluster.chip.fusing);
+  const Storage storage(program, cluster.compiler);
   const Classes classes = classes_of(program, &storage, {-1, search_copy_distance(program)});
   const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
   const AxisOrders orders(program.mesh, program.pins);
@@ -77,9 +81,10 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
 
 std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
                                const Plan& plan) {
-  const Storage storage(program, cluster.chip.fusing);
+  const Storage storage(program, cluster.compiler);
   std::vector<double> live(storage.moments() + 1, 0.0);
-  const std::vector<double> taken = taken_bytes(storage, shards_of(plan.values, program.mesh));
+  const std::vector<double> taken =
+      taken_bytes(storage.stored(), shards_of(plan.values, program.mesh));
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const Lifetime& lifetime = storage.stored()[i].lifetime;
     live[lifetime.first] += taken[i];

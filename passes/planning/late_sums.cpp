@@ -15,13 +15,6 @@
 namespace autoshard::planning {
 namespace {
 
-/// Sums are joined while what they leave is not more (XLA's default for GPUs).
-constexpr double most_joined_bytes = 30 * 1048576.0;
-
-/// Rings whose last transfer begins right behind them (XLA:TPU): of five transfers at once
-/// (xla_max_concurrent_async_collective_permutes) the loop of the next ring needs two.
-constexpr std::size_t rings_in_order = 3;
-
 constexpr auto never = std::numeric_limits<std::int32_t>::max();
 
 /// A matmul whose sum only updates read.
@@ -105,8 +98,9 @@ std::vector<bool> leading_to_matmuls(const Program& program,
 /// Schedules one loop, or what is in none, from its end.
 class FromTheEnd {
  public:
-  /// `late` and `others` in the order in which they run.
-  FromTheEnd(std::vector<Late*> late, std::vector<Other> others)
+  /// `late` and `others` in the order in which they run. Sums are joined while what they leave
+  /// is not more than `most_joined_bytes`.
+  FromTheEnd(std::vector<Late*> late, std::vector<Other> others, double most_joined_bytes)
       : late_(std::move(late)), others_(std::move(others)) {
     double joined_bytes = 0;
     for (std::size_t i = 0; i < late_.size(); ++i) {
@@ -315,7 +309,8 @@ class LateSums {
         storage_(storage),
         cluster_(cluster),
         levels_(levels),
-        labels_(labels) {
+        labels_(labels),
+        rules_(cluster.compiler.schedule) {
     find_sent();
     if (std::none_of(sent_.begin(), sent_.end(),
                      [](const Sent& sent) { return !sent.sums.empty(); })) {
@@ -324,10 +319,10 @@ class LateSums {
     find_late();
     find_bounds();
     group_by_loop();
-    if (cluster.chip.fusing.matmuls) {
-      put_rings_last();
-    } else {
+    if (cluster.compiler.schedule.late_sums) {
       schedule();
+    } else {
+      put_rings_last();
     }
   }
 
@@ -350,10 +345,10 @@ class LateSums {
         .seconds;
   }
   double compute_seconds(std::size_t op) const { return class_seconds(classes_.class_of[op]); }
-  /// The compiler may run the sum of a class of matmuls late: rings where matmuls are fused,
-  /// else all.
+  /// The compiler may run the sum of a class of matmuls late: all, or those in rings.
   bool may_wait(std::size_t op_class, const Step& sum) const {
-    return !cluster_.chip.fusing.matmuls ||
+    if (rules_.late_sums) return true;
+    return rules_.rings_in_order > 0 &&
            is_ring_of_matmuls(as_compiled(sum, cluster_, mesh_), cluster_, mesh_,
                               class_seconds(op_class));
   }
@@ -384,6 +379,7 @@ class LateSums {
   const Cluster& cluster_;
   const LevelSolver& levels_;
   const Labels& labels_;
+  const Schedule& rules_;
   /// By class of ops.
   std::vector<Sent> sent_;
   /// By op: seconds of copies that are made before it, for itself and for others.
@@ -455,7 +451,7 @@ void LateSums::find_late() {
     if (!is_matmul(i) || sums.empty() || sums[0].empty()) continue;
     if (op.results[0] == no_value || leads_on_[op.results[0]]) continue;
     // What is gathered again hides the last transfer of its ring.
-    const bool is_hidden = cluster_.chip.fusing.matmuls && !cluster_.chip.hides_gathers;
+    const bool is_hidden = !rules_.late_sums && !rules_.hides_gathers;
     if (is_hidden && is_sent_on[op.results[0]]) continue;
     Late late{.op = static_cast<std::int32_t>(i), .moment = moment(i)};
     for (std::int32_t v : op.operands) {
@@ -556,8 +552,8 @@ void LateSums::put_behind_next_product(std::int32_t loop, std::int32_t end,
   }
 }
 
-/// Products of batches are read as they are in memory, and XLA:GPU's scheduler takes time for
-/// that: from the end, what such a product reads is not ready when the product has been put in
+/// Products of batches are read as they are in memory, and scheduling takes time for that:
+/// from the end, what such a product reads is not ready when the product has been put in
 /// place, and another op that is ready comes first. So a product of batches whose readers come
 /// later (the one with attention's transposed probabilities) runs behind what the next product
 /// of batches reads (the gradient of the scores). Where gathers are hidden other ops come
@@ -642,10 +638,10 @@ void LateSums::put_rings_last() {
         gathered = std::max(gathered, moment(i));
       }
     }
-    std::size_t in_order = 0;
+    std::int64_t in_order = 0;
     for (Late* ring : members) {
-      if (cluster_.chip.hides_gathers && ring->moment < gathered) continue;
-      if (++in_order > rings_in_order) {
+      if (rules_.hides_gathers && ring->moment < gathered) continue;
+      if (++in_order > rules_.rings_in_order) {
         const std::int32_t last = std::min(end, ring->bound - 1);
         ring->runs = ring->is_summed = std::max(last, ring->moment);
       }
@@ -695,8 +691,8 @@ void LateSums::schedule() {
     const std::int32_t end = others.empty() ? 0 : others.back().moment;
     const bool hides_gathers = std::any_of(others.begin(), others.end(),
                                            [](const Other& o) { return o.sent_seconds > 0; });
-    put_aside(loop, hides_gathers, is_waited_for);
-    FromTheEnd(members, std::move(others)).run();
+    if (rules_.late_batched_matmuls) put_aside(loop, hides_gathers, is_waited_for);
+    FromTheEnd(members, std::move(others), cluster_.compiler.collectives.joined_bytes).run();
     put_behind_next_product(loop, end, members);
     // From the end the gradient that is made first is scheduled last: it has nothing to hide.
     Late& first = *members.front();
@@ -719,7 +715,7 @@ std::vector<Transient> LateSums::waiting() const {
     if (late.runs < late.is_summed) {
       waiting.push_back({{late.runs + 1, late.is_summed + 1}, late.bytes});
     }
-    if (cluster_.chip.fusing.matmuls && late.runs > late.moment) {
+    if (!rules_.late_sums && late.runs > late.moment) {
       waiting.push_back({{late.moment + 1, late.runs + 1}, copied_for(late)});
     }
     for (std::int32_t v : program_.ops[late.op].operands) {
@@ -733,7 +729,7 @@ std::vector<Transient> LateSums::waiting() const {
     const std::int32_t until = is_fused ? last.first : storage_.lifetime(value).last;
     const std::int32_t holder = classes_.holder_of[value];
     if (until >= last.last || holder < 0) continue;
-    if (is_fused && !cluster_.chip.fusing.matmuls) continue;
+    if (is_fused && rules_.late_sums) continue;
     waiting.push_back(
         {{until, last.last},
          local_bytes(classes_.holders[holder].type, levels_.sharding(labels_, holder))});

@@ -1,32 +1,27 @@
 /// Sums that a compiler leaves for the end of the step.
 ///
-/// XLA:TPU leaves rings: matmuls that scatter their sums in a loop. What such a loop leaves is
-/// sent once more behind it, five of these transfers run at once, and a loop needs two. So all
-/// but three rings whose sums only updates read run at the end, and their operands wait.
+/// `Schedule::rings_in_order`: rings, matmuls that scatter their sums in a loop, are left.
+/// What such a loop leaves is sent once more behind it, five of these transfers run at once,
+/// and a loop needs two. So all but three rings whose sums only updates read run at the end,
+/// and their operands wait.
 ///
-/// XLA:GPU schedules from the end: one collective runs at a time, beside kernels that hide it.
-/// Nothing but an update reads the sum of a gradient, so from the end all these sums come
-/// first, and what hides one is the matmul that makes another. In the order of the program:
-/// the backward pass runs without them, and then sums and matmuls take turns. Until then what
-/// the matmuls read, or the gradients that were made early, wait. docs/memory.md says what was
-/// compiled.
+/// `Schedule::late_sums`: compiled from the end, one collective runs at a time, beside kernels
+/// that hide it. Nothing but an update reads the sum of a gradient, so from the end all these
+/// sums come first, and what hides one is the matmul that makes another. In the order of the
+/// program: the backward pass runs without them, and then sums and matmuls take turns. Until
+/// then what the matmuls read, or the gradients that were made early, wait. docs/memory.md
+/// says what was compiled.
 #pragma once
 
 #include <vector>
 
 #include "cost/storage.h"
+#include "memory/stored.h"
 #include "model/cluster.h"
 #include "planning/classes.h"
 #include "planning/level.h"
 
 namespace autoshard::planning {
-
-/// Part of a chip's memory that the compiler fills so; beyond, it keeps to memory. XLA:GPU:
-/// 80% less 5% of these. XLA:TPU: 95%, but plans may fill less, and what waits is no reason
-/// that one does not fit.
-inline double scheduled_share(const Chip& chip) {
-  return chip.fusing.matmuls ? 0.9 : 0.8 * 0.95;
-}
 
 /// What waits for late sums of a plan, and how long.
 ///

@@ -142,6 +142,14 @@ std::vector<FactorAxes> extensions(const Rule& rule, const std::vector<TensorTyp
                                    const FactorAxes& base, AxisMask free, const Mesh& mesh,
                                    const AxisOrders& orders) {
   std::vector<FactorAxes> result;
+  const auto all_express = [&](const FactorAxes& axes) {
+    for (const auto* tensors : {&rule.operands, &rule.results}) {
+      for (const RuleTensor& tensor : *tensors) {
+        if (!expressible(tensor, rule, types, axes, mesh)) return false;
+      }
+    }
+    return true;
+  };
   const std::size_t num_factors = rule.factors.size();
   std::vector<AxisMask> bins(num_factors);
   for (std::size_t f = 0; f < num_factors; ++f) bins[f] = mask(base[f]);
@@ -156,15 +164,14 @@ std::vector<FactorAxes> extensions(const Rule& rule, const std::vector<TensorTyp
       },
       [&] {
         order_all(bins, orders, current, 0, [&] {
-          for (const auto* tensors : {&rule.operands, &rule.results}) {
-            for (const RuleTensor& tensor : *tensors) {
-              if (!expressible(tensor, rule, types, current, mesh)) return;
-            }
-          }
-          result.push_back(current);
+          if (all_express(current)) result.push_back(current);
         });
       });
-  if (std::find(result.begin(), result.end(), base) == result.end()) result.push_back(base);
+  // The base may cut a minor factor of which a free axis cut the major one.
+  const bool is_option = result.empty() || all_express(base);
+  if (is_option && std::find(result.begin(), result.end(), base) == result.end()) {
+    result.push_back(base);
+  }
   return result;
 }
 
@@ -198,12 +205,16 @@ std::vector<Halo> halos_of(const Rule& rule, const std::vector<TensorType>& type
   std::vector<Halo> halos;
   for (std::size_t f = 0; f < rule.factors.size(); ++f) {
     const Factor& factor = rule.factors[f];
-    if (factor.kind != FactorKind::permutation || axes[f].empty() || factor.halo == 0)
-      continue;
+    if (axes[f].empty() || factor.halo == 0) continue;
     const double block = static_cast<double>(factor.size) /
                          static_cast<double>(autoshard::num_shards(axes[f], mesh));
+    if (block == 0) continue;  // tensors without elements have no halo
     const double share = factor.halo < 0 ? 1.0 : static_cast<double>(factor.halo) / block;
-    for (const RuleTensor& tensor : rule.operands) {
+    // A sum over a cut image (the gradient of a kernel) reads windows of the image alone.
+    const std::size_t num_read =
+        factor.kind == FactorKind::reduction ? 1 : rule.operands.size();
+    for (std::size_t k = 0; k < num_read; ++k) {
+      const RuleTensor& tensor = rule.operands[k];
       for (const auto& factors : tensor.dims) {
         if (std::find(factors.begin(), factors.end(), static_cast<std::int32_t>(f)) ==
             factors.end()) {

@@ -57,7 +57,7 @@ Sharding project(const RuleTensor& tensor, const FactorAxes& axes);
 /// redistribute the operand, so such sums are planned to be reduced in place.
 bool may_scatter(const Rule& rule, const FactorAxes& axes);
 
-/// What a device exchanges with its neighbours where a permutation factor is cut.
+/// What a device exchanges with its neighbours where a factor with a halo is cut.
 struct Halo {
   /// Of an operand, once.
   double bytes;

@@ -177,7 +177,8 @@ bool PlanSearch::is_tight() const {
   double devices = 1;
   for (std::int64_t size : program_.mesh.axis_sizes) devices *= static_cast<double>(size);
   const std::vector<double> shards(program_.values.size(), devices);
-  return peak(storage_, shards, {}).bytes > tight_share * options_.memory_limit;
+  return peak(storage_.stored(), storage_.moments(), shards, {}).bytes >
+         tight_share * options_.memory_limit;
 }
 
 std::vector<Candidate> PlanSearch::shortlist(double coeff) {

@@ -72,7 +72,7 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
 solver::Problem joint_network(const Program& program, const Cluster& cluster) {
   check(program);
   check(cluster, program.mesh);
-  const Storage storage(program, cluster.chip.fusing);
+  const Storage storage(program, cluster.compiler);
   const Classes classes = classes_of(program, &storage, class_options(program, false));
   const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
   const AxisOrders orders(program.mesh, program.pins);
@@ -117,7 +117,7 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   const Clock::time_point deadline = deadline_of(options);
   Phases phases;
   phases.start("storage");
-  const auto storage = std::make_shared<const Storage>(program, cluster.chip.fusing);
+  const auto storage = std::make_shared<const Storage>(program, cluster.compiler);
   phases.start("folding");
   const Classes classes =
       classes_of(program, storage.get(), class_options(program, options.fold));

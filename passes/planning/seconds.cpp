@@ -13,13 +13,6 @@ namespace {
 
 /// Too small to change a decision, enough to make one among equals.
 constexpr double tie_per_byte = 1e-18;
-/// How often a loop that scatters the sums of a matmul reads or writes the whole result beside
-/// the matmul: it adds, selects and passes on. Compiled by libtpu 0.0.42.1: 7 times in a step
-/// of GPT-3 175B on v5p:8x8x4.
-constexpr double ring_sum_passes = 7;
-/// The same of the operand that it transposes: once each way, at a quarter of the memory's
-/// rate (0.22 to 0.29 there and in ResNet-50 on v5e:4x4).
-constexpr double ring_transpose_passes = 8;
 /// Part of a kernel's launch that a slice costs: some slices end a fusion, most are read by a
 /// kernel that runs anyway. Of a tensor that is read whole in this time none is taken.
 constexpr double slice_share = 0.05;
@@ -191,13 +184,14 @@ double ring_seconds(const Program& program, const OpKind& kind, const FactorAxes
     return program.types[tensor.type].bytes() /
            static_cast<double>(num_shards(project(tensor, axes), mesh));
   };
-  double moved = ring_sum_passes * bytes(rule.results[0]);
+  const Collectives& collectives = cluster.compiler.collectives;
+  double moved = collectives.ring_result_passes * bytes(rule.results[0]);
   double smaller = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k < rule.operands.size(); ++k) {
     if (!kind.reads[k]) moved += bytes(rule.operands[k]);
     smaller = std::min(smaller, bytes(rule.operands[k]));
   }
-  moved += ring_transpose_passes * smaller;
+  moved += collectives.ring_operand_passes * smaller;
   const Compute turn =
       compute(rule, block_of(rule, axes, made, held, mesh),
               std::vector<bool>(rule.operands.size(), true),
@@ -244,7 +238,7 @@ void SecondsCosts::set_prices(const Prices& prices) {
       if (live.first <= moment && moment < live.last) price_[holder] += share * price;
     }
   };
-  for (const Storage::Stored& stored : storage_.stored()) {
+  for (const Stored& stored : storage_.stored()) {
     const std::int32_t holder = classes_.holder_of[stored.value];
     if (holder < 0) continue;
     const double whole = program_.types[classes_.holders[holder].type].bytes();
@@ -328,7 +322,7 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
     return program.types[type].bytes() / static_cast<double>(num_shards(s, mesh));
   };
   std::vector<std::int32_t> before;
-  if (cluster.chip.hides_gathers) before = matmuls_before(program, storage);
+  if (cluster.compiler.schedule.hides_gathers) before = matmuls_before(program, storage);
   const auto sent_from = [&](std::int32_t moment) {
     return before.empty() ? moment : before[moment];
   };
@@ -386,7 +380,7 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
       const auto* copies = of_op.is_all_reduced[k] ? storage.copies_if_reduced(v) : nullptr;
       if (!copies) continue;
       const Sharding& held = levels.sharding(labels, classes.holder_of[v]);
-      for (const Storage::Stored& copy : *copies) {
+      for (const Stored& copy : *copies) {
         result.push_back(
             {copy.lifetime, copy.bytes / static_cast<double>(num_shards(held, mesh))});
       }
@@ -400,7 +394,7 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
     }
   }
   add_ring_operands(program, mesh, storage, classes, levels, labels, in_rings, result);
-  if (!cluster.chip.fusing.matmuls) {
+  if (cluster.compiler.layout.symmetric_padding) {
     add_padded_operands(program, mesh, storage, classes, levels, labels, result);
   }
   return result;
@@ -411,14 +405,14 @@ Peak peak_of(const Program& program, const Mesh& mesh, const Classes& classes,
              const Labels& labels, const std::vector<double>& num_shards) {
   std::vector<Transient> transients =
       transients_of(program, mesh, classes, storage, cluster, levels, labels);
-  const Peak least = peak(storage, num_shards, transients);
-  const double limit = scheduled_share(cluster.chip) * cluster.chip.memory_bytes;
+  const Peak least = peak(storage.stored(), storage.moments(), num_shards, transients);
+  const double limit = cluster.compiler.schedule.memory_share * cluster.chip.memory_bytes;
   if (least.bytes >= limit) return least;
   const std::vector<Transient> waiting =
       waiting_for_sums(program, mesh, classes, storage, cluster, levels, labels);
   if (waiting.empty()) return least;
   transients.insert(transients.end(), waiting.begin(), waiting.end());
-  Peak most = peak(storage, num_shards, transients);
+  Peak most = peak(storage.stored(), storage.moments(), num_shards, transients);
   most.bytes = std::min(most.bytes, limit);
   return most;
 }

@@ -9,6 +9,7 @@
 #include "cost/collectives.h"
 #include "cost/compute.h"
 #include "cost/storage.h"
+#include "memory/peak.h"
 #include "model/cluster.h"
 #include "planning/classes.h"
 #include "planning/level.h"

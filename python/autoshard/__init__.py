@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from autoshard.cluster.cluster import Cluster as Cluster
 from autoshard.errors import AutoshardError as AutoshardError
 from autoshard.errors import AutoshardWarning as AutoshardWarning
+from autoshard.errors import CheckError as CheckError
 from autoshard.errors import ClusterError as ClusterError
 from autoshard.errors import CompileError as CompileError
 from autoshard.errors import DoesNotFitError as DoesNotFitError

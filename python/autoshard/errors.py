@@ -56,6 +56,10 @@ class DoesNotFitError(PlanError):
         self.memory_limit = memory_limit
 
 
+class DonationError(AutoshardError, RuntimeError):
+    """An array that has been deleted, or one that is donated and passed a second time."""
+
+
 class PassOptionError(AutoshardError, ValueError):
     """An unknown pass, an unknown option of a pass, or a value it does not take."""
 
@@ -97,6 +101,10 @@ class CompileError(AutoshardError):
     def __init__(self, message: str, location: str | None = None, *, reason: str) -> None:
         super().__init__(message, location)
         self.reason = reason
+
+
+class CheckError(AutoshardError):
+    """A plan computes something wrong, or nobody can say whether it does."""
 
 
 class AutoshardWarning(UserWarning):

@@ -23,6 +23,7 @@ from autoshard.verify.ahead_of_time import (
     compile_in_subprocess,
     read_out_of_memory,
 )
+from autoshard.verify.process import compile_environment
 from autoshard.verify.targets import target_of
 from autoshard.verify.usable_memory import STEP_BYTES, largest
 
@@ -226,7 +227,7 @@ def _printed_by(code: str) -> list:
         capture_output=True,
         text=True,
         check=True,
-        env=ahead_of_time.compile_environment(),
+        env=compile_environment(),
     )
     return json.loads(done.stdout.strip().splitlines()[-1])
 

@@ -242,7 +242,7 @@ def test_memory_limit_must_be_bytes(text):
     ],
 )
 def test_options_out_of_range_are_refused(option, value):
-    with pytest.raises(PassOptionError, match=r"is out of range. Give"):
+    with pytest.raises(PassOptionError, match=r"is out of range. Give|: expected"):
         autoshard.plan(train_step, *STEP, cluster="v5e:2x4", **{option: value})
 
 
@@ -287,6 +287,15 @@ def test_batch_that_cannot_be_split_is_named():
         )
     with pytest.raises(autoshard.PlanError, match=r"dim 0 of no argument but the state can be"):
         autoshard.plan(train_step, WEIGHTS, x, x, cluster="v5e:2x4", mode="data_parallel")
+
+
+@pytest.mark.parametrize(
+    ("argument", "what"),
+    [(type_of(), "a scalar"), (jax.eval_shape(jax.random.key, 0), "a PRNG key")],
+)
+def test_what_has_no_examples_holds_no_batch(argument, what):
+    with pytest.raises(autoshard.PlanError, match=f"x holds the batch, but it is {what}"):
+        autoshard.plan(lambda x: x, argument, mesh="data=8", mode="data_parallel", batch_argnums=0)
 
 
 def test_batch_argnums_must_exist_and_go_with_the_mode():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import pytest
+from compiler_answers import GPU, TPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def core(dims: list[tuple[int, int, float, float]], axes: list[list[tuple[int, i
         launch_seconds=0.0,
         dims=dims,
         axes=axes,
+        compiler=TPU if any(kind in (RING, LINE) for _, kind, _, _ in dims) else GPU,
     )
 
 

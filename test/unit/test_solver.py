@@ -5,8 +5,9 @@ from __future__ import annotations
 import _thread
 import itertools
 import math
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -287,8 +288,18 @@ def raised() -> None:
     raise KeyboardInterrupt
 
 
+@pytest.fixture
+def python_interrupts() -> Iterator[None]:
+    """An interrupt raises ``KeyboardInterrupt``; pytest's workers ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("interrupt", [_thread.interrupt_main, raised])
-def test_an_interrupt_returns_the_best_so_far(interrupt: Callable[[], None]) -> None:
+def test_an_interrupt_returns_the_best_so_far(
+    interrupt: Callable[[], None], python_interrupts: None
+) -> None:
     problem = chain(1000, limit=260)
 
     def progress(seconds: float, cost: float, bound: float) -> None:

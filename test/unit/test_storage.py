@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiler_answers import GPU, TPU
 
 from autoshard import _core
 from autoshard.importer import ImportedProgram, import_program
@@ -30,13 +31,12 @@ class Read:
 
     module: mlir.Module
     imported: ImportedProgram
-    fuses_matmuls: bool = True
-    fuses_casts: bool = False
+    compiler: Mapping[str, float] = field(default_factory=lambda: TPU)
 
     def __post_init__(self) -> None:
         self.program = self.imported.program
         self.lifetimes, self.reads, self.writes, self.moments = _core.storage_of(
-            self.program, fuses_matmuls=self.fuses_matmuls, fuses_casts=self.fuses_casts
+            self.program, compiler=dict(self.compiler)
         )
         self.names = [op.name.partition(".")[2] for op in self.imported.core_ops]
 
@@ -63,12 +63,11 @@ class Read:
             self.program,
             shardings,
             list(transients),
-            fuses_matmuls=self.fuses_matmuls,
-            fuses_casts=self.fuses_casts,
+            compiler=dict(self.compiler),
         )
 
 
-def read_text(text: str, **fusing: bool) -> Read:
+def read_text(text: str, compiler: Mapping[str, float] = TPU) -> Read:
     context = new_context()
     module = parse_bytes(text.encode(), context, "test.mlir")
     with context:
@@ -76,15 +75,18 @@ def read_text(text: str, **fusing: bool) -> Read:
     ImportStrategies().run(module)
     populate_rules(module)
     with context:
-        return Read(module, import_program(module, MESH), **fusing)
+        return Read(module, import_program(module, MESH), compiler)
 
 
 def read(
-    function: Callable[..., Any], *shapes: Any, donate: tuple[int, ...] = (), **fusing: bool
+    function: Callable[..., Any],
+    *shapes: Any,
+    donate: tuple[int, ...] = (),
+    compiler: Mapping[str, float] = TPU,
 ) -> Read:
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     text = jax.jit(function, donate_argnums=donate).lower(*arguments).as_text()
-    return read_text(text, **fusing)
+    return read_text(text, compiler)
 
 
 # Work of single ops
@@ -94,8 +96,8 @@ def work(function: Callable[..., Any], *arguments: Any, op: str = "") -> kinds.O
     """Of the last op of the core in ``function``, or of the last one called ``op``."""
     found = read_text(jax.jit(function).lower(*arguments).as_text())
     index = found.op(op, -1) if op else -1
-    *fields, operands, results, in_place, padded = found.program.op_work[index]
-    return kinds.OpWork(*fields, tuple(operands), tuple(results), in_place, padded)
+    *fields, operands, results, in_place, padded, expense = found.program.op_work[index]
+    return kinds.OpWork(*fields, tuple(operands), tuple(results), in_place, padded, expense)
 
 
 def f32(*shape: int) -> jax.ShapeDtypeStruct:
@@ -273,7 +275,7 @@ def test_a_cast_of_an_argument_is_stored_where_many_kernels_would_read_it_wider(
         narrow = x.astype(jnp.bfloat16)
         return [jnp.max(narrow, axes) for axes in (0, 1, 2, (0, 1))[:kernels]]
 
-    found = read(function, (8, 8, 8), fuses_matmuls=fuses)
+    found = read(function, (8, 8, 8), compiler=TPU if fuses else GPU)
     assert (found.life("convert") != EMPTY) == is_stored
 
 
@@ -391,7 +393,7 @@ def test_kernels_compute_again_what_is_cheap_and_reads_less_than_storing_it(
         y = made(x, a)
         return (jnp.abs(y) @ a).sum() + (jnp.square(y) @ a).sum()
 
-    found = read(twice, (32, 32), (32, 32), fuses_matmuls=False)
+    found = read(twice, (32, 32), (32, 32), compiler=GPU)
     name = next(name for name in ("exponential", "tanh", "multiply", "add") if name in found.names)
     assert (found.life(name) != EMPTY) == is_stored
 
@@ -404,7 +406,7 @@ def test_nothing_is_written_over_what_lies_beside_a_workspace(fuses: bool) -> No
         return jnp.sort(made * z[0, 0, 0, 0], 0)
 
     shape = (4, 8, 16, 16)
-    found = read(residual, shape, (8, 8, 3, 3), shape, fuses_matmuls=fuses)
+    found = read(residual, shape, (8, 8, 3, 3), shape, compiler=TPU if fuses else GPU)
     if fuses:
         assert found.life("convolution") == EMPTY
         return
@@ -449,7 +451,7 @@ def test_a_sum_is_computed_again_from_what_a_matmul_reads_anyway(is_stored: bool
         total = stored + d
         return jnp.sin(total), jnp.cos(total), (stored @ a if is_stored else stored.sum())
 
-    found = read(function, *[(64, 64)] * 4, fuses_matmuls=False)
+    found = read(function, *[(64, 64)] * 4, compiler=GPU)
     assert (found.life("add", 2) == EMPTY) == is_stored
 
 
@@ -469,7 +471,7 @@ def test_an_activation_recomputed_for_a_gradient_is_made_with_its_own_gradient(
         d_x = d_made * (t + x * (1 - t * t))
         return made.T @ dy, d_x @ a
 
-    found = read(backward, *[(32, 32)] * 4, fuses_matmuls=False)
+    found = read(backward, *[(32, 32)] * 4, compiler=GPU)
     assert (found.life("tanh") == EMPTY) == recomputes
     if recomputes:
         activation, gradient = found.op("multiply"), found.op("multiply", -1)
@@ -482,7 +484,7 @@ def test_what_a_matmul_reads_and_writes_is_stored_where_it_is_not_fused(fuses: b
     def function(x: Any, w: Any) -> Any:
         return jnp.sqrt(jnp.tanh(x) @ w)
 
-    found = read(function, (64, 64), (64, 64), fuses_matmuls=fuses)
+    found = read(function, (64, 64), (64, 64), compiler=TPU if fuses else GPU)
     assert (found.life("tanh") == EMPTY, found.life("dot_general") == EMPTY) == (fuses, fuses)
 
 
@@ -501,7 +503,7 @@ def test_kernels_of_matmuls_compute_cheap_work_on_one_operand(
     def function(x: Any, b: Any) -> Any:
         return made(x, b) @ b
 
-    found = read(function, (64, 64), (64, 64), fuses_matmuls=False)
+    found = read(function, (64, 64), (64, 64), compiler=GPU)
     last = found.op("dot_general", -1) - 1
     assert found.writes[last] == [is_stored]
 
@@ -523,7 +525,7 @@ def test_xla_gpu_writes_an_argument_that_a_loop_takes_transposed(
         stack = jnp.swapaxes(stack, 0, 1) if is_transposed else stack.reshape(8, 8, 64, 64)
         return jax.lax.scan(lambda x, w: (x + w.sum(), None), x, stack)[0]
 
-    found = read(function, (64, 64), (8, 8, 64 * 64), fuses_matmuls=not is_gpu)
+    found = read(function, (64, 64), (8, 8, 64 * 64), compiler=GPU if is_gpu else TPU)
     view = "transpose" if is_transposed else "reshape"
     assert (found.life(view) != EMPTY) == is_written
     assert found.writes[found.op(view)] == [is_written]
@@ -535,7 +537,7 @@ def test_a_transposed_product_is_copied_where_an_older_one_meets_it(is_transpose
         older, younger = x @ w, w @ x
         return older * jnp.sqrt(younger.T if is_transposed else younger)
 
-    found = read(function, (64, 64), (64, 64), fuses_matmuls=False)
+    found = read(function, (64, 64), (64, 64), compiler=GPU)
     assert (found.life("sqrt") != EMPTY) == is_transposed
     assert read(function, (64, 64), (64, 64)).life("sqrt") == EMPTY
 
@@ -554,7 +556,7 @@ def test_a_cast_that_two_matmuls_read_is_stored_unless_they_make_it_of_what_is_t
         z = y @ p
         return z + e.sum(0) * z if is_read_again else z
 
-    found = read(function, (64, 64), (64, 64), fuses_casts=fuses)
+    found = read(function, (64, 64), (64, 64), compiler=TPU | {"fusion.casts": float(fuses)})
     assert (found.life("convert") != EMPTY) == is_stored
 
 
@@ -634,7 +636,7 @@ func.func @main(%x: tensor<32x32xf32>{}) -> (tensor<32x32xf32>, tensor<32x32xf32
 def test_a_result_lends_its_storage_until_it_is_made_on_gpus(
     function: Callable[..., Any], blocks: float
 ) -> None:
-    found = read(function, (64, 64), (64, 64), fuses_matmuls=False)
+    found = read(function, (64, 64), (64, 64), compiler=GPU)
     small = 512  # what is summed in each row
     assert found.peak()[0] == pytest.approx(blocks * 16 * KIB, abs=small)
 
@@ -647,7 +649,7 @@ def test_nothing_is_written_over_what_a_softmax_reads_on_gpus(
     function: Callable[..., Any], is_in_place: bool
 ) -> None:
     """It is one kernel with its maximum and its sum."""
-    found = read(function, (64, 64), (64, 64), fuses_matmuls=False)
+    found = read(function, (64, 64), (64, 64), compiler=GPU)
     made = found.life("exponential")[0]
     assert found.life("dot_general")[1] == (made if is_in_place else made + 1)
 
@@ -746,7 +748,7 @@ def test_a_stack_in_another_order_is_copied_between_loops_on_gpus(
 
         return jax.lax.scan(body, x, None, length=64)[0].sum()
 
-    found = read(jax.grad(loss), (32, 32), (32, 32), fuses_matmuls=fuses)
+    found = read(jax.grad(loss), (32, 32), (32, 32), compiler=TPU if fuses else GPU)
     stacks = sum(size == 64 * 4 * KIB for _, size in found.peak()[2])
     # What enters the layer, what leaves it, and its derivative; the copy of one of them.
     assert stacks == (4 if is_transposed and not fuses else 3)
@@ -945,7 +947,7 @@ def core(**more: Any) -> _core.Program:
     return _core.Program(**{**arguments, **more})
 
 
-ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, False, [], [], -1, 0.0)
+ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, False, [], [], -1, 0.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -954,9 +956,13 @@ ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, False, [], [], -1, 0.0)
         ({"works": [ELEMENTWISE, ELEMENTWISE]}, "rules and works differ in number"),
         ({"works": [(6, *ELEMENTWISE[1:])]}, "unknown work"),
         ({"works": [(0, 5, *ELEMENTWISE[2:])]}, "unknown arithmetic"),
+        ({"works": [(*ELEMENTWISE[:9], 4)]}, "unknown expense"),
         ({"works": [(0, 1, -1.0, *ELEMENTWISE[3:])]}, "negative flops in rule 0"),
-        ({"works": [(*ELEMENTWISE[:5], [1.0, 2.0], [], -1, 0.0)]}, "touched bytes wrong in rule 0"),
-        ({"works": [(*ELEMENTWISE[:7], 1, 0.0)]}, "operand in place out of range in rule 0"),
+        (
+            {"works": [(*ELEMENTWISE[:5], [1.0, 2.0], [], -1, 0.0, 0)]},
+            "touched bytes wrong in rule 0",
+        ),
+        ({"works": [(*ELEMENTWISE[:7], 1, 0.0, 0)]}, "operand in place out of range in rule 0"),
         ({"op_after": np.array([-1, 1], np.int32)}, "depends on a later op: op 1"),
         ({"op_after": np.array([-1], np.int32)}, "arrays differ in length"),
         ({"op_until": np.array([3, -1], np.int32)}, "is waited for by an earlier op: op 0"),

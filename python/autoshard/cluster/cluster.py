@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite, prod
 from pathlib import Path
+from typing import cast
 
 from autoshard import _core
 from autoshard.cluster.axes import level_mesh, parts_of
 from autoshard.cluster.chips import UNITS, Chip
 from autoshard.cluster.record import CalibrationRecord
 from autoshard.cluster.topology import Dim, read_name
+from autoshard.compilers.compiler import Compiler, compiler_for
 from autoshard.errors import ClusterError
 from autoshard.sharding.mesh import Mesh
 
@@ -33,6 +35,8 @@ class Cluster:
         chip: What one device is.
         dims: Slowest first: the last one is the fastest to reach. None: one device.
         calibration: Where its constants were measured; None where they were not.
+        compiler_spec: The compiler as ``with_compiler`` takes it; empty: the chip's, in the
+            release that is installed.
 
     Raises:
         ClusterError: A constant that cannot be, a dim below 2, two dims of one name, or more than
@@ -43,6 +47,7 @@ class Cluster:
     chip: Chip
     dims: tuple[Dim, ...]
     calibration: CalibrationRecord | None = field(default=None, compare=False)
+    compiler_spec: str = ""
 
     def __post_init__(self) -> None:
         if len(self.dims) > MAX_DIMS:
@@ -97,17 +102,30 @@ class Cluster:
         return read_toml(Path(path))
 
     @classmethod
-    def of(cls, cluster: str | os.PathLike[str] | Cluster) -> Cluster:
+    def of(cls, cluster: str | os.PathLike[str] | Cluster, compiler: str | None = None) -> Cluster:
         """A cluster as users write it: a name, the path of a TOML file, or a ``Cluster``.
 
+        Args:
+            cluster: One of these.
+            compiler: As ``with_compiler`` takes it; empty or None: the cluster's own.
+
         Raises:
-            ClusterError: As ``parse`` and ``from_toml``.
+            ClusterError: As ``parse``, ``from_toml`` and ``with_compiler``, or something else.
         """
         if isinstance(cluster, Cluster):
-            return cluster
-        if not isinstance(cluster, str) or cluster.endswith(".toml"):
-            return cls.from_toml(cluster)
-        return cls.parse(cluster)
+            found = cluster
+        elif not isinstance(cast("object", cluster), str | os.PathLike):
+            raise ClusterError(
+                f'cluster={cluster!r} is no cluster. Give a name such as "v5e:4x4", the path of a'
+                " TOML file, or an autoshard.Cluster."
+            )
+        elif not isinstance(cluster, str) or cluster.endswith(".toml"):
+            found = cls.from_toml(cluster)
+        else:
+            found = cls.parse(cluster)
+        if compiler is None or str(compiler) == "":
+            return found
+        return found.with_compiler(compiler)
 
     @classmethod
     def detect(cls) -> Cluster:
@@ -120,6 +138,31 @@ class Cluster:
         from autoshard.cluster.detect import detected_name
 
         return cls.parse(detected_name())
+
+    def with_compiler(self, spec: str) -> Cluster:
+        """The same devices with another compiler, or another release of it.
+
+        Args:
+            spec: ``xla-tpu-0.0.42``, ``xla-tpu``, ``unknown``; with ``:without=RULE`` behind to
+                have a rule answered as if nothing was known. docs/compilers.md has the names.
+
+        Raises:
+            ClusterError: No compiler or rule has such a name.
+        """
+        if not isinstance(cast("object", spec), str):
+            raise ClusterError(
+                f'compiler={spec!r} is no name of a compiler. Give one such as "xla-tpu-0.0.42";'
+                " docs/compilers.md has them."
+            )
+        changed = replace(self, compiler_spec=spec)
+        _ = changed.compiler  # says what is wrong with it
+        return changed
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        """What is known of the compiler for these devices."""
+        chip = self.chip
+        return compiler_for(self.compiler_spec, chip.compiler, chip.compiled_as or chip.name)
 
     @cached_property
     def num_devices(self) -> int:
@@ -173,15 +216,13 @@ class Cluster:
             matmul_efficiency=chip.matmul_efficiency.value,
             memory_efficiency=chip.memory_efficiency.value,
             launch_seconds=chip.launch_seconds.value,
-            fuses_matmuls=chip.fuses_matmuls.value == 1,
-            fuses_casts=chip.fuses_casts.value == 1,
-            hides_gathers=chip.hides_gathers.value == 1,
             dims=[
                 (dim.size, dim.kind.number, dim.bandwidth.value, dim.latency.value)
                 for dim in self.dims
             ],
             axes=parts_of(mesh, self.dims, self.name),
             overlap=overlap,
+            compiler=self.compiler.to_core(),
         )
 
     @property
@@ -215,8 +256,6 @@ def complaint(key: str, value: float) -> str | None:
         return None if value >= 0 else "0 or more seconds are needed"
     if key.endswith("_efficiency"):
         return None if 0 < value <= 1 else "a share above 0 and at most 1 is needed"
-    if key.startswith(("fuses_", "hides_")):
-        return None if value in (0, 1) else "1 for yes or 0 for no is needed"
     if key.startswith("tile_"):
         return None if value >= 1 and value == int(value) else "a whole number from 1 on is needed"
     return None if value > 0 else f"a positive number of {unit} is needed"

@@ -22,13 +22,16 @@ from autoshard.cluster.chips import (
 )
 from autoshard.cluster.record import RECORD_KEYS, RECORD_NUMBERS, CalibrationRecord
 from autoshard.cluster.topology import EXAMPLES, Dim, LinkKind, family_of, read_name
+from autoshard.compilers.compiler import compiler_for
 from autoshard.errors import ClusterError
 
 if TYPE_CHECKING:
     from autoshard.cluster.cluster import Cluster
 
-_FILE_KEYS = ("name", "base", "chip", "dims", "calibration")
-_CHIP_KEYS = ("name", *CHIP_CONSTANTS)
+_FILE_KEYS = ("name", "base", "compiler", "chip", "dims", "calibration")
+_CHIP_KEYS = ("name", "compiler", "compiled_as", *CHIP_CONSTANTS)
+_GONE = ("fuses_matmuls", "fuses_casts", "hides_gathers")
+"""Constants of files that were written before chips named their compiler."""
 _DIM_KEYS = ("name", "size", "kind", *LINK_CONSTANTS)
 _CONSTANT_KEYS = ("value", "source")
 
@@ -65,6 +68,12 @@ class _Table:
         for key in self.values:
             if key in known:
                 continue
+            if key in _GONE:
+                raise self.error(
+                    key,
+                    "is no constant of a chip any more: its compiler answers that. Write"
+                    ' compiler = "xla-tpu", "xla-gpu" or "xla-cpu" instead.',
+                )
             near = get_close_matches(key, known, n=1)
             hint = f' Did you mean "{near[0]}"?' if near else ""
             raise self.error(key, f"is no key here, only {', '.join(known)}.{hint}")
@@ -149,17 +158,27 @@ def parse_toml(text: str, file: str) -> Cluster:
     base = _base(root)
     chip = _chip(root.table("chip") or _Table(file, "chip", {}), base)
     dims = _dims(root, base)
-    return Cluster(root.text("name") or Path(file).stem, chip, dims, _record(root))
+    cluster = Cluster(root.text("name") or Path(file).stem, chip, dims, _record(root))
+    spec = root.text("compiler")
+    try:
+        return cluster if spec is None else cluster.with_compiler(spec)
+    except ClusterError as error:
+        raise root.error("compiler", f"= {spec!r}: {error.message}") from None
 
 
 def write_toml(cluster: Cluster) -> str:
     """The text of a file that ``read_toml`` reads as this cluster."""
     lines = [f"name = {_quoted(cluster.name)}"]
+    if cluster.compiler_spec:
+        lines.append(f"compiler = {_quoted(cluster.compiler_spec)}")
     if cluster.calibration is not None:
         lines += ["", "[calibration]"]
         lines += [f"{key} = {_literal(getattr(cluster.calibration, key))}" for key in RECORD_KEYS]
     lines += ["", "[chip]"]
     lines.append(f"name = {_quoted(cluster.chip.name)}")
+    for key in ("compiler", "compiled_as"):
+        if getattr(cluster.chip, key):
+            lines.append(f"{key} = {_quoted(getattr(cluster.chip, key))}")
     lines += [_assignment(key, c) for key, c in cluster.chip.constants().items()]
     if not cluster.dims:
         lines.insert(1, "dims = []")
@@ -216,7 +235,16 @@ def _chip(table: _Table, base: _Base | None) -> Chip:
                 " whose values then stand for all that are missing.",
             )
         constants[key] = constant
-    return Chip(name=name or (base.family.chip.name if base else ""), **constants)
+    known = None if base is None else base.family.chip
+    compiler = table.text("compiler") or ("" if known is None else known.compiler)
+    if compiler:
+        try:
+            compiler_for(compiler, "", "")
+        except ClusterError as error:
+            raise table.error("compiler", f"= {compiler!r}: {error.message}") from None
+    name = name or ("" if known is None else known.name)
+    like = table.text("compiled_as") or ("" if known is None else known.name)
+    return Chip(name=name, compiler=compiler, compiled_as="" if like == name else like, **constants)
 
 
 def _record(root: _Table) -> CalibrationRecord | None:

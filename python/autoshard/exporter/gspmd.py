@@ -21,6 +21,7 @@ class GspmdForm(Form):
 
     def begin(self, plan: PlannedModule) -> None:
         """Nothing to declare: the text of a sharding says which devices."""
+        super().begin(plan)
 
     def boundary(self, sharding: Placement) -> mlir.Attribute:
         """V2 text; XLA hangs on V3 and ignores what it cannot read."""
@@ -39,21 +40,36 @@ class GspmdForm(Form):
         """The op between ``SPMDFullToShardShape`` and ``SPMDShardToFullShape``."""
         why = op.op.location
         manual = mlir.StringAttr.get("{manual}")
-        blocks: list[mlir.Value] = []
-        for value, block, sharding in zip(
-            op.op.operands, op.operand_blocks, op.operands, strict=True
-        ):
-            text = mlir.StringAttr.get(to_v2(sharding))
-            held = _call("Sharding", value, value.type, text, where, why)
-            blocks.append(_call("SPMDFullToShardShape", held, block, manual, where, why))
+        blocks = [
+            _on_block(value, block, to_v2(sharding), where, why)
+            for value, block, sharding in zip(
+                op.op.operands, op.operand_blocks, op.operands, strict=True
+            )
+        ]
         results: list[mlir.Value] = []
-        for value, type_, sharding in zip(
-            op.write(blocks, where), op.types, op.results, strict=True
-        ):
+        made = op.write(blocks, self.emitter(where, why, _enter))
+        for value, type_, sharding in zip(made, op.types, op.results, strict=True):
             held = _call("Sharding", value, value.type, manual, where, why)
             text = mlir.StringAttr.get(to_v2(sharding))
             results.append(_call("SPMDShardToFullShape", held, type_, text, where, why))
         return results
+
+
+def _enter(value: mlir.Value, where: mlir.InsertionPoint, why: mlir.Location) -> mlir.Value:
+    return _on_block(value, value.type, "{replicated}", where, why)
+
+
+def _on_block(
+    value: mlir.Value,
+    block: mlir.Type,
+    sharding: str,
+    where: mlir.InsertionPoint,
+    why: mlir.Location,
+) -> mlir.Value:
+    """What a device has of ``value``, held in ``sharding``."""
+    held = _call("Sharding", value, value.type, mlir.StringAttr.get(sharding), where, why)
+    manual = mlir.StringAttr.get("{manual}")
+    return _call("SPMDFullToShardShape", held, block, manual, where, why)
 
 
 def _call(

@@ -5,12 +5,12 @@
     after   %v = reshape %w : tensor<8x32xf32> -> tensor<8x2x16xf32>
             %r = dot_general %x, %v : (tensor<64x8xf32>, tensor<8x2x16xf32>) -> tensor<64x2x16xf32>
 
-Compilers do the same, but not through the constraints that pin a plan; XLA:TPU then copies what
-lies between matmul and reshape into another layout. XLA:GPU does it behind the partitioner, when
-the constraints are gone, and not where several matmuls would read a tensor in several layouts: its
-plans stay as they are. A dim that a reshape merges before a matmul,
-or splits behind it, is split in all tensors of the matmul that have it. The reshapes that this
-adds are smaller than those that it takes away: weights for activations.
+Compilers do the same, but not through the constraints that pin a plan; some then copy what lies
+between matmul and reshape into another layout (``layout.keeps_reshapes`` in docs/compilers.md).
+Others do it behind the partitioner, when the constraints are gone, and not where several matmuls
+would read a tensor in several layouts: plans for these stay as they are. A dim that a reshape
+merges before a matmul, or splits behind it, is split in all tensors of the matmul that have it. The
+reshapes that this adds are smaller than those that it takes away: weights for activations.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def join_reshapes(plan: PlannedModule) -> PlannedModule:
     """The same plan, of a module with reshapes of weights for reshapes of activations.
 
     Expects the context of the module, which it changes, to be current. Where dims are padded to be
-    cut, their parts would be padded otherwise: such a plan stays as it is, as one for GPUs.
+    cut, their parts would be padded otherwise: such a plan stays as it is, as does one for a
+    compiler that does not keep reshapes.
     """
-    if plan.pads or plan.is_for_gpus:
+    if plan.pads or not plan.may_be_compiled_so("layout.keeps_reshapes"):
         return plan
     joiner = _Joiner(plan)
     functions = tuple(replace(each, body=joiner.block(each.body)) for each in plan.functions)

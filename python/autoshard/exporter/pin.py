@@ -11,9 +11,10 @@ yields and results.
 Values of rank 0 get no constraint: a scalar has one placement only, it is whole on every device,
 so a constraint could say nothing and would only stand between ops that fuse. Neither does what a
 matmul gives to a reshape or transpose that takes it as it is: the constraint behind that one says
-the same, and compilers join the two where nothing stands between them. XLA:TPU joins even two
-matmuls, and computes the first again for every tile of the second: queries in attention's scores,
-if nothing else is done to them. There a barrier stands between the two.
+the same, and compilers join the two where nothing stands between them. Some join even two matmuls,
+and compute the first again for every tile of the second: queries in attention's scores, if nothing
+else is done to them (``fusion.repeats_batched_matmuls`` in docs/compilers.md). There a barrier
+stands between the two.
 
 Constants, iotas and broadcast scalars are made again for every sharding that a reader wants:
 their values are known on every device, so nothing has to travel.
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from autoshard.errors import PlanError
-from autoshard.exporter.blocks import BlockOp, added_parts, block_op
+from autoshard.exporter.blocks import BlockOp, Emitter, Enter, added_parts, block_op, free_channels
 from autoshard.exporter.join import join_reshapes
 from autoshard.exporter.planned import (
     OWN_PREFIX,
@@ -38,6 +39,7 @@ from autoshard.exporter.planned import (
     PlannedOp,
     read_plan,
 )
+from autoshard.exporter.starts import keep_slices_apart
 from autoshard.exporter.steps import only_cuts, redistribution_steps
 from autoshard.ir import mlir, stablehlo
 from autoshard.ir.locations import place
@@ -70,9 +72,16 @@ class Form(ABC):
     boundary_attribute: ClassVar[str]
     """The attribute that carries the sharding of an entry function's argument or result."""
 
-    @abstractmethod
     def begin(self, plan: PlannedModule) -> None:
         """Called once, before any other method; may add to the module."""
+        self._mesh = plan.mesh
+        self._channels = free_channels(plan.module)
+
+    def emitter(
+        self, where: mlir.InsertionPoint, why: mlir.Location, enter: Enter | None = None
+    ) -> Emitter:
+        """Writes ops on whole values, or on blocks for ``on_blocks``; see ``Emitter``."""
+        return Emitter(where, why, self._mesh, self._channels, enter)
 
     @abstractmethod
     def boundary(self, sharding: Placement) -> mlir.Attribute:
@@ -106,8 +115,9 @@ def pin(plan: PlannedModule, form: Form) -> None:
     plan = join_reshapes(plan)
     ways = _Ways(plan.has_all_to_all, plan.mesh.size if plan.pads else 1)
     calls = _Calls(plan)
+    repeats = plan.may_be_compiled_so("fusion.repeats_batched_matmuls")
     for function in plan.functions:
-        _Pinner(form, ways, calls, plan.one_device_meshes, plan.is_for_gpus).pin(function)
+        _Pinner(form, ways, calls, plan.one_device_meshes, repeats).pin(function)
     _drop_own(plan.module.operation)
 
 
@@ -305,13 +315,13 @@ class _Pinner:
         ways: _Ways,
         calls: _Calls,
         one_device_meshes: frozenset[str],
-        is_for_gpus: bool,
+        repeats_batched_matmuls: bool,
     ) -> None:
         self.form = form
         self.ways = ways
         self.calls = calls
         self.one_device_meshes = one_device_meshes
-        self.is_for_gpus = is_for_gpus
+        self.repeats_batched_matmuls = repeats_batched_matmuls
         self.sources: dict[mlir.Value, _Source] = {}
         self.copies_in_block: list[tuple[_Source, Placement]] = []
         self.replaced: list[tuple[mlir.Operation, list[mlir.Value]]] = []
@@ -385,6 +395,7 @@ class _Pinner:
                 operands[index] = value
         for block in planned.blocks:
             self._block(block, pin_arguments=True)
+        keep_slices_apart(planned, self.form.emitter(mlir.InsertionPoint(op), op.location))
         on_blocks = block_op(planned)
         if on_blocks is not None:
             self._on_blocks(planned, on_blocks)
@@ -401,7 +412,8 @@ class _Pinner:
         for result, computed, final in zip(
             op.results, planned.computed, planned.results, strict=True
         ):
-            if not self.is_for_gpus and computed is not None and _is_contracted_in_a_batch(op):
+            repeats = self.repeats_batched_matmuls and _is_contracted_in_a_batch(op)
+            if repeats and computed is not None:
                 value = self._behind_barrier(result, computed, where, op.location)
                 value = self._moved(value, computed, final, where, op.location)
                 self.sources[result] = _Source(value, final)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from autoshard.cluster.topology import LinkKind
+from autoshard.compilers.compiler import Compiler
 from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.ir import mlir
 from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
@@ -109,12 +109,16 @@ class PlannedModule:
     """False: it is redistributed without all-to-all."""
     pads: bool
     """True: inside, dims may be cut that have to be padded for it."""
-    is_for_gpus: bool
-    """The compiler that it is planned for is taken to be XLA:GPU: no link is of a torus."""
+    compiler: Compiler | None
+    """That of the cluster that it is planned for; None: it is planned for none."""
     one_device_meshes: frozenset[str]
     """Symbols of the ``sdy.mesh`` ops that name a single device; calls into Python use them."""
     placements: dict[tuple[tuple[AxisRef, ...], ...], Placement]
     """All there are, by what they say."""
+
+    def may_be_compiled_so(self, rule: str) -> bool:
+        """Whether the compiler does what a rule says; a plan without a cluster is for any."""
+        return self.compiler is None or self.compiler.does(rule)
 
     def placement(self, dims: tuple[tuple[AxisRef, ...], ...]) -> Placement:
         """The one object for a sharding without axes of size 1."""
@@ -194,7 +198,7 @@ class _Reader:
             tuple(read[name] for name in self.functions if name in read),
             allows_all_to_all(self.module),
             self.pads,
-            self._is_for_gpus(),
+            self._compiler(),
             one_device_meshes(self.module),
             self.interned,
         )
@@ -209,12 +213,11 @@ class _Reader:
             )
         return Mesh.parse(_text(attribute))
 
-    def _is_for_gpus(self) -> bool:
+    def _compiler(self) -> Compiler | None:
         attribute = self.module.operation.attributes.get(PLAN)
         if attribute is None:
-            return False
-        cluster = PlanSummary.from_json(_text(attribute)).read_cluster()
-        return all(dim.kind not in (LinkKind.RING, LinkKind.LINE) for dim in cluster.dims)
+            return None
+        return PlanSummary.from_json(_text(attribute)).read_cluster().compiler
 
     # Functions ------------------------------------------------------------------------------
 

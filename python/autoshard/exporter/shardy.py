@@ -27,6 +27,7 @@ class ShardyForm(Form):
 
     def begin(self, plan: PlannedModule) -> None:
         """Add the plan's ``sdy.mesh``, or take one that says the same."""
+        super().begin(plan)
         self.mesh_name = _plan_mesh(plan.module, plan.mesh)
         axes = ", ".join(f'"{axis.name}"' for axis in plan.mesh.axes)
         self.all_axes = mlir.Attribute.parse(f"#sdy<manual_axes{{{axes}}}>")
@@ -73,7 +74,7 @@ class ShardyForm(Form):
         )
         body = made.regions[0].blocks.append(*op.operand_blocks)
         inside = mlir.InsertionPoint(body)
-        results = op.write(list(body.arguments), inside)
+        results = op.write(list(body.arguments), self.emitter(inside, op.op.location))
         mlir.Operation.create("sdy.return", operands=results, loc=op.op.location, ip=inside)
         return list(made.results)
 

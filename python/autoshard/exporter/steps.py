@@ -49,8 +49,8 @@ def redistribution_steps(
     ``shape`` unevenly. Without all-to-all the others are left.
 
     Gathers of several dims are a step a dim, the smallest group first, as the core counts them.
-    Both dims at once are one collective over both groups for XLA:TPU, of pieces that are not in
-    the order of the whole: it copies the result into place, or reduces it out of zeros.
+    Both dims at once are one collective over both groups to some compilers, of pieces that are not
+    in the order of the whole: they copy the result into place, or reduce it out of zeros.
 
     Example:
         ``[{dp}, {}] -> [{}, {tp}]`` gives ``[{dp}, {tp}]``, ``[{}, {tp}]``.

@@ -55,16 +55,16 @@ def batch_pins(
         for number in batch:
             _check(leaves[number], names[number], mesh, function, may_pad)
     return {
-        number: _sharding(mesh, len(leaf.shape), number in batch)
+        number: _sharding(mesh, leaf.shape, number in batch)
         for number, leaf in enumerate(leaves)
         if not _is_key(leaf)
     }
 
 
-def _sharding(mesh: Mesh, rank: int, is_batch: bool) -> Sharding:
-    if not is_batch:
-        return Sharding.fully_replicated(mesh, rank)
-    return Sharding.named(mesh, mesh.axis_names, *[()] * (rank - 1))
+def _sharding(mesh: Mesh, shape: Sequence[int], is_batch: bool) -> Sharding:
+    if not is_batch or shape[0] == 0:  # a batch without examples has nothing to split
+        return Sharding.fully_replicated(mesh, len(shape))
+    return Sharding.named(mesh, mesh.axis_names, *[()] * (len(shape) - 1))
 
 
 def _arrays_of_batch(
@@ -113,7 +113,14 @@ def _arrays_of_arguments(
 
 
 def _check(leaf: Any, name: str, mesh: Mesh, function: str, may_pad: bool) -> None:
-    if not _can_be_split(leaf, mesh, may_pad):
+    if not leaf.shape or _is_key(leaf):
+        what = "a PRNG key" if _is_key(leaf) else "a scalar"
+        raise PlanError(
+            f"{function}: {name} holds the batch, but it is {what}, which has no examples to split."
+            " Leave the argument out of batch_argnums."
+        )
+    is_empty = leaf.shape[0] == 0
+    if not is_empty and not _can_be_split(leaf, mesh, may_pad):
         raise PlanError(
             f"{function}: {name} of shape {tuple(leaf.shape)} holds the batch, but {mesh.size}"
             f" devices do not divide its dim 0. Use a batch size that {mesh.size} divides, leave"

@@ -14,14 +14,22 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import jax
 
-from autoshard.errors import AutoshardWarning, PlanError, PlanMismatchWarning
+from autoshard.errors import (
+    AutoshardWarning,
+    CheckError,
+    CompileError,
+    PlanError,
+    PlanMismatchWarning,
+)
 from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
+from autoshard.frontend.donation import is_placed, own_arrays, own_memory
 from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
 from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import print_module
+from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import (
     Tracing,
@@ -53,6 +61,7 @@ class JitOptions(PlanOptions, total=False):
     donate_argnames: str | Sequence[str] | None
     keep_unused: bool
     compiler_options: dict[str, Any] | None
+    check: bool
 
 
 @overload
@@ -79,15 +88,18 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
 
     Args:
         fn: A function of arrays. Without it, a decorator comes back.
-        options: ``mesh``, ``cluster``, ``mode``, ``in_shardings``, ``out_shardings``,
-            ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``, ``batch_argnums``,
-            ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``, ``host_offload`` and
-            ``recompute`` as for ``autoshard.plan``; to run there must be enough devices, of the
-            cluster's kind. ``static_argnums``, ``static_argnames``, ``donate_argnums``,
-            ``donate_argnames``, ``keep_unused`` and ``compiler_options`` as in ``jax.jit``.
+        options: ``mesh``, ``cluster``, ``compiler``, ``mode``, ``in_shardings``,
+            ``out_shardings``, ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``,
+            ``batch_argnums``, ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``,
+            ``host_offload`` and ``recompute`` as for ``autoshard.plan``; to run there must be
+            enough devices, of the cluster's kind. ``static_argnums``, ``static_argnames``,
+            ``donate_argnums``, ``donate_argnames``, ``keep_unused`` and ``compiler_options`` as in
+            ``jax.jit``. ``check=True``: before the first step of each program, ``plan.check()``.
 
     Raises:
         AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.
+        CheckError: When called with ``check=True``: the plan computes something wrong, which the
+            message names with its line, or cannot be checked.
 
     Example:
         ``step = autoshard.jit(train_step, cluster="v5p:4x4x4", donate_argnums=0)``
@@ -98,7 +110,10 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
     given = cast(dict[str, Any], options)
     asked = {name: given[name] for name in given.keys() & PlanOptions.__annotations__.keys()}
     settings = _Settings(
-        Request(**asked), options.get("keep_unused", False), options.get("compiler_options")
+        Request(**asked),
+        options.get("keep_unused", False),
+        options.get("compiler_options"),
+        options.get("check", False),
     )
 
     def wrap(fn: Callable[P, R]) -> Jitted[P, R]:
@@ -113,7 +128,10 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
 
 def _signature() -> inspect.Signature:
     """That of ``jit``, its options one by one."""
-    defaults = {field.name: field.default for field in fields(Request)} | {"keep_unused": False}
+    defaults = {field.name: field.default for field in fields(Request)} | {
+        "keep_unused": False,
+        "check": False,
+    }
     function, *_ = inspect.signature(jit).parameters.values()
     named = [
         inspect.Parameter(
@@ -135,6 +153,7 @@ class _Settings:
     request: Request
     keep_unused: bool
     compiler_options: dict[str, Any] | None
+    check: bool
 
 
 class Jitted(Generic[P, R]):
@@ -238,7 +257,7 @@ class Jitted(Generic[P, R]):
         settings = self._settings
         source = lower_source(self._fn, arguments, settings.request, self._jit_options)
         plan = plan_source(source, settings.request)
-        return _Program(source, plan, settings.compiler_options, uses_shardy())
+        return _Program(source, plan, settings, uses_shardy())
 
     def _warn_unplanned(self) -> None:
         name = _name(self._fn)
@@ -256,14 +275,14 @@ class Jitted(Generic[P, R]):
 class _Program:
     """One function for one set of argument types: planned, compiled when it is first run."""
 
-    def __init__(
-        self, source: Source, plan: Plan, compiler_options: dict[str, Any] | None, shardy: bool
-    ) -> None:
+    def __init__(self, source: Source, plan: Plan, settings: _Settings, shardy: bool) -> None:
         self.source = source
         self.plan = plan
-        self.compiler_options = compiler_options
+        self.settings = settings
         self.shardy = shardy
         self.lock = threading.Lock()
+        self.failures: Sequence[CallbackFailure] = ()
+        """Of callbacks of ``custom_partitioning``, while it was compiled."""
 
     @cached_property
     def lowered(self) -> jax.stages.Lowered:
@@ -272,13 +291,22 @@ class _Program:
         check_host_memory(self.plan)
         form = "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
         module = self.plan.exported(form)
+        self.failures = show_mesh(module, self.plan.jax_mesh)
         return replace_module(
             self.source.program, print_module(module, "bytecode"), *self.plan.named_shardings
         )
 
     @cached_property
     def compiled(self) -> jax.stages.Compiled:
-        compiled = self.lowered.compile(self.compiler_options)
+        lowered = self.lowered
+        if self.settings.check:
+            check_computes_right(self.plan, self.shardy)
+        try:
+            compiled = lowered.compile(self.settings.compiler_options)
+        except Exception:
+            if self.failures:
+                raise _callback_failed(self.plan, self.failures[0]) from self.failures[0].error
+            raise
         accept_sub_byte_arguments(compiled)
         check_compiled(self.plan, compiled)
         return compiled
@@ -295,16 +323,39 @@ class _Program:
             if used[number]
         )
 
+    @cached_property
+    def donates(self) -> bool:
+        return any(donated for _, _, donated in self.placements)
+
+    @cached_property
+    def may_share_memory(self) -> bool:
+        """Has it not been called yet, on devices that cannot be given one buffer twice?"""
+        return self.donates and self.plan.jax_mesh.devices.flat[0].platform == "cpu"
+
     def run(self, arguments: Arguments) -> Any:
         with self.lock:
             compiled = self.compiled
-        leaves = list(arguments.leaves)
+        leaves = own_arrays(arguments.leaves, self.placements, self.donates, self.plan)
         for number, sharding, donated in self.placements:
             leaf = leaves[number]
-            if isinstance(leaf, jax.Array) and not _is_placed(leaf, sharding):
+            if isinstance(leaf, jax.Array) and not is_placed(leaf, sharding):
                 leaves[number] = jax.device_put(leaf, sharding, donate=donated)
+        if self.may_share_memory:
+            self.may_share_memory = False
+            leaves = own_memory(leaves, self.placements)
         args, kwargs = _tree.tree_unflatten(arguments.tree, leaves)
         return compiled(*args, **kwargs)
+
+
+def _callback_failed(plan: Plan, failure: CallbackFailure) -> CompileError:
+    said = f"{type(failure.error).__name__}: {failure.error}".rstrip(".")
+    return CompileError(
+        f"{plan.name}: the {failure.callback} callback of custom_partitioning raised {said}. It was"
+        f" given the mesh of the plan, {plan.mesh}, and a NamedSharding for each array: names of"
+        " axes are those of this mesh, give mesh= to choose them.",
+        failure.location,
+        reason="refused",
+    )
 
 
 def check_host_memory(plan: Plan) -> None:
@@ -323,6 +374,22 @@ def check_host_memory(plan: Plan) -> None:
             f"{plan.name}: {kept[0]} is planned to live in the memory of the host, but"
             f" {device.platform} devices have no memory {PINNED_HOST}, only {', '.join(kinds)}."
             " Give host_offload='none'."
+        )
+
+
+def check_computes_right(plan: Plan, shardy: bool) -> None:
+    """Refuse a plan with which a small form of the program gives something wrong.
+
+    Raises:
+        CheckError: An op is computed wrongly or cannot be split, or nobody can say.
+    """
+    found = plan.check(form="shardy" if shardy else "gspmd")
+    if not found.is_right:
+        where = None if found.differs is None else found.differs.location
+        raise CheckError(
+            f"{plan.name}: {found.message} This is a defect of XLA's partitioner or of the plan:"
+            " split the op in another way (autoshard.shard, in_shardings), and report it.",
+            where,
         )
 
 
@@ -371,11 +438,6 @@ def _for_callbacks(plan: Plan) -> list[Collective]:
         Collective(CollectiveKind.ALL_REDUCE, everywhere, plan.mesh.size, float(size), times)
         for size, times in plan.callback_bytes
     ]
-
-
-def _is_placed(array: jax.Array, sharding: Any) -> bool:
-    have = array.sharding
-    return have is sharding or have == sharding or have.is_equivalent_to(sharding, array.ndim)
 
 
 def _name(fn: Any) -> str:

@@ -124,7 +124,7 @@ def lower_source(
 
 def _target(request: Request, marks: Callable[[Any], list[str]], name: str) -> _Target:
     """What the request means; ``marks`` lowers under a JAX mesh and gives the marks found."""
-    cluster = None if request.cluster is None else Cluster.of(request.cluster)
+    cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
     mesh = request.mesh
     if mesh is None and request.mode != "semi_auto":
         mesh = request.mesh_of_pins()
@@ -132,15 +132,17 @@ def _target(request: Request, marks: Callable[[Any], list[str]], name: str) -> _
         machine = read_machine(mesh) if cluster is None else machine_of_cluster(cluster, mesh)
         mode = request.mode or ("semi_auto" if cluster is None else "auto")
         if mode == "auto" and cluster is None:
-            cluster = cluster_of(machine)
+            cluster = Cluster.of(cluster_of(machine), request.compiler)
         return _Target(machine, mode, cluster)
     if cluster is None:
         texts = marks(None)
         if request.mode == "semi_auto" or texts:
             machine = machine_of(mesh_of_marks(texts, name))
             mode = request.mode or "semi_auto"
-            return _Target(machine, mode, cluster_of(machine) if mode == "auto" else None)
-        cluster = Cluster.detect()
+            if mode != "auto":
+                return _Target(machine, mode, None)
+            return _Target(machine, mode, Cluster.of(cluster_of(machine), request.compiler))
+        cluster = Cluster.of(Cluster.detect(), request.compiler)
     flat = machine_of_cluster(cluster, _flat(cluster, request.mode))
     meshes = meshes_of_marks(marks(flat.jax_mesh()))
     mode = request.mode or "auto"

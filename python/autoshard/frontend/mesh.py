@@ -19,6 +19,10 @@ MeshLike = str | Mapping[str, int] | Mesh | jax.sharding.Mesh | jax.sharding.Abs
 """``"dp=2,tp=4"``, ``{"dp": 2, "tp": 4}``, a mesh of autoshard or of JAX."""
 
 
+MOST_DEVICES = 1 << 20
+"""Of a mesh. Its devices are listed, which takes a second for so many."""
+
+
 @dataclass(frozen=True)
 class Machine:
     """A mesh and the devices that its numbers stand for."""
@@ -115,8 +119,9 @@ def read_machine(mesh: MeshLike) -> Machine:
 def machine_of(mesh: Mesh) -> Machine:
     """``mesh`` on the first of ``jax.devices()``, if there are enough."""
     available = cast("list[Any]", jax.devices())
-    order = mesh.device_order().tolist()
-    devices = tuple(available[n] for n in order) if len(available) >= mesh.size else None
+    devices = None
+    if len(available) >= mesh.size:
+        devices = tuple(available[number] for number in mesh.device_order().tolist())
     return Machine(Mesh(mesh.axes), devices, mesh.device_ids)
 
 
@@ -170,6 +175,16 @@ def cluster_of(machine: Machine) -> Cluster:
 
 
 def _read(mesh: Any) -> Mesh:
+    found = _read_any(mesh)
+    if found.size > MOST_DEVICES:
+        raise ShardingError(
+            f"mesh {found} has {found.size} devices, {MOST_DEVICES} are the most that are planned"
+            " for. Make its axes smaller."
+        )
+    return found
+
+
+def _read_any(mesh: Any) -> Mesh:
     if isinstance(mesh, Mesh):
         return mesh
     if isinstance(mesh, str):

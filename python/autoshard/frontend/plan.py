@@ -48,6 +48,8 @@ from autoshard.sharding import (
     to_partition_spec,
 )
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
+from autoshard.verify.check.check import TIME_LIMIT_SECONDS as CHECK_SECONDS
+from autoshard.verify.check.check import Check, check_module
 from autoshard.verify.collective import Collective
 from autoshard.verify.shardy_collectives import shardy_collectives
 from autoshard.verify.verification import Verification, verify_module
@@ -292,6 +294,33 @@ class Plan:
             timeout=timeout,
             device_order=self.machine.numbers,
             compiler_options=compiler_options,
+        )
+
+    def check(
+        self,
+        *,
+        timeout: float = CHECK_SECONDS,
+        form: Literal["shardy", "gspmd"] | None = None,
+        host_memory_bytes: int | None = None,
+    ) -> Check:
+        """Run the program, made small, split as planned, and compare it with one device.
+
+        Sizes, layers that repeat and large meshes are made smaller; rules and shardings stay. It
+        runs on virtual CPU devices in processes of their own; no device of the plan is needed.
+
+        Args:
+            timeout: Seconds, those of finding the op that is wrong included.
+            form: ``"shardy"`` or ``"gspmd"``; None: the partitioner that JAX is set to.
+            host_memory_bytes: That each process may take; None: no limit.
+
+        Raises:
+            CheckError: The program cannot be run on a CPU or cannot be made small.
+        """
+        return check_module(
+            parse_bytes(self.bytecode, new_context(), self.name),
+            use_shardy=uses_shardy() if form is None else form == "shardy",
+            timeout=timeout,
+            host_memory_bytes=host_memory_bytes,
         )
 
     def to_mlir(self, debug_info: bool = True) -> str:

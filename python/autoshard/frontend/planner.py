@@ -52,6 +52,7 @@ class Planner:
         fn: Callable[..., Any],
         *args: Any,
         cluster: ClusterLike,
+        compiler: str | None = None,
         mesh: Any = None,
         in_shardings: Any = None,
         out_shardings: Any = None,
@@ -81,6 +82,7 @@ class Planner:
         request = Request(
             mesh=mesh,
             cluster=cluster,
+            compiler=compiler,
             mode="auto",
             in_shardings=in_shardings,
             out_shardings=out_shardings,

@@ -35,7 +35,7 @@ from autoshard.frontend.request import (
 )
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
-from autoshard.ir.boundary import mesh_text, unpin, untie_unequal
+from autoshard.ir.boundary import mesh_text, tied_arguments, unpin, untie_unequal
 from autoshard.ir.host_memory import on_host
 from autoshard.ir.module import operations_of
 from autoshard.passes.given_arguments import numbers_called
@@ -81,6 +81,7 @@ def plan(
     *args: Any,
     mesh: MeshLike | None = None,
     cluster: ClusterLike | None = None,
+    compiler: str | None = None,
     mode: Mode | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
@@ -111,6 +112,8 @@ def plan(
         cluster: What ``fn`` will run on: ``"v5p:4x4x4"``, ``"h100:4x8"``, ``"cpu:8"``, the path of
             a TOML file, or an ``autoshard.Cluster``. None: the devices here, where mode ``"auto"``
             asks for them.
+        compiler: What compiles for the cluster, where that is not what is installed here:
+            ``"xla-tpu-0.0.42"``; docs/compilers.md lists names and releases.
         mode: ``"auto"``: the fastest step within the memory of a device; marks and pins are kept.
             ``"semi_auto"``: from what is marked or pinned, by propagation.
             ``"data_parallel"``: the batch is split over all devices, everything else is on each.
@@ -162,6 +165,7 @@ def plan(
     request = Request(
         mesh=mesh,
         cluster=cluster,
+        compiler=compiler,
         mode=mode,
         in_shardings=in_shardings,
         out_shardings=out_shardings,
@@ -293,12 +297,16 @@ def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) ->
         return read_planned(source, summary, found.module)
     module = _module_of(source, request, on_host)
     seconds: dict[str, float] = {}
-    steps = (ImportStrategies(), ShardingPropagation(enable_alltoall=request.enable_alltoall))
+    propagation = ShardingPropagation(
+        enable_alltoall=request.enable_alltoall,
+        needs_pins=source.mode != "data_parallel",  # there the mode pins whatever there is
+    )
+    steps = (ImportStrategies(), propagation)
     run_passes(module, steps, timing=lambda name, took: seconds.update({name: took}))
     spreading = request.spreading()
     if spreading is not None:
         if source.mode == "data_parallel":
-            unpin(module, *Pins(source).read(request.in_shardings, request.out_shardings))
+            unpin(module, *_pinned_by_user(source, request, module))
         spreading = _on_main(source, spreading)
         run_passes(module, [spreading], timing=lambda name, took: seconds.update({name: took}))
     summary = None
@@ -308,6 +316,20 @@ def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) ->
     if summary is not None and request.memory_limit is not None:
         _check_fits(source, request, summary)
     return read_planned(source, summary, module, request.batch_argnums)
+
+
+def _pinned_by_user(
+    source: Source, request: Request, module: mlir.Module
+) -> tuple[set[int], set[int]]:
+    """Arguments and results of ``main`` whose pins are no matter of the mode.
+
+    Where the user pins a result, the argument that it replaces keeps the pin of the mode: without
+    one both would be one value.
+    """
+    arguments, results = Pins(source).read(request.in_shardings, request.out_shardings)
+    replaces = {**fed_back_arguments(source, module), **tied_arguments(module)}
+    replaced = {replaces[result] for result in results if result in replaces}
+    return {*arguments, *replaced}, set(results)
 
 
 def search_source(

@@ -39,8 +39,18 @@ def recompute(
             gathered until the backward pass.
 
     Raises:
-        StrategyError: ``fn`` is neither a function nor a module.
+        StrategyError: ``fn`` is neither a function nor a module, or a switch is neither True nor
+            False.
     """
+    for name, switch in (
+        ("mp_comm_recompute", mp_comm_recompute),
+        ("parallel_optimizer_comm_recompute", parallel_optimizer_comm_recompute),
+    ):
+        said: Any = switch
+        if not isinstance(said, bool):
+            raise StrategyError(
+                f"autoshard.recompute({name}={said!r}): give True or False.", user_line()
+            )
     scope = scope_of(mp_comm_recompute, parallel_optimizer_comm_recompute)
     if is_module(fn):
         return _module(fn, scope)

@@ -40,6 +40,7 @@ class PlanOptions(TypedDict, total=False):
 
     mesh: MeshLike | None
     cluster: ClusterLike | None
+    compiler: str | None
     mode: Mode | None
     in_shardings: Any
     out_shardings: Any
@@ -61,6 +62,7 @@ class Request:
 
     mesh: MeshLike | None = None
     cluster: ClusterLike | None = None
+    compiler: str | None = None
     mode: Mode | None = None
     in_shardings: Any = None
     out_shardings: Any = None
@@ -76,16 +78,16 @@ class Request:
     recompute: RecomputeLike = "marks"
 
     def __post_init__(self) -> None:
-        if self.mode is not None and self.mode not in MODES:
+        if self.mode is not None and not _is_one_of(self.mode, MODES):
             raise PlanError(
                 f"mode {self.mode!r} is not known. Use {', '.join(map(repr, MODES[:-1]))} or"
                 f" {MODES[-1]!r}."
             )
-        if self.indivisible not in ("refuse", "pad"):
+        if not _is_one_of(self.indivisible, ("refuse", "pad")):
             raise PlanError(
                 f"indivisible {self.indivisible!r} is not known. Use 'refuse' or 'pad'."
             )
-        if self.host_offload not in ("auto", "marks", "none"):
+        if not _is_one_of(self.host_offload, ("auto", "marks", "none")):
             raise PlanError(
                 f"host_offload {self.host_offload!r} is not known. Use 'auto', 'marks' or 'none'."
             )
@@ -100,6 +102,7 @@ class Request:
             )
         self.spreading()  # says what is wrong with it
         self.recomputing()  # likewise
+        self.options()  # likewise
 
     def check_for(self, mode: Mode, has_cluster: bool, name: str) -> None:
         """Refuse what would say nothing.
@@ -120,6 +123,7 @@ class Request:
             ("cost_model", self.cost_model, self.cost_model != "seconds", True),
             ("memory_limit", self.memory_limit, self.memory_limit is not None, False),
             ("overlap", self.overlap, self.overlap != 0, False),
+            ("compiler", self.compiler, self.compiler is not None, False),
             ("host_offload", self.host_offload, self.host_offload == "auto", False),
             ("recompute", "auto", chooses_again, False),
         ):
@@ -180,13 +184,13 @@ class Request:
                 memory_limit=wanted.memory_limit or limit,
                 overlap=wanted.overlap or self.overlap,
             )
-        if wanted == "none":
-            return None
-        if wanted not in ("auto", "marks"):
+        if not _is_one_of(wanted, ("auto", "marks", "none")):
             raise PlanError(
                 f"recompute={wanted!r} is not known. Use 'auto', 'marks' or 'none', or an"
                 " autoshard.Recompute with all options."
             )
+        if wanted == "none":
+            return None
         return Recompute(choose=wanted, memory_limit=limit, overlap=self.overlap)
 
     def mesh_of_pins(self) -> MeshLike | None:
@@ -198,6 +202,11 @@ class Request:
             if isinstance(pin, Sharding):
                 return pin.mesh
         return None
+
+
+def _is_one_of(value: Any, choices: Sequence[str]) -> bool:
+    """Not true of an array, either, which compares element by element."""
+    return isinstance(value, str) and value in choices
 
 
 def is_pin(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autoshard.ir import mlir
+from autoshard.ir.attributes import constant_integers
 
 Resolve = Callable[[mlir.Value], mlir.Value]
 """Follows a value through calls to where it is made."""
@@ -104,8 +105,5 @@ def _integer(value: mlir.Value) -> int | None:
         return _integer(owner.operands[0])
     if owner.name != "stablehlo.constant":
         return None
-    elements = owner.attributes["value"]
-    if not isinstance(elements, mlir.DenseIntElementsAttr):
-        return None
-    values = mlir.DenseIntElementsAttr(elements)
-    return int(values[0]) if len(values) == 1 else None
+    values = constant_integers(owner)
+    return int(values[0]) if values is not None and len(values) == 1 else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from autoshard.errors import AutoshardError, ShardingError, StrategyError
 from autoshard.sharding import AxisRef, Mesh, Sharding, parse_sharding
@@ -22,6 +23,13 @@ class DimPin:
     is_open: bool = False
     num_shards: int | None = None
 
+    def allows(self, axes: Sequence[int], axis_sizes: Sequence[int]) -> bool:
+        """Whether a dim cut by these axes keeps the pin."""
+        if self.num_shards is not None:
+            return prod(axis_sizes[axis] for axis in axes) == self.num_shards
+        begins = tuple(axes[: len(self.axes)]) == self.axes
+        return begins and (self.is_open or len(axes) == len(self.axes))
+
 
 @dataclass(frozen=True, slots=True)
 class Pin:
@@ -29,6 +37,18 @@ class Pin:
 
     dims: tuple[DimPin, ...]
     replicated: tuple[int, ...] = ()
+
+    def allows(self, dims: Sequence[Sequence[int]], axis_sizes: Sequence[int]) -> bool:
+        """Whether a value cut so keeps the pin; ``allows`` in passes/model/program.h.
+
+        Args:
+            dims: For each dim the numbers of the axes that cut it.
+            axis_sizes: Of the mesh.
+        """
+        return all(
+            one.allows(axes, axis_sizes) and not set(axes) & set(self.replicated)
+            for one, axes in zip(self.dims, dims, strict=True)
+        )
 
     def agrees(self, other: Pin) -> bool:
         """Whether closed dims that both name by axes are cut alike."""

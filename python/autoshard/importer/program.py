@@ -14,16 +14,12 @@ from math import prod
 
 from autoshard import _core
 from autoshard.errors import ImportModuleError, StrategyError
+from autoshard.importer.factors import NEED_REPLICATION, PASS_THROUGH, REDUCTION, FactorRule
+from autoshard.importer.faults import fault_key, faulty_factors
 from autoshard.importer.loops import trip_count
 from autoshard.importer.pins import DimPin, Pin, pin_of, pin_of_sharding
-from autoshard.importer.rules import (
-    NEED_REPLICATION,
-    PASS_THROUGH,
-    REDUCTION,
-    FactorRule,
-    registered_rule,
-    rule_of,
-)
+from autoshard.importer.rules import registered_rule, rule_of
+from autoshard.importer.windows import block_factors, window_key
 from autoshard.importer.work import CoreWork, core_work, work_key, work_of
 from autoshard.ir import element_bits, mlir, place
 from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
@@ -85,7 +81,7 @@ _HOST_BITS = 1
 redistributing it there is never free."""
 
 _COPIES_AT_A_TIME = 4
-"""From the memory of the host: so many libtpu has been seen to start before its last loop, or at
+"""From the memory of the host: so many have been seen to start before the last loop, or at
 the start of the step, whatever orders them (docs/host.md). Counted are the largest."""
 
 MATRIX_OPS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
@@ -217,7 +213,9 @@ def import_program(
         module: Calls flattened (each call has its own callee), factor rules populated.
         mesh: The mesh of the plan.
         unknown_trip_count: Assumed for loops that are not counted loops.
-        keep_strategies: Pin the operands and results of ops that already carry a strategy.
+        keep_strategies: Pin the operands and results of ops that already carry a strategy, and
+            arguments as marked ops read them. False: the plan stands; it may have spread these,
+            and what reads a mark first may be another op now, such as one that computes again.
         operations: All of the module as ``operations_of`` gives them, where they are known.
 
     Raises:
@@ -406,6 +404,12 @@ class _Importer:
         self.pins.append(Pinned(value, Pin(dims), place(op.location), text, is_users=False))
         return True
 
+    def keep_whole(self, value: int, op: mlir.Operation) -> None:
+        """Cut no dim: XLA gives each device all of an array without elements, cut or not."""
+        dims = (DimPin(),) * len(self.shapes[self.builder.type_of(value)])
+        text = f"[{', '.join('{}' for _ in dims)}]"
+        self.pins.append(Pinned(value, Pin(dims), place(op.location), text, is_users=False))
+
     def pin_key_words(self, value: int, op: mlir.Operation, attribute: mlir.Attribute) -> None:
         """Leave all dims of an array of PRNG keys open but the words of a key, which stay whole."""
         if value != NO_VALUE:
@@ -491,7 +495,8 @@ class _Importer:
                 continue
             is_key = KEY_WORDS in attributes and index not in same_storage
             is_padded = index not in same_storage and self.is_padded(results[index])
-            is_kept = PIN in attributes or is_key or is_padded
+            is_empty = index not in same_storage and self.is_empty(results[index])
+            is_kept = PIN in attributes or is_key or is_padded or is_empty
             if not is_kept or results[index] == NO_VALUE:
                 continue
             target = self.new_value(self.builder.type_of(results[index]))
@@ -501,6 +506,8 @@ class _Importer:
                 self.pin_attribute(target, main, attributes[PIN], at_boundary=True)
             elif is_key:
                 self.pin_key_words(target, main, attributes[KEY_WORDS])
+            elif is_empty:
+                self.keep_whole(target, main)
             else:
                 self.keep_indivisible_whole(target, main)
             self.builder.join(results[index], target, 1.0)
@@ -516,10 +523,11 @@ class _Importer:
 
     def is_padded(self, value: int) -> bool:
         """Whether some dim of ``value`` counts as larger than it is."""
-        if value == NO_VALUE:
-            return False
-        type_id = self.builder.type_of(value)
-        return self.shapes[type_id] != self.types[type_id][0]
+        return value != NO_VALUE and self.has_padded_dim(self.builder.type_of(value))
+
+    def is_empty(self, value: int) -> bool:
+        """Whether ``value`` has no elements."""
+        return value != NO_VALUE and 0 in self.shapes[self.builder.type_of(value)]
 
     def block(self, block: Block, arguments: list[int], trips: float) -> None:
         builder = self.builder
@@ -571,21 +579,32 @@ class _Importer:
         if name in ("stablehlo.custom_call", "stablehlo.composite"):
             attribute = registered_rule(op) or attribute
         is_on_host = self.builder.host_depth > 0
-        key = (name, attribute, *operand_types, None, *result_types, is_on_host, *work_key(op))
+        types = (*operand_types, None, *result_types)
+        key = (name, attribute, *types, is_on_host, *work_key(op), None, *window_key(op))
+        key = (*key, fault_key(op))
         known = self.rule_ids.get(key)
         if known is not None:
             return known
         rule = rule_of(op, attribute)
+        faulty = faulty_factors(op, rule)
+        if faulty:
+            rule = _whole(rule, faulty)
         if is_on_host:
             rule = _for_host(rule, op)
         self.rule_ids[key] = len(self.rules)
         if name in MATRIX_OPS:
             self.matrix_rules.add(len(self.rules))
         if self.pads and name not in ("stablehlo.custom_call", "stablehlo.composite"):
+            if any(map(self.has_padded_dim, (*operand_types, *result_types))):
+                rule = _whole(rule, block_factors(op, rule))
             rule = _padded(rule, self.mesh.size)
         self.rules.append(_core_rule(rule, operand_types, result_types))
         self.works.append(core_work(work_of(op)))
         return self.rule_ids[key]
+
+    def has_padded_dim(self, type_id: int) -> bool:
+        """Whether some dim of a type counts as larger than it is."""
+        return type_id != NO_TYPE and self.shapes[type_id] != self.types[type_id][0]
 
     def pin_results(self, op: mlir.Operation, ids: list[int]) -> None:
         for value, attribute in self.pins_on(op, ids):
@@ -772,7 +791,8 @@ class _Importer:
             self.plain(number, trips)
             return
         source, target = self.copy(number, trips)
-        if target == NO_VALUE or mlir.StringAttr(op.attributes["autoshard.role"]).value != "in":
+        is_in = mlir.StringAttr(op.attributes["autoshard.role"]).value == "in"
+        if target == NO_VALUE or not is_in or not self.keep_strategies:
             return
         self.builder.set_marked(target)
         if source in self.argument_ids - self.whole_arguments:
@@ -880,7 +900,7 @@ class _Importer:
             [
                 op
                 for op, rule in zip(core_ops, op_rules, strict=True)
-                if rule in without_factors and _says_nothing(op)
+                if rule in without_factors and _says_nothing(op) and not _is_empty(op)
             ],
             [self.shapes[type_id] for type_id in value_types],
             [self.types[type_id][1] for type_id in value_types],
@@ -932,6 +952,12 @@ def _check_has_body(function: mlir.Operation, caller: mlir.Operation) -> None:
 
 def _terminator(block: Block) -> int:
     return block[1]
+
+
+def _is_empty(op: mlir.Operation) -> bool:
+    """Are there no elements that could be split?"""
+    types = [v.type for v in op.results if isinstance(v.type, mlir.RankedTensorType)]
+    return bool(types) and all(0 in mlir.RankedTensorType(type_).shape for type_ in types)
 
 
 def _says_nothing(op: mlir.Operation) -> bool:
@@ -993,12 +1019,16 @@ def _for_host(rule: FactorRule, op: mlir.Operation) -> FactorRule:
         for dim in dims
         for factor in dim
     }
+    summed = {index for index, factor in enumerate(rule.factors) if factor.kind == REDUCTION}
+    return _whole(rule, frozenset(whole | summed))
+
+
+def _whole(rule: FactorRule, kept: frozenset[int]) -> FactorRule:
+    """With some factors that are not cut."""
     return replace(
         rule,
         factors=tuple(
-            replace(factor, kind=NEED_REPLICATION)
-            if index in whole or factor.kind == REDUCTION
-            else factor
+            replace(factor, kind=NEED_REPLICATION) if index in kept else factor
             for index, factor in enumerate(rule.factors)
         ),
     )

@@ -24,8 +24,9 @@ from enum import Enum
 from math import prod
 
 from autoshard.importer.dataflow import BRANCH, CARRY, IDENTITY, Dataflow, pairs_of, shape_of
+from autoshard.importer.factors import FactorRule
 from autoshard.importer.program import RULE, attribute_of
-from autoshard.importer.rules import FactorRule, rule_of
+from autoshard.importer.rules import rule_of
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
 

@@ -13,10 +13,16 @@ from math import prod
 from typing import cast
 
 from autoshard.errors import StrategyError
-from autoshard.ir import mlir, place, sdy, stablehlo
-
-PASS_THROUGH, REDUCTION, NEED_REPLICATION, PERMUTATION = range(4)
-"""Kinds of factors, in the order of ``FactorKind`` in passes/model/program.h."""
+from autoshard.importer.factors import (
+    NEED_REPLICATION,
+    PASS_THROUGH,
+    PERMUTATION,
+    REDUCTION,
+    Factor,
+    FactorRule,
+)
+from autoshard.importer.windows import with_windows
+from autoshard.ir import mlir, place, sdy
 
 Shape = tuple[int, ...]
 RuleText = str | Callable[[Sequence[Shape], Sequence[Shape]], str]
@@ -30,25 +36,6 @@ ELEMENTWISE_CHLO = frozenset(
     )
 )
 """CHLO ops that Shardy has no rule for: every dim passes through."""
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """One independent index of an op; see ``Factor`` in passes/model/program.h."""
-
-    size: int
-    kind: int = PASS_THROUGH
-    halo: int = 0
-    """Elements needed from neighbours; negative: a whole block."""
-
-
-@dataclass(frozen=True, slots=True)
-class FactorRule:
-    """Factors of an op and, for each tensor and dim, which factors make it up, major first."""
-
-    factors: tuple[Factor, ...]
-    operands: tuple[tuple[tuple[int, ...], ...], ...]
-    results: tuple[tuple[tuple[int, ...], ...], ...]
 
 
 @dataclass(slots=True)
@@ -202,6 +189,12 @@ def rule_of(op: mlir.Operation, attribute: mlir.Attribute | None) -> FactorRule:
     Returns:
         Without any known rule, one without factors: the op runs replicated.
     """
+    rule = partitioners_rule_of(op, attribute)
+    return rule if attribute is None else with_windows(op, rule)
+
+
+def partitioners_rule_of(op: mlir.Operation, attribute: mlir.Attribute | None) -> FactorRule:
+    """As ``rule_of``, with windows cut as Shardy cuts them, not as ``importer/windows.py`` does."""
     if attribute is not None:
         return _from_shardy(op, sdy.OpShardingRuleAttr(attribute))
     if op.name in ELEMENTWISE_CHLO:
@@ -248,12 +241,8 @@ def _from_shardy(op: mlir.Operation, rule: sdy.OpShardingRuleAttr) -> FactorRule
         for index in _factors(operands) ^ _factors(results):
             if kinds[index] == PASS_THROUGH:
                 kinds[index] = NEED_REPLICATION
-    if is_grouped_convolution(op):
-        for index in _spatial(op, operands):
-            kinds[index] = NEED_REPLICATION
-    halo = _halo(op) if PERMUTATION in kinds else 0
     factors = tuple(
-        Factor(size, kind, halo if kind == PERMUTATION else 0)
+        Factor(size, kind, -1 if kind == PERMUTATION else 0)
         for size, kind in zip(rule.factor_sizes, kinds, strict=True)
     )
     return FactorRule(factors, operands, results)
@@ -279,24 +268,3 @@ def is_grouped_convolution(op: mlir.Operation) -> bool:
         return False
     counts = (op.attributes["feature_group_count"], op.attributes["batch_group_count"])
     return any(mlir.IntegerAttr(count).value > 1 for count in counts)
-
-
-def _spatial(op: mlir.Operation, operands: tuple[tuple[tuple[int, ...], ...], ...]) -> set[int]:
-    """Factors of the spatial dims of a convolution's images.
-
-    XLA does not split them where there are groups.
-    """
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    return {factor for dim in numbers.input_spatial_dimensions for factor in operands[0][dim]}
-
-
-def _halo(op: mlir.Operation) -> int:
-    """Elements a block needs from its neighbours along a spatial dim; -1: a whole block."""
-    if op.name == "stablehlo.convolution":
-        numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-        kernel = _shape(op.operands[1])
-        return max((kernel[d] for d in numbers.kernel_spatial_dimensions), default=1) - 1
-    if op.name in ("stablehlo.reduce_window", "stablehlo.select_and_scatter"):
-        window = cast(Sequence[int], mlir.DenseI64ArrayAttr(op.attributes["window_dimensions"]))
-        return max(window) - 1
-    return -1

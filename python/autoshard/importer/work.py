@@ -47,14 +47,18 @@ _OTHERS = frozenset(
 
 _MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
 
-_WEIGHTS = {
-    **dict.fromkeys(("divide", "remainder", "sqrt", "rsqrt"), 4.0),
+CHEAP, EXPONENTIAL, POLYNOMIAL, POLYNOMIALS = range(4)
+"""What an element costs, in the order of ``Expense`` in passes/model/program.h."""
+
+_RECIPROCALS = ("divide", "remainder", "sqrt", "rsqrt")
+
+_FUNCTIONS = {
     **dict.fromkeys(
         (
             *("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic"),
             *("cbrt", "erf"),
         ),
-        10.0,
+        EXPONENTIAL,
     ),
     **dict.fromkeys(
         (
@@ -63,9 +67,17 @@ _WEIGHTS = {
             *("power", "atan2", "erf_inv", "lgamma", "digamma", "bessel_i1e", "polygamma", "zeta"),
             "next_after",
         ),
-        20.0,
+        POLYNOMIAL,
     ),
-    "erfc": 60.0,
+    "erfc": POLYNOMIALS,
+}
+"""Expense of what vector units have no instruction for. Compilers decide by it what they store
+(``fusion.stored_functions`` in docs/compilers.md). A division nearly always is one by a broadcast,
+which costs a multiplication."""
+
+_WEIGHTS = {
+    **dict.fromkeys(_RECIPROCALS, 4.0),
+    **{name: (1.0, 10.0, 20.0, 60.0)[expense] for name, expense in _FUNCTIONS.items()},
 }
 """Operations an element, where one would be far off.
 
@@ -74,10 +86,6 @@ write a reciprocal with a Newton step, or a polynomial of about this many multip
 one for each of three ranges and an exponential. Rough on purpose: elementwise work is limited by
 memory nearly always.
 """
-
-_EXPENSIVE = 10.0
-"""From this weight on an op is not cheap (``Rule.is_cheap``). A division nearly always is one by
-a broadcast, which costs a multiplication."""
 
 WORK_ATTRIBUTES = {
     "stablehlo.convolution": ("lhs_dilation", "dimension_numbers", "padding"),
@@ -104,9 +112,10 @@ class OpWork:
     result_bytes: tuple[float, ...] = ()
     in_place_operand: int = -1
     padded_bytes: float = 0.0
+    expense: int = CHEAP
 
 
-CoreWork = tuple[int, int, float, bool, bool, list[float], list[float], int, float]
+CoreWork = tuple[int, int, float, bool, bool, list[float], list[float], int, float, int]
 
 
 def core_work(work: OpWork) -> CoreWork:
@@ -121,6 +130,7 @@ def core_work(work: OpWork) -> CoreWork:
         list(work.result_bytes),
         work.in_place_operand,
         work.padded_bytes,
+        work.expense,
     )
 
 
@@ -155,9 +165,9 @@ def work_of(op: mlir.Operation) -> OpWork:
         return _indexed(op, arithmetic)
     if name in _OTHERS:
         return OpWork(OTHER, arithmetic, _other_flops(op))
-    weight = _weight(op)
-    flops = weight * _elements(op.results[0])
-    return OpWork(ELEMENTWISE, arithmetic, flops, is_cheap=weight < _EXPENSIVE)
+    flops = _weight(op) * _elements(op.results[0])
+    expense = _expense(op)
+    return OpWork(ELEMENTWISE, arithmetic, flops, is_cheap=expense == CHEAP, expense=expense)
 
 
 def _padded_bytes(op: mlir.Operation) -> float:
@@ -170,17 +180,27 @@ def _padded_bytes(op: mlir.Operation) -> float:
     lows, highs = padding[::2], padding[1::2]
     if lows == highs:
         return 0.0
-    shape = _shape(op.operands[0])
+    image = mlir.RankedTensorType(op.operands[0].type)
+    shape = list(image.shape)
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    sizes = [shape[dim] for dim in numbers.input_spatial_dimensions]
-    padded = [sum(each) for each in zip(sizes, lows, highs, strict=True)]
-    return _bytes(op.operands[0]) * prod(padded) / prod(sizes)
+    for dim, low, high in zip(numbers.input_spatial_dimensions, lows, highs, strict=True):
+        shape[dim] += low + high
+    return prod(shape) * element_bits(image.element_type) / 8
 
 
 def _weight(op: mlir.Operation) -> float:
     weight = _WEIGHTS.get(op.name.partition(".")[2], 1.0)
     # A product of complex numbers is four real ones.
     return 4 * weight if _is_complex(op) and op.name != "stablehlo.complex" else weight
+
+
+def _expense(op: mlir.Operation) -> int:
+    name = op.name.partition(".")[2]
+    expense = _FUNCTIONS.get(name, CHEAP)
+    if not _is_complex(op) or (expense == CHEAP and name not in _RECIPROCALS):
+        return expense
+    # A function of complex numbers is made of several real ones.
+    return min(expense + 1, POLYNOMIALS)
 
 
 def _view(op: mlir.Operation, arithmetic: int) -> OpWork:

@@ -43,16 +43,30 @@ class CompiledModule:
 
     def run(self, *arguments: np.ndarray) -> list[np.ndarray]:
         """Whole arguments in, whole results out."""
-        placed = [
-            jax.device_put(argument, sharding_impls.GSPMDSharding(self.devices, sharding))
-            for argument, sharding in zip(arguments, self._argument_shardings(), strict=True)
-        ]
-        results = self.executable.execute_sharded(placed)
-        shards = results.disassemble_into_single_device_arrays()
-        return [
-            _assembled(parts, sharding_impls.GSPMDSharding(self.devices, sharding))
-            for parts, sharding in zip(shards, self._result_shardings(), strict=True)
-        ]
+        shards, shardings = self._run(arguments)
+        return [_assembled(*each) for each in zip(shards, shardings, strict=True)]
+
+    def run_pieces(
+        self, *arguments: np.ndarray
+    ) -> list[list[tuple[tuple[slice, ...], np.ndarray]]]:
+        """Whole arguments in; of every result where each device's piece is, and the piece."""
+        shards, shardings = self._run(arguments)
+        return [_placed_pieces(*each) for each in zip(shards, shardings, strict=True)]
+
+    def _run(
+        self, arguments: Sequence[np.ndarray]
+    ) -> tuple[list[list[jax.Array]], list[jax.sharding.Sharding]]:
+        """The pieces of every result, and how it is cut."""
+        cuts = self._on_devices(self._argument_shardings(), len(arguments))
+        placed = [jax.device_put(*each) for each in zip(arguments, cuts, strict=True)]
+        results = self.executable.execute_sharded(placed).disassemble_into_single_device_arrays()
+        return results, self._on_devices(self._result_shardings(), len(results))
+
+    def _on_devices(self, shardings: list[Any], count: int) -> list[jax.sharding.Sharding]:
+        """As JAX's; a program of one partition says nothing of them."""
+        if not shardings:
+            shardings = [xla_client.HloSharding.replicate()] * count
+        return [sharding_impls.GSPMDSharding(self.devices, each) for each in shardings]
 
     def _argument_shardings(self) -> list[Any]:
         protos = self.executable.get_parameter_shardings() or ()
@@ -126,6 +140,17 @@ def _options(devices: tuple[Any, ...], use_shardy: bool, more: Mapping[str, str]
     )
     options.executable_build_options.use_shardy_partitioner = use_shardy
     return options
+
+
+def _placed_pieces(
+    parts: Sequence[jax.Array], sharding: jax.sharding.Sharding
+) -> list[tuple[tuple[slice, ...], np.ndarray]]:
+    """The piece of each device and its place in the whole array."""
+    pieces = {piece.device: np.asarray(piece) for piece in parts}
+    shape = _whole_shape(next(iter(pieces.values())).shape, sharding)
+    return [
+        (index, pieces[device]) for device, index in sharding.devices_indices_map(shape).items()
+    ]
 
 
 def _assembled(parts: Sequence[jax.Array], sharding: jax.sharding.Sharding) -> np.ndarray:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+import ml_dtypes
+import numpy as np
 from jaxlib.mlir import ir
 
 from autoshard.errors import ImportModuleError
@@ -27,3 +31,28 @@ def zero_text(element: ir.Type) -> str:
     if isinstance(element, ir.IntegerType):
         return "false" if element.width == 1 else "0"
     return "0.0"
+
+
+def numpy_type(element: ir.Type) -> np.dtype[np.generic]:
+    """How NumPy calls an element type.
+
+    Raises:
+        ImportModuleError: NumPy has no such type.
+    """
+    text = str(element)
+    name = _NUMPY_NAMES.get(text) or re.sub(r"^(u?)i(\d+)$", r"\1int\2", text)
+    holder = ml_dtypes if hasattr(ml_dtypes, name) else np
+    if not hasattr(holder, name):
+        raise ImportModuleError(f"element type {text} has no name in NumPy.")
+    return np.dtype(getattr(holder, name))
+
+
+_NUMPY_NAMES = {
+    "i1": "bool_",
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "complex<f32>": "complex64",
+    "complex<f64>": "complex128",
+}

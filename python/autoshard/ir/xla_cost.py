@@ -16,7 +16,7 @@ from jaxlib import _hlo, _jax  # pyright: ignore[reportMissingModuleSource, repo
 from autoshard.errors import ParseError
 
 _THREAD = re.compile(r'(= .* custom-call\(.*), async_execution_thread="[^"]*"')
-"""XLA:TPU writes it behind what the host executes, and XLA's parser does not know it there."""
+"""Written behind what the host executes; XLA's parser does not know it there."""
 
 _hlo_any: Any = _hlo
 _jax_any: Any = _jax

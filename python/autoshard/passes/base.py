@@ -25,6 +25,8 @@ from typing import (
     get_type_hints,
 )
 
+import numpy as np
+
 from autoshard.errors import PassOptionError
 from autoshard.ir import mlir
 
@@ -42,6 +44,23 @@ class Pass(ABC):
 
     name: ClassVar[str]
     """What users write: ``autoshard-...``."""
+
+    def __post_init__(self) -> None:
+        """Refuse values of other types than the fields say; a subclass calls it first.
+
+        Raises:
+            PassOptionError: ``enable="no"`` for a bool, or the like.
+        """
+        hints = _hints(type(self))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not _takes(hints[field.name], value):
+                raise PassOptionError(
+                    f"{self.name}: option {field.name.replace('_', '-')}={value!r}: expected"
+                    f" {_type_text(hints[field.name])}."
+                )
+            if isinstance(value, np.generic):  # plans are written as JSON, which has none of numpy
+                object.__setattr__(self, field.name, value.item())
 
     @abstractmethod
     def run(self, module: mlir.Module) -> None:
@@ -225,6 +244,26 @@ def _parse_union(annotations: tuple[Any, ...], text: str) -> Any:
         except ValueError:
             continue  # the next member of the union may take it
     raise ValueError(text)
+
+
+def _takes(annotation: Any, value: Any) -> bool:
+    """Is ``value`` of a type that ``annotation`` names? Numbers of numpy count as Python's."""
+    if annotation is bool:
+        return isinstance(value, bool | np.bool_)
+    if annotation is int:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if annotation is float:
+        return isinstance(value, float | np.floating) or _takes(int, value)
+    if _is_union(annotation):
+        return any(_takes(member, value) for member in get_args(annotation))
+    if get_origin(annotation) is Literal:  # the pass says which ones there are
+        return isinstance(value, tuple(map(type, get_args(annotation))))
+    if get_origin(annotation) is tuple:
+        members = cast("tuple[Any, ...]", value)
+        return isinstance(value, tuple) and all(
+            _takes(get_args(annotation)[0], member) for member in members
+        )
+    return isinstance(value, annotation)
 
 
 _BOOL_TEXTS = ("true", "1", "false", "0")

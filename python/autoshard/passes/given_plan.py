@@ -51,22 +51,28 @@ def summary_on(module: mlir.Module) -> PlanSummary | None:
     return PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
 
 
-def cluster_for(module: mlir.Module, given: str, pass_name: str) -> Cluster:
+def cluster_for(module: mlir.Module, given: str, pass_name: str, compiler: str = "") -> Cluster:
     """The cluster that a pass is given, or else the one that the module is planned for.
+
+    Args:
+        module: Planned.
+        given: The option of the pass; empty where it is left out.
+        pass_name: For errors.
+        compiler: Another one than the cluster's, as ``Cluster.with_compiler`` takes it.
 
     Raises:
         PassOptionError: Neither is known.
-        ClusterError: Nobody knows the given one.
+        ClusterError: Nobody knows the given one, or the compiler.
     """
     if given:
-        return Cluster.of(given)
+        return Cluster.of(given, compiler)
     summary = summary_on(module)
     if summary is None:
         raise PassOptionError(
             f"{pass_name}: no cluster is given, and the plan was made without one. Give "
             "cluster=v5e:4x4, or the path of a TOML file."
         )
-    return summary.read_cluster()
+    return Cluster.of(summary.read_cluster(), compiler)
 
 
 def cost_of_module(
@@ -102,19 +108,7 @@ def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _cor
     given = GivenPlan(imported)
     value_sharding = given.values()
     op_strategy = [given.strategy(op) for op in imported.core_ops]
-    try:
-        return _core.estimate(
-            imported.program,
-            cluster.to_core(imported.mesh, overlap),
-            shardings=list(given.shardings),
-            value_sharding=value_sharding,
-            strategies=list(given.strategies),
-            op_strategy=op_strategy,
-        )
-    except RuntimeError as error:
-        raise PlanError(
-            f"the plan on the module does not hold: {error}. Plan the module again."
-        ) from error
+    return given.checked(imported.program, cluster, overlap, value_sharding, op_strategy)
 
 
 class GivenPlan:
@@ -177,6 +171,67 @@ class GivenPlan:
                 f"{count - len(found)} of {count} values have no {_GSPMD}. Plan the module again."
             )
         return [found[value] for value in range(count)]
+
+    def checked(
+        self,
+        program: _core.Program,
+        cluster: Cluster,
+        overlap: float,
+        value_sharding: Sequence[int],
+        op_strategy: Sequence[int],
+    ) -> _core.CorePlan:
+        """The plan of these rows, and what it costs.
+
+        Args:
+            program: Of the imported module, with the pins that the plan must keep.
+            cluster: What it is to run on.
+            overlap: Share of communication that hides behind compute.
+            value_sharding: Row of the sharding of each value.
+            op_strategy: Row of the strategy of each op.
+
+        Raises:
+            PlanError: It does not hold, with the place of a pin of the user that it breaks.
+            ClusterError: The mesh does not fit the cluster.
+        """
+        core_cluster = cluster.to_core(self.mesh, overlap)
+        try:
+            return _core.estimate(
+                program,
+                core_cluster,
+                shardings=list(self.shardings),
+                value_sharding=value_sharding,
+                strategies=list(self.strategies),
+                op_strategy=op_strategy,
+            )
+        except RuntimeError as error:
+            broken = self._broken_pin(value_sharding)
+            if broken is not None:
+                raise broken from error
+            raise self._not_held(str(error)) from error
+
+    def _not_held(self, said: str) -> PlanError:
+        """With the name and the place of the op, of which the core says the number."""
+        what, _, number = said.rpartition(" at op ")
+        op = self.imported.core_ops[int(number)] if number.isdigit() else None
+        why = said if op is None else f"{op.name}: {what}"
+        at = None if op is None else place(op.location)
+        return PlanError(f"the plan on the module does not hold: {why}. Plan the module again.", at)
+
+    def _broken_pin(self, value_sharding: Sequence[int]) -> PlanError | None:
+        """The error for the first pin of the user that the plan breaks, if there is one."""
+        rows, sizes = list(self.shardings), self.mesh.axis_sizes
+        for pinned in self.imported.pins:
+            dims = rows[value_sharding[pinned.value]]
+            if self.imported.value_is_free[pinned.value] or pinned.pin.allows(dims, sizes):
+                continue
+            names = (", ".join(self.mesh.axis_names[axis] for axis in axes) for axes in dims)
+            has = ", ".join(f"{{{axes}}}" for axes in names)
+            return PlanError(
+                f"the plan on the module does not hold: a value is pinned to {pinned.text}, but is"
+                f" planned as [{has}]. Plan the module again, or change the pin.",
+                pinned.place,
+            )
+        return None
 
     def of_results(self, op: mlir.Operation) -> tuple[Sharding, ...]:
         """Of the results of an op, as the module says."""

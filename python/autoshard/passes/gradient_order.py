@@ -5,12 +5,13 @@
             %d:2 = optimization_barrier %x0, %dy0  ..  update %g2  update %g1
     after   %d:3 = optimization_barrier %x0, %dy0, %g2  ..  update %d#2  update %g1
 
-Only updates read the gradient of a parameter, so a compiler may make it when it likes. XLA:GPU
-makes it beside collectives that it hides, layers later, and all that is recomputed for it waits:
-with data parallelism that of every layer. ``jax.checkpoint`` has a barrier where a layer begins to
-be computed again, which XLA:GPU keeps until it has scheduled. The layer after the next begins when
-the gradients are there; those of the next still hide what is gathered for it. For TPUs the program
-stays as it is: peaks fall there as well or rise, and steps take up to 9% longer (docs/memory.md).
+Only updates read the gradient of a parameter, so a compiler may make it when it likes. Some make it
+beside collectives that it hides, layers later, and all that is recomputed for it waits: with data
+parallelism that of every layer (``schedule.late_gradients`` in docs/compilers.md).
+``jax.checkpoint`` has a barrier where a layer begins to be computed again, which is kept until the
+program is scheduled. The layer after the next begins when the gradients are there; those of the
+next still hide what is gathered for it. For other compilers the program stays as it is: peaks fall
+there as well or rise, and steps take up to 9% longer (docs/memory.md).
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ def bound_gradients(
     """Let barriers of recomputed layers wait for gradients. Expects the module's context.
 
     Args:
-        module: Changed in place, unless the cluster is one of TPUs.
+        module: Changed in place if the cluster's compiler makes gradients late.
         cluster: What it is planned for.
         operations: All there are, as ``operations_of`` gives them.
 
     Returns:
         All there are then.
     """
-    if cluster.chip.fuses_matmuls.value == 1 or not any(op.name == BARRIER for op in operations):
+    if not cluster.compiler.does("schedule.late_gradients"):
+        return operations
+    if not any(op.name == BARRIER for op in operations):
         return operations
     block = main_function(module).regions[0].blocks[0]
     ops = [op.operation for op in block.operations]

@@ -90,6 +90,7 @@ class OptimizerParallel(Pass):
     def __post_init__(self) -> None:
         for field, said in (("parameters", self.parameters), ("states", self.states)):
             object.__setattr__(self, field, _texts(said))
+        super().__post_init__()
         for option, value, wanted, holds in (
             ("level", self.level, "1, 2 or 3", self.level in _LEVELS),
             ("threshold-kb", self.threshold_kb, "0 or more", self.threshold_kb >= 0),
@@ -205,14 +206,8 @@ def _planned_again(
     ]
     # Checks the plan, and counts its bytes; these do not depend on the cluster.
     cluster = Cluster.of(f"cpu:{imported.mesh.size}")
-    return _core.estimate(
-        program,
-        cluster.to_core(imported.mesh, 0.0),
-        shardings=list(given.shardings),
-        value_sharding=[row_of[row] for row in plan.value_sharding],
-        strategies=list(given.strategies),
-        op_strategy=op_strategy,
-    )
+    value_sharding = [row_of[row] for row in plan.value_sharding]
+    return given.checked(program, cluster, 0.0, value_sharding, op_strategy)
 
 
 def _given_roles(options: OptimizerParallel, main: mlir.Operation) -> dict[int, Role]:

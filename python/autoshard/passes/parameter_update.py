@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from math import prod
 
 from autoshard.importer.dataflow import BRANCH, CARRY, IDENTITY, Dataflow
+from autoshard.importer.factors import FactorRule
 from autoshard.importer.pins import DimPin, Pin
 from autoshard.importer.program import (
     NO_VALUE,
-    PIN,
     RULE,
     ImportedProgram,
     Pinned,
     attribute_of,
 )
 from autoshard.importer.roles import Role, Roles
-from autoshard.importer.rules import FactorRule, rule_of
+from autoshard.importer.rules import rule_of
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import element_bits, mlir
 from autoshard.passes.given_plan import Dims
-from autoshard.passes.summarize import main_values
 from autoshard.sharding import Mesh
 
 _VIEWS = frozenset(
@@ -45,7 +45,7 @@ class SpreadOptions:
     gradient_accumulation_shard: bool
 
 
-@dataclass(slots=True)
+@dataclass
 class ParameterUpdate:
     """What is spread, and what of the plan may change for it."""
 
@@ -110,11 +110,13 @@ class ParameterUpdate:
         self._free_values(starts, ends, frozenset(all_held))
 
     def _fixed_arguments(self) -> set[int]:
-        """Arguments that the user pinned."""
-        entries = attribute_of(main_values(self.imported).op, "arg_attrs")
-        if entries is None:
-            return set()
-        return {n for n, entry in enumerate(mlir.ArrayAttr(entries)) if PIN in mlir.DictAttr(entry)}
+        """Arguments that the user pinned, themselves or as results that lie in their place."""
+        return {n for n, node in enumerate(self.flow.arguments) if self.core(node) in self._said}
+
+    @cached_property
+    def _said(self) -> frozenset[int]:
+        """Values that the user pinned."""
+        return frozenset(pinned.value for pinned in self.imported.pins) - {NO_VALUE}
 
     def _states_to_spread(self, number: int, cut: Dims | None, fixed: set[int]) -> dict[int, Dims]:
         """States of a parameter -> how they are cut: as the parameter where that is possible."""
@@ -377,7 +379,7 @@ class ParameterUpdate:
 
     def _pin(self, node: int, dims: Dims) -> None:
         value = self.core(node)
-        if value != NO_VALUE:
+        if value != NO_VALUE and value not in self._said:
             self.pins[value] = dims
 
     def all_pins(self) -> list[Pinned]:

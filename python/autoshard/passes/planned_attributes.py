@@ -13,6 +13,7 @@ from autoshard import _core
 from autoshard.errors import ShardingError, StrategyError
 from autoshard.importer.program import NO_VALUE, STRATEGY, FunctionValues, ImportedProgram
 from autoshard.ir import mlir, place, warn
+from autoshard.ir.attributes import CUSTOM_PARTITIONING, custom_call_target
 from autoshard.ir.native import nested, run_native
 from autoshard.passes.import_strategies import MESH, text_of
 from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
@@ -158,12 +159,7 @@ def write_plan(
         plan.redistributed_bytes
     )
     if imported.replicated_ops:
-        first = imported.replicated_ops[0]
-        warn(
-            f"{len(imported.replicated_ops)} ops have no factor rule and run replicated, first "
-            f"{_op_text(first)}. Attach a rule with autoshard.register_rule.",
-            first.location,
-        )
+        _warn_of_replicated(imported.replicated_ops)
     if imported.assumed_loops:
         warn(
             f"{len(imported.assumed_loops)} loops without a known trip count are counted "
@@ -212,10 +208,27 @@ class _Unchanged:
         ]
 
 
+def _warn_of_replicated(ops: Sequence[mlir.Operation]) -> None:
+    """Ops without a rule: what would give them one."""
+    calls = [op for op in ops if custom_call_target(op) == CUSTOM_PARTITIONING]
+    if calls:
+        warn(
+            f"{len(calls)} calls of custom_partitioning have no rule and run replicated. Give"
+            " def_partition a sharding_rule; JAX hands it on where Shardy is the partitioner.",
+            calls[0].location,
+        )
+    others = [op for op in ops if custom_call_target(op) != CUSTOM_PARTITIONING]
+    if others:
+        warn(
+            f"{len(others)} ops have no factor rule and run replicated, first"
+            f" {_op_text(others[0])}. Attach a rule with autoshard.register_rule.",
+            others[0].location,
+        )
+
+
 def _op_text(op: mlir.Operation) -> str:
-    if "call_target_name" in op.attributes:
-        return f"{op.name} @{mlir.StringAttr(op.attributes['call_target_name']).value}"
-    return op.name
+    target = custom_call_target(op)
+    return op.name if target is None else f"{op.name} @{target}"
 
 
 class _Texts:

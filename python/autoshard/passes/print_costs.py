@@ -47,6 +47,10 @@ class PrintCosts(Pass):
     cluster: str = ""
     """What the program runs on, v5p:4x4x4 or a TOML file; that of the plan when empty."""
 
+    compiler: str = ""
+    """Another compiler than that of the plan: xla-tpu-0.0.42, unknown, ..; with
+    :without=RULE,RULE behind it prints what these rules are worth (docs/compilers.md)."""
+
     overlap: float = 0.0
     """Share of communication that hides behind compute, 0 to 1."""
 
@@ -63,6 +67,7 @@ class PrintCosts(Pass):
     """Columns of text; 0 means those of the terminal, or 160 when there is none."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.max_rows < 0 or self.width < 0 or self.trip_count < 0:
             raise PassOptionError(
                 f"{self.name}: max-rows={self.max_rows} width={self.width} "
@@ -75,24 +80,46 @@ class PrintCosts(Pass):
 
     def run(self, module: mlir.Module) -> None:
         """Raises PlanError for a module without plan, PassError when the file is not written."""
-        cluster = cluster_for(module, self.cluster, self.name)
-        costed = cost_of_module(module, cluster, overlap=self.overlap, trip_count=self.trip_count)
+        cluster = cluster_for(module, self.cluster, self.name, self.compiler)
+        costed = self._cost(module, cluster)
+        worth = self._worth(module, costed)
         if not self.file:
-            self._print(costed, cluster, sys.stderr)
+            self._print(costed, worth, sys.stderr)
             return
         try:
             with open(self.file, "w", encoding="utf-8") as file:
-                self._print(costed, cluster, file)
+                self._print(costed, worth, file)
         except OSError as error:
             raise PassError(f"{self.name}: cannot write {self.file}: {error.strerror}") from error
 
-    def _print(self, costed: Costed, cluster: Cluster, file: IO[str]) -> None:
+    def _cost(self, module: mlir.Module, cluster: Cluster) -> Costed:
+        return cost_of_module(module, cluster, overlap=self.overlap, trip_count=self.trip_count)
+
+    def _worth(self, module: mlir.Module, without: Costed) -> str:
+        """What the rules are worth that are switched off; empty if none is."""
+        compiler = without.cluster.compiler
+        if not compiler.without:
+            return ""
+        whole = without.cluster.with_compiler(str(replace(compiler, without=())))
+        plan, other = self._cost(module, whole).plan, without.plan
+        return (
+            f"without {', '.join(compiler.without)} of {whole.compiler}:"
+            f" {seconds_text(other.step_seconds)} instead of {seconds_text(plan.step_seconds)},"
+            f" {bytes_text(other.peak_bytes)} instead of {bytes_text(plan.peak_bytes)}"
+        )
+
+    def _print(self, costed: Costed, worth: str, file: IO[str]) -> None:
+        cluster = costed.cluster
         width = self.width or (None if file.isatty() else 160)
         console = Console(file=file, width=width, highlight=False, emoji=False, markup=False)
         imported, plan, mesh = costed.imported, costed.plan, costed.mesh
         axes = describe_axes(imported, plan)
         summary = replace(summarize(imported, plan, mesh, axes, cluster), overlap=self.overlap)
         console.print(f"plan on mesh {mesh} ({mesh.size} devices of {cluster.name})")
+        if self.compiler:
+            console.print(f"compiler: {cluster.compiler}")
+        if worth:
+            console.print(worth)
         for line in estimate_lines(summary):
             console.print(line)
         self._table(console, "compute", _COMPUTE, _compute_rows(costed), plan.compute_seconds)

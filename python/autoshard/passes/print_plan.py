@@ -56,6 +56,7 @@ class PrintPlan(Pass):
     """Columns of text; 0 means those of the terminal, or 160 when there is none."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.max_rows < 0 or self.width < 0:
             raise PassOptionError(
                 f"{self.name}: max-rows={self.max_rows} width={self.width}: expected 0 or more."

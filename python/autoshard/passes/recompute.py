@@ -67,6 +67,10 @@ class Recompute(Pass):
     cluster: str = ""
     """What the program runs on: v5p:4x4x4, ..; usually what it was planned for."""
 
+    compiler: str = ""
+    """Another compiler than the installed one for the chips: xla-tpu-0.0.42, unknown, .., with
+    :without=RULE,RULE behind to switch rules off; docs/compilers.md lists both."""
+
     memory_limit: str = ""
     """What the step may use of a device, 14GiB or bytes; usually the chip's memory less 8%."""
 
@@ -86,6 +90,7 @@ class Recompute(Pass):
     """Assumed trips of loops whose count cannot be read from the program."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.choose not in ("auto", "marks"):
             raise PassOptionError(
                 f"{self.name}: option choose={self.choose} is not known. Give auto or marks."
@@ -103,7 +108,8 @@ class Recompute(Pass):
 
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``; raises DoesNotFitError where nothing makes the step fit."""
-        recompute(module, cluster_for(module, self.cluster, self.name), self)
+        cluster = cluster_for(module, self.cluster, self.name, self.compiler)
+        recompute(module, cluster, self)
 
 
 def recompute(module: mlir.Module, cluster: Cluster, options: Recompute) -> PlanSummary:

@@ -84,6 +84,10 @@ class RecursiveProgramming(Pass):
     cluster: str = ""
     """What the program runs on: v5p:4x4x4, h100:4x8, cpu:8, .. or a TOML file."""
 
+    compiler: str = ""
+    """Another compiler than the installed one for the chips: xla-tpu-0.0.42, unknown, .., with
+    :without=RULE,RULE behind to switch rules off; docs/compilers.md lists both."""
+
     mesh: str = ""
     """The mesh, dp=2,tp=4; else the module's own, else one that the search makes."""
 
@@ -126,6 +130,7 @@ class RecursiveProgramming(Pass):
     """Of the search's random choices."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for option, value, wanted, holds in (
             ("trip-count", self.trip_count, "0 or more", self.trip_count >= 0),
             ("sweeps", self.sweeps, "0 or more", self.sweeps >= 0),
@@ -166,7 +171,7 @@ class RecursiveProgramming(Pass):
                 f"{self.name}: no cluster is given: times depend on the chips and their links. "
                 "Give cluster=v5e:4x4, or the path of a TOML file."
             )
-        plan_automatically(module, Cluster.of(self.cluster), self)
+        plan_automatically(module, Cluster.of(self.cluster, self.compiler), self)
 
 
 def plan_automatically(

@@ -49,7 +49,11 @@ class ShardingPropagation(Pass):
     enable_alltoall: bool = True
     """Redistribute by all-to-alls, too; false: by gathers, slices and permutes only."""
 
+    needs_pins: bool = True
+    """Refuse a module in which nothing is pinned; false: then everything is on every device."""
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         for option, value in (("trip-count", self.trip_count), ("sweeps", self.sweeps)):
             if value < 0:
                 raise PassOptionError(
@@ -63,7 +67,7 @@ class ShardingPropagation(Pass):
             allow_all_to_all(module, self.enable_alltoall)
             populate_rules(module)
             imported = import_program(module, mesh, unknown_trip_count=self.trip_count)
-            if mesh.size > 1:
+            if mesh.size > 1 and self.needs_pins:
                 check_pins(imported)
             try:
                 plan = _core.propagate(imported.program, sweeps=self.sweeps)

@@ -103,11 +103,10 @@ class Block:
         self.main = main_values(imported).op
         self.block = blocks_of(costed)[number]
         self.ops = [op.operation for op in self.block.operations]
-        chip = costed.cluster.chip
+        compiler = costed.cluster.compiler
         lifetimes, _, _, moments = _core.storage_of(
             imported.program,
-            fuses_matmuls=chip.fuses_matmuls.value == 1,
-            fuses_casts=chip.fuses_casts.value == 1,
+            compiler=compiler.to_core(),
         )
         self._lifetimes = lifetimes
         # The core makes these lists anew each time that they are read.
@@ -150,7 +149,7 @@ class Block:
         for argument in self.block.arguments:
             self._add(argument, -1, Kind.KEPT)
         self._read_ops()
-        if chip.fuses_matmuls.value == 1:
+        if compiler.does("fusion.matmul_results"):
             self._store_behind_matmuls()
 
     def _store_behind_matmuls(self) -> None:

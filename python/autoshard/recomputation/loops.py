@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoshard.ir import mlir
+from autoshard.ir.attributes import constant_integers
 from autoshard.recomputation.block import Block
 
 
@@ -119,8 +120,8 @@ def _zeros(indices: list[mlir.Value]) -> bool:
         made = maker_of(index)
         if made is None or made.name != "stablehlo.constant":
             return False
-        value = mlir.DenseIntElementsAttr(made.attributes["value"])
-        if any(value[number] != 0 for number in range(len(value))):
+        value = constant_integers(made)
+        if value is None or any(value[number] != 0 for number in range(len(value))):
             return False
     return True
 

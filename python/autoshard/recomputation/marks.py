@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
+from autoshard.ir.attributes import attribute_keys
 from autoshard.recomputation.block import Block, has_effect
 
 _SCOPE = re.compile(r"rematted_computation.*autoshard_recompute_mp([01])_po([01])")
@@ -172,18 +173,12 @@ def _key(op: mlir.Operation, number: dict[mlir.Value, Hashable]) -> Hashable | N
         return None
     if has_effect(op):
         return None
-    attributes = tuple(
-        (named.name, named.attr) for named in _attributes(op) if named.name not in _OURS
-    )
+    attributes = attribute_keys(op, but=_OURS)
     inner = tuple(
-        (inner.operation.name, tuple((n.name, n.attr) for n in _attributes(inner.operation)))
+        (inner.operation.name, attribute_keys(inner.operation))
         for region in op.regions
         for block in region.blocks
         for inner in block.operations
     )
     operands = tuple(number.get(value, value) for value in op.operands)
     return (op.name, attributes, inner, operands, tuple(result.type for result in op.results))
-
-
-def _attributes(op: mlir.Operation) -> list[mlir.NamedAttribute]:
-    return [op.attributes[index] for index in range(len(op.attributes))]

@@ -35,6 +35,7 @@ def cluster_table(cluster: Cluster) -> RenderableType:
     return Group(
         Text(f"{cluster.name}: {_devices(cluster)}{chips} of {cluster.chip.name}{title}"),
         *([] if cluster.calibration is None else [Text(str(cluster.calibration))]),
+        Text(f"compiled by {cluster.compiler}"),
         Text(f"axes of a search, slowest first: {mesh if mesh.axes else 'none'}"),
         *([_dims(cluster), _links(cluster)] if cluster.dims else []),
         _chip(cluster),

@@ -27,22 +27,27 @@ class Axis:
     """One named axis of a mesh; a size of 1 is legal and says nothing.
 
     Raises:
-        ShardingError: An empty name, one with a quote or backslash, or a size below 1.
+        ShardingError: No name, one with a quote or backslash, or a size that is no whole number
+            from 1 on.
     """
 
     name: str
     size: int
 
     def __post_init__(self) -> None:
-        if not self.name or any(letter in self.name for letter in "\"'\\"):
+        name: Any = self.name
+        if not isinstance(name, str) or not name or any(letter in name for letter in "\"'\\"):
             raise ShardingError(
-                f"mesh axis name {self.name!r} is empty or contains a quote or backslash."
+                f"mesh axis name {name!r} is no text, is empty, or contains a quote or backslash."
                 ' Use a name such as "dp".'
             )
-        if self.size < 1:
+        size: Any = self.size
+        if not isinstance(size, int | np.integer) or isinstance(size, bool):
             raise ShardingError(
-                f'mesh axis "{self.name}" has size {self.size}; a size is at least 1.'
+                f'mesh axis "{name}" has size {size!r}; a size is a whole number, at least 1.'
             )
+        if size < 1:
+            raise ShardingError(f'mesh axis "{name}" has size {size}; a size is at least 1.')
 
     def __str__(self) -> str:
         """``dp=2``."""

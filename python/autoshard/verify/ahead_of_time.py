@@ -7,15 +7,11 @@ Here each of these is an answer: a program that does not fit, or an error with t
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +20,11 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import CompileError
 from autoshard.ir import mlir, print_module
+from autoshard.verify.process import exit_code
 from autoshard.verify.targets import Target, target_of
 
 TIME_LIMIT_SECONDS = 600.0
 
-_HERE = Path(__file__).parents[2]
 _PROCESS = ("-m", "autoshard.verify.compile_process")
 _LAST_WORDS = 3
 """Lines of a compiler that failed."""
@@ -155,14 +151,16 @@ def compile_in_subprocess(
             "host_memory_bytes": host_memory_bytes,
         }
         (folder / "request.json").write_text(json.dumps(request))
-        code, seconds = _run(folder, timeout)
+        start = time.perf_counter()
+        code = exit_code(_PROCESS, folder, timeout)
+        seconds = time.perf_counter() - start
         log = (folder / "log").read_text(errors="replace")
         result = folder / "result.json"
         if code is None:
             raise CompileError(
                 f"{what} was not done after {seconds:.0f} s and was stopped."
-                f" {_said(log)}Give it more time (timeout), or compile a smaller program: scanned"
-                " layers compile in the time of one.",
+                f" {last_words(log)}Give it more time (timeout), or compile a smaller program:"
+                " scanned layers compile in the time of one.",
                 reason="time limit",
             )
         if not result.exists():
@@ -200,49 +198,6 @@ def _fits(cluster: Cluster, target: Target, needed: int) -> bool:
 # The process ------------------------------------------------------------------------------------
 
 
-def compile_environment() -> dict[str, str]:
-    """Of a process that compiles: the same packages, and no device of this machine."""
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(_HERE), *filter(None, sys.path)]),
-        # The only client: that of GPUs and TPUs is made from a description.
-        "JAX_PLATFORMS": "cpu",
-        # Quiet, and beside other processes that use libtpu.
-        "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "1",
-    }
-
-
-def _run(folder: Path, timeout: float) -> tuple[int | None, float]:
-    """Exit code of the compiling process, None where it was stopped; and seconds."""
-    start = time.perf_counter()
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, *_PROCESS, str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=compile_environment(),
-            # A group of its own, so that what the compiler starts (ptxas) is killed with it.
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            _kill_group(process)
-    return code, time.perf_counter() - start
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End the process and all that it started."""
-    with suppress(ProcessLookupError):  # All of them have ended.
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def _death(code: int, log: str) -> str:
     if code == -signal.SIGKILL:
         how = "was killed (SIGKILL), as Linux does where the machine has no memory left"
@@ -250,7 +205,7 @@ def _death(code: int, log: str) -> str:
         how = f"ended the compiler's process ({signal.Signals(-code).name})"
     else:
         how = f"ended the compiler's process with exit code {code}"
-    return f"{how}. {_said(log)}Compile on a machine with more memory, or report the module."
+    return f"{how}. {last_words(log)}Compile on a machine with more memory, or report the module."
 
 
 _FATAL = re.compile(r"^F\d{4} |Check failed|Assertion|MemoryError|bad_alloc|[Oo]ut of memory")
@@ -258,7 +213,7 @@ _STACK = re.compile(r"^\s*(@|#\d+|\*\*\*|Fatal Python error|Thread 0x|File \"|Cu
 _PREFIX = re.compile(r"^[IWEF]\d{4} \S+\s+\d+ |^[IWEF]0000 \S+\s+\d+ ")
 
 
-def _said(log: str) -> str:
+def last_words(log: str) -> str:
     """The last words: lines about a failed check where there are any, else the last ones."""
     lines = [_PREFIX.sub("", line).strip() for line in _messages(log)]
     lines = [line for line in lines if not _STACK.match(line)]

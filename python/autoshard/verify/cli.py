@@ -1,4 +1,4 @@
-"""The command ``autoshard-verify``: compile a planned module and compare it with its plan."""
+"""The command ``autoshard-verify``: compile a planned module, or run it small, and compare."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from autoshard.report.output import printing
 if TYPE_CHECKING:
     from autoshard.cluster import Cluster
     from autoshard.ir import mlir
+    from autoshard.verify.check.check import Check
     from autoshard.verify.verification import Verification
 
 PROGRAM = "autoshard-verify"
@@ -31,6 +32,10 @@ exit codes:
   1  it could not be verified: a message says why
   2  it does not fit the memory that the compiler allows
   3  it fits, but is compiled otherwise than planned, or the compiler left nothing to compare
+
+exit codes with --check:
+  0  it computes what one device does
+  1  it computes something wrong, or could not be checked: a message says which
 """
 
 
@@ -38,7 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Compile a planned module for devices that need not be here, in a process of"
-        " its own, and put what came out beside the plan: memory, collectives, seconds.",
+        " its own, and put what came out beside the plan: memory, collectives, seconds. With"
+        " --check, run it instead, made small, and say whether what it computes is right.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -62,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=_TIME_LIMIT_SECONDS,
         metavar="S",
-        help=f"seconds that the compiler may take ({_TIME_LIMIT_SECONDS:g})",
+        help=f"seconds that the compiler, or all of a check, may take ({_TIME_LIMIT_SECONDS:g})",
     )
     parser.add_argument(
         "--trip-count",
@@ -78,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="of XLA, xla_gpu_autotune_level=0; may be repeated",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="instead: run the program, made small, on virtual CPU devices, and compare what it"
+        " computes when it is split as planned with what one device computes",
+    )
     parser.add_argument("--json", metavar="FILE", help="write everything as JSON; - is stdout")
     return parser
 
@@ -89,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     try:
-        found = _verify(given)
+        found = _check(given) if given.check else _verify(given)
         if given.json not in (None, "-"):
             _write(Path(given.json), found)
     except AutoshardError as error:
@@ -101,9 +113,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(_json(found))
         else:
             _print(found)
+    return _code(found)
+
+
+def _code(found: Verification | Check) -> int:
+    from autoshard.verify.check.check import Check
+
+    if isinstance(found, Check):
+        return OK if found.is_right else FAILED
     if not found.fits:
         return DOES_NOT_FIT
     return OK if found.ok else DIFFERS
+
+
+def _check(given: argparse.Namespace) -> Check:
+    from autoshard.ir import new_context, parse_file
+    from autoshard.verify.check.check import check_module
+
+    _need_time(given)
+    return check_module(
+        parse_file(given.module, new_context()),
+        use_shardy=given.form == "shardy",
+        timeout=given.timeout,
+    )
+
+
+def _need_time(given: argparse.Namespace) -> None:
+    if given.timeout <= 0 or given.trip_count < 0:
+        raise PassOptionError(
+            f"--timeout={given.timeout:g} --trip-count={given.trip_count}: give more than 0 seconds"
+            " and 0 or more trips."
+        )
 
 
 def _verify(given: argparse.Namespace) -> Verification:
@@ -111,11 +151,7 @@ def _verify(given: argparse.Namespace) -> Verification:
     from autoshard.ir import new_context, parse_file
     from autoshard.verify.verification import verify_module
 
-    if given.timeout <= 0 or given.trip_count < 0:
-        raise PassOptionError(
-            f"--timeout={given.timeout:g} --trip-count={given.trip_count}: give more than 0 seconds"
-            " and 0 or more trips."
-        )
+    _need_time(given)
     module = parse_file(given.module, new_context())
     return verify_module(
         module,
@@ -151,20 +187,18 @@ def _option(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _print(found: Verification) -> None:
+def _print(found: Verification | Check) -> None:
     from rich.console import Console
 
-    from autoshard.report.verification_table import verification_table
-
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(verification_table(found))
+    console.print(found)
 
 
-def _json(found: Verification) -> str:
+def _json(found: Verification | Check) -> str:
     return json.dumps(found.to_json(), indent=1)
 
 
-def _write(path: Path, found: Verification) -> None:
+def _write(path: Path, found: Verification | Check) -> None:
     try:
         path.write_text(_json(found) + "\n")
     except OSError as error:

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, replace
 
 from autoshard.cluster import Cluster
-from autoshard.cluster.chips import CLOCKS
+from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import ClusterError
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify.collective import Collective
@@ -287,11 +287,12 @@ class _Ops:
         return op, cost.is_known or cycles is not None
 
     def _clock(self) -> float:
-        clock = CLOCKS.get(self.cluster.chip.name)
+        family = FAMILIES.get(self.cluster.chip.name)
+        clock = None if family is None else family.clock
         if clock is None:
             raise ClusterError(
                 f"the compiled program has the compiler's estimates in cycles, but the clock of"
                 f" chip {self.cluster.chip.name} is not known. Name the chip as one of"
-                f" {', '.join(CLOCKS)}."
+                f" {', '.join(name for name, one in FAMILIES.items() if one.clock)}."
             )
         return clock.value

@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from autoshard.cluster import Cluster
-from autoshard.errors import ClusterError, PlanError
+from autoshard.errors import ClusterError, CompileError, PlanError
 from autoshard.exporter.planned import MESH, PlannedFunction, PlannedModule, read_plan
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.ir.attributes import CUSTOM_PARTITIONING, custom_call_target
 from autoshard.ir.locations import place
+from autoshard.ir.module import operations_of
 from autoshard.passes.axis_names import describe_axes
 from autoshard.passes.given_plan import cost_of_module, summary_on
 from autoshard.passes.pipeline import run_passes
@@ -213,6 +215,20 @@ class Verification:
         return render(verification_table(self))
 
 
+def _check_no_callbacks(module: mlir.Module) -> None:
+    """The partitioner would call them in the other process, where nobody has them."""
+    for op in operations_of(module.operation):
+        if custom_call_target(op) == CUSTOM_PARTITIONING:
+            raise CompileError(
+                "a call of jax.experimental.custom_partitioning cannot be verified: its callbacks"
+                " are in this process, and the plan is compiled in another one. Run it with"
+                " autoshard.jit, which warns of differences, or plan without devices"
+                ' (cluster="v5e:4x4" or the like): then the function itself is planned.',
+                place(op.location),
+                reason="refused",
+            )
+
+
 def verify_module(
     planned: mlir.Module,
     cluster: Cluster,
@@ -241,7 +257,7 @@ def verify_module(
         PlanError: There is no plan on the module, or it does not hold.
         ClusterError: No compiler knows the cluster, or the mesh has another size.
         CompileError: The compiler is not installed, failed for another reason than memory, or was
-            not done in time.
+            not done in time; or the program has callbacks of ``custom_partitioning``.
     """
     if MESH not in planned.operation.attributes:
         raise PlanError(
@@ -259,6 +275,7 @@ def verify_module(
                 f" {cluster.name} has {cluster.num_devices}. Verify it for one of"
                 f" {plan.mesh.size}, or plan it for {cluster.name}."
             )
+        _check_no_callbacks(module)
         boundary = _boundary(plan)
         predicted = _prediction(module, cluster, trip_count)
     run_passes(module, [f"autoshard-export-{'shardy' if use_shardy else 'gspmd'}"])

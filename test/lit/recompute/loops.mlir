@@ -1,5 +1,5 @@
-// RUN: autoshard-opt --autoshard-recursive-programming='cluster=cpu:2 mesh=data=2' --autoshard-recompute='memory-limit=40MiB' %s | filecheck %s
-// RUN: autoshard-opt --autoshard-recursive-programming='cluster=cpu:2 mesh=data=2' --autoshard-recompute='memory-limit=60MiB' %s | filecheck %s --check-prefix=FITS
+// RUN: autoshard-opt --autoshard-recursive-programming='cluster=cpu:2 compiler=xla-tpu-0.0.42 mesh=data=2' --autoshard-recompute='memory-limit=40MiB' %s | filecheck %s
+// RUN: autoshard-opt --autoshard-recursive-programming='cluster=cpu:2 compiler=xla-tpu-0.0.42 mesh=data=2' --autoshard-recompute='memory-limit=60MiB' %s | filecheck %s --check-prefix=FITS
 
 // The first loop stacks a tanh and the cosine of it, 16 MiB each on a device; the second one
 // reads both. With too little memory the cosine is not stacked but computed in the second loop.

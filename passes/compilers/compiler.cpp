@@ -1,0 +1,106 @@
+#include "compilers/compiler.h"
+
+#include <cmath>
+
+namespace autoshard {
+namespace {
+
+/// Calls `visit(name, field)` for every answer.
+template <typename AnyCompiler, typename Visit>
+void each_answer(AnyCompiler& compiler, const Visit& visit) {
+  auto& [fusion, layout, buffers, schedule, collectives] = compiler;
+  visit("fusion.matmul_operands", fusion.matmul_operands);
+  visit("fusion.cheap_matmul_operands", fusion.cheap_matmul_operands);
+  visit("fusion.matmul_results", fusion.matmul_results);
+  visit("fusion.casts", fusion.casts);
+  visit("fusion.casts_of_arguments", fusion.casts_of_arguments);
+  visit("fusion.stored_functions", fusion.stored_functions);
+  visit("fusion.most_reread", fusion.most_reread);
+  visit("fusion.ignores_arguments", fusion.ignores_arguments);
+  visit("fusion.ignores_stored_functions", fusion.ignores_stored_functions);
+  visit("fusion.reads_what_is_stored", fusion.reads_what_is_stored);
+  visit("fusion.two_results", fusion.two_results);
+  visit("layout.row_major_arguments", layout.row_major_arguments);
+  visit("layout.row_major_matmuls", layout.row_major_matmuls);
+  visit("layout.row_major_stacks", layout.row_major_stacks);
+  visit("layout.states_as_gradients", layout.states_as_gradients);
+  visit("layout.converted_stacks", layout.converted_stacks);
+  visit("layout.symmetric_padding", layout.symmetric_padding);
+  visit("buffers.tuples_of_convolutions", buffers.tuples_of_convolutions);
+  visit("buffers.keeps_reduced", buffers.keeps_reduced);
+  visit("buffers.lending_results", buffers.lending_results);
+  visit("schedule.hides_gathers", schedule.hides_gathers);
+  visit("schedule.late_sums", schedule.late_sums);
+  visit("schedule.late_batched_matmuls", schedule.late_batched_matmuls);
+  visit("schedule.rings_in_order", schedule.rings_in_order);
+  visit("schedule.memory_share", schedule.memory_share);
+  visit("collectives.whole_slice_devices", collectives.whole_slice_devices);
+  visit("collectives.whole_plane_bytes", collectives.whole_plane_bytes);
+  visit("collectives.zero_fill_share", collectives.zero_fill_share);
+  visit("collectives.reduced_slice_devices", collectives.reduced_slice_devices);
+  visit("collectives.ring_devices", collectives.ring_devices);
+  visit("collectives.ring_matmul_share", collectives.ring_matmul_share);
+  visit("collectives.ring_result_passes", collectives.ring_result_passes);
+  visit("collectives.ring_operand_passes", collectives.ring_operand_passes);
+  visit("collectives.joined_bytes", collectives.joined_bytes);
+  visit("collectives.alone_bytes", collectives.alone_bytes);
+  visit("collectives.parts_in_turn", collectives.parts_in_turn);
+}
+
+[[noreturn]] void fail(const std::string& name, double value, const std::string& wanted) {
+  throw InvalidCompiler("compiler: " + name + " is " + std::to_string(value) + "; " + wanted);
+}
+
+/// Written so that NaN fails too.
+void read(const std::string& name, double value, bool& field) {
+  if (value != 0 && value != 1) fail(name, value, "1 for yes or 0 for no is needed");
+  field = value == 1;
+}
+
+void read(const std::string& name, double value, double& field) {
+  if (!(std::isfinite(value) && value >= 0)) fail(name, value, "0 or more is needed");
+  field = value;
+}
+
+void read(const std::string& name, double value, std::int64_t& field) {
+  const bool is_count = value >= 0 && value <= 1e9 && value == std::floor(value);
+  if (!is_count) fail(name, value, "a whole number from 0 on is needed");
+  field = static_cast<std::int64_t>(value);
+}
+
+void read(const std::string& name, double value, Expense& field) {
+  const auto last = static_cast<double>(Expense::never);
+  const bool is_expense = value >= 0 && value <= last && value == std::floor(value);
+  if (!is_expense) fail(name, value, "an expense is needed");
+  field = static_cast<Expense>(value);
+}
+
+}  // namespace
+
+Compiler compiler_of(const std::map<std::string, double>& answers) {
+  Compiler compiler;
+  each_answer(compiler, [&](const char* name, auto& field) {
+    const auto found = answers.find(name);
+    if (found == answers.end()) return;
+    read(name, found->second, field);
+  });
+  const std::map<std::string, double> names = answers_of(compiler);
+  for (const auto& [name, value] : answers) {
+    if (!names.contains(name)) fail(name, value, "no analysis asks for it");
+  }
+  if (!(compiler.collectives.zero_fill_share > 0)) {
+    fail("collectives.zero_fill_share", compiler.collectives.zero_fill_share,
+         "a share above 0 is needed");
+  }
+  return compiler;
+}
+
+std::map<std::string, double> answers_of(const Compiler& compiler) {
+  std::map<std::string, double> answers;
+  each_answer(compiler, [&](const char* name, const auto& field) {
+    answers[name] = static_cast<double>(field);
+  });
+  return answers;
+}
+
+}  // namespace autoshard

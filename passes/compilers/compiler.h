@@ -1,0 +1,139 @@
+/// What a compiler does with a program: answers that every analysis asks for.
+///
+/// One field is one behaviour that was observed. An analysis asks for the behaviour, never for
+/// the compiler's name, a chip, or what kind of links there are. Python chooses the answers by
+/// compiler, release and chip (python/autoshard/compilers/, where every answer has its
+/// source); docs/compilers.md is the table of all of them. The defaults are what is taken of a
+/// compiler of which nothing is known.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "model/program.h"
+
+namespace autoshard {
+
+/// What is computed in one kernel, and so takes no memory.
+struct Fusion {
+  /// Elementwise operands of a matmul are computed in its kernel.
+  bool matmul_operands = false;
+  /// Cheap work on one operand that has no more bytes, such as a relu, is.
+  bool cheap_matmul_operands = false;
+  /// Elementwise work on the result of a matmul is done before the result is stored.
+  bool matmul_results = false;
+  /// A cast to a narrower type is computed in every matmul that reads it, from the wider value
+  /// that is in memory anyway.
+  bool casts = false;
+  /// A cast of an argument is computed wherever it is read.
+  bool casts_of_arguments = false;
+  /// From this expense on a function is stored where several fusions read it;
+  /// `Expense::never`: none is.
+  Expense stored_functions = Expense::never;
+  /// What several fusions read is computed in each if that reads at most so many times its
+  /// bytes; 0: if that moves no more than to store it and to read it.
+  double most_reread = 0;
+  /// Arguments do not count among what is read for that.
+  bool ignores_arguments = false;
+  /// Nor does a function that is stored for its own sake.
+  bool ignores_stored_functions = false;
+  /// What one reader needs stored is read from memory by all others as well.
+  bool reads_what_is_stored = false;
+  /// One kernel writes two elementwise results of one size that share what they are made of.
+  bool two_results = false;
+};
+
+/// In which order values lie in memory.
+struct Layout {
+  /// An argument that a loop takes transposed is written once more.
+  bool row_major_arguments = false;
+  /// Matmuls write row by row: an elementwise op that reads values in different orders has the
+  /// younger one copied.
+  bool row_major_matmuls = false;
+  /// Loops take stacks row by row: one that another loop left otherwise is written once more.
+  bool row_major_stacks = false;
+  /// The optimizer's state is updated in the order of an all-reduced gradient.
+  bool states_as_gradients = false;
+  /// A stack that a loop only converts to a narrower type is converted before the loop.
+  bool converted_stacks = false;
+  /// Convolutions pad both sides alike; a padded copy is made for others.
+  bool symmetric_padding = false;
+};
+
+/// Which values share storage.
+struct Buffers {
+  /// Convolutions return a tuple with a workspace: nothing is written over their results.
+  bool tuples_of_convolutions = false;
+  /// Nothing is written over what a kernel also reduces alone, as a softmax does.
+  bool keeps_reduced = false;
+  /// What is free again before a result of the program is made takes the result's storage.
+  bool lending_results = false;
+};
+
+/// In which order ops and collectives run.
+struct Schedule {
+  /// Other ops run while values are gathered; without, they wait.
+  bool hides_gathers = false;
+  /// Sums that only updates read are reduced behind the backward pass, beside the matmuls
+  /// that make others.
+  bool late_sums = false;
+  /// A batched matmul whose readers come later runs behind what the next one reads.
+  bool late_batched_matmuls = false;
+  /// Rings of matmuls whose sums only updates read run at the end, all but so many;
+  /// 0: all run where they are.
+  std::int64_t rings_in_order = 0;
+  /// Part of the memory that this may fill; beyond, the order that takes least is kept.
+  double memory_share = 0;
+};
+
+/// How collectives are written, and what they cost beside the links.
+struct Collectives {
+  /// Of a whole slice of a torus: from so many devices on all-gathers and reduce-scatters
+  /// become all-reduces; 0: never.
+  std::int64_t whole_slice_devices = 0;
+  /// On slices of two dims larger results are gathered as they are. Bytes.
+  double whole_plane_bytes = 0;
+  /// Share of the memory's bandwidth at which the zeros for that are filled.
+  double zero_fill_share = 1;
+  /// Of a whole slice: from so many devices on what no matmul scatters is reduced; 0: never.
+  std::int64_t reduced_slice_devices = 0;
+  /// From so many devices on a matmul scatters its partial sums while it runs, in a ring;
+  /// 0: never.
+  std::int64_t ring_devices = 0;
+  /// How many times as long as the transfer along one ring the matmul must take for it.
+  double ring_matmul_share = 0;
+  /// How often such a loop reads or writes the whole result beside the matmul, and, in bytes
+  /// at the memory's rate, the operand that it transposes.
+  double ring_result_passes = 0, ring_operand_passes = 0;
+  /// All-reduces up to so many bytes are joined in one buffer; 0: none is.
+  double joined_bytes = 0;
+  /// Those up to so many bytes are alone.
+  double alone_bytes = 0;
+  /// One device's part lies behind another's: what is gathered, scattered or exchanged in
+  /// another dim is transposed.
+  bool parts_in_turn = false;
+};
+
+struct Compiler {
+  Fusion fusion;
+  Layout layout;
+  Buffers buffers;
+  Schedule schedule;
+  Collectives collectives;
+};
+
+/// Answers that are no answers: an unknown name, a missing one, a number out of its range.
+struct InvalidCompiler : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+/// The compiler of these answers, by their names `fusion.casts`; yes and no are 1 and 0, an
+/// expense its number. A name that is missing has its default. Throws `InvalidCompiler`.
+Compiler compiler_of(const std::map<std::string, double>& answers);
+
+/// All answers by name.
+std::map<std::string, double> answers_of(const Compiler& compiler);
+
+}  // namespace autoshard

@@ -1,0 +1,59 @@
+/// What is read from memory to compute an expression of fused ops.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "model/program.h"
+
+namespace autoshard {
+
+/// The stored values that an expression of fused ops is computed from, with the bytes that are
+/// read of each; by name only the first few.
+class Sources {
+ public:
+  void add(std::int32_t value, double bytes) {
+    for (auto& [known, read] : list_) {
+      if (known != value) continue;
+      read = std::max(read, bytes);
+      return;
+    }
+    if (list_.size() < most_) {
+      list_.emplace_back(value, bytes);
+    } else {
+      others_ += bytes;
+    }
+  }
+  void add(const Sources& other) {
+    for (const auto& [value, bytes] : other.list_) add(value, bytes);
+    others_ += other.others_;
+  }
+  /// A slice of the expression reads no more than itself.
+  void limit(double bytes) {
+    for (auto& source : list_) source.second = std::min(source.second, bytes);
+    others_ = std::min(others_, bytes);
+  }
+  double bytes() const {
+    double sum = others_;
+    for (const auto& source : list_) sum += source.second;
+    return sum;
+  }
+  /// The value of which most is read, with the bytes; `no_value` if there is no value.
+  std::pair<std::int32_t, double> largest() const {
+    std::pair<std::int32_t, double> most{no_value, 0};
+    for (const auto& source : list_) {
+      if (source.second > most.second) most = source;
+    }
+    return most;
+  }
+
+ private:
+  static constexpr std::size_t most_ = 8;
+  std::vector<std::pair<std::int32_t, double>> list_;
+  double others_ = 0;
+};
+
+}  // namespace autoshard

@@ -1,0 +1,108 @@
+"""Convolutions on blocks: images cut along height and width, features, batch and groups.
+
+Where the image is cut, each device reads the window of elements that its results need, its halo
+from its neighbours. Where the kernel's spatial dims are cut together with the image (the gradient
+of a kernel contracts over the image), each device has a part of the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoshard.exporter.blocks.block_op import Form, result_sharding, same_op, shardings
+from autoshard.exporter.blocks.emitter import Axes, Emitter, int_array, local_type, pair_array
+from autoshard.exporter.blocks.windows import read_window, spread
+from autoshard.exporter.planned import PlannedOp
+from autoshard.importer.windows import convolution_window
+from autoshard.ir import mlir, stablehlo
+from autoshard.ir.reading import ints, pairs_of, shape_of
+from autoshard.sharding.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class _CutImage:
+    """One spatial dim of which every device reads a window."""
+
+    number: int
+    """Among the spatial dims."""
+    dim: int
+    """Of the images."""
+    axes: Axes
+    window: Window
+
+
+def convolution_form(planned: PlannedOp) -> Form:
+    """How ``planned``, a convolution with equal blocks, is computed on them."""
+    op = planned.op
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    kernel = shardings(planned.operands)[1]
+    summed = tuple(
+        axis
+        for dim in (numbers.kernel_input_feature_dimension, *numbers.kernel_spatial_dimensions)
+        for axis in kernel.dims[dim]
+    )
+    made = result_sharding(planned, summed)
+    cuts = tuple(
+        cut
+        for number in range(len(numbers.input_spatial_dimensions))
+        if (cut := _cut_image(planned, numbers, number)) is not None
+    )
+    result = local_type(op.results[0].type, made)
+
+    def compute(emit: Emitter, blocks: list[mlir.Value]) -> list[mlir.Value]:
+        images, weights = blocks
+        padding = pairs_of(op, "padding", _rank(numbers))
+        dilations = ints(op, "lhs_dilation", [1] * _rank(numbers))
+        for cut in cuts:
+            images = read_window(emit, images, cut.dim, cut.axes, cut.window)
+            if cut.window.has_one_offset:
+                padding[cut.number] = cut.window.low, cut.window.high
+            else:
+                images = spread(emit, images, cut.dim, cut.axes, cut.window)
+                padding[cut.number], dilations[cut.number] = (0, 0), 1
+        changed = {
+            "padding": pair_array(padding),
+            "lhs_dilation": int_array(dilations),
+            **_groups(numbers, (images, weights), result),
+        }
+        return same_op(op, emit, (images, weights), [result], changed)
+
+    return Form(compute, summed)
+
+
+def _cut_image(
+    planned: PlannedOp, numbers: stablehlo.ConvDimensionNumbers, number: int
+) -> _CutImage | None:
+    """The windows along one spatial dim; None where the images are whole along it."""
+    images, kernel = shardings(planned.operands)
+    dim = numbers.input_spatial_dimensions[number]
+    if not images.dims[dim]:
+        return None
+    is_contracted = bool(kernel.dims[numbers.kernel_spatial_dimensions[number]])
+    window = convolution_window(
+        planned.op, number, images.num_shards(dim), is_contracted=is_contracted
+    )
+    return _CutImage(number, dim, images.dims[dim], window)
+
+
+def _rank(numbers: stablehlo.ConvDimensionNumbers) -> int:
+    return len(numbers.input_spatial_dimensions)
+
+
+def _groups(
+    numbers: stablehlo.ConvDimensionNumbers,
+    blocks: tuple[mlir.Value, mlir.Value],
+    result: mlir.Type,
+) -> dict[str, mlir.Attribute]:
+    """How many of a convolution's groups are in the blocks of its operands."""
+    images, kernel = (shape_of(block) for block in blocks)
+    made = mlir.RankedTensorType(result).shape
+    features = (
+        images[numbers.input_feature_dimension] // kernel[numbers.kernel_input_feature_dimension]
+    )
+    batches = images[numbers.input_batch_dimension] // made[numbers.output_batch_dimension]
+    int64 = mlir.IntegerType.get_signless(64)
+    return {
+        "feature_group_count": mlir.IntegerAttr.get(int64, features),
+        "batch_group_count": mlir.IntegerAttr.get(int64, batches),
+    }

@@ -1,0 +1,31 @@
+"""Factors and rules, as the core has them (``passes/model/program.h``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PASS_THROUGH, REDUCTION, NEED_REPLICATION, PERMUTATION = range(4)
+"""Kinds of factors, in the order of ``FactorKind`` in passes/model/program.h."""
+
+Dims = tuple[tuple[int, ...], ...]
+"""The factors of each dim of one tensor, major first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One independent index of an op; see ``Factor`` in passes/model/program.h."""
+
+    size: int
+    kind: int = PASS_THROUGH
+    halo: int = 0
+    """Elements needed from neighbours, in units of the factor's size; negative: a whole block. Of a
+    reduction: of the first operand's."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactorRule:
+    """Factors of an op and, for each tensor and dim, which factors make it up, major first."""
+
+    factors: tuple[Factor, ...]
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
