@@ -53,5 +53,6 @@ if [ -n "$failed" ]; then
   echo
   echo "test.sh: failed:$failed (pytest follows)"
 fi
-check pytest "$venv/bin/python3" -m pytest "$@"
+# A process a core; each has eight virtual devices, so that more than eight gain little.
+check pytest "$venv/bin/python3" -m pytest -n auto --maxprocesses 8 --dist worksteal "$@"
 [ -z "$failed" ]

@@ -1,0 +1,1 @@
+"""Cases that were wrong once, made small; each module holds a ``CASE``."""

@@ -1,0 +1,115 @@
+"""Processes that run cases, watched from outside: they may abort, hang or run out of memory."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from fuzz.outcomes import ABORT, HANG
+
+_WORKER = Path(__file__).resolve().parent / "worker.py"
+_START_SECONDS = 120.0
+
+
+class Process:
+    """One worker, started when it is first asked and again after each death."""
+
+    def __init__(self, limit_seconds: float = 120.0) -> None:
+        """``limit_seconds``: for one answer; a worker that takes longer is stopped."""
+        self._limit_seconds = limit_seconds
+        self._process: subprocess.Popen[str] | None = None
+        self._log: Any = None
+        self.started: dict[str, Any] = {}
+        """What the worker says of itself when it is ready."""
+
+    def ask(self, request: dict[str, Any], limit_seconds: float | None = None) -> dict[str, Any]:
+        """The answer, or an outcome ``abort`` or ``hang``."""
+        limit = limit_seconds or self._limit_seconds
+        process = self._running()
+        start = time.monotonic()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = self._line(limit)
+        except BrokenPipeError:
+            line = ""
+        seconds = round(time.monotonic() - start, 2)
+        if line:
+            return json.loads(line)
+        is_alive = line is None
+        self.stop()
+        text = f"no answer within {limit:g} s" if is_alive else self._last_words()
+        code = process.returncode
+        detail = text if is_alive else f"the process ended with {code}: {text}"
+        return {"result": HANG if is_alive else ABORT, "detail": detail, "seconds": seconds}
+
+    def ask_for(
+        self, case: Any, limit_seconds: float | None = None, variant: str | None = None
+    ) -> dict[str, Any]:
+        """For a case of one's own: how it goes, or how the variant of it does."""
+        pickled = base64.b64encode(pickle.dumps(case)).decode()
+        return self.ask({"case": pickled, "variant": variant}, limit_seconds)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    stream.close()
+        self._process = None
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self._log is not None:
+            self._log.close()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        if self._log is not None:
+            self._log.close()
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115, lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        ready = self._line(_START_SECONDS)
+        if not ready:
+            raise RuntimeError(f"the worker does not start: {self._last_words()}")
+        self.started = json.loads(ready)
+        return self._process
+
+    def _line(self, seconds: float) -> str | None:
+        """The next line; empty where the process has ended, None where it says nothing."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        # Each request has one answer, so that nothing waits in the buffer of the stream.
+        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
+        return self._process.stdout.readline() if readable else None
+
+    def _last_words(self) -> str:
+        """The failed check or the fatal error in the log, else its end."""
+        self._log.seek(0)
+        text = self._log.read()
+        checks = re.findall(r"^F\d{4} .*$", text, flags=re.MULTILINE)
+        if checks:
+            return checks[-1][:1500]
+        python = text.rfind("Fatal Python error")
+        return text[python:][:1500] if python >= 0 else text[-600:]
