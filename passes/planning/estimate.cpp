@@ -9,8 +9,9 @@
 namespace autoshard::planning {
 namespace {
 
-/// Puts the axes of one tensor, without those of `scattered`, on those factors of it that are
-/// not `known` yet.
+/// Puts the axes of one tensor on those factors of it that are not `known` yet. Of a result
+/// that is `scattered`, over these axes, some are on none: those of the sum, and those that
+/// cut what was scattered once more.
 void lift(const Rule& rule, const RuleTensor& tensor, const Sharding& sharding,
           AxisMask scattered, const Mesh& mesh, FactorAxes& axes, std::vector<bool>& known) {
   if (sharding.dims.size() != tensor.dims.size()) {
@@ -31,11 +32,13 @@ void lift(const Rule& rule, const RuleTensor& tensor, const Sharding& sharding,
         start();
       }
       if (left == 0 || left % size != 0) {
+        if (scattered != 0) continue;
         throw InvalidProgram("a strategy that no factors of the op make");
       }
       left /= size;
       const std::int32_t factor = tensor.dims[d][at];
-      if (!known[factor]) axes[factor].push_back(axis);
+      const bool is_cut = rule.factors[factor].kind != FactorKind::need_replication;
+      if (!known[factor] && (is_cut || scattered == 0)) axes[factor].push_back(axis);
     }
   }
   for (const auto& dim : tensor.dims) {

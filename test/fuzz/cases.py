@@ -18,12 +18,15 @@ import autoshard
 from autoshard.errors import PassError
 from fuzz.comparison import judged
 from fuzz.configurations import Configuration
+from fuzz.one_device import is_of_one_device
 from fuzz.outcomes import (
     BROKEN,
     DOES_NOT_FIT,
+    OF_ONE_DEVICE,
     OWN_FAULT,
     REFUSED,
     TRACEBACK,
+    WRONG,
     Outcome,
 )
 from fuzz.programs import Program, random_values
@@ -110,6 +113,9 @@ def _compared(case: Case, expected: Any) -> Outcome:
         return Outcome(TRACEBACK, f"{type(error).__name__}: {error}"[:1500] + _places(error))
     is_cut = any(prod(it.sharding.tile) > 1 for it in (*plan.arguments, *plan.results))
     result, text = judged(program, values, expected, found)
+    is_shardy = case.configuration.is_shardy
+    if result == WRONG and is_of_one_device(program, step, values, expected, is_shardy):
+        result = OF_ONE_DEVICE
     return Outcome(result, text, is_cut=is_cut)
 
 

@@ -9,6 +9,9 @@ ROUNDING = "rounding"
 """Not within the tolerance, but the unsharded run is itself as far from one in double precision."""
 WRONG_REFERENCE = "wrong reference"
 """The unsharded run is: XLA on one device. The sharded one is as in double precision."""
+OF_ONE_DEVICE = "wrong on a device"
+"""What one device computes of its part is wrong, or rounded otherwise: split in double precision,
+the plan is right."""
 REFUSED = "refused"
 """By an AutoshardError."""
 OWN_FAULT = "refusal of its own fault"
@@ -24,7 +27,10 @@ ABORT = "abort"
 HANG = "hang"
 
 FINDINGS = (WRONG, TRACEBACK, OWN_FAULT, ABORT, HANG)
-RESULTS = (EQUAL, ROUNDING, WRONG_REFERENCE, REFUSED, DOES_NOT_FIT, BROKEN, *FINDINGS)
+RESULTS = (
+    *(EQUAL, ROUNDING, WRONG_REFERENCE, OF_ONE_DEVICE, REFUSED, DOES_NOT_FIT, BROKEN),
+    *FINDINGS,
+)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,9 @@ def test_python_of_the_tour_runs() -> None:
 
 def test_commands_of_the_tour_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = (block for block in blocks("sh") if "autoshard-opt step.mlir" in block)
-    propagate, plan, verify, _help = map(shlex.split, block.replace("\\\n", " ").splitlines())
+    propagate, plan, verify, check, _help = map(
+        shlex.split, block.replace("\\\n", " ").splitlines()
+    )
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "step.mlir"
     pin = ' {mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}'
@@ -67,7 +69,8 @@ def test_commands_of_the_tour_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert opt.main(plan[1:]) == 0
     assert json.loads((tmp_path / "plan.json").read_text())["cluster"] == "v5e:4x4"
     # The command that verifies it is tested where the compiler is; its file is the one written.
-    assert verify[:2] == ["autoshard-verify", "planned.mlir"]
+    assert verify[:2] == check[:2] == ["autoshard-verify", "planned.mlir"]
+    assert check[2:] == ["--check"]
     assert "autoshard.plan" in (tmp_path / "planned.mlir").read_text()
 
 
