@@ -107,7 +107,8 @@ def test_roles_of_slices_say_what_is_moved():
         (16, 8),
         ((), jnp.int32),
     )
-    assert found == {"pass", "updated", "update"}
+    # Shardy's rules of newer releases have no factor for the update's own dim.
+    assert found - {"update"} == {"pass", "updated"}
 
 
 def test_windows_are_cut_as_the_partitioner_may_be_told_to():

@@ -736,22 +736,23 @@ def shapes_of(found: Read, name: str) -> list[tuple[tuple[int, int], tuple[int, 
     ]
 
 
-@pytest.mark.parametrize("is_transposed", [True, False])
-@pytest.mark.parametrize("fuses", [True, False])
-def test_a_stack_in_another_order_is_copied_between_loops_on_gpus(
-    fuses: bool, is_transposed: bool
-) -> None:
-    def loss(w: Any, x: Any) -> Any:
-        def body(h: Any, _: Any) -> tuple[Any, None]:
-            y = h @ w
-            return jnp.tanh(y.T if is_transposed else y), None
+def test_a_stack_in_another_order_is_copied_between_loops_on_gpus() -> None:
+    def stacks(is_transposed: bool, compiler: _core.Compiler) -> int:
+        def loss(w: Any, x: Any) -> Any:
+            def body(h: Any, _: Any) -> tuple[Any, None]:
+                y = h @ w
+                return jnp.tanh(y.T if is_transposed else y), None
 
-        return jax.lax.scan(body, x, None, length=64)[0].sum()
+            return jax.lax.scan(body, x, None, length=64)[0].sum()
 
-    found = read(jax.grad(loss), (32, 32), (32, 32), compiler=TPU if fuses else GPU)
-    stacks = sum(size == 64 * 4 * KIB for _, size in found.peak()[2])
-    # What enters the layer, what leaves it, and its derivative; the copy of one of them.
-    assert stacks == (4 if is_transposed and not fuses else 3)
+        found = read(jax.grad(loss), (32, 32), (32, 32), compiler=compiler)
+        return sum(size == 64 * 4 * KIB for _, size in found.peak()[2])
+
+    # What enters the layer and what leaves it; its derivative, too, where JAX keeps that.
+    kept = stacks(False, TPU)
+    assert kept in (2, 3)
+    assert stacks(False, GPU) == stacks(True, TPU) == kept
+    assert stacks(True, GPU) == kept + 1
 
 
 def test_a_stack_that_is_only_read_narrower_is_converted_once() -> None:
