@@ -73,7 +73,7 @@ def run(entry: Entry, cluster: str, options: str, timeout: float) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         planned, plan_json = Path(folder) / "planned.mlir", Path(folder) / "plan.json"
         command = [
-            *(sys.executable, "-m", "autoshard.opt", str(entry.path)),
+            *(sys.executable, "-m", "autoshard.cli.opt", str(entry.path)),
             f"--autoshard-recursive-programming=cluster={cluster} {options}".strip(),
             *(f"--plan-json={plan_json}", "-o", str(planned)),
         ]

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from autoshard.importer import import_program
 from autoshard.passes.import_strategies import ImportStrategies
-from autoshard.passes.planned_attributes import mesh_of, populate_rules
+from autoshard.planned.write import mesh_of, populate_rules
 from corpus import MESH, count_ops, entries, in_a_process, load, machine, pin
 
 

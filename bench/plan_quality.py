@@ -35,7 +35,7 @@ from hand_plans import HandPlan, hand_plans
 
 if TYPE_CHECKING:
     from autoshard.importer.program import ImportedProgram
-    from autoshard.report.plan_summary import PlanSummary
+    from autoshard.planned.summary import PlanSummary
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8", "h100:4x8")
 INTERIORS = ("search", "Shardy")
@@ -124,7 +124,7 @@ def open_step(entry: Entry, cluster: Any) -> OpenStep:
     """Read a step."""
     from autoshard.importer.program import import_program
     from autoshard.passes.import_strategies import import_strategies
-    from autoshard.passes.planned_attributes import mesh_of, populate_rules
+    from autoshard.planned.write import mesh_of, populate_rules
 
     module = load(entry)
     with module.context, mlir.Location.unknown():
@@ -139,9 +139,9 @@ def by_search(step: OpenStep, cluster: Any, plan: HandPlan) -> dict[str, Any]:
     from autoshard import _core
     from autoshard.importer.pins import DimPin, Pin
     from autoshard.importer.program import NO_VALUE, Pinned, core_pin
-    from autoshard.passes.axis_names import describe_axes
     from autoshard.passes.recursive_programming import memory_limit_of
-    from autoshard.passes.summarize import summarize
+    from autoshard.planned.axis_names import describe_axes
+    from autoshard.planned.summarize import summarize
     from autoshard.sharding import Mesh
 
     mesh = Mesh.parse(plan.mesh)

@@ -24,14 +24,14 @@ from rich.table import Table
 
 from autoshard.cluster import Cluster
 from autoshard.errors import AutoshardError, CompileError
-from autoshard.exporter.planned import read_plan
 from autoshard.ir import new_context, parse_bytes
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recursive_programming import RecursiveProgramming, plan_automatically
-from autoshard.report.plan_summary import bytes_text
+from autoshard.planned.collective import total_bytes
+from autoshard.planned.module import read_plan
+from autoshard.planned.summary import bytes_text
 from autoshard.sharding import Mesh
 from autoshard.verify.ahead_of_time import CompiledProgram
-from autoshard.verify.collective import total_bytes
 from autoshard.verify.hlo_collectives import hlo_collectives
 from compile_cache import cached_compile
 from corpus import count_ops, in_a_process, machine

@@ -32,7 +32,7 @@ from autoshard.ir.native import run_native
 from autoshard.passes.export_shardy import ExportShardy
 from autoshard.passes.import_strategies import ImportStrategies
 from autoshard.passes.sharding_propagation import ShardingPropagation
-from autoshard.verify.collective import total_bytes
+from autoshard.planned.collective import total_bytes
 from autoshard.verify.shardy_collectives import shardy_collectives
 from corpus import Entry, count_ops, entries, in_a_process, load, machine, pin
 

@@ -20,7 +20,7 @@ from autoshard.importer.dataflow import dataflow
 from autoshard.importer.roles import Role, argument_roles
 from autoshard.ir.boundary import main_function
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.planned_attributes import populate_rules
+from autoshard.planned.write import populate_rules
 
 SAME = {
     "params": {Role.PARAMETER},

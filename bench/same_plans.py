@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autoshard.ir.attributes import PLAN
 from corpus import attach, count_ops, entries, in_a_process, machine
 
 CLUSTERS = ("v5p:4x4x4", "v5e:4x4", "h100:8", "h100:4x8")
@@ -171,11 +172,10 @@ def _data_parallel(step: _Step, rows: dict[str, Row]) -> Any:
 def _by_hand(step: _Step, kind: str, *more: str) -> Any:
     """The first hand plan of a kind, propagated, with what it costs; None if there is none."""
     from autoshard.ir import mlir
-    from autoshard.passes.axis_names import describe_axes
-    from autoshard.passes.given_plan import cost_of_module
     from autoshard.passes.pipeline import run_passes
-    from autoshard.passes.summarize import summarize
-    from autoshard.report.plan_summary import PLAN
+    from autoshard.planned.axis_names import describe_axes
+    from autoshard.planned.given_plan import cost_of_module
+    from autoshard.planned.summarize import summarize
     from hand_plans import hand_plans
 
     if step.cluster.num_devices == 1:
@@ -210,7 +210,6 @@ def _hashes(module: Any) -> Row:
     from autoshard.ir import mlir, new_context, parse_bytes, print_module
     from autoshard.ir.inline import bytes_of
     from autoshard.passes.pipeline import run_passes
-    from autoshard.report.plan_summary import PLAN
 
     with module.context:
         summary = json.loads(mlir.StringAttr(module.operation.attributes[PLAN]).value)
@@ -234,7 +233,6 @@ def _hashes(module: Any) -> Row:
 
 
 def _without_summary(module: Any, print_module: Callable[[Any], bytes]) -> bytes:
-    from autoshard.report.plan_summary import PLAN
 
     if PLAN in module.operation.attributes:
         del module.operation.attributes[PLAN]

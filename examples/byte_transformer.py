@@ -34,9 +34,9 @@ from rich.table import Table
 from rich.text import Text
 
 import autoshard
+from autoshard.planned.collective import Collective, traffic
 from autoshard.report.plan_table import collective_table as summary_table
 from autoshard.report.plan_table import estimate_lines
-from autoshard.verify.collective import Collective, traffic
 from autoshard.verify.hlo_collectives import hlo_collectives
 
 MESH = "dp=2,tp=4"

@@ -35,7 +35,7 @@ from rich import print
 from rich.table import Table
 
 import autoshard
-from autoshard.verify.collective import total_bytes
+from autoshard.planned.collective import total_bytes
 
 How = Literal["replicated", "rows", "uneven", "host"]
 Parameters = dict[str, Any]

@@ -20,11 +20,12 @@ from typing import Any
 import core_or_none  # noqa: F401
 from programs import Program
 
-from autoshard.compilers.roles import DTYPES, UNEVEN_CUT, role_of, traits_of
+from autoshard.compilers.partitioner import DTYPES
+from autoshard.importer.factor_roles import UNEVEN_CUT, role_of, traits_of
 from autoshard.importer.rules import NEED_REPLICATION, FactorRule, partitioners_rule_of
 from autoshard.ir import mlir, new_context, parse_bytes, stablehlo
 from autoshard.ir.module import operations_of
-from autoshard.passes.planned_attributes import populate_rules, remove_rules
+from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.sharding import Mesh, Sharding
 from autoshard.sharding.hlo_text import to_v2
 from autoshard.sharding.sdy_text import mesh_to_sdy, to_sdy

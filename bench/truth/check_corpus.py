@@ -48,10 +48,11 @@ def run(entry: Entry, cluster: str, timeout: float) -> Row | None:
     with tempfile.TemporaryDirectory() as folder:
         planned, found = Path(folder) / "planned.mlirbc", Path(folder) / "check.json"
         search = f"--autoshard-recursive-programming=cluster={cluster}"
-        planning = ("autoshard.opt", str(entry.path), search, "--emit=bytecode", "-o", str(planned))
-        if subprocess.run([sys.executable, "-m", *planning], capture_output=True).returncode:
+        planning = (str(entry.path), search, "--emit=bytecode", "-o", str(planned))
+        command = (sys.executable, "-m", "autoshard.cli.opt", *planning)
+        if subprocess.run(command, capture_output=True).returncode:
             return None
-        command = ("autoshard.verify.cli", str(planned), "--check", "--json", str(found))
+        command = ("autoshard.cli.verify", str(planned), "--check", "--json", str(found))
         start, before = time.perf_counter(), _processor_seconds()
         done = subprocess.run(
             [sys.executable, "-m", *command, "--timeout", str(timeout)],

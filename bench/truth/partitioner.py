@@ -40,7 +40,7 @@ import table
 from cases import Candidate, Job
 
 from autoshard.compilers.partitioner import PartitionerTable, Verdict
-from autoshard.compilers.roles import UNEVEN_CUT
+from autoshard.importer.factor_roles import UNEVEN_CUT
 
 HERE = Path(__file__).resolve().parent
 TABLES = HERE.parents[1] / "python" / "autoshard" / "compilers" / "partitioner_tables"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from autoshard.importer.rules import register_rule as register_rule
     from autoshard.passes.optimizer_parallel import OptimizerParallel as OptimizerParallel
     from autoshard.passes.recompute import Recompute as Recompute
-    from autoshard.report.suggest import suggest_mem_coeff as suggest_mem_coeff
+    from autoshard.search.suggest_mem_coeff import suggest_mem_coeff as suggest_mem_coeff
 
 # Imported when first used: the frontend needs jax, which autoshard-opt does not.
 _LATE = {
@@ -56,7 +56,7 @@ _LATE = {
     "recompute": "autoshard.frontend.recompute",
     "register_rule": "autoshard.importer.rules",
     "shard": "autoshard.frontend.shard",
-    "suggest_mem_coeff": "autoshard.report.suggest",
+    "suggest_mem_coeff": "autoshard.search.suggest_mem_coeff",
 }
 
 

@@ -18,7 +18,7 @@ from autoshard.ir.compile import compile_module
 from autoshard.passes.base import Pass
 from autoshard.passes.export_gspmd import ExportGspmd
 from autoshard.passes.export_shardy import ExportShardy
-from autoshard.verify.collective import CollectiveKind
+from autoshard.planned.collective import CollectiveKind
 from planned_text import every_matrix_sharding, planned_module
 
 Run = tuple[Any, tuple[Any, ...]]

@@ -14,7 +14,7 @@ import pytest
 import autoshard
 from autoshard.frontend.jit import check_compiled
 from autoshard.frontend.plan import Plan
-from autoshard.verify.collective import total_bytes
+from autoshard.planned.collective import total_bytes
 from autoshard.verify.compiled import as_on_cpu
 from autoshard.verify.hlo_collectives import hlo_collectives
 from autoshard.verify.matching import collectives_of_summary

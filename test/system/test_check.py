@@ -10,11 +10,11 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import autoshard
+from autoshard.cli import verify as cli
 from autoshard.errors import CheckError, PlanError
 from autoshard.exporter import pin
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.module import operations_of
-from autoshard.verify import cli
 from autoshard.verify.check import check, run
 
 _WEIGHTS = jax.ShapeDtypeStruct((512, 512), "float32")

@@ -21,7 +21,7 @@ import pytest
 from equivalence import assert_equal, shardy, unsharded
 
 import autoshard
-from autoshard.verify.collective import total_bytes
+from autoshard.planned.collective import total_bytes
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))

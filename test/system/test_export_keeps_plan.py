@@ -16,8 +16,8 @@ from autoshard.ir.compile import CompiledModule, compile_module
 from autoshard.passes.base import Pass
 from autoshard.passes.export_gspmd import ExportGspmd
 from autoshard.passes.export_shardy import ExportShardy
+from autoshard.planned.collective import traffic
 from autoshard.sharding.mesh import Mesh
-from autoshard.verify.collective import traffic
 from autoshard.verify.hlo_collectives import hlo_collectives
 from planned_text import planned_module
 

@@ -13,7 +13,7 @@ import pytest
 from equivalence import assert_equal, shardy, unsharded
 
 import autoshard
-from autoshard.verify.collective import CollectiveKind, total_bytes
+from autoshard.planned.collective import CollectiveKind, total_bytes
 
 SPLIT = (10, 20, 30, 4)
 STRATEGY = ((4, 2), (1, 1, 4))

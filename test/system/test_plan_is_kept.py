@@ -10,7 +10,7 @@ import pytest
 
 import autoshard
 from autoshard.frontend.jit import check_compiled
-from autoshard.verify.collective import CollectiveKind, total_bytes
+from autoshard.planned.collective import CollectiveKind, total_bytes
 
 PartitionSpec = jax.sharding.PartitionSpec
 layout = autoshard.Layout((2, 4), ("dp", "tp"))

@@ -9,8 +9,8 @@ import pytest
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.compile import compile_module
 from autoshard.passes.pipeline import run_passes
+from autoshard.planned.collective import total_bytes
 from autoshard.sharding import Mesh, Sharding
-from autoshard.verify.collective import total_bytes
 from autoshard.verify.hlo_collectives import hlo_collectives
 
 MESH = Mesh.parse("dp=2,tp=4")

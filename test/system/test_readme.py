@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import autoshard
-from autoshard import opt
+from autoshard.cli import opt
 from autoshard.cluster.chips import CHIP_CONSTANTS
 
 README = Path(__file__).resolve().parents[2] / "README.md"

@@ -8,8 +8,8 @@ from autoshard.cluster import Cluster
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.compile import compile_module
 from autoshard.passes.pipeline import run_passes
+from autoshard.planned.collective import CollectiveKind
 from autoshard.sharding import Mesh, from_hlo
-from autoshard.verify.collective import CollectiveKind
 from autoshard.verify.matching import Verdict, match_collectives
 from autoshard.verify.rematerialization import read_rematerializations
 from autoshard.verify.shardy_collectives import shardy_collectives

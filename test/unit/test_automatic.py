@@ -16,8 +16,8 @@ import pytest
 import autoshard
 from autoshard.errors import DoesNotFitError, PassOptionError
 from autoshard.ir import new_context, parse_bytes
-from autoshard.passes.given_plan import cost_of_module
-from autoshard.report.plan_summary import PlanSummary
+from autoshard.planned.given_plan import cost_of_module
+from autoshard.planned.summary import PlanSummary
 
 PartitionSpec = jax.sharding.PartitionSpec
 layout = autoshard.Layout((2, 4), ("dp", "tp"))

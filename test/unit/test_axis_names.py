@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
+from autoshard.cluster.devices import devices_of, physical_place
 from autoshard.errors import PassOptionError
-from autoshard.frontend.devices import devices_of, physical_place
 from autoshard.passes.recursive_programming import read_bytes_text
 
 PartitionSpec = jax.sharding.PartitionSpec

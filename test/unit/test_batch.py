@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
-from autoshard.report.plan_summary import PlanSummary
+from autoshard.planned.summary import PlanSummary
 
 Params = dict[str, jax.Array]
 

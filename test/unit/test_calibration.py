@@ -29,7 +29,8 @@ from autoshard.calibration.points import (
     axes_of_dims,
     device_groups,
 )
-from autoshard.cluster import Constant, cli
+from autoshard.cli import cluster as cli
+from autoshard.cluster import Constant
 from autoshard.cluster.record import CalibrationRecord
 from autoshard.report.calibration_plot import text_plot
 
@@ -227,7 +228,7 @@ def test_command_writes_a_file_that_planning_accepts(tmp_path: Path):
     """Structure only: what the numbers are depends on the machine and on who else uses it."""
     path = tmp_path / "two.toml"
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-    command = [sys.executable, "-m", "autoshard.cluster", "calibrate", "-o", str(path)]
+    command = [sys.executable, "-m", "autoshard.cli.cluster", "calibrate", "-o", str(path)]
     ran = subprocess.run(
         [*command, "--virtual-devices", "2", "--budget", "4"],
         env=environment,

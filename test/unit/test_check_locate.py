@@ -2,9 +2,9 @@
 
 import pytest
 
-from autoshard.exporter.planned import read_plan
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.module import operations_of
+from autoshard.planned.module import read_plan
 from autoshard.verify.check.compare import Difference
 from autoshard.verify.check.locate import locate, locate_failure
 from autoshard.verify.check.part import entry_of

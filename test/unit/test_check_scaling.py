@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from autoshard.exporter.planned import MESH, read_plan
 from autoshard.importer.loops import trip_count
 from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir.attributes import MESH
 from autoshard.ir.module import functions_of, operations_of
+from autoshard.planned.module import read_plan
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify.check.attributes import Constant, cut_constant
 from autoshard.verify.check.compare import DOUBLE, compare

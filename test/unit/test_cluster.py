@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoshard import Cluster, ClusterError, Mesh, _core
-from autoshard.cluster import CHIPS, Constant, Dim, LinkKind, cli
+from autoshard.cli import cluster as cli
+from autoshard.cluster import CHIPS, Constant, Dim, LinkKind
 from autoshard.cluster.chips import FAMILIES
 from autoshard.cluster.detect import detected_name
 from autoshard.sharding.mesh import Axis
@@ -92,7 +93,7 @@ def test_devices_that_share_a_chip_have_half_of_it():
 def test_a_reader_that_leaves_ends_the_command_without_a_word():
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "autoshard.cluster", "v5p:4x4x4"]
+    command = [sys.executable, "-m", "autoshard.cli.cluster", "v5p:4x4x4"]
     ran = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(write)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from autoshard.planned.collective import Collective, CollectiveKind
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sharding import AxisRef
-from autoshard.verify.collective import Collective, CollectiveKind
 from autoshard.verify.compiled import (
     as_on_cpu,
     collective_differences,

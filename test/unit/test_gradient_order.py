@@ -12,8 +12,8 @@ import autoshard
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.module import operations_of
-from autoshard.passes.gradient_order import BARRIER, bound_gradients
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
+from autoshard.rewrites.gradient_order import BARRIER, bound_gradients
 
 LAYERS = 4
 GPUS = Cluster.parse("h100:8")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from autoshard.errors import ParseError
+from autoshard.planned.collective import Collective, CollectiveKind, axes_of_groups, total_bytes
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sharding import AxisRef
-from autoshard.verify.collective import Collective, CollectiveKind, axes_of_groups, total_bytes
 from autoshard.verify.hlo_collectives import hlo_collectives
 
 MESH = Mesh.parse("dp=2,tp=4")

@@ -18,7 +18,7 @@ from autoshard.importer.loops import trip_count
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.passes.import_strategies import all_operations
 from autoshard.passes.pipeline import parse_pipeline, run_passes
-from autoshard.passes.planned_attributes import populate_rules
+from autoshard.planned.write import populate_rules
 from autoshard.sharding import Mesh, OpStrategy, from_hlo, tuple_from_hlo
 
 MESH = Mesh.parse("dp=2,tp=4")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from autoshard.cluster import Cluster
-from autoshard.report.plan_summary import CollectiveSummary
+from autoshard.planned.collective import Collective, CollectiveKind
+from autoshard.planned.summary import CollectiveSummary
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sharding import AxisRef
-from autoshard.verify.collective import Collective, CollectiveKind
 from autoshard.verify.matching import (
     CollectiveMatch,
     Matching,

@@ -20,10 +20,10 @@ sys.path.insert(0, str(BENCH))
 import cases  # noqa: E402
 import programs  # noqa: E402
 
-from autoshard.compilers import partitioner, roles  # noqa: E402
+from autoshard.compilers import partitioner  # noqa: E402
 from autoshard.compilers.partitioner import Bad, PartitionerTable, Row, Verdict, releases  # noqa: E402
 from autoshard.errors import AutoshardWarning  # noqa: E402
-from autoshard.importer import rules  # noqa: E402
+from autoshard.importer import factor_roles, rules  # noqa: E402
 from autoshard.importer.faults import BY_THE_EXPORTER  # noqa: E402
 
 
@@ -51,8 +51,8 @@ def convolution(**arguments):
 def test_kinds_have_their_names_in_order():
     for name, number in (("PASS_THROUGH", 0), ("REDUCTION", 1), ("NEED_REPLICATION", 2)):
         assert getattr(rules, name) == number
-    assert roles.KINDS[rules.PERMUTATION] == "permutation"
-    assert roles.KINDS[rules.NEED_REPLICATION] == "whole"
+    assert factor_roles.KINDS[rules.PERMUTATION] == "permutation"
+    assert factor_roles.KINDS[rules.NEED_REPLICATION] == "whole"
 
 
 def test_roles_of_a_convolution():
@@ -246,7 +246,7 @@ def test_what_plans_look_up_is_in_the_table(release):
             rule = rules.rule_of(instance.op, instance.op.attributes.get(cases.RULE))
             for number, factor in enumerate(rule.factors):
                 if factor.size > 1 and factor.kind != rules.NEED_REPLICATION:
-                    role = roles.role_of(instance.op, rule, number)
+                    role = factor_roles.role_of(instance.op, rule, number)
                     assert (instance.op.name, (role,)) in table.rows
 
 

@@ -19,7 +19,7 @@ from autoshard.importer.roles import Role, Roles, argument_roles
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.boundary import main_function
 from autoshard.ir.native import run_native
-from autoshard.passes.planned_attributes import populate_rules
+from autoshard.planned.write import populate_rules
 
 Tree = Any
 

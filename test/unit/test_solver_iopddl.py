@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoshard.cli.solve import main
 from autoshard.errors import SolverError
 from autoshard.solver import Problem, check_solution, read_iopddl, solve, write_iopddl
-from autoshard.solver.cli import main
 
 INSTANCES = Path(
     os.environ.get("AUTOSHARD_IOPDDL", Path(__file__).parents[3] / "shared" / "iopddl")

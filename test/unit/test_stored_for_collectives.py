@@ -10,7 +10,7 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import Constant
 from autoshard.ir import new_context, parse_bytes
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
-from autoshard.report.plan_summary import PlanSummary
+from autoshard.planned.summary import PlanSummary
 
 MIB = 2**20
 CUT = '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'

@@ -22,8 +22,8 @@ from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.passes.pipeline import parse_pipeline, run_passes
 from autoshard.passes.sharding_propagation import mesh_of, populate_rules
 from autoshard.passes.symbolic import search_symbolic
-from autoshard.report.suggest import suggest_mem_coeff
-from autoshard.report.symbolic import AXES, SymbolicCosts, symbolic_costs
+from autoshard.planned.symbolic_costs import AXES, SymbolicCosts, symbolic_costs
+from autoshard.search.suggest_mem_coeff import suggest_mem_coeff
 from autoshard.sharding import Mesh
 
 WORKED_EXAMPLE = [MatMul(8192, 4096, 1)]

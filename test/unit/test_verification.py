@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
-from autoshard import opt
+from autoshard.cli import opt
+from autoshard.cli import verify as cli
 from autoshard.cluster import Cluster
 from autoshard.errors import ClusterError, CompileError, PlanError
 from autoshard.ir import new_context, parse_bytes
-from autoshard.verify import ahead_of_time, cli
+from autoshard.planned.collective import CollectiveKind
+from autoshard.verify import ahead_of_time
 from autoshard.verify.ahead_of_time import CompiledProgram
-from autoshard.verify.collective import CollectiveKind
 from autoshard.verify.matching import Matching, Verdict
 from autoshard.verify.rematerialization import Rematerialization
 from autoshard.verify.verification import Verification, verify_module

@@ -23,9 +23,9 @@ from autoshard.calibration.points import Model, Point
 from autoshard.cluster.chips import Constant
 from autoshard.cluster.cluster import Cluster
 from autoshard.cluster.detect import detected_name
+from autoshard.cluster.devices import physical_place
 from autoshard.cluster.record import CalibrationRecord
 from autoshard.errors import ClusterError
-from autoshard.frontend.devices import physical_place
 
 ClusterLike = str | os.PathLike[str] | Cluster
 

@@ -26,7 +26,7 @@ from autoshard.calibration.points import (
     group_size,
 )
 from autoshard.cluster.cluster import Cluster
-from autoshard.verify.collective import CollectiveKind
+from autoshard.planned.collective import CollectiveKind
 
 _lax: Any = lax
 _RUNTIME_ERROR: type[Exception] = cast(Any, jax.errors).JaxRuntimeError

@@ -11,7 +11,7 @@ from autoshard import _core
 from autoshard.cluster.cluster import Cluster
 from autoshard.cluster.topology import LinkKind
 from autoshard.importer.work import ELEMENTWISE, F8, F16, F32, F64, I8, MATMUL
-from autoshard.verify.collective import CollectiveKind
+from autoshard.planned.collective import CollectiveKind
 
 ARITHMETIC: Mapping[str, int] = MappingProxyType(
     {"f64": F64, "f32": F32, "f16": F16, "f8": F8, "i8": I8}

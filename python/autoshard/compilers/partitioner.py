@@ -30,11 +30,13 @@ from importlib import metadata, resources
 from itertools import combinations
 from typing import Any
 
-from autoshard.compilers.roles import DTYPES
 from autoshard.errors import AutoshardError, AutoshardWarning
 
 Roles = tuple[str, ...]
 Traits = frozenset[str]
+
+DTYPES = frozenset({"bf16", "bool", "complex", "f16", "f64", "integer"})
+"""Traits that name what an op computes with; of float32 there is none."""
 
 
 class Verdict(Enum):

@@ -6,15 +6,16 @@ from typing import ClassVar
 
 from autoshard.exporter.blocks import BlockOp
 from autoshard.exporter.pin import Form
-from autoshard.exporter.planned import SHARDING, Placement, PlannedModule
 from autoshard.ir import mlir
+from autoshard.ir.attributes import MHLO_SHARDING
+from autoshard.planned.module import Placement, PlannedModule
 from autoshard.sharding.hlo_text import to_v2
 
 
 class GspmdForm(Form):
     """Each distinct sharding becomes an attribute once."""
 
-    boundary_attribute: ClassVar[str] = SHARDING
+    boundary_attribute: ClassVar[str] = MHLO_SHARDING
 
     def __init__(self) -> None:
         self.attributes: dict[Placement, mlir.Attribute] = {}
@@ -87,7 +88,7 @@ def _call(
         attributes={
             "call_target_name": mlir.StringAttr.get(target),
             "backend_config": mlir.StringAttr.get(""),
-            SHARDING: sharding,
+            MHLO_SHARDING: sharding,
         },
         loc=why,
         ip=where,

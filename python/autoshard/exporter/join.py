@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from autoshard.exporter.planned import Kind, Placement, PlannedBlock, PlannedModule, PlannedOp
 from autoshard.ir import mlir, stablehlo
+from autoshard.planned.module import Kind, Placement, PlannedBlock, PlannedModule, PlannedOp
 from autoshard.sharding.sharding import AxisRef
 
 _RESHAPE = "stablehlo.reshape"

@@ -29,7 +29,13 @@ from typing import ClassVar
 from autoshard.errors import PlanError
 from autoshard.exporter.blocks import BlockOp, Emitter, Enter, added_parts, block_op, free_channels
 from autoshard.exporter.join import join_reshapes
-from autoshard.exporter.planned import (
+from autoshard.exporter.starts import keep_slices_apart
+from autoshard.exporter.steps import only_cuts, redistribution_steps
+from autoshard.ir import mlir, stablehlo
+from autoshard.ir.attributes import MHLO_SHARDING, NUM_PARTITIONS, NUM_REPLICAS, SDY_SHARDING
+from autoshard.ir.locations import place
+from autoshard.ir.one_device import is_on_one_device
+from autoshard.planned.module import (
     OWN_PREFIX,
     Kind,
     Placement,
@@ -39,11 +45,6 @@ from autoshard.exporter.planned import (
     PlannedOp,
     read_plan,
 )
-from autoshard.exporter.starts import keep_slices_apart
-from autoshard.exporter.steps import only_cuts, redistribution_steps
-from autoshard.ir import mlir, stablehlo
-from autoshard.ir.locations import place
-from autoshard.ir.one_device import is_on_one_device
 from autoshard.sharding.padding import padded_shape
 from autoshard.sharding.sharding import Sharding
 
@@ -151,7 +152,7 @@ def _is_contracted_in_a_batch(op: mlir.Operation) -> bool:
 def _set_partition_count(plan: PlannedModule) -> None:
     """``mhlo.num_partitions`` becomes the mesh's size; a module traced without a mesh says 1."""
     attributes = plan.module.operation.attributes
-    number = attributes.get("mhlo.num_partitions")
+    number = attributes.get(NUM_PARTITIONS)
     count = 1 if number is None else mlir.IntegerAttr(number).value
     if count not in (1, plan.mesh.size):
         raise PlanError(
@@ -160,8 +161,8 @@ def _set_partition_count(plan: PlannedModule) -> None:
             place(plan.module.operation.location),
         )
     int32 = mlir.IntegerType.get_signless(32)
-    attributes["mhlo.num_partitions"] = mlir.IntegerAttr.get(int32, plan.mesh.size)
-    attributes["mhlo.num_replicas"] = mlir.IntegerAttr.get(int32, 1)
+    attributes[NUM_PARTITIONS] = mlir.IntegerAttr.get(int32, plan.mesh.size)
+    attributes[NUM_REPLICAS] = mlir.IntegerAttr.get(int32, 1)
 
 
 def _drop_own(op: mlir.Operation) -> None:
@@ -610,7 +611,7 @@ class _Pinner:
         )
         for name in list(attributes):
             if name.startswith(OWN_PREFIX) or (
-                name in ("mhlo.sharding", "sdy.sharding")
+                name in (MHLO_SHARDING, SDY_SHARDING)
                 and not (placed and name == self.form.boundary_attribute)
             ):
                 del attributes[name]
@@ -629,7 +630,7 @@ class _Pinner:
             kept = {
                 entry.name: entry.attr
                 for entry in named
-                if entry.name not in ("mhlo.sharding", "sdy.sharding")
+                if entry.name not in (MHLO_SHARDING, SDY_SHARDING)
                 and not entry.name.startswith(OWN_PREFIX)
             }
             if function.is_entry and sharding is not None:

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from autoshard.exporter.blocks import BlockOp
 from autoshard.exporter.pin import Form
-from autoshard.exporter.planned import Placement, PlannedModule
 from autoshard.ir import mlir
+from autoshard.ir.attributes import SDY_SHARDING
+from autoshard.planned.module import Placement, PlannedModule
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sdy_text import mesh_to_sdy, to_sdy, to_sdy_per_value
 from autoshard.sharding.sharding import Sharding
@@ -19,7 +20,7 @@ _MESH_NAME = "mesh"
 class ShardyForm(Form):
     """Each distinct sharding becomes an attribute once."""
 
-    boundary_attribute: ClassVar[str] = "sdy.sharding"
+    boundary_attribute: ClassVar[str] = SDY_SHARDING
 
     def __init__(self) -> None:
         self.mesh_name = _MESH_NAME

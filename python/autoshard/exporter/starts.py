@@ -18,9 +18,9 @@ from __future__ import annotations
 from math import prod
 
 from autoshard.exporter.blocks import Emitter
-from autoshard.exporter.planned import PlannedOp
 from autoshard.ir import mlir, stablehlo
 from autoshard.ir.reading import ints, shape_of
+from autoshard.planned.module import PlannedOp
 
 
 def keep_slices_apart(planned: PlannedOp, emit: Emitter) -> None:

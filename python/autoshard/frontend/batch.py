@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from autoshard.errors import PlanError
-from autoshard.report.plan_summary import BatchSplit
+from autoshard.planned.summary import BatchSplit
 from autoshard.sharding import Mesh, Sharding
 from autoshard.sharding.padding import padded_size
 

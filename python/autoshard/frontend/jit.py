@@ -40,8 +40,8 @@ from autoshard.ir.lowering import (
     user_line,
     uses_shardy,
 )
+from autoshard.planned.collective import Collective, CollectiveKind
 from autoshard.sharding import AxisRef
-from autoshard.verify.collective import Collective, CollectiveKind
 from autoshard.verify.compiled import differences_from_readings
 from autoshard.verify.hlo_collectives import hlo_collectives
 from autoshard.verify.matching import collectives_of_summary

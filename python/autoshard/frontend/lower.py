@@ -24,9 +24,9 @@ from autoshard.frontend.mesh import (
 from autoshard.frontend.request import Mode, Request
 from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import new_context, parse_bytes
+from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
 from autoshard.ir.lowering import LoweredProgram, lower
-from autoshard.ir.mark import TARGET
 from autoshard.sharding import Axis, Mesh
 
 _OTHER_MESH = (
@@ -108,7 +108,7 @@ def lower_source(
         return program
 
     def marks(mesh: Any) -> list[str]:
-        return mark_texts(parse_bytes(lowered(mesh).bytecode, new_context(), name), TARGET)
+        return mark_texts(parse_bytes(lowered(mesh).bytecode, new_context(), name), MARK)
 
     target = _target(request, marks, name)
     return Source(

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from autoshard.cluster import Cluster
+from autoshard.cluster.devices import devices_of
 from autoshard.errors import PlanError, ShardingError
-from autoshard.frontend.devices import devices_of
 from autoshard.sharding import Axis, Mesh, Sharding, format_sharding
 from autoshard.sharding.strategy import parse_mark
 

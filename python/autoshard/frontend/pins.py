@@ -20,6 +20,7 @@ from autoshard.frontend.request import (
 from autoshard.importer.dataflow import dataflow
 from autoshard.importer.roles import is_added_to
 from autoshard.ir import mlir
+from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import (
     constrain_arguments,
     feed_back,
@@ -34,7 +35,6 @@ from autoshard.ir.boundary import (
     tied_arguments,
 )
 from autoshard.ir.host_memory import DEVICE, free_on_host
-from autoshard.ir.mark import TARGET
 from autoshard.sharding import (
     Sharding,
     from_named_sharding,
@@ -54,7 +54,7 @@ def write_request(source: Source, module: mlir.Module, request: Request) -> None
     if request.indivisible == "pad":
         with module.context:
             pad_indivisible(module)
-    rewrite_marks(module, TARGET, source.machine.mark_text)
+    rewrite_marks(module, MARK, source.machine.mark_text)
     tie_donated(module)
     fed_back = fed_back_arguments(source, module)
     feed_back(module, fed_back)

@@ -15,14 +15,6 @@ import jax
 
 from autoshard.cluster import Cluster
 from autoshard.errors import AutoshardError, ParseError, PlanError
-from autoshard.exporter.planned import PlannedModule, read_plan
-from autoshard.exporter.planned_ops import (
-    PlannedOp,
-    Redistribution,
-    callback_bytes,
-    planned_ops,
-    redistributions,
-)
 from autoshard.frontend.mesh import (
     Machine,
     cluster_of,
@@ -37,9 +29,17 @@ from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import uses_shardy
 from autoshard.passes.pipeline import run_passes
-from autoshard.report.plan_summary import BatchSplit, PlanSummary
-from autoshard.report.plan_table import plan_table, render
-from autoshard.report.symbolic import SymbolicCosts
+from autoshard.planned.collective import Collective
+from autoshard.planned.module import PlannedModule, read_plan
+from autoshard.planned.ops import (
+    PlannedOp,
+    Redistribution,
+    callback_bytes,
+    planned_ops,
+    redistributions,
+)
+from autoshard.planned.summary import BatchSplit, PlanSummary
+from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.sharding import (
     Mesh,
     Sharding,
@@ -50,7 +50,6 @@ from autoshard.sharding import (
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 from autoshard.verify.check.check import TIME_LIMIT_SECONDS as CHECK_SECONDS
 from autoshard.verify.check.check import Check, check_module
-from autoshard.verify.collective import Collective
 from autoshard.verify.shardy_collectives import shardy_collectives
 from autoshard.verify.verification import Verification, verify_module
 
@@ -399,10 +398,14 @@ class Plan:
 
     def __rich__(self) -> Any:
         """Tables of arguments, results, ops and redistributions."""
+        from autoshard.report.plan_table import plan_table
+
         return plan_table(self)
 
     def __str__(self) -> str:
         """The same tables as text."""
+        from autoshard.report.plan_table import plan_table, render
+
         return render(plan_table(self))
 
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 import jax
 
 from autoshard.errors import DoesNotFitError, PlanError
-from autoshard.exporter.planned import read_plan
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
 from autoshard.frontend.lower import Source, lower_source
@@ -35,12 +34,10 @@ from autoshard.frontend.request import (
 )
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import mesh_text, tied_arguments, unpin, untie_unequal
 from autoshard.ir.host_memory import on_host
 from autoshard.ir.module import operations_of
-from autoshard.passes.given_arguments import numbers_called
-from autoshard.passes.gradient_order import bound_gradients
-from autoshard.passes.host_candidates import Candidate, candidates
 from autoshard.passes.host_offload import HostOffload
 from autoshard.passes.import_strategies import ImportStrategies
 from autoshard.passes.optimizer_parallel import OptimizerParallel
@@ -56,14 +53,12 @@ from autoshard.passes.recursive_programming import (
     search_module,
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
-from autoshard.recomputation.marks import has_switches
-from autoshard.report.plan_summary import (
-    PLAN,
-    BatchSplit,
-    PlanSummary,
-    bytes_text,
-    tensors_text,
-)
+from autoshard.planned.module import read_plan
+from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, tensors_text
+from autoshard.rewrites.given_arguments import numbers_called
+from autoshard.rewrites.gradient_order import bound_gradients
+from autoshard.rewrites.recomputation.marks import has_switches
+from autoshard.search.host_candidates import Candidate, candidates
 from autoshard.sharding import Mesh, Sharding
 
 _tree: Any = jax.tree_util

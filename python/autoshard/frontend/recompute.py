@@ -13,7 +13,7 @@ import jax
 from autoshard.errors import StrategyError
 from autoshard.frontend.marked_module import is_module
 from autoshard.ir.lowering import user_line
-from autoshard.recomputation.marks import scope_of
+from autoshard.rewrites.recomputation.marks import scope_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.errors import ImportModuleError
-from autoshard.importer.program import FEEDS, MARK, attribute_of
+from autoshard.importer.program import attribute_of
 from autoshard.ir import mlir, place
+from autoshard.ir.attributes import ALIASING_OUTPUT, FEEDS_ARGUMENT, MARK
 from autoshard.ir.host_memory import PLACEMENT
 
 CARRY = "carry"
@@ -240,8 +241,8 @@ def pairs_of(main: mlir.Operation) -> dict[int, int]:
     """Number of a result -> number of the argument that it becomes, as the module says it."""
     pairs: dict[int, int] = {}
     for name, attribute, is_argument in (
-        ("res_attrs", FEEDS, False),
-        ("arg_attrs", "tf.aliasing_output", True),
+        ("res_attrs", FEEDS_ARGUMENT, False),
+        ("arg_attrs", ALIASING_OUTPUT, True),
     ):
         found = attribute_of(main, name)
         for number, entry in enumerate(mlir.ArrayAttr(found) if found is not None else ()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 from autoshard.compilers.partitioner import PartitionerTable
-from autoshard.compilers.roles import role_of, traits_of
+from autoshard.importer.factor_roles import role_of, traits_of
 from autoshard.importer.factors import NEED_REPLICATION, FactorRule
 from autoshard.ir import mlir
 

@@ -22,8 +22,22 @@ from autoshard.importer.rules import registered_rule, rule_of
 from autoshard.importer.windows import block_factors, window_key
 from autoshard.importer.work import CoreWork, core_work, work_key, work_of
 from autoshard.ir import element_bits, mlir, place
+from autoshard.ir.attributes import (
+    ALIASING_OUTPUT,
+    BUFFER_DONOR,
+    FEEDS_ARGUMENT,
+    KEY_WORDS,
+    MARK,
+    MARK_ROLE,
+    MEMORY_KIND,
+    MHLO_SHARDING,
+    PIN,
+    SDY_SHARDING,
+    SDY_SHARDING_RULE,
+    STRATEGY,
+)
 from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
-from autoshard.ir.host_memory import MEMORY_KIND, PINNED_HOST, PLACEMENT, moved_to, runs_on_host
+from autoshard.ir.host_memory import PINNED_HOST, PLACEMENT, moved_to, runs_on_host
 from autoshard.ir.module import operations_of, structure_of
 from autoshard.ir.one_device import is_maximal
 from autoshard.sharding import Mesh, OpStrategy, Sharding
@@ -47,32 +61,14 @@ CoreLoop = tuple[int, int, float, list[int], list[int]]
 Block = tuple[int, int, list[int]]
 """First op, last op, arguments."""
 
-MARK = "autoshard.mark"
-"""Target of the custom call that carries a strategy given by ``autoshard.shard``."""
-
-PIN = "autoshard.pin"
-"""Attribute of arguments, results and ops: a sharding that the user fixed."""
-
-STRATEGY = "autoshard.strategy"
-"""Attribute of ops: shardings of operands and results while the op runs."""
-
-FEEDS = "autoshard.feeds_argument"
-"""Attribute of a result: the number of the argument that it becomes in the next call."""
-
-KEY_WORDS = "autoshard.key_words"
-"""Attribute of arguments and results that are PRNG keys: how many last dims are words of a key."""
 
 # Ops that only rename or move elements: a mark reaches its main op through them.
 _MOVES = frozenset(
     f"stablehlo.{name}" for name in ("convert", "transpose", "reshape", "broadcast_in_dim")
 )
-DONATED = ("tf.aliasing_output", "jax.buffer_donor")
+DONATED = (ALIASING_OUTPUT, BUFFER_DONOR)
 """Attributes of arguments whose storage the caller gives away."""
 
-RULE = "sdy.sharding_rule"
-"""Attribute of ops while a module is read: Shardy's factor rule."""
-
-_GSPMD = "mhlo.sharding"
 
 _FREE = frozenset(("stablehlo.constant", "stablehlo.iota"))
 
@@ -550,7 +546,7 @@ class _Importer:
             or PIN in attributes
             or (self.keep_strategies and STRATEGY in attributes)
         )
-        if _GSPMD in attributes and is_maximal(attributes[_GSPMD]):
+        if MHLO_SHARDING in attributes and is_maximal(attributes[MHLO_SHARDING]):
             self.one_device_classes.add(self.builder.class_of(number))
         is_broadcast = name == "stablehlo.broadcast_in_dim"
         types = [self.type_id(op, value) for value in op.results]
@@ -575,7 +571,7 @@ class _Importer:
     ) -> int:
         """The rule of an op, by the types of its operands and results."""
         op = self.ops[number]
-        name, attribute = op.name, attribute_of(op, RULE)
+        name, attribute = op.name, attribute_of(op, SDY_SHARDING_RULE)
         if name in ("stablehlo.custom_call", "stablehlo.composite"):
             attribute = registered_rule(op) or attribute
         is_on_host = self.builder.host_depth > 0
@@ -791,7 +787,7 @@ class _Importer:
             self.plain(number, trips)
             return
         source, target = self.copy(number, trips)
-        is_in = mlir.StringAttr(op.attributes["autoshard.role"]).value == "in"
+        is_in = mlir.StringAttr(op.attributes[MARK_ROLE]).value == "in"
         if target == NO_VALUE or not is_in or not self.keep_strategies:
             return
         self.builder.set_marked(target)
@@ -962,7 +958,7 @@ def _is_empty(op: mlir.Operation) -> bool:
 
 def _says_nothing(op: mlir.Operation) -> bool:
     """Of how it is split; an op that keeps its device needs no rule."""
-    said = (RULE, STRATEGY, "sdy.sharding", _GSPMD)
+    said = (SDY_SHARDING_RULE, STRATEGY, SDY_SHARDING, MHLO_SHARDING)
     return not any(name in op.attributes for name in said)
 
 
@@ -980,22 +976,20 @@ def _same_storage(main: mlir.Operation) -> dict[int, int]:
     """Result -> argument that it becomes in the next call, or else that is donated to it."""
     pairs: dict[int, int] = {}
     for index, attributes in enumerate(_dictionaries(main, "res_attrs")):
-        if FEEDS in attributes:
-            pairs[index] = mlir.IntegerAttr(attributes[FEEDS]).value
+        if FEEDS_ARGUMENT in attributes:
+            pairs[index] = mlir.IntegerAttr(attributes[FEEDS_ARGUMENT]).value
     for argument, attributes in enumerate(_dictionaries(main, "arg_attrs")):
-        if "tf.aliasing_output" in attributes:
-            pairs.setdefault(mlir.IntegerAttr(attributes["tf.aliasing_output"]).value, argument)
+        if ALIASING_OUTPUT in attributes:
+            pairs.setdefault(mlir.IntegerAttr(attributes[ALIASING_OUTPUT]).value, argument)
     return pairs
 
 
 def _free_donated(main: mlir.Operation) -> dict[int, int]:
     """Result -> argument that is donated to it and has no pin."""
     return {
-        mlir.IntegerAttr(attributes["tf.aliasing_output"]).value: argument
+        mlir.IntegerAttr(attributes[ALIASING_OUTPUT]).value: argument
         for argument, attributes in enumerate(_dictionaries(main, "arg_attrs"))
-        if "tf.aliasing_output" in attributes
-        and PIN not in attributes
-        and KEY_WORDS not in attributes
+        if ALIASING_OUTPUT in attributes and PIN not in attributes and KEY_WORDS not in attributes
     }
 
 

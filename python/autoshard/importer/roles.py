@@ -25,10 +25,11 @@ from math import prod
 
 from autoshard.importer.dataflow import BRANCH, CARRY, IDENTITY, Dataflow, pairs_of, shape_of
 from autoshard.importer.factors import FactorRule
-from autoshard.importer.program import RULE, attribute_of
+from autoshard.importer.program import attribute_of
 from autoshard.importer.rules import rule_of
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
+from autoshard.ir.attributes import SDY_SHARDING_RULE
 
 
 class Role(Enum):
@@ -416,7 +417,7 @@ def _carried_over(
         dims = found.get(ends[0], set()) | found.get(ends[1], set())
         return [(end, dims) for end in ends]
     op = flow.ops[step]
-    attribute = attribute_of(op, RULE)
+    attribute = attribute_of(op, SDY_SHARDING_RULE)
     key = (attribute, len(flow.sources[step]), len(ends))
     rule = rules.get(key) if attribute is not None else rule_of(op, None)
     if rule is None:

@@ -1,8 +1,9 @@
-"""Attributes of ops, also those that jaxlib has no Python class for.
+"""The vocabulary of attributes, and how attributes of any op are read.
 
-jaxlib 0.10.2 and 0.12.0.1 have none for the elements of a complex constant. Asking for it by name
-is a ``TypeError``; ``NamedAttribute.attr`` and the comparison of two ``NamedAttribute``s end the
-process, since nothing may be thrown there. So attributes of arbitrary ops are read here only.
+jaxlib 0.10.2 and 0.12.0.1 have no Python class for the elements of a complex constant. Asking for
+it by name is a ``TypeError``; ``NamedAttribute.attr`` and the comparison of two ``NamedAttribute``s
+end the process, since nothing may be thrown there. So attributes of arbitrary ops are read here
+only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,67 @@ from __future__ import annotations
 from collections.abc import Container, Hashable
 
 from jaxlib.mlir import ir
+
+from autoshard.errors import StrategyError
+from autoshard.ir.locations import place
+
+# Of a module.
+
+MESH = "autoshard.mesh"
+"""The mesh of the pins and of the plan, as text: ``dp=2,tp=4``."""
+PLAN = "autoshard.plan"
+"""What the plan costs, as JSON (``planned/summary.py``)."""
+REDISTRIBUTED_BYTES = "autoshard.redistributed_bytes"
+"""Bytes that the plan sends between devices in a step."""
+ENABLE_ALLTOALL = "autoshard.enable_alltoall"
+"""False: values are redistributed without all-to-alls."""
+INDIVISIBLE = "autoshard.indivisible"
+"""``pad``: dims are cut that do not fall into equal parts."""
+NUM_PARTITIONS = "mhlo.num_partitions"
+NUM_REPLICAS = "mhlo.num_replicas"
+
+# Of ops, arguments and results.
+
+PIN = "autoshard.pin"
+"""What the user fixed, an entry for each value."""
+STRATEGY = "autoshard.strategy"
+"""How a planned op takes its operands and makes its results."""
+IN_STRATEGY = "autoshard.in_strategy"
+"""Tuple strategies of an op's operands, as the user writes them on a file."""
+OUT_STRATEGY = "autoshard.out_strategy"
+"""Likewise of its results."""
+MHLO_SHARDING = "mhlo.sharding"
+SDY_SHARDING = "sdy.sharding"
+SDY_SHARDING_RULE = "sdy.sharding_rule"
+FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
+TRIP_COUNT = "autoshard.trip_count"
+"""How often a loop runs, where it is known."""
+
+# Of arguments and results of ``main`` only.
+
+LAYOUT = "autoshard.layout"
+"""A layout, of marks also."""
+FEEDS_ARGUMENT = "autoshard.feeds_argument"
+"""The argument that a result becomes in the next step."""
+KEY_WORDS = "autoshard.key_words"
+"""The last dims are the words of PRNG keys, of which none is cut."""
+MEMORY_KIND = "mhlo.memory_kind"
+ALIASING_OUTPUT = "tf.aliasing_output"
+BUFFER_DONOR = "jax.buffer_donor"
+RESULT_INFO = "jax.result_info"
+
+# Custom calls that autoshard writes, and what stands on them.
+
+MARK = "autoshard.mark"
+"""The identity behind ``autoshard.shard``."""
+MARK_GROUP = "autoshard.group"
+"""The call that a mark belongs to."""
+MARK_ROLE = "autoshard.role"
+"""``in`` or ``out``: an operand or a result of that call."""
+MARK_INDEX = "autoshard.index"
+"""Which one."""
+IN_HOST_MEMORY = "autoshard.in_host_memory"
+"""The identity behind ``autoshard.in_host_memory``."""
 
 CUSTOM_PARTITIONING = "CustomSPMDPartitioning"
 """The custom call that ``jax.experimental.custom_partitioning`` is lowered to."""
@@ -20,6 +82,16 @@ def custom_call_target(op: ir.Operation) -> str | None:
     if op.name != "stablehlo.custom_call":
         return None
     return ir.StringAttr(op.attributes["call_target_name"]).value
+
+
+def text_of(attribute: ir.Attribute, name: str, op: ir.Operation) -> str:
+    """The text of a string attribute; StrategyError with the op's place if it is another one."""
+    if not isinstance(attribute, ir.StringAttr):
+        raise StrategyError(
+            f'{op.name}: {name} = {attribute} is no text. Write it as {name} = "..".',
+            place(op.location),
+        )
+    return attribute.value
 
 
 def attribute_keys(op: ir.Operation, but: Container[str] = ()) -> tuple[tuple[str, Hashable], ...]:

@@ -9,20 +9,23 @@ from typing import Literal
 
 from jaxlib.mlir import ir
 
+from autoshard.ir.attributes import (
+    ALIASING_OUTPUT,
+    BUFFER_DONOR,
+    ENABLE_ALLTOALL,
+    FEEDS_ARGUMENT,
+    INDIVISIBLE,
+    KEY_WORDS,
+    LAYOUT,
+    MESH,
+    MHLO_SHARDING,
+    NUM_PARTITIONS,
+    PIN,
+    SDY_SHARDING,
+)
 from autoshard.ir.native import run_native
 
-MESH = "autoshard.mesh"
-ALL_TO_ALL = "autoshard.enable_alltoall"
-INDIVISIBLE = "autoshard.indivisible"
 PAD = "pad"
-SHARDING = "mhlo.sharding"
-_SHARDY = "sdy.sharding"
-_LAYOUT = "autoshard.layout"
-_DONOR = "jax.buffer_donor"
-_ALIAS = "tf.aliasing_output"
-_FEEDS = "autoshard.feeds_argument"
-_KEY_WORDS = "autoshard.key_words"
-_PIN = "autoshard.pin"
 
 _SAID_BY_USERS = frozenset(
     ("stablehlo.custom_call", "sdy.sharding_constraint", "sdy.manual_computation")
@@ -54,7 +57,7 @@ def set_mesh(module: ir.Module, mesh: str | None, device_count: int) -> None:
         attributes = module.operation.attributes
         if mesh is not None:
             attributes[MESH] = ir.StringAttr.get(mesh)
-        attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(
+        attributes[NUM_PARTITIONS] = ir.IntegerAttr.get(
             ir.IntegerType.get_signless(32), device_count
         )
 
@@ -68,15 +71,15 @@ def allow_all_to_all(module: ir.Module, is_allowed: bool) -> None:
     """Say whether redistributions may use all-to-alls. Expects the module's context."""
     attributes = module.operation.attributes
     if not is_allowed:
-        attributes[ALL_TO_ALL] = ir.BoolAttr.get(False)
-    elif ALL_TO_ALL in attributes:
-        del attributes[ALL_TO_ALL]
+        attributes[ENABLE_ALLTOALL] = ir.BoolAttr.get(False)
+    elif ENABLE_ALLTOALL in attributes:
+        del attributes[ENABLE_ALLTOALL]
 
 
 def allows_all_to_all(module: ir.Module) -> bool:
     """Whether they may; a module that says nothing allows it."""
     attributes = module.operation.attributes
-    return ALL_TO_ALL not in attributes or ir.BoolAttr(attributes[ALL_TO_ALL]).value
+    return ENABLE_ALLTOALL not in attributes or ir.BoolAttr(attributes[ENABLE_ALLTOALL]).value
 
 
 def pad_indivisible(module: ir.Module) -> None:
@@ -98,7 +101,7 @@ def pin(module: ir.Module, side: Side, texts: Mapping[int, str]) -> None:
     with module.context:
         present = _attributes(main, side)
         for number, text in texts.items():
-            present[number][SHARDING] = ir.StringAttr.get(text)
+            present[number][MHLO_SHARDING] = ir.StringAttr.get(text)
         main.attributes[side] = _array(present)
 
 
@@ -142,13 +145,13 @@ def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
     with module.context:
         arguments, results = _attributes(main, "arg_attrs"), _attributes(main, "res_attrs")
         for number, text in texts.items():
-            if SHARDING not in arguments[number]:
-                arguments[number][_SHARDY] = ir.Attribute.parse(text)
+            if MHLO_SHARDING not in arguments[number]:
+                arguments[number][SDY_SHARDING] = ir.Attribute.parse(text)
         for attributes in results:
-            if _FEEDS in attributes and SHARDING not in attributes:
-                argument = arguments[ir.IntegerAttr(attributes[_FEEDS]).value]
-                if _SHARDY in argument:
-                    attributes[_SHARDY] = argument[_SHARDY]
+            if FEEDS_ARGUMENT in attributes and MHLO_SHARDING not in attributes:
+                argument = arguments[ir.IntegerAttr(attributes[FEEDS_ARGUMENT]).value]
+                if SDY_SHARDING in argument:
+                    attributes[SDY_SHARDING] = argument[SDY_SHARDING]
         main.attributes["arg_attrs"] = _array(arguments)
         main.attributes["res_attrs"] = _array(results)
     with warnings.catch_warnings():
@@ -158,8 +161,8 @@ def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
     with module.context:
         results = _attributes(main, "res_attrs")
         for attributes in results:
-            if SHARDING in attributes:
-                attributes.pop(_SHARDY, None)
+            if MHLO_SHARDING in attributes:
+                attributes.pop(SDY_SHARDING, None)
         main.attributes["res_attrs"] = _array(results)
 
 
@@ -179,10 +182,10 @@ def free_values(
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         attributes = op.attributes
-        if _SHARDY in attributes:
+        if SDY_SHARDING in attributes:
             types = tuple(result.type for result in op.results)
-            if is_freed(attributes[_SHARDY], types):
-                del attributes[_SHARDY]
+            if is_freed(attributes[SDY_SHARDING], types):
+                del attributes[SDY_SHARDING]
         return ir.WalkResult.ADVANCE
 
     if inside:
@@ -192,8 +195,8 @@ def free_values(
         results = _attributes(main, "res_attrs")
         types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
         for attributes, type_ in zip(results, types, strict=True):
-            if _SHARDY in attributes and is_freed(attributes[_SHARDY], (type_,)):
-                del attributes[_SHARDY]
+            if SDY_SHARDING in attributes and is_freed(attributes[SDY_SHARDING], (type_,)):
+                del attributes[SDY_SHARDING]
         main.attributes["res_attrs"] = _array(results)
 
 
@@ -201,9 +204,9 @@ def tied_arguments(module: ir.Module) -> dict[int, int]:
     """Result -> argument of ``main`` for the pairs that ``tie_donated`` made."""
     arguments = _attributes(main_function(module), "arg_attrs")
     return {
-        ir.IntegerAttr(attributes[_ALIAS]).value: number
+        ir.IntegerAttr(attributes[ALIASING_OUTPUT]).value: number
         for number, attributes in enumerate(arguments)
-        if _ALIAS in attributes
+        if ALIASING_OUTPUT in attributes
     }
 
 
@@ -223,7 +226,7 @@ def tie_donated(module: ir.Module) -> None:
         arguments = _attributes(main, "arg_attrs")
         donors: dict[ir.Type, list[int]] = defaultdict(list)
         for number, (attributes, type_) in enumerate(zip(arguments, function.inputs, strict=True)):
-            if _DONOR in attributes:
+            if BUFFER_DONOR in attributes:
                 donors[type_].append(number)
         if not donors:
             return
@@ -231,8 +234,8 @@ def tie_donated(module: ir.Module) -> None:
         for number, type_ in enumerate(function.results):
             if donors[type_]:
                 attributes = arguments[donors[type_].pop(0)]
-                del attributes[_DONOR]
-                attributes[_ALIAS] = ir.IntegerAttr.get(i32, number)
+                del attributes[BUFFER_DONOR]
+                attributes[ALIASING_OUTPUT] = ir.IntegerAttr.get(i32, number)
         main.attributes["arg_attrs"] = _array(arguments)
 
 
@@ -258,7 +261,7 @@ def feed_back(module: ir.Module, arguments: Mapping[int, int]) -> None:
         i64 = ir.IntegerType.get_signless(64)
         results = _attributes(main, "res_attrs")
         for number, argument in arguments.items():
-            results[number][_FEEDS] = ir.IntegerAttr.get(i64, argument)
+            results[number][FEEDS_ARGUMENT] = ir.IntegerAttr.get(i64, argument)
         main.attributes["res_attrs"] = _array(results)
 
 
@@ -269,8 +272,8 @@ def unpin(module: ir.Module, arguments: Collection[int], results: Collection[int
     """
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name not in _SAID_BY_USERS and _PIN in op.attributes:
-            del op.attributes[_PIN]
+        if op.name not in _SAID_BY_USERS and PIN in op.attributes:
+            del op.attributes[PIN]
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
@@ -281,7 +284,7 @@ def unpin(module: ir.Module, arguments: Collection[int], results: Collection[int
             present = _attributes(main, side)
             for number, attributes in enumerate(present):
                 if number not in kept:
-                    attributes.pop(_PIN, None)
+                    attributes.pop(PIN, None)
             main.attributes[side] = _array(present)
 
 
@@ -294,7 +297,7 @@ def keep_keys_whole(module: ir.Module, side: Side, words: Mapping[int, int]) -> 
         i64 = ir.IntegerType.get_signless(64)
         present = _attributes(main, side)
         for number, count in words.items():
-            present[number][_KEY_WORDS] = ir.IntegerAttr.get(i64, count)
+            present[number][KEY_WORDS] = ir.IntegerAttr.get(i64, count)
         main.attributes[side] = _array(present)
 
 
@@ -307,12 +310,12 @@ def untie_unequal(module: ir.Module) -> None:
     with module.context:
         arguments, results = _attributes(main, "arg_attrs"), _attributes(main, "res_attrs")
         for attributes in arguments:
-            if _ALIAS not in attributes:
+            if ALIASING_OUTPUT not in attributes:
                 continue
-            result = results[ir.IntegerAttr(attributes[_ALIAS]).value]
-            if result.get(SHARDING) != attributes.get(SHARDING):
-                del attributes[_ALIAS]
-                attributes[_DONOR] = ir.BoolAttr.get(True)
+            result = results[ir.IntegerAttr(attributes[ALIASING_OUTPUT]).value]
+            if result.get(MHLO_SHARDING) != attributes.get(MHLO_SHARDING):
+                del attributes[ALIASING_OUTPUT]
+                attributes[BUFFER_DONOR] = ir.BoolAttr.get(True)
         main.attributes["arg_attrs"] = _array(arguments)
 
 
@@ -331,15 +334,15 @@ def _attributes(main: ir.Operation, side: Side) -> list[dict[str, ir.Attribute]]
 
 def mark_texts(module: ir.Module, target: str) -> list[str]:
     """The ``autoshard.layout`` of every custom call to ``target``, in the order of a walk."""
-    return [_text(op.attributes[_LAYOUT]) for op in _calls(module, target)]
+    return [_text(op.attributes[LAYOUT]) for op in _calls(module, target)]
 
 
 def rewrite_marks(module: ir.Module, target: str, rewrite: Callable[[str], str]) -> None:
     """Replace the ``autoshard.layout`` of every custom call to ``target``."""
     with module.context:
         for op in _calls(module, target):
-            text = rewrite(_text(op.attributes[_LAYOUT]))
-            op.attributes[_LAYOUT] = ir.StringAttr.get(text)
+            text = rewrite(_text(op.attributes[LAYOUT]))
+            op.attributes[LAYOUT] = ir.StringAttr.get(text)
 
 
 def _calls(module: ir.Module, target: str) -> list[ir.Operation]:

@@ -14,7 +14,7 @@ import jax
 from jax._src.compute_on import extend_compute_type
 from jaxlib.mlir.dialects import stablehlo
 
-from autoshard.ir.host_memory import MARK
+from autoshard.ir.attributes import IN_HOST_MEMORY
 from autoshard.ir.identity import identity_primitive
 from autoshard.ir.lowering import marks_are_lowered
 
@@ -37,7 +37,7 @@ def _lower(context: Any, value: Any) -> list[Any]:
     if not marks_are_lowered():
         return [value]
     operation: Any = stablehlo.CustomCallOp(
-        [value.type], [value], call_target_name=MARK, has_side_effect=False
+        [value.type], [value], call_target_name=IN_HOST_MEMORY, has_side_effect=False
     ).operation
     return [operation.result]
 

@@ -14,14 +14,9 @@ from typing import Literal
 
 from jaxlib.mlir import ir
 
+from autoshard.ir.attributes import FRONTEND_ATTRIBUTES, MEMORY_KIND, SDY_SHARDING
 from autoshard.ir.boundary import with_attribute
 from autoshard.ir.module import functions_of
-
-MARK = "autoshard.in_host_memory"
-"""Target of the custom call that ``autoshard.in_host_memory`` leaves for planning."""
-
-MEMORY_KIND = "mhlo.memory_kind"
-"""Attribute of arguments and results of ``main``; none: the device's own memory."""
 
 PINNED_HOST = "pinned_host"
 DEVICE = "device"
@@ -29,8 +24,6 @@ DEVICE = "device"
 PLACEMENT = "annotate_device_placement"
 """Target of the custom calls that move a value to another memory."""
 
-_SHARDY = "sdy.sharding"
-_FRONTEND = "mhlo.frontend_attributes"
 _PLACEMENT_KIND = "_xla_buffer_placement"
 _COMPUTE_TYPE = "_xla_compute_type"
 
@@ -47,7 +40,7 @@ def move(value: ir.Value, kind: str, where: ir.InsertionPoint, why: ir.Location)
             "backend_config": ir.StringAttr.get(""),
             # Else it would be removed as an op that does nothing.
             "has_side_effect": ir.BoolAttr.get(True),
-            _FRONTEND: said,
+            FRONTEND_ATTRIBUTES: said,
         },
         loc=why,
         ip=where,
@@ -79,8 +72,8 @@ def free_on_host(module: ir.Module) -> None:
         return ir.WalkResult.ADVANCE
 
     def free(op: ir.Operation) -> ir.WalkResult:
-        if _SHARDY in op.attributes:
-            del op.attributes[_SHARDY]
+        if SDY_SHARDING in op.attributes:
+            del op.attributes[SDY_SHARDING]
         if op.name == "func.call":
             waiting.append(op)
         return ir.WalkResult.ADVANCE
@@ -89,8 +82,8 @@ def free_on_host(module: ir.Module) -> None:
     freed: set[str] = set()
     while waiting:
         call = waiting.pop()
-        if _SHARDY in call.attributes:
-            del call.attributes[_SHARDY]
+        if SDY_SHARDING in call.attributes:
+            del call.attributes[SDY_SHARDING]
         name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
         if name not in freed:
             freed.add(name)
@@ -99,12 +92,12 @@ def free_on_host(module: ir.Module) -> None:
 
 def run_on_device(op: ir.Operation) -> None:
     """Let the device compute what the host should. Expects the module's context."""
-    said = {named.name: named.attr for named in ir.DictAttr(op.attributes[_FRONTEND])}
+    said = {named.name: named.attr for named in ir.DictAttr(op.attributes[FRONTEND_ATTRIBUTES])}
     del said[_COMPUTE_TYPE]
     if said:
-        op.attributes[_FRONTEND] = ir.DictAttr.get(said)
+        op.attributes[FRONTEND_ATTRIBUTES] = ir.DictAttr.get(said)
     else:
-        del op.attributes[_FRONTEND]
+        del op.attributes[FRONTEND_ATTRIBUTES]
 
 
 def set_memory_kinds(
@@ -127,7 +120,7 @@ def on_host(main: ir.Operation, side: Literal["arg_attrs", "res_attrs"]) -> froz
 
 
 def _frontend(op: ir.Operation, name: str) -> str | None:
-    if _FRONTEND not in op.attributes:
+    if FRONTEND_ATTRIBUTES not in op.attributes:
         return None
-    said = ir.DictAttr(op.attributes[_FRONTEND])
+    said = ir.DictAttr(op.attributes[FRONTEND_ATTRIBUTES])
     return ir.StringAttr(said[name]).value if name in said else None

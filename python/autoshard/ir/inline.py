@@ -10,9 +10,10 @@ import io
 
 from jaxlib.mlir import ir
 
+from autoshard.ir.attributes import FRONTEND_ATTRIBUTES
 from autoshard.ir.module import functions_of
 
-_HELD = ("mhlo.frontend_attributes", "no_inline")
+_HELD = (FRONTEND_ATTRIBUTES, "no_inline")
 """Attributes of calls and functions that say something of the function as a whole."""
 
 

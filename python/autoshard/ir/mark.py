@@ -15,11 +15,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from autoshard.errors import StrategyError
+from autoshard.ir.attributes import LAYOUT, MARK, MARK_GROUP, MARK_INDEX, MARK_ROLE
 from autoshard.ir.identity import identity_primitive
 from autoshard.ir.lowering import marks_are_lowered, user_line
-
-TARGET = "autoshard.mark"
-"""Name of the custom call that a mark becomes."""
 
 OPEN_DIM = "?"
 """A dim about which the user said nothing, as the one that ``vmap`` adds."""
@@ -80,14 +78,14 @@ def _lower(context: Any, value: Any, *, mark: Mark) -> list[Any]:
             user_line(),
         )
     operation: Any = stablehlo.CustomCallOp(
-        [value.type], [value], call_target_name=TARGET, has_side_effect=False
+        [value.type], [value], call_target_name=MARK, has_side_effect=False
     ).operation
     i64 = ir.IntegerType.get_signless(64)
     rank = ir.RankedTensorType(value.type).rank
-    operation.attributes["autoshard.group"] = ir.IntegerAttr.get(i64, mark.group)
-    operation.attributes["autoshard.role"] = ir.StringAttr.get(mark.role)
-    operation.attributes["autoshard.index"] = ir.IntegerAttr.get(i64, mark.index)
-    operation.attributes["autoshard.layout"] = ir.StringAttr.get(mark.of_rank(rank).text)
+    operation.attributes[MARK_GROUP] = ir.IntegerAttr.get(i64, mark.group)
+    operation.attributes[MARK_ROLE] = ir.StringAttr.get(mark.role)
+    operation.attributes[MARK_INDEX] = ir.IntegerAttr.get(i64, mark.index)
+    operation.attributes[LAYOUT] = ir.StringAttr.get(mark.of_rank(rank).text)
     return [operation.result]
 
 

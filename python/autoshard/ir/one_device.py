@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 from jaxlib.mlir import ir
 
+from autoshard.ir.attributes import SDY_SHARDING
+
 
 def is_one_device_mesh(op: ir.Operation) -> bool:
     """Whether ``op`` is an ``sdy.mesh`` that stands for a single device."""
@@ -28,7 +30,7 @@ def is_maximal(attribute: ir.Attribute) -> bool:
 
 def is_on_one_device(op: ir.Operation, meshes: Collection[str]) -> bool:
     """Whether the ``sdy.sharding`` of ``op`` names one of ``one_device_meshes``."""
-    if not meshes or "sdy.sharding" not in op.attributes:
+    if not meshes or SDY_SHARDING not in op.attributes:
         return False
-    text = str(op.attributes["sdy.sharding"])
+    text = str(op.attributes[SDY_SHARDING])
     return any(f"<@{name}," in text for name in meshes)

@@ -24,10 +24,10 @@ from typing import ClassVar
 from autoshard.errors import PlanError
 from autoshard.importer.dataflow import pairs_of
 from autoshard.ir import mlir, place
+from autoshard.ir.attributes import IN_HOST_MEMORY
 from autoshard.ir.boundary import main_function
 from autoshard.ir.host_memory import (
     DEVICE,
-    MARK,
     PINNED_HOST,
     move,
     moved_to,
@@ -36,8 +36,8 @@ from autoshard.ir.host_memory import (
     set_memory_kinds,
 )
 from autoshard.passes.base import Pass
-from autoshard.passes.given_arguments import arguments_called
-from autoshard.passes.offload_order import bring_together
+from autoshard.rewrites.given_arguments import arguments_called
+from autoshard.rewrites.offload_order import bring_together
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _read_marks(
     found: list[mlir.Operation] = []
 
     def visit(op: mlir.Operation) -> mlir.WalkResult:
-        if op.name == "stablehlo.custom_call" and _target(op) == MARK:
+        if op.name == "stablehlo.custom_call" and _target(op) == IN_HOST_MEMORY:
             found.append(op)
         return mlir.WalkResult.ADVANCE
 

@@ -18,9 +18,23 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from autoshard.errors import AutoshardError, ImportModuleError, ShardingError, StrategyError
-from autoshard.importer.program import MARK, PIN, attribute_of
+from autoshard.importer.program import attribute_of
 from autoshard.importer.rules import registered_rule
 from autoshard.ir import mlir, place, sdy
+from autoshard.ir.attributes import (
+    IN_STRATEGY,
+    LAYOUT,
+    MARK,
+    MARK_GROUP,
+    MARK_INDEX,
+    MARK_ROLE,
+    MESH,
+    MHLO_SHARDING,
+    OUT_STRATEGY,
+    PIN,
+    SDY_SHARDING,
+    text_of,
+)
 from autoshard.ir.boundary import pad_indivisible, pads_indivisible
 from autoshard.ir.module import operations_of
 from autoshard.ir.native import nested, run_native
@@ -39,18 +53,6 @@ from autoshard.sharding.placement import prime_factors
 from autoshard.sharding.sdy_text import from_sdy, mesh_from_sdy
 from autoshard.sharding.strategy import Cuts, check_device_count
 
-MESH = "autoshard.mesh"
-"""Module attribute: the mesh of the plan."""
-
-LAYOUT = "autoshard.layout"
-"""Attribute of marks: what ``autoshard.shard`` was given."""
-
-IN_STRATEGY = "autoshard.in_strategy"
-OUT_STRATEGY = "autoshard.out_strategy"
-"""Attributes of ops in files: strategies of all operands or results, as ``autoshard.shard``."""
-
-_SHARDY = "sdy.sharding"
-_GSPMD = "mhlo.sharding"
 _ONE_DEVICE = Mesh((Axis("device", 1),))
 """Of shardings that name no axis, where no mesh is given."""
 _MANUAL = "sdy.manual_computation"
@@ -125,8 +127,8 @@ def _saying(operations: Sequence[mlir.Operation]) -> list[mlir.Operation]:
         attributes, name = op.attributes, op.name
         if number < end_of_manual or not (
             name in _SAYING
-            or _SHARDY in attributes
-            or _GSPMD in attributes
+            or SDY_SHARDING in attributes
+            or MHLO_SHARDING in attributes
             or IN_STRATEGY in attributes
             or OUT_STRATEGY in attributes
         ):
@@ -205,9 +207,9 @@ def _insert_mark(
         attributes={
             "call_target_name": mlir.StringAttr.get(MARK),
             LAYOUT: mlir.StringAttr.get(text),
-            "autoshard.role": mlir.StringAttr.get(role),
-            "autoshard.group": mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), group),
-            "autoshard.index": mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), index),
+            MARK_ROLE: mlir.StringAttr.get(role),
+            MARK_GROUP: mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), group),
+            MARK_INDEX: mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), index),
         },
         loc=op.location,
         ip=after,
@@ -369,7 +371,7 @@ class _Pins:
             dictionaries = [
                 mlir.DictAttr(entry) for entry in mlir.ArrayAttr(function.attributes[name])
             ]
-            if not any(_SHARDY in entry or _GSPMD in entry for entry in dictionaries):
+            if not any(SDY_SHARDING in entry or MHLO_SHARDING in entry for entry in dictionaries):
                 continue
             entries = [{named.name: named.attr for named in entry} for entry in dictionaries]
             self.function_entries(function, name, entries, values, is_main)
@@ -383,9 +385,11 @@ class _Pins:
         is_main: bool,
     ) -> None:
         for entry, value in zip(entries, values, strict=True):
-            found = self.shardings(entry.get(_SHARDY), entry.get(_GSPMD), [value], function)
-            entry.pop(_SHARDY, None)
-            entry.pop(_GSPMD, None)
+            found = self.shardings(
+                entry.get(SDY_SHARDING), entry.get(MHLO_SHARDING), [value], function
+            )
+            entry.pop(SDY_SHARDING, None)
+            entry.pop(MHLO_SHARDING, None)
             if found is None or not is_main or found[0] is None:
                 continue
 
@@ -414,11 +418,14 @@ class _Pins:
             self.manual_computation(op)
         elif op.name == "sdy.sharding_constraint":
             self.pin_op(op, [_vacuous_is_none(self.from_sdy(attributes["sharding"], op))])
-        elif _SHARDY in attributes or _GSPMD in attributes:
+        elif SDY_SHARDING in attributes or MHLO_SHARDING in attributes:
             found = self.shardings(
-                attribute_of(op, _SHARDY), attribute_of(op, _GSPMD), list(op.results), op
+                attribute_of(op, SDY_SHARDING),
+                attribute_of(op, MHLO_SHARDING),
+                list(op.results),
+                op,
             )
-            for name in (_SHARDY, _GSPMD):
+            for name in (SDY_SHARDING, MHLO_SHARDING):
                 if name in attributes:
                     del attributes[name]
             if found is not None:
@@ -427,9 +434,9 @@ class _Pins:
     def is_callback(self, op: mlir.Operation) -> bool:
         """A call back into Python: JAX says which device makes it, and that stays."""
         attributes = op.attributes
-        if _SHARDY in attributes:
+        if SDY_SHARDING in attributes:
             return is_on_one_device(op, self.one_device_meshes)
-        return _GSPMD in attributes and is_maximal(attributes[_GSPMD])
+        return MHLO_SHARDING in attributes and is_maximal(attributes[MHLO_SHARDING])
 
     def mark(self, op: mlir.Operation) -> None:
         text = text_of(op.attributes[LAYOUT], LAYOUT, op)
@@ -493,8 +500,8 @@ class _Pins:
             for one, other in zip(from_shardy, from_gspmd, strict=True):
                 if one is not None and other is not None and not one.same_placement(other):
                     raise StrategyError(
-                        f"two shardings contradict on one value: {_SHARDY} says {one}, {_GSPMD} "
-                        f"says {other}. Remove one of the two attributes.",
+                        f"two shardings contradict on one value: {SDY_SHARDING} says {one}, "
+                        f"{MHLO_SHARDING} says {other}. Remove one of the two attributes.",
                         place(owner.location),
                     )
         found = from_shardy if from_shardy is not None else from_gspmd
@@ -513,7 +520,7 @@ class _Pins:
     def read_gspmd(
         self, attribute: mlir.Attribute, values: Sequence[mlir.Value], owner: mlir.Operation
     ) -> list[Sharding | None]:
-        text = text_of(attribute, _GSPMD, owner)
+        text = text_of(attribute, MHLO_SHARDING, owner)
         ranks = [_rank(value) for value in values]
         if not any(ranks):
             return [None] * len(ranks)  # a scalar is on every device, whatever the text says
@@ -521,7 +528,7 @@ class _Pins:
             return [Sharding.fully_replicated(_ONE_DEVICE, rank) for rank in ranks]
         if self.given is None:
             raise ShardingError(
-                f"{_GSPMD} = {text}: no mesh gives names to its devices. Give one: "
+                f"{MHLO_SHARDING} = {text}: no mesh gives names to its devices. Give one: "
                 "--mesh=dp=2,tp=4, or mesh= in Python.",
                 place(owner.location),
             )
@@ -540,16 +547,6 @@ def _errors_at(owner: mlir.Operation) -> Generator[None]:
         if error.location is None and (where := place(owner.location)) is not None:
             raise type(error)(error.message, where) from error
         raise
-
-
-def text_of(attribute: mlir.Attribute, name: str, op: mlir.Operation) -> str:
-    """The text of a string attribute; StrategyError with the op's place if it is another one."""
-    if not isinstance(attribute, mlir.StringAttr):
-        raise StrategyError(
-            f'{op.name}: {name} = {attribute} is no text. Write it as {name} = "..".',
-            place(op.location),
-        )
-    return attribute.value
 
 
 def _texts_of(op: mlir.Operation, name: str) -> list[str]:
@@ -578,8 +575,8 @@ def _shape(value: mlir.Value) -> tuple[int, ...]:
 
 def _marked(mark: mlir.Operation) -> str:
     """What a mark marks, for errors: ``operand 0`` or ``result 1``."""
-    role = mlir.StringAttr(mark.attributes["autoshard.role"]).value
-    index = mlir.IntegerAttr(mark.attributes["autoshard.index"]).value
+    role = mlir.StringAttr(mark.attributes[MARK_ROLE]).value
+    index = mlir.IntegerAttr(mark.attributes[MARK_INDEX]).value
     return f"{'operand' if role == 'in' else 'result'} {index}"
 
 

@@ -32,22 +32,21 @@ from autoshard.importer.program import (
 )
 from autoshard.importer.roles import Role, argument_roles
 from autoshard.ir import element_bits, mlir
-from autoshard.ir.boundary import SHARDING as GSPMD
+from autoshard.ir.attributes import MHLO_SHARDING, PLAN
 from autoshard.ir.boundary import main_function
 from autoshard.passes.base import Pass
-from autoshard.passes.given_arguments import arguments_called
-from autoshard.passes.given_plan import GivenPlan
-from autoshard.passes.parameter_update import ParameterUpdate, SpreadOptions
-from autoshard.passes.planned_attributes import (
+from autoshard.passes.split_axis import split_axis
+from autoshard.planned.given_plan import GivenPlan
+from autoshard.planned.summarize import main_values
+from autoshard.planned.write import (
     explain,
     mesh_of,
     populate_rules,
     remove_rules,
     write_plan,
 )
-from autoshard.passes.split_axis import split_axis
-from autoshard.passes.summarize import main_values
-from autoshard.report.plan_summary import PLAN
+from autoshard.rewrites.given_arguments import arguments_called
+from autoshard.rewrites.parameter_update import ParameterUpdate, SpreadOptions
 from autoshard.sharding import Mesh, from_hlo
 
 _LEVELS = (1, 2, 3)
@@ -170,9 +169,9 @@ def _copied_bytes(module: mlir.Module, mesh: Mesh) -> Mapping[str, float]:
         function.inputs, [] if entries is None else mlir.ArrayAttr(entries), strict=False
     ):
         attributes = mlir.DictAttr(entry)
-        if GSPMD not in attributes or not isinstance(type_, mlir.RankedTensorType):
+        if MHLO_SHARDING not in attributes or not isinstance(type_, mlir.RankedTensorType):
             continue
-        sharding = from_hlo(mlir.StringAttr(attributes[GSPMD]).value, mesh, type_.rank)
+        sharding = from_hlo(mlir.StringAttr(attributes[MHLO_SHARDING]).value, mesh, type_.rank)
         used = {ref.name for axes in sharding.dims for ref in axes}
         size = prod(type_.shape) * element_bits(type_.element_type) / 8
         for name in copied.keys() - used:

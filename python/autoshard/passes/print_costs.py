@@ -23,11 +23,18 @@ from rich.table import Table
 from autoshard.cluster import Cluster
 from autoshard.errors import PassError, PassOptionError
 from autoshard.ir import mlir
-from autoshard.passes.axis_names import describe_axes
 from autoshard.passes.base import Pass
-from autoshard.passes.given_plan import Costed, cluster_for, cost_of_module
-from autoshard.passes.summarize import line_of, moves, short_name, summarize, type_text, value_names
-from autoshard.report.plan_summary import bytes_text, seconds_text
+from autoshard.planned.axis_names import describe_axes
+from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module
+from autoshard.planned.summarize import (
+    line_of,
+    moves,
+    short_name,
+    summarize,
+    type_text,
+    value_names,
+)
+from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.report.plan_table import estimate_lines, peak_table, short_line
 
 _TIMELINE_ROWS = 24

@@ -20,7 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from autoshard.errors import PassError, PassOptionError
-from autoshard.exporter.planned import (
+from autoshard.ir import mlir, place
+from autoshard.ir.attributes import REDISTRIBUTED_BYTES, RESULT_INFO, STRATEGY
+from autoshard.passes.base import Pass
+from autoshard.planned.module import (
     Kind,
     Placement,
     PlannedBlock,
@@ -29,11 +32,6 @@ from autoshard.exporter.planned import (
     PlannedOp,
     read_plan,
 )
-from autoshard.ir import mlir, place
-from autoshard.passes.base import Pass
-
-_STRATEGY = "autoshard.strategy"
-_REDISTRIBUTED = "autoshard.redistributed_bytes"
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,8 @@ class PrintPlan(Pass):
         console = Console(file=file, width=width, highlight=False, emoji=False, markup=False)
         console.print(f"plan on mesh {plan.mesh} ({plan.mesh.size} devices)")
         attributes = plan.module.operation.attributes
-        if _REDISTRIBUTED in attributes:
-            total = mlir.FloatAttr(attributes[_REDISTRIBUTED]).value
+        if REDISTRIBUTED_BYTES in attributes:
+            total = mlir.FloatAttr(attributes[REDISTRIBUTED_BYTES]).value
             console.print(f"each device sends {_size_text(total)} to redistribute values")
         for function in plan.functions:
             if function.is_entry:
@@ -164,7 +162,7 @@ def _result_infos(function: mlir.Operation, count: int) -> list[str]:
     names: list[str] = []
     for attributes in mlir.ArrayAttr(function.attributes["res_attrs"]):
         entry = mlir.DictAttr(attributes)
-        key = "jax.result_info"
+        key = RESULT_INFO
         names.append(mlir.StringAttr(entry[key]).value if key in entry else "")
     return names
 
@@ -177,7 +175,7 @@ def _op_rows(plan: PlannedModule) -> Iterator[Row]:
         if not op.results or op.kind is Kind.IDENTITY:
             continue
         results: Sequence[Any] = op.op.results
-        strategy = op.op.attributes.get(_STRATEGY)
+        strategy = op.op.attributes.get(STRATEGY)
         yield (
             op.op.name,
             _short_place(op.op),

@@ -21,32 +21,27 @@ from typing import ClassVar, Literal
 from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError, PassOptionError
 from autoshard.ir import mlir, parse_bytes
+from autoshard.ir.attributes import PLAN
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
-from autoshard.passes.axis_names import describe_axes
 from autoshard.passes.base import Pass
-from autoshard.passes.given_plan import Costed, cluster_for, cost_of_module, summary_on
-from autoshard.passes.host_traffic import host_traffic
 from autoshard.passes.recursive_programming import (
     MEMORY_MARGIN,
     memory_limit_of,
     read_bytes_text,
 )
-from autoshard.passes.summarize import peak_values, summarize
-from autoshard.recomputation.block import Block, blocks_of
-from autoshard.recomputation.choice import Rules, choose, describe
-from autoshard.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
-from autoshard.recomputation.loops import pairs_of
-from autoshard.recomputation.marks import has_switches, keep_marked
-from autoshard.recomputation.stack_choice import choose_stacks, describe_stacks
-from autoshard.recomputation.stack_rewrite import drop_stacks
-from autoshard.recomputation.straight import write_clones
-from autoshard.report.plan_summary import (
-    PLAN,
-    PlanSummary,
-    RecomputedValue,
-    bytes_text,
-    tensors_text,
-)
+from autoshard.planned.axis_names import describe_axes
+from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
+from autoshard.planned.host_traffic import host_traffic
+from autoshard.planned.summarize import peak_values, summarize
+from autoshard.planned.summary import PlanSummary, RecomputedValue, bytes_text, tensors_text
+from autoshard.rewrites.recomputation.block import Block, blocks_of
+from autoshard.rewrites.recomputation.choice import Rules, choose, describe
+from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
+from autoshard.rewrites.recomputation.loops import pairs_of
+from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
+from autoshard.rewrites.recomputation.stack_choice import choose_stacks, describe_stacks
+from autoshard.rewrites.recomputation.stack_rewrite import drop_stacks
+from autoshard.rewrites.recomputation.straight import write_clones
 
 _ROUNDS = 5
 """How often values are chosen: the rewritten module may need more than expected, or less."""

@@ -37,23 +37,24 @@ from autoshard.importer.program import (
     import_program,
 )
 from autoshard.ir import mlir, place, warn
+from autoshard.ir.attributes import MESH, PLAN
 from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivisible
-from autoshard.passes.axis_names import describe_axes, name_axes
 from autoshard.passes.base import Pass
-from autoshard.passes.given_plan import cost_of_module
-from autoshard.passes.gradient_order import bound_gradients
-from autoshard.passes.import_strategies import MESH, ReadModule, import_strategies
-from autoshard.passes.planned_attributes import (
+from autoshard.passes.import_strategies import ReadModule, import_strategies
+from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
+from autoshard.planned.axis_names import describe_axes, name_axes
+from autoshard.planned.given_plan import cost_of_module
+from autoshard.planned.summarize import peak_values, summarize
+from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
+from autoshard.planned.symbolic_costs import SymbolicCosts
+from autoshard.planned.write import (
     explain,
     mesh_of,
     populate_rules,
     remove_rules,
     write_plan,
 )
-from autoshard.passes.summarize import peak_values, summarize
-from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
-from autoshard.report.plan_summary import PLAN, PlanSummary, bytes_text, tensors_text
-from autoshard.report.symbolic import SymbolicCosts
+from autoshard.rewrites.gradient_order import bound_gradients
 from autoshard.sharding import Axis, Mesh
 
 MEMORY_MARGIN = 0.08

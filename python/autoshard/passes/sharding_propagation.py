@@ -17,16 +17,16 @@ from autoshard import _core
 from autoshard.errors import PassOptionError, PlanError
 from autoshard.importer.program import ImportedProgram, import_program
 from autoshard.ir import mlir
+from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import allow_all_to_all
 from autoshard.passes.base import Pass
-from autoshard.passes.planned_attributes import (
+from autoshard.planned.write import (
     explain,
     mesh_of,
     populate_rules,
     remove_rules,
     write_plan,
 )
-from autoshard.report.plan_summary import PLAN
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from autoshard.importer.program import PIN, STRATEGY
 from autoshard.ir import mlir
-from autoshard.passes.import_strategies import MESH, all_operations
+from autoshard.ir.attributes import MESH, PIN, STRATEGY
+from autoshard.passes.import_strategies import all_operations
 from autoshard.sharding import (
     Axis,
     AxisRef,

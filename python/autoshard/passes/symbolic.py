@@ -6,7 +6,7 @@ from autoshard import _core
 from autoshard.errors import PassOptionError
 from autoshard.importer.program import ImportedProgram
 from autoshard.ir import place
-from autoshard.report.symbolic import LOGGER, SymbolicCosts, symbolic_costs
+from autoshard.planned.symbolic_costs import LOGGER, SymbolicCosts, symbolic_costs
 
 DEFAULT_MEM_COEFF = 0.1
 

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autoshard.errors import AutoshardError
+from autoshard.planned.summary import seconds_text
 from autoshard.report.cluster_table import cluster_table
-from autoshard.report.plan_summary import seconds_text
 
 if TYPE_CHECKING:
     from autoshard.calibration.calibrate import Calibration

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autoshard.report.plan_summary import seconds_text
+from autoshard.planned.summary import seconds_text
 
 if TYPE_CHECKING:
     from autoshard.verify.check.check import Check

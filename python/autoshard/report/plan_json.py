@@ -6,11 +6,9 @@ import json
 from typing import Any
 
 from autoshard.ir import mlir, parse_bytes, print_module
+from autoshard.ir.attributes import MESH, PLAN, REDISTRIBUTED_BYTES
 from autoshard.ir.boundary import allows_all_to_all
-from autoshard.report.plan_summary import PLAN
 
-_MESH = "autoshard.mesh"
-_SENT = "autoshard.redistributed_bytes"
 _NO_CLUSTER = (
     "planned without a cluster, so nothing is known of seconds and memory: plan with "
     "autoshard-recursive-programming, or see autoshard-print-costs='cluster=v5e:4x4'"
@@ -39,7 +37,7 @@ def plan_json(module: mlir.Module) -> bytes | None:
     attributes = module.operation.attributes
     if PLAN in attributes:
         read = json.loads(mlir.StringAttr(attributes[PLAN]).value)
-    elif _SENT in attributes:
+    elif REDISTRIBUTED_BYTES in attributes:
         read = _of_propagation(module)
     else:
         return None
@@ -56,9 +54,9 @@ def _of_propagation(module: mlir.Module) -> dict[str, Any]:
     ExportShardy().run(exported)
     return {
         **dict.fromkeys(_TIMES),
-        "mesh": mlir.StringAttr(attributes[_MESH]).value,
+        "mesh": mlir.StringAttr(attributes[MESH]).value,
         "cost_model": "bytes",
-        "redistributed_bytes": mlir.FloatAttr(attributes[_SENT]).value,
+        "redistributed_bytes": mlir.FloatAttr(attributes[REDISTRIBUTED_BYTES]).value,
         "collectives": [
             {
                 "kind": one.kind.value,

@@ -12,12 +12,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoshard.report.plan_summary import BatchSplit, PlanSummary, bytes_text, seconds_text
-from autoshard.verify.collective import total_bytes
+from autoshard.planned.collective import total_bytes
+from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 
 if TYPE_CHECKING:
-    from autoshard.exporter.planned_ops import PlannedOp
     from autoshard.frontend.plan import Plan, PlannedValue
+    from autoshard.planned.ops import PlannedOp
 
 _WIDTH = 110
 """Columns of ``str(plan)``; a terminal uses its own width."""

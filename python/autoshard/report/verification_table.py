@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autoshard.report.plan_summary import bytes_text, seconds_text
+from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.report.plan_table import MOST_ROWS, new_table, short_line
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autoshard.verify.collective import Collective, CollectiveKind
+from autoshard.planned.collective import Collective, CollectiveKind
 from autoshard.verify.hlo_collectives import FoundCollective
 from autoshard.verify.hlo_program import (
     VIEWS,

@@ -14,16 +14,16 @@ import numpy as np
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import ClusterError
-from autoshard.sharding.mesh import Axis, Mesh
-from autoshard.sharding.placement import prime_factors
-from autoshard.sharding.sharding import AxisRef
-from autoshard.verify.collective import (
+from autoshard.planned.collective import (
     Collective,
     CollectiveKind,
     axes_of_pairs,
     groups_along,
     span_of_groups,
 )
+from autoshard.sharding.mesh import Axis, Mesh
+from autoshard.sharding.placement import prime_factors
+from autoshard.sharding.sharding import AxisRef
 from autoshard.verify.hlo_collectives import DeviceGroups
 
 

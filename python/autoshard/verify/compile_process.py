@@ -99,7 +99,7 @@ def devices_of_target(target: dict[str, Any]) -> list[Any]:
     import jax
     from jax.experimental import topologies
 
-    from autoshard.frontend.devices import physical_place
+    from autoshard.cluster.devices import physical_place
 
     if target["platform"] == "cpu":
         return list(jax.devices("cpu"))

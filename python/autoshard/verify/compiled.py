@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from autoshard.planned.collective import Collective, CollectiveKind, total_bytes
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sharding import AxisRef
-from autoshard.verify.collective import Collective, CollectiveKind, total_bytes
 
 _SHOWN = 3
 """Collectives named in one message, largest first."""

@@ -19,16 +19,16 @@ from math import prod
 import numpy as np
 
 from autoshard.errors import ParseError
-from autoshard.sharding.hlo_text import NamedHlo, parse_hlo
-from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.placement import IntArray
-from autoshard.sharding.sharding import AxisRef
-from autoshard.verify.collective import (
+from autoshard.planned.collective import (
     Collective,
     CollectiveKind,
     axes_of_groups,
     axes_of_pairs,
 )
+from autoshard.sharding.hlo_text import NamedHlo, parse_hlo
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.placement import IntArray
+from autoshard.sharding.sharding import AxisRef
 from autoshard.verify.hlo_program import (
     VIEWS,
     HloComputation,

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autoshard.cluster import Cluster
-from autoshard.report.plan_summary import CollectiveSummary
+from autoshard.planned.collective import Collective, CollectiveKind, in_mesh_order
+from autoshard.planned.summary import CollectiveSummary
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sharding import AxisRef
-from autoshard.verify.collective import Collective, CollectiveKind, in_mesh_order
 from autoshard.verify.collective_parts import CollectivePart, collective_parts
 from autoshard.verify.collective_seconds import CollectiveSeconds
 from autoshard.verify.hlo_collectives import find_collectives

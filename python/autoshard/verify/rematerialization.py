@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from autoshard.verify.collective import CollectiveKind
+from autoshard.planned.collective import CollectiveKind
 from autoshard.verify.hlo_program import HloInstruction, HloProgram
 from autoshard.verify.matching import CollectiveMatch, Matching, Verdict
 

@@ -18,20 +18,21 @@ import numpy as np
 from autoshard.errors import ParseError
 from autoshard.importer.loops import trip_count
 from autoshard.ir import element_bits, mlir, print_module
+from autoshard.ir.attributes import SDY_SHARDING, TRIP_COUNT
 from autoshard.ir.locations import op_name, place
 from autoshard.ir.module import functions_of
 from autoshard.ir.native import run_native
 from autoshard.ir.one_device import is_on_one_device, is_one_device_mesh, one_device_meshes
-from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.sdy_text import from_sdy, mesh_from_sdy, per_value_from_sdy
-from autoshard.sharding.sharding import AxisRef, Sharding
-from autoshard.verify.collective import (
+from autoshard.planned.collective import (
     Collective,
     CollectiveKind,
     axes_of_groups,
     axes_of_pairs,
     in_mesh_order,
 )
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.sdy_text import from_sdy, mesh_from_sdy, per_value_from_sdy
+from autoshard.sharding.sharding import AxisRef, Sharding
 
 _FLATTEN = "builtin.module(sdy-flatten-call-graph)"
 _TO_COLLECTIVES = (
@@ -42,7 +43,6 @@ _TO_COLLECTIVES = (
 _JOIN_STEPS = ", canonicalize"
 """Makes one redistribution of those that follow each other, which may then be an all-to-all."""
 
-_TRIPS = "autoshard.trip_count"
 
 _AXES_ATTRIBUTE = {
     "sdy.all_gather": (CollectiveKind.ALL_GATHER, "gathering_axes"),
@@ -101,7 +101,7 @@ def _note_trip_counts(module: mlir.Module) -> None:
         if op.name == "stablehlo.while":
             trips = trip_count(op, aliases.resolve)
             if trips is not None:
-                op.attributes[_TRIPS] = mlir.IntegerAttr.get(int64, trips)
+                op.attributes[TRIP_COUNT] = mlir.IntegerAttr.get(int64, trips)
 
 
 def _forget_callbacks(module: mlir.Module) -> None:
@@ -111,7 +111,7 @@ def _forget_callbacks(module: mlir.Module) -> None:
         return
     for op in _ops(module):
         if op.name == "stablehlo.custom_call" and is_on_one_device(op, meshes):
-            del op.attributes["sdy.sharding"]
+            del op.attributes[SDY_SHARDING]
 
 
 def _ops(module: mlir.Module) -> Iterator[mlir.Operation]:
@@ -259,7 +259,7 @@ class _Counter:
         )
 
     def _loop(self, loop: mlir.Operation, run: _Run) -> _Run:
-        trips = loop.attributes.get(_TRIPS)
+        trips = loop.attributes.get(TRIP_COUNT)
         if trips is None:
             return _Run(run.times * self.unknown_trip_count, False)
         return _Run(run.times * mlir.IntegerAttr(trips).value, run.known)
@@ -317,10 +317,10 @@ class _Counter:
         owner = value.owner.operation
         if "out_sharding" in owner.attributes:
             return from_sdy(str(owner.attributes["out_sharding"]), self.meshes)
-        if "sdy.sharding" not in owner.attributes:
+        if SDY_SHARDING not in owner.attributes:
             return None
         number = mlir.OpResult(value).result_number
-        return per_value_from_sdy(str(owner.attributes["sdy.sharding"]), self.meshes)[number]
+        return per_value_from_sdy(str(owner.attributes[SDY_SHARDING]), self.meshes)[number]
 
 
 def _groups(attribute: mlir.Attribute, mesh: Mesh) -> tuple[tuple[AxisRef, ...] | None, int]:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import ClusterError
+from autoshard.planned.collective import Collective
 from autoshard.sharding.mesh import Mesh
-from autoshard.verify.collective import Collective
 from autoshard.verify.collective_seconds import CollectiveSeconds
 from autoshard.verify.hlo_collectives import find_collectives, is_collective
 from autoshard.verify.hlo_program import (

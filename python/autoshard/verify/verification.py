@@ -13,16 +13,16 @@ from typing import Any, Protocol
 
 from autoshard.cluster import Cluster
 from autoshard.errors import ClusterError, CompileError, PlanError
-from autoshard.exporter.planned import MESH, PlannedFunction, PlannedModule, read_plan
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
-from autoshard.ir.attributes import CUSTOM_PARTITIONING, custom_call_target
+from autoshard.ir.attributes import CUSTOM_PARTITIONING, MESH, custom_call_target
 from autoshard.ir.locations import place
 from autoshard.ir.module import operations_of
-from autoshard.passes.axis_names import describe_axes
-from autoshard.passes.given_plan import cost_of_module, summary_on
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.summarize import argument_name, summarize
-from autoshard.report.plan_summary import PlanSummary, bytes_text, seconds_text
+from autoshard.planned.axis_names import describe_axes
+from autoshard.planned.given_plan import cost_of_module, summary_on
+from autoshard.planned.module import PlannedFunction, PlannedModule, read_plan
+from autoshard.planned.summarize import argument_name, summarize
+from autoshard.planned.summary import PlanSummary, bytes_text, seconds_text
 from autoshard.sharding.hlo_text import from_hlo
 from autoshard.verify.ahead_of_time import (
     TIME_LIMIT_SECONDS,

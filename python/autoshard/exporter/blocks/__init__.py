@@ -40,11 +40,11 @@ from autoshard.exporter.blocks.emitter import local_type
 from autoshard.exporter.blocks.padding import pad_form
 from autoshard.exporter.blocks.select_and_scatter import select_and_scatter_form
 from autoshard.exporter.blocks.update import dynamic_update_slice_form
-from autoshard.exporter.planned import PlannedOp
 from autoshard.importer.rules import is_grouped_convolution
 from autoshard.importer.windows import block_dims
 from autoshard.ir import mlir, place
 from autoshard.ir.reading import shape_of
+from autoshard.planned.module import PlannedOp
 
 
 def block_op(planned: PlannedOp) -> BlockOp | None:

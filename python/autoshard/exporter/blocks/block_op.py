@@ -8,10 +8,11 @@ from math import prod
 from typing import cast
 
 from autoshard.exporter.blocks.emitter import Axes, Emitter, local_type, tensor
-from autoshard.exporter.planned import OWN_PREFIX, SHARDING, Placement, PlannedOp
 from autoshard.ir import mlir
+from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.ir.reading import shape_of
 from autoshard.ir.types import zero_text
+from autoshard.planned.module import OWN_PREFIX, Placement, PlannedOp
 from autoshard.sharding.sharding import AxisRef, Sharding
 
 Compute = Callable[[Emitter, list[mlir.Value]], list[mlir.Value]]
@@ -108,7 +109,7 @@ def own_attributes(op: mlir.Operation) -> dict[str, mlir.Attribute]:
     return {
         entry.name: entry.attr
         for entry in entries
-        if not entry.name.startswith(OWN_PREFIX) and entry.name != SHARDING
+        if not entry.name.startswith(OWN_PREFIX) and entry.name != MHLO_SHARDING
     }
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from autoshard.exporter.blocks.block_op import Form, result_sharding, same_op, shardings
 from autoshard.exporter.blocks.emitter import Axes, Emitter, int_array, local_type, pair_array
 from autoshard.exporter.blocks.windows import read_window, spread
-from autoshard.exporter.planned import PlannedOp
 from autoshard.importer.windows import convolution_window
 from autoshard.ir import mlir, stablehlo
 from autoshard.ir.reading import ints, pairs_of, shape_of
+from autoshard.planned.module import PlannedOp
 from autoshard.sharding.window import Window
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.ir import mlir, stablehlo
+from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.ir.module import operations_of
 from autoshard.ir.reading import element_of, shape_of
 from autoshard.ir.types import zero_text
@@ -238,7 +239,7 @@ class Emitter:
         unsigned = mlir.IntegerType.get_unsigned(32)
         manual: dict[str, mlir.Attribute] = {}
         if self.enter is not None:
-            manual["mhlo.sharding"] = mlir.StringAttr.get("{manual}")
+            manual[MHLO_SHARDING] = mlir.StringAttr.get("{manual}")
         number = self.value("stablehlo.partition_id", tensor((), unsigned), [], manual)
         number = self.converted(number, int32)
         if self.mesh.device_ids is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from autoshard.exporter.blocks.block_op import Form, same_op, shardings
 from autoshard.exporter.blocks.emitter import Emitter, int_array, local_type
 from autoshard.exporter.blocks.windows import read_window, spread
-from autoshard.exporter.planned import PlannedOp
 from autoshard.importer.windows import pad_window, padded_dims
 from autoshard.ir import mlir
 from autoshard.ir.reading import ints
+from autoshard.planned.module import PlannedOp
 
 _PADS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 

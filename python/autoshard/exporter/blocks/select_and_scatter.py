@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from autoshard.exporter.blocks.block_op import Form, same_op, shardings
 from autoshard.exporter.blocks.emitter import Axes, Emitter, local_type
 from autoshard.exporter.blocks.windows import read_window
-from autoshard.exporter.planned import PlannedOp
 from autoshard.importer.windows import windowed_dims
 from autoshard.ir import mlir
 from autoshard.ir.reading import ints, shape_of
+from autoshard.planned.module import PlannedOp
 from autoshard.sharding.window import Window
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from autoshard.exporter.blocks.block_op import Form, shardings
 from autoshard.exporter.blocks.emitter import Axes, Emitter, local_shape
-from autoshard.exporter.planned import PlannedOp
 from autoshard.importer.windows import updated_dims
 from autoshard.ir import mlir
 from autoshard.ir.reading import element_of, shape_of
+from autoshard.planned.module import PlannedOp
 
 
 def dynamic_update_slice_form(planned: PlannedOp) -> Form:

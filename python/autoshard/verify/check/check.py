@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autoshard.errors import CheckError, PlanError
-from autoshard.exporter.planned import MESH
 from autoshard.ir import mlir, print_module
+from autoshard.ir.attributes import MESH
 from autoshard.ir.locations import place
 from autoshard.verify.check.compare import Difference
 from autoshard.verify.check.locate import Run, WrongOp, locate, locate_failure

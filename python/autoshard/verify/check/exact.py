@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, frexp, log2, prod
 
-from autoshard.exporter.planned import PlannedModule
 from autoshard.ir import mlir
+from autoshard.planned.module import PlannedModule
 from autoshard.verify.check.attributes import Constant
 from autoshard.verify.check.part import entry_of
 from autoshard.verify.check.shapes import IDENTITY_TARGETS

@@ -15,9 +15,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from autoshard.exporter.planned import SHARDING, STRATEGY, PlannedBlock, PlannedModule, PlannedOp
 from autoshard.ir import mlir
+from autoshard.ir.attributes import MHLO_SHARDING, STRATEGY
 from autoshard.ir.types import numpy_type
+from autoshard.planned.module import PlannedBlock, PlannedModule, PlannedOp
 from autoshard.sharding.hlo_text import to_v2
 from autoshard.sharding.text import format_sharding
 from autoshard.verify.check.attributes import Constant, set_constant
@@ -61,7 +62,7 @@ def _take_magnitude(planned: PlannedOp) -> None:
     attributes: dict[str, mlir.Attribute] = {}
     placement = planned.operands[0] or planned.results[0]
     if placement is not None:
-        attributes[SHARDING] = mlir.StringAttr.get(to_v2(placement.sharding))
+        attributes[MHLO_SHARDING] = mlir.StringAttr.get(to_v2(placement.sharding))
         if planned.operands[0] is not None:
             text = format_sharding(placement.sharding)
             attributes[STRATEGY] = mlir.StringAttr.get(f"{text} -> {text}")

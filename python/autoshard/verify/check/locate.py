@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from autoshard.exporter.planned import Kind, PlannedModule, PlannedOp, read_plan
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.locations import place
+from autoshard.planned.module import Kind, PlannedModule, PlannedOp, read_plan
 from autoshard.verify.check.compare import DOUBLE, Difference
 from autoshard.verify.check.part import entry_of, keep_part, read_values
 from autoshard.verify.check.run import Failure, Outcome

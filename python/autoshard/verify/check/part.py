@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from autoshard.exporter.planned import SHARDING, Placement, PlannedFunction, PlannedModule
 from autoshard.ir import mlir
+from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.ir.module import operations_of
+from autoshard.planned.module import Placement, PlannedFunction, PlannedModule
 from autoshard.sharding.hlo_text import to_v2
 from autoshard.sharding.sharding import Sharding
 from autoshard.verify.check.scale import set_function_type
@@ -111,4 +112,4 @@ def _attributes(value: mlir.Value, placement: Placement | None) -> mlir.Attribut
         for axes, size, pieces in zip(sharding.dims, shape, sharding.tile, strict=True)
     )
     text = to_v2(Sharding(sharding.mesh, dims))
-    return mlir.DictAttr.get({SHARDING: mlir.StringAttr.get(text)})
+    return mlir.DictAttr.get({MHLO_SHARDING: mlir.StringAttr.get(text)})

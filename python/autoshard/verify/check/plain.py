@@ -7,17 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autoshard.exporter.planned import OWN_PREFIX, SHARDING
 from autoshard.ir import mlir
-from autoshard.ir.host_memory import MEMORY_KIND, PLACEMENT, run_on_device, runs_on_host
+from autoshard.ir.attributes import (
+    ALIASING_OUTPUT,
+    BUFFER_DONOR,
+    MEMORY_KIND,
+    MHLO_SHARDING,
+    NUM_PARTITIONS,
+    NUM_REPLICAS,
+    SDY_SHARDING,
+)
+from autoshard.ir.host_memory import PLACEMENT, run_on_device, runs_on_host
 from autoshard.ir.module import functions_of, operations_of
+from autoshard.planned.module import OWN_PREFIX
 from autoshard.verify.check.shapes import IDENTITY_TARGETS
 
 _IDENTITIES = frozenset(
     {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier", "sdy.data_flow_edge"}
 )
-_SAID = frozenset({SHARDING, "sdy.sharding"})
-_OF_STORAGE = frozenset({"tf.aliasing_output", "jax.buffer_donor", MEMORY_KIND})
+_SAID = frozenset({MHLO_SHARDING, SDY_SHARDING})
+_OF_STORAGE = frozenset({ALIASING_OUTPUT, BUFFER_DONOR, MEMORY_KIND})
 """Attributes of arguments and results that say where they are kept."""
 
 
@@ -54,7 +63,7 @@ def without_plan(module: mlir.Module) -> None:
             if op.operation.name == "sdy.mesh":
                 op.operation.erase()
         int32 = mlir.IntegerType.get_signless(32)
-        for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
+        for name in (NUM_PARTITIONS, NUM_REPLICAS):
             module.operation.attributes[name] = mlir.IntegerAttr.get(int32, 1)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoshard.exporter.planned import read_plan
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.passes.pipeline import run_passes
+from autoshard.planned.module import read_plan
 from autoshard.verify.ahead_of_time import last_words
 from autoshard.verify.check.compare import Difference
 from autoshard.verify.check.exact import exact_values

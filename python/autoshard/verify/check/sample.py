@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from autoshard.exporter.planned import SHARDING, Kind, PlannedModule, PlannedOp
 from autoshard.ir import mlir
+from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.ir.module import operations_of
+from autoshard.planned.module import Kind, PlannedModule, PlannedOp
 from autoshard.verify.check.part import entry_of, keep_part, read_values
 
 _ROUNDS = 4
@@ -137,7 +138,7 @@ def _kind(planned: PlannedOp, by_size: bool) -> Hashable:
 def _own(op: mlir.Operation, by_size: bool) -> Hashable:
     attributes = op.attributes
     named = [attributes[number] for number in range(len(attributes))]
-    left_out = () if by_size else (*_SIZES, SHARDING)
+    left_out = () if by_size else (*_SIZES, MHLO_SHARDING)
     kept = tuple((entry.name, entry.attr) for entry in named if entry.name not in left_out)
     return (op.name, _types(op, by_size), kept)
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from autoshard.exporter.planned import Placement, PlannedBlock, PlannedModule, PlannedOp, read_plan
 from autoshard.ir import mlir
+from autoshard.planned.module import Placement, PlannedBlock, PlannedModule, PlannedOp, read_plan
 from autoshard.verify.check.attributes import shape_of
 from autoshard.verify.check.shapes import Shapes
 from autoshard.verify.check.sizes import Least, Size, Sizes

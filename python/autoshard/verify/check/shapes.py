@@ -12,6 +12,7 @@ import numpy as np
 
 from autoshard.importer.rules import ELEMENTWISE_CHLO
 from autoshard.ir import mlir, stablehlo
+from autoshard.ir.attributes import IN_HOST_MEMORY, MARK
 from autoshard.ir.module import functions_of
 from autoshard.verify.check.attributes import (
     Numbers,
@@ -28,9 +29,7 @@ Shape = tuple[Size, ...]
 Rewrite = Callable[[Callable[[Size], int]], None]
 """Writes new sizes into the attributes of an op; is given what each size becomes."""
 
-IDENTITY_TARGETS = frozenset(
-    {"Sharding", "autoshard.mark", "autoshard.in_host_memory", "annotate_device_placement"}
-)
+IDENTITY_TARGETS = frozenset({"Sharding", MARK, IN_HOST_MEMORY, "annotate_device_placement"})
 """Custom calls whose result is their operand."""
 
 _NEARLY = 4

@@ -9,9 +9,10 @@ long as they are longer than one.
 
 from __future__ import annotations
 
-from autoshard.exporter.planned import MESH, SHARDING, PlannedModule
 from autoshard.ir import mlir
+from autoshard.ir.attributes import MESH, MHLO_SHARDING, NUM_PARTITIONS
 from autoshard.ir.module import operations_of
+from autoshard.planned.module import PlannedModule
 from autoshard.sharding.hlo_text import parse_hlo, to_v2, tuple_from_hlo
 from autoshard.sharding.mesh import Axis, Mesh
 from autoshard.sharding.sharding import Sharding
@@ -59,11 +60,11 @@ def shrink(plan: PlannedModule, most_devices: int) -> tuple[Mesh, Mesh]:
         attributes = plan.module.operation.attributes
         attributes[MESH] = mlir.StringAttr.get(str(after))
         int32 = mlir.IntegerType.get_signless(32)
-        attributes["mhlo.num_partitions"] = mlir.IntegerAttr.get(int32, after.size)
+        attributes[NUM_PARTITIONS] = mlir.IntegerAttr.get(int32, after.size)
         for op in operations_of(plan.module.operation):
             if op.name == "func.func":
                 writer.boundary(op)
-            elif SHARDING in op.attributes:
+            elif MHLO_SHARDING in op.attributes:
                 writer.op(op)
     return before, after
 
@@ -86,14 +87,14 @@ class _Writer:
             ):
                 entries = mlir.DictAttr(item)
                 named = {entries[n].name: entries[n].attr for n in range(len(entries))}
-                if SHARDING in named:
-                    named[SHARDING] = self._text(named[SHARDING], [value_type])
+                if MHLO_SHARDING in named:
+                    named[MHLO_SHARDING] = self._text(named[MHLO_SHARDING], [value_type])
                 written.append(mlir.DictAttr.get(named))
             function.attributes[key] = mlir.ArrayAttr.get(written)
 
     def op(self, op: mlir.Operation) -> None:
         types = [result.type for result in op.results]
-        op.attributes[SHARDING] = self._text(op.attributes[SHARDING], types)
+        op.attributes[MHLO_SHARDING] = self._text(op.attributes[MHLO_SHARDING], types)
 
     def _text(self, attribute: mlir.Attribute, types: list[mlir.Type]) -> mlir.Attribute:
         text = mlir.StringAttr(attribute).value

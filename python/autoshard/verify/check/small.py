@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import CheckError
-from autoshard.exporter.planned import PlannedModule, PlannedOp, read_plan
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.inline import inline_calls
 from autoshard.ir.locations import place
 from autoshard.ir.module import operations_of
+from autoshard.planned.module import PlannedModule, PlannedOp, read_plan
 from autoshard.verify.check.finite import keep_finite
 from autoshard.verify.check.part import entry_of, keep_part
 from autoshard.verify.check.plain import without_storage

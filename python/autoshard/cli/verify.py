@@ -1,0 +1,209 @@
+"""The command ``autoshard-verify``: compile a planned module, or run it small, and compare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autoshard.cli.output import printing
+from autoshard.errors import AutoshardError, PassOptionError
+
+if TYPE_CHECKING:
+    from autoshard.cluster import Cluster
+    from autoshard.ir import mlir
+    from autoshard.verify.check.check import Check
+    from autoshard.verify.verification import Verification
+
+PROGRAM = "autoshard-verify"
+
+_TIME_LIMIT_SECONDS = 600.0
+
+OK, FAILED, DOES_NOT_FIT, DIFFERS = 0, 1, 2, 3
+"""Exit codes."""
+
+_EPILOG = """\
+exit codes:
+  0  it fits, and is compiled as planned
+  1  it could not be verified: a message says why
+  2  it does not fit the memory that the compiler allows
+  3  it fits, but is compiled otherwise than planned, or the compiler left nothing to compare
+
+exit codes with --check:
+  0  it computes what one device does
+  1  it computes something wrong, or could not be checked: a message says which
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Compile a planned module for devices that need not be here, in a process of"
+        " its own, and put what came out beside the plan: memory, collectives, seconds. With"
+        " --check, run it instead, made small, and say whether what it computes is right.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "module",
+        metavar="FILE",
+        help="planned module, as autoshard-opt writes it: MLIR text or bytecode, plain or .gz; -"
+        " is standard input",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="CLUSTER",
+        help="what to compile for: v5e:4x4, v5p:4x4x4*2, h100:8, cpu:8, or a TOML file; without"
+        " it, what the plan is for",
+    )
+    parser.add_argument(
+        "--form", choices=("shardy", "gspmd"), default="shardy", help="partitioner (shardy)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=_TIME_LIMIT_SECONDS,
+        metavar="S",
+        help=f"seconds that the compiler, or all of a check, may take ({_TIME_LIMIT_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--trip-count",
+        type=int,
+        default=100,
+        metavar="N",
+        help="assumed trips of loops whose count is not known (100)",
+    )
+    parser.add_argument(
+        "--compiler-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of XLA, xla_gpu_autotune_level=0; may be repeated",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="instead: run the program, made small, on virtual CPU devices, and compare what it"
+        " computes when it is split as planned with what one device computes",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write everything as JSON; - is stdout")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; errors go to standard error without a traceback."""
+    given = _parser().parse_args(arguments)
+    # Before JAX is loaded: this process needs no device, and must not take one from its users.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    try:
+        found = _check(given) if given.check else _verify(given)
+        if given.json not in (None, "-"):
+            _write(Path(given.json), found)
+    except AutoshardError as error:
+        where = f"{error.location}: " if error.location else f"{PROGRAM}: "
+        print(f"{where}error: {error.message}", file=sys.stderr)
+        return FAILED
+    with printing():
+        if given.json == "-":
+            print(_json(found))
+        else:
+            _print(found)
+    return _code(found)
+
+
+def _code(found: Verification | Check) -> int:
+    from autoshard.verify.check.check import Check
+
+    if isinstance(found, Check):
+        return OK if found.is_right else FAILED
+    if not found.fits:
+        return DOES_NOT_FIT
+    return OK if found.ok else DIFFERS
+
+
+def _check(given: argparse.Namespace) -> Check:
+    from autoshard.ir import new_context, parse_file
+    from autoshard.verify.check.check import check_module
+
+    _need_time(given)
+    return check_module(
+        parse_file(given.module, new_context()),
+        use_shardy=given.form == "shardy",
+        timeout=given.timeout,
+    )
+
+
+def _need_time(given: argparse.Namespace) -> None:
+    if given.timeout <= 0 or given.trip_count < 0:
+        raise PassOptionError(
+            f"--timeout={given.timeout:g} --trip-count={given.trip_count}: give more than 0 seconds"
+            " and 0 or more trips."
+        )
+
+
+def _verify(given: argparse.Namespace) -> Verification:
+    from autoshard.cluster import Cluster
+    from autoshard.ir import new_context, parse_file
+    from autoshard.verify.verification import verify_module
+
+    _need_time(given)
+    module = parse_file(given.module, new_context())
+    return verify_module(
+        module,
+        Cluster.of(given.cluster) if given.cluster else _planned_cluster(module, given.module),
+        use_shardy=given.form == "shardy",
+        timeout=given.timeout,
+        trip_count=given.trip_count,
+        compiler_options=dict(_option(text) for text in given.compiler_option),
+    )
+
+
+def _planned_cluster(module: mlir.Module, file: str) -> Cluster:
+    from autoshard.planned.given_plan import summary_on
+
+    summary = summary_on(module)
+    if summary is None:
+        raise PassOptionError(
+            "the module does not say what it is planned for. Give --cluster=v5e:4x4 or the like; if"
+            " it is not planned at all, plan it first: autoshard-opt"
+            " --autoshard-recursive-programming='cluster=v5e:4x4'.",
+            file,
+        )
+    return summary.read_cluster()
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise PassOptionError(
+            f"--compiler-option={text} is not of the form NAME=VALUE. Write it as"
+            " --compiler-option=xla_gpu_autotune_level=0."
+        )
+    return name, value
+
+
+def _print(found: Verification | Check) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(found)
+
+
+def _json(found: Verification | Check) -> str:
+    return json.dumps(found.to_json(), indent=1)
+
+
+def _write(path: Path, found: Verification | Check) -> None:
+    try:
+        path.write_text(_json(found) + "\n")
+    except OSError as error:
+        raise PassOptionError(f"--json: cannot write {path}: {error.strerror}.") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

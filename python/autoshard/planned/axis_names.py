@@ -1,0 +1,192 @@
+"""Names for the axes of a mesh that the search made up: ``data``, ``fsdp``, ``model``, ...
+
+The search cuts along parts of physical axes (``x0``, ``x1``, ``y0``) and merges what it always
+uses together. What an axis is for shows in what it cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from autoshard import _core
+from autoshard.importer.program import (
+    NO_VALUE,
+    ImportedProgram,
+    attribute_of,
+)
+from autoshard.ir import mlir, stablehlo
+from autoshard.planned.summarize import main_values
+from autoshard.planned.summary import AxisSummary
+from autoshard.sharding import Axis, Mesh
+
+_DIMS = "dot_dimension_numbers"
+"""Attribute of ``dot_general`` alone."""
+
+
+@dataclass(slots=True)
+class _Cuts:
+    """What one axis cuts."""
+
+    batch: bool = False
+    """Dim 0 of an input."""
+    sequence: bool = False
+    """A dim of ids behind the first, or one of an array between the first and the last."""
+    spatial: bool = False
+    """The latter of an image: an input of rank 4 or more."""
+    parameters: bool = False
+    """An array that the step returns for the next one."""
+    columns: float = 0.0
+    """Work of the matmuls whose right operands it cuts, in columns or in the contracted dim."""
+    rows: float = 0.0
+    """Work of the matmuls whose left operands only it cuts."""
+    batched: float = 0.0
+    """Work of the matmuls whose batch dims it cuts, as of experts or heads."""
+
+
+def name_axes(
+    imported: ImportedProgram, plan: _core.CorePlan
+) -> tuple[Mesh, tuple[AxisSummary, ...]]:
+    """The mesh of a plan whose axes are groups of the imported program's axes.
+
+    Returns:
+        The mesh, and what each of its axes is for.
+    """
+    levels = imported.mesh.axes
+    groups: Sequence[Sequence[int]] = plan.axis_groups
+    cuts = _cuts(imported, plan, len(groups))
+    names: list[str] = []
+    axes: list[AxisSummary] = []
+    for group, cut in zip(groups, cuts, strict=True):
+        parts = [levels[level].name for level in group]
+        physical = ",".join(parts)
+        name, role = _role(cut)
+        name = _free(name or _physical_name(parts), names)
+        names.append(name)
+        size = prod(levels[level].size for level in group)
+        axes.append(AxisSummary(name, size, role, physical))
+    if not axes:
+        axes.append(AxisSummary("data", 1, "nothing", ""))
+    mesh = Mesh(tuple(Axis(axis.name, axis.size) for axis in axes), imported.mesh.device_ids)
+    return mesh, tuple(axes)
+
+
+def describe_axes(imported: ImportedProgram, plan: _core.CorePlan) -> tuple[AxisSummary, ...]:
+    """What each axis of the imported program's own mesh is for; names stay."""
+    cuts = _cuts(imported, plan, len(imported.mesh.axes))
+    return tuple(
+        AxisSummary(axis.name, axis.size, _role(cut)[1], axis.name)
+        for axis, cut in zip(imported.mesh.axes, cuts, strict=True)
+    )
+
+
+def _physical_name(parts: Sequence[str]) -> str:
+    """``node_gpu`` for ``node0``, ``node1`` and ``gpu0``."""
+    return "_".join(dict.fromkeys(part.rstrip("0123456789") for part in parts))
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """``name``, or with the first number that makes it new."""
+    if name not in taken:
+        return name
+    number = 2
+    while f"{name}{number}" in taken:
+        number += 1
+    return f"{name}{number}"
+
+
+def _role(cut: _Cuts) -> tuple[str, str]:
+    """Name of the axis, empty for its physical one, and what to say of it."""
+    also = " and parameters" if cut.parameters else ""
+    if cut.batch:
+        return "fsdp" if cut.parameters else "data", f"batch{also}"
+    if cut.spatial:
+        return "spatial", f"images{also}"
+    if cut.sequence:
+        return "sequence", f"sequence{also}"
+    most = max(cut.columns, cut.rows, cut.batched)
+    if most == 0:
+        return ("model", "parameters") if cut.parameters else ("", "nothing that matters")
+    if most == cut.batched and cut.parameters:
+        return "expert", "batch dims of matmuls and parameters"
+    if most == cut.columns:
+        return "model", f"columns or rows of matmuls{also}"
+    return "data", f"rows of activations{also}"
+
+
+def _cuts(imported: ImportedProgram, plan: _core.CorePlan, count: int) -> list[_Cuts]:
+    cuts = [_Cuts() for _ in range(count)]
+    _cut_by_arguments(imported, plan, cuts)
+    _cut_by_matmuls(imported, plan, cuts)
+    return cuts
+
+
+def _cut_by_arguments(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[_Cuts]) -> None:
+    main = main_values(imported)
+    state = imported.state
+    shardings, of_value = plan.shardings, plan.value_sharding
+    block = main.op.regions[0].blocks[0]
+    for number, (value, argument) in enumerate(zip(main.arguments, block.arguments, strict=True)):
+        if value == NO_VALUE:
+            continue
+        is_input = number not in state if state else _is_integer(argument)
+        dims = shardings[of_value[value]]
+        for dim, axes in enumerate(dims):
+            for axis in axes:
+                cut = cuts[axis]
+                if not is_input:
+                    cut.parameters |= bool(state)
+                elif dim == 0:
+                    cut.batch = True
+                elif dim < len(dims) - 1 and len(dims) >= 4:
+                    cut.spatial = True
+                elif dim < len(dims) - 1 or _is_integer(argument):
+                    cut.sequence = True
+
+
+def _is_integer(value: mlir.Value) -> bool:
+    """Ids of tokens, labels: the inputs of a program that returns no state."""
+    type_ = value.type
+    return isinstance(type_, mlir.RankedTensorType) and isinstance(
+        type_.element_type, mlir.IntegerType
+    )
+
+
+def _cut_by_matmuls(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[_Cuts]) -> None:
+    trips, flops = imported.program.op_trips, plan.op_flops
+    strategies, of_op, shardings = plan.strategies, plan.op_strategy, plan.shardings
+    works: dict[tuple[mlir.Attribute | None, int], float] = {}
+    for number in imported.matrix_ops:
+        key = attribute_of(imported.core_ops[number], _DIMS), of_op[number]
+        works[key] = works.get(key, 0.0) + flops[number] * trips[number]
+    for (numbers, strategy), work in works.items():
+        (left, right, *_), _ = strategies[strategy]
+        batch, contracted = _left_dims(numbers)
+        for axis in _cut_axes(shardings, right):
+            cuts[axis].columns += work
+        for dim, axes in enumerate(shardings[left] if left != NO_VALUE else ()):
+            for axis in axes:
+                cut = cuts[axis]
+                if dim in batch:
+                    cut.batched += work
+                    cut.columns -= work
+                elif dim not in contracted:
+                    cut.rows += work
+
+
+def _left_dims(dims: mlir.Attribute | None) -> tuple[frozenset[int], frozenset[int]]:
+    """Batch dims and contracted dims of a matmul's left operand."""
+    if dims is None:
+        return frozenset(), frozenset()
+    numbers = stablehlo.DotDimensionNumbers(dims)
+    return (
+        frozenset(numbers.lhs_batching_dimensions),
+        frozenset(numbers.lhs_contracting_dimensions),
+    )
+
+
+def _cut_axes(shardings: Sequence[Sequence[Sequence[int]]], index: int) -> set[int]:
+    if index == NO_VALUE:
+        return set()
+    return {axis for axes in shardings[index] for axis in axes}

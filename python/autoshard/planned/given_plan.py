@@ -1,0 +1,295 @@
+"""A plan that stands on a module, by the numbers of the core: to find out what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.errors import PassOptionError, PlanError
+from autoshard.importer.program import NO_VALUE, ImportedProgram, attribute_of, import_program
+from autoshard.ir import mlir, place
+from autoshard.ir.attributes import MHLO_SHARDING, PLAN, STRATEGY
+from autoshard.planned.summarize import main_values, shardings_of
+from autoshard.planned.summary import PlanSummary
+from autoshard.planned.write import mesh_of, populate_rules, remove_rules
+from autoshard.sharding import Mesh, OpStrategy, Sharding, from_hlo, tuple_from_hlo
+
+Dims = tuple[tuple[int, ...], ...]
+"""For each dim the numbers of the axes that cut it."""
+
+
+@dataclass(frozen=True)
+class Costed:
+    """A planned module, imported, and what its plan costs."""
+
+    imported: ImportedProgram
+    plan: _core.CorePlan
+    mesh: Mesh
+    cluster: Cluster
+
+    @cached_property
+    def sharding_texts(self) -> list[str]:
+        """Each sharding of the plan's table as text."""
+        return [str(sharding) for sharding in shardings_of(self.plan, self.mesh)]
+
+
+def summary_on(module: mlir.Module) -> PlanSummary | None:
+    """What the pass that planned the module says of its plan; None where it knew no cluster."""
+    attributes = module.operation.attributes
+    if PLAN not in attributes:
+        return None
+    return PlanSummary.from_json(mlir.StringAttr(attributes[PLAN]).value)
+
+
+def cluster_for(module: mlir.Module, given: str, pass_name: str, compiler: str = "") -> Cluster:
+    """The cluster that a pass is given, or else the one that the module is planned for.
+
+    Args:
+        module: Planned.
+        given: The option of the pass; empty where it is left out.
+        pass_name: For errors.
+        compiler: Another one than the cluster's, as ``Cluster.with_compiler`` takes it.
+
+    Raises:
+        PassOptionError: Neither is known.
+        ClusterError: Nobody knows the given one, or the compiler.
+    """
+    if given:
+        return Cluster.of(given, compiler)
+    summary = summary_on(module)
+    if summary is None:
+        raise PassOptionError(
+            f"{pass_name}: no cluster is given, and the plan was made without one. Give "
+            "cluster=v5e:4x4, or the path of a TOML file."
+        )
+    return Cluster.of(summary.read_cluster(), compiler)
+
+
+def cost_of_module(
+    module: mlir.Module, cluster: Cluster, *, overlap: float = 0.0, trip_count: int = 100
+) -> Costed:
+    """What the plan on a module costs.
+
+    Args:
+        module: Planned, not exported; it stays as it is.
+        cluster: What it is to run on.
+        overlap: Share of communication that hides behind compute.
+        trip_count: Assumed trips of loops whose count cannot be read from the program.
+
+    Raises:
+        PlanError: There is no plan, a part of it is missing, or it does not hold.
+        ClusterError: The mesh does not fit the cluster.
+    """
+    with module.context, mlir.Location.unknown():
+        mesh = mesh_of(module)
+        populate_rules(module)
+        try:
+            imported = import_program(
+                module, mesh, unknown_trip_count=trip_count, keep_strategies=False
+            )
+            plan = cost_of(imported, cluster, overlap)
+        finally:
+            remove_rules(module)
+    return Costed(imported, plan, imported.mesh, cluster)
+
+
+def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _core.CorePlan:
+    """What the plan costs that stands on the ops of an imported module."""
+    given = GivenPlan(imported)
+    value_sharding = given.values()
+    op_strategy = [given.strategy(op) for op in imported.core_ops]
+    return given.checked(imported.program, cluster, overlap, value_sharding, op_strategy)
+
+
+class GivenPlan:
+    """The tables of a plan, each row once."""
+
+    def __init__(self, imported: ImportedProgram) -> None:
+        self.imported = imported
+        self.mesh = imported.mesh
+        self.shardings: dict[Dims, int] = {}
+        self.strategies: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        self.read: dict[tuple[str, tuple[int, ...]], tuple[Sharding, ...]] = {}
+        self.strategy_of_text: dict[str, int] = {}
+
+    def value_dims(self) -> list[Dims]:
+        """How the plan cuts each value.
+
+        Raises:
+            PlanError: There is no plan, or a part of it is missing.
+        """
+        values = self.values()
+        rows = list(self.shardings)
+        return [rows[row] for row in values]
+
+    def row(self, dims: Dims) -> int:
+        """Row of a sharding by its axes."""
+        return self.shardings.setdefault(dims, len(self.shardings))
+
+    def strategy_row(self, operands: tuple[int, ...], results: tuple[int, ...]) -> int:
+        """Row of a strategy by the rows of its shardings."""
+        return self.strategies.setdefault((operands, results), len(self.strategies))
+
+    def index(self, sharding: Sharding) -> int:
+        """Row of a sharding."""
+        dims = tuple(
+            tuple(self.mesh.axis_index(axis.name) for axis in axes) for axes in sharding.dims
+        )
+        return self.row(dims)
+
+    def values(self) -> list[int]:
+        """Row of the sharding of each value."""
+        found: dict[int, int] = {}
+        for op, values in self.imported.result_values:
+            if any(value != NO_VALUE and value not in found for value in values):
+                shardings = self.of_results(op)
+                for value, sharding in zip(values, shardings, strict=True):
+                    if value != NO_VALUE:
+                        found.setdefault(value, self.index(sharding))
+        main = main_values(self.imported)
+        for name, values in (("arg_attrs", main.arguments), ("res_attrs", main.results)):
+            for value, sharding in zip(values, self.of_boundary(main.op, name), strict=True):
+                if value != NO_VALUE and sharding is not None:
+                    found.setdefault(value, self.index(sharding))
+        for pin in self.imported.pins:
+            dims = tuple(dim.axes for dim in pin.pin.dims)
+            if pin.value not in found:
+                found[pin.value] = self.shardings.setdefault(dims, len(self.shardings))
+        count = self.imported.program.num_values
+        if len(found) < count:
+            raise PlanError(
+                f"{count - len(found)} of {count} values have no {MHLO_SHARDING}. "
+                "Plan the module again."
+            )
+        return [found[value] for value in range(count)]
+
+    def checked(
+        self,
+        program: _core.Program,
+        cluster: Cluster,
+        overlap: float,
+        value_sharding: Sequence[int],
+        op_strategy: Sequence[int],
+    ) -> _core.CorePlan:
+        """The plan of these rows, and what it costs.
+
+        Args:
+            program: Of the imported module, with the pins that the plan must keep.
+            cluster: What it is to run on.
+            overlap: Share of communication that hides behind compute.
+            value_sharding: Row of the sharding of each value.
+            op_strategy: Row of the strategy of each op.
+
+        Raises:
+            PlanError: It does not hold, with the place of a pin of the user that it breaks.
+            ClusterError: The mesh does not fit the cluster.
+        """
+        core_cluster = cluster.to_core(self.mesh, overlap)
+        try:
+            return _core.estimate(
+                program,
+                core_cluster,
+                shardings=list(self.shardings),
+                value_sharding=value_sharding,
+                strategies=list(self.strategies),
+                op_strategy=op_strategy,
+            )
+        except RuntimeError as error:
+            broken = self._broken_pin(value_sharding)
+            if broken is not None:
+                raise broken from error
+            raise self._not_held(str(error)) from error
+
+    def _not_held(self, said: str) -> PlanError:
+        """With the name and the place of the op, of which the core says the number."""
+        what, _, number = said.rpartition(" at op ")
+        op = self.imported.core_ops[int(number)] if number.isdigit() else None
+        why = said if op is None else f"{op.name}: {what}"
+        at = None if op is None else place(op.location)
+        return PlanError(f"the plan on the module does not hold: {why}. Plan the module again.", at)
+
+    def _broken_pin(self, value_sharding: Sequence[int]) -> PlanError | None:
+        """The error for the first pin of the user that the plan breaks, if there is one."""
+        rows, sizes = list(self.shardings), self.mesh.axis_sizes
+        for pinned in self.imported.pins:
+            dims = rows[value_sharding[pinned.value]]
+            if self.imported.value_is_free[pinned.value] or pinned.pin.allows(dims, sizes):
+                continue
+            names = (", ".join(self.mesh.axis_names[axis] for axis in axes) for axes in dims)
+            has = ", ".join(f"{{{axes}}}" for axes in names)
+            return PlanError(
+                f"the plan on the module does not hold: a value is pinned to {pinned.text}, but is"
+                f" planned as [{has}]. Plan the module again, or change the pin.",
+                pinned.place,
+            )
+        return None
+
+    def of_results(self, op: mlir.Operation) -> tuple[Sharding, ...]:
+        """Of the results of an op, as the module says."""
+        attribute = attribute_of(op, MHLO_SHARDING)
+        if attribute is None:
+            raise PlanError(
+                f"{op.name} has no {MHLO_SHARDING}: nothing has been planned, or the plan was "
+                "exported. Plan the module, and give it as planning left it.",
+                place(op.location),
+            )
+        ranks = tuple(_rank(result.type) for result in op.results)
+        return self.parsed(mlir.StringAttr(attribute).value, ranks)
+
+    def of_boundary(self, main: mlir.Operation, name: str) -> list[Sharding | None]:
+        """Of the arguments or results of ``main``; None where the module does not say."""
+        function = mlir.FunctionType(mlir.TypeAttr(main.attributes["function_type"]).value)
+        types = function.inputs if name == "arg_attrs" else function.results
+        attributes = attribute_of(main, name)
+        if attributes is None:
+            return [None] * len(types)
+        found: list[Sharding | None] = []
+        for entry, type_ in zip(mlir.ArrayAttr(attributes), types, strict=True):
+            entries = mlir.DictAttr(entry)
+            if MHLO_SHARDING not in entries:
+                found.append(None)
+                continue
+            text = mlir.StringAttr(entries[MHLO_SHARDING]).value
+            found.append(self.parsed(text, (_rank(type_),))[0])
+        return found
+
+    def parsed(self, text: str, ranks: tuple[int, ...]) -> tuple[Sharding, ...]:
+        """The shardings that a text gives values of these ranks."""
+        key = (text, ranks)
+        if key not in self.read:
+            self.read[key] = (
+                (from_hlo(text, self.mesh, ranks[0]),)
+                if len(ranks) == 1
+                else tuple(tuple_from_hlo(text, self.mesh, ranks))
+            )
+        return self.read[key]
+
+    def strategy(self, op: mlir.Operation) -> int:
+        """Row of an op's strategy."""
+        attribute = attribute_of(op, STRATEGY)
+        if attribute is None:
+            raise PlanError(
+                f"{op.name} has no {STRATEGY}. Plan the module again.", place(op.location)
+            )
+        text = mlir.StringAttr(attribute).value
+        types = (*op.operands, *op.results)
+        key = f"{text}|{len(op.operands)}|{','.join(str(_rank(value.type)) for value in types)}"
+        if key not in self.strategy_of_text:
+            said = OpStrategy.parse(text, self.mesh)
+            self.strategy_of_text[key] = self.strategy_row(
+                self._side(said.operands, op.operands), self._side(said.results, op.results)
+            )
+        return self.strategy_of_text[key]
+
+    def _side(self, shardings: Sequence[Sharding], values: Sequence[mlir.Value]) -> tuple[int, ...]:
+        return tuple(
+            self.index(sharding) if _rank(value.type) else NO_VALUE
+            for sharding, value in zip(shardings, values, strict=True)
+        )
+
+
+def _rank(type_: mlir.Type) -> int:
+    return type_.rank if isinstance(type_, mlir.RankedTensorType) else 0

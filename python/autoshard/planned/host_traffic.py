@@ -1,0 +1,136 @@
+"""What a plan keeps in the memory of the host, and what it sends over the link there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.errors import PlanError
+from autoshard.importer.program import NO_VALUE, ImportedProgram
+from autoshard.ir import element_bits, mlir, place
+from autoshard.planned.collective import CollectiveKind
+from autoshard.sharding import Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class HostTraffic:
+    """Of one device in one step."""
+
+    held_bytes: float
+    """Arguments and results in the memory of the host."""
+    sent_bytes: float
+    """Over the link, both ways together."""
+    seconds: float
+    """Of these transfers, one after the other."""
+    counted_bytes: float
+    """What the core takes the values on the host for among those that live at the peak."""
+
+
+NO_TRAFFIC = HostTraffic(0.0, 0.0, 0.0, 0.0)
+
+
+def host_traffic(
+    imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, cluster: Cluster
+) -> HostTraffic:
+    """Of a plan with costs.
+
+        seconds = bytes / host_bandwidth
+
+    A value that is moved is sent once; so is each value that an op on the host reads or makes and
+    the device makes or reads.
+    """
+    host = imported.host
+    if not host.values and not host.ops:
+        return NO_TRAFFIC
+    _check_host_computes_alone(imported, plan)
+    sizes = _Sizes(plan, mesh)
+    trips = imported.program.op_trips
+    sent = 0.0
+    for number in host.moves:
+        moved = imported.core_ops[number].results[0]
+        sent += sizes.of(imported.value_of[moved], moved.type) * float(trips[number])
+    sent += _between_ops(imported, sizes)
+    main = imported.functions[-1]
+    held = 0.0
+    counted: set[int] = set()
+    block = main.op.regions[0].blocks[0]
+    end = block.operations[len(block.operations) - 1].operation
+    for values, made in ((main.arguments, block.arguments), (main.results, end.operands)):
+        for value, typed in zip(values, made, strict=True):
+            if value in host.values and value not in counted:
+                counted.add(value)
+                held += sizes.of(value, typed.type)
+    at_peak = sum(size for value, size in plan.peak_values if value in host.values)
+    return HostTraffic(held, sent, sent / cluster.chip.host_bandwidth.value, at_peak)
+
+
+def _check_host_computes_alone(imported: ImportedProgram, plan: _core.CorePlan) -> None:
+    """No collective can be among the ops of the host, nor on values in its memory.
+
+    Raises:
+        PlanError: Some pin needs one.
+    """
+    on_host = set(imported.host.ops)
+    made_there = _made_there(imported)
+    for where, index, value, _trips, kind, *_ in plan.collectives:
+        inside = where != _JOIN and index in on_host
+        # What the device makes is redistributed before it is handed over.
+        inside = inside and (where != _OPERAND or value in made_there)
+        if not inside and value not in imported.host.values:
+            continue
+        op = None if where == _JOIN else imported.core_ops[index]
+        what = "a value in the memory of the host" if op is None else op.name
+        collective = CollectiveKind.numbered(kind).value
+        raise PlanError(
+            f"{what} would need a collective ({collective}) on the host, which has none. Cut what"
+            " the host reads and makes alike, a table of an embedding in its columns: pin it with"
+            " in_shardings or autoshard.shard, or leave such pins out.",
+            None if op is None else place(op.location),
+        )
+
+
+_OPERAND, _JOIN = 0, 2
+"""Where a redistribution is; ``PlannedRedistribution::Place`` of passes/planning/plan.h."""
+
+
+def _between_ops(imported: ImportedProgram, sizes: _Sizes) -> float:
+    """Bytes that ops on the host read from the device, and the device from them."""
+    on_host = set(imported.host.ops)
+    if not on_host:
+        return 0.0
+    trips = imported.program.op_trips
+    made_there = _made_there(imported)
+    free = imported.value_is_free
+    sent: dict[int, float] = {}
+    for number, op in enumerate(imported.core_ops):
+        for operand in op.operands:
+            value = imported.value_of.get(operand, NO_VALUE)
+            if value == NO_VALUE or free[value] or value in imported.host.values:
+                continue
+            if (number in on_host) != (value in made_there):
+                sent[value] = sizes.of(value, operand.type) * float(trips[number])
+    return sum(sent.values())
+
+
+def _made_there(imported: ImportedProgram) -> set[int]:
+    """Values that ops on the host make."""
+    results = [each for n in imported.host.ops for each in imported.core_ops[n].results]
+    return {imported.value_of[each] for each in results} - {NO_VALUE}
+
+
+class _Sizes:
+    """Bytes of one device's part of a value, as the program means it."""
+
+    def __init__(self, plan: _core.CorePlan, mesh: Mesh) -> None:
+        self.rows = plan.value_sharding
+        self.shardings = plan.shardings
+        self.axes = mesh.without_unit_axes().axes
+
+    def of(self, value: int, type_: mlir.Type) -> float:
+        if value == NO_VALUE or not isinstance(type_, mlir.RankedTensorType):
+            return 0.0
+        dims = self.shardings[self.rows[value]]
+        cuts = prod(self.axes[axis].size for axes in dims for axis in axes)
+        return prod(type_.shape) * element_bits(type_.element_type) / 8 / cuts

@@ -1,0 +1,167 @@
+"""The ops of a planned module as plain records, for tables, files and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+from autoshard.importer.loops import trip_count
+from autoshard.ir import element_bits, mlir, place
+from autoshard.ir.attributes import MARK, PIN, STRATEGY
+
+# pyright: reportMissingTypeArgument=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+from autoshard.planned.module import Kind, Placement, PlannedBlock, PlannedModule
+from autoshard.planned.module import PlannedOp as ModuleOp
+from autoshard.sharding import Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOp:
+    """One op of the program."""
+
+    name: str
+    """``dot_general``."""
+    location: str | None
+    """``file:line:col`` of the user's code."""
+    types: tuple[str, ...]
+    """``f32[8,16]``-like types of its results, as MLIR writes them: ``tensor<8x16xf32>``."""
+    shardings: tuple[Sharding | None, ...]
+    """Of its results, as their readers find them; None for what is no tensor."""
+    strategy: str | None
+    """What its operands must be and what it gives: ``[{dp}, {}], [{}, {tp}] -> [{dp}, {tp}]``."""
+    is_pinned: bool
+    """The user said so, of the op or of what it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redistribution:
+    """A value that an op needs in another sharding than its producer left it in."""
+
+    reader: str
+    """The op that needs it."""
+    operand: int
+    location: str | None
+    type: str
+    before: Sharding
+    after: Sharding
+
+
+def planned_ops(planned: PlannedModule) -> tuple[PlannedOp, ...]:
+    """Every op with results, in program order, callees and bodies of loops too."""
+    return tuple(_record(op) for block in _blocks(planned) for op in block.ops if op.results)
+
+
+def redistributions(planned: PlannedModule) -> tuple[Redistribution, ...]:
+    """Every operand whose sharding is not the one its op needs.
+
+    Constants, iotas and broadcast scalars are made again where they are needed.
+    """
+    found: list[Redistribution] = []
+    held: dict[Any, Placement | None] = {}
+    remade: set[Any] = set()
+    for block in _blocks(planned):
+        held.update(block.arguments)
+        for op in block.ops:
+            operands: list[Any] = list(op.op.operands)
+            for number, (value, need) in enumerate(zip(operands, _needs(op), strict=True)):
+                have = held.get(value)
+                if have is None or need is None or have is need or value in remade:
+                    continue
+                found.append(
+                    Redistribution(
+                        _name(op.op),
+                        number,
+                        place(op.op.location),
+                        str(value.type),
+                        have.sharding,
+                        need.sharding,
+                    )
+                )
+            results: list[Any] = list(op.op.results)
+            held.update(zip(results, op.results, strict=True))
+            if op.kind is Kind.RECOMPUTED:
+                remade.update(results)
+    return tuple(found)
+
+
+def callback_bytes(planned: PlannedModule) -> tuple[tuple[int, int], ...]:
+    """For each operand and result of a call back into Python: its bytes and how often it runs."""
+    found: list[tuple[int, int]] = []
+
+    def visit(block: PlannedBlock, times: int) -> None:
+        for op in block.ops:
+            if _is_callback(op.op):
+                found.extend((_bytes(value.type), times) for value in op.op.operands)
+                found.extend((_bytes(value.type), times) for value in op.op.results)
+            for inner in op.blocks:
+                trips = _trips(op.op)
+                visit(inner, times * trips)
+
+    for function in planned.functions:
+        visit(function.body, 1)
+    return tuple(found)
+
+
+def _trips(op: mlir.Operation) -> int:
+    """Of an op with blocks; a loop of unknown length counts once."""
+    if op.name != "stablehlo.while":
+        return 1
+    return trip_count(op, lambda value: value) or 1
+
+
+def _is_callback(op: mlir.Operation) -> bool:
+    return op.name == "stablehlo.custom_call" and "callback" in _name(op)
+
+
+def _bytes(type_: mlir.Type) -> int:
+    if not isinstance(type_, mlir.RankedTensorType):
+        return 0
+    return prod(type_.shape) * element_bits(type_.element_type) // 8
+
+
+def _needs(op: ModuleOp) -> Sequence[Placement | None]:
+    """One entry per operand; the reader of a plan may give one for all."""
+    count = len(cast("Sequence[Any]", op.op.operands))
+    return op.operands if len(op.operands) == count else (None,) * count
+
+
+def _blocks(planned: PlannedModule) -> Iterator[PlannedBlock]:
+    for function in planned.functions:
+        yield from _inner(function.body)
+
+
+def _inner(block: PlannedBlock) -> Iterator[PlannedBlock]:
+    """``block``, then the blocks inside its ops, which may read its values."""
+    yield block
+    for op in block.ops:
+        for inner in op.blocks:
+            yield from _inner(inner)
+
+
+def _record(op: ModuleOp) -> PlannedOp:
+    attributes = op.op.attributes
+    strategy = attributes.get(STRATEGY)
+    results: list[Any] = list(op.op.results)
+    return PlannedOp(
+        name=_name(op.op),
+        location=place(op.op.location),
+        types=tuple(str(result.type) for result in results),
+        shardings=tuple(found.sharding if found else None for found in op.results),
+        strategy=None if strategy is None else mlir.StringAttr(strategy).value,
+        is_pinned=PIN in attributes or any(map(_is_marked, op.op.operands)),
+    )
+
+
+def _is_marked(operand: mlir.Value) -> bool:
+    owner = operand.owner
+    return isinstance(owner, mlir.OpView | mlir.Operation) and _name(owner.operation) == MARK
+
+
+def _name(op: mlir.Operation) -> str:
+    """Without the dialect; of a custom call what it calls."""
+    if op.name == "stablehlo.custom_call":
+        return mlir.StringAttr(op.attributes["call_target_name"]).value
+    return op.name.partition(".")[2]

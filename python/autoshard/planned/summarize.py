@@ -1,0 +1,328 @@
+"""From a core's plan to its summary: collectives with lines, and the tensors of the peak."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
+from autoshard.ir import mlir, place
+from autoshard.planned.collective import Collective, CollectiveKind
+from autoshard.planned.host_traffic import host_traffic
+from autoshard.planned.summary import (
+    AxisSummary,
+    CollectiveSummary,
+    PeakValue,
+    PlanSummary,
+)
+from autoshard.sharding import Mesh, Sharding
+
+_OPERAND, _RESULT, _JOIN, _HALO = range(4)
+"""Where a redistribution is; ``PlannedRedistribution::Place`` of passes/planning/plan.h."""
+
+MOST_PEAK_VALUES = 24
+"""Tensors of the peak that a summary names; the rest is small beside them."""
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def main_values(imported: ImportedProgram) -> FunctionValues:
+    """Arguments and results of ``main``, which the importer reads last."""
+    return imported.functions[-1]
+
+
+def value_names(imported: ImportedProgram, wanted: Collection[int]) -> Mapping[int, ValueName]:
+    """Names of the values in ``wanted``, and of others."""
+    missing = {value for value in wanted if value not in imported.names}
+    if missing:
+        _name_values(imported, missing)
+    return imported.names
+
+
+def _name_values(imported: ImportedProgram, missing: set[int]) -> None:
+    found = imported.names
+    types: dict[mlir.Type, str] = {}
+
+    def named(name: str, type_: mlir.Type | None = None, location: str | None = None) -> ValueName:
+        if type_ is not None and type_ not in types:
+            types[type_] = type_text(type_)
+        text = "" if type_ is None else types[type_]
+        return ValueName(name, text, location, _NUMBER.sub("*", name))
+
+    main = main_values(imported)
+    block = main.op.regions[0].blocks[0]
+    for number, (value, argument) in enumerate(zip(main.arguments, block.arguments, strict=True)):
+        if value in missing:
+            missing.discard(value)
+            found[value] = named(argument_name(argument, number), argument.type)
+    makers = _makers(imported) if missing else ()
+    for value in sorted(missing):
+        if makers[value] == NO_VALUE:
+            continue
+        missing.discard(value)
+        op, values = imported.result_values[makers[value]]
+        result = op.results[values.index(value)]
+        found[value] = named(short_name(op), result.type, line_of(op))
+    for number, value in enumerate(main.results):
+        if value in missing:
+            missing.discard(value)
+            found[value] = named(f"result {number}")
+    for value in missing:
+        found[value] = named(f"value {value}")
+
+
+def _makers(imported: ImportedProgram) -> Sequence[int]:
+    """For every value the number of the first of ``result_values`` that is it."""
+    if imported.makers is None:
+        makers = [NO_VALUE] * (len(imported.value_shapes) + 1)
+        for number, (_, values) in enumerate(imported.result_values):
+            for value in values:
+                if makers[value] == NO_VALUE:
+                    makers[value] = number
+        imported.makers = makers
+    return imported.makers
+
+
+def argument_name(argument: mlir.Value, number: int) -> str:
+    """``params['w']``; ``argument 3`` where the module has no names."""
+    location = argument.location
+    if isinstance(location, mlir.NameLoc) and location.name_str:
+        return location.name_str
+    return f"argument {number}"
+
+
+def short_name(op: mlir.Operation) -> str:
+    """Without the dialect; of a custom call what it calls."""
+    if op.name == "stablehlo.custom_call":
+        return mlir.StringAttr(op.attributes["call_target_name"]).value
+    return op.name.partition(".")[2]
+
+
+def line_of(op: mlir.Operation) -> str | None:
+    """``file:line`` of the user's code."""
+    found = place(op.location)
+    return None if found is None else found.rpartition(":")[0]
+
+
+def type_text(type_: mlir.Type) -> str:
+    """``4096x11008xbf16``."""
+    if not isinstance(type_, mlir.RankedTensorType):
+        return str(type_)
+    return "x".join([*map(str, type_.shape), str(type_.element_type)])
+
+
+def shardings_of(plan: _core.CorePlan, mesh: Mesh) -> list[Sharding]:
+    """The distinct shardings of a plan over ``mesh``."""
+    names = mesh.axis_names
+    return [
+        Sharding.named(mesh, *(tuple(names[axis] for axis in axes) for axes in dims))
+        for dims in plan.shardings
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One collective of one redistribution of a plan."""
+
+    kind: CollectiveKind
+    axes: tuple[str, ...]
+    participants: int
+    held_bytes: float
+    """What a device has before it."""
+    times: float
+    seconds: float
+    """Of one run."""
+    location: str | None
+    """``file:line`` of the op that asks for it."""
+    what: str
+    """``operand 1 of dot_general``."""
+    value: int
+    """The core's number of what is moved; -1 for a scalar and for the edges of a halo."""
+
+    @property
+    def sent_bytes(self) -> float:
+        """By one device in one run, on a ring."""
+        return Collective(self.kind, (), self.participants, self.held_bytes).moved_bytes
+
+
+def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[Moved]:
+    """Every collective of a plan, in the order of its redistributions."""
+    joined = value_names(imported, {r[3] for r in plan.redistributions if r[0] == _JOIN})
+    ops: dict[int, tuple[str | None, str]] = {}
+    found: list[Moved] = []
+    for (where, index, position, value, *_, trips), steps in zip(
+        plan.redistributions, plan.steps, strict=True
+    ):
+        if not steps:
+            continue
+        if where == _JOIN:
+            name = joined[value]
+            location, what = name.location, f"{name.name}, kept elsewhere"
+        else:
+            if index not in ops:
+                ops[index] = (_line_of_op(imported, index), short_name(imported.core_ops[index]))
+            location, name = ops[index]
+            what = (
+                f"neighbours of {name}"
+                if where == _HALO
+                else f"{'operand' if where == _OPERAND else 'result'} {position} of {name}"
+            )
+        for kind, axes, participants, held_bytes, seconds in steps:
+            found.append(
+                Moved(
+                    CollectiveKind.numbered(kind),
+                    axes_of_mask(axes, mesh),
+                    participants,
+                    held_bytes,
+                    trips,
+                    seconds,
+                    location,
+                    what,
+                    value,
+                )
+            )
+    return found
+
+
+def axes_of_mask(mask: int, mesh: Mesh) -> tuple[str, ...]:
+    """Names of the axes in a mask of the core."""
+    return tuple(name for index, name in enumerate(mesh.axis_names) if mask >> index & 1)
+
+
+def _line_of_op(imported: ImportedProgram, index: int) -> str | None:
+    """``file:line`` of an op by its number, looked up once a program."""
+    lines = imported.lines
+    if index not in lines:
+        lines[index] = line_of(imported.core_ops[index])
+    return lines[index]
+
+
+def collectives_of(
+    imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh
+) -> tuple[CollectiveSummary, ...]:
+    """The ``moves`` that are alike once, with the sum of their runs; what takes longest first."""
+    rows = plan.collectives
+    joined = value_names(imported, {row[2] for row in rows if row[0] == _JOIN})
+    lines = imported.lines
+    # Kind, axes, participants, held bytes and line -> runs, seconds.
+    alike: dict[tuple[int, int, int, float, str | None], list[float]] = {}
+    for where, index, value, trips, kind, axes, participants, held_bytes, seconds in rows:
+        if where == _JOIN:
+            line = joined[value].location
+        else:
+            line = lines[index] if index in lines else _line_of_op(imported, index)
+        sums = alike.setdefault((kind, axes, participants, held_bytes, line), [0.0, 0.0])
+        sums[0] += trips
+        sums[1] += trips * seconds
+    summaries: list[CollectiveSummary] = []
+    for (number, axes, participants, held_bytes, line), (times, seconds) in alike.items():
+        kind = CollectiveKind.numbered(number)
+        summaries.append(
+            CollectiveSummary(
+                kind=kind.value,
+                axes=axes_of_mask(axes, mesh),
+                bytes=Collective(kind, (), participants, held_bytes).moved_bytes,
+                times=times,
+                seconds=seconds,
+                location=line,
+            )
+        )
+    return tuple(sorted(summaries, key=lambda one: -(one.seconds or 0.0)))
+
+
+def peak_values(
+    imported: ImportedProgram,
+    live: Sequence[tuple[int, float]],
+    value_sharding: Mapping[int, str],
+) -> tuple[PeakValue, ...]:
+    """The largest values that live at a moment, named; those of equal layers are one row."""
+    names = value_names(imported, {value for value, _ in live if value != NO_VALUE})
+    alike: dict[tuple[str, str, str, str | None], list[tuple[str, float]]] = {}
+    for value, size in live:
+        if value == NO_VALUE:
+            continue
+        name = names[value]
+        key = (
+            name.of_any_layer,
+            name.type,
+            value_sharding.get(value, ""),
+            name.location,
+        )
+        alike.setdefault(key, []).append((name.name, size))
+    rows = [
+        PeakValue(
+            name=members[0][0] if len(members) == 1 else key[0],
+            type=key[1],
+            sharding=key[2],
+            bytes=sum(size for _, size in members),
+            count=len(members),
+            location=key[3],
+        )
+        for key, members in alike.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.bytes)[:MOST_PEAK_VALUES])
+
+
+def summarize(
+    imported: ImportedProgram,
+    plan: _core.CorePlan,
+    mesh: Mesh,
+    axes: Sequence[AxisSummary],
+    cluster: Cluster,
+) -> PlanSummary:
+    """What a plan costs, in the words of the user's program.
+
+    Args:
+        imported: The program.
+        plan: Its plan, with costs.
+        mesh: Whose axes the plan counts.
+        axes: What they are for.
+        cluster: What the costs are for.
+    """
+    is_searched = plan.lower_bound_seconds > 0
+    covers = (
+        "all plans of this mesh that cut equal layers alike"
+        if plan.bound_is_joint
+        else "plans that differ in one axis and cut equal layers alike"
+    )
+    host = host_traffic(imported, plan, mesh, cluster)
+    return PlanSummary(
+        step_seconds=plan.step_seconds + host.seconds,
+        compute_seconds=plan.compute_seconds,
+        communication_seconds=plan.communication_seconds,
+        peak_bytes_per_device=plan.peak_bytes - host.counted_bytes,
+        mem_coeff=plan.mem_coeff,
+        lower_bound_seconds=max(0.0, plan.lower_bound_seconds),
+        bound_covers=covers if is_searched else "no other plan",
+        cluster=cluster.name,
+        cluster_toml=None if cluster.is_named else cluster.to_toml(),
+        mesh=str(mesh),
+        devices=cluster.num_devices,
+        axes=tuple(axes),
+        collectives=collectives_of(imported, plan, mesh),
+        peak_moment=_line_of_moment(imported, plan.peak_moment),
+        peak_values=_peak(imported, plan, mesh),
+        host_bytes_per_device=host.held_bytes,
+        host_transfer_bytes=host.sent_bytes,
+        host_transfer_seconds=host.seconds,
+    )
+
+
+def _peak(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> tuple[PeakValue, ...]:
+    shardings = shardings_of(plan, mesh)
+    on_host, of_value = imported.host.values, plan.value_sharding
+    live = [(value, size) for value, size in plan.peak_values if value not in on_host]
+    used = {value: of_value[value] for value, _ in live if value != NO_VALUE}
+    texts = {index: str(shardings[index]) for index in set(used.values())}
+    return peak_values(imported, live, {value: texts[index] for value, index in used.items()})
+
+
+def _line_of_moment(imported: ImportedProgram, moment: int) -> str | None:
+    """The line of an op by its number; None before the first and after the last one."""
+    if not 0 <= moment < len(imported.core_ops):
+        return None
+    return _line_of_op(imported, moment)

@@ -1,0 +1,1 @@
+"""Tables and plots of plans, programs and measurements, for a terminal or as HTML."""

@@ -1,0 +1,115 @@
+"""When gradients are made in a backward pass that computes layers again: at most a layer late.
+
+    before  %b:2 = optimization_barrier %x2, %dy2  ..  %g2 = dot_general ..
+            %c:2 = optimization_barrier %x1, %dy1  ..  %g1 = dot_general ..
+            %d:2 = optimization_barrier %x0, %dy0  ..  update %g2  update %g1
+    after   %d:3 = optimization_barrier %x0, %dy0, %g2  ..  update %d#2  update %g1
+
+Only updates read the gradient of a parameter, so a compiler may make it when it likes. Some make it
+beside collectives that it hides, layers later, and all that is recomputed for it waits: with data
+parallelism that of every layer (``schedule.late_gradients`` in docs/compilers.md).
+``jax.checkpoint`` has a barrier where a layer begins to be computed again, which is kept until the
+program is scheduled. The layer after the next begins when the gradients are there; those of the
+next still hide what is gathered for it. For other compilers the program stays as it is: peaks fall
+there as well or rise, and steps take up to 9% longer (docs/memory.md).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Sequence
+
+from autoshard.cluster import Cluster
+from autoshard.ir import mlir
+from autoshard.ir.boundary import main_function
+from autoshard.ir.module import operations_of
+from autoshard.rewrites.offload_order import movable_of
+
+BARRIER = "stablehlo.optimization_barrier"
+_MATMULS = ("stablehlo.dot_general", "stablehlo.convolution")
+
+_BARRIERS_LATE = 1
+"""How many barriers may come before a gradient. With none it hides no gather of the next layer."""
+
+
+def bound_gradients(
+    module: mlir.Module, cluster: Cluster, operations: Sequence[mlir.Operation]
+) -> Sequence[mlir.Operation]:
+    """Let barriers of recomputed layers wait for gradients. Expects the module's context.
+
+    Args:
+        module: Changed in place if the cluster's compiler makes gradients late.
+        cluster: What it is planned for.
+        operations: All there are, as ``operations_of`` gives them.
+
+    Returns:
+        All there are then.
+    """
+    if not cluster.compiler.does("schedule.late_gradients"):
+        return operations
+    if not any(op.name == BARRIER for op in operations):
+        return operations
+    block = main_function(module).regions[0].blocks[0]
+    ops = [op.operation for op in block.operations]
+    # What is said of a barrier's results is said of all of them.
+    barriers = [n for n, op in enumerate(ops) if op.name == BARRIER and not len(op.attributes)]
+    may_move = movable_of(module)
+    order = {op: number for number, op in enumerate(ops)}
+    waiting: dict[int, list[tuple[mlir.Operation, list[mlir.Operation]]]] = {}
+    for number, op in enumerate(ops):
+        if op.name not in _MATMULS:
+            continue
+        following = barriers[bisect(barriers, number) :][: _BARRIERS_LATE + 1]
+        if not following:
+            break
+        readers = _readers(op, ops[-1], may_move)
+        if readers is not None:
+            before = sorted(order[reader] for reader in readers if order[reader] < following[-1])
+            waiting.setdefault(following[-1], []).append((op, [ops[k] for k in before]))
+    # Last, because the hash of an op changes with its operands.
+    for number, gradients in waiting.items():
+        _wait(ops[number], gradients)
+    return operations_of(module.operation)
+
+
+def _readers(
+    op: mlir.Operation, end: mlir.Operation, may_move: Callable[[mlir.Operation], bool]
+) -> set[mlir.Operation] | None:
+    """All that is computed from a value, but the end of the block; None if a matmul is."""
+    found: set[mlir.Operation] = set()
+    waiting = [op]
+    while waiting:
+        for result in waiting.pop().results:
+            for use in result.uses:
+                reader = use.owner.operation
+                if reader == end or reader in found:
+                    continue
+                if not may_move(reader):
+                    return None
+                found.add(reader)
+                waiting.append(reader)
+    return found
+
+
+def _wait(
+    barrier: mlir.Operation, gradients: list[tuple[mlir.Operation, list[mlir.Operation]]]
+) -> None:
+    """Let a barrier pass gradients on, to readers that come behind it."""
+    values = [*barrier.operands, *(op.results[0] for op, _ in gradients)]
+    wider = mlir.Operation.create(
+        BARRIER,
+        results=[value.type for value in values],
+        operands=values,
+        loc=barrier.location,
+        ip=mlir.InsertionPoint(barrier),
+    )
+    passed_on = list(wider.results)
+    for old in barrier.results:
+        old.replace_all_uses_with(passed_on.pop(0))
+    last = wider
+    for (op, readers), value in zip(gradients, passed_on, strict=True):
+        op.results[0].replace_all_uses_except(value, wider)
+        for reader in readers:
+            reader.move_after(last)
+            last = reader
+    barrier.erase()

@@ -1,0 +1,446 @@
+"""The ops of ``main``, or of a loop's body, as numbers: who makes what, who reads it, where it is
+stored and what it costs.
+
+Positions are those of the ops in the block. Moments are the core's (passes/cost/storage.h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from math import prod
+
+from autoshard import _core
+from autoshard.importer.program import MATRIX_OPS, NO_VALUE
+from autoshard.importer.work import is_elementwise
+from autoshard.ir import mlir
+from autoshard.planned.given_plan import Costed
+from autoshard.planned.summarize import main_values
+
+_HELD = frozenset(
+    (
+        "stablehlo.while",
+        "stablehlo.case",
+        "stablehlo.if",
+        "stablehlo.optimization_barrier",
+        "stablehlo.rng",
+        "stablehlo.infeed",
+        "stablehlo.outfeed",
+        "stablehlo.send",
+        "stablehlo.recv",
+        "func.call",
+        "sdy.manual_computation",
+    )
+)
+"""Ops that are never computed again: loops for their cost, the others for their meaning."""
+
+
+_LOOPS = frozenset(("stablehlo.while", "stablehlo.case", "stablehlo.if"))
+
+
+class Kind(Enum):
+    """Where a value is while others wait to read it."""
+
+    KEPT = "kept"
+    """In memory, whatever is chosen: arguments, results, scalars, what loops make."""
+    STORED = "stored"
+    """In memory, unless it is dropped and computed again."""
+    FUSED = "fused"
+    """Nowhere: the fusion that reads it computes it."""
+    FREE = "free"
+    """Nowhere: made of constants."""
+
+
+@dataclass(slots=True)
+class Value:
+    """One SSA value of the block."""
+
+    ssa: mlir.Value
+    maker: int
+    """Position of the op that makes it; -1 for arguments."""
+    kind: Kind
+    core: int
+    """The core's value; -1 for scalars."""
+    bytes: float
+    """On one device."""
+    end: int
+    """Moment from which its memory is free."""
+    readers: list[int] = field(default_factory=list[int])
+    """Positions, in order, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Where a value waits for its next reader."""
+
+    early: int
+    """Position of the last reader, or of the maker, before."""
+    late: int
+    """Position of the first reader behind."""
+    middle: int
+    """The moment half way."""
+
+
+def blocks_of(costed: Costed) -> list[mlir.Block]:
+    """``main`` and the bodies of its loops, outer ones first."""
+    found = [main_values(costed.imported).op.regions[0].blocks[0]]
+    for block in found:
+        loops = (op for op in block.operations if op.operation.name == "stablehlo.while")
+        found.extend(loop.operation.regions[1].blocks[0] for loop in loops)
+    return found
+
+
+class Block:
+    """The ops of one block of a planned module without calls."""
+
+    def __init__(self, costed: Costed, number: int = 0) -> None:
+        """Read a block of ``blocks_of(costed)``; 0 is main."""
+        self.costed = costed
+        self.number = number
+        imported, plan = costed.imported, costed.plan
+        self.main = main_values(imported).op
+        self.block = blocks_of(costed)[number]
+        self.ops = [op.operation for op in self.block.operations]
+        compiler = costed.cluster.compiler
+        lifetimes, _, _, moments = _core.storage_of(
+            imported.program,
+            compiler=compiler.to_core(),
+        )
+        self._lifetimes = lifetimes
+        # The core makes these lists anew each time that they are read.
+        self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
+        self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
+        core_of = {op: number for number, op in enumerate(imported.core_ops)}
+        self._core_of = core_of
+        self._moved = _moved_seconds(plan)
+        self.core_op: list[int] = []
+        """Number of the op in the core; -1 for ops that it does not know, and for loops."""
+        self.moment: list[int] = []
+        """When the op at each position runs."""
+        known = [core_of[op] for op in self.ops if op in core_of]
+        self.trips = self._op_trips[known[0]] if known else 0.0
+        last = moments[known[0]] if known and number else 0
+        for op in self.ops:
+            number = core_of.get(op, -1)
+            if number >= 0:
+                last = moments[number]
+            elif op.name in _LOOPS:
+                inside = [moments[core_of[inner]] for inner in _inner(op) if inner in core_of]
+                last = max(inside, default=last)
+            self.core_op.append(number)
+            self.moment.append(last)
+        self.seconds = self._seconds()
+        """Of all runs of the op at each position, with what its operands and results send."""
+        self.collective = self._collectives(plan)
+        """Positions of ops whose result is sent: sums over devices, mostly."""
+        self._parts = [
+            prod(imported.mesh.axes[axis].size for axes in dims for axis in axes)
+            for dims in plan.shardings
+        ]
+        self.values: list[Value] = []
+        self.number_of: dict[mlir.Value, int] = {}
+        self.matmul_of: dict[int, int] = {}
+        """Position of the matmul that a value is stored for, if that is not its maker."""
+        self.operands: list[list[int]] = []
+        """Values that the op at each position reads, those its regions read included."""
+        self.results: list[list[int]] = []
+        for argument in self.block.arguments:
+            self._add(argument, -1, Kind.KEPT)
+        self._read_ops()
+        if compiler.does("fusion.matmul_results"):
+            self._store_behind_matmuls()
+
+    def _store_behind_matmuls(self) -> None:
+        """What is stored of a matmul is what the compiler computes of it before it is written.
+
+        Its bias and the like, as far as nobody reads what is in between: a copy that read the bare
+        product would have it stored as well.
+        """
+        for position, op in enumerate(self.ops):
+            if op.name not in MATRIX_OPS or position in self.collective:
+                continue
+            value = self.values[self.results[position][0]]
+            while value.kind is Kind.STORED and len(value.readers) == 1:
+                (reader,) = value.readers
+                name, results = self.ops[reader].name, self.results[reader]
+                if not is_elementwise(name) and name != "stablehlo.reshape":
+                    break
+                behind = self.values[results[0]]
+                if behind.kind is not Kind.FUSED or behind.bytes != value.bytes:
+                    break
+                value.kind, behind.kind = Kind.FUSED, Kind.STORED
+                value.end, behind.end = behind.end, value.end
+                self.matmul_of[results[0]] = position
+                self.moment[reader] = self.moment[value.maker]
+                value = behind
+
+    def _read_ops(self) -> None:
+        imported = self.costed.imported
+        returned = set(self.ops[-1].operands)
+        for position, op in enumerate(self.ops):
+            operands = [self._number(value) for value in op.operands]
+            operands += [self.number_of[v] for v in _captured(op) if v in self.number_of]
+            self.operands.append(operands)
+            for number in dict.fromkeys(operands):
+                self.values[number].readers.append(position)
+            results: list[int] = []
+            for result in op.results:
+                core = imported.value_of.get(result, NO_VALUE)
+                kind = Kind.KEPT
+                if op.name in _HELD or has_effect(op) or result in returned:
+                    pass
+                elif op.name in ("stablehlo.constant", "stablehlo.iota"):
+                    kind = Kind.FREE
+                elif core == NO_VALUE:
+                    pass
+                elif imported.value_is_free[core]:
+                    kind = Kind.FREE
+                else:
+                    first, end = self._lifetimes[core]
+                    kind = Kind.STORED if end > first else Kind.FUSED
+                results.append(self._add(result, position, kind))
+            self.results.append(results)
+
+    def _number(self, ssa: mlir.Value) -> int:
+        """Of an operand; one that is made outside of the block is kept there."""
+        return self.number_of[ssa] if ssa in self.number_of else self._add(ssa, -1, Kind.KEPT)
+
+    def _add(self, ssa: mlir.Value, maker: int, kind: Kind) -> int:
+        core = self.costed.imported.value_of.get(ssa, NO_VALUE)
+        end = 0 if core == NO_VALUE else self._lifetimes[core][1]
+        self.values.append(Value(ssa, maker, kind, core, self.bytes_of(core), end))
+        self.number_of[ssa] = len(self.values) - 1
+        return len(self.values) - 1
+
+    def bytes_of(self, core: int) -> float:
+        """Of a value of the core on one device."""
+        if core == NO_VALUE:
+            return 0.0
+        imported = self.costed.imported
+        bits = max(imported.value_bits[core], 8)
+        parts = self._parts[self.value_sharding[core]]
+        return prod(imported.value_shapes[core]) * bits / 8 / parts
+
+    def is_stored(self, core: int) -> bool:
+        """Does a value of the core take memory of its own?"""
+        return core != NO_VALUE and self._lifetimes[core][1] > self._lifetimes[core][0]
+
+    def seconds_of(self, op: mlir.Operation) -> float:
+        """Of all runs of an op in a step, wherever it stands, with what it sends."""
+        number = self._core_of.get(op, -1)
+        if number < 0:
+            return 0.0
+        return self._op_trips[number] * (self._op_seconds[number] + self._moved.get(number, 0.0))
+
+    def core_number(self, op: mlir.Operation) -> int:
+        """Number of an op in the core; -1 if it is none there."""
+        return self._core_of.get(op, -1)
+
+    def sends_result(self, op: mlir.Operation) -> bool:
+        """Is the result of an op sent, wherever it stands?"""
+        return self._core_of.get(op, -1) in self._sent
+
+    def _seconds(self) -> list[float]:
+        moved, seconds = self._moved, self._op_seconds
+        return [
+            0.0 if number < 0 else self.trips * (seconds[number] + moved.get(number, 0.0))
+            for number in self.core_op
+        ]
+
+    def _collectives(self, plan: _core.CorePlan) -> set[int]:
+        self._sent = {
+            index
+            for (where, index, *_), steps in zip(plan.redistributions, plan.steps, strict=True)
+            if where == _RESULT and steps
+        }
+        return {position for position, number in enumerate(self.core_op) if number in self._sent}
+
+    def erase_unused(self) -> None:
+        """Erase ops that nobody reads any more: originals whose copies replace them."""
+        for op in reversed([op.operation for op in self.block.operations][:-1]):
+            if op.name in _HELD or not op.name.startswith("stablehlo.") or has_effect(op):
+                continue
+            if op.name == "stablehlo.custom_call" or any(len(list(r.uses)) for r in op.results):
+                continue
+            op.erase()
+
+    @cached_property
+    def live_bytes(self) -> Sequence[float]:
+        """On one device at each moment."""
+        return self.costed.plan.live_bytes
+
+    @cached_property
+    def made_of_arguments(self) -> frozenset[int]:
+        """Values that depend on parameters alone: arguments that a result replaces."""
+        found = {self.number_of[self.block.arguments[n]] for n in self._parameters(self.block)}
+        for position, results in enumerate(self.results):
+            operands = [v for v in self.operands[position] if not self._is_index(v)]
+            if operands and all(v in found for v in operands):
+                found.update(results)
+        return frozenset(found)
+
+    def _parameters(self, block: mlir.Block) -> list[int]:
+        """Arguments of a block that are parameters; of a loop those that it does not change."""
+        owner = block.owner.operation
+        if owner.name != "stablehlo.while":
+            return list(self.costed.imported.state)
+        outside = owner.block
+        known = {outside.arguments[number] for number in self._parameters(outside)}
+        end = block.operations[len(block.operations) - 1].operation
+        return [
+            number
+            for number, (init, argument, yielded) in enumerate(
+                zip(owner.operands, block.arguments, end.operands, strict=True)
+            )
+            if init in known and yielded == argument
+        ]
+
+    def _is_index(self, number: int) -> bool:
+        """Is a value made of constants, or the number of a trip that says which layer is taken?"""
+        type_ = self.values[number].ssa.type
+        is_scalar = isinstance(type_, mlir.RankedTensorType) and type_.rank == 0
+        return self.values[number].kind is Kind.FREE or (
+            is_scalar and isinstance(mlir.RankedTensorType(type_).element_type, mlir.IntegerType)
+        )
+
+    @cached_property
+    def gathers(self) -> frozenset[int]:
+        """Positions of ops for which something made of parameters alone is sent."""
+        plan = self.costed.plan
+        sent = {
+            (index, place)
+            for (where, index, place, *_), steps in zip(
+                plan.redistributions, plan.steps, strict=True
+            )
+            if where == _OPERAND and steps
+        }
+        return frozenset(
+            position
+            for position, number in enumerate(self.core_op)
+            if any(
+                (number, place) in sent and value in self.made_of_arguments
+                for place, value in enumerate(self.operands[position])
+            )
+        )
+
+    @cached_property
+    def gathered(self) -> frozenset[int]:
+        """Values made of parameters alone, for which something was sent in this block."""
+        found: set[int] = set()
+        for position, results in enumerate(self.results):
+            is_sent = position in self.collective or position in self.gathers
+            if is_sent or any(v in found for v in self.operands[position]):
+                found.update(v for v in results if v in self.made_of_arguments)
+        return frozenset(found)
+
+    @cached_property
+    def demanders(self) -> list[list[int]]:
+        """For each value the ops that read it from memory: its readers, and what reads fused ones.
+
+        Positions in order.
+        """
+        found: list[list[int]] = [[] for _ in self.values]
+        for number in range(len(self.values) - 1, -1, -1):
+            value = self.values[number]
+            positions = set(value.readers)
+            for reader in value.readers:
+                for result in self.results[reader]:
+                    if self.values[result].kind is Kind.FUSED:
+                        positions.update(found[result])
+            found[number] = sorted(positions)
+        return found
+
+    @cached_property
+    def stops(self) -> list[list[int]]:
+        """For each value the ops at whose moment it is read: demanders that are not fused."""
+        fused = {
+            position
+            for position, results in enumerate(self.results)
+            if results and all(self.values[v].kind is Kind.FUSED for v in results)
+        }
+        return [[p for p in positions if p not in fused] for positions in self.demanders]
+
+    @cached_property
+    def ready(self) -> list[int]:
+        """For each op the moment at which the last value from memory that it needs is there."""
+        found: list[int] = []
+        for operands in self.operands:
+            ready = 0
+            for number in operands:
+                value = self.values[number]
+                if value.maker < 0 or value.kind is Kind.FREE:
+                    continue
+                is_fused = value.kind is Kind.FUSED
+                at = found[value.maker] if is_fused else self.moment[value.maker]
+                ready = max(ready, at)
+            found.append(ready)
+        return found
+
+    def gap(self, number: int) -> Gap | None:
+        """The longest stretch in which a value only waits; None for a value without readers."""
+        readers = self.stops[number]
+        if not readers:
+            return None
+        stops = [self.values[number].maker, *readers]
+        moments = [self.moment[max(stop, 0)] for stop in stops]
+        widest = max(range(len(readers)), key=lambda at: moments[at + 1] - moments[at])
+        middle = (moments[widest] + moments[widest + 1]) // 2
+        return Gap(stops[widest], stops[widest + 1], middle)
+
+    def is_late(self, position: int, gap: Gap) -> bool:
+        """Does an op that reads a value read it behind the gap?
+
+        A fused op stands anywhere before the op that it is fused with: what it waits for says.
+        """
+        return position >= gap.late or (position > gap.early and self.ready[position] > gap.middle)
+
+    def sharding_text(self, number: int, texts: Sequence[str]) -> str:
+        """``mhlo.sharding`` of a value, given the texts of the plan's table."""
+        core = self.values[number].core
+        if core == NO_VALUE:
+            return "{replicated}"
+        return texts[self.value_sharding[core]]
+
+
+_OPERAND, _RESULT, _JOIN, _HALO = range(4)
+"""What a redistribution of the core is for."""
+
+
+def _moved_seconds(plan: _core.CorePlan) -> dict[int, float]:
+    """Op of the core -> seconds of one run of its redistributions."""
+    found: dict[int, float] = {}
+    for (where, index, *_), steps in zip(plan.redistributions, plan.steps, strict=True):
+        if where != _JOIN:
+            found[index] = found.get(index, 0.0) + sum(step[4] for step in steps)
+    return found
+
+
+def _inner(op: mlir.Operation) -> list[mlir.Operation]:
+    """The ops in the regions of ``op``, at any depth."""
+    found: list[mlir.Operation] = []
+
+    def visit(inner: mlir.Operation) -> mlir.WalkResult:
+        found.append(inner)
+        return mlir.WalkResult.ADVANCE
+
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                inner.operation.walk(visit)
+    return found
+
+
+def _captured(op: mlir.Operation) -> list[mlir.Value]:
+    """Values that ops in the regions of ``op`` read."""
+    if not len(op.regions):
+        return []
+    return [operand for inner in _inner(op) for operand in inner.operands]
+
+
+def has_effect(op: mlir.Operation) -> bool:
+    """Does an op do more than make its results?"""
+    return (
+        "has_side_effect" in op.attributes and mlir.BoolAttr(op.attributes["has_side_effect"]).value
+    )

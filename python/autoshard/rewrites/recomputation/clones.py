@@ -1,0 +1,237 @@
+"""Which ops run again, and before which reader, when some values are not kept.
+
+Whatever a late reader needs that is not in memory is computed before it, from what is. What has
+been computed again once is there for all readers behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from autoshard.rewrites.recomputation.block import Block, Gap, Kind
+
+
+@dataclass(slots=True)
+class Batch:
+    """Ops that run again before one reader."""
+
+    position: int
+    """Of the reader."""
+    ops: list[int] = field(default_factory=list[int])
+    """Positions of the originals, in the order in which the copies run; none if the reader
+    finds all it needs among earlier copies."""
+    inputs: list[int] = field(default_factory=list[int])
+    """Values from memory that they read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A value that is not kept between two of its readers."""
+
+    number: int
+    """Of the value in the block."""
+    gap: Gap
+    """Where it is not kept."""
+
+
+@dataclass(slots=True)
+class Clones:
+    """All batches for one set of dropped values, and what they change."""
+
+    batches: list[Batch]
+    seconds: float
+    """Of all ops that run again, with what they send."""
+    delta: list[tuple[int, float]]
+    """(moment, bytes): from this moment on so many bytes more live on a device."""
+    cloned: set[int]
+    """Values that are computed again."""
+
+
+def clones_for(
+    block: Block,
+    dropped: Collection[Dropped],
+    *,
+    keep_sent: bool = False,
+    keep_parameters: bool = False,
+) -> Clones:
+    """What has to run again.
+
+    Args:
+        block: The ops.
+        dropped: Values that are not kept.
+        keep_sent: Results of collectives are kept even where nobody else needs them.
+        keep_parameters: So is what is made of parameters alone, and what is gathered of them.
+    """
+    return _Builder(block, dropped, keep_sent, keep_parameters).build()
+
+
+class _Builder:
+    def __init__(
+        self, block: Block, dropped: Collection[Dropped], keep_sent: bool, keep_parameters: bool
+    ) -> None:
+        self.block = block
+        self.values = block.values
+        self.dropped = {one.number: one for one in dropped}
+        self.keep_sent = keep_sent
+        self.keep_parameters = keep_parameters
+        self.cloned: set[int] = set()
+        self.batches: list[Batch] = []
+        self.end: dict[int, int] = {}
+        """Value -> when it ends now, if that is later than before."""
+        self.delta: list[tuple[int, float]] = []
+        self.served: set[int] = set()
+        """Positions of readers that have what they need."""
+
+    def build(self) -> Clones:
+        block = self.block
+        positions: set[int] = set()
+        for one in self.dropped.values():
+            positions.update(p for p in block.demanders[one.number] if block.is_late(p, one.gap))
+        for position in sorted(positions):
+            self._serve(position)
+            self.served.add(position)
+        self._end_dropped()
+        dead = self._dead()
+        again = {op for batch in self.batches for op in batch.ops} - dead
+        seconds = sum(block.seconds[op] for op in again)
+        return Clones(self.batches, seconds, self.delta, self.cloned)
+
+    def _serve(self, position: int) -> None:
+        """Copy what the op at ``position`` needs."""
+        needed = [v for v in self.block.operands[position] if self._needs_copy(v, position)]
+        if not needed:
+            return
+        batch = Batch(position)
+        for number in needed:
+            self._copy(number, batch)
+        self.batches.append(batch)
+        if batch.ops:
+            self._account(batch)
+
+    def _dead(self) -> set[int]:
+        """Ops whose copies replace them: nobody reads the originals any more."""
+        copied = {op for batch in self.batches for op in batch.ops}
+        dead: set[int] = set()
+        for op in sorted(copied, reverse=True):
+            readers = {r for v in self.block.results[op] for r in self.values[v].readers}
+            if all(reader in self.served or reader in dead for reader in readers):
+                dead.add(op)
+        return dead
+
+    def _needs_copy(self, number: int, position: int) -> bool:
+        """Is the value, read at ``position``, or what a fusion would make it of, not there?"""
+        if number in self.cloned:
+            return True
+        value = self.values[number]
+        if value.kind is Kind.STORED:
+            one = self.dropped.get(number)
+            return one is not None and self.block.is_late(position, one.gap)
+        if value.kind is not Kind.FUSED or value.maker < 0:
+            return False
+        found = False
+        stack, seen = [number], {number}
+        while stack and not found:
+            maker = self.values[stack.pop()].maker
+            if maker in self.served:  # it reads the copies
+                continue
+            for operand in self.block.operands[maker]:
+                inner = self.values[operand]
+                if operand in seen:
+                    continue
+                seen.add(operand)
+                if operand in self.cloned:
+                    found = True
+                elif inner.kind is Kind.STORED:
+                    one = self.dropped.get(operand)
+                    found = found or (one is not None and self.block.is_late(position, one.gap))
+                elif inner.kind is Kind.FUSED:
+                    stack.append(operand)
+        return found
+
+    def _copy(self, number: int, batch: Batch) -> None:
+        """Add the ops that make a value to the batch, those that they need first."""
+        stack = [(number, False)]
+        inputs = set(batch.inputs)
+        while stack:
+            current, is_ready = stack.pop()
+            if current in self.cloned:
+                continue
+            op = self.values[current].maker
+            if is_ready:
+                batch.ops.append(op)
+                self.cloned.update(self.block.results[op])
+                continue
+            stack.append((current, True))
+            for operand in self.block.operands[op]:
+                if operand in self.cloned or self.values[operand].kind is Kind.FREE:
+                    continue
+                if self._is_copied(operand, batch):
+                    stack.append((operand, False))
+                elif operand not in inputs:
+                    inputs.add(operand)
+                    batch.inputs.append(operand)
+
+    def _is_copied(self, number: int, batch: Batch) -> bool:
+        """Is an operand of a copied op computed again, rather than read from memory?"""
+        value = self.values[number]
+        if value.kind is Kind.KEPT or value.maker < 0:
+            return False
+        is_gathered = value.maker in self.block.gathers
+        if self.keep_parameters and (is_gathered or number in self.block.made_of_arguments):
+            return False
+        if value.kind is Kind.FUSED:
+            return True
+        if number in self.dropped:
+            return batch.position > self.dropped[number].gap.early
+        if self.keep_sent and value.maker in self.block.collective:
+            return False
+        moment = self.block.moment[batch.position]
+        return max(value.end, self.end.get(number, 0)) <= moment
+
+    def _account(self, batch: Batch) -> None:
+        """Memory of the batch: inputs live until it runs, its copies for a while."""
+        block, values = self.block, self.values
+        moment = block.moment[batch.position]
+        for number in batch.inputs:
+            value = values[number]
+            end = max(value.end, self.end.get(number, 0))
+            if value.core >= 0 and value.maker >= 0 and 0 < end <= moment:
+                self.delta += [(end, value.bytes), (moment + 1, -value.bytes)]
+                self.end[number] = moment + 1
+        last_use: dict[int, int] = {}
+        for order, op in enumerate(batch.ops):
+            for operand in block.operands[op]:
+                last_use[operand] = order
+        live, most = 0.0, 0.0
+        ends_at: dict[int, float] = {}
+        for order, op in enumerate(batch.ops):
+            for result in block.results[op]:
+                value = values[result]
+                if value.kind is not Kind.STORED:
+                    continue
+                if value.end > moment:  # it lives on, as it does without copies
+                    if result in self.dropped:
+                        self._gone(result, moment)
+                    continue
+                live += value.bytes
+                until = last_use.get(result, order)
+                ends_at[until] = ends_at.get(until, 0.0) + value.bytes
+            most = max(most, live)
+            live -= ends_at.get(order, 0.0)
+        if most > 0:
+            self.delta += [(moment, most), (moment + 1, -most)]
+
+    def _gone(self, number: int, moment: int) -> None:
+        """A dropped value takes no memory from its last early reader to the copy."""
+        one = self.dropped[number]
+        start = max(self.block.moment[one.gap.early] + 1, self.end.get(number, 0))
+        if start < moment:
+            size = self.values[number].bytes
+            self.delta += [(start, -size), (moment, size)]
+
+    def _end_dropped(self) -> None:
+        """What was dropped and never copied ends with its early readers."""
+        for number in self.dropped:
+            if number not in self.cloned:
+                self._gone(number, self.values[number].end)

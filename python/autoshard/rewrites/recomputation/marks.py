@@ -1,0 +1,184 @@
+"""The switches of ``autoshard.recompute``, as they stand in the names of ops.
+
+before  "../rematted_computation/autoshard_recompute_mp0_po1/dot_general": a sum over devices that
+        is computed and sent again
+after   its readers take the sum of the forward pass
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from autoshard.errors import PlanError
+from autoshard.ir import mlir, place
+from autoshard.ir.attributes import MHLO_SHARDING, PIN, STRATEGY, attribute_keys
+from autoshard.rewrites.recomputation.block import Block, has_effect
+
+_SCOPE = re.compile(r"rematted_computation.*autoshard_recompute_mp([01])_po([01])")
+_IN_SCOPE = re.compile(r"autoshard_recompute_mp([01])_po([01])")
+
+_OURS = frozenset((MHLO_SHARDING, STRATEGY, PIN))
+
+
+def scope_of(mp_comm_recompute: bool, parallel_optimizer_comm_recompute: bool) -> str:
+    """The name scope that carries the switches."""
+    return (
+        f"autoshard_recompute_mp{int(mp_comm_recompute)}_po{int(parallel_optimizer_comm_recompute)}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """Of one marked function."""
+
+    mp_comm_recompute: bool
+    parallel_optimizer_comm_recompute: bool
+
+
+def switches_of(op: mlir.Operation) -> Switches | None:
+    """Of the function that an op is computed again for; None where it is not marked, or is not
+    computed again."""
+    found = _SCOPE.search(_name(op.location))
+    return None if found is None else Switches(found[1] == "1", found[2] == "1")
+
+
+def scope_switches(op: mlir.Operation) -> Switches | None:
+    """Of the marked function that an op belongs to, forward or backward."""
+    found = _IN_SCOPE.search(_name(op.location))
+    return None if found is None else Switches(found[1] == "1", found[2] == "1")
+
+
+def is_backward(op: mlir.Operation) -> bool:
+    """Does an op of a marked function belong to the backward pass?"""
+    return "checkpoint/" in _name(op.location)
+
+
+def has_switches(module: mlir.Module) -> bool:
+    """Does a marked function keep something that ``jax.checkpoint`` would not?"""
+    found = False
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        nonlocal found
+        switch = _IN_SCOPE.search(_name(op.location))
+        found = found or (switch is not None and "0" in (switch[1], switch[2]))
+        return mlir.WalkResult.INTERRUPT if found else mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _name(location: mlir.Location) -> str:
+    return location.name_str if isinstance(location, mlir.NameLoc) else ""
+
+
+class Numbering:
+    """Which values are the same, computed twice; barriers give what they take."""
+
+    def __init__(self) -> None:
+        self.number: dict[mlir.Value, Hashable] = {}
+        """The first of equal values for each."""
+        self.first: dict[Hashable, mlir.Value] = {}
+
+    def of(self, value: mlir.Value) -> Hashable:
+        """The first value that is the same."""
+        return self.number.get(value, value)
+
+    def read(self, op: mlir.Operation) -> None:
+        """Number the results of the next op."""
+        if op.name == "stablehlo.optimization_barrier":
+            for result, operand in zip(op.results, op.operands, strict=True):
+                self.number[result] = self.of(operand)
+            return
+        key = _key(op, self.number)
+        for index, result in enumerate(op.results):
+            if key is None:
+                self.number[result] = result
+            else:
+                self.number[result] = self.first.setdefault((key, index), result)
+
+
+def no_twin(op: mlir.Operation, switch: str) -> PlanError:
+    """The error for an op that must not send again, but has no other one to take over from."""
+    return PlanError(
+        f"{op.name}: {switch}, but no op of the forward pass is known whose result could be kept"
+        " for it: what is computed again must be in the same block, or in a jax.lax.scan beside"
+        " that of the forward pass, not in loops within these. Leave the switch out for this"
+        " function, or use one scan.",
+        place(op.location),
+    )
+
+
+def keep_marked(block: Block) -> int:
+    """Obey the switches in straight-line code; how many ops read what was kept instead.
+
+    Raises:
+        PlanError: What is to be kept was made in a loop, which does not keep it.
+    """
+    numbers = Numbering()
+    changed = 0
+    for position, op in enumerate(block.ops):
+        switches = switches_of(op)
+        if switches is not None and not switches.parallel_optimizer_comm_recompute:
+            changed += _read_parameters(block, position, numbers.number)
+        numbers.read(op)
+        if switches is None or op.name == "stablehlo.optimization_barrier":
+            continue
+        for result in op.results:
+            known = numbers.of(result)
+            if isinstance(known, mlir.Value) and known != result:
+                if _is_kept(block, position, switches):
+                    result.replace_all_uses_with(known)
+                    changed += 1
+            elif position in block.collective and not switches.mp_comm_recompute:
+                raise no_twin(op, "mp_comm_recompute=False")
+    return changed
+
+
+def _is_kept(block: Block, position: int, switches: Switches) -> bool:
+    if position in block.collective and not switches.mp_comm_recompute:
+        return True
+    return not switches.parallel_optimizer_comm_recompute and all(
+        _comes_from_parameters(block, number) for number in block.operands[position]
+    )
+
+
+def _comes_from_parameters(block: Block, number: int) -> bool:
+    return number in block.made_of_arguments
+
+
+def _read_parameters(
+    block: Block,
+    position: int,
+    number: dict[mlir.Value, Hashable],
+) -> int:
+    """Let an op read parameters as the forward pass does, not through the barrier."""
+    op = block.ops[position]
+    changed = 0
+    for place_, value in enumerate(op.operands):
+        source = number.get(value)
+        if not isinstance(source, mlir.Value) or source == value:
+            continue
+        known = block.number_of.get(source)
+        if known is not None and known in block.made_of_arguments:
+            op.operands[place_] = source
+            changed += 1
+    return changed
+
+
+def _key(op: mlir.Operation, number: dict[mlir.Value, Hashable]) -> Hashable | None:
+    """The same for ops that compute the same; None for ops that may not be merged."""
+    if op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if", "func.call"):
+        return None
+    if has_effect(op):
+        return None
+    attributes = attribute_keys(op, but=_OURS)
+    inner = tuple(
+        (inner.operation.name, attribute_keys(inner.operation))
+        for region in op.regions
+        for block in region.blocks
+        for inner in block.operations
+    )
+    operands = tuple(number.get(value, value) for value in op.operands)
+    return (op.name, attributes, inner, operands, tuple(result.type for result in op.results))

@@ -1,0 +1,1 @@
+"""Loops over passes, until a plan fits."""
