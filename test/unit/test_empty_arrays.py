@@ -117,3 +117,11 @@ def test_a_result_without_elements_is_whole() -> None:
     step = autoshard.jit(none_of, mesh="a=4,b=2", in_shardings=jax.P(None, "b"))
     assert step(jnp.ones((8, 4))).__array__().shape == (0, 4)
     assert step.plan(jnp.ones((8, 4))).results[0].sharding.tile == (1, 1)
+
+
+def test_a_result_without_elements_is_whole_though_a_batch_is_cut() -> None:
+    def none_of(x: Any) -> Any:
+        return x.transpose(2, 0, 1)[0:0]
+
+    step = autoshard.jit(none_of, mesh="data=8", mode="data_parallel", batch_argnums=0)
+    assert step(jnp.ones((8, 4, 2))).__array__().shape == (0, 8, 4)

@@ -28,6 +28,7 @@ from typing import ClassVar
 
 from autoshard.errors import PlanError
 from autoshard.exporter.blocks import BlockOp, Emitter, Enter, added_parts, block_op, free_channels
+from autoshard.exporter.blocks.cropped import crop_whole_images
 from autoshard.exporter.join import join_reshapes
 from autoshard.exporter.starts import keep_slices_apart
 from autoshard.exporter.steps import only_cuts, redistribution_steps
@@ -396,7 +397,9 @@ class _Pinner:
                 operands[index] = value
         for block in planned.blocks:
             self._block(block, pin_arguments=True)
-        keep_slices_apart(planned, self.form.emitter(mlir.InsertionPoint(op), op.location))
+        emit = self.form.emitter(mlir.InsertionPoint(op), op.location)
+        keep_slices_apart(planned, emit)
+        crop_whole_images(planned, emit)
         on_blocks = block_op(planned)
         if on_blocks is not None:
             self._on_blocks(planned, on_blocks)

@@ -71,7 +71,7 @@ def write_request(source: Source, module: mlir.Module, request: Request) -> None
 
 
 class _Uneven:
-    """Whether axes cut dims of values that they do not divide, or that have no elements.
+    """Whether axes cut dims that they do not divide, or values without elements.
 
     Each sharding is read once.
     """
@@ -88,7 +88,7 @@ class _Uneven:
             read = (from_sdy(text, self.mesh),) if is_one else per_value_from_sdy(text, self.mesh)
             # a call on one device says so with one sharding of no dims, whatever its results are
             self.known[key] = any(
-                size % pieces or pieces > 1 > size
+                size % pieces or (pieces > 1 and 0 in type_.shape)
                 for type_, sharding in zip(types, read, strict=False)
                 if sharding.dims and isinstance(type_, mlir.RankedTensorType)
                 for size, pieces in zip(type_.shape, sharding.tile, strict=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoshard.exporter.blocks.block_op import Form, result_sharding, same_op, shardings
+from autoshard.exporter.blocks.cropped import cropped
 from autoshard.exporter.blocks.emitter import Axes, Emitter, int_array, local_type, pair_array
 from autoshard.exporter.blocks.windows import read_window, spread
 from autoshard.importer.windows import convolution_window
@@ -60,6 +61,9 @@ def convolution_form(planned: PlannedOp) -> Form:
             else:
                 images = spread(emit, images, cut.dim, cut.axes, cut.window)
                 padding[cut.number], dilations[cut.number] = (0, 0), 1
+        dims = list(numbers.input_spatial_dimensions)
+        numbers_cut = [cut.number for cut in cuts]
+        images, padding = cropped(emit, images, dims, padding, dilations, numbers_cut)
         changed = {
             "padding": pair_array(padding),
             "lhs_dilation": int_array(dilations),
