@@ -159,7 +159,8 @@ def test_tpu_compiler_keeps_the_table_of_the_towers_on_the_host() -> None:
     plan = two_tower.plan_of("host", two_tower.COMPILED_FOR)
     program = plan.verify().program
     held = two_tower.held_bytes(plan)
-    assert program.host_argument_bytes == held.on_host
+    # libtpu takes whole KiB of the host for each of the three arrays.
+    assert 0 <= (program.host_argument_bytes or 0) - held.on_host < 3 * 1024
     assert (program.argument_bytes or 0) < held.on_host
 
 
