@@ -11,11 +11,9 @@ from autoshard.frontend.lower import Source
 from autoshard.frontend.pins import pins_of
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import (
-    after_search,
-    is_rewritten,
+    job_of,
     lowered_for,
     read_planned,
-    search_source,
 )
 from autoshard.frontend.request import (
     ClusterLike,
@@ -30,6 +28,7 @@ from autoshard.importer.program import NO_VALUE, Pinned
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.boundary import tied_arguments
 from autoshard.passes.recursive_programming import Coefficient, PlannedProgram, replan_module
+from autoshard.search.automatic import Planned
 from autoshard.sharding import Sharding
 
 
@@ -104,10 +103,10 @@ class Planner:
             static=(static_argnums, static_argnames),
             donate=(donate_argnums, donate_argnames),
         )
-        self._planned = search_source(self._source, request)
+        self._planned = job_of(self._source, request).search()
         self._written = self._planned.plan
         self._donated = tied_arguments(self._planned.module)
-        self._is_rewritten = is_rewritten(request, self._planned.module)
+        self._is_rewritten = job_of(self._source, request).changes(self._planned.module)
         self.plan = self._read(self._source, self._planned)
 
     def replan(self, *, in_shardings: Any = None, out_shardings: Any = None) -> Plan:
@@ -137,7 +136,7 @@ class Planner:
             *self._pins(results, main.results, "out_shardings"),
         ]
         if self._splits_a_pair(source, arguments, results):
-            anew = search_source(source, self._request, pins=(arguments, results))
+            anew = job_of(source, self._request, (arguments, results)).search()
             return self._read(source, anew)
         changed = replan_module(self._planned, pins, self._written)
         self._written = changed.plan
@@ -169,13 +168,12 @@ class Planner:
 
     def _read(self, source: Source, planned: PlannedProgram) -> Plan:
         if not self._is_rewritten:
-            return read_planned(source, planned.summary, planned.module)
+            return read_planned(source, Planned(planned.module, planned.summary))
         # a copy: the module that is kept must stay as the search left it
         bytecode = print_module(planned.module, "bytecode")
         module = parse_bytes(bytecode, new_context(), source.name)
-        return read_planned(
-            source, after_search(source, self._request, module, planned.summary), module
-        )
+        summary = job_of(source, self._request).finish(module, planned.summary)
+        return read_planned(source, Planned(module, summary))
 
     def _pins(self, shardings: dict[int, Sharding], values: list[int], place: str) -> list[Pinned]:
         mesh = self._planned.mesh.without_unit_axes()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import jax
 
-from autoshard.errors import DoesNotFitError, PlanError
+from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
 from autoshard.frontend.lower import Source, lower_source
@@ -42,33 +42,20 @@ from autoshard.passes.host_offload import HostOffload
 from autoshard.passes.import_strategies import ImportStrategies
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.recompute import Recompute
-from autoshard.passes.recompute import recompute as run_recompute
 from autoshard.passes.recursive_programming import (
     Coefficient,
-    PlannedProgram,
     estimate_planned,
-    memory_limit_of,
-    plan_automatically,
-    search_module,
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
 from autoshard.planned.module import read_plan
-from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, tensors_text
+from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
-from autoshard.rewrites.recomputation.marks import has_switches
-from autoshard.search.host_candidates import Candidate, candidates
+from autoshard.search.automatic import Job, Planned, plan_with_host
+from autoshard.search.host_candidates import candidates
 from autoshard.sharding import Mesh, Sharding
 
 _tree: Any = jax.tree_util
-
-
-_NO_LIMIT = "1e30"
-"""Bytes that no plan needs."""
-
-_MOST_SPREAD = 3
-"""The level of optimizer parallelism that leaves least on a device."""
 
 
 def plan(
@@ -215,82 +202,51 @@ def lowered_for(
 def plan_source(source: Source, request: Request) -> Plan:
     """Plan what was lowered; see ``plan``."""
     request.check_for(source.mode, source.cluster is not None, source.name)
-    if request.host_offload == "auto":
-        return _plan_with_host(source, request)
-    return _plan_once(source, request)
+    job = job_of(source, request)
+    plan_once = job.plan if source.mode == "auto" else partial(_propagated, source, request, job)
+    planned = _with_host(source, job, plan_once) if request.host_offload == "auto" else plan_once()
+    return read_planned(source, planned, request.batch_argnums)
 
 
-def _plan_with_host(source: Source, request: Request) -> Plan:
-    """Plan, and as long as it does not fit, keep more in the memory of the host.
+def job_of(
+    source: Source,
+    request: Request,
+    pins: Sequence[Mapping[int, Sharding]] = ({}, {}),
+) -> Job:
+    """What is asked of the search.
 
-    Largest first of what costs the fewest transfers for a byte; the rest that is too much is taken
-    to be spread over all devices, which frees no more than it does.
+    Args:
+        source: The lowered function.
+        request: What is asked of the plan.
+        pins: Besides those of the request, of arguments and of results of ``main``.
     """
-    limit = _limit_of(source, request)
-    chosen: list[int] = []
-    waiting: list[Candidate] | None = None
-    while True:
-        refusal: DoesNotFitError | None = None
-        plan: Plan | None = None
-        try:
-            plan = _plan_once(source, request, chosen)
-        except DoesNotFitError as error:
-            refusal = error
-        if plan is not None and plan.peak_bytes <= limit:
-            return plan
-        missing = plan.peak_bytes - limit if plan is not None else _missing(refusal)
-        if waiting is None:
-            waiting = candidates(_module_of(source, request), source.machine.mesh)
-        if not waiting:
-            names = [source.argument_names[n] for n in _numbers_of(source, chosen)]
-            raise _does_not_fit_with_host(source, names, missing, limit) from refusal
-        while waiting and missing > 0:
-            found = waiting.pop(0)
-            chosen.append(found.argument)
-            missing -= found.bytes / source.machine.mesh.size
-
-
-def _limit_of(source: Source, request: Request) -> float:
-    assert source.cluster is not None
-    return memory_limit_of(source.cluster, request.options().memory_limit)
-
-
-def _missing(refusal: DoesNotFitError | None) -> float:
-    assert refusal is not None
-    return refusal.peak_bytes - refusal.memory_limit
-
-
-def _numbers_of(source: Source, chosen: Sequence[int]) -> list[int]:
-    """Numbers among the flat arguments of some of ``main``."""
-    return [source.program.kept[number - source.program.constant_count] for number in chosen]
-
-
-def _does_not_fit_with_host(
-    source: Source, names: Sequence[str], missing: float, limit: float
-) -> DoesNotFitError:
-    kept = f"{', '.join(names[:6])}{', ..' if len(names) > 6 else ''}" if names else "nothing"
-    return DoesNotFitError(
-        f"{source.name}: no plan fits, even with all optimizer states and parameters that are read"
-        f" once in the memory of the host ({len(names)} arguments: {kept}): the plan needs"
-        f" {bytes_text(limit + missing)} on each of {source.machine.mesh.size} devices,"
-        f" {bytes_text(missing)} more than the {bytes_text(limit)} allowed. Use more chips or a"
-        " smaller batch.",
-        None,
-        limit + missing,
-        limit,
+    spreading = request.spreading()
+    return Job(
+        name=source.name,
+        read=lambda on_host: _module_of(source, request, on_host, pins),
+        num_devices=source.machine.mesh.size,
+        cluster=source.cluster,
+        options=request.options(),
+        spreading=None if spreading is None else _on_main(source, spreading),
+        recomputing=request.recomputing(),
+        mode=source.mode,
+        has_limit=request.memory_limit is not None,
     )
 
 
-def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) -> Plan:
-    """Plan with these arguments of ``main`` in the memory of the host, besides marked ones."""
-    if source.mode == "auto":
-        recomputing = request.recomputing()
-        if recomputing is not None and recomputing.choose == "auto":
-            return _plan_with_recompute(source, request, recomputing, on_host)
-        found = search_source(source, request, on_host)
-        summary = after_search(source, request, found.module, found.summary)
-        return read_planned(source, summary, found.module)
-    module = _module_of(source, request, on_host)
+def _with_host(source: Source, job: Job, plan_once: Callable[[Sequence[int]], Planned]) -> Planned:
+    program = source.program
+    return plan_with_host(
+        job,
+        plan_once,
+        lambda: candidates(job.read(()), source.machine.mesh),
+        lambda number: source.argument_names[program.kept[number - program.constant_count]],
+    )
+
+
+def _propagated(source: Source, request: Request, job: Job, on_host: Sequence[int] = ()) -> Planned:
+    """Plan from marks, pins or the batch, with these arguments of ``main`` on the host."""
+    module = job.read(on_host)
     seconds: dict[str, float] = {}
     propagation = ShardingPropagation(
         enable_alltoall=request.enable_alltoall,
@@ -298,19 +254,17 @@ def _plan_once(source: Source, request: Request, on_host: Sequence[int] = ()) ->
     )
     steps = (ImportStrategies(), propagation)
     run_passes(module, steps, timing=lambda name, took: seconds.update({name: took}))
-    spreading = request.spreading()
-    if spreading is not None:
+    if job.spreading is not None:
         if source.mode == "data_parallel":
             unpin(module, *_pinned_by_user(source, request, module))
-        spreading = _on_main(source, spreading)
-        run_passes(module, [spreading], timing=lambda name, took: seconds.update({name: took}))
+        run_passes(module, [job.spreading], timing=lambda name, took: seconds.update({name: took}))
     summary = None
     if source.cluster is not None:
-        summary = estimate_planned(module, source.cluster, request.options(), seconds)
-    summary = _recomputed(source, module, summary, request.recomputing())
-    if summary is not None and request.memory_limit is not None:
-        _check_fits(source, request, summary)
-    return read_planned(source, summary, module, request.batch_argnums)
+        summary = estimate_planned(module, source.cluster, job.options, seconds)
+    summary = job.recomputed(module, summary)
+    if summary is not None and job.has_limit:
+        job.check_fits(summary)
+    return Planned(module, summary)
 
 
 def _pinned_by_user(
@@ -327,79 +281,6 @@ def _pinned_by_user(
     return {*arguments, *replaced}, set(results)
 
 
-def search_source(
-    source: Source,
-    request: Request,
-    on_host: Sequence[int] = (),
-    pins: Sequence[Mapping[int, Sharding]] = ({}, {}),
-) -> PlannedProgram:
-    """Search what was lowered for the automatic mode; with what it takes to plan it again.
-
-    If no plan fits as it is, but it will be spread, the fastest one of all.
-
-    Args:
-        source: The lowered function.
-        request: What is asked of the plan.
-        on_host: Arguments of ``main`` that stay in the memory of the host, besides marked ones.
-        pins: Besides those of the request, of arguments and of results of ``main``.
-    """
-    assert source.cluster is not None
-    options = request.options()
-    try:
-        return search_module(_module_of(source, request, on_host, pins), source.cluster, options)
-    except DoesNotFitError:
-        if request.spreading() is None:
-            raise
-    options = replace(options, memory_limit=_NO_LIMIT)
-    return search_module(_module_of(source, request, on_host, pins), source.cluster, options)
-
-
-def is_rewritten(request: Request, module: mlir.Module) -> bool:
-    """Does ``after_search`` change what a search left?"""
-    recomputing = request.recomputing()
-    is_spread = request.spreading() is not None
-    return is_spread or (recomputing is not None and _has_work(recomputing, module))
-
-
-def _has_work(recomputing: Recompute, module: mlir.Module) -> bool:
-    return recomputing.choose == "auto" or has_switches(module)
-
-
-def after_search(
-    source: Source, request: Request, module: mlir.Module, found: PlanSummary
-) -> PlanSummary:
-    """Spread what a plan leaves on every device, and compute again what marks say.
-
-    Raises:
-        DoesNotFitError: Then it needs too much memory.
-    """
-    spreading, summary = request.spreading(), found
-    if spreading is not None:
-        summary = _spread(source, request, spreading, module, found)
-    summary = _recomputed(source, module, summary, request.recomputing()) or summary
-    if spreading is not None or request.memory_limit is not None:
-        _check_fits(source, request, summary)
-    return summary
-
-
-def _spread(
-    source: Source,
-    request: Request,
-    spreading: OptimizerParallel,
-    module: mlir.Module,
-    found: PlanSummary,
-) -> PlanSummary:
-    assert source.cluster is not None
-    seconds = dict(found.planning_seconds)
-    spreading = _on_main(source, spreading)
-    run_passes(module, [spreading], timing=lambda name, took: seconds.update({name: took}))
-    return replace(
-        estimate_planned(module, source.cluster, request.options(), seconds),
-        memory_limit=_limit_of(source, request),
-        cost_model=found.cost_model,
-    )
-
-
 def _on_main(source: Source, spreading: OptimizerParallel) -> OptimizerParallel:
     """The arguments that are named, by their numbers in ``main``, which lacks unused ones.
 
@@ -414,104 +295,6 @@ def _on_main(source: Source, spreading: OptimizerParallel) -> OptimizerParallel:
         return tuple(str(place[number]) for number in called if number in place)
 
     return replace(spreading, parameters=of(spreading.parameters), states=of(spreading.states))
-
-
-def _check_fits(source: Source, request: Request, summary: PlanSummary) -> None:
-    """Hold a plan to the limit, although no search could choose another one.
-
-    Raises:
-        DoesNotFitError: It needs more.
-    """
-    needed, limit = summary.peak_bytes_per_device, _limit_of(source, request)
-    if needed <= limit:
-        return
-    spreading, recomputing = request.spreading(), request.recomputing()
-    how = f"in mode {source.mode!r}"
-    if spreading is not None:
-        how += f" with optimizer parallelism of level {spreading.level}"
-    advice = "Use more chips or a smaller batch, or give"
-    if spreading is None or spreading.level < _MOST_SPREAD:
-        advice += f" optimizer_parallel={_MOST_SPREAD},"
-    if recomputing is None or recomputing.choose == "marks":
-        advice += ' recompute="auto",'
-    advice += ' host_offload="auto"'
-    if source.mode != "auto":
-        advice += ' or mode="auto"'
-    elif spreading is not None:
-        advice += ", or leave optimizer_parallel out: the search then chooses among all plans"
-    raise DoesNotFitError(
-        f"{source.name}: {how} the plan needs {bytes_text(needed)} on each of"
-        f" {source.machine.mesh.size} devices, {bytes_text(needed - limit)} more than the"
-        f" {bytes_text(limit)} allowed. Largest tensors at that moment, on one device:"
-        f" {tensors_text(summary.peak_values)}. {advice}.",
-        None,
-        needed,
-        limit,
-    )
-
-
-def _recomputed(
-    source: Source,
-    module: mlir.Module,
-    summary: PlanSummary | None,
-    recomputing: Recompute | None,
-) -> PlanSummary | None:
-    """Let the pass rewrite a planned module, if there is something to do."""
-    if recomputing is None or not _has_work(recomputing, module):
-        return summary
-    if source.cluster is None:
-        raise PlanError(
-            f"{source.name}: the switches of autoshard.recompute need a cluster: without one"
-            ' nothing is known of what is sent. Give cluster="v5e:4x4" or the like, or'
-            ' recompute="none".'
-        )
-    return run_recompute(module, source.cluster, recomputing)
-
-
-_MORE_MEMORY = (1.0, 1.3, 1.7, 2.5, 4.0, math.inf)
-"""What plans may need before values are dropped, over what there is."""
-
-
-def _plan_with_recompute(
-    source: Source, request: Request, recomputing: Recompute, on_host: Sequence[int]
-) -> Plan:
-    """The fastest of several plans that fit once values are computed again.
-
-    A plan that fits as it is may have to cut more, and send more, than one whose activations are
-    dropped. So the search is also given more memory than there is.
-    """
-    assert source.cluster is not None
-    options, spreading = request.options(), request.spreading()
-    limit = _limit_of(source, request)
-    best: tuple[PlanSummary, mlir.Module] | None = None
-    failed: DoesNotFitError | None = None
-    largest = 0.0
-    for factor in _MORE_MEMORY:
-        if factor > 1 and limit * factor < largest:
-            continue  # the last plan kept within this
-        module = _module_of(source, request, on_host)
-        allowed = str(limit * factor) if math.isfinite(factor) else _NO_LIMIT
-        try:
-            found = plan_automatically(
-                module, source.cluster, replace(options, memory_limit=allowed)
-            )
-            if factor > 1 and found.peak_bytes_per_device <= largest:
-                break  # more memory does not change the plan
-            largest = found.peak_bytes_per_device
-            if best is not None and found.step_seconds >= best[0].step_seconds:
-                break  # and computing again only adds to it
-            if spreading is not None:
-                _spread(source, request, spreading, module, found)
-            summary = run_recompute(module, source.cluster, recomputing)
-        except DoesNotFitError as error:
-            failed = error
-            continue
-        if best is None or summary.step_seconds < best[0].step_seconds:
-            best = (summary, module)
-    if best is None:
-        assert failed is not None
-        raise failed
-    return read_planned(source, *best)
 
 
 def _module_of(
@@ -532,14 +315,11 @@ def _module_of(
 
 
 def read_planned(
-    source: Source,
-    summary: PlanSummary | None,
-    module: mlir.Module,
-    batch_argnums: int | Sequence[int] | None = None,
+    source: Source, planned: Planned, batch_argnums: int | Sequence[int] | None = None
 ) -> Plan:
     """The plan that a module carries; how it splits the batch is written there, too."""
-    untie_unequal(module)
-    return _read(source, module, summary, batch_argnums)
+    untie_unequal(planned.module)
+    return _read(source, planned.module, planned.summary, batch_argnums)
 
 
 def _batch_of(

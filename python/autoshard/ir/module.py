@@ -132,6 +132,19 @@ def print_module(module: ir.Module, emit: Emit = "text", debug_info: bool = Fals
     return (text.rstrip("\n") + "\n").encode()
 
 
+def take_contents(module: ir.Module, other: ir.Module) -> None:
+    """Move the attributes and ops of another module of the same context to ``module``."""
+    attributes, others = module.operation.attributes, other.operation.attributes
+    for name in [attributes[number].name for number in range(len(attributes))]:
+        del attributes[name]
+    for number in range(len(others)):
+        attributes[others[number].name] = others[number].attr
+    for op in list(module.body.operations):
+        op.operation.erase()
+    for op in list(other.body.operations):
+        module.body.append(op.operation)
+
+
 _STRUCTURE_VERSION = 6
 """Of MLIR's bytecode: the one that passes/importer/bytecode.h reads."""
 

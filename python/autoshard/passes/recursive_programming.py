@@ -167,12 +167,21 @@ class RecursiveProgramming(Pass):
 
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``."""
+        plan_automatically(module, self.given_cluster(), self)
+
+    def given_cluster(self) -> Cluster:
+        """What the program runs on.
+
+        Raises:
+            PassOptionError: No cluster is given.
+            ClusterError: Nobody knows it.
+        """
         if not self.cluster:
             raise PassOptionError(
                 f"{self.name}: no cluster is given: times depend on the chips and their links. "
                 "Give cluster=v5e:4x4, or the path of a TOML file."
             )
-        plan_automatically(module, Cluster.of(self.cluster, self.compiler), self)
+        return Cluster.of(self.cluster, self.compiler)
 
 
 def plan_automatically(

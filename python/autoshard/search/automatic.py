@@ -1,0 +1,280 @@
+"""The fastest plan that fits: the search, and what saves memory around it.
+
+A program that does not fit as it is searched may fit once optimizer states are spread over the axes
+that replicate them, once forward values are computed again, or once arguments live in the memory of
+the host. ``autoshard.plan`` and the pass ``autoshard-plan`` try these here, in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from autoshard.cluster import Cluster
+from autoshard.errors import DoesNotFitError, PlanError
+from autoshard.ir import mlir
+from autoshard.passes.optimizer_parallel import OptimizerParallel
+from autoshard.passes.pipeline import run_passes
+from autoshard.passes.recompute import Recompute
+from autoshard.passes.recompute import recompute as run_recompute
+from autoshard.passes.recursive_programming import (
+    PlannedProgram,
+    RecursiveProgramming,
+    estimate_planned,
+    memory_limit_of,
+    search_module,
+)
+from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
+from autoshard.rewrites.recomputation.marks import has_switches
+from autoshard.search.host_candidates import Candidate
+
+_NO_LIMIT = "1e30"
+"""Bytes that no plan needs."""
+
+_MORE_MEMORY = (1.0, 1.3, 1.7, 2.5, 4.0, math.inf)
+"""What plans may need before values are dropped, over what there is."""
+
+_MOST_SPREAD = 3
+"""The level of optimizer parallelism that leaves least on a device."""
+
+Read = Callable[[Sequence[int]], mlir.Module]
+"""Makes the module that is planned anew; these arguments of its ``main`` live in the memory of the
+host, besides marked ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A planned module and what its plan costs; None where there is no cluster."""
+
+    module: mlir.Module
+    summary: PlanSummary | None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is planned, for which machine, and what may be done to make it fit."""
+
+    name: str
+    """Of the program."""
+    read: Read
+    num_devices: int
+    cluster: Cluster | None
+    """Needed by the search, by spreading in it, and by recomputation."""
+    options: RecursiveProgramming
+    spreading: OptimizerParallel | None
+    """Arguments that it names are numbers in ``main``."""
+    recomputing: Recompute | None
+    mode: str = "auto"
+    """As in ``autoshard.plan``."""
+    has_limit: bool = False
+    """Was a limit of memory asked for?"""
+
+    @property
+    def memory_limit(self) -> float:
+        """Bytes that a plan may use of a device."""
+        return memory_limit_of(self._cluster, self.options.memory_limit)
+
+    @property
+    def _cluster(self) -> Cluster:
+        assert self.cluster is not None
+        return self.cluster
+
+    def plan(self, on_host: Sequence[int] = ()) -> Planned:
+        """Search, spread and compute again, as asked.
+
+        Raises:
+            DoesNotFitError: No plan fits.
+        """
+        if self.recomputing is not None and self.recomputing.choose == "auto":
+            return self._plan_recomputing(self.recomputing, on_host)
+        found = self.search(on_host)
+        return Planned(found.module, self.finish(found.module, found.summary))
+
+    def search(self, on_host: Sequence[int] = ()) -> PlannedProgram:
+        """The search alone, with what it takes to plan again.
+
+        If no plan fits as it is, but it will be spread, the fastest one of all.
+        """
+        try:
+            return search_module(self.read(on_host), self._cluster, self.options)
+        except DoesNotFitError:
+            if self.spreading is None:
+                raise
+        options = replace(self.options, memory_limit=_NO_LIMIT)
+        return search_module(self.read(on_host), self._cluster, options)
+
+    def changes(self, module: mlir.Module) -> bool:
+        """Does ``finish`` change what a search left?"""
+        return self.spreading is not None or self._has_to_recompute(module)
+
+    def finish(self, module: mlir.Module, found: PlanSummary) -> PlanSummary:
+        """Spread what a plan leaves on every device, and compute again what marks say.
+
+        Raises:
+            DoesNotFitError: Then it needs too much memory.
+        """
+        summary = self._spread(module, found)
+        summary = self.recomputed(module, summary) or summary
+        if self.spreading is not None or self.has_limit:
+            self.check_fits(summary)
+        return summary
+
+    def recomputed(self, module: mlir.Module, summary: PlanSummary | None) -> PlanSummary | None:
+        """Let the pass rewrite a planned module, if there is something to do.
+
+        Raises:
+            PlanError: There is, and no cluster.
+        """
+        if self.recomputing is None or not self._has_to_recompute(module):
+            return summary
+        if self.cluster is None:
+            raise PlanError(
+                f"{self.name}: the switches of autoshard.recompute need a cluster: without one"
+                ' nothing is known of what is sent. Give cluster="v5e:4x4" or the like, or'
+                ' recompute="none".'
+            )
+        return run_recompute(module, self.cluster, self.recomputing)
+
+    def check_fits(self, summary: PlanSummary) -> None:
+        """Hold a plan to the limit, although no search could choose another one.
+
+        Raises:
+            DoesNotFitError: It needs more.
+        """
+        needed, limit = summary.peak_bytes_per_device, self.memory_limit
+        if needed <= limit:
+            return
+        how = f"in mode {self.mode!r}"
+        if self.spreading is not None:
+            how += f" with optimizer parallelism of level {self.spreading.level}"
+        advice = "Use more chips or a smaller batch, or give"
+        if self.spreading is None or self.spreading.level < _MOST_SPREAD:
+            advice += f" optimizer_parallel={_MOST_SPREAD},"
+        if self.recomputing is None or self.recomputing.choose == "marks":
+            advice += ' recompute="auto",'
+        advice += ' host_offload="auto"'
+        if self.mode != "auto":
+            advice += ' or mode="auto"'
+        elif self.spreading is not None:
+            advice += ", or leave optimizer_parallel out: the search then chooses among all plans"
+        raise DoesNotFitError(
+            f"{self.name}: {how} the plan needs {bytes_text(needed)} on each of"
+            f" {self.num_devices} devices, {bytes_text(needed - limit)} more than the"
+            f" {bytes_text(limit)} allowed. Largest tensors at that moment, on one device:"
+            f" {tensors_text(summary.peak_values)}. {advice}.",
+            None,
+            needed,
+            limit,
+        )
+
+    def _has_to_recompute(self, module: mlir.Module) -> bool:
+        recomputing = self.recomputing
+        return recomputing is not None and (recomputing.choose == "auto" or has_switches(module))
+
+    def _spread(self, module: mlir.Module, found: PlanSummary) -> PlanSummary:
+        if self.spreading is None:
+            return found
+        seconds = dict(found.planning_seconds)
+        run_passes(module, [self.spreading], timing=lambda name, took: seconds.update({name: took}))
+        return replace(
+            estimate_planned(module, self._cluster, self.options, seconds),
+            memory_limit=self.memory_limit,
+            cost_model=found.cost_model,
+        )
+
+    def _plan_recomputing(self, recomputing: Recompute, on_host: Sequence[int]) -> Planned:
+        """The fastest of several plans that fit once values are computed again.
+
+        A plan that fits as it is may have to cut more, and send more, than one whose activations
+        are dropped. So the search is also given more memory than there is.
+        """
+        limit = self.memory_limit
+        best: tuple[PlanSummary, mlir.Module] | None = None
+        failed: DoesNotFitError | None = None
+        largest = 0.0
+        for factor in _MORE_MEMORY:
+            if factor > 1 and limit * factor < largest:
+                continue  # the last plan kept within this
+            module = self.read(on_host)
+            allowed = str(limit * factor) if math.isfinite(factor) else _NO_LIMIT
+            options = replace(self.options, memory_limit=allowed)
+            try:
+                found = search_module(module, self._cluster, options).summary
+                if factor > 1 and found.peak_bytes_per_device <= largest:
+                    break  # more memory does not change the plan
+                largest = found.peak_bytes_per_device
+                if best is not None and found.step_seconds >= best[0].step_seconds:
+                    break  # and computing again only adds to it
+                self._spread(module, found)
+                summary = run_recompute(module, self._cluster, recomputing)
+            except DoesNotFitError as error:
+                failed = error
+                continue
+            if best is None or summary.step_seconds < best[0].step_seconds:
+                best = (summary, module)
+        if best is None:
+            assert failed is not None
+            raise failed
+        return Planned(best[1], best[0])
+
+
+def plan_with_host(
+    job: Job,
+    plan: Callable[[Sequence[int]], Planned],
+    candidates: Callable[[], list[Candidate]],
+    name_of: Callable[[int], str],
+) -> Planned:
+    """Plan, and as long as it does not fit, keep more in the memory of the host.
+
+    Largest first of what costs the fewest transfers for a byte; the rest that is too much is taken
+    to be spread over all devices, which frees no more than it does.
+
+    Args:
+        job: What is planned.
+        plan: Plans with these arguments of ``main`` in the memory of the host.
+        candidates: Which arguments may live there; called once, if at all.
+        name_of: The user's name of an argument of ``main``.
+
+    Raises:
+        DoesNotFitError: Nothing makes it fit.
+    """
+    limit = job.memory_limit
+    chosen: list[int] = []
+    waiting: list[Candidate] | None = None
+    while True:
+        refusal: DoesNotFitError | None = None
+        try:
+            planned = plan(chosen)
+            assert planned.summary is not None
+            needed = planned.summary.peak_bytes_per_device
+            if needed <= limit:
+                return planned
+            missing = needed - limit
+        except DoesNotFitError as error:
+            refusal = error
+            missing = error.peak_bytes - error.memory_limit
+        if waiting is None:
+            waiting = candidates()
+        if not waiting:
+            names = [name_of(number) for number in chosen]
+            raise _does_not_fit_with_host(job, names, missing) from refusal
+        while waiting and missing > 0:
+            found = waiting.pop(0)
+            chosen.append(found.argument)
+            missing -= found.bytes / job.num_devices
+
+
+def _does_not_fit_with_host(job: Job, names: Sequence[str], missing: float) -> DoesNotFitError:
+    limit = job.memory_limit
+    kept = f"{', '.join(names[:6])}{', ..' if len(names) > 6 else ''}" if names else "nothing"
+    return DoesNotFitError(
+        f"{job.name}: no plan fits, even with all optimizer states and parameters that are read"
+        f" once in the memory of the host ({len(names)} arguments: {kept}): the plan needs"
+        f" {bytes_text(limit + missing)} on each of {job.num_devices} devices,"
+        f" {bytes_text(missing)} more than the {bytes_text(limit)} allowed. Use more chips or a"
+        " smaller batch.",
+        None,
+        limit + missing,
+        limit,
+    )
