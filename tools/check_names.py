@@ -1,9 +1,11 @@
-"""No compiler, library or proxy for one is named where analyses are: they ask for rows.
+"""Names stand where they belong: those of compilers, of links, and of attributes.
 
-    python tools/check_compiler_names.py [FOLDER]
+    python tools/check_names.py [FOLDER]
 
-Reads sources below FOLDER (the repository). Names may stand where compilers are described or run:
-compilers/, verify/, calibration/ and chips. What links there are is asked where links are costed.
+Reads sources below FOLDER (the repository). No compiler, library or proxy for one is named where
+analyses are: they ask for rows. Names may stand where compilers are described or run: compilers/,
+verify/, calibration/ and chips. What links there are is asked where links are costed. Attributes
+are spelled in ir/attributes.py alone.
 """
 
 from __future__ import annotations
@@ -34,6 +36,11 @@ _MAY_ASK_FOR_LINKS = (
     "python/autoshard/report/cluster_table.py",
     "python/autoshard/verify/",
 )
+_ATTRIBUTES = "python/autoshard/ir/attributes.py"
+_ATTRIBUTE = re.compile(r'^[A-Z_]+ = ("(?:autoshard|mhlo|sdy|jax|tf)\.\w+")$', re.MULTILINE)
+_SHARDY_TEXTS = "python/autoshard/sharding/sdy_text.py"
+"""Reads texts that begin like attributes' names."""
+
 _EXAMPLE = re.compile(r"xla-tpu-0\.0\.42")
 """What help texts show of how a compiler is written."""
 
@@ -46,6 +53,7 @@ def complaints(root: Path) -> Iterator[str]:
         for path in (root / folder).rglob("*")
         if path.suffix in kinds
     ]
+    attributes = _ATTRIBUTE.findall((root / _ATTRIBUTES).read_text())
     for path in sorted(files):
         place = path.relative_to(root).as_posix()
         for number, line in enumerate(path.read_text().splitlines(), start=1):
@@ -61,6 +69,9 @@ def complaints(root: Path) -> Iterator[str]:
                     f"{place}:{number}: {asked[0]} asks what links there are. If it means a"
                     " compiler, ask that for a row (docs/compilers.md)."
                 )
+            spelled = [text for text in attributes if text in line]
+            if spelled and path.suffix == ".py" and place not in (_ATTRIBUTES, _SHARDY_TEXTS):
+                yield f"{place}:{number}: {spelled[0]} is spelled here. Take {_ATTRIBUTES}'s name."
 
 
 def main() -> int:
