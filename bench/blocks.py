@@ -4,8 +4,9 @@
 
 Two programs: an FFT of 4,096 rows, and a train step (SGD) of three residual blocks with 32 groups
 of features over 256 images. Each is planned once for a cluster and compiled ahead of time in both
-ways; columns are what one device sends, needs and takes as compiled (docs/step_estimate.md).
-TPUs need ``autoshard[tpu]``, GPUs ``autoshard[gpu]``; no device is needed.
+ways; columns are what one device sends, needs and takes as compiled
+(docs/results/step_estimate.md). TPUs need ``autoshard[tpu]``, GPUs ``autoshard[gpu]``; no device is
+needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""docs/compilers.md: what every compiler does, with reasons and sources, from compilers/*.toml.
+"""docs/design/compilers.md: what every compiler does, with reasons and sources, from
+compilers/*.toml.
 
     python bench/compiler_table.py [--check]
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from autoshard.compilers.compiler import COMPILERS, Answer, Rule, Value, read_compiler, read_rules
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "compilers.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "design" / "compilers.md"
 
 _HEAD = """\
 # Compilers

@@ -644,7 +644,7 @@ def main() -> None:
     parser.add_argument("--show", type=Path, help="print the tables of a saved file")
     parser.add_argument("--details", action="store_true", help="every plan of every row")
     parser.add_argument(
-        "--markdown", action="store_true", help="tables as docs/experts.md has them"
+        "--markdown", action="store_true", help="tables as docs/results/experts.md has them"
     )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--cluster", help=argparse.SUPPRESS)

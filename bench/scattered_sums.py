@@ -5,8 +5,8 @@
 A gradient in bfloat16 of a weight whose rows are cut over all devices, as the tokens are, and an
 update with momentum in float32. XLA:TPU scatters the sum in a loop if nothing stands between; a
 constraint makes it an all-reduce and a slice. Compiled ahead of time, no device needed
-(``autoshard[tpu]``); seconds of docs/step_estimate.md. docs/cost_model.md has what the model makes
-of it.
+(``autoshard[tpu]``); seconds of docs/results/step_estimate.md. docs/design/cost_model.md has what
+the model makes of it.
 """
 
 from __future__ import annotations

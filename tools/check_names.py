@@ -61,13 +61,13 @@ def complaints(root: Path) -> Iterator[str]:
             if named and not place.startswith(_MAY_NAME):
                 yield (
                     f"{place}:{number}: {named[0]} is named here. Ask the compiler for a row"
-                    " (docs/compilers.md), or say what the compiler does."
+                    " (docs/design/compilers.md), or say what the compiler does."
                 )
             asked = _LINKS.search(line)
             if asked and not place.startswith(_MAY_ASK_FOR_LINKS):
                 yield (
                     f"{place}:{number}: {asked[0]} asks what links there are. If it means a"
-                    " compiler, ask that for a row (docs/compilers.md)."
+                    " compiler, ask that for a row (docs/design/compilers.md)."
                 )
             spelled = [text for text in attributes if text in line]
             if spelled and path.suffix == ".py" and place not in (_ATTRIBUTES, _SHARDY_TEXTS):

@@ -1,4 +1,4 @@
-"""docs/partitioner.md, from the tables of all releases."""
+"""docs/design/partitioner.md, from the tables of all releases."""
 
 from __future__ import annotations
 

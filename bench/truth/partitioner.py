@@ -4,10 +4,10 @@
     python bench/truth/partitioner.py --sample 100
 
 Writes python/autoshard/compilers/partitioner_tables/jaxlib-RELEASE.json for the jaxlib that runs
-it, and docs/partitioner.md from all tables there are. Needs JAX and this checkout's ``python`` on
-the path; autoshard's core need not be built. Answers are kept in the folder, by release: a run
-that was stopped goes on where it was. ``--sample`` runs so many programs only, and says what
-differs from the table.
+it, and docs/design/partitioner.md from all tables there are. Needs JAX and this checkout's
+``python`` on the path; autoshard's core need not be built. Answers are kept in the folder, by
+release: a run that was stopped goes on where it was. ``--sample`` runs so many programs only, and
+says what differs from the table.
 
 Programs (``programs.py``) become single ops (``cases.py``), each is cut by the factors of its rule,
 alone and in pairs, and run in processes of their own (``runner.py``); ``table.py`` joins the
@@ -44,7 +44,7 @@ from autoshard.importer.factor_roles import UNEVEN_CUT
 
 HERE = Path(__file__).resolve().parent
 TABLES = HERE.parents[1] / "python" / "autoshard" / "compilers" / "partitioner_tables"
-PAGE = HERE.parents[1] / "docs" / "partitioner.md"
+PAGE = HERE.parents[1] / "docs" / "design" / "partitioner.md"
 
 Rows = dict[tuple[str, ...], list[Candidate]]
 

@@ -35,7 +35,7 @@ struct Step {
   double sent_bytes() const;
 };
 
-/// Seconds of one collective; the formulas are in docs/cost_model.md and collectives.cpp.
+/// Seconds of one collective; the formulas are in docs/design/cost_model.md and collectives.cpp.
 ///
 /// Example: all-gather over a ring of 16 v5e chips, 1 MiB held each, 45 GB/s a link, 1 us:
 /// max(16/2 us, 15 MiB / (2 * 45 GB/s)) = 175 us.
@@ -45,7 +45,7 @@ double seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);
 /// a slice of a torus as an all-reduce, from `Collectives::whole_slice_devices` on:
 /// reduce-scatters always (and cut the sum), all-gathers on slices of three dims (of shards
 /// put into zeros), and on slices of two dims up to `whole_plane_bytes`. Everything else is
-/// what it was. docs/cost_model.md has what was compiled.
+/// what it was. docs/design/cost_model.md has what was compiled.
 ///
 /// Example: all-gather over v5p:4x4x4, 1 MiB held each -> all-reduce, 64 MiB held.
 Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh);

@@ -22,7 +22,7 @@ struct Compute {
 /// `reads[k]`: operand k is read from memory here, not from a fusion; `writes[k]`: result k is
 /// stored. An axis that cuts no factor does not make the op faster: every device along it
 /// computes the same. Products of matrices take the matrix unit, or the vector unit where that
-/// is faster; everything else takes the vector unit. Formulas: docs/cost_model.md.
+/// is faster; everything else takes the vector unit. Formulas: docs/design/cost_model.md.
 ///
 /// Example: 512x1024 by 1024x256 in bf16, 2 * 512*1024*256 operations, at 100 Tflop/s and 1
 /// TB/s: 2.7 us for the operations, 1.8 us for the 1.8 MB.

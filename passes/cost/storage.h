@@ -4,7 +4,7 @@
 /// must live until they have run. What is stored takes its bytes from the op that makes it to
 /// the last op that reads it, arguments and results from end to end, what loops carry from
 /// trip to trip. Moments are op indices: moment i is while op i runs, if it runs where the
-/// program has it. docs/memory.md gives every rule and its reason.
+/// program has it. docs/design/memory.md gives every rule and its reason.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ class Cluster:
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Cluster:
-        """The cluster that a file describes; docs/clusters.md has the format.
+        """The cluster that a file describes; docs/use/clusters.md has the format.
 
         Raises:
             ClusterError: The file cannot be read, or what it says cannot be.
@@ -144,7 +144,8 @@ class Cluster:
 
         Args:
             spec: ``xla-tpu-0.0.42``, ``xla-tpu``, ``unknown``; with ``:without=RULE`` behind to
-                have a rule answered as if nothing was known. docs/compilers.md has the names.
+                have a rule answered as if nothing was known. docs/design/compilers.md has the
+                names.
 
         Raises:
             ClusterError: No compiler or rule has such a name.
@@ -152,7 +153,7 @@ class Cluster:
         if not isinstance(cast("object", spec), str):
             raise ClusterError(
                 f'compiler={spec!r} is no name of a compiler. Give one such as "xla-tpu-0.0.42";'
-                " docs/compilers.md has them."
+                " docs/design/compilers.md has them."
             )
         changed = replace(self, compiler_spec=spec)
         _ = changed.compiler  # says what is wrong with it

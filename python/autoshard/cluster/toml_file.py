@@ -1,4 +1,4 @@
-"""Clusters as TOML files; docs/clusters.md has the format."""
+"""Clusters as TOML files; docs/use/clusters.md has the format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The compiler that a program is planned for: what it answers to every question of the analyses.
 
 The questions are in ``rules.toml``, the answers in one file a compiler, ``xla-tpu.toml``; each row
-has the release that it was first seen in. docs/compilers.md is the table of all of them.
+has the release that it was first seen in. docs/design/compilers.md is the table of all of them.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class Compiler:
         for name in names:
             if name not in rules:
                 raise ClusterError(
-                    f'compiler: no rule is called "{name}".{_near(name, rules)} docs/compilers.md'
-                    " lists them."
+                    f'compiler: no rule is called "{name}".{_near(name, rules)}'
+                    " docs/design/compilers.md lists them."
                 )
         values = {name: rules[name].unknown for name in names}
         kept = tuple(dict.fromkeys((*self.without, *names)))

@@ -6,11 +6,12 @@
             %r = dot_general %x, %v : (tensor<64x8xf32>, tensor<8x2x16xf32>) -> tensor<64x2x16xf32>
 
 Compilers do the same, but not through the constraints that pin a plan; some then copy what lies
-between matmul and reshape into another layout (``layout.keeps_reshapes`` in docs/compilers.md).
-Others do it behind the partitioner, when the constraints are gone, and not where several matmuls
-would read a tensor in several layouts: plans for these stay as they are. A dim that a reshape
-merges before a matmul, or splits behind it, is split in all tensors of the matmul that have it. The
-reshapes that this adds are smaller than those that it takes away: weights for activations.
+between matmul and reshape into another layout (``layout.keeps_reshapes`` in
+docs/design/compilers.md). Others do it behind the partitioner, when the constraints are gone, and
+not where several matmuls would read a tensor in several layouts: plans for these stay as they are.
+A dim that a reshape merges before a matmul, or splits behind it, is split in all tensors of the
+matmul that have it. The reshapes that this adds are smaller than those that it takes away: weights
+for activations.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ so a constraint could say nothing and would only stand between ops that fuse. Ne
 matmul gives to a reshape or transpose that takes it as it is: the constraint behind that one says
 the same, and compilers join the two where nothing stands between them. Some join even two matmuls,
 and compute the first again for every tile of the second: queries in attention's scores, if nothing
-else is done to them (``fusion.repeats_batched_matmuls`` in docs/compilers.md). There a barrier
-stands between the two.
+else is done to them (``fusion.repeats_batched_matmuls`` in docs/design/compilers.md). There a
+barrier stands between the two.
 
 Constants, iotas and broadcast scalars are made again for every sharding that a reader wants:
 their values are known on every device, so nothing has to travel.

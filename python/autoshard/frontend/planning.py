@@ -95,7 +95,7 @@ def plan(
             a TOML file, or an ``autoshard.Cluster``. None: the devices here, where mode ``"auto"``
             asks for them.
         compiler: What compiles for the cluster, where that is not what is installed here:
-            ``"xla-tpu-0.0.42"``; docs/compilers.md lists names and releases.
+            ``"xla-tpu-0.0.42"``; docs/design/compilers.md lists names and releases.
         mode: ``"auto"``: the fastest step within the memory of a device; marks and pins are kept.
             ``"semi_auto"``: from what is marked or pinned, by propagation.
             ``"data_parallel"``: the batch is split over all devices, everything else is on each.

@@ -2,7 +2,7 @@
 
 What the exporter writes on blocks, or keeps apart by clamps and barriers (``exporter/blocks``,
 ``exporter/starts.py``), is its own. Of all other ops the table of the installed release of jaxlib
-says what is wrong or ends the process (docs/partitioner.md).
+says what is wrong or ends the process (docs/design/partitioner.md).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ redistributing it there is never free."""
 
 _COPIES_AT_A_TIME = 4
 """From the memory of the host: so many have been seen to start before the last loop, or at
-the start of the step, whatever orders them (docs/host.md). Counted are the largest."""
+the start of the step, whatever orders them (docs/use/host.md). Counted are the largest."""
 
 MATRIX_OPS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
 """Multiply matrices: what an axis cuts of them says what it is for."""

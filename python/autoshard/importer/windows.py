@@ -105,7 +105,7 @@ _KEYS = {
 def block_dims(op: mlir.Operation) -> list[int]:
     """Dims of the first operand that XLA does not cut right: the exporter does, in equal blocks.
 
-    ``bench/truth/partitioner.py`` says which (docs/partitioner.md).
+    ``bench/truth/partitioner.py`` says which (docs/design/partitioner.md).
     """
     match op.name:
         case "stablehlo.convolution":

@@ -72,8 +72,8 @@ _FUNCTIONS = {
     "erfc": POLYNOMIALS,
 }
 """Expense of what vector units have no instruction for. Compilers decide by it what they store
-(``fusion.stored_functions`` in docs/compilers.md). A division nearly always is one by a broadcast,
-which costs a multiplication."""
+(``fusion.stored_functions`` in docs/design/compilers.md). A division nearly always is one by a
+broadcast, which costs a multiplication."""
 
 _WEIGHTS = {
     **dict.fromkeys(_RECIPROCALS, 4.0),

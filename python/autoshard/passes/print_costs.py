@@ -56,7 +56,7 @@ class PrintCosts(Pass):
 
     compiler: str = ""
     """Another compiler than that of the plan: xla-tpu-0.0.42, unknown, ..; with
-    :without=RULE,RULE behind it prints what these rules are worth (docs/compilers.md)."""
+    :without=RULE,RULE behind it prints what these rules are worth (docs/design/compilers.md)."""
 
     overlap: float = 0.0
     """Share of communication that hides behind compute, 0 to 1."""

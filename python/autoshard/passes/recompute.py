@@ -64,7 +64,7 @@ class Recompute(Pass):
 
     compiler: str = ""
     """Another compiler than the installed one for the chips: xla-tpu-0.0.42, unknown, .., with
-    :without=RULE,RULE behind to switch rules off; docs/compilers.md lists both."""
+    :without=RULE,RULE behind to switch rules off; docs/design/compilers.md lists both."""
 
     memory_limit: str = ""
     """What the step may use of a device, 14GiB or bytes; usually the chip's memory less 8%."""

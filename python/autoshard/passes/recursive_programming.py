@@ -87,7 +87,7 @@ class RecursiveProgramming(Pass):
 
     compiler: str = ""
     """Another compiler than the installed one for the chips: xla-tpu-0.0.42, unknown, .., with
-    :without=RULE,RULE behind to switch rules off; docs/compilers.md lists both."""
+    :without=RULE,RULE behind to switch rules off; docs/design/compilers.md lists both."""
 
     mesh: str = ""
     """The mesh, dp=2,tp=4; else the module's own, else one that the search makes."""

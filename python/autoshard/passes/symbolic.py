@@ -23,7 +23,7 @@ def search_symbolic(
     Args:
         imported: The program. Memory does not matter: a larger ``mem_coeff`` is how a plan gets
             smaller.
-        mem_coeff: See docs/symbolic_cost.md.
+        mem_coeff: See docs/design/symbolic_cost.md.
         sweeps: Rounds over the mesh axes after the first one.
         seed: Of the search's random choices.
 

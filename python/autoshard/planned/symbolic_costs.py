@@ -94,7 +94,7 @@ class SymbolicCosts:
     total: float
     """Elements: the cost of the whole plan, loops counted as often as they run."""
     lower_bound: float
-    """Elements; see docs/symbolic_cost.md for which plans it bounds."""
+    """Elements; see docs/design/symbolic_cost.md for which plans it bounds."""
     choices: tuple[SymbolicChoice, ...]
 
     @property

@@ -1,7 +1,7 @@
 """What all planning passes share: the rules they read, and the attributes they write.
 
 A plan is ``autoshard.mesh`` on the module, ``mhlo.sharding`` on every value and
-``autoshard.strategy`` on every op with a rule; docs/passes.md has examples.
+``autoshard.strategy`` on every op with a rule; docs/use/passes.md has examples.
 """
 
 from __future__ import annotations

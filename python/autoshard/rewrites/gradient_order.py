@@ -7,11 +7,11 @@
 
 Only updates read the gradient of a parameter, so a compiler may make it when it likes. Some make it
 beside collectives that it hides, layers later, and all that is recomputed for it waits: with data
-parallelism that of every layer (``schedule.late_gradients`` in docs/compilers.md).
+parallelism that of every layer (``schedule.late_gradients`` in docs/design/compilers.md).
 ``jax.checkpoint`` has a barrier where a layer begins to be computed again, which is kept until the
 program is scheduled. The layer after the next begins when the gradients are there; those of the
 next still hide what is gathered for it. For other compilers the program stays as it is: peaks fall
-there as well or rise, and steps take up to 9% longer (docs/memory.md).
+there as well or rise, and steps take up to 9% longer (docs/design/memory.md).
 """
 
 from __future__ import annotations

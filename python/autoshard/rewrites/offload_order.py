@@ -89,7 +89,7 @@ def _wait(load: mlir.Operation, stores: list[mlir.Operation]) -> None:
     All states of the parameter before: one that nothing waits for stays on the device until the
     end of the step. Without any order XLA starts all copies at once, as early as it can: with 8
     states of 64 MiB a compiler takes 833 MiB for temporaries, and 321 MiB
-    like this (docs/host.md).
+    like this (docs/use/host.md).
     """
     values = [load.operands[0], *(store.results[0] for store in stores)]
     barrier = mlir.Operation.create(

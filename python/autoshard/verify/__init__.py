@@ -1,13 +1,13 @@
 """What the compilers really made of a plan.
 
-A plan beside its compiled program, ``plan.verify()`` and ``autoshard-verify`` (docs/verify.md):
+A plan beside its compiled program, ``plan.verify()`` and ``autoshard-verify`` (docs/use/verify.md):
 
     verification        all of it: compile, compare, say what differs
     ahead_of_time       compile for devices that are not here, by ``compile_process``
     targets             what a cluster is to a compiler
     usable_memory       bytes that the TPU compiler lets a program use
 
-What the text of a compiled program says (docs/step_estimate.md):
+What the text of a compiled program says (docs/results/step_estimate.md):
 
     hlo_program         computations, trips of loops, source lines
     hlo_collectives     every collective and its devices

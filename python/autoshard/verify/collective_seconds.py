@@ -1,8 +1,8 @@
 """Seconds of a collective over any groups of devices, by the cluster's formulas.
 
-The formulas are the planner's own (docs/cost_model.md, "Collectives"): the core is asked. Groups
-are taken as parts of the machine's dims, whatever mesh a program was planned on. Groups that are
-no such part are charged as if all devices of the smallest part that holds them took part.
+The formulas are the planner's own (docs/design/cost_model.md, "Collectives"): the core is asked.
+Groups are taken as parts of the machine's dims, whatever mesh a program was planned on. Groups that
+are no such part are charged as if all devices of the smallest part that holds them took part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Seconds of one instruction of optimised HLO, where the compiler does not say itself.
 
-A roofline with the planner's formulas (docs/cost_model.md, "Ops") on what XLA's own cost analysis
-counts: every instruction is analysed as a module of its own, with the computations it calls.
+A roofline with the planner's formulas (docs/design/cost_model.md, "Ops") on what XLA's own cost
+analysis counts: every instruction is analysed as a module of its own, with the computations it
+calls.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     step           compute + communication - what is hidden + host transfers
 
 Seconds of an instruction are the compiler's own where its HLO has them: XLA:TPU writes
-``estimated_cycles``. Elsewhere they follow from a roofline. docs/step_estimate.md has the formulas,
-what they miss, and where the constants come from.
+``estimated_cycles``. Elsewhere they follow from a roofline. docs/results/step_estimate.md has the
+formulas, what they miss, and where the constants come from.
 """
 
 from __future__ import annotations

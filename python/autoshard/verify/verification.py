@@ -159,7 +159,7 @@ class Verification:
         return self.fits and self.as_planned is True
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the HLO text, for ``json.dumps``; docs/verify.md has the keys."""
+        """Everything but the HLO text, for ``json.dumps``; docs/use/verify.md has the keys."""
         program = self.program.to_json()
         del program["messages"]
         found: dict[str, Any] = {

@@ -3,7 +3,7 @@
 
 // Names of compilers and rules that mean nothing are refused, with the nearest one.
 // CHECK: error: no compiler "xla-tup" is known, only xla-cpu, xla-gpu, xla-tpu, unknown. Did you mean "xla-tpu"?
-// RULE:  error: compiler: no rule is called "fusion.cast". Did you mean "fusion.casts"? docs/compilers.md lists them.
+// RULE:  error: compiler: no rule is called "fusion.cast". Did you mean "fusion.casts"? docs/design/compilers.md lists them.
 func.func @main(%x: tensor<8x128xf32>) -> tensor<8x128xf32> {
   %0 = stablehlo.tanh %x : tensor<8x128xf32>
   return %0 : tensor<8x128xf32>

@@ -10,7 +10,7 @@ not split right, is written as ops on one device's blocks instead:
 - ``dynamic_update_slice`` along a cut dim, with starts that are clamped before they become places
   in a block (``update``).
 
-``docs/partitioner.md`` has what XLA's partitioner was seen to do with each.
+``docs/design/partitioner.md`` has what XLA's partitioner was seen to do with each.
 
 Sums over an axis are parts of the result in a leading dim that the axis cuts, added outside, where
 every partitioner makes an all-reduce of it.

@@ -1,4 +1,4 @@
-"""Whether what a plan computes is right: ``plan.check()``, docs/check.md.
+"""Whether what a plan computes is right: ``plan.check()``, docs/use/check.md.
 
     check        all of it: make the program small, run it in two forms, say what differs
 
