@@ -3,8 +3,8 @@
 /// One field is one behaviour that was observed. An analysis asks for the behaviour, never for
 /// the compiler's name, a chip, or what kind of links there are. Python chooses the answers by
 /// compiler, release and chip (python/autoshard/compilers/, where every answer has its
-/// source); docs/design/compilers.md is the table of all of them. The defaults are what is taken of
-/// a compiler of which nothing is known.
+/// source); docs/design/compilers.md is the table of all of them. The defaults are what is
+/// taken of a compiler of which nothing is known.
 #pragma once
 
 #include <cstdint>

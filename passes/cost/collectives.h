@@ -35,7 +35,8 @@ struct Step {
   double sent_bytes() const;
 };
 
-/// Seconds of one collective; the formulas are in docs/design/cost_model.md and collectives.cpp.
+/// Seconds of one collective; the formulas are in docs/design/cost_model.md and
+/// collectives.cpp.
 ///
 /// Example: all-gather over a ring of 16 v5e chips, 1 MiB held each, 45 GB/s a link, 1 us:
 /// max(16/2 us, 15 MiB / (2 * 45 GB/s)) = 175 us.

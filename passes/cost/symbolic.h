@@ -4,7 +4,8 @@
 /// No chip, no link and no element type enters. An op is cut level by level, into a prime
 /// number of parts each time; a level costs what the cut of each op costs at the sizes that
 /// the levels before it left, and 16 elements for every element of a tensor that its writer
-/// and its reader cut differently. docs/design/symbolic_cost.md has the formulas with examples.
+/// and its reader cut differently. docs/design/symbolic_cost.md has the formulas with
+/// examples.
 #pragma once
 
 #include <array>

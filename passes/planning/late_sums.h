@@ -9,8 +9,8 @@
 /// that hide it. Nothing but an update reads the sum of a gradient, so from the end all these
 /// sums come first, and what hides one is the matmul that makes another. In the order of the
 /// program: the backward pass runs without them, and then sums and matmuls take turns. Until
-/// then what the matmuls read, or the gradients that were made early, wait. docs/design/memory.md
-/// says what was compiled.
+/// then what the matmuls read, or the gradients that were made early, wait.
+/// docs/design/memory.md says what was compiled.
 #pragma once
 
 #include <vector>

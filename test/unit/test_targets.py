@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoshard.cluster import Cluster
+from autoshard.cluster import CHIPS, Cluster
 from autoshard.errors import ClusterError, CompileError
 from autoshard.verify import targets
 from autoshard.verify.targets import Target, compiled_chips, target_of
@@ -46,15 +46,12 @@ def test_cpus_have_no_topology():
 
 
 def test_every_chip_but_ascend_can_be_compiled_for():
-    assert compiled_chips() == [
-        *("a100", "b200", "cpu", "h100", "h200"),
-        *("tpu7x", "v4", "v5e", "v5p", "v6e"),
-    ]
+    assert set(CHIPS) - set(compiled_chips()) == {"ascend910b"}
     with pytest.raises(ClusterError, match=r"no compiler for ascend910b is known\. Those for a100"):
         target_of(Cluster.parse("ascend910b:8"))
 
 
-@pytest.mark.parametrize("chip", ["a100", "h100", "h200", "b200"])
+@pytest.mark.parametrize("chip", [name for name in CHIPS if CHIPS[name].compiler == "xla-gpu"])
 def test_a_gpu_has_the_memory_that_plans_may_use_and_more(chip: str):
     cluster = Cluster.parse(f"{chip}:8")
     text = target_of(cluster).gpu_target
