@@ -12,5 +12,5 @@ _PLACE = "<!-- passes -->"
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """The page with the passes, in the order of the flow, where it asks for them."""
-    passes = re.findall(r'"(autoshard\.passes\.\w+):(\w+)"', _REGISTRY.read_text())
+    passes = re.findall(r'"(autoshard(?:\.\w+)+):(\w+)"', _REGISTRY.read_text())
     return markdown.replace(_PLACE, "\n\n".join(f"::: {path}.{name}" for path, name in passes))
