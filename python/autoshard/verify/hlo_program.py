@@ -2,9 +2,9 @@
 
 Checked on the text of jaxlib 0.10.2 and 0.12.0.1 (CPU), of libtpu 0.0.42.1 and 0.0.52 and of the
 CUDA plugin of jax 0.10.2. An instruction is one line, but where an attribute has lines of its own,
-as ``kernel_metadata`` of Pallas kernels has. Source lines come from ``metadata`` (``source_file``/``source_line``, or
-``stack_frame_id`` and the tables at the top); jaxlib 0.12 leaves them out on collectives that the
-partitioner made.
+as ``kernel_metadata`` of Pallas kernels has. Source lines come from ``metadata``
+(``source_file``/``source_line``, or ``stack_frame_id`` and the tables at the top); jaxlib 0.12
+leaves them out on collectives that the partitioner made.
 """
 
 from __future__ import annotations
