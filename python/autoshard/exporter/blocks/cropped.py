@@ -1,6 +1,6 @@
 """Convolutions that crop their image at its start and pad it at its end.
 
-XLA:CPU of jaxlib 0.10.2 reads beyond the end of such an image (seen in single precision, without
+The compiler for CPUs in jaxlib 0.10.2 reads beyond such an image (seen in single precision, without
 dilation of the image): on one device as on many, but not at all sizes. So the start is cut off
 before the convolution.
 
