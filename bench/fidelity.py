@@ -1,7 +1,7 @@
 """What plans say of themselves, beside what the real compilers make of them.
 
     python bench/fidelity.py [--programs PART ...] [--clusters NAME ...] [--plans KIND ...]
-                             [--save FILE] [--show FILE]
+                             [--save FILE] [--show FILE] [--releases FILE ...]
 
 A point is a program, a cluster and a plan: autoshard's own, or one that an expert would write
 (bench/hand_plans.py: data parallel, FSDP, tensor parallel), whose interior autoshard completes. It
@@ -17,7 +17,8 @@ is planned, exported and compiled ahead of time in a process of its own, no devi
 
 The worst rows come first, and none is left out: what fails says why. Compiled programs are kept
 (bench/compile_cache.py); ``--save`` keeps the rows as well, and a later run with the same file
-measures only what it lacks.
+measures only what it lacks. What releases of a compiler make of a point stands side by side with
+``--releases``, given a file for each: rows are of one release, that of the environment it runs in.
 """
 
 from __future__ import annotations
@@ -228,6 +229,7 @@ def compiled(
         "estimate": estimate.step_seconds,
         "estimated compute": estimate.compute_seconds,
         "estimated communication": estimate.communication_seconds,
+        "uncounted loops": list(estimate.uncounted_loops),
     }
     row["compiled collectives"] = [
         [
@@ -355,11 +357,39 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     return made
 
 
+def releases(rows: Iterable[dict[str, Any]]) -> Iterable[str]:
+    """What each release makes of the points, as a table in Markdown."""
+    heads = (
+        *("program", "cluster", "plan", "compiled by", "compute ms", "communication ms"),
+        *("sent GB", "collectives run", "peak GiB"),
+    )
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in sorted(rows, key=point):
+        if "compiled collectives" not in row:
+            continue
+        runs = Counter[str]()
+        for kind, _, _, times, *_ in row["compiled collectives"]:
+            runs[kind] += times
+        cells = (
+            *(row["program"], row["cluster"], row["plan"], row["compiler"]),
+            f"{row['estimated compute'] * 1e3:.2f}",
+            f"{row['estimated communication'] * 1e3:.2f}",
+            f"{total(row, 'compiled collectives') / 1e9:.3f}",
+            ", ".join(f"{times} {kind}" for kind, times in sorted(runs.items())),
+            f"{row['live'] / 2**30:.2f}",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
 def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
     """One line for each aim."""
     done = [row for row in rows if "failed" not in row]
     peaks = [abs(error) for row in done if (error := peak_error(row)) is not None]
     yield f"{len(rows)} points, {len(rows) - len(done)} failed."
+    yield f"Compiled by {'; '.join(sorted({row['compiler'] for row in done}))}."
+    uncounted = sum(bool(row.get("uncounted loops")) for row in done)
+    yield f"{uncounted} programs with loops whose trips are not found."
     if not done:
         return
     yield (
@@ -395,6 +425,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         yield from (f"  {pair}" for pair in wrong)
 
 
+def point(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Program, cluster and plan of a row."""
+    return row["program"], row["cluster"], row["plan"]
+
+
 def points(options: argparse.Namespace) -> Iterable[tuple[str, str, str]]:
     """Program, cluster and plan, cheap programs first."""
     for program, source in PROGRAMS.items():
@@ -413,6 +448,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=600, help="seconds a compile (600)")
     parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
     parser.add_argument("--show", type=Path, help="print the table of a saved file")
+    parser.add_argument("--releases", type=Path, nargs="+", help="saved files, side by side")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--cluster", help=argparse.SUPPRESS)
     parser.add_argument("--plan", help=argparse.SUPPRESS)
@@ -420,10 +456,12 @@ def main() -> None:
     if options.one:
         print(json.dumps(measure(options.one, options.cluster, options.plan, options.timeout)))
         return
+    if options.releases:
+        of_all = [row for file in options.releases for row in kept_rows(file, point).values()]
+        print("\n".join(releases(of_all)))
+        return
     console = Console(width=None if sys.stdout.isatty() else 260)
-    rows = kept_rows(
-        options.show or options.save, lambda row: (row["program"], row["cluster"], row["plan"])
-    )
+    rows = kept_rows(options.show or options.save, point)
     for program, cluster, kind in () if options.show else points(options):
         if (program, cluster, kind) in rows:
             continue

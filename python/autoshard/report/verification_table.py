@@ -21,6 +21,9 @@ def verification_table(found: Verification) -> RenderableType:
     """The verdict, the numbers of plan and program side by side, collectives, and what differs."""
     parts: list[RenderableType] = [Text(line) for line in _head(found)]
     parts.append(_numbers(found))
+    if found.estimate is not None and not found.estimate.trips_known:
+        loops = ", ".join(found.estimate.uncounted_loops)
+        parts.append(Text(f"No trip count was found for {loops}: trips are as assumed."))
     parts += _collectives(found)
     if found.differences:
         parts.append(Text("Compiled otherwise than planned:", style="bold"))

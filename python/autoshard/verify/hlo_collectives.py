@@ -1,7 +1,7 @@
 """The collectives of a compiled program, read from its HLO text.
 
-Checked on the text of jaxlib 0.10.2 and 0.12.0.1 (CPU), of libtpu 0.0.42 (one and several slices)
-and of the CUDA plugin of jax 0.10.2.
+Checked on the text of jaxlib 0.10.2 and 0.12.0.1 (CPU), of libtpu 0.0.42.1 (one and several
+slices) and 0.0.52, and of the CUDA plugin of jax 0.10.2.
 
 Between TPU slices there are no collectives but a ``send`` and a ``recv`` to the host, which name
 what the host's runtime does: ``_xla_megascale_transfer_type`` and the slices and devices of
@@ -30,6 +30,7 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.placement import IntArray
 from autoshard.sharding.sharding import AxisRef
 from autoshard.verify.hlo_program import (
+    CALLS,
     VIEWS,
     HloComputation,
     HloInstruction,
@@ -159,7 +160,7 @@ class _Reader:
                 yield from self._collective(instruction, computation, times, known)
             elif opcode == "send":
                 yield from self._sent(instruction, computation, times, known)
-            elif opcode.removesuffix("-start") in ("call", "conditional", "async"):
+            elif opcode in CALLS:
                 for name in instruction.called:
                     yield from self._repeated(name, times, known)
             elif opcode.removesuffix("-start") == "fusion":

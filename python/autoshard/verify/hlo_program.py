@@ -1,9 +1,10 @@
 """A compiled program as its HLO text says: computations, what calls what, how often, source lines.
 
-Checked on the text of jaxlib 0.10.2 and 0.12.0.1 (CPU), of libtpu 0.0.42 and of the CUDA plugin of
-jax 0.10.2. Source lines come from ``metadata`` (``source_file``/``source_line``, or
-``stack_frame_id`` and the tables at the top); jaxlib 0.12 leaves them out on collectives that the
-partitioner made.
+Checked on the text of jaxlib 0.10.2 and 0.12.0.1 (CPU), of libtpu 0.0.42.1 and 0.0.52 and of the
+CUDA plugin of jax 0.10.2. An instruction is one line, but where an attribute has lines of its own,
+as ``kernel_metadata`` of Pallas kernels has. Source lines come from ``metadata``
+(``source_file``/``source_line``, or ``stack_frame_id`` and the tables at the top); jaxlib 0.12
+leaves them out on collectives that the partitioner made.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<= ]*)\](?:\{([^{}]*)\})?")
 _HOST_MEMORY = "S(5)"
 """What layouts of XLA:TPU and XLA:GPU say of arrays in the memory of the host."""
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\) -> .*\{$")
+_COMPUTATION_END = re.compile(r'^\}(?:, execution_thread="[^"]*")?\s*$')
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([^\s=]+) = ")
 _OPCODE = re.compile(r"\s*([\w\-]+)\(")
 _CALLED = re.compile(
@@ -34,11 +36,17 @@ _OP_NAME = re.compile(r'\bop_name="([^"]*)"')
 _SOURCE = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 _OPERAND = re.compile(r"%([\w.\-]+)")
-_INTEGER = re.compile(r"\((-?\d+)\)")
+_INTEGER = re.compile(r"^\((-?\d+)\)")
 _INDEX = re.compile(r"\bindex=(\d+)")
+_DIRECTION = re.compile(r"\bdirection=(\w+)")
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+"""The direction of a comparison whose sides change places."""
 _PARTITIONS = re.compile(r"^HloModule .*?\bnum_partitions=(\d+)")
 _REPLICAS = re.compile(r"^HloModule .*?\breplica_count=(\d+)")
 _COPIES = frozenset({"copy", "copy-start", "copy-done", "bitcast"})
+
+CALLS = frozenset(("call", "call-start", "conditional", "async-start", "custom-call-start"))
+"""What runs other computations as they stand, loops aside."""
 
 VIEWS = _COPIES | {"convert", "reshape", "transpose"}
 """What moves or converts elements, and picks none."""
@@ -134,8 +142,12 @@ class HloComputation:
 
     def end_of(self, start: HloInstruction) -> HloInstruction | None:
         """The ``-done`` of an asynchronous instruction; None if it is in another trip."""
-        ends = (user for user in self.users.get(start.name, ()) if user.opcode.endswith("-done"))
-        return next(ends, None)
+        for user in self.users.get(start.name, ()):
+            if user.opcode.endswith("-done"):
+                return user
+            if user.opcode.endswith("-update"):
+                return self.end_of(user)
+        return None
 
     def source(self, name: str) -> HloInstruction:
         """The instruction called so, or what it is a copy of."""
@@ -156,9 +168,7 @@ class Run:
     instruction: HloInstruction
     computation: HloComputation
     times: int
-    """Trip counts of the loops around it."""
-    times_known: bool
-    """False where a loop around it has no trip count; it then counts as the reader says."""
+    """Trip counts of the loops around it; one without counts as the reader says."""
 
 
 @dataclass
@@ -179,13 +189,13 @@ class HloProgram:
         """
         computations: dict[str, HloComputation] = {}
         current: HloComputation | None = None
-        for line in text.splitlines():
+        for line in _whole_lines(text):
             if current is None:
                 header = _COMPUTATION.match(line)
                 if header:
                     current = HloComputation(header[2], bool(header[1]))
                     computations[header[2]] = current
-            elif line.startswith("}"):
+            elif _COMPUTATION_END.match(line):
                 current = None
             else:
                 instruction = _read_instruction(line)
@@ -220,58 +230,126 @@ class HloProgram:
         Bodies and conditions of loops, callees, all branches of a conditional and what an
         ``async-start`` wraps are entered; a computation that is called twice comes twice.
         """
-        yield from self._runs(self.entry, 1, True, unknown_trip_count)
+        yield from self._runs(self.entry, 1, unknown_trip_count)
 
-    def _runs(
-        self, computation: HloComputation, times: int, known: bool, unknown: int
-    ) -> Iterator[Run]:
+    def _runs(self, computation: HloComputation, times: int, unknown: int) -> Iterator[Run]:
         for instruction in computation.instructions:
-            yield Run(instruction, computation, times, known)
+            yield Run(instruction, computation, times)
             if instruction.opcode == "while":
                 trips = self.trips(computation, instruction)
                 count = unknown if trips is None else trips
-                all_known = known and trips is not None
                 for pattern, runs in ((_CONDITION, count + 1), (_BODY, count)):
                     inner = self.computations.get(find(pattern, instruction.rest)[1])
                     if inner is not None:
-                        yield from self._runs(inner, times * runs, all_known, unknown)
-            elif instruction.opcode in ("call", "call-start", "conditional", "async-start"):
+                        yield from self._runs(inner, times * runs, unknown)
+            elif instruction.opcode in CALLS:
                 for name in instruction.called:
-                    yield from self._runs(self.computations[name], times, known, unknown)
+                    yield from self._runs(self.computations[name], times, unknown)
 
     def body(self, loop: HloInstruction) -> HloComputation:
         """What a loop runs."""
         return self.computations[find(_BODY, loop.rest)[1]]
 
     def trips(self, computation: HloComputation, loop: HloInstruction) -> int | None:
-        """Trips that the compiler states, or those of a counter from one constant to another.
+        """How often a loop runs its body; None where neither text nor counter says it.
 
-        XLA:TPU states none.
+        XLA:CPU and XLA:GPU state it. XLA:TPU does not: there it follows from a counter, an element
+        of the loop's tuple that starts at a constant, that the body changes by a constant, and that
+        the condition compares with a constant, or with an element that is one and stays it.
         """
         stated = _TRIPS.search(loop.rest)
         if stated:
             return int(stated[1])
         condition = self.computations.get(find(_CONDITION, loop.rest)[1])
+        if condition is None or condition.root.opcode != "compare":
+            return None
+        init = computation.source(loop.operands[0])
         body = self.body(loop)
-        if condition is None:
+        direction = find(_DIRECTION, condition.root.rest)[1]
+        if direction not in _MIRRORED:
             return None
-        test = condition.root
-        if test.opcode != "compare" or "direction=LT" not in test.rest:
-            return None
-        counter, end = (condition.source(name) for name in test.operands)
-        if counter.opcode != "get-tuple-element":
-            return None
-        number = int(find(_INDEX, counter.rest)[1])
-        start = computation.element(computation.source(loop.operands[0]), number)
-        next_value = body.element(body.root, number)
-        if start is None or next_value is None or next_value.opcode != "add":
-            return None
-        parts = [body.source(name) for name in next_value.operands]
-        step = next((part for part in parts if part.opcode == "constant"), None)
-        if step is None or start.opcode != "constant" or end.opcode != "constant":
-            return None
-        first, last, by = (int(find(_INTEGER, each.rest)[1]) for each in (start, end, step))
-        return max(0, -(-(last - first) // by)) if by > 0 else None
+        left, right = (condition.source(name) for name in condition.root.operands)
+        for counter, end, way in ((left, right, direction), (right, left, _MIRRORED[direction])):
+            number = _loop_element(counter)
+            if number is None:
+                continue
+            start = _integer(computation.element(init, number))
+            step = _step(body, number)
+            last = _unchanging(end, computation, init, body)
+            if start is not None and step is not None and last is not None:
+                return _trips_of_counter(start, last, step, way)
+        return None
+
+
+def _whole_lines(text: str) -> Iterator[str]:
+    """The lines, those that a line break in an attribute made of an instruction put together."""
+    whole = ""
+    for line in text.splitlines():
+        # Only what goes on behind a line break neither begins with spaces nor ends a computation.
+        goes_on = _INSTRUCTION.match(whole) and line and not line[0].isspace()
+        if goes_on and not _COMPUTATION_END.match(line):
+            whole += line
+            continue
+        yield whole
+        whole = line
+    yield whole
+
+
+def _loop_element(value: HloInstruction) -> int | None:
+    """Which element of the loop's tuple it is."""
+    is_element = value.opcode == "get-tuple-element"
+    return int(find(_INDEX, value.rest)[1]) if is_element else None
+
+
+def _integer(value: HloInstruction | None) -> int | None:
+    """A constant scalar."""
+    if value is None or value.opcode != "constant":
+        return None
+    found = _INTEGER.match(value.rest)
+    return None if found is None else int(found[1])
+
+
+def _step(body: HloComputation, number: int) -> int | None:
+    """What a trip adds to an element of the loop's tuple; None if it is not a constant."""
+    changed = body.element(body.root, number)
+    if changed is None or changed.opcode not in ("add", "subtract"):
+        return None
+    left, right = (body.source(name) for name in changed.operands)
+    if _loop_element(left) == number and _integer(right) is not None:
+        step = _integer(right)
+    elif changed.opcode == "add" and _loop_element(right) == number:
+        step = _integer(left)
+    else:
+        return None
+    return -step if changed.opcode == "subtract" and step is not None else step
+
+
+def _unchanging(
+    value: HloInstruction, computation: HloComputation, init: HloInstruction, body: HloComputation
+) -> int | None:
+    """A constant of the condition, or an element that is one before the loop and in every trip."""
+    number = _loop_element(value)
+    if number is None:
+        return _integer(value)
+    kept = body.element(body.root, number)
+    if kept is None or _loop_element(kept) != number:
+        return None
+    return _integer(computation.element(init, number))
+
+
+def _trips_of_counter(start: int, last: int, step: int, direction: str) -> int | None:
+    """Trips while the counter is ``direction`` of ``last``; None if there is no end."""
+    if direction in ("LE", "GE"):
+        last += 1 if direction == "LE" else -1
+    if direction == "NE" and (step == 0 or (last - start) % step or (last - start) // step < 0):
+        return None
+    if direction in ("GT", "GE"):
+        start, last, step = -start, -last, -step
+    if direction == "NE":
+        return (last - start) // step
+    if start >= last:
+        return 0
+    return -(-(last - start) // step) if step > 0 else None
 
 
 def _read_instruction(line: str) -> HloInstruction | None:

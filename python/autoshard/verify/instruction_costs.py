@@ -30,6 +30,9 @@ from autoshard.verify.hlo_program import (
 TRANSCENDENTAL_OPERATIONS = 10.0
 """Operations of one exponential, logarithm, tanh or the like, as the planner counts them."""
 
+PRODUCTS = frozenset(("dot", "convolution"))
+"""Products of matrices."""
+
 _NEEDS_NOTHING = frozenset(
     (
         *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"),
@@ -152,7 +155,7 @@ class InstructionCosts:
         self, instruction: HloInstruction, computation: HloComputation
     ) -> Iterator[tuple[HloInstruction, HloComputation]]:
         """The products of matrices in it."""
-        if instruction.opcode in ("dot", "convolution"):
+        if instruction.opcode in PRODUCTS:
             yield instruction, computation
         for name in instruction.called:
             inner = self.program.computations[name]

@@ -13,6 +13,7 @@ formulas, what they miss, and where the constants come from.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autoshard.cluster import Cluster
@@ -23,13 +24,14 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.verify.collective_seconds import CollectiveSeconds
 from autoshard.verify.hlo_collectives import find_collectives, is_collective
 from autoshard.verify.hlo_program import (
+    CALLS,
     HloArray,
     HloComputation,
     HloInstruction,
     HloProgram,
     arrays_of,
 )
-from autoshard.verify.instruction_costs import InstructionCosts
+from autoshard.verify.instruction_costs import PRODUCTS, InstructionCosts
 
 SLOWEST_OPS = 32
 """Ops that an estimate names; the others are in its sums."""
@@ -37,8 +39,6 @@ SLOWEST_OPS = 32
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _NO_CYCLES = 2**63 - 1
 """What XLA:TPU writes where its cost model gives up; seen on fusions of 2 GiB results."""
-_CONTROL = frozenset(("while", "call", "conditional", "async-start", "call-start"))
-"""What runs other computations, whose instructions are counted."""
 _MOVES = ("copy", "slice", "dynamic-slice", "dynamic-update-slice")
 _COPIES = frozenset(f"{name}-start" for name in _MOVES)
 """What the compiler starts early, beside other work."""
@@ -114,8 +114,13 @@ class StepEstimate:
     unknown: tuple[TimedOp, ...]
     """Custom calls, of which only operands and results are known: they are charged with reading
     and writing these once."""
-    trips_known: bool
-    """False where a loop has no trip count; it then counts as stated by the caller."""
+    uncounted_loops: tuple[str, ...]
+    """Name of each loop without a trip count, with its line; it counts as the caller stated."""
+
+    @property
+    def trips_known(self) -> bool:
+        """Whether every loop has a trip count."""
+        return not self.uncounted_loops
 
     @property
     def step_seconds(self) -> float:
@@ -156,15 +161,16 @@ def estimate_step(
     )
     ops = _Ops(program, cluster)
     compute = cycles = flops = touched = hidden = to_hosts = 0.0
-    trips_known = True
+    uncounted: dict[str, None] = {}
     timed: list[TimedOp] = []
     unknown: list[TimedOp] = []
     for run in program.runs(unknown_trip_count):
-        trips_known = trips_known and run.times_known
         instruction = run.instruction
-        if instruction.opcode in _CONTROL or _is_communication(instruction, program):
+        if instruction.opcode == "while" and program.trips(run.computation, instruction) is None:
+            uncounted[_named(instruction, program)] = None
+        if _runs_others(instruction) or _is_communication(instruction, program):
             continue
-        if instruction.opcode.endswith("-done"):
+        if instruction.opcode.endswith(("-done", "-update")):
             continue
         over_link = _host_bytes(instruction, run.computation)
         if over_link:
@@ -195,23 +201,44 @@ def estimate_step(
         collectives=collectives,
         slowest_ops=tuple(sorted(timed, key=lambda op: -op.total_seconds)[:SLOWEST_OPS]),
         unknown=tuple(unknown),
-        trips_known=trips_known,
+        uncounted_loops=tuple(uncounted),
     )
+
+
+def _named(loop: HloInstruction, program: HloProgram) -> str:
+    """A loop as a user finds it: its name in the text, and the line where there is one."""
+    place = program.place(loop)
+    return loop.name if place is None else f"{loop.name} ({place})"
+
+
+def _runs_others(instruction: HloInstruction) -> bool:
+    """Whether the time of an instruction is that of computations it calls, which are counted."""
+    opcode = instruction.opcode
+    if opcode == "custom-call-start":
+        return bool(instruction.called)
+    return opcode == "while" or opcode in CALLS
 
 
 def _is_communication(instruction: HloInstruction, program: HloProgram) -> bool:
     """Whether the time of an instruction is that of its collectives.
 
-    A fusion with a collective that the compiler gives cycles has other work beside it.
+    A fusion with a collective has other work beside it where the compiler gives it cycles, or where
+    a product of matrices is in it.
     """
     opcode = instruction.opcode
     if opcode == "fusion" and _CYCLES.search(instruction.rest) is None:
-        return any(
-            is_collective(each.opcode)
-            for name in instruction.called
-            for each in program.computations[name].instructions
-        )
+        opcodes = set(_opcodes_inside(instruction, program))
+        return any(map(is_collective, opcodes)) and opcodes.isdisjoint(PRODUCTS)
     return is_collective(opcode) or opcode.removesuffix("-done") in ("send", "recv")
+
+
+def _opcodes_inside(fusion: HloInstruction, program: HloProgram) -> Iterator[str]:
+    """Of all instructions of a fusion and of the fusions in it."""
+    for name in fusion.called:
+        for each in program.computations[name].instructions:
+            yield each.opcode
+            if each.opcode == "fusion":
+                yield from _opcodes_inside(each, program)
 
 
 def _copied(instruction: HloInstruction, computation: HloComputation) -> list[HloArray]:

@@ -198,6 +198,7 @@ class Verification:
                 "flops": self.estimate.flops,
                 "cycle_seconds": self.estimate.cycle_seconds,
                 "trips_known": self.estimate.trips_known,
+                "uncounted_loops": list(self.estimate.uncounted_loops),
             }
         return found
 
