@@ -150,7 +150,8 @@ def _convolution(op: mlir.Operation, draft: _Draft) -> None:
         contracted = _halo(convolution_window(op, number, _SPLIT, is_contracted=True), size)
         for tensor, cut in ((images, dim), (kernel, taps_dim), (results, made_dim)):
             tensor[cut] = ()
-        if taps > 1 and contracted < image and not _is_reversed(op, number):
+        # A sum over taps of no elements has no blocks that add up to it.
+        if made and taps > 1 and contracted < image and not _is_reversed(op, number):
             units = -(-contracted * taps // size)
             kind = NEED_REPLICATION if contracted > _LONG * size else REDUCTION
             draft.join([(images, dim), (kernel, taps_dim)], taps, kind, units)
