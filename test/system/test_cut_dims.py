@@ -132,6 +132,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
         )
         for start in (-3, 6, 40)
     },
+    "complex update": (
+        lambda x, rows, i: lax.dynamic_update_slice(x + 0j, rows + 0j, (i, 0)).real,
+        (TABLE, ROWS, np.int32(3)),
+        (P("b"), P(), P()),
+    ),
     "long update": (
         lambda x, rows, i: lax.dynamic_update_slice(x, rows, (i, 0)),
         (TABLE, integers(30, 7), np.int32(1)),

@@ -170,8 +170,11 @@ class Emitter:
 
     def zeros(self, type_: mlir.Type) -> mlir.Value:
         """A tensor of zeros."""
-        text = f"dense<{zero_text(mlir.RankedTensorType(type_).element_type)}> : {type_}"
-        return self._constant(type_, text)
+        element = mlir.RankedTensorType(type_).element_type
+        if isinstance(element, mlir.ComplexType):  # jaxlib has no class for such constants
+            part = self.zeros(tensor(mlir.RankedTensorType(type_).shape, element.element_type))
+            return self.value("stablehlo.complex", type_, [part, part])
+        return self._constant(type_, f"dense<{zero_text(element)}> : {type_}")
 
     def scalar(self, number: int, element: mlir.Type) -> mlir.Value:
         """An integer of rank 0."""
