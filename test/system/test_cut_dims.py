@@ -37,6 +37,14 @@ def pooled(window: int, stride: int, padding: str) -> Callable[..., Any]:
     return lambda x: lax.reduce_window(x, -jnp.inf, lax.max, *sizes, padding)
 
 
+def row_windows(taps: int, stride: int, padding: tuple[int, int], apart: int) -> Any:
+    """Sums of windows along rows whose elements stand ``apart``."""
+    sizes = (taps, 1), (stride, 1)
+    return lambda x: lax.reduce_window(
+        x, np.float32(0), lax.add, *sizes, (padding, (0, 0)), base_dilation=(apart, 1)
+    )
+
+
 def gradient_of_pool(window: int, stride: int, padding: str) -> Callable[..., Any]:
     pool = pooled(window, stride, padding)
     return jax.grad(lambda x: jnp.sum(pool(x) ** 2))
@@ -110,6 +118,18 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
         (IMAGES,),
         (ROW_CUT,),
     ),
+    "mean pool, gradient": (
+        jax.grad(
+            lambda x: jnp.sum(
+                lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") ** 2
+            )
+        ),
+        (IMAGES,),
+        (ROW_CUT,),
+    ),
+    "windows of cropped rows": (row_windows(2, 1, (-1, 2), 1), (TABLE,), (P("a"),)),
+    "windows of rows apart": (row_windows(2, 2, (-1, 2), 2), (TABLE,), (P("b"),)),
+    "windows between rows": (row_windows(1, 2, (1, 0), 2), (TABLE,), (P("b"),)),
     "max pool": (pooled(3, 2, "SAME"), (IMAGES,), (ROW_CUT,)),
     "max pool, ties": (gradient_of_pool(2, 2, "VALID"), (IMAGES,), (ROW_CUT,)),
     "overlapping max pool, ties": (gradient_of_pool(3, 1, "SAME"), (IMAGES,), (ROW_CUT,)),

@@ -113,6 +113,8 @@ def block_dims(op: mlir.Operation) -> list[int]:
             return list(numbers.input_spatial_dimensions)
         case "stablehlo.select_and_scatter":
             return windowed_dims(op)
+        case "stablehlo.reduce_window":
+            return [dim for dim in windowed_dims(op) if _is_hard_for_pools(op, dim)]
         case "stablehlo.pad":
             interior, low = (
                 ints(op, name, []) for name in ("interior_padding", "edge_padding_low")
@@ -236,6 +238,13 @@ def reduce_window_window(op: mlir.Operation, dim: int, count: int) -> Window:
         extent=max(0, made - 1) * stride + (taps - 1) * reach + 1,
         dilation=dilation,
     )
+
+
+def _is_hard_for_pools(op: mlir.Operation, dim: int) -> bool:
+    """Whether XLA may abort where a ``reduce_window`` is cut: it reads fewer elements than made."""
+    window = reduce_window_window(op, dim, max(1, shape_of(op.results[0])[dim]))
+    padding = pairs_of(op, "padding", dim + 1)[dim]
+    return window.dilation != 1 or min(padding) < 0 or not window.has_elements
 
 
 def _select_and_scatter(op: mlir.Operation, draft: _Draft) -> None:

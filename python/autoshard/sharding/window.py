@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -42,6 +44,15 @@ class Window:
     def reaches_outside(self) -> bool:
         """Whether some device reads padding in place of elements."""
         return min(self.starts) < 0 or max(self.starts) + self.length > self.size
+
+    @property
+    def has_elements(self) -> bool:
+        """Whether any device reads more than padding before, between and behind the elements."""
+        starts, offsets = np.array(self.starts), np.array(self.offsets)
+        # The first element at or behind the first position that is read, counted from `start`.
+        nearest = np.maximum(-starts, -(-offsets // self.dilation)).clip(min=0)
+        is_read = nearest * self.dilation < offsets + self.extent
+        return bool(np.any(is_read & (starts + nearest < self.size)))
 
     def halo(self, own: int) -> tuple[int, int]:
         """Elements that a device needs before and behind its ``own``, the most of any device."""
