@@ -24,15 +24,6 @@ def element_bits(element: ir.Type) -> int:
     raise ImportModuleError(f"element type {element} has no known width.")
 
 
-def zero_text(element: ir.Type) -> str:
-    """Zero as it stands in ``dense<..>``."""
-    if isinstance(element, ir.ComplexType):
-        return "(0.0, 0.0)"
-    if isinstance(element, ir.IntegerType):
-        return "false" if element.width == 1 else "0"
-    return "0.0"
-
-
 def numpy_type(element: ir.Type) -> np.dtype[np.generic]:
     """How NumPy calls an element type.
 

@@ -10,8 +10,8 @@ from typing import cast
 from autoshard.exporter.blocks.emitter import Axes, Emitter, local_type, tensor
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING
+from autoshard.ir.constants import zeros
 from autoshard.ir.reading import shape_of
-from autoshard.ir.types import zero_text
 from autoshard.planned.module import OWN_PREFIX, Placement, PlannedOp
 from autoshard.sharding.sharding import AxisRef, Sharding
 
@@ -154,26 +154,12 @@ def reads_only_inside(op: mlir.Operation) -> bool:
     return True
 
 
-def _zero(element: mlir.Type, where: mlir.InsertionPoint, why: mlir.Location) -> mlir.Value:
-    """A scalar; jaxlib has no Python class for complex constants."""
-    scalar = mlir.RankedTensorType.get([], element)
-    if isinstance(element, mlir.ComplexType):
-        part = _zero(element.element_type, where, why)
-        made = mlir.Operation.create("stablehlo.complex", [scalar], [part, part], loc=why, ip=where)
-        return made.results[0]
-    value = mlir.Attribute.parse(f"dense<{zero_text(element)}> : {scalar}")
-    made = mlir.Operation.create(
-        "stablehlo.constant", [scalar], [], {"value": value}, loc=why, ip=where
-    )
-    return made.results[0]
-
-
 def added_parts(parts: mlir.Value, where: mlir.InsertionPoint, why: mlir.Location) -> mlir.Value:
     """The sum over the leading dim."""
     type_ = mlir.RankedTensorType(parts.type)
     element = type_.element_type
     scalar = mlir.RankedTensorType.get([], element)
-    zero = _zero(element, where, why)
+    zero = zeros(scalar, where, why).results[0]
     reduce = mlir.Operation.create(
         "stablehlo.reduce",
         [mlir.RankedTensorType.get(type_.shape[1:], element)],

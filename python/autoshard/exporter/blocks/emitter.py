@@ -12,9 +12,9 @@ import numpy as np
 
 from autoshard.ir import mlir, stablehlo
 from autoshard.ir.attributes import MHLO_SHARDING
+from autoshard.ir.constants import constant, zeros
 from autoshard.ir.module import operations_of
 from autoshard.ir.reading import element_of, shape_of
-from autoshard.ir.types import zero_text
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.placement import IntArray
 from autoshard.sharding.sharding import AxisRef, Sharding
@@ -170,11 +170,7 @@ class Emitter:
 
     def zeros(self, type_: mlir.Type) -> mlir.Value:
         """A tensor of zeros."""
-        element = mlir.RankedTensorType(type_).element_type
-        if isinstance(element, mlir.ComplexType):  # jaxlib has no class for such constants
-            part = self.zeros(tensor(mlir.RankedTensorType(type_).shape, element.element_type))
-            return self.value("stablehlo.complex", type_, [part, part])
-        return self._constant(type_, f"dense<{zero_text(element)}> : {type_}")
+        return self._entered(zeros(type_, self.where, self.why).results[0])
 
     def scalar(self, number: int, element: mlir.Type) -> mlir.Value:
         """An integer of rank 0."""
@@ -184,13 +180,10 @@ class Emitter:
         """A constant of integers."""
         array: IntArray = np.asarray(numbers, np.int64)
         type_ = tensor(array.shape, element)
-        text = f"dense<{array.tolist()}> : {type_}"
-        return self._constant(type_, text)
+        return self._entered(constant(type_, str(array.tolist()), self.where, self.why).results[0])
 
-    def _constant(self, type_: mlir.Type, text: str) -> mlir.Value:
+    def _entered(self, value: mlir.Value) -> mlir.Value:
         """XLA makes one of equal constants; so this one enters the blocks like any other value."""
-        attributes = {"value": mlir.Attribute.parse(text)}
-        value = self.value("stablehlo.constant", type_, [], attributes)
         return value if self.enter is None else self.enter(value, self.where, self.why)
 
     def iota(self, shape: Sequence[int], dim: int, element: mlir.Type) -> mlir.Value:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, PIN, STRATEGY
+from autoshard.ir.constants import zeros
 from autoshard.ir.inline import substitute
-from autoshard.ir.types import zero_text
 from autoshard.planned.summarize import shardings_of
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Rules
@@ -64,15 +64,7 @@ class Stacker:
         stacked = mlir.RankedTensorType.get([trips_of(self.pair), *type_.shape], type_.element_type)
         scalar = mlir.RankedTensorType.get([], type_.element_type)
         text = to_v2(sharding)
-        zero = _op(
-            "stablehlo.constant",
-            scalar,
-            [],
-            {"value": mlir.Attribute.parse(f"dense<{zero_text(type_.element_type)}> : {scalar}")},
-            "{replicated}",
-            None,
-            point,
-        )
+        zero = _replicated_zero(scalar, point, value.location)
         made = _op(
             "stablehlo.broadcast_in_dim",
             stacked,
@@ -154,11 +146,7 @@ class Stacker:
     def _zeros(self, index: mlir.Value, count: int, point: mlir.InsertionPoint) -> list[mlir.Value]:
         if not count:
             return []
-        zero = mlir.Attribute.parse(f"dense<0> : {index.type}")
-        made = _op(
-            "stablehlo.constant", index.type, [], {"value": zero}, "{replicated}", None, point
-        )
-        return [made] * count
+        return [_replicated_zero(index.type, point, index.location)] * count
 
 
 class _Rewriter:
@@ -283,15 +271,24 @@ def _op(
     operands: list[mlir.Value],
     attributes: dict[str, mlir.Attribute],
     sharding: str,
-    strategy: str | None,
+    strategy: str,
     point: mlir.InsertionPoint,
 ) -> mlir.Value:
-    said: dict[str, mlir.Attribute] = {MHLO_SHARDING: mlir.StringAttr.get(sharding)}
-    if strategy is not None:
-        said[STRATEGY] = mlir.StringAttr.get(strategy)
+    said: dict[str, mlir.Attribute] = {
+        MHLO_SHARDING: mlir.StringAttr.get(sharding),
+        STRATEGY: mlir.StringAttr.get(strategy),
+    }
     made = mlir.Operation.create(
         name, results=[type_], operands=operands, attributes={**attributes, **said}, ip=point
     )
+    return made.results[0]
+
+
+def _replicated_zero(
+    scalar: mlir.Type, point: mlir.InsertionPoint, why: mlir.Location
+) -> mlir.Value:
+    made = zeros(scalar, point, why)
+    made.attributes[MHLO_SHARDING] = mlir.StringAttr.get("{replicated}")
     return made.results[0]
 
 
