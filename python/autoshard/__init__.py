@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from autoshard.passes.optimizer_parallel import OptimizerParallel as OptimizerParallel
     from autoshard.passes.recompute import Recompute as Recompute
     from autoshard.search.suggest_mem_coeff import suggest_mem_coeff as suggest_mem_coeff
+    from autoshard.verify.described_devices import devices as devices
 
 # Imported when first used: the frontend needs jax, which autoshard-opt does not.
 _LATE = {
@@ -46,6 +47,7 @@ _LATE = {
     "Planner": "autoshard.frontend.planner",
     "calibrate": "autoshard.calibration.calibrate",
     "accumulate_gradients": "autoshard.frontend.accumulate",
+    "devices": "autoshard.verify.described_devices",
     "global_batch_size": "autoshard.frontend.batch",
     "in_host_memory": "autoshard.frontend.host",
     "jit": "autoshard.frontend.jit",

@@ -145,6 +145,9 @@ class Family:
     """Between the two devices of one chip, where there are two."""
     device_kinds: tuple[str, ...] = ()
     """What ``jax.Device.device_kind`` is."""
+    num_cores: int = 1
+    """Of one device, as JAX counts them: TensorCores of a TPU that run as one, multiprocessors of a
+    GPU."""
     clock: Constant | None = None
     """Cycles per second of a device whose compiler writes cycles."""
 
@@ -201,6 +204,7 @@ def _family(name: str) -> Family:
         network=_link(read["network"]),
         on_chip=_link(read["on_chip"]) if "on_chip" in read else None,
         device_kinds=tuple(read.get("device_kinds", ())),
+        num_cores=read.get("num_cores", 1),
         clock=_constant(read["clock"]["frequency"]) if "clock" in read else None,
     )
 

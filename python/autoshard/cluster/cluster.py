@@ -15,7 +15,7 @@ from autoshard.cluster.axes import level_mesh, parts_of
 from autoshard.cluster.chips import UNITS, Chip
 from autoshard.cluster.record import CalibrationRecord
 from autoshard.cluster.topology import Dim, read_name
-from autoshard.compilers.compiler import Compiler, compiler_for
+from autoshard.compilers.compiler import Compiler, compiler_for, read_compiler
 from autoshard.errors import ClusterError
 from autoshard.sharding.mesh import Mesh
 
@@ -158,6 +158,12 @@ class Cluster:
         changed = replace(self, compiler_spec=spec)
         _ = changed.compiler  # says what is wrong with it
         return changed
+
+    @property
+    def platform(self) -> str | None:
+        """What JAX calls such devices: ``tpu``, ``cuda``, ``cpu``; None where that is not known."""
+        compiler = self.chip.compiler
+        return read_compiler(compiler).platform if compiler else None
 
     @cached_property
     def compiler(self) -> Compiler:

@@ -80,6 +80,8 @@ class CompilerFile:
 
     name: str
     title: str
+    platform: str
+    """What JAX calls devices that it compiles for: ``tpu``."""
     packages: tuple[str, ...]
     """Packages that bring it; the version of the first one that is installed is its release."""
     rows: Mapping[str, tuple[Answer, ...]]
@@ -215,7 +217,14 @@ def read_compiler(name: str) -> CompilerFile:
         rows[key] = tuple(sorted(answers, key=lambda answer: _number(answer.release)))
     unchanged = (Unchanged(**_with_text_date(row)) for row in read.get("unchanged", ()))
     packages = tuple(read["packages"])
-    return CompilerFile(name, read["title"], packages, MappingProxyType(rows), tuple(unchanged))
+    return CompilerFile(
+        name,
+        read["title"],
+        read["platform"],
+        packages,
+        MappingProxyType(rows),
+        tuple(unchanged),
+    )
 
 
 def _answer(row: dict[str, Any]) -> Answer:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from autoshard.cluster import Cluster
+from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
 from autoshard.frontend.mesh import (
@@ -26,7 +27,7 @@ from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
-from autoshard.ir.lowering import LoweredProgram, lower
+from autoshard.ir.lowering import LoweredProgram, NotLoweredError, lower
 from autoshard.sharding import Axis, Mesh
 
 _OTHER_MESH = (
@@ -87,11 +88,13 @@ def lower_source(
     args, kwargs = arguments.types()
 
     @functools.cache
-    def lowered(mesh: Any) -> LoweredProgram:
+    def lowered(mesh: Any, platform: str | None) -> LoweredProgram:
         jitted = jax.jit(_fresh(fn), **jit_options)
         with padding_allowed(request.indivisible == "pad"):
             try:
-                program = lower(jitted, args, kwargs, mesh)
+                program = lower(jitted, args, kwargs, mesh, platform)
+            except NotLoweredError as error:
+                raise _not_lowered(name, platform, error.__cause__) from error.__cause__
             except ValueError as error:
                 if not any(text in str(error) for text in _OTHER_MESH):
                     raise
@@ -107,13 +110,13 @@ def lower_source(
             )
         return program
 
-    def marks(mesh: Any) -> list[str]:
-        return mark_texts(parse_bytes(lowered(mesh).bytecode, new_context(), name), MARK)
+    def marks(mesh: Any, platform: str | None) -> list[str]:
+        return mark_texts(parse_bytes(lowered(mesh, platform).bytecode, new_context(), name), MARK)
 
     target = _target(request, marks, name)
     return Source(
         name=name,
-        program=lowered(target.machine.jax_mesh()),
+        program=lowered(*_devices(target.machine, target.cluster)),
         machine=target.machine,
         argument_names=tuple(arguments.names(fn)),
         mode=target.mode,
@@ -122,8 +125,33 @@ def lower_source(
     )
 
 
-def _target(request: Request, marks: Callable[[Any], list[str]], name: str) -> _Target:
-    """What the request means; ``marks`` lowers under a JAX mesh and gives the marks found."""
+def _not_lowered(name: str, platform: str | None, error: BaseException | None) -> PlanError:
+    said = f"{type(error).__name__}: {error}".rstrip(".")
+    return PlanError(
+        f"{name} cannot be lowered for {platform} here, where no such device is: {said}. Write"
+        f" jax.jit({name}).lower(..).as_text(debug_info=True) to a file where one is, and plan the"
+        " file: autoshard-opt FILE --autoshard-import-strategies"
+        " --autoshard-recursive-programming=cluster=.."
+    )
+
+
+def _devices(machine: Machine, cluster: Cluster | None) -> tuple[Any, str | None]:
+    """The mesh to trace under and the platform to lower for; None: that of the devices here."""
+    mesh: Any = machine.jax_mesh()
+    if cluster is None or machine.devices is not None:
+        return mesh, None
+    family = FAMILIES.get(cluster.chip.name)
+    platform = cluster.platform
+    if platform in (None, "cpu") or family is None or not family.device_kinds:
+        return mesh, platform
+    # Libraries ask which device a program is traced for.
+    name = "gpu" if platform == "cuda" else platform
+    device = jax.sharding.AbstractDevice(family.device_kinds[0], family.num_cores, name)
+    return mesh.update(abstract_device=device), platform
+
+
+def _target(request: Request, marks: Callable[[Any, str | None], list[str]], name: str) -> _Target:
+    """What the request means; ``marks`` lowers under a mesh of JAX for a platform, and reads."""
     cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
     mesh = request.mesh
     if mesh is None and request.mode != "semi_auto":
@@ -135,7 +163,7 @@ def _target(request: Request, marks: Callable[[Any], list[str]], name: str) -> _
             cluster = Cluster.of(cluster_of(machine), request.compiler)
         return _Target(machine, mode, cluster)
     if cluster is None:
-        texts = marks(None)
+        texts = marks(None, None)
         if request.mode == "semi_auto" or texts:
             machine = machine_of(mesh_of_marks(texts, name))
             mode = request.mode or "semi_auto"
@@ -144,7 +172,7 @@ def _target(request: Request, marks: Callable[[Any], list[str]], name: str) -> _
             return _Target(machine, mode, Cluster.of(cluster_of(machine), request.compiler))
         cluster = Cluster.of(Cluster.detect(), request.compiler)
     flat = machine_of_cluster(cluster, _flat(cluster, request.mode))
-    meshes = meshes_of_marks(marks(flat.jax_mesh()))
+    meshes = meshes_of_marks(marks(*_devices(flat, cluster)))
     mode = request.mode or "auto"
     if meshes:
         machine = machine_of_cluster(cluster, Mesh.common_refinement(meshes))

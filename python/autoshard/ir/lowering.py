@@ -93,6 +93,8 @@ class LoweredProgram:
     """How many arguments of ``main`` are hoisted constants; they come first."""
     ordered_effects: tuple[str, ...]
     """Kinds of effects that must run in the order of the program."""
+    mesh: jax.sharding.Mesh | None = None
+    """The devices to compile for, where it was lowered for one of them alone."""
 
 
 def lower(
@@ -100,6 +102,7 @@ def lower(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None,
+    platform: str | None = None,
 ) -> LoweredProgram:
     """Lower for the devices of ``mesh`` without any annotation but the user's marks.
 
@@ -110,9 +113,20 @@ def lower(
         kwargs: Arguments by name, likewise.
         mesh: Its flat order is the device assignment. Abstract: there are no devices, the module
             has one partition. None: likewise.
+        platform: That of devices which are not here, ``tpu``; None: that of the mesh's devices.
+
+    Raises:
+        NotLoweredError: The program cannot be lowered for ``platform`` here.
     """
-    with lower_marks(), _mesh_context(mesh):
-        stage = jitted.lower(*args, **kwargs)
+    devices: jax.sharding.Mesh | None = None
+    try:
+        stage = _stage(jitted, args, kwargs, mesh, platform)
+    except NotImplementedError as error:
+        if _NO_PARTITIONER not in str(error) or not isinstance(mesh, jax.sharding.Mesh):
+            raise
+        abstract: Any = mesh.abstract_mesh
+        stage = _stage(jitted, args, kwargs, abstract, abstract.abstract_device.platform)
+        devices = mesh
     lowering: Any = stage._lowering
     constant_count = len(lowering.const_args)
     kept = sorted(lowering.compile_args["kept_var_idx"])
@@ -122,7 +136,32 @@ def lower(
         tuple(number - constant_count for number in kept if number >= constant_count),
         sum(number < constant_count for number in kept),
         tuple(str(effect) for effect in lowering.compile_args["ordered_effects"]),
+        devices,
     )
+
+
+_NO_PARTITIONER = "Mosaic kernels cannot be automatically partitioned"
+"""What JAX says of TPU kernels where there are several devices; with none, it lowers them."""
+
+
+class NotLoweredError(Exception):
+    """A program that cannot be lowered where no device of the platform is; its cause says why."""
+
+
+def _stage(
+    jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any, platform: str | None
+) -> Any:
+    with lower_marks(), _mesh_context(mesh):
+        if platform is None:
+            return jitted.lower(*args, **kwargs)
+        try:
+            traced = jitted.trace(*args, **kwargs)
+        except RuntimeError as error:  # how libraries say that they miss a device
+            raise NotLoweredError from error
+        try:
+            return traced.lower(lowering_platforms=(platform,))
+        except Exception as error:
+            raise NotLoweredError from error
 
 
 def _mesh_context(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None) -> Any:
@@ -165,8 +204,18 @@ def replace_module(
     context = mlir.make_ir_context()
     lowering._hlo = parse_bytes(bytecode, context)
     lowering._executable = None
+    devices: dict[str, Any] = {}
+    if program.mesh is not None:
+        lowering._device_list = cast(Any, program.mesh)._internal_device_list
+        devices = {
+            "backend": program.mesh.devices.flat[0].client,
+            "num_devices": program.mesh.size,
+            "committed": True,
+            "context_mesh": program.mesh,
+        }
     lowering.compile_args = {
         **lowering.compile_args,
+        **devices,
         "in_shardings": (
             *lowering.compile_args["in_shardings"][: program.constant_count],
             *(in_shardings[number] for number in program.kept),

@@ -5,6 +5,7 @@ A plan beside its compiled program, ``plan.verify()`` and ``autoshard-verify`` (
     verification        all of it: compile, compare, say what differs
     ahead_of_time       compile for devices that are not here, by ``compile_process``
     targets             what a cluster is to a compiler
+    described_devices   the devices of a cluster that is not here
     usable_memory       bytes that the TPU compiler lets a program use
 
 What the text of a compiled program says (docs/results/step_estimate.md):

@@ -85,6 +85,8 @@ def _compile(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 def ordered_devices(target: dict[str, Any], order: list[int] | None) -> list[Any]:
     """The device of each partition."""
+    from autoshard.verify.described_devices import devices_of_target
+
     devices = devices_of_target(target)
     if len(devices) != target["num_devices"]:
         raise SystemExit(
@@ -92,28 +94,6 @@ def ordered_devices(target: dict[str, Any], order: list[int] | None) -> list[Any
             f" {target['num_devices']}"
         )
     return devices if order is None else [devices[number] for number in order]
-
-
-def devices_of_target(target: dict[str, Any]) -> list[Any]:
-    """Those of a ``Target`` as a dict, in the order of the cluster's dims."""
-    import jax
-    from jax.experimental import topologies
-
-    from autoshard.cluster.devices import physical_place
-
-    if target["platform"] == "cpu":
-        return list(jax.devices("cpu"))
-    more: dict[str, Any] = {}
-    if target["platform"] == "cuda":
-        more = {"target_config": target["gpu_target"], "topology": target["topology"]}
-    elif target["num_slices"] > 1:
-        more = {"num_slices": target["num_slices"]}
-    if target["chips_per_host"]:
-        more["chips_per_host_bounds"] = list(target["chips_per_host"])
-    described = topologies.get_topology_desc(
-        target["topology"], platform=target["platform"], **more
-    )
-    return sorted(described.devices, key=physical_place)
 
 
 if __name__ == "__main__":
