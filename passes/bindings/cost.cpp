@@ -175,7 +175,7 @@ void bind_cost(nb::module_& module) {
             factor_axes.size() != factor_sizes.size()) {
           throw nb::value_error("one flag a tensor, one axis list a factor");
         }
-        if (work < 0 || work > static_cast<int>(Work::other) || arithmetic < 0 ||
+        if (work < 0 || work > static_cast<int>(Work::kernel) || arithmetic < 0 ||
             arithmetic >= num_arithmetics) {
           throw nb::value_error("no such work or arithmetic");
         }

@@ -12,7 +12,7 @@ std::vector<RuleTensor> rule_tensors(const std::vector<TensorTuple>& tuples) {
 void set_work(Rule& rule, const WorkTuple& tuple) {
   const auto& [work, arithmetic, flops, is_cheap, has_workspace, operand_bytes, result_bytes,
                in_place, padded_bytes, expense] = tuple;
-  if (work < 0 || work > static_cast<int>(Work::other)) throw InvalidProgram("unknown work");
+  if (work < 0 || work > static_cast<int>(Work::kernel)) throw InvalidProgram("unknown work");
   if (arithmetic < 0 || arithmetic >= num_arithmetics) {
     throw InvalidProgram("unknown arithmetic");
   }

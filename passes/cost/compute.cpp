@@ -69,10 +69,11 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const std::vector<bool
   result.flops = rule.flops;
   for (const AxisList& of_factor : axes) result.flops /= blocks(of_factor, mesh);
   double busy = result.flops / chip.vector_flops;
-  if (rule.work == Work::matmul) {
+  if (rule.work == Work::matmul || rule.work == Work::kernel) {
     const double rate =
         chip.matmul_flops[static_cast<std::size_t>(rule.arithmetic)] * chip.matmul_efficiency;
-    const bool has_tiles = rule.operands.size() == 2 && rule.results.size() == 1;
+    const bool has_tiles =
+        rule.work == Work::matmul && rule.operands.size() == 2 && rule.results.size() == 1;
     const double padded =
         result.flops * (has_tiles ? matmul_padding(rule, axes, mesh, chip) : 1);
     // Products that hardly fill a tile, as of a depthwise convolution, run as multiply and

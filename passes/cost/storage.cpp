@@ -556,6 +556,7 @@ bool Builder::takes_fused(std::int32_t op, std::int32_t operand) const {
       return r.in_place_operand >= 0 && operand == 1 && r.operands.size() > 2 &&
              r.operands[2].type == no_type;
     case Work::other:
+    case Work::kernel:
       return false;
   }
   return false;

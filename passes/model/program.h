@@ -60,6 +60,7 @@ enum class Work : std::uint8_t {
   matmul,   ///< dot and convolution: `flops` on the matrix units
   indexed,  ///< gather, scatter, dynamic slices: moves what it touches
   other,    ///< sort, fft, random numbers, custom calls: reads and writes memory once
+  kernel,   ///< as other, with `flops` on the matrix units: attention written by hand
 };
 
 /// Which peak rate of a chip an op's arithmetic runs at: that of its widest operand.

@@ -16,6 +16,7 @@ from autoshard import _core
 from autoshard.errors import ImportModuleError, StrategyError
 from autoshard.importer.factors import NEED_REPLICATION, PASS_THROUGH, REDUCTION, FactorRule
 from autoshard.importer.faults import fault_key, faulty_factors
+from autoshard.importer.kernels import kernel_key
 from autoshard.importer.loops import trip_count
 from autoshard.importer.pins import DimPin, Pin, pin_of, pin_of_sharding
 from autoshard.importer.rules import registered_rule, rule_of
@@ -577,7 +578,7 @@ class _Importer:
         is_on_host = self.builder.host_depth > 0
         types = (*operand_types, None, *result_types)
         key = (name, attribute, *types, is_on_host, *work_key(op), None, *window_key(op))
-        key = (*key, fault_key(op))
+        key = (*key, fault_key(op), kernel_key(op))
         known = self.rule_ids.get(key)
         if known is not None:
             return known

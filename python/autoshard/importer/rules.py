@@ -21,8 +21,10 @@ from autoshard.importer.factors import (
     Factor,
     FactorRule,
 )
+from autoshard.importer.kernels import kernel_rule
 from autoshard.importer.windows import with_windows
 from autoshard.ir import mlir, place, sdy
+from autoshard.kernels.mosaic import is_tpu_kernel
 
 Shape = tuple[int, ...]
 RuleText = str | Callable[[Sequence[Shape], Sequence[Shape]], str]
@@ -201,6 +203,8 @@ def partitioners_rule_of(op: mlir.Operation, attribute: mlir.Attribute | None) -
         return _elementwise(op)
     if op.name == "chlo.top_k":
         return _top_k(op)
+    if is_tpu_kernel(op) and (rule := kernel_rule(op)) is not None:
+        return rule
     return FactorRule(
         (), tuple(_no_factors(v) for v in op.operands), tuple(_no_factors(v) for v in op.results)
     )

@@ -12,8 +12,11 @@ from math import log2, prod
 from typing import cast
 
 from autoshard.ir import element_bits, mlir, stablehlo
+from autoshard.kernels.mosaic import estimate_of, is_tpu_kernel, kernel_of
+from autoshard.kernels.tables import table_contents
+from autoshard.kernels.work import bytes_moved, kernel_work
 
-ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER = range(6)
+ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER, KERNEL = range(7)
 """Kinds of work, in the order of ``Work`` in passes/model/program.h."""
 
 F64, F32, F16, F8, I8 = range(5)
@@ -95,6 +98,7 @@ WORK_ATTRIBUTES = {
     "stablehlo.fft": ("fft_length",),
     "stablehlo.gather": ("dimension_numbers",),
     "stablehlo.scatter": ("scatter_dimension_numbers",),
+    "stablehlo.custom_call": ("call_target_name", "backend_config"),
 }
 """Attributes that decide about the work, beyond the types and Shardy's rule."""
 
@@ -163,11 +167,37 @@ def work_of(op: mlir.Operation) -> OpWork:
         return OpWork(REDUCE, arithmetic, _reduce_flops(op))
     if name in _INDEXED:
         return _indexed(op, arithmetic)
+    if is_tpu_kernel(op):
+        return _kernel_work(op, arithmetic)
     if name in _OTHERS:
         return OpWork(OTHER, arithmetic, _other_flops(op))
     flops = _weight(op) * _elements(op.results[0])
     expense = _expense(op)
     return OpWork(ELEMENTWISE, arithmetic, flops, is_cheap=expense == CHEAP, expense=expense)
+
+
+def _kernel_work(op: mlir.Operation, arithmetic: int) -> OpWork:
+    kernel = kernel_of(op)
+    if kernel is None:
+        return OpWork(OTHER, arithmetic, _other_flops(op))
+    tables = [table_contents(value) for value in list(op.operands)[: kernel.num_tables]]
+    counted = kernel_work(kernel, tables)
+    behind = [*list(op.operands)[kernel.num_tables :], *op.results]
+    moved = bytes_moved(kernel, [value.type for value in behind])
+    read, written = moved[: len(moved) - len(op.results)], moved[len(moved) - len(op.results) :]
+    own = estimate_of(op).get("flops", 0.0)
+    if counted.product is None and not own:
+        work, flops = OTHER, counted.vector_flops
+    else:
+        work, flops = KERNEL, counted.matmul_flops or own
+        arithmetic = arithmetic if counted.product is None else _of_element(counted.product)
+    return OpWork(
+        work,
+        arithmetic,
+        flops,
+        operand_bytes=(*(-1.0 for _ in tables), *read),
+        result_bytes=tuple(written),
+    )
 
 
 def _padded_bytes(op: mlir.Operation) -> float:

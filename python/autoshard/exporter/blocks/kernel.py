@@ -1,0 +1,66 @@
+"""TPU kernels on blocks: the same kernel, on the part of its grid that a device has."""
+
+from __future__ import annotations
+
+from autoshard.errors import PlanError
+from autoshard.exporter.blocks.block_op import Form, same_op, shardings
+from autoshard.exporter.blocks.emitter import Emitter, local_type
+from autoshard.importer.kernels import kernel_cuts
+from autoshard.ir import mlir, place
+from autoshard.kernels.mosaic import config_on_grid, is_tpu_kernel
+from autoshard.planned.module import PlannedOp
+from autoshard.sharding.sharding import Sharding
+
+
+def is_kernel(planned: PlannedOp) -> bool:
+    """Whether ``planned`` is a kernel whose grid can be cut."""
+    return is_tpu_kernel(planned.op)
+
+
+def kernel_form(planned: PlannedOp) -> Form:
+    """How ``planned``, a ``tpu_custom_call`` with equal blocks, is computed on them.
+
+    Raises:
+        PlanError: An array is cut along a dim that no dim of the kernel's grid follows.
+    """
+    op, computed = planned.op, shardings(planned.computed)
+    config = config_on_grid(op, _local_grid(op, (*shardings(planned.operands), *computed)))
+    types = [
+        local_type(value.type, sharding)
+        for value, sharding in zip(op.results, computed, strict=True)
+    ]
+
+    def compute(emit: Emitter, blocks: list[mlir.Value]) -> list[mlir.Value]:
+        changed: dict[str, mlir.Attribute] = {"backend_config": mlir.StringAttr.get(config)}
+        return same_op(op, emit, blocks, types, changed)
+
+    return Form(compute)
+
+
+def _local_grid(op: mlir.Operation, given: tuple[Sharding, ...]) -> list[int]:
+    """The grid of one device, where operands and results are cut as ``given``."""
+    found = kernel_cuts(op)
+    grid: list[int] = []
+    followed: set[tuple[int, int]] = set()
+    if found is not None:
+        kernel, cuts = found
+        grid = list(kernel.grid)
+        for cut in cuts:
+            dims = [
+                (kernel.num_tables + window, dim)
+                for window, dim in enumerate(cut.array_dims)
+                if dim is not None
+            ]
+            followed.update(dims)
+            value, dim = dims[-1]  # of a result
+            grid[cut.grid_dim] //= given[value].num_shards(dim)
+    for value, sharding in enumerate(given):
+        for dim, axes in enumerate(sharding.dims):
+            if axes and (value, dim) not in followed:
+                raise PlanError(
+                    f"{op.name}: tensor {value} is cut along dim {dim}, which no dim of the"
+                    " kernel's grid was proven to follow. Plan the module again, or leave that dim"
+                    " whole.",
+                    place(op.location),
+                )
+    return grid

@@ -1,0 +1,67 @@
+"""Rules of kernels: each dim of the grid that may be cut is a factor."""
+
+from __future__ import annotations
+
+from autoshard.importer.factors import NEED_REPLICATION, Dims, Factor, FactorRule
+from autoshard.ir import mlir
+from autoshard.ir.reading import shape_of
+from autoshard.kernels.cuts import Cut, cuts_of
+from autoshard.kernels.mosaic import Kernel, aliases_of, is_tpu_kernel, kernel_of, talks_to_others
+
+
+def kernel_cuts(op: mlir.Operation) -> tuple[Kernel, tuple[Cut, ...]] | None:
+    """The kernel of a ``tpu_custom_call``, and what of its grid may be cut; None: nothing."""
+    kernel = None if talks_to_others(op) else kernel_of(op)
+    if kernel is None:
+        return None
+    behind = [*list(op.operands)[kernel.num_tables :], *op.results]
+    cuts = cuts_of(kernel, tuple(map(shape_of, behind)), kernel_key(op))
+    cuts = tuple(cut for cut in cuts if _cuts_aliases_alike(op, kernel, cut))
+    return (kernel, cuts) if cuts else None
+
+
+def kernel_key(op: mlir.Operation) -> tuple[bool, ...]:
+    """What two kernels of equal types and attributes must share to have one rule.
+
+    Of each result, whether anything reads it; nothing of other ops.
+    """
+    if not is_tpu_kernel(op):
+        return ()
+    return tuple(any(True for _ in result.uses) for result in op.results)
+
+
+def _cuts_aliases_alike(op: mlir.Operation, kernel: Kernel, cut: Cut) -> bool:
+    """Whether results that are written over operands are cut as those are."""
+    first = kernel.num_tables
+    dims = (*(None,) * first, *cut.array_dims)
+    return all(
+        dims[operand] == dims[len(op.operands) + result] for result, operand in aliases_of(op)
+    )
+
+
+def kernel_rule(op: mlir.Operation) -> FactorRule | None:
+    """The rule of a ``tpu_custom_call``; None where nothing of it may be cut.
+
+    A dim of an array that follows the grid is cut in as many parts as the grid is, so it is made of
+    two factors: units of the grid, and what of the array belongs to one of them.
+    """
+    found = kernel_cuts(op)
+    if found is None:
+        return None
+    kernel, cuts = found
+    factors = [Factor(kernel.grid[cut.grid_dim] // cut.unit) for cut in cuts]
+    values = [*op.operands, *op.results]
+    tensors: list[list[tuple[int, ...]]] = [[() for _ in shape_of(value)] for value in values]
+    for number, cut in enumerate(cuts):
+        for window, dim in enumerate(cut.array_dims):
+            if dim is None:
+                continue
+            value = kernel.num_tables + window
+            inside = shape_of(values[value])[dim] // factors[number].size
+            tensors[value][dim] = (number,)
+            if inside > 1:
+                tensors[value][dim] = (number, len(factors))
+                factors.append(Factor(inside, NEED_REPLICATION))
+    dims: list[Dims] = [tuple(tensor) for tensor in tensors]
+    count = len(op.operands)
+    return FactorRule(tuple(factors), tuple(dims[:count]), tuple(dims[count:]))

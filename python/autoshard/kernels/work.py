@@ -1,0 +1,139 @@
+"""What a kernel computes and reads, counted over its grid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard.ir import element_bits, mlir
+from autoshard.kernels.mosaic import Kernel, Window, op_name
+from autoshard.kernels.scalars import Integers, Scalars, roots
+
+_MATMULS = ("tpu.matmul", "vector.contract")
+_TRANSCENDENTAL = 10.0
+"""Operations that vector units take for one, as ``importer/work.py`` has it."""
+
+
+@dataclass(slots=True)
+class KernelWork:
+    """Of all places of the grid."""
+
+    matmul_flops: float = 0.0
+    """Two for each multiply-add."""
+    vector_flops: float = 0.0
+    product: mlir.Type | None = None
+    """Elements that are multiplied, those of the first matmul."""
+
+
+def kernel_work(kernel: Kernel, tables: Sequence[Integers | None]) -> KernelWork:
+    """Operations, at those places where conditions let them happen.
+
+    Args:
+        kernel: Any.
+        tables: Contents of its tables, None where they are not known. A condition that is not
+            known counts as true.
+    """
+    rank = len(kernel.grid)
+    known: dict[mlir.Value, Integers] = {}
+    for dim, (value, size) in enumerate(zip(kernel.place, kernel.grid, strict=True)):
+        shape = [1] * rank
+        shape[dim] = size
+        known[value] = np.arange(size).reshape(shape)
+    for value, contents in zip(kernel.tables, tables, strict=True):
+        if contents is not None:
+            known[value] = contents
+    work = KernelWork()
+    _count(kernel.body, np.ones([1] * rank, bool), Scalars(known), work)
+    places = float(prod(kernel.grid))
+    work.matmul_flops *= places
+    work.vector_flops *= places
+    return work
+
+
+def _count(block: mlir.Block, runs: NDArray[np.bool_], scalars: Scalars, work: KernelWork) -> None:
+    for each in block.operations:
+        op = each.operation
+        name, share = op_name(op), float(np.mean(runs))
+        if name == "scf.if":
+            condition = scalars.value(op.operands[0])
+            for number, region in enumerate(op.regions):
+                if not len(region.blocks):
+                    continue
+                also = runs
+                if condition is not None:
+                    also = runs & ((condition != 0) if number == 0 else (condition == 0))
+                _count(region.blocks[0], also, scalars, work)
+        elif len(op.regions):
+            trips = _trips(op, scalars)
+            inside = KernelWork()
+            for region in op.regions:
+                for inner in region.blocks:
+                    _count(inner, runs, scalars, inside)
+            work.matmul_flops += trips * inside.matmul_flops
+            work.vector_flops += trips * inside.vector_flops
+            work.product = work.product or inside.product
+        elif name in _MATMULS:
+            work.matmul_flops += share * _matmul_flops(op)
+            work.product = work.product or mlir.VectorType(op.operands[0].type).element_type
+        elif len(op.results) and isinstance(op.results[0].type, mlir.VectorType):
+            work.vector_flops += share * _vector_flops(name, op.results[0].type)
+
+
+def _trips(op: mlir.Operation, scalars: Scalars) -> float:
+    """Of ``scf.for``; of other loops one, for which nothing is known."""
+    if op_name(op) != "scf.for":
+        return 1.0
+    low, high, step = (scalars.value(operand) for operand in list(op.operands)[:3])
+    if low is None or high is None or step is None:
+        return 1.0
+    return float(np.mean(np.maximum(0, -((low - high) // np.maximum(1, step)))))
+
+
+def _matmul_flops(op: mlir.Operation) -> float:
+    left, right, made = (
+        float(prod(mlir.VectorType(value.type).shape))
+        for value in (op.operands[0], op.operands[1], op.results[0])
+    )
+    # Rows x contracted, contracted x columns and rows x columns; a batch is in all three.
+    numbers = str(op.attributes["dimension_numbers"]) if op_name(op) == "tpu.matmul" else ""
+    found = re.search(r"dimension_numbers<\[([\d, ]*)\]", numbers)
+    if found is not None:
+        shape = mlir.VectorType(op.operands[0].type).shape
+        return 2.0 * made * prod(shape[int(dim)] for dim in found[1].split(",") if dim.strip())
+    return 2.0 * made * sqrt(left * right / made)
+
+
+def _vector_flops(name: str, type_: mlir.VectorType) -> float:
+    elements = float(prod(type_.shape))
+    if name.startswith("math."):
+        return _TRANSCENDENTAL * elements
+    return elements if name.startswith("arith.") and name != "arith.constant" else 0.0
+
+
+def bytes_moved(kernel: Kernel, types: Sequence[mlir.Type]) -> list[float]:
+    """Bytes between HBM and blocks, for each window: a block is moved whenever its place changes.
+
+    Args:
+        kernel: Any.
+        types: Of the array behind each window.
+    """
+    return [
+        _moved(kernel, window, mlir.RankedTensorType(type_))
+        for window, type_ in zip(kernel.windows, types, strict=True)
+    ]
+
+
+def _moved(kernel: Kernel, window: Window | None, type_: mlir.RankedTensorType) -> float:
+    size = element_bits(type_.element_type) / 8
+    if window is None:
+        return prod(type_.shape) * size
+    needed = set[mlir.Value]().union(*map(roots, window.place))
+    followed = [dim for dim, place in enumerate(window.grid) if place in needed]
+    # The last dim of the grid is the fastest.
+    changes = prod(kernel.grid[: followed[-1] + 1]) if followed else 1
+    return changes * prod(window.block) * size

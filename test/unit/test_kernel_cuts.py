@@ -1,0 +1,159 @@
+"""A kernel that is cut along its grid computes what it computes whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    CausalMask,
+    MultiHeadMask,
+    make_splash_mha_single_device,
+)
+
+from autoshard.importer.kernels import kernel_cuts, kernel_rule
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir.module import operations_of
+from autoshard.kernels.cuts import Cut
+from autoshard.kernels.mosaic import Kernel, config_on_grid, is_tpu_kernel, kernel_of
+from random_kernels import RandomKernel, random_kernel
+
+
+def lowered(fn: Any, *args: Any) -> mlir.Module:
+    device = jax.sharding.AbstractDevice("TPU v5 lite", 1, "tpu")
+    with jax.sharding.use_abstract_mesh(
+        jax.sharding.AbstractMesh((1,), ("x",), abstract_device=device)
+    ):
+        text = jax.jit(fn).trace(*args).lower(lowering_platforms=("tpu",)).as_text()
+    return parse_bytes(text.encode(), new_context())
+
+
+def kernels_in(module: mlir.Module) -> list[mlir.Operation]:
+    return [op for op in operations_of(module.operation) if is_tpu_kernel(op)]
+
+
+def cuts_in(op: mlir.Operation) -> tuple[Cut, ...]:
+    found = kernel_cuts(op)
+    return () if found is None else found[1]
+
+
+def assert_cut_is_right(case: RandomKernel, kernel: Kernel, cut: Cut, parts: int) -> None:
+    arguments = case.arguments(np.random.default_rng(0))
+    whole = np.asarray(case.call(arguments, interpret=True))
+    grid = list(kernel.grid)
+    grid[cut.grid_dim] //= parts
+    found = []
+    for part in range(parts):
+        mine = [
+            value if dim is None else np.split(value, parts, dim)[part]
+            for value, dim in zip(arguments, cut.array_dims[:-1], strict=True)
+        ]
+        shape = list(whole.shape)
+        assert cut.array_dims[-1] is not None
+        shape[cut.array_dims[-1]] //= parts
+        found.append(case.call(mine, tuple(grid), tuple(shape), interpret=True))
+    np.testing.assert_array_equal(np.concatenate(found, cut.array_dims[-1]), whole)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_derived_of_a_random_kernel_is_right(seed: int) -> None:
+    case = random_kernel(np.random.default_rng(seed))
+    module = lowered(case.call, case.arguments(np.random.default_rng(0)))
+    (op,) = kernels_in(module)
+    kernel = kernel_of(op)
+    assert kernel is not None
+    assert kernel.grid == case.grid
+    for cut in cuts_in(op):
+        units = kernel.grid[cut.grid_dim] // cut.unit
+        for parts in (n for n in range(2, units + 1) if units % n == 0):
+            assert_cut_is_right(case, kernel, cut, parts)
+
+
+QUERIES = jax.ShapeDtypeStruct((4, 8, 512, 128), jnp.bfloat16)
+"""Batch, heads, sequence, features."""
+
+
+def flash_loss(causal: bool) -> Any:
+    return lambda q: flash_attention(q, q, q, causal=causal).sum().astype(jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("causal", "forward"),
+    [
+        (False, [(0, 0), (1, 1), (2, 2)]),
+        # Where a block of keys is masked, another one is fetched: it depends on two dims.
+        (True, [(0, 0), (1, 1)]),
+    ],
+)
+def test_flash_attention_is_cut_along_batch_and_heads(
+    causal: bool, forward: list[tuple[int, int]]
+) -> None:
+    module = lowered(jax.grad(flash_loss(causal)), QUERIES)
+    found = [cuts_in(op) for op in kernels_in(module)]
+    assert len(found) == 3
+    assert [(cut.grid_dim, cut.array_dims[-1]) for cut in found[0]] == forward
+    for cuts in found:
+        assert all(cut.unit == 1 for cut in cuts)
+        assert {cut.array_dims[0] for cut in cuts} >= {0, 1}
+
+
+def splash_loss(q: Any, k: Any, v: Any) -> Any:
+    mask = MultiHeadMask([CausalMask((512, 512))] * q.shape[1])
+    attend = make_splash_mha_single_device(mask)
+    return jax.vmap(attend)(q, k, v).sum().astype(jnp.float32)
+
+
+def test_splash_attention_is_cut_along_batch_and_groups_of_heads() -> None:
+    keys = jax.ShapeDtypeStruct((4, 2, 512, 128), jnp.bfloat16)
+    module = lowered(jax.grad(splash_loss, argnums=(0, 1, 2)), QUERIES, keys, keys)
+    ops = kernels_in(module)
+    assert len(ops) == 3
+    for op in ops:
+        batch, heads = cuts_in(op)
+        assert (batch.unit, heads.unit) == (1, 4)
+        kernel = kernel_of(op)
+        assert kernel is not None
+        # Queries, keys and values stand behind the tables.
+        assert batch.array_dims[:3] == (0, 0, 0)
+        assert heads.array_dims[:3] == (1, 1, 1)
+        assert kernel.grid[heads.grid_dim] == 8
+        rule = kernel_rule(op)
+        assert rule is not None
+        assert [factor.size for factor in rule.factors[:2]] == [4, 2]
+
+
+def test_a_smaller_grid_is_all_that_changes() -> None:
+    module = lowered(flash_loss(causal=False), QUERIES)
+    (op,) = kernels_in(module)
+    kernel = kernel_of(op)
+    assert kernel is not None
+    before = json.loads(mlir.StringAttr(op.attributes["backend_config"]).value)
+    text = config_on_grid(op, (2, *kernel.grid[1:]))
+    after = json.loads(text)
+    flops = [config["custom_call_config"]["cost_estimate"]["flops"] for config in (before, after)]
+    assert flops[1] == flops[0] // 2
+    with op.context:
+        op.attributes["backend_config"] = mlir.StringAttr.get(text)
+    smaller = kernel_of(op)
+    assert smaller is not None
+    assert smaller.grid == (2, *kernel.grid[1:])
+    assert smaller.windows[0] is not None
+    assert kernel.windows[0] is not None
+    assert smaller.windows[0].block == kernel.windows[0].block
+    assert len(str(smaller.module)) == len(str(kernel.module))
+
+
+def test_a_kernel_that_cannot_be_read_has_no_cuts() -> None:
+    module = lowered(flash_loss(causal=False), QUERIES)
+    (op,) = kernels_in(module)
+    with op.context:
+        op.attributes["backend_config"] = mlir.StringAttr.get(
+            '{"custom_call_config": {"body": "bm90IGEga2VybmVs"}}'
+        )
+    assert kernel_cuts(op) is None
+    assert kernel_rule(op) is None
