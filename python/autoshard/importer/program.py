@@ -16,6 +16,7 @@ from autoshard import _core
 from autoshard.errors import ImportModuleError, StrategyError
 from autoshard.importer.factors import NEED_REPLICATION, PASS_THROUGH, REDUCTION, FactorRule
 from autoshard.importer.faults import fault_key, faulty_factors
+from autoshard.importer.host_stacks import THROUGH_HOST, host_stacks, placed_operands
 from autoshard.importer.kernels import kernel_key
 from autoshard.importer.loops import trip_count
 from autoshard.importer.pins import DimPin, Pin, pin_of, pin_of_sharding
@@ -37,7 +38,7 @@ from autoshard.ir.attributes import (
     SDY_SHARDING_RULE,
     STRATEGY,
 )
-from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
+from autoshard.ir.boundary import allows_all_to_all, main_function, pads_indivisible
 from autoshard.ir.host_memory import PINNED_HOST, PLACEMENT, moved_to, runs_on_host
 from autoshard.ir.module import operations_of, structure_of
 from autoshard.ir.one_device import is_maximal
@@ -243,7 +244,8 @@ class _Importer:
     ) -> None:
         self.module = module
         self.ops = operations
-        self.builder = _core.ProgramBuilder(structure_of(module))
+        structure = structure_of(module)
+        self.builder = _core.ProgramBuilder(structure)
         assert self.builder.num_module_ops == len(operations)
         self.mesh = mesh
         self.pads = pads_indivisible(module)
@@ -291,6 +293,11 @@ class _Importer:
             "sdy.sharding_constraint": self.constraint,
             "sdy.manual_computation": self.manual_computation,
         }
+        self.host_stacks: set[mlir.Value] = set()
+        """Of loops, in the memory of the host, and what they start with."""
+        if PLACEMENT.encode() in structure:
+            self.host_stacks = host_stacks(module, main_function(module))
+            self.handlers |= dict.fromkeys(THROUGH_HOST, self.through_host)
 
     # Values and types
 
@@ -706,7 +713,11 @@ class _Importer:
     def loop(self, number: int, trips: float) -> None:
         op, builder = self.ops[number], self.builder
         condition, body = builder.blocks(number)
-        carried = self.new_results(op)
+        inside = op.regions[1].blocks[0].arguments
+        carried = [
+            self.new_value(self.type_id(op, value), is_on_host=argument in self.host_stacks)
+            for value, argument in zip(op.results, inside, strict=True)
+        ]
         for initial, target in zip(self.operand_values(number), carried, strict=True):
             builder.join(initial, target, trips)
         # Walk the body once before its trip count is known: calls inside must be followed first.
@@ -809,6 +820,18 @@ class _Importer:
             self.note_on_host(value)
         elif value != NO_VALUE:
             self.loaded.append(value)
+
+    def through_host(self, number: int, trips: float) -> None:
+        """An op that places a part of a value: on the host, if that is there."""
+        op, builder = self.ops[number], self.builder
+        placed = self.operand_values(number)[: len(placed_operands(op))]
+        (result,) = op.results
+        if result not in self.host_stacks and self.host_values.isdisjoint(placed):
+            self.plain(number, trips)
+            return
+        self.plain(number, trips, [self.host_type(self.type_id(op, result))])
+        for value in builder.values_of(builder.results(number)):
+            self.note_on_host(value)
 
     def mark_argument(self, argument: int, pinned: Pinned) -> None:
         """An argument that a marked op reads lies as the mark says, unless it is pinned itself.

@@ -19,16 +19,18 @@ class HostTraffic:
     """Of one device in one step."""
 
     held_bytes: float
-    """Arguments and results in the memory of the host."""
+    """Arguments, results and stacks of loops in the memory of the host."""
     sent_bytes: float
     """Over the link, both ways together."""
     seconds: float
     """Of these transfers, one after the other."""
+    exposed_seconds: float
+    """What of them no op of the same loop hides."""
     counted_bytes: float
     """What the core takes the values on the host for among those that live at the peak."""
 
 
-NO_TRAFFIC = HostTraffic(0.0, 0.0, 0.0, 0.0)
+NO_TRAFFIC = HostTraffic(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def host_traffic(
@@ -39,7 +41,7 @@ def host_traffic(
         seconds = bytes / host_bandwidth
 
     A value that is moved is sent once; so is each value that an op on the host reads or makes and
-    the device makes or reads.
+    the device makes or reads. What a loop moves in one trip goes beside the ops of its trips.
     """
     host = imported.host
     if not host.values and not host.ops:
@@ -47,11 +49,14 @@ def host_traffic(
     _check_host_computes_alone(imported, plan)
     sizes = _Sizes(plan, mesh)
     trips = imported.program.op_trips
-    sent = 0.0
+    moved: dict[int, float] = {}
     for number in host.moves:
-        moved = imported.core_ops[number].results[0]
-        sent += sizes.of(imported.value_of[moved], moved.type) * float(trips[number])
-    sent += _between_ops(imported, sizes)
+        (result,) = imported.core_ops[number].results
+        size = sizes.of(imported.value_of[result], result.type)
+        moved[number] = size * float(trips[number])
+    sent = sum(moved.values()) + _between_ops(imported, sizes)
+    rate = cluster.chip.host_bandwidth.value
+    hidden = _hidden({n: size / rate for n, size in moved.items()}, imported, plan)
     main = imported.functions[-1]
     held = 0.0
     counted: set[int] = set()
@@ -62,8 +67,34 @@ def host_traffic(
             if value in host.values and value not in counted:
                 counted.add(value)
                 held += sizes.of(value, typed.type)
+    held += _stacked(imported, sizes)
     at_peak = sum(size for value, size in plan.peak_values if value in host.values)
-    return HostTraffic(held, sent, sent / cluster.chip.host_bandwidth.value, at_peak)
+    return HostTraffic(held, sent, sent / rate, sent / rate - hidden, at_peak)
+
+
+def _hidden(moves: dict[int, float], imported: ImportedProgram, plan: _core.CorePlan) -> float:
+    """Seconds of moves, by op, that pass while the ops of the innermost loop around them run."""
+    loops = sorted(imported.program.loops, key=lambda loop: loop[1] - loop[0])
+    seconds, trips, hidden = plan.op_seconds, imported.program.op_trips, 0.0
+    waiting = dict(moves)
+    for first, last, *_ in loops:
+        inside = [number for number in waiting if first <= number < last]
+        if inside:
+            computing = sum(seconds[number] * trips[number] for number in range(first, last))
+            hidden += min(computing, sum(waiting.pop(number) for number in inside))
+    return hidden
+
+
+def _stacked(imported: ImportedProgram, sizes: _Sizes) -> float:
+    """Bytes of the stacks that loops write in the memory of the host."""
+    types = {value: made.type for made, value in imported.value_of.items()}
+    written = {
+        value
+        for *_, carried, yielded in imported.program.loops
+        for value, made in zip(carried, yielded, strict=True)
+        if made != NO_VALUE and value in imported.host.values
+    }
+    return sum(sizes.of(value, types[value]) for value in written)
 
 
 def _check_host_computes_alone(imported: ImportedProgram, plan: _core.CorePlan) -> None:

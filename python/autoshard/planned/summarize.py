@@ -291,7 +291,7 @@ def summarize(
     )
     host = host_traffic(imported, plan, mesh, cluster)
     return PlanSummary(
-        step_seconds=plan.step_seconds + host.seconds,
+        step_seconds=plan.step_seconds + host.exposed_seconds,
         compute_seconds=plan.compute_seconds,
         communication_seconds=plan.communication_seconds,
         peak_bytes_per_device=plan.peak_bytes - host.counted_bytes,
@@ -309,6 +309,7 @@ def summarize(
         host_bytes_per_device=host.held_bytes,
         host_transfer_bytes=host.sent_bytes,
         host_transfer_seconds=host.seconds,
+        host_exposed_seconds=host.exposed_seconds,
     )
 
 

@@ -140,7 +140,9 @@ class PlanSummary:
     host_transfer_bytes: float = 0.0
     """Over the link to the host in one step, both ways together."""
     host_transfer_seconds: float = 0.0
-    """Of these; a part of ``step_seconds``."""
+    """Of these, if nothing ran beside them."""
+    host_exposed_seconds: float = 0.0
+    """What of that is a part of ``step_seconds``: what no op of the same loop hides."""
     batch: BatchSplit | None = None
     """None where the program does not tell which arguments hold the batch."""
     recomputed: tuple[RecomputedValue, ...] = ()

@@ -72,7 +72,8 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
         yield (
             f"in the memory of the host: {bytes_text(summary.host_bytes_per_device)} of a device;"
             f" {bytes_text(summary.host_transfer_bytes)} a step over its link,"
-            f" {seconds_text(summary.host_transfer_seconds)}"
+            f" {seconds_text(summary.host_transfer_seconds)}, of which"
+            f" {seconds_text(summary.host_exposed_seconds)} are not hidden by a loop's other ops"
         )
     for one in summary.recomputed:
         where = "" if one.location is None else f" ({short_line(one.location)})"

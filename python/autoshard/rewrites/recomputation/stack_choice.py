@@ -47,8 +47,13 @@ def choose_stacks(block: Block, pair: Pair, wanted: float, rules: Rules) -> list
 
     As many as help, if that is less.
     """
+    imported = block.costed.imported
     everything = [
-        stack for stack in pair.stacks if slice_of(block, pair, [stack], rules) is not None
+        stack
+        for stack in pair.stacks
+        # What the program keeps on the host takes no memory of the device.
+        if imported.value_of[pair.first.results[stack.slot]] not in imported.host.values
+        and slice_of(block, pair, [stack], rules) is not None
     ]
     best: tuple[float, float, list[Stack]] = (max(wanted, 0.0), 0.0, [])
     for chosen in (_grown(block, pair, everything, wanted, rules), everything):
