@@ -98,3 +98,16 @@ def test_devices_that_are_not_here_make_a_mesh() -> None:
     assert f"bf16[{batch},{heads},512,128]" in compiled
     assert "custom-call" in compiled
     assert "all-gather" not in compiled
+
+
+def test_a_kernel_that_stays_whole_is_said_with_its_cost() -> None:
+    def fn(x: Any) -> Any:
+        spec = pl.BlockSpec((1, 128, 128), lambda i: (7 - i, 0, 0))
+        return pl.pallas_call(squared, grid=(8,), in_specs=[spec], out_specs=spec, out_shape=x)(x)
+
+    x = jax.ShapeDtypeStruct((8, 128, 128), jnp.float32)
+    with pytest.warns(
+        autoshard.AutoshardWarning, match="1 TPU kernels run whole on every device, "
+    ):
+        plan = autoshard.plan(fn, x, cluster="v5e:2x2")
+    assert plan.arguments[0].sharding.tile == (1, 1, 1)

@@ -24,6 +24,8 @@ from autoshard.ir.attributes import (
     text_of,
 )
 from autoshard.ir.native import nested, run_native
+from autoshard.kernels.mosaic import is_tpu_kernel, kernel_of
+from autoshard.planned.summary import seconds_text
 from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
 
 _POPULATE = nested(("builtin.module", "func.func"), "sdy-populate-op-sharding-rules")
@@ -166,7 +168,7 @@ def write_plan(
         plan.redistributed_bytes
     )
     if imported.replicated_ops:
-        _warn_of_replicated(imported.replicated_ops)
+        _warn_of_replicated(imported, plan)
     if imported.assumed_loops:
         warn(
             f"{len(imported.assumed_loops)} loops without a known trip count are counted "
@@ -215,8 +217,9 @@ class _Unchanged:
         ]
 
 
-def _warn_of_replicated(ops: Sequence[mlir.Operation]) -> None:
-    """Ops without a rule: what would give them one."""
+def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None:
+    """Ops without a rule: what they cost, and what would give them one."""
+    ops = imported.replicated_ops
     calls = [op for op in ops if custom_call_target(op) == CUSTOM_PARTITIONING]
     if calls:
         warn(
@@ -224,13 +227,40 @@ def _warn_of_replicated(ops: Sequence[mlir.Operation]) -> None:
             " def_partition a sharding_rule; JAX hands it on where Shardy is the partitioner.",
             calls[0].location,
         )
-    others = [op for op in ops if custom_call_target(op) != CUSTOM_PARTITIONING]
+    kernels = [op for op in ops if is_tpu_kernel(op)]
+    if kernels:
+        unread = sum(kernel_of(op) is None for op in kernels)
+        why = f", {unread} cannot be read by this jaxlib" if unread else ""
+        warn(
+            f"{len(kernels)} TPU kernels run whole on every device{_cost(kernels, imported, plan)}:"
+            f" no dim of their grids was proven to be one that devices may share{why}"
+            " (docs/design/kernels.md). Call them in jax.shard_map.",
+            kernels[0].location,
+        )
+    others = [
+        op for op in ops if custom_call_target(op) != CUSTOM_PARTITIONING and not is_tpu_kernel(op)
+    ]
     if others:
         warn(
             f"{len(others)} ops have no factor rule and run replicated, first"
-            f" {_op_text(others[0])}. Attach a rule with autoshard.register_rule.",
+            f" {_op_text(others[0])}{_cost(others, imported, plan)}. Attach a rule with"
+            " autoshard.register_rule.",
             others[0].location,
         )
+
+
+def _cost(ops: Sequence[mlir.Operation], imported: ImportedProgram, plan: _core.CorePlan) -> str:
+    """``, 3.1 ms of 9 ms``; nothing where plans have no seconds."""
+    if not plan.step_seconds:
+        return ""
+    seconds, trips = plan.op_seconds, imported.program.op_trips
+    wanted = set(ops)
+    spent = sum(
+        seconds[number] * trips[number]
+        for number, op in enumerate(imported.core_ops)
+        if op in wanted
+    )
+    return f", {seconds_text(spent)} of {seconds_text(plan.step_seconds)}"
 
 
 def _op_text(op: mlir.Operation) -> str:
