@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -24,10 +24,12 @@ from autoshard.frontend.mesh import (
 )
 from autoshard.frontend.request import Mode, Request
 from autoshard.frontend.shard import padding_allowed
-from autoshard.ir import new_context, parse_bytes
+from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
 from autoshard.ir.lowering import LoweredProgram, NotLoweredError, lower
+from autoshard.ir.module import is_of_one_device, operations_of
+from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
 _OTHER_MESH = (
@@ -98,10 +100,13 @@ def lower_source(
             except ValueError as error:
                 if not any(text in str(error) for text in _OTHER_MESH):
                     raise
-                raise PlanError(
-                    f"{name}: a shard_map or a sharding constraint in it is for another mesh than"
-                    f" the plan: {str(error).rstrip('.')}. Give that mesh: mesh=."
-                ) from error
+                found = _of_one_device(jitted, args, kwargs, mesh, platform)
+                if found is None:
+                    raise PlanError(
+                        f"{name}: a shard_map or a sharding constraint in it is for another mesh"
+                        f" than the plan: {str(error).rstrip('.')}. Give that mesh: mesh=."
+                    ) from error
+                program = found
         if program.ordered_effects:
             raise PlanError(
                 f"{name}: {', '.join(program.ordered_effects)}: effects in an order, as those of"
@@ -123,6 +128,22 @@ def lower_source(
         cluster=target.cluster,
         has_mesh=target.has_mesh,
     )
+
+
+def _of_one_device(
+    jitted: Any, args: Any, kwargs: Any, mesh: Any, platform: str | None
+) -> LoweredProgram | None:
+    """A program that has meshes of one device, of which nothing is left; None if there are more."""
+    try:
+        program = lower(jitted, args, kwargs, mesh, platform, has_own_meshes=True)
+    except (ValueError, NotLoweredError):
+        return None
+    module = parse_bytes(program.bytecode, new_context())
+    if not is_of_one_device(module):
+        return None
+    with module.context:
+        drop_collectives_of_one(operations_of(module.operation))
+    return replace(program, bytecode=print_module(module, "bytecode"))
 
 
 def _not_lowered(name: str, platform: str | None, error: BaseException | None) -> PlanError:

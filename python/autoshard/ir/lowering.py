@@ -103,6 +103,8 @@ def lower(
     kwargs: dict[str, Any],
     mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None,
     platform: str | None = None,
+    *,
+    has_own_meshes: bool = False,
 ) -> LoweredProgram:
     """Lower for the devices of ``mesh`` without any annotation but the user's marks.
 
@@ -114,13 +116,14 @@ def lower(
         mesh: Its flat order is the device assignment. Abstract: there are no devices, the module
             has one partition. None: likewise.
         platform: That of devices which are not here, ``tpu``; None: that of the mesh's devices.
+        has_own_meshes: It uses meshes of one device, and is lowered for one; compiled for ``mesh``.
 
     Raises:
         NotLoweredError: The program cannot be lowered for ``platform`` here.
     """
-    devices: jax.sharding.Mesh | None = None
+    devices = mesh if has_own_meshes and isinstance(mesh, jax.sharding.Mesh) else None
     try:
-        stage = _stage(jitted, args, kwargs, mesh, platform)
+        stage = _stage(jitted, args, kwargs, None if has_own_meshes else mesh, platform)
     except NotImplementedError as error:
         if _NO_PARTITIONER not in str(error) or not isinstance(mesh, jax.sharding.Mesh):
             raise

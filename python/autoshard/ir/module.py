@@ -15,6 +15,7 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext as jax_extension  # pyright: ig
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from autoshard.errors import ParseError
+from autoshard.ir.attributes import NUM_PARTITIONS, NUM_REPLICAS
 from autoshard.ir.diagnostics import diagnostics_of
 
 Emit = Literal["text", "generic", "bytecode"]
@@ -154,6 +155,16 @@ def structure_of(module: ir.Module) -> bytes:
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer, desired_version=_STRUCTURE_VERSION)
     return buffer.getvalue()
+
+
+def is_of_one_device(module: ir.Module) -> bool:
+    """Whether a module was lowered for one device."""
+    attributes = module.operation.attributes
+    return all(
+        ir.IntegerAttr(attributes[name]).value == 1
+        for name in (NUM_PARTITIONS, NUM_REPLICAS)
+        if name in attributes
+    )
 
 
 def functions_of(module: ir.Module) -> dict[str, ir.Operation]:

@@ -36,10 +36,11 @@ from autoshard.ir.attributes import (
     text_of,
 )
 from autoshard.ir.boundary import pad_indivisible, pads_indivisible
-from autoshard.ir.module import operations_of
+from autoshard.ir.module import is_of_one_device, operations_of
 from autoshard.ir.native import nested, run_native
 from autoshard.ir.one_device import is_maximal, is_on_one_device, one_device_meshes
 from autoshard.passes.base import Pass
+from autoshard.rewrites.one_device_collectives import COLLECTIVES, drop_collectives_of_one
 from autoshard.sharding import (
     Axis,
     Mesh,
@@ -108,9 +109,12 @@ def import_strategies(module: mlir.Module, default: Mesh | None = None) -> ReadM
         saying = _saying(operations)
         has_new_marks = expand_op_strategies(saying)
         has_new_calls = expand_composites(saying)
+        has_fewer = is_of_one_device(module) and drop_collectives_of_one(
+            op for op in saying if op.name in COLLECTIVES
+        )
         if has_new_calls:
             _flatten_calls(module)
-        if has_new_marks or has_new_calls:
+        if has_new_marks or has_new_calls or has_fewer:
             operations = operations_of(module.operation)
             saying = _saying(operations)
         return ReadModule(_Pins(module).write(saying, default), operations)
@@ -127,6 +131,7 @@ def _saying(operations: Sequence[mlir.Operation]) -> list[mlir.Operation]:
         attributes, name = op.attributes, op.name
         if number < end_of_manual or not (
             name in _SAYING
+            or name in COLLECTIVES
             or SDY_SHARDING in attributes
             or MHLO_SHARDING in attributes
             or IN_STRATEGY in attributes
