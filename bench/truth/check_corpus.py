@@ -1,6 +1,6 @@
 """``autoshard-verify --check`` on plans of the corpus: verdict and seconds of each.
 
-    PYTHONPATH=bench python bench/truth/check_corpus.py [--cluster h100:8 ...] [NAME ...]
+    python bench/truth/check_corpus.py [--cluster h100:8 ...] [NAME ...]
 
 Each module is planned by autoshard-opt and checked by autoshard-verify, both in processes of their
 own. ``seconds`` are those of the whole check command, ``cpu`` the processor seconds that it and the
@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpus import Entry, entries, machine
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.common.corpus import Entry, entries, machine
 
 CLUSTERS = ("h100:8", "v5e:4x4", "v5p:4x4x4")
 

@@ -1,15 +1,9 @@
 """Plans by hand, as bench/ completes and reads them."""
 
-import sys
-from pathlib import Path
-
 from autoshard.cluster import Cluster
 from autoshard.ir import new_context, parse_bytes
 from autoshard.passes.recursive_programming import RecursiveProgramming, plan_automatically
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
-from corpus import propagate
+from bench.common.corpus import propagate
 
 
 def test_a_row_that_shardy_cuts_into_eight_is_whole() -> None:

@@ -14,17 +14,14 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-BENCH = Path(__file__).resolve().parents[2] / "bench" / "truth"
-sys.path.insert(0, str(BENCH))
+from autoshard.compilers import partitioner
+from autoshard.compilers.partitioner import Bad, PartitionerTable, Row, Verdict, releases
+from autoshard.errors import AutoshardWarning
+from autoshard.importer import factor_roles, rules
+from autoshard.importer.faults import BY_THE_EXPORTER
+from bench.truth import cases, programs
 
-import cases  # noqa: E402
-import programs  # noqa: E402
-
-from autoshard.compilers import partitioner  # noqa: E402
-from autoshard.compilers.partitioner import Bad, PartitionerTable, Row, Verdict, releases  # noqa: E402
-from autoshard.errors import AutoshardWarning  # noqa: E402
-from autoshard.importer import factor_roles, rules  # noqa: E402
-from autoshard.importer.faults import BY_THE_EXPORTER  # noqa: E402
+RUNNER = Path(__file__).resolve().parents[2] / "bench" / "truth" / "runner.py"
 
 
 def roles_of(function, *shapes) -> list[tuple[str, list[str], set[str]]]:
@@ -315,7 +312,7 @@ def sample_of_right() -> list[cases.Job]:
 def run(jobs: list[cases.Job], folder: Path) -> dict[str, dict[str, str]]:
     lines = [json.dumps(asdict(job)) for job in jobs]
     (folder / "jobs").write_text("\n".join(lines))
-    command = [sys.executable, str(BENCH / "runner.py"), str(folder / "jobs")]
+    command = [sys.executable, str(RUNNER), str(folder / "jobs")]
     subprocess.run([*command, str(folder / "results")], check=True, timeout=120)
     answers = map(json.loads, (folder / "results").read_text().splitlines())
     return {answer["id"]: answer for answer in answers}

@@ -1,4 +1,4 @@
-"""The plan of the search against the least seconds of any plan; bench/plan_exact.py has more."""
+"""The plan of the search against the least seconds of any; bench/quality/plan_exact.py has more."""
 
 from __future__ import annotations
 

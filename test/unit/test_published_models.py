@@ -1,9 +1,6 @@
-"""The models that benches compare plans on (bench/models/transformer.py)."""
+"""The models that benches compare plans on (bench/programs/transformer.py)."""
 
 import dataclasses
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,20 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-
-def _transformer() -> Any:
-    # By path: the tests of test/system have a module "models", too.
-    path = Path(__file__).resolve().parents[2] / "bench" / "models" / "transformer.py"
-    spec = importlib.util.spec_from_file_location("bench_transformer", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-transformer = _transformer()
+from bench.programs import transformer
 
 
 @pytest.mark.parametrize("name", transformer.MODELS)

@@ -743,7 +743,7 @@ def test_a_state_is_split_where_that_saves_more_than_slices_cost(
 @pytest.mark.parametrize(
     ("faster_memory", "kind"),
     [
-        # bench/scattered_sums.py, ms: 3.59 computing and 0.58 moving; in a loop 4.39 and 1.14.
+        # bench/truth/scattered_sums.py, ms: 3.59 computing, 0.58 moving; in a loop 4.39 and 1.14.
         (1, "all-reduce"),
         (10, "reduce-scatter"),
     ],
