@@ -25,7 +25,7 @@ What a plan costs depends on what the compiler does with it: what it fuses, in w
 lie in memory, which of them share storage, when collectives run, and how it writes them. Every
 such behaviour that autoshard knows is a row here. Analyses ask for the row, never for the
 compiler, the chip, or the kind of links: `passes/compilers/compiler.h` has a field of the same
-name, and `test/unit/test_compilers.py` a program whose answer changes with it.
+name, and `test/unit/compilers/test_compiler.py` a program whose answer changes with it.
 
 The chip says which compiler it has, and what is installed which release: the version of the first
 of these packages that is there, else the newest known release. A release that is not here is taken

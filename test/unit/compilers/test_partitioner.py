@@ -21,7 +21,7 @@ from autoshard.importer import factor_roles, rules
 from autoshard.importer.faults import BY_THE_EXPORTER
 from bench.truth import cases, programs
 
-RUNNER = Path(__file__).resolve().parents[2] / "bench" / "truth" / "runner.py"
+RUNNER = Path(__file__).resolve().parents[3] / "bench" / "truth" / "runner.py"
 
 
 def roles_of(function, *shapes) -> list[tuple[str, list[str], set[str]]]:

@@ -21,7 +21,7 @@ from autoshard.cluster.chips import FAMILIES
 from autoshard.cluster.detect import detected_name
 from autoshard.sharding.mesh import Axis
 
-DOCS = Path(__file__).parents[2] / "docs" / "use" / "clusters.md"
+DOCS = Path(__file__).parents[3] / "docs" / "use" / "clusters.md"
 
 NAMES = {
     "v4:2x2x2": 16,

@@ -17,7 +17,7 @@ from autoshard.errors import SolverError
 from autoshard.solver import Problem, check_solution, read_iopddl, solve, write_iopddl
 
 INSTANCES = Path(
-    os.environ.get("AUTOSHARD_IOPDDL", Path(__file__).parents[3] / "shared" / "iopddl")
+    os.environ.get("AUTOSHARD_IOPDDL", Path(__file__).parents[4] / "shared" / "iopddl")
 )
 
 SMALL: dict[str, Any] = {

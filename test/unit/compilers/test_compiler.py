@@ -16,8 +16,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 from compiler_answers import GPU, TPU
-from test_storage import read
-from test_stored_for_collectives import ATTENTION, LAYER, TRANSPOSED, UPDATED, backward, scattered
+from core.test_storage import read
+from core.test_stored_for_collectives import (
+    ATTENTION,
+    LAYER,
+    TRANSPOSED,
+    UPDATED,
+    backward,
+    scattered,
+)
 
 import autoshard
 from autoshard import _core
@@ -420,7 +427,7 @@ def test_the_core_refuses_answers_that_are_none(answers: dict[str, float], messa
 
 
 def test_the_page_of_compilers_is_what_the_files_say() -> None:
-    bench = Path(__file__).resolve().parents[2] / "bench" / "truth" / "compiler_table.py"
+    bench = Path(__file__).resolve().parents[3] / "bench" / "truth" / "compiler_table.py"
     command = [sys.executable, str(bench), "--check"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -243,7 +243,7 @@ def test_given_roles_are_kept() -> None:
     assert roles.arguments == (OTHER, PARAMETER, PARAMETER, BATCH, BATCH)
 
 
-CORPUS = Path(os.environ.get("AUTOSHARD_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
+CORPUS = Path(os.environ.get("AUTOSHARD_CORPUS", Path(__file__).parents[4] / "shared" / "corpus"))
 AS_CORPUS = {
     PARAMETER: {"params"},
     STATE: {"opt_state"},
