@@ -52,6 +52,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoshard.ir import mlir, new_context
+from bench.common import results
 from bench.common.corpus import Entry, attach, entries, in_a_process, load, machine, propagate
 from bench.common.hand_plans import HandPlan, hand_plans, semi_automatic
 from bench.quality.plan_quality import expert_sibling, published, searched
@@ -645,9 +646,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="one JSON object a row, as they are measured")
     parser.add_argument("--show", type=Path, help="print the tables of a saved file")
     parser.add_argument("--details", action="store_true", help="every plan of every row")
-    parser.add_argument(
-        "--markdown", action="store_true", help="tables as docs/results/experts.md has them"
-    )
+    results.add_option(parser, "experts-TABLE")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--cluster", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -662,7 +661,10 @@ def main() -> None:
     tables = [(seeds_table if options.table == "seeds" else corpus_table)(rows)]
     tables += [details_table(row) for row in rows] if options.details else []
     for table in tables:
-        console.print(markdown(table) if options.markdown else table, soft_wrap=options.markdown)
+        console.print(table)
+    if options.csv:
+        stem = options.csv.stem.replace("TABLE", options.table)
+        results.write(options.csv.with_stem(stem), tables[0])
     console.print(f"{date.today()}, planned and compiled on {machine()}; {compilers(rows)}.")
 
 
@@ -779,15 +781,6 @@ def plan_cells(plan: dict[str, Any], compiled: bool) -> list[str]:
     sent = f"{found['sent'] / 1e9:.1f}" if "sent" in found else ""
     times = (f"{found[key] * 1e3:,.1f}" for key in ("step", "compute", "communication"))
     return [*times, sent, f"{found['peak'] / 1e9:.1f}"]
-
-
-def markdown(table: Table) -> str:
-    """The same cells; the title and the caption as paragraphs."""
-    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
-    lines = [f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True)]
-    marks = ("--:" if column.justify == "right" else "---" for column in table.columns)
-    lines.insert(1, f"| {' | '.join(marks)} |")
-    return "\n".join([f"{table.title}", "", *lines, "", f"{table.caption or ''}"])
 
 
 def seeds_table(rows: list[dict[str, Any]]) -> Table:

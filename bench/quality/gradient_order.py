@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rich.console import Console
 from rich.table import Table
 
+from bench.common import results
 from bench.common.corpus import attach
 from bench.common.points import of_case
 
@@ -109,9 +110,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[262144, 32768])
     parser.add_argument("--clusters", nargs="+", default=["h100:8"])
     parser.add_argument("--plans", nargs="+", default=["fsdp", "data"])
+    results.add_option(parser, "gradient_order")
     said = parser.parse_args()
     table = Table(title=f"{said.layers} layers, computed again in the backward pass")
-    for head in ("tokens", "cluster", "plan", "barrier", "planned GiB", "compiled", "ms"):
+    for head in ("tokens", "cluster", "plan", "barrier", "planned GiB", "compiled GiB", "ms"):
         table.add_column(head, justify="right")
     for tokens in said.tokens:
         for cluster in said.clusters:
@@ -120,6 +122,7 @@ def main() -> None:
                     cells = row(said.layers, tokens, cluster, kind, barriers)
                     table.add_row(str(tokens), cluster, kind, name, *cells)
     Console(width=110).print(table)
+    results.write(said.csv, table)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import autoshard
+from bench.common import results
 from bench.common.corpus import machine
 
 CLUSTER, WIDTH, BATCH, GIB = "v5e:2x2", 16384, 512, 2**30
@@ -74,8 +75,7 @@ def row(way: str, layers: int, compiles: bool) -> list[str]:
     if compiles:
         needed = f"{(plan.verify().program.live_bytes or 0) / GIB:.2f}"
     return [
-        way,
-        str(moved),
+        f'`host_offload="auto"`: {moved} states' if is_auto else "`in_host_memory`",
         f"{plan.summary.peak_bytes_per_device / GIB:.2f}",
         needed,
         f"{plan.summary.host_bytes_per_device / GIB:.2f}",
@@ -87,13 +87,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--layers", type=int, default=20)
     parser.add_argument("--no-compile", action="store_true")
+    results.add_option(parser, "host_states")
     options = parser.parse_args()
     console = Console(width=120)
     console.print(machine())
-    table = Table("states", "on the host", "planned, GiB", "compiled", "host, GiB", "step, s")
+    table = Table("states", "planned, GiB", "compiled, GiB", "on the host, GiB", "step, s")
     for way in ("marks", "auto"):
         table.add_row(*row(way, options.layers, not options.no_compile))
     console.print(table)
+    results.write(options.csv, table)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.common import results
+
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "iopddl"
+HEADS = (
+    *("instance", "best-known", "ours", "best-known / ours", "bound / best-known"),
+    *("published bound / best-known", "peak GiB", "first feasible s"),
+)
 FOLDER = Path(os.environ.get("AUTOSHARD_IOPDDL", _BESIDE))
 
 
@@ -94,6 +102,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--fraction", type=float, default=1.0, help="of the contest's limits")
     parser.add_argument("--exact", action="store_true")
+    results.add_option(parser, "iopddl")
     arguments = parser.parse_args()
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
@@ -105,6 +114,7 @@ def main() -> None:
         "  peak GiB  first s  1% s  end s  reasons"
     )
     scores = []
+    rows: list[list[str]] = []
     for instance in INSTANCES:
         if instance.name not in arguments.instances:
             continue
@@ -126,8 +136,18 @@ def main() -> None:
             f"  {' '.join(sorted({r['reason'] for r in runs}))}",
             flush=True,
         )
+        rows.append(
+            [
+                *(instance.name, f"{instance.best_known:.6g}", f"{median:.6g}"),
+                *(f"{scores[-1]:.4f}", f"{bound / instance.best_known:.4f}"),
+                f"{instance.published_bound / instance.best_known:.4f}",
+                f"{max(r['rss'] for r in runs):.2f}",
+                f"{max(r['first'] for r in runs):.1f}",
+            ]
+        )
         if arguments.exact:
             exact_references(instance, arguments.fraction * instance.seconds)
+    results.write_rows(arguments.csv, HEADS, rows)
     print(f"score (median seed): {statistics.fmean(scores):.4f}")
 
 

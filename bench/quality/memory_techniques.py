@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rich.console import Console
 from rich.table import Table
 
+from bench.common import results
 from bench.common.corpus import attach, corpus_folder, in_a_process, machine
 from bench.common.points import (
     Lowered,
@@ -226,6 +227,35 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+PAGE_HEADS = (
+    *("model", "cluster", "level", "recompute", "states", "planned", "compiled", "difference"),
+    *("on the host", "step, planned", "sent", "host link", "again", "step, compiled"),
+)
+
+
+def page_cells(row: dict[str, Any]) -> list[str]:
+    """A row of docs/results/fitting.md: GiB and ms."""
+    model, cluster, level, recompute, states = point_of(row)
+    asked = row.get("limit", row.get("asked"))
+    if recompute != "off" and asked is not None:
+        recompute = f"auto, {asked / 2**30:.2f} allowed"
+    head = [model, cluster, str(level), recompute, states]
+    if "refused" in row:
+        return [*head, f"{row['without'] / 2**30:.2f}: refused" if "without" in row else "refused"]
+    theirs, error = compiled_peak(row), peak_error(row)
+    compiled = "" if theirs is None else f"{theirs / 2**30:.2f}"
+    host = row["on host"] / 2**30
+    times = ("step", "communication", "host transfer", "again", "estimate")
+    return [
+        *head,
+        f"{row['peak'] / 2**30:.2f}",
+        compiled if row.get("fits", True) else f"{compiled}: refused",
+        "" if error is None else f"{error:+.1%}",
+        f"{host:.2f}" if host else "",
+        *(f"{row[key] * 1e3:.1f}" if row.get(key) else "" for key in times),
+    ]
+
+
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """All rows, in the order of the techniques."""
     made = Table(title="Memory techniques; bytes of one device, seconds of a step")
@@ -279,6 +309,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
     parser.add_argument("--show", type=Path, help="print the table of a saved file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    results.add_option(parser, "memory_techniques")
     options = parser.parse_args()
     if options.one:
         point: Point = tuple(json.loads(options.one))
@@ -302,6 +333,7 @@ def main() -> None:
         keep_row(options.save, row)
         console.print(f"[dim]{' | '.join(cells(row))}")
     console.print(table(list(rows.values())))
+    results.write_rows(options.csv, PAGE_HEADS, map(page_cells, rows.values()))
     for line in summary(list(rows.values())):
         console.print(line)
     compilers = sorted({row["compiler"] for row in rows.values() if "compiler" in row})

@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoshard.ir import mlir
+from bench.common import results
 from bench.common.corpus import Entry, attach, entries, in_a_process, load, machine, propagate
 from bench.common.hand_plans import HandPlan, hand_plans
 
@@ -284,6 +285,7 @@ def main() -> None:
     parser.add_argument("--details", action="store_true", help="every hand plan of every row")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--cluster", help=argparse.SUPPRESS)
+    results.add_option(parser, "plan_quality")
     options = parser.parse_args()
     if options.one:
         done = (
@@ -301,7 +303,11 @@ def main() -> None:
         return
     console = Console(width=None if sys.stdout.isatty() else 170)
     rows = saved(options.show) if options.show else collect(console, options)
-    (ablation_table if options.ablations else quality_table)(console, rows)
+    if options.ablations:
+        file = options.csv and options.csv.with_stem(f"{options.csv.stem}-ablations")
+        results.write(file, ablation_table(console, rows))
+    else:
+        results.write(options.csv, quality_table(console, rows))
     if options.details:
         for row in rows:
             details_table(console, row)
@@ -388,15 +394,15 @@ def cells(row: dict[str, Any]) -> list[str]:
     return [*mine, *theirs, f"{fitting} of {len(tried)}", verdict]
 
 
-def quality_table(console: Console, rows: list[dict[str, Any]]) -> None:
+def quality_table(console: Console, rows: list[dict[str, Any]]) -> Table:
     """All rows, worst first."""
     table = Table(title="Search against plans by hand (ms a step, GB a device, modelled)")
     for heading in ("module", "cluster"):
         table.add_column(heading, overflow="fold")
-    for heading in ("ours ms", "moving ms", "GB"):
+    for heading in ("ours ms", "moving ms", "ours GB"):
         table.add_column(heading, justify="right")
     table.add_column("mesh", overflow="fold")
-    for heading in ("best by hand ms", "GB"):
+    for heading in ("best by hand ms", "its GB"):
         table.add_column(heading, justify="right")
     table.add_column("which", overflow="fold")
     table.add_column("fit", justify="right")
@@ -407,6 +413,7 @@ def quality_table(console: Console, rows: list[dict[str, Any]]) -> None:
     console.print(table)
     lost = sum(ratio(row) > MOST for row in rows)
     console.print(f"{lost} of {len(rows)} rows above {MOST} of the best plan by hand.")
+    return table
 
 
 def details_table(console: Console, row: dict[str, Any]) -> None:
@@ -424,7 +431,7 @@ def details_table(console: Console, row: dict[str, Any]) -> None:
     console.print(table)
 
 
-def ablation_table(console: Console, rows: list[dict[str, Any]]) -> None:
+def ablation_table(console: Console, rows: list[dict[str, Any]]) -> Table:
     """Step time of every variant over that of the default, and seconds of planning."""
     table = Table(title="What each part of the search earns: step over the default's, seconds")
     for heading in ("module", "cluster"):
@@ -440,6 +447,7 @@ def ablation_table(console: Console, rows: list[dict[str, Any]]) -> None:
             row["module"], row["cluster"], *(ablation_cell(row[v.name], full) for v in VARIANTS)
         )
     console.print(table)
+    return table
 
 
 def ablation_cell(plan: dict[str, Any], full: dict[str, Any]) -> str:

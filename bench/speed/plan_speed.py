@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rich.console import Console
 from rich.table import Table
 
+from bench.common import results
 from bench.common.corpus import Entry, count_ops, entries, in_a_process, load, machine
 
 BATCH, TOKENS = 16, 2048
@@ -206,6 +207,7 @@ def main() -> None:
     parser.add_argument("--lower", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--timeout", type=float, default=120, help="seconds a row (120)")
+    results.add_option(parser, "plan_speed")
     options = parser.parse_args()
     if options.one and options.lower:
         print(json.dumps(lower_llama(options.one, options.folder)))
@@ -219,10 +221,11 @@ def main() -> None:
     needed = {row.than for row in wanted}
     wanted += [row for row in rows() if row.name in needed and row not in wanted]
     with tempfile.TemporaryDirectory() as folder:
-        show(wanted, folder, options.timeout)
+        table = show(wanted, folder, options.timeout)
+    results.write(options.csv, table)
 
 
-def show(wanted: list[Row], folder: str, timeout: float) -> None:
+def show(wanted: list[Row], folder: str, timeout: float) -> Table:
     """Measure and print, failures with their reason."""
     console = Console(width=None if sys.stdout.isatty() else 170)
     jax_seconds: dict[str, float] = {}
@@ -254,6 +257,7 @@ def show(wanted: list[Row], folder: str, timeout: float) -> None:
         if "failed" in found[row.name]:
             console.print(f"failed: {row.name}: {found[row.name]['failed']}", soft_wrap=True)
     console.print(f"Measured on {machine()}; clusters as modelled.")
+    return table
 
 
 def cells(row: Row, found: dict[str, dict[str, Any]]) -> list[str]:

@@ -45,9 +45,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rich.console import Console
 from rich.table import Table
 
+from bench.common import results
 from bench.common.corpus import attach, in_a_process, machine
 from bench.common.points import (
     Lowered,
+    compiled_peak,
     compiled_row,
     keep_row,
     kept_rows,
@@ -361,21 +363,56 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     return made
 
 
-def releases(rows: Iterable[dict[str, Any]]) -> Iterable[str]:
-    """What each release makes of the points, as a table in Markdown."""
-    heads = (
-        *("program", "cluster", "plan", "compiled by", "compute ms", "communication ms"),
-        *("sent GB", "collectives run", "peak GiB"),
-    )
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{'---|' * len(heads)}"
+PAGE_HEADS = ("program", "cluster", "plan", "planned GiB", "compiled GiB", "error", "sent bytes")
+
+
+def page_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
+    """Peaks and bytes of all points that were compiled, the worst peak first."""
+    known = [row for row in rows if "failed" not in row and peak_error(row) is not None]
+    for row in sorted(known, key=lambda row: -abs(peak_error(row) or 0)):
+        theirs, sent = compiled_peak(row), bytes_error(row)
+        yield [
+            *point(row),
+            f"{row['peak'] / 2**30:.2f}",
+            f"{(theirs or 0) / 2**30:.2f}",
+            f"{peak_error(row) or 0:+.1%}",
+            "" if sent is None else f"{sent:+.1%}",
+        ]
+
+
+CLUSTER_HEADS = ("cluster", "points", "mean error", "largest", "within 12%", "bytes within 3%")
+
+
+def cluster_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
+    """How far plans are from the compiler on each cluster, and on all."""
+    known = [row for row in rows if "failed" not in row and peak_error(row) is not None]
+    for cluster in (*dict.fromkeys(row["cluster"] for row in known), "all"):
+        here = [row for row in known if cluster in (row["cluster"], "all")]
+        errors = [peak_error(row) or 0 for row in here]
+        sent = [abs(error) for row in here if (error := bytes_error(row)) is not None]
+        yield [
+            *(cluster, str(len(here)), f"{sum(map(abs, errors)) / len(errors):.1%}"),
+            f"{max(errors, key=abs):+.1%}",
+            str(sum(abs(error) <= PEAK_WORST for error in errors)),
+            f"{sum(error <= BYTES_WITHIN for error in sent)} of {len(sent)}",
+        ]
+
+
+RELEASE_HEADS = (
+    *("program", "cluster", "plan", "compiled by", "compute ms", "communication ms"),
+    *("sent GB", "collectives run", "peak GiB"),
+)
+
+
+def releases(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
+    """What each release makes of the points."""
     for row in sorted(rows, key=point):
         if "compiled collectives" not in row:
             continue
         runs = Counter[str]()
         for kind, _, _, times, *_ in row["compiled collectives"]:
             runs[kind] += times
-        cells = (
+        yield (
             *(row["program"], row["cluster"], row["plan"], row["compiler"]),
             f"{row['estimated compute'] * 1e3:.2f}",
             f"{row['estimated communication'] * 1e3:.2f}",
@@ -383,7 +420,6 @@ def releases(rows: Iterable[dict[str, Any]]) -> Iterable[str]:
             ", ".join(f"{times} {kind}" for kind, times in sorted(runs.items())),
             f"{row['live'] / 2**30:.2f}",
         )
-        yield f"| {' | '.join(cells)} |"
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
@@ -456,13 +492,18 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--cluster", help=argparse.SUPPRESS)
     parser.add_argument("--plan", help=argparse.SUPPRESS)
+    results.add_option(parser, "fidelity")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measure(options.one, options.cluster, options.plan, options.timeout)))
         return
     if options.releases:
         of_all = [row for file in options.releases for row in kept_rows(file, point).values()]
-        print("\n".join(releases(of_all)))
+        rows_of_all = list(releases(of_all))
+        for cells_of_one in (RELEASE_HEADS, *rows_of_all):
+            print(" | ".join(cells_of_one))
+        file = options.csv and options.csv.with_stem(f"{options.csv.stem}-releases")
+        results.write_rows(file, RELEASE_HEADS, rows_of_all)
         return
     console = Console(width=None if sys.stdout.isatty() else 260)
     rows = kept_rows(options.show or options.save, point)
@@ -478,6 +519,9 @@ def main() -> None:
             console.print(f"[dim]{' | '.join(cells(row))}")
     measured = [row for row in rows.values() if "left out" not in row]
     console.print(table(measured))
+    results.write_rows(options.csv, PAGE_HEADS, page_rows(measured))
+    by_cluster = options.csv and options.csv.with_stem(f"{options.csv.stem}-clusters")
+    results.write_rows(by_cluster, CLUSTER_HEADS, cluster_rows(measured))
     for line in summary(measured):
         console.print(line)
     left_out = len(rows) - len(measured)

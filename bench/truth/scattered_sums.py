@@ -28,6 +28,7 @@ from rich.table import Table
 from autoshard.cluster import Cluster
 from autoshard.sharding import Mesh
 from autoshard.verify.step_time import StepEstimate, estimate_step
+from bench.common import results
 from bench.common.compile_cache import cached_compile
 from bench.common.corpus import machine
 
@@ -101,11 +102,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cluster", default="v5p:2x2x2")
     parser.add_argument("--rows", type=int, default=len(CASES), help="the first so many only")
+    results.add_option(parser, "scattered_sums")
     options = parser.parse_args()
     cluster = Cluster.of(options.cluster)
     console = Console(width=120)
     console.print(machine())
-    columns = ("tokens", "rows", "columns", "loop computes", "moves", "sum computes", "moves")
+    columns = (
+        *("tokens", "in", "out", "loop computes", "loop moves", "all-reduce computes"),
+        "all-reduce moves",
+    )
     table = Table(*columns, title=f"{cluster.name}, ms")
     for case in CASES[: options.rows]:
         cells = [f"{case[0]:,}{', fused' if case[3] else ''}", f"{case[1]:,}", f"{case[2]:,}"]
@@ -117,6 +122,7 @@ def main() -> None:
             ]
         table.add_row(*cells)
     console.print(table)
+    results.write(options.csv, table)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.passes.import_strategies import ImportStrategies
 from autoshard.passes.sharding_propagation import populate_rules
 from autoshard.sharding import Mesh
+from bench.common import results
 from bench.common.corpus import machine
 from bench.programs.storage import CASES, Case
 
@@ -91,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs; all if none is given")
     parser.add_argument("--platform", choices=["tpu", "cpu"], help="tpu, if libtpu is there")
+    results.add_option(parser, "storage")
     options = parser.parse_args()
     unknown = set(options.names) - CASES.keys()
     if unknown:
@@ -124,6 +126,7 @@ def main() -> None:
         )
         console.print(f"[dim]{name}: {ours / theirs - 1:+.1%}")
     console.print(table)
+    results.write(options.csv, table)
     console.print(
         f"Mean error {sum(errors) / len(errors):.1%}, largest {max(errors):.1%}; {machine()}."
     )
