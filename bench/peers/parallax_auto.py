@@ -1,22 +1,25 @@
-"""google-parallax's AUTO, for bench/experts.py: run by the Python of an environment that has it.
+"""google-parallax's AUTO for bench/quality/experts.py, run by the Python of an environment with it.
 
     pip install google-parallax optax
-    PYTHONPATH=bench python bench/peers/parallax_auto.py MODEL
+    PYTHONPATH=. python bench/peers/parallax_auto.py MODEL
 
-Prints a JSON object: for each parameter of a model of bench/models/transformer.py, layers unrolled,
-which of its dims AUTO cuts over its axis "model". Loops are not read by it, and axis sizes play no
-part in what it decides.
+Prints a JSON object: for each parameter of a model of bench/programs/transformer.py, layers
+unrolled, which of its dims AUTO cuts over its axis "model". Loops are not read by it, and axis
+sizes play no part in what it decides.
 """
 
 import json
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from parallax.sharding import auto_shard
 
-from models.transformer import Transformer, filled, named
+from bench.programs.transformer import Transformer, filled, named
 
 
 def main() -> None:

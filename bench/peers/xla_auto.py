@@ -1,4 +1,4 @@
-"""XLA's own auto-sharding, for bench/experts.py: run by a Python that has jax 0.6.2.
+"""XLA's own auto-sharding, for bench/quality/experts.py: run by a Python that has jax 0.6.2.
 
     pip install "jax[tpu]==0.6.2"
     python bench/peers/xla_auto.py MODULE.mlir TOPOLOGY MESH FOLDER

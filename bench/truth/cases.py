@@ -17,9 +17,9 @@ from itertools import combinations, permutations
 from math import prod
 from typing import Any
 
-import core_or_none  # noqa: F401
-from programs import Program
+from bench.truth import core_or_none  # noqa: F401
 
+# isort: split
 from autoshard.compilers.partitioner import DTYPES
 from autoshard.importer.factor_roles import UNEVEN_CUT, role_of, traits_of
 from autoshard.importer.rules import NEED_REPLICATION, FactorRule, partitioners_rule_of
@@ -29,6 +29,7 @@ from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.sharding import Mesh, Sharding
 from autoshard.sharding.hlo_text import to_v2
 from autoshard.sharding.sdy_text import mesh_to_sdy, to_sdy
+from bench.truth.programs import Program
 
 RULE = "sdy.sharding_rule"
 PARTITIONERS = ("shardy", "gspmd")

@@ -1,6 +1,6 @@
 """``autoshard-verify --check`` on plans of the corpus: verdict and seconds of each.
 
-    PYTHONPATH=bench python bench/truth/check_corpus.py [--cluster h100:8 ...] [NAME ...]
+    python bench/truth/check_corpus.py [--cluster h100:8 ...] [NAME ...]
 
 Each module is planned by autoshard-opt and checked by autoshard-verify, both in processes of their
 own. ``seconds`` are those of the whole check command, ``cpu`` the processor seconds that it and the
@@ -21,7 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpus import Entry, entries, machine
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.common import results
+from bench.common.corpus import Entry, entries, machine
 
 CLUSTERS = ("h100:8", "v5e:4x4", "v5p:4x4x4")
 
@@ -92,12 +95,25 @@ def _line(row: Row) -> str:
     )
 
 
+HEADS = ("module", "cluster", "ops", "looked at", "verdict", "seconds", "CPU seconds")
+
+
+def _cells(row: Row) -> list[str]:
+    said = row.found or {}
+    looked = [str(said.get("ops", "")), str(said.get("looked_at", ""))]
+    return [
+        *(row.name, row.cluster, *looked, row.verdict),
+        *(f"{row.seconds:.0f}", f"{row.cpu_seconds:.0f}"),
+    ]
+
+
 def main() -> None:
     """Print a line for each plan."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--cluster", action="append", help=f"default: {', '.join(CLUSTERS)}")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds of one check (600)")
+    results.add_option(parser, "check_corpus")
     given = parser.parse_args()
     print(machine())
     rows: list[Row] = []
@@ -109,6 +125,7 @@ def main() -> None:
             if row is not None:
                 rows.append(row)
                 print(_line(row), flush=True)
+    results.write_rows(given.csv, HEADS, map(_cells, rows))
     slow = [row for row in rows if row.seconds > 60]
     right = sum(row.verdict == "right" for row in rows)
     print(f"{len(rows)} plans, {right} right, {len(slow)} took more than a minute")

@@ -32,15 +32,17 @@ from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-import cases
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.truth import core_or_none  # noqa: F401
+
+# isort: split
 import jaxlib
-import page
-import programs
-import table
-from cases import Candidate, Job
 
 from autoshard.compilers.partitioner import PartitionerTable, Verdict
 from autoshard.importer.factor_roles import UNEVEN_CUT
+from bench.truth import cases, page, programs, table
+from bench.truth.cases import Candidate, Job
 
 HERE = Path(__file__).resolve().parent
 TABLES = HERE.parents[1] / "python" / "autoshard" / "compilers" / "partitioner_tables"

@@ -17,6 +17,7 @@ import os
 import re
 import select
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -31,13 +32,17 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_ENABLE_X64"] = "1"  # for arguments of 64 bits
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
-import core_or_none  # noqa: F401
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.truth import core_or_none  # noqa: F401
+
+# isort: split
 import jax
 import numpy as np
-from data import data_sets
 
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.compile import CompilationFailed, compile_module
+from bench.truth.data import data_sets
 
 OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,

@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from cases import Job
+from bench.truth.cases import Job
 
 FAILURES = ("wrong", "aborts", "hangs", "refused")
 """From the worst on: wrong numbers are, as nobody notices them."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from models import Arithmetic, Model, Shard, unmarked
 
 import autoshard
-from models import Arithmetic, Model, Shard, unmarked
 
 MESH = "dp=2,tp=4"
 CLUSTER = "cpu:8"

@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from models import wrapped
 
 import autoshard
-from models import wrapped
 
 Array = Any
 Take = Callable[..., Array]

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import PartitionSpec
+from models import wrapped
 
 import autoshard
-from models import wrapped
 
 Tree = Any
 

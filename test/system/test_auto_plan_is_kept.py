@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from models import MODELS, REALS, unmarked
 
 import autoshard
 from autoshard.frontend.jit import check_compiled
@@ -18,7 +19,6 @@ from autoshard.planned.collective import total_bytes
 from autoshard.verify.compiled import as_on_cpu
 from autoshard.verify.hlo_collectives import hlo_collectives
 from autoshard.verify.matching import collectives_of_summary
-from models import MODELS, REALS, unmarked
 
 NAMES = [model.name for model in MODELS]
 

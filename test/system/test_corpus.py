@@ -1,14 +1,12 @@
 """Real programs, planned and exported: nothing missing, nothing refused.
 
-Needs the corpus (``AUTOSHARD_CORPUS``); ``bench/propagate.py`` does all of it, here are the modules
-of a few thousand ops.
+Needs the corpus (``AUTOSHARD_CORPUS``); ``bench/speed/propagate.py`` does all of it, here are the
+modules of a few thousand ops.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,10 +14,7 @@ from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.compile import compile_module
 from autoshard.passes.pipeline import run_passes
 from autoshard.sharding import canonical_v2
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
-import corpus
+from bench.common import corpus
 
 SMALL = (
     "bert_large_hf.fwd",

@@ -19,9 +19,9 @@ from equivalence import (
     unsharded,
 )
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from models import INTEGERS, MODELS, REALS, Arithmetic, Model, unmarked
 
 import autoshard
-from models import INTEGERS, MODELS, REALS, Arithmetic, Model, unmarked
 
 by_name = {"ids": lambda value: getattr(value, "name", None)}
 every_model = pytest.mark.parametrize("model", MODELS, **by_name)

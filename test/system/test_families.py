@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import replace
 from functools import cache
 from math import prod
-from pathlib import Path
 
 import jax
 import pytest
@@ -15,10 +13,7 @@ from equivalence import CLUSTER, assert_equal, unsharded
 from families import FAMILIES, Family
 
 import autoshard
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
-
-import corpus
+from bench.common import corpus
 
 ROUNDING = 2e-5
 """Of a leaf's largest entry: sums in another order, through a backward pass and an optimizer."""

@@ -16,10 +16,10 @@ import optax
 import pytest
 from equivalence import assert_equal, on_one_device, problem, shardy, unsharded
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from models import INTEGERS, MODELS, wrapped
 
 import autoshard
 from autoshard.frontend.plan import Plan
-from models import INTEGERS, MODELS, wrapped
 
 Tree = Any
 

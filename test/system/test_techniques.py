@@ -1,7 +1,7 @@
 """Techniques of hybrid parallelism in pairs: the same bits as the unsharded step.
 
 Each pair is run in one of four forms here: over a scan or with layers one after the other, with
-Shardy or GSPMD. ``bench/techniques.py`` runs all of them, and each technique alone.
+Shardy or GSPMD. ``bench/truth/techniques.py`` runs all of them, and each technique alone.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 from equivalence import assert_equal, shardy, unsharded
-
-import autoshard
 from models import unmarked
 from techniques import DEVICES, PADDED_ROWS, STEPS, Case, all_pairs, look_up
+
+import autoshard
 
 
 def parts(plan: autoshard.Plan, start: str) -> set[int]:

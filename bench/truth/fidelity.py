@@ -1,0 +1,532 @@
+"""What plans say of themselves, beside what the real compilers make of them.
+
+    python bench/truth/fidelity.py [--programs PART ...] [--clusters NAME ...] [--plans KIND ...]
+                                   [--save FILE] [--show FILE] [--releases FILE ...]
+
+A point is a program, a cluster and a plan: autoshard's own, or one that an expert would write
+(bench/common/hand_plans.py: data parallel, FSDP, tensor parallel), whose interior autoshard
+completes. It is planned, exported and compiled ahead of time in a process of its own, no device
+needed. Then
+
+- the predicted peak of memory stands beside the compiler's own; a plan that was said to fit and
+  does not is named,
+- the bytes that a device sends beside those of the compiled program, and the share of them with
+  the planned kind over the planned axes,
+- values that the partitioner replicates ("involuntary full rematerialization") are counted,
+- the predicted seconds of a step beside an estimate from the compiled program; over all pairs of
+  plans of one program and cluster the two should order the plans alike.
+
+The worst rows come first, and none is left out: what fails says why. Compiled programs are kept
+(bench/common/compile_cache.py); ``--save`` keeps the rows as well, and a later run with the same
+file measures only what it lacks. What releases of a compiler make of a point stands side by side
+with ``--releases``, given a file for each: rows are of one release, that of the environment it runs
+in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import json
+import math
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.common import results
+from bench.common.corpus import attach, in_a_process, machine
+from bench.common.points import (
+    Lowered,
+    compiled_peak,
+    compiled_row,
+    keep_row,
+    kept_rows,
+    lowered,
+    of_case,
+    of_corpus,
+    peak_error,
+)
+
+CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8")
+KINDS = ("ours", "data", "fsdp", "tensor")
+"""Of hand plans the first whose name begins so and whose mesh has tensor axes of 4, if it can."""
+
+PEAK_MEAN, PEAK_WORST = 0.05, 0.12
+BYTES_WITHIN, BYTES_POINTS = 0.03, 0.9
+KINDS_SHARE = 0.95
+RANKED_APART, RANKED_PAIRS = 0.05, 0.9
+"""The aims: errors of the peak; bytes within 3% on 90% of the points; 95% of the bytes of the right
+kind over the right axes; 90% of the pairs of plans that differ by 5% in the same order."""
+
+REMATERIALIZED = "nvoluntary full rematerialization"
+
+
+# Programs
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a module comes from, and what its arguments are."""
+
+    bytecode: Callable[[], Lowered]
+    clusters: tuple[str, ...] = CLUSTERS
+
+
+def _of_llama(size: str, changes: dict[str, Any]) -> Lowered:
+    from bench.programs.llama import LLAMA2, ROLES, train_step
+
+    step, arguments = train_step(dataclasses.replace(LLAMA2[size], **changes))
+    return lowered(step, ROLES, arguments)
+
+
+def _of_part(name: str, remat: bool) -> Lowered:
+    from bench.programs.fidelity import PARTS
+
+    return of_case(PARTS[name](remat))
+
+
+def _of_storage(name: str) -> Lowered:
+    from bench.programs.storage import CASES
+
+    return of_case(CASES[name]())
+
+
+def _of_many_layers() -> Lowered:
+    from bench.programs.storage import feed_forward
+
+    return of_case(feed_forward(remat=True, layers=16, tokens=262144))
+
+
+def _llama(size: str, **changes: Any) -> Source:
+    return Source(functools.partial(_of_llama, size, changes))
+
+
+def _part(name: str, remat: bool) -> Source:
+    return Source(functools.partial(_of_part, name, remat))
+
+
+def _storage(name: str, *clusters: str) -> Source:
+    return Source(functools.partial(_of_storage, name), clusters or CLUSTERS)
+
+
+def _corpus(name: str, *clusters: str) -> Source:
+    return Source(functools.partial(of_corpus, name), clusters or CLUSTERS)
+
+
+_SHORT: dict[str, Any] = {"tokens": 2048, "batch": 64}
+
+PROGRAMS: dict[str, Source] = {
+    "feed-forward": _part("feed-forward", False),
+    "feed-forward, remat": _part("feed-forward", True),
+    "output": _part("output", False),
+    "output, remat": _part("output", True),
+    "attention": _part("attention", False),
+    "attention, remat": _part("attention", True),
+    "feed-forward adam": _storage("feed-forward adam"),
+    "feed-forward adam, remat": _storage("feed-forward adam, remat"),
+    "feed-forward adam, remat, 16 layers": Source(_of_many_layers, ("h100:8",)),
+    "feed-forward, 2 layers": _part("feed-forward, 2 layers", False),
+    "feed-forward, 2 layers, remat": _part("feed-forward, 2 layers", True),
+    "llama 7B, 4 layers, scan": _llama("7B", **_SHORT, layers=4, scan=True),
+    "llama 7B, 4 layers, scan, remat": _llama("7B", **_SHORT, layers=4, scan=True, remat=True),
+    "mlp adam, wide": _storage("mlp adam, wide"),
+    "convnet momentum": _storage("convnet momentum"),
+    "llama2_7b_scan_maxtext.train": _corpus("llama2_7b_scan_maxtext.train", "v5p:4x4x4", "h100:8"),
+    "mixtral_8x7b_scan_maxtext.train": _corpus("mixtral_8x7b_scan_maxtext.train", "v5p:4x4x4"),
+    "gpt3_175b_scan_maxtext.train": _corpus("gpt3_175b_scan_maxtext.train", "v5p:4x4x4"),
+    "resnet50_keras.fwd": _corpus("resnet50_keras.fwd", "v5e:4x4", "h100:8"),
+    "resnet50_keras.train": _corpus("resnet50_keras.train", "v5p:2x2x2", "h100:8"),
+    "bert_large_hf.fwd": _corpus("bert_large_hf.fwd", "v5e:4x4", "h100:8"),
+    "bert_large_hf.train": _corpus("bert_large_hf.train", "h100:8"),
+    "vit_l16_hf.train": _corpus("vit_l16_hf.train", "h100:8"),
+    "gnn_jraph.train": _corpus("gnn_jraph.train", "v5e:4x4", "h100:8"),
+    "ppo_ant_brax.step": _corpus("ppo_ant_brax.step", "v5e:4x4", "v5p:2x2x2", "h100:8"),
+}
+
+
+# One point, in a process of its own
+
+
+def measure(program: str, cluster_name: str, kind: str, timeout: float) -> dict[str, Any]:
+    """Plan, export and compile one point; the row."""
+    from autoshard.cluster import Cluster
+    from autoshard.errors import AutoshardError, AutoshardWarning, DoesNotFitError
+    from autoshard.passes.pipeline import run_passes
+    from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
+    from bench.common.hand_plans import hand_plans
+
+    warnings.simplefilter("ignore", AutoshardWarning)
+    cluster = Cluster.of(cluster_name)
+    module, arguments = PROGRAMS[program].bytecode()
+    mesh = ""
+    if kind != "ours":
+        plan = chosen(hand_plans(arguments, cluster.num_devices), kind)
+        if plan is None:
+            return {"left out": f"no plan {kind}"}
+        attach(module, plan.sdy_axes, plan.sdy_cuts())
+        mesh = plan.mesh
+    options = RecursiveProgramming(mesh=mesh)
+    row: dict[str, Any] = {}
+    start = time.perf_counter()
+    try:
+        planned = search_module(module, cluster, options)
+    except DoesNotFitError as error:
+        return {"left out": f"does not fit: {error.peak_bytes / 1e9:.1f} GB planned"}
+    except AutoshardError as error:
+        return {"failed": f"{type(error).__name__}: {error.message[:200]}"}
+    summary = planned.summary
+    row |= {
+        "planning": time.perf_counter() - start,
+        "mesh": summary.mesh,
+        "step": summary.step_seconds,
+        "compute": summary.compute_seconds,
+        "communication": summary.communication_seconds,
+        "peak": summary.peak_bytes_per_device,
+        "planned collectives": [
+            [c.kind, ",".join(c.axes), c.bytes, c.times, c.seconds or 0.0, c.location or ""]
+            for c in summary.collectives
+        ],
+    }
+    run_passes(module, ["autoshard-export-shardy"])
+    return row | compiled(module, cluster, summary.mesh, options.trip_count, timeout)
+
+
+def chosen(plans: Iterable[Any], kind: str) -> Any:
+    """The hand plan of a kind; of tensor parallel ones that of 4, else the largest below."""
+    named = [plan for plan in plans if plan.name.partition(" ")[0] == kind]
+    if kind != "tensor":
+        return named[0] if named else None
+    sizes = {int(plan.name.split()[1]): plan for plan in named}
+    return sizes.get(4) or (sizes[max(sizes)] if sizes else None)
+
+
+def compiled(
+    module: Any, cluster: Any, mesh_text: str, trips: int, timeout: float
+) -> dict[str, Any]:
+    """What the compiler makes of an exported module."""
+    from autoshard.errors import CompileError
+    from autoshard.sharding import Mesh
+    from autoshard.verify.step_time import estimate_step
+    from bench.common.compile_cache import cached_compile
+
+    try:
+        found = cached_compile(module, cluster, timeout=timeout)
+    except CompileError as error:
+        return {"failed": error.message[:300]}
+    row = compiled_row(found)
+    row["rematerialized"] = sum(REMATERIALIZED in line for line in found.messages)
+    if found.hlo_text is None:
+        return row | {"no text": found.no_hlo_text or found.refusal or "no HLO text"}
+    mesh = Mesh.parse(mesh_text)
+    estimate = estimate_step(found.hlo_text, mesh, cluster, unknown_trip_count=trips)
+    row |= {
+        "estimate": estimate.step_seconds,
+        "estimated compute": estimate.compute_seconds,
+        "estimated communication": estimate.communication_seconds,
+        "uncounted loops": list(estimate.uncounted_loops),
+    }
+    row["compiled collectives"] = [
+        [
+            each.collective.kind.value,
+            "?" if each.collective.axes is None else ",".join(map(str, each.collective.axes)),
+            each.collective.moved_bytes,
+            each.collective.times,
+            each.seconds,
+            each.collective.place or "",
+        ]
+        for each in estimate.collectives
+    ]
+    return row
+
+
+# The table
+
+
+def total(row: dict[str, Any], key: str) -> float:
+    """Bytes that a device sends in one step."""
+    return sum(each[2] * each[3] for each in row[key])
+
+
+def bytes_error(row: dict[str, Any]) -> float | None:
+    """Planned over compiled bytes, less 1; None where the program has no text."""
+    if "compiled collectives" not in row:
+        return None
+    ours, theirs = total(row, "planned collectives"), total(row, "compiled collectives")
+    if theirs == 0:
+        return 0.0 if ours == 0 else math.inf
+    return ours / theirs - 1
+
+
+def right_bytes(row: dict[str, Any]) -> tuple[float, float]:
+    """Bytes of planned kind and axes among the compiled ones, and all compiled ones."""
+    planned = Counter[tuple[str, str]]()
+    made = Counter[tuple[str, str]]()
+    for counter, key in ((planned, "planned collectives"), (made, "compiled collectives")):
+        for kind, axes, size, times, *_ in row[key]:
+            counter[kind, axes] += size * times
+    return sum(min(made[key], planned[key]) for key in made), sum(made.values())
+
+
+def ranked(rows: Iterable[dict[str, Any]]) -> tuple[list[str], int]:
+    """Pairs of plans in another order than compiled, and how many pairs are apart."""
+    wrong: list[str] = []
+    pairs = 0
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row.get("estimate"):
+            groups.setdefault((row["program"], row["cluster"]), []).append(row)
+    for (program, cluster), plans in groups.items():
+        for one, other in combinations(plans, 2):
+            apart = one["estimate"] / other["estimate"]
+            if max(apart, 1 / apart) <= 1 + RANKED_APART:
+                continue
+            pairs += 1
+            if (one["step"] > other["step"]) != (apart > 1):
+                wrong.append(
+                    f"{program}, {cluster}: {one['plan']} {one['step'] * 1e3:.1f} and"
+                    f" {other['plan']} {other['step'] * 1e3:.1f} ms planned,"
+                    f" {one['estimate'] * 1e3:.1f} and {other['estimate'] * 1e3:.1f} ms compiled"
+                )
+    return wrong, pairs
+
+
+def badness(row: dict[str, Any]) -> float:
+    """How far a row is from the aims; what failed is worst."""
+    if "failed" in row or not row["fits"]:
+        return math.inf
+    found = [abs(peak_error(row) or 0) / PEAK_WORST]
+    error = bytes_error(row)
+    if error is not None:
+        found.append(min(abs(error), 10) / BYTES_WITHIN / 4)
+        right, all_bytes = right_bytes(row)
+        if all_bytes:
+            found.append((1 - right / all_bytes) / (1 - KINDS_SHARE) / 4)
+    return max(found)
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row of the table."""
+    head = [row["program"], row["cluster"], row["plan"]]
+    if "failed" in row:
+        return [*head, "", row["failed"]]
+    peak, error = peak_error(row), bytes_error(row)
+    cells = [
+        *head,
+        row["mesh"],
+        f"{row['peak'] / 2**30:.2f}",
+        f"{row['live'] / 2**30:.2f}" if row.get("live") else "",
+        f"{row['needed'] / 2**30:.2f}",
+        "" if peak is None else f"{peak:+.1%}",
+        "yes" if row["fits"] else "NO",
+        f"{total(row, 'planned collectives') / 1e9:.3f}",
+    ]
+    if error is None:
+        return [*cells, "", row["no text"][:60]]
+    right, all_bytes = right_bytes(row)
+    return [
+        *cells,
+        f"{total(row, 'compiled collectives') / 1e9:.3f}",
+        f"{error:+.1%}",
+        f"{right / all_bytes:.0%}" if all_bytes else "-",
+        str(row["rematerialized"]),
+        f"{row['step'] * 1e3:.2f}",
+        f"{row['estimate'] * 1e3:.2f}" if row.get("estimate") else "",
+        f"{row['compile']:.0f}",
+    ]
+
+
+HEADS = (
+    *("program", "cluster", "plan", "mesh", "peak GiB", "compiled", "allocated", "error"),
+    *("fits", "sent GB", "compiled", "error", "right", "remat", "step ms", "compiled", "s"),
+)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """All rows, worst first."""
+    made = Table(title="Planned beside compiled; sent bytes and peaks of one device")
+    for index, head in enumerate(HEADS):
+        made.add_column(head, overflow="fold", justify="left" if index < 4 else "right")
+    for row in sorted(rows, key=badness, reverse=True):
+        made.add_row(*cells(row))
+    return made
+
+
+PAGE_HEADS = ("program", "cluster", "plan", "planned GiB", "compiled GiB", "error", "sent bytes")
+
+
+def page_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
+    """Peaks and bytes of all points that were compiled, the worst peak first."""
+    known = [row for row in rows if "failed" not in row and peak_error(row) is not None]
+    for row in sorted(known, key=lambda row: -abs(peak_error(row) or 0)):
+        theirs, sent = compiled_peak(row), bytes_error(row)
+        yield [
+            *point(row),
+            f"{row['peak'] / 2**30:.2f}",
+            f"{(theirs or 0) / 2**30:.2f}",
+            f"{peak_error(row) or 0:+.1%}",
+            "" if sent is None else f"{sent:+.1%}",
+        ]
+
+
+CLUSTER_HEADS = ("cluster", "points", "mean error", "largest", "within 12%", "bytes within 3%")
+
+
+def cluster_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
+    """How far plans are from the compiler on each cluster, and on all."""
+    known = [row for row in rows if "failed" not in row and peak_error(row) is not None]
+    for cluster in (*dict.fromkeys(row["cluster"] for row in known), "all"):
+        here = [row for row in known if cluster in (row["cluster"], "all")]
+        errors = [peak_error(row) or 0 for row in here]
+        sent = [abs(error) for row in here if (error := bytes_error(row)) is not None]
+        yield [
+            *(cluster, str(len(here)), f"{sum(map(abs, errors)) / len(errors):.1%}"),
+            f"{max(errors, key=abs):+.1%}",
+            str(sum(abs(error) <= PEAK_WORST for error in errors)),
+            f"{sum(error <= BYTES_WITHIN for error in sent)} of {len(sent)}",
+        ]
+
+
+RELEASE_HEADS = (
+    *("program", "cluster", "plan", "compiled by", "compute ms", "communication ms"),
+    *("sent GB", "collectives run", "peak GiB"),
+)
+
+
+def releases(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
+    """What each release makes of the points."""
+    for row in sorted(rows, key=point):
+        if "compiled collectives" not in row:
+            continue
+        runs = Counter[str]()
+        for kind, _, _, times, *_ in row["compiled collectives"]:
+            runs[kind] += times
+        yield (
+            *(row["program"], row["cluster"], row["plan"], row["compiler"]),
+            f"{row['estimated compute'] * 1e3:.2f}",
+            f"{row['estimated communication'] * 1e3:.2f}",
+            f"{total(row, 'compiled collectives') / 1e9:.3f}",
+            ", ".join(f"{times} {kind}" for kind, times in sorted(runs.items())),
+            f"{row['live'] / 2**30:.2f}",
+        )
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """One line for each aim."""
+    done = [row for row in rows if "failed" not in row]
+    peaks = [abs(error) for row in done if (error := peak_error(row)) is not None]
+    yield f"{len(rows)} points, {len(rows) - len(done)} failed."
+    yield f"Compiled by {'; '.join(sorted({row['compiler'] for row in done}))}."
+    uncounted = sum(bool(row.get("uncounted loops")) for row in done)
+    yield f"{uncounted} programs with loops whose trips are not found."
+    if not done:
+        return
+    yield (
+        f"Peak: mean error {sum(peaks) / len(peaks):.1%} (aim {PEAK_MEAN:.0%}), worst"
+        f" {max(peaks):.1%} (aim {PEAK_WORST:.0%})."
+    )
+    misfits = [row for row in done if not row["fits"]]
+    yield f"{len(misfits)} plans that were said to fit do not (aim 0)."
+    with_text = [row for row in done if "compiled collectives" in row]
+    close = sum(abs(bytes_error(row) or 0) <= BYTES_WITHIN for row in with_text)
+    yield (
+        f"Bytes within {BYTES_WITHIN:.0%} on {close} of {len(with_text)} points,"
+        f" {close / max(1, len(with_text)):.0%} (aim {BYTES_POINTS:.0%})."
+    )
+    shares = [right_bytes(row) for row in with_text]
+    right, all_bytes = (sum(each[k] for each in shares) for k in (0, 1))
+    per_point = [r / a for r, a in shares if a]
+    yield (
+        f"Kind and axes as planned: {right / max(1, all_bytes):.1%} of all bytes, on average"
+        f" {sum(per_point) / max(1, len(per_point)):.1%} of a point's (aim {KINDS_SHARE:.0%})."
+    )
+    ours = [row for row in done if row["plan"] == "ours"]
+    yield (
+        f"{sum(row['rematerialized'] for row in ours)} involuntary rematerialisations in our"
+        f" {len(ours)} plans (aim 0), {sum(row['rematerialized'] for row in done)} in all."
+    )
+    wrong, pairs = ranked(done)
+    if pairs:
+        yield (
+            f"Order of plans: {pairs - len(wrong)} of {pairs} pairs that are {RANKED_APART:.0%}"
+            f" apart, {1 - len(wrong) / pairs:.0%} (aim {RANKED_PAIRS:.0%}). Wrong:"
+        )
+        yield from (f"  {pair}" for pair in wrong)
+
+
+def point(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Program, cluster and plan of a row."""
+    return row["program"], row["cluster"], row["plan"]
+
+
+def points(options: argparse.Namespace) -> Iterable[tuple[str, str, str]]:
+    """Program, cluster and plan, cheap programs first."""
+    for program, source in PROGRAMS.items():
+        if options.programs and not any(part in program for part in options.programs):
+            continue
+        for cluster in options.clusters:
+            if cluster in source.clusters:
+                yield from ((program, cluster, kind) for kind in options.plans)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", nargs="*", default=[], metavar="PART")
+    parser.add_argument("--clusters", nargs="*", default=CLUSTERS, metavar="NAME")
+    parser.add_argument("--plans", nargs="*", default=KINDS, metavar="KIND", choices=KINDS)
+    parser.add_argument("--timeout", type=float, default=600, help="seconds a compile (600)")
+    parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
+    parser.add_argument("--show", type=Path, help="print the table of a saved file")
+    parser.add_argument("--releases", type=Path, nargs="+", help="saved files, side by side")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--cluster", help=argparse.SUPPRESS)
+    parser.add_argument("--plan", help=argparse.SUPPRESS)
+    results.add_option(parser, "fidelity")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, options.cluster, options.plan, options.timeout)))
+        return
+    if options.releases:
+        of_all = [row for file in options.releases for row in kept_rows(file, point).values()]
+        rows_of_all = list(releases(of_all))
+        for cells_of_one in (RELEASE_HEADS, *rows_of_all):
+            print(" | ".join(cells_of_one))
+        file = options.csv and options.csv.with_stem(f"{options.csv.stem}-releases")
+        results.write_rows(file, RELEASE_HEADS, rows_of_all)
+        return
+    console = Console(width=None if sys.stdout.isatty() else 260)
+    rows = kept_rows(options.show or options.save, point)
+    for program, cluster, kind in () if options.show else points(options):
+        if (program, cluster, kind) in rows:
+            continue
+        more = ("--cluster", cluster, "--plan", kind, "--timeout", str(options.timeout))
+        made = in_a_process(__file__, program, options.timeout + 120, *more)
+        row = {"program": program, "cluster": cluster, "plan": kind, **made}
+        rows[program, cluster, kind] = row
+        keep_row(options.save, row)
+        if "left out" not in row:
+            console.print(f"[dim]{' | '.join(cells(row))}")
+    measured = [row for row in rows.values() if "left out" not in row]
+    console.print(table(measured))
+    results.write_rows(options.csv, PAGE_HEADS, page_rows(measured))
+    by_cluster = options.csv and options.csv.with_stem(f"{options.csv.stem}-clusters")
+    results.write_rows(by_cluster, CLUSTER_HEADS, cluster_rows(measured))
+    for line in summary(measured):
+        console.print(line)
+    left_out = len(rows) - len(measured)
+    console.print(f"{left_out} points have no such plan or do not fit by plan. {machine()}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,573 @@
+"""Rows of compilers: each changes what some analysis answers, has its sources, and is chosen."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from compiler_answers import GPU, TPU
+from core.test_storage import read
+from core.test_stored_for_collectives import (
+    ATTENTION,
+    LAYER,
+    TRANSPOSED,
+    UPDATED,
+    backward,
+    scattered,
+)
+
+import autoshard
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.cluster.chips import FAMILIES, Constant
+from autoshard.compilers import compiler as compilers
+from autoshard.compilers.compiler import (
+    COMPILERS,
+    EXPENSES,
+    UNKNOWN,
+    Compiler,
+    Value,
+    compiler_for,
+    read_compiler,
+    read_rules,
+)
+from autoshard.errors import AutoshardWarning, ClusterError, PlanError
+from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.passes.pipeline import run_passes
+from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
+
+MIB = 2**20
+GATHER, SCATTER, REDUCE = range(3)
+
+# What a row changes: memory of a program, seconds of a collective, a plan, a text
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes and moments of a program, before anything is cut."""
+
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    base: Mapping[str, float]
+    changed: float
+
+    def answers(self, row: str) -> tuple[Any, Any]:
+        """Under the base, and with the row changed."""
+        return self._answer(self.base), self._answer({**self.base, row: self.changed})
+
+    def _answer(self, compiler: Mapping[str, float]) -> Any:
+        found = read(self.function, *self.shapes, compiler=compiler)
+        return found.lifetimes, found.reads, found.writes, found.moments, found.peak()
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """One collective; the devices are ``cluster``'s, all along one axis."""
+
+    kind: int
+    held: float
+    cluster: str
+    changed: Value
+
+    def answers(self, row: str) -> tuple[Any, Any]:
+        cluster = Cluster.parse(self.cluster)
+        return self._answer(cluster), self._answer(changed(cluster, row, self.changed))
+
+    def _answer(self, cluster: Cluster) -> float:
+        mesh = autoshard.Mesh.parse(f"x={cluster.num_devices}")
+        core = cluster.to_core(mesh)
+        sizes = [cluster.num_devices]
+        return _core.collective_compiled_seconds(self.kind, 1, sizes[0], self.held, core, sizes)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a text whose arguments and results are cut over eight devices."""
+
+    text: str
+    rows: int
+    cluster: str
+    changed: Value
+    memory: float | None = None
+
+    def answers(self, row: str) -> tuple[Any, Any]:
+        cluster = Cluster.parse(self.cluster)
+        # What a ring copies takes hardly any time, so that all that may be one is.
+        chip = replace(cluster.chip, memory_bandwidth=Constant(1e18, "a test"))
+        if self.memory is not None:
+            chip = replace(chip, memory_bytes=Constant(self.memory, "a test"))
+        cluster = replace(cluster, chip=chip)
+        return self._answer(cluster), self._answer(changed(cluster, row, self.changed))
+
+    def _answer(self, cluster: Cluster) -> Any:
+        text = self.text.replace("CUT", '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}')
+        text = text.replace("WHOLE", "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}")
+        text = text.replace("ROWS", str(self.rows))
+        module = parse_bytes(text.encode(), new_context(), "step")
+        summary = search_module(module, cluster, RecursiveProgramming(mesh="x=8")).summary
+        return summary.step_seconds, summary.peak_bytes_per_device, summary.collectives
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is exported for a cluster."""
+
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    cluster: str
+    changed: Value
+
+    def answers(self, row: str) -> tuple[Any, Any]:
+        cluster = Cluster.parse(self.cluster)
+        off = cluster.with_compiler(f"{cluster.compiler}:without={row}")
+        assert (cluster.compiler.answers[row], off.compiler.answers[row]) == (True, self.changed)
+        return self._answer(cluster), self._answer(off)
+
+    def _answer(self, cluster: Cluster) -> bytes:
+        arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
+        text = jax.jit(self.function).lower(*arguments).as_text()
+        module = parse_bytes(text.encode(), new_context(), "step")
+        search_module(module, cluster, RecursiveProgramming())
+        run_passes(module, ["autoshard-export-shardy"])
+        return re.sub(rb"autoshard\.plan = .*", b"", print_module(module))
+
+
+def changed(cluster: Cluster, row: str, value: Value) -> Cluster:
+    """The same devices with another answer of their compiler to one rule."""
+    answers = MappingProxyType({**cluster.compiler.answers, row: value})
+    other = replace(cluster)
+    other.__dict__["compiler"] = replace(cluster.compiler, answers=answers)
+    return other
+
+
+def product_of_tanh(x: Any, w: Any) -> Any:
+    return jnp.sqrt(jnp.tanh(x) @ w)
+
+
+def twice(made: Callable[..., Any]) -> Callable[..., Any]:
+    """A value that two kernels read."""
+
+    def function(x: Any, a: Any) -> Any:
+        y = made(x, a)
+        return (jnp.abs(y) @ a).sum() + (jnp.square(y) @ a).sum()
+
+    return function
+
+
+def softmax_cast(x: Any, w: Any) -> Any:
+    e = jnp.exp(x)
+    p = (e / e.sum(1, keepdims=True)).astype(jnp.bfloat16)
+    z = (p @ w.astype(jnp.bfloat16)) @ p
+    return z + e.sum(0) * z
+
+
+def cast_of_argument(x: Any) -> Any:
+    narrow = x.astype(jnp.bfloat16)
+    return [jnp.max(narrow, axes) for axes in (0, 1, 2, (0, 1))]
+
+
+def erfc_activation(x: Any, a: Any, b: Any) -> Any:
+    x = x @ a
+    e = jax.lax.erfc(x)
+    made = x * e
+    return jnp.sort(made @ b) @ made, jnp.sqrt(e) @ b
+
+
+def sum_beside_a_matmul(a: Any, b: Any, c: Any, d: Any) -> Any:
+    stored = a + b + c
+    total = stored + d
+    return jnp.sin(total), jnp.cos(total), stored @ a
+
+
+def recomputed_activation(x: Any, a: Any, b: Any, dy: Any) -> Any:
+    x = x @ a
+    t = jnp.tanh(x)
+    d_x = (dy @ b) * (t + x * (1 - t * t))
+    return (x * t).T @ dy, d_x @ a
+
+
+def transposed_argument(x: Any, layers: Any) -> Any:
+    stack = jnp.swapaxes(layers, 0, 1)
+    return jax.lax.scan(lambda x, w: (x + w.sum(), None), x, stack)[0]
+
+
+def transposed_product(x: Any, w: Any) -> Any:
+    return (x @ w) * jnp.sqrt((w @ x).T)
+
+
+def stacked(w: Any, x: Any) -> Any:
+    """The gradient of a scan whose stack lies otherwise than it is taken."""
+
+    def loss(w: Any) -> Any:
+        def body(h: Any, _: Any) -> tuple[Any, None]:
+            return jnp.tanh((h @ w).T), None
+
+        return jax.lax.scan(body, x, None, length=64)[0].sum()
+
+    return jax.grad(loss)(w)
+
+
+def converted_stack(x: Any, w: Any) -> Any:
+    def body(c: Any, layer: Any) -> Any:
+        return c @ layer.astype(jnp.bfloat16), None
+
+    return jax.lax.scan(body, x.astype(jnp.bfloat16), w)[0]
+
+
+def residual(x: Any, w: Any, y: Any) -> Any:
+    z = jnp.sort(y, 1)
+    made = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+    return jnp.sort(made * z[0, 0, 0, 0], 0)
+
+
+def softmax(x: Any, w: Any) -> Any:
+    y = jnp.sort(x @ w)
+    return jnp.sort(y / y.max(1, keepdims=True))
+
+
+def chain(x: Any, w: Any) -> Any:
+    return jnp.sort(jnp.sort(jnp.sort(x @ w)) @ w)
+
+
+def attention_scores(x: Any, w: Any, k: Any) -> Any:
+    queries = (x @ w).reshape(8, 16, 4, 8)
+    return jnp.einsum("bqhd,bkhd->bhqk", queries, k)
+
+
+def heads(x: Any, w: Any) -> Any:
+    return jnp.tanh((x @ w).reshape(64, 4, 8)).sum()
+
+
+def checkpointed(*weights: Any) -> Any:
+    x = weights[0]
+
+    def loss(weights: Any) -> Any:
+        y = x
+        for w in weights:
+            y = jax.checkpoint(lambda w, y: y + jnp.tanh(y @ w))(w, y)
+        return jnp.sum(y)
+
+    gradients = jax.grad(loss)(weights[1:])
+    return [w - 0.1 * g for w, g in zip(weights[1:], gradients, strict=True)]
+
+
+PADDED = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<64x4x9x9xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>},
+    %w: tensor<4x4x2x2xf32>)
+    -> (tensor<64x4x9x9xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>}) {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+      window = {stride = [1, 1], pad = [[0, 1], [0, 1]], rhs_dilate = [1, 1]}
+      {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+      : (tensor<64x4x9x9xf32>, tensor<4x4x2x2xf32>) -> tensor<64x4x9x9xf32>
+  return %y : tensor<64x4x9x9xf32>
+}
+"""
+SMALL, LARGE = 8 * 256, 8 * 16384
+MATRIX = (64, 64)
+RINGS = scattered(8, 4096)
+GATHERS = scattered(3, 4096).replace("WHOLE", "CUT")
+SUMS = backward(6, 4096)
+SCORES = ATTENTION.replace("WEIGHT", "WHOLE")
+COLUMNS = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>})
+    -> (tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+  %y = stablehlo.tanh %x : tensor<64x64xf32>
+  return %y : tensor<64x64xf32>
+}
+"""
+
+SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
+    "fusion.matmul_operands": Memory(product_of_tanh, (MATRIX, MATRIX), TPU, 0),
+    "fusion.cheap_matmul_operands": Memory(
+        lambda x, b: jnp.maximum(x @ x, 0) @ b, (MATRIX, MATRIX), GPU, 0
+    ),
+    "fusion.matmul_results": Memory(product_of_tanh, (MATRIX, MATRIX), TPU, 0),
+    "fusion.casts": Memory(softmax_cast, (MATRIX, MATRIX), TPU, 1),
+    "fusion.casts_of_arguments": Memory(
+        cast_of_argument, ((8, 8, 8),), {**TPU, "fusion.ignores_arguments": 0}, 0
+    ),
+    "fusion.stored_functions": Memory(
+        twice(lambda x, a: jnp.tanh(x)), (MATRIX, MATRIX), GPU, EXPENSES.index("never")
+    ),
+    "fusion.most_reread": Memory(twice(lambda x, a: x * a), (MATRIX, MATRIX), GPU, 1.25),
+    "fusion.ignores_arguments": Memory(
+        twice(lambda x, a: x * a * a[0]), (MATRIX, MATRIX), {**GPU, "fusion.most_reread": 1.25}, 1
+    ),
+    "fusion.ignores_stored_functions": Memory(erfc_activation, (MATRIX,) * 3, TPU, 0),
+    "fusion.reads_what_is_stored": Memory(sum_beside_a_matmul, (MATRIX,) * 4, GPU, 0),
+    "fusion.two_results": Memory(recomputed_activation, (MATRIX,) * 4, GPU, 0),
+    "fusion.repeats_batched_matmuls": Text(
+        attention_scores, ((8, 16, 32), (32, 32), (8, 16, 4, 8)), "v5p:2x2x1", False
+    ),
+    "layout.row_major_arguments": Memory(transposed_argument, (MATRIX, (8, 8, 64 * 64)), GPU, 0),
+    "layout.row_major_matmuls": Memory(transposed_product, (MATRIX, MATRIX), GPU, 0),
+    "layout.row_major_stacks": Memory(stacked, (MATRIX, MATRIX), GPU, 0),
+    "layout.states_as_gradients": Planned(
+        UPDATED.replace("PRODUCT", TRANSPOSED), SMALL, "v5p:2x2x2", False
+    ),
+    "layout.converted_stacks": Memory(converted_stack, (MATRIX, (4, 64, 64)), GPU, 0),
+    "layout.symmetric_padding": Planned(PADDED, SMALL, "h100:8", False),
+    "layout.keeps_reshapes": Text(heads, ((64, 32), (32, 32)), "v5p:2x2x1", False),
+    "buffers.tuples_of_convolutions": Memory(
+        residual, ((4, 8, 16, 16), (8, 8, 3, 3), (4, 8, 16, 16)), GPU, 0
+    ),
+    "buffers.keeps_reduced": Memory(softmax, (MATRIX, MATRIX), GPU, 0),
+    "buffers.lending_results": Memory(chain, (MATRIX, MATRIX), GPU, 0),
+    "schedule.hides_gathers": Planned(GATHERS, LARGE, "v5p:2x2x2", True),
+    "schedule.late_sums": Planned(SUMS, LARGE, "h100:8", False),
+    "schedule.late_batched_matmuls": Planned(SCORES, SMALL, "h100:8", False),
+    "schedule.rings_in_order": Planned(RINGS, LARGE, "v5p:2x2x2", 5),
+    "schedule.memory_share": Planned(SUMS, LARGE, "h100:8", 0.7, 2200 * MIB),
+    "schedule.late_gradients": Text(checkpointed, (MATRIX,) * 5, "h100:8", False),
+    "collectives.whole_slice_devices": Seconds(GATHER, MIB, "v5p:4x4x4", 0),
+    "collectives.whole_plane_bytes": Seconds(GATHER, MIB, "v5e:8x8", 2.0**30),
+    "collectives.zero_fill_share": Seconds(GATHER, MIB, "v5p:4x4x4", 0.2),
+    "collectives.reduced_slice_devices": Planned(LAYER, SMALL, "v5p:2x2x2", 0),
+    "collectives.ring_devices": Planned(LAYER, LARGE, "v5p:2x2x2", 0),
+    "collectives.ring_matmul_share": Planned(LAYER, LARGE, "v5p:2x2x2", 1e9),
+    "collectives.ring_result_passes": Planned(LAYER, LARGE, "v5p:2x2x2", 70.0),
+    "collectives.ring_operand_passes": Planned(LAYER, LARGE, "v5p:2x2x2", 80.0),
+    "collectives.joined_bytes": Seconds(REDUCE, MIB, "h100:8", 0.0),
+    "collectives.alone_bytes": Seconds(REDUCE, MIB, "h100:8", 2.0 * MIB),
+    "collectives.parts_in_turn": Planned(COLUMNS, 64, "h100:8", False),
+}
+"""By row, what shows it."""
+
+
+def test_every_row_is_shown() -> None:
+    assert list(SHOWN) == list(read_rules())
+
+
+@pytest.mark.parametrize("row", SHOWN)
+def test_a_row_changes_what_an_analysis_answers(row: str) -> None:
+    before, after = SHOWN[row].answers(row)
+    assert before != after
+
+
+@pytest.mark.parametrize("row", ["fusion.casts", "collectives.joined_bytes", "schedule.late_sums"])
+def test_an_answer_that_stays_changes_nothing(row: str) -> None:
+    shown = SHOWN[row]
+    compiler = GPU if row.startswith("schedule") else TPU
+    assert not isinstance(shown, Text)
+    same = compiler[row] if isinstance(shown, Memory) else Cluster.parse(shown.cluster).compiler
+    value = same.answers[row] if isinstance(same, Compiler) else same
+    before, after = replace(shown, changed=value).answers(row)
+    assert before == after
+
+
+# Files
+
+
+def test_the_core_asks_what_the_rules_say() -> None:
+    rules = {name: rule for name, rule in read_rules().items() if rule.in_core}
+    assert set(rules) == set(_core.compiler_answers())
+    nothing = compiler_for(UNKNOWN, "", "")
+    assert nothing.to_core() == _core.compiler_answers()
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+def test_every_answer_has_its_sources(name: str) -> None:
+    file = read_compiler(name)
+    assert set(file.rows) <= set(read_rules())
+    for row, answers in file.rows.items():
+        unknown = read_rules()[row].unknown
+        for answer in answers:
+            assert len(answer.seen) > 10, row
+            assert re.fullmatch(r"20\d\d-\d\d-\d\d", answer.date), row
+            assert set(answer.chips) <= set(FAMILIES), row
+            for value in (answer.value, *answer.chips.values()):
+                assert type(value) is type(unknown), row
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"fusion.cast": 1.0}, "fusion.cast is 1.0.*no analysis asks for it"),
+        ({"fusion.casts": 0.5}, "1 for yes or 0 for no"),
+        ({"fusion.stored_functions": 5.0}, "an expense is needed"),
+        ({"fusion.most_reread": float("nan")}, "0 or more is needed"),
+        ({"schedule.rings_in_order": 1.5}, "a whole number from 0 on"),
+        ({"collectives.zero_fill_share": 0.0}, "a share above 0"),
+    ],
+)
+def test_the_core_refuses_answers_that_are_none(answers: dict[str, float], message: str) -> None:
+    cluster = Cluster.parse("cpu:2")
+    other = replace(cluster)
+    other.__dict__["compiler"] = replace(cluster.compiler, answers=MappingProxyType({}))
+    core = other.to_core(cluster.level_mesh())
+    assert core.memory_bytes == cluster.usable_memory_bytes
+    with pytest.raises(ValueError, match=message):
+        _core.Cluster(
+            matmul_flops=[1.0] * 5,
+            vector_flops=1.0,
+            memory_bytes=1.0,
+            memory_bandwidth=1.0,
+            tile_rows=1,
+            tile_columns=1,
+            matmul_efficiency=1.0,
+            memory_efficiency=1.0,
+            launch_seconds=0.0,
+            dims=[],
+            axes=[],
+            compiler=answers,
+        )
+
+
+def test_the_page_of_compilers_is_what_the_files_say() -> None:
+    bench = Path(__file__).resolve().parents[3] / "bench" / "truth" / "compiler_table.py"
+    command = [sys.executable, str(bench), "--check"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+# Which one
+
+
+@pytest.mark.parametrize(
+    ("cluster", "spec", "chosen"),
+    [
+        ("v5p:4x4x4", "", "xla-tpu-0.0.42"),
+        ("v5p:1x1x1", "", "xla-tpu-0.0.42"),
+        ("tpu7x:1x1x1", "", "xla-tpu-0.0.42"),
+        ("h100:8", "", "xla-gpu-0.10.2"),
+        ("cpu:8", "", "xla-cpu-0.12.0"),
+        ("ascend910b:8", "", "unknown"),
+        ("h100:8", "unknown", "unknown"),
+        ("cpu:2", "xla-tpu-0.0.42", "xla-tpu-0.0.42"),
+        ("v5p:4x4x4", "xla-tpu:without=fusion.casts", "xla-tpu-0.0.42:without=fusion.casts"),
+        ("v5p:4x4x4", ":without=fusion.casts", "xla-tpu-0.0.42:without=fusion.casts"),
+    ],
+)
+def test_a_cluster_has_the_compiler_of_its_chip_or_the_one_that_is_named(
+    cluster: str, spec: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilers.CompilerFile, "installed", lambda self: None)
+    found = Cluster.of(cluster, spec)
+    assert str(found.compiler) == chosen
+    assert Cluster.of(found).is_named == (spec == "")
+
+
+def test_links_do_not_tell_the_compiler() -> None:
+    one_chip, slice_, gpus = (
+        Cluster.parse(name).compiler.answers for name in ("v5p:1x1x1", "v5p:4x4x4", "h100:8")
+    )
+    assert one_chip == slice_
+    assert one_chip != gpus
+
+
+def test_rows_may_differ_by_chip() -> None:
+    casts = {
+        name: Cluster.parse(f"{name}:1x1x1").compiler.does("fusion.casts")
+        for name in ("v4", "v5p", "tpu7x")
+    }
+    assert casts == {"v4": True, "v5p": False, "tpu7x": False}
+    assert Cluster.parse("v5e:4x4").compiler.does("schedule.hides_gathers")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "is_told"),
+    [
+        ("0.0.42", "0.0.42", False),
+        ("0.0.42.1", "0.0.42", False),
+        ("0.0.52", "0.0.42", True),
+        ("0.0.9", "0.0.42", True),
+    ],
+)
+def test_a_release_that_is_not_known_is_the_nearest_one_and_says_so_once(
+    wanted: str, taken: str, is_told: bool
+) -> None:
+    compilers._warn_of_release.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert compiler_for(f"xla-tpu-{wanted}", "", "v5p").release == taken
+    assert [each.category for each in told] == [AutoshardWarning] * is_told
+    assert all(f"release {wanted} of xla-tpu" in str(each.message) for each in told)
+
+
+def test_what_is_installed_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilers._warn_of_release.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(compilers.CompilerFile, "installed", lambda self: "9.9")
+    with pytest.warns(AutoshardWarning, match=r"release 9\.9 of xla-gpu"):
+        assert Cluster.parse("h100:8").compiler.release == "0.10.2"
+
+
+def test_rows_follow_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = read_compiler("xla-tpu")
+    (old,) = file.rows["fusion.most_reread"]
+    new = replace(old, value=2.0, release="0.0.50", chips={"v5e": 3.0})
+    later = replace(file, rows={**file.rows, "fusion.most_reread": (old, new)})
+    assert later.releases == ("0.0.42", "0.0.50")
+    assert later.answers("0.0.42", "v5p")["fusion.most_reread"] == 1.25
+    assert later.answers("0.0.50", "v5p")["fusion.most_reread"] == 2.0
+    assert later.answers("0.0.50", "v5e")["fusion.most_reread"] == 3.0
+
+
+def test_a_release_that_changes_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = read_compiler("xla-cpu")
+    assert [each.release for each in file.unchanged] == ["0.12.0"]
+    assert file.answers("0.12.0", "cpu") == file.answers("0.10.2", "cpu")
+    monkeypatch.setattr(compilers.CompilerFile, "installed", lambda self: "0.12.0.1")
+    assert Cluster.parse("cpu:8").compiler.release == "0.12.0"  # without a warning
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("xla-tup", r'no compiler "xla-tup" is known, only xla-cpu.*Did you mean "xla-tpu"\?'),
+        ("xla-tpu:without=fusion.cast", r'no rule is called "fusion.cast".*mean "fusion.casts"\?'),
+    ],
+)
+def test_names_that_mean_nothing_are_refused(spec: str, message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        Cluster.of("v5p:4x4x4", spec)
+
+
+# Where users say it
+
+
+def test_a_plan_keeps_its_compiler(tmp_path: Path) -> None:
+    shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    plan = autoshard.plan(
+        lambda x, w: jnp.tanh(x) @ w, shape, shape, cluster="cpu:2", compiler="xla-tpu-0.0.42"
+    )
+    assert plan.summary is not None
+    cluster = plan.summary.read_cluster()
+    assert str(cluster.compiler) == "xla-tpu-0.0.42"
+    path = tmp_path / "two.toml"
+    path.write_text(cluster.to_toml())
+    assert Cluster.of(path) == cluster
+    with pytest.raises(PlanError, match="compiler='xla-tpu' needs a cluster"):
+        autoshard.plan(
+            lambda x: x,
+            shape,
+            mesh="x=2",
+            compiler="xla-tpu",
+            mode="semi_auto",
+            in_shardings=jax.sharding.PartitionSpec("x"),
+        )
+
+
+def test_a_chip_in_a_file_is_compiled_as_its_base(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "v5e:4x4"\n[chip]\nname = "mine"\nmemory_bytes = 9e9\n')
+    cluster = Cluster.of(path)
+    assert cluster.compiler.answers == Cluster.parse("v5e:4x4").compiler.answers
+    path.write_text(cluster.to_toml())
+    again = Cluster.of(path)
+    assert (again, again.compiler.answers) == (cluster, cluster.compiler.answers)
+    path.write_text(cluster.to_toml().replace('compiler = "xla-tpu"', 'compiler = "xla-gpu"'))
+    assert Cluster.of(path).compiler.name == "xla-gpu"
