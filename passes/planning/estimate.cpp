@@ -73,23 +73,23 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
   check(program);
   check(cluster, program.mesh);
   verify(program, program.mesh, plan);
-  const Storage storage(program, cluster.compiler);
-  const Classes classes = classes_of(program, &storage, {-1, search_copy_distance(program)});
-  const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
+  const ProgramMemory memory = memory_of(program, cluster.compiler);
+  const Classes classes = classes_of(program, &memory, {-1, search_copy_distance(program)});
+  const SecondsCosts costs(program, program.mesh, classes, memory, cluster);
   const AxisOrders orders(program.mesh, program.pins);
   LevelSolver levels(program, program.mesh, classes, costs, orders);
   const Labels labels = labels_of(program, classes, levels, costs, plan);
-  return costs_of(program, program.mesh, classes, storage, cluster, levels, labels, plan);
+  return costs_of(program, program.mesh, classes, memory, cluster, levels, labels, plan);
 }
 
 std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
                                const Plan& plan) {
-  const Storage storage(program, cluster.compiler);
-  std::vector<double> live(storage.moments() + 1, 0.0);
+  const ProgramMemory memory = memory_of(program, cluster.compiler);
+  std::vector<double> live(memory.num_points + 1, 0.0);
   const std::vector<double> taken =
-      taken_bytes(storage.stored(), shards_of(plan.values, program.mesh));
+      taken_bytes(memory.buffers, shards_of(plan.values, program.mesh));
   for (std::size_t i = 0; i < taken.size(); ++i) {
-    const Lifetime& lifetime = storage.stored()[i].lifetime;
+    const LiveRange& lifetime = memory.buffers[i].live;
     live[lifetime.first] += taken[i];
     live[lifetime.last] -= taken[i];
   }

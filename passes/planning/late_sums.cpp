@@ -301,12 +301,12 @@ struct Sent {
 class LateSums {
  public:
   LateSums(const Program& program, const Mesh& mesh, const Classes& classes,
-           const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
+           const ProgramMemory& memory, const Cluster& cluster, const LevelSolver& levels,
            const Labels& labels)
       : program_(program),
         mesh_(mesh),
         classes_(classes),
-        storage_(storage),
+        memory_(memory),
         cluster_(cluster),
         levels_(levels),
         labels_(labels),
@@ -353,7 +353,7 @@ class LateSums {
                               class_seconds(op_class));
   }
   std::int32_t moment(std::size_t op) const {
-    return storage_.moment(static_cast<std::int32_t>(op));
+    return memory_.point[static_cast<std::int32_t>(op)];
   }
   bool is_matmul(std::size_t op) const {
     return program_.rules[program_.ops[op].rule].work == Work::matmul;
@@ -375,7 +375,7 @@ class LateSums {
   const Program& program_;
   const Mesh& mesh_;
   const Classes& classes_;
-  const Storage& storage_;
+  const ProgramMemory& memory_;
   const Cluster& cluster_;
   const LevelSolver& levels_;
   const Labels& labels_;
@@ -456,7 +456,7 @@ void LateSums::find_late() {
     Late late{.op = static_cast<std::int32_t>(i), .moment = moment(i)};
     for (std::int32_t v : op.operands) {
       if (v == no_value) continue;
-      late.newest = std::max(late.newest, storage_.lifetime(storage_.same(v)).first);
+      late.newest = std::max(late.newest, memory_.live[memory_.alias[v]].first);
     }
     const Step& sum = sums[0].front();
     const RuleTensor& made = program_.rules[op.rule].results[0];
@@ -506,7 +506,7 @@ std::vector<Other> LateSums::others_in(std::int32_t loop, double trips) const {
       around = parent_of_[around];
     }
     if (around != loop) continue;
-    const bool writes = storage_.writes(static_cast<std::int32_t>(i), 0);
+    const bool writes = memory_.writes[static_cast<std::int32_t>(i)][0];
     const double seconds = writes ? op.trips / trips * compute_seconds(i) : 0;
     if (child >= 0) {
       Other& whole = inner[child];
@@ -578,11 +578,11 @@ void LateSums::put_aside(std::int32_t loop, bool hides_gathers,
       if (v == no_value) continue;
       if (does_drive) drives[v] = true;
       const bool is_view = !op.results.empty() && op.results[0] != no_value &&
-                           storage_.same(op.results[0]) == storage_.same(v);
+                           memory_.alias[op.results[0]] == memory_.alias[v];
       if (is_view || is_late_[i]) continue;
-      std::int32_t& first = first_read[storage_.same(v)];
+      std::int32_t& first = first_read[memory_.alias[v]];
       first = std::min(first, moment(i));
-      if (does_drive) ++driving_readers[storage_.same(v)];
+      if (does_drive) ++driving_readers[memory_.alias[v]];
     }
     if (!is_late_[i] && is_of_batches(program_.rules[op.rule])) {
       products.emplace_back(moment(i), static_cast<std::int32_t>(i));
@@ -594,18 +594,17 @@ void LateSums::put_aside(std::int32_t loop, bool hides_gathers,
     const std::int32_t made = program_.ops[op].results[0];
     if (made == no_value || (hides_gathers && !drives[made])) continue;
     for (std::size_t k = n + 1; k < products.size(); ++k) {
-      if (products[k].first >= first_read[storage_.same(made)]) break;
+      if (products[k].first >= first_read[memory_.alias[made]]) break;
       std::int32_t newest = -1;
       for (std::int32_t v : program_.ops[products[k].second].operands) {
-        if (v != no_value)
-          newest = std::max(newest, storage_.lifetime(storage_.same(v)).first);
+        if (v != no_value) newest = std::max(newest, memory_.live[memory_.alias[v]].first);
       }
       if (newest <= moment) continue;
       for (std::int32_t v : program_.ops[op].operands) {
         if (v == no_value || program_.values[v].is_free) continue;
         const std::int32_t itself = drives[made] || is_waited_for[made] ? 1 : 0;
-        if (driving_readers[storage_.same(v)] > itself)
-          aside_.push_back({storage_.same(v), moment, newest});
+        if (driving_readers[memory_.alias[v]] > itself)
+          aside_.push_back({memory_.alias[v], moment, newest});
       }
       break;
     }
@@ -661,9 +660,9 @@ double LateSums::copied_for(const Late& ring) const {
   double bytes = 0;
   for (std::size_t k = 0; k < op.operands.size(); ++k) {
     if (op.operands[k] == no_value) continue;
-    const Lifetime fused = storage_.if_stored(op.operands[k]);
-    const Lifetime live =
-        fused.last > 0 ? fused : storage_.lifetime(storage_.same(op.operands[k]));
+    const LiveRange fused = memory_.live_if_stored[op.operands[k]];
+    const LiveRange live =
+        fused.last > 0 ? fused : memory_.live[memory_.alias[op.operands[k]]];
     if (live.first <= newest) continue;
     newest = live.first;
     bytes = 0;
@@ -704,9 +703,9 @@ void LateSums::schedule() {
 std::vector<Transient> LateSums::waiting() const {
   std::vector<Transient> waiting;
   /// By value: when it is read last, in the order of the program and late.
-  std::map<std::int32_t, Lifetime> read;
+  std::map<std::int32_t, LiveRange> read;
   const auto add = [&](std::int32_t value, std::int32_t moment, std::int32_t runs) {
-    Lifetime& last = read[value];
+    LiveRange& last = read[value];
     last.first = std::max(last.first, moment + 1);
     last.last = std::max(last.last, runs + 1);
   };
@@ -720,13 +719,13 @@ std::vector<Transient> LateSums::waiting() const {
     }
     for (std::int32_t v : program_.ops[late.op].operands) {
       if (v == no_value || program_.values[v].is_free) continue;
-      add(storage_.same(v), late.moment, late.runs);
+      add(memory_.alias[v], late.moment, late.runs);
     }
   }
   for (const auto& [value, last] : read) {
     // What rings read is stored.
-    const bool is_fused = storage_.lifetime(value).last == 0;
-    const std::int32_t until = is_fused ? last.first : storage_.lifetime(value).last;
+    const bool is_fused = memory_.live[value].last == 0;
+    const std::int32_t until = is_fused ? last.first : memory_.live[value].last;
     const std::int32_t holder = classes_.holder_of[value];
     if (until >= last.last || holder < 0) continue;
     if (is_fused && rules_.late_sums) continue;
@@ -740,10 +739,10 @@ std::vector<Transient> LateSums::waiting() const {
 }  // namespace
 
 std::vector<Transient> waiting_for_sums(const Program& program, const Mesh& mesh,
-                                        const Classes& classes, const Storage& storage,
+                                        const Classes& classes, const ProgramMemory& memory,
                                         const Cluster& cluster, const LevelSolver& levels,
                                         const Labels& labels) {
-  return LateSums(program, mesh, classes, storage, cluster, levels, labels).waiting();
+  return LateSums(program, mesh, classes, memory, cluster, levels, labels).waiting();
 }
 
 }  // namespace autoshard::planning

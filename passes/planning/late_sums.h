@@ -15,8 +15,8 @@
 
 #include <vector>
 
-#include "cost/storage.h"
-#include "memory/stored.h"
+#include "memory/buffer.h"
+#include "memory/program_memory.h"
 #include "model/cluster.h"
 #include "planning/classes.h"
 #include "planning/level.h"
@@ -29,7 +29,7 @@ namespace autoshard::planning {
 /// made in 0.8 ms. The last one that the backward pass makes is made where it was, the others
 /// wait for its end: first for nobody, then each beside the sum of the one before.
 std::vector<Transient> waiting_for_sums(const Program& program, const Mesh& mesh,
-                                        const Classes& classes, const Storage& storage,
+                                        const Classes& classes, const ProgramMemory& memory,
                                         const Cluster& cluster, const LevelSolver& levels,
                                         const Labels& labels);
 

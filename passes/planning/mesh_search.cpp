@@ -20,17 +20,17 @@ constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
 }  // namespace
 
 MeshSearch::MeshSearch(const Program& program, const Mesh& mesh, const Classes& classes,
-                       const Storage& storage, const Cluster& cluster,
+                       const ProgramMemory& memory, const Cluster& cluster,
                        const RecursiveOptions& options, Clock::time_point deadline)
     : program_(program),
       mesh_(mesh),
       classes_(classes),
-      storage_(storage),
+      memory_(memory),
       cluster_(cluster),
       options_(options),
       deadline_(deadline),
       orders_(mesh, program.pins),
-      costs_(program, mesh, classes, storage, cluster),
+      costs_(program, mesh, classes, memory, cluster),
       levels_(program, mesh, classes, costs_, orders_),
       all_(all_axes(mesh)) {}
 
@@ -103,7 +103,7 @@ double MeshSearch::bound_of_all(const Labels& labels) {
 }
 
 Peak MeshSearch::peak_of(const Labels& labels) {
-  return planning::peak_of(program_, mesh_, classes_, storage_, cluster_, levels_, labels,
+  return planning::peak_of(program_, mesh_, classes_, memory_, cluster_, levels_, labels,
                            num_shards_of(labels));
 }
 

@@ -21,8 +21,8 @@ inline constexpr double worth_deciding_again = 1e-4;
 class MeshSearch {
  public:
   MeshSearch(const Program& program, const Mesh& mesh, const Classes& classes,
-             const Storage& storage, const Cluster& cluster, const RecursiveOptions& options,
-             Clock::time_point deadline);
+             const ProgramMemory& memory, const Cluster& cluster,
+             const RecursiveOptions& options, Clock::time_point deadline);
 
   LevelSolver& levels() { return levels_; }
   const Costs& costs() const { return costs_; }
@@ -69,7 +69,7 @@ class MeshSearch {
   const Program& program_;
   const Mesh& mesh_;
   const Classes& classes_;
-  const Storage& storage_;
+  const ProgramMemory& memory_;
   const Cluster& cluster_;
   const RecursiveOptions& options_;
   const Clock::time_point deadline_;
@@ -82,13 +82,13 @@ class MeshSearch {
 
 /// A mesh whose axes are groups of another's, and the search on it.
 struct Stage {
-  Stage(const Program& whole, const Classes& classes, const Storage& storage,
+  Stage(const Program& whole, const Classes& classes, const ProgramMemory& memory,
         const Cluster& links, const RecursiveOptions& options, Clock::time_point deadline,
         std::vector<std::vector<int>> axis_groups)
       : groups(std::move(axis_groups)),
         mesh(merged(whole.mesh, groups)),
         cluster(merged(links, groups)),
-        search(whole, mesh, classes, storage, cluster, options, deadline) {}
+        search(whole, mesh, classes, memory, cluster, options, deadline) {}
 
   static Mesh merged(const Mesh& whole, const std::vector<std::vector<int>>& groups) {
     Mesh mesh{{}, whole.has_all_to_all};

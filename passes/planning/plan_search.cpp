@@ -54,12 +54,13 @@ bool pins_need_axes(const Program& program) {
 
 }  // namespace
 
-PlanSearch::PlanSearch(const Program& program, const Classes& classes, const Storage& storage,
-                       const Cluster& cluster, const RecursiveOptions& options,
-                       Clock::time_point deadline, Phases& phases)
+PlanSearch::PlanSearch(const Program& program, const Classes& classes,
+                       const ProgramMemory& memory, const Cluster& cluster,
+                       const RecursiveOptions& options, Clock::time_point deadline,
+                       Phases& phases)
     : program_(program),
       classes_(classes),
-      storage_(storage),
+      memory_(memory),
       cluster_(cluster),
       options_(options),
       deadline_(deadline),
@@ -111,8 +112,8 @@ void PlanSearch::begin_with(Stage& on, const KnownProgram& known) const {
 Stage& PlanSearch::stage(const Groups& groups) {
   std::unique_ptr<Stage>& known = stages_[groups];
   if (!known) {
-    known = std::make_unique<Stage>(program_, classes_, storage_, cluster_, options_,
-                                    deadline_, groups);
+    known = std::make_unique<Stage>(program_, classes_, memory_, cluster_, options_, deadline_,
+                                    groups);
   }
   return *known;
 }
@@ -177,7 +178,7 @@ bool PlanSearch::is_tight() const {
   double devices = 1;
   for (std::int64_t size : program_.mesh.axis_sizes) devices *= static_cast<double>(size);
   const std::vector<double> shards(program_.values.size(), devices);
-  return peak(storage_.stored(), storage_.moments(), shards, {}).bytes >
+  return peak(memory_.buffers, memory_.num_points, shards, {}).bytes >
          tight_share * options_.memory_limit;
 }
 

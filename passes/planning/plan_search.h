@@ -35,7 +35,7 @@ struct Candidate {
 /// Tries meshes and prices of memory.
 class PlanSearch {
  public:
-  PlanSearch(const Program& program, const Classes& classes, const Storage& storage,
+  PlanSearch(const Program& program, const Classes& classes, const ProgramMemory& memory,
              const Cluster& cluster, const RecursiveOptions& options,
              Clock::time_point deadline, Phases& phases);
 
@@ -175,7 +175,7 @@ class PlanSearch {
 
   const Program& program_;
   const Classes& classes_;
-  const Storage& storage_;
+  const ProgramMemory& memory_;
   const Cluster& cluster_;
   const RecursiveOptions& options_;
   const Clock::time_point deadline_;

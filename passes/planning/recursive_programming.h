@@ -59,7 +59,7 @@ struct DoesNotFit : std::runtime_error {
 /// What a search knows of a program that other pins hardly change.
 struct KnownProgram {
   /// What it keeps in memory.
-  std::shared_ptr<const Storage> storage;
+  std::shared_ptr<const ProgramMemory> memory;
   Classes classes;
   /// On the mesh of the plan, in terms of `classes`.
   LevelSolver::Messages messages;

@@ -50,7 +50,7 @@ std::vector<Step> scalar_steps(const Mesh& mesh, AxisMask partial) {
 /// A loop cannot compute its operands: what a matmul in a ring would read from a fusion is
 /// stored, from where it is computed first. The operand that is made last, a gradient, is
 /// copied into another layout for it.
-void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& storage,
+void add_ring_operands(const Program& program, const Mesh& mesh, const ProgramMemory& memory,
                        const Classes& classes, const LevelSolver& levels, const Labels& labels,
                        const std::vector<bool>& in_rings, std::vector<Transient>& transients) {
   std::map<std::int32_t, Transient> stored;
@@ -58,7 +58,7 @@ void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& 
     if (!in_rings[classes.class_of[i]]) continue;
     const Op& op = program.ops[i];
     const Rule& rule = program.rules[op.rule];
-    const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
+    const std::int32_t moment = memory.point[static_cast<std::int32_t>(i)];
     std::int32_t newest = -1;
     double copied = 0;
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
@@ -67,15 +67,15 @@ void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& 
       const Sharding cut = project(rule.operands[k], levels.axes(labels, classes.class_of[i]));
       const double bytes = program.types[program.values[value].type].bytes() /
                            static_cast<double>(num_shards(cut, mesh));
-      const Lifetime fused = storage.if_stored(value);
-      const Lifetime live = fused.last > 0 ? fused : storage.lifetime(storage.same(value));
+      const LiveRange fused = memory.live_if_stored[value];
+      const LiveRange live = fused.last > 0 ? fused : memory.live[memory.alias[value]];
       if (live.first > newest) {
         newest = live.first;
         copied = bytes;
       }
       if (fused.last == 0) continue;
       const auto [entry, is_new] =
-          stored.try_emplace(storage.same(value), Transient{{fused.first, moment + 1}, bytes});
+          stored.try_emplace(memory.alias[value], Transient{{fused.first, moment + 1}, bytes});
       if (is_new) continue;
       Transient& known = entry->second;
       known.live.last = std::max(known.live.last, moment + 1);
@@ -88,19 +88,19 @@ void add_ring_operands(const Program& program, const Mesh& mesh, const Storage& 
 
 /// Kernels of convolutions pad both sides alike. Else a padded copy is made, which the
 /// convolution for the gradient reads again.
-void add_padded_operands(const Program& program, const Mesh& mesh, const Storage& storage,
+void add_padded_operands(const Program& program, const Mesh& mesh, const ProgramMemory& memory,
                          const Classes& classes, const LevelSolver& levels,
                          const Labels& labels, std::vector<Transient>& transients) {
-  std::map<std::pair<std::int32_t, double>, Lifetime> copies;
+  std::map<std::pair<std::int32_t, double>, LiveRange> copies;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     const Rule& rule = program.rules[op.rule];
     if (rule.padded_bytes <= 0) continue;
     const Sharding cut = project(rule.operands[0], levels.axes(labels, classes.class_of[i]));
     const double bytes = rule.padded_bytes / static_cast<double>(num_shards(cut, mesh));
-    const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
-    Lifetime& live =
-        copies.try_emplace({storage.same(op.operands[0]), bytes}, Lifetime{moment, moment})
+    const std::int32_t moment = memory.point[static_cast<std::int32_t>(i)];
+    LiveRange& live =
+        copies.try_emplace({memory.alias[op.operands[0]], bytes}, LiveRange{moment, moment})
             .first->second;
     live = {std::min(live.first, moment), std::max(live.last, moment + 1)};
   }
@@ -109,18 +109,18 @@ void add_padded_operands(const Program& program, const Mesh& mesh, const Storage
 
 /// By moment: when the matmul before runs that is in the same loop; there is none: the moment
 /// itself. What is gathered beside other ops is there from then on.
-std::vector<std::int32_t> matmuls_before(const Program& program, const Storage& storage) {
+std::vector<std::int32_t> matmuls_before(const Program& program, const ProgramMemory& memory) {
   std::vector<std::int32_t> loop_of(program.ops.size(), -1);
   for (std::size_t l = program.loops.size(); l-- > 0;) {
     const Loop& loop = program.loops[l];
     std::fill(loop_of.begin() + loop.first_op, loop_of.begin() + loop.last_op,
               static_cast<std::int32_t>(l));
   }
-  const auto moments = static_cast<std::size_t>(storage.moments());
+  const auto moments = static_cast<std::size_t>(memory.num_points);
   std::vector<std::int32_t> loop_at(moments, -1), before(moments);
   std::vector<bool> is_matmul(moments, false);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
+    const std::int32_t moment = memory.point[static_cast<std::int32_t>(i)];
     loop_at[moment] = loop_of[i];
     if (program.rules[program.ops[i].rule].work == Work::matmul) is_matmul[moment] = true;
   }
@@ -211,11 +211,11 @@ bool has_scalar_result(const Rule& rule) {
 }  // namespace
 
 SecondsCosts::SecondsCosts(const Program& program, const Mesh& mesh, const Classes& classes,
-                           const Storage& storage, const Cluster& cluster)
+                           const ProgramMemory& memory, const Cluster& cluster)
     : program_(program),
       mesh_(mesh),
       classes_(classes),
-      storage_(storage),
+      memory_(memory),
       cluster_(cluster),
       price_(classes.holders.size(), 0) {
   set_prices({});
@@ -233,21 +233,21 @@ void SecondsCosts::set_prices(const Prices& prices) {
   for (std::size_t h = 0; h < price_.size(); ++h) {
     price_[h] = classes_.holders[h].source < 0 ? tie_per_byte * classes_.holders[h].count : 0;
   }
-  const auto add = [&](std::int32_t holder, const Lifetime& live, double share) {
+  const auto add = [&](std::int32_t holder, const LiveRange& live, double share) {
     for (const auto& [moment, price] : prices) {
       if (live.first <= moment && moment < live.last) price_[holder] += share * price;
     }
   };
-  for (const Stored& stored : storage_.stored()) {
+  for (const Buffer& stored : memory_.buffers) {
     const std::int32_t holder = classes_.holder_of[stored.value];
     if (holder < 0) continue;
     const double whole = program_.types[classes_.holders[holder].type].bytes();
-    if (whole > 0) add(holder, stored.lifetime, stored.bytes / whole);
+    if (whole > 0) add(holder, stored.live, stored.bytes / whole);
   }
   for (const Copy& copy : classes_.copies) add(copy.holder, copy.live, 1);
   op_price_.assign(classes_.ops.size(), 0);
   for (std::size_t i = 0; i < classes_.class_of.size() && !prices.empty(); ++i) {
-    const std::int32_t moment = storage_.moment(static_cast<std::int32_t>(i));
+    const std::int32_t moment = memory_.point[static_cast<std::int32_t>(i)];
     for (const auto& [priced, price] : prices) {
       if (priced == moment) op_price_[classes_.class_of[i]] += price;
     }
@@ -314,7 +314,7 @@ double SecondsCosts::holder(std::int32_t holder, const Sharding& sharding) const
 }
 
 std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
-                                     const Classes& classes, const Storage& storage,
+                                     const Classes& classes, const ProgramMemory& memory,
                                      const Cluster& cluster, const LevelSolver& levels,
                                      const Labels& labels) {
   std::vector<Transient> result;
@@ -322,7 +322,7 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
     return program.types[type].bytes() / static_cast<double>(num_shards(s, mesh));
   };
   std::vector<std::int32_t> before;
-  if (cluster.compiler.schedule.hides_gathers) before = matmuls_before(program, storage);
+  if (cluster.compiler.schedule.hides_gathers) before = matmuls_before(program, memory);
   const auto sent_from = [&](std::int32_t moment) {
     return before.empty() ? moment : before[moment];
   };
@@ -375,17 +375,17 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
       const std::int32_t v = program.ops[i].results[k];
       if (v == no_value || program.values[v].is_free) continue;
       // What a collective makes is stored, whoever reads it.
-      const Lifetime fused = storage.if_stored(v);
+      const LiveRange fused = memory.live_if_stored[v];
       if (of_op.made[k] > 0 && fused.last > 0) result.push_back({fused, of_op.made[k]});
-      const auto* copies = of_op.is_all_reduced[k] ? storage.copies_if_reduced(v) : nullptr;
+      const auto* copies = of_op.is_all_reduced[k] ? memory.copies_if_reduced_of(v) : nullptr;
       if (!copies) continue;
       const Sharding& held = levels.sharding(labels, classes.holder_of[v]);
-      for (const Stored& copy : *copies) {
+      for (const Buffer& copy : *copies) {
         result.push_back(
-            {copy.lifetime, copy.bytes / static_cast<double>(num_shards(held, mesh))});
+            {copy.live, copy.bytes / static_cast<double>(num_shards(held, mesh))});
       }
     }
-    const std::int32_t moment = storage.moment(static_cast<std::int32_t>(i));
+    const std::int32_t moment = memory.point[static_cast<std::int32_t>(i)];
     if (of_op.while_it_runs > 0) {
       result.push_back({{moment, moment + 1}, of_op.while_it_runs});
     }
@@ -393,33 +393,33 @@ std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
       result.push_back({{sent_from(moment), moment + 1}, of_op.gathered});
     }
   }
-  add_ring_operands(program, mesh, storage, classes, levels, labels, in_rings, result);
+  add_ring_operands(program, mesh, memory, classes, levels, labels, in_rings, result);
   if (cluster.compiler.layout.symmetric_padding) {
-    add_padded_operands(program, mesh, storage, classes, levels, labels, result);
+    add_padded_operands(program, mesh, memory, classes, levels, labels, result);
   }
   return result;
 }
 
 Peak peak_of(const Program& program, const Mesh& mesh, const Classes& classes,
-             const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
+             const ProgramMemory& memory, const Cluster& cluster, const LevelSolver& levels,
              const Labels& labels, const std::vector<double>& num_shards) {
   std::vector<Transient> transients =
-      transients_of(program, mesh, classes, storage, cluster, levels, labels);
-  const Peak least = peak(storage.stored(), storage.moments(), num_shards, transients);
+      transients_of(program, mesh, classes, memory, cluster, levels, labels);
+  const Peak least = peak(memory.buffers, memory.num_points, num_shards, transients);
   const double limit = cluster.compiler.schedule.memory_share * cluster.chip.memory_bytes;
   if (least.bytes >= limit) return least;
   const std::vector<Transient> waiting =
-      waiting_for_sums(program, mesh, classes, storage, cluster, levels, labels);
+      waiting_for_sums(program, mesh, classes, memory, cluster, levels, labels);
   if (waiting.empty()) return least;
   transients.insert(transients.end(), waiting.begin(), waiting.end());
-  Peak most = peak(storage.stored(), storage.moments(), num_shards, transients);
+  Peak most = peak(memory.buffers, memory.num_points, num_shards, transients);
   most.bytes = std::min(most.bytes, limit);
   return most;
 }
 
 PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& classes,
-                   const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
-                   const Labels& labels, const Plan& plan) {
+                   const ProgramMemory& memory, const Cluster& cluster,
+                   const LevelSolver& levels, const Labels& labels, const Plan& plan) {
   using Place = PlannedRedistribution::Place;
   PlanCosts costs;
   const auto add = [&](PlannedRedistribution move, std::vector<Step> steps) {
@@ -526,7 +526,7 @@ PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& clas
   costs.step_seconds =
       costs.compute_seconds + costs.communication_seconds -
       std::min(cluster.overlap * costs.communication_seconds, costs.compute_seconds);
-  costs.peak = peak_of(program, mesh, classes, storage, cluster, levels, labels,
+  costs.peak = peak_of(program, mesh, classes, memory, cluster, levels, labels,
                        shards_of(plan.values, mesh));
   return costs;
 }

@@ -8,8 +8,8 @@
 
 #include "cost/collectives.h"
 #include "cost/compute.h"
-#include "cost/storage.h"
 #include "memory/peak.h"
+#include "memory/program_memory.h"
 #include "model/cluster.h"
 #include "planning/classes.h"
 #include "planning/level.h"
@@ -34,7 +34,7 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 class SecondsCosts : public Costs {
  public:
   SecondsCosts(const Program& program, const Mesh& mesh, const Classes& classes,
-               const Storage& storage, const Cluster& cluster);
+               const ProgramMemory& memory, const Cluster& cluster);
 
   double redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
                         AxisMask partial, bool may_scatter) const override;
@@ -57,7 +57,7 @@ class SecondsCosts : public Costs {
   const Program& program_;
   const Mesh& mesh_;
   const Classes& classes_;
-  const Storage& storage_;
+  const ProgramMemory& memory_;
   const Cluster& cluster_;
   /// Seconds a byte, of all members of a holder together.
   std::vector<double> price_;
@@ -95,19 +95,19 @@ struct PlanCosts {
 /// source, what ops read or write otherwise, what collectives make for fusions, operands of
 /// matmuls in loops, and copies of optimizer states in another order of dims.
 std::vector<Transient> transients_of(const Program& program, const Mesh& mesh,
-                                     const Classes& classes, const Storage& storage,
+                                     const Classes& classes, const ProgramMemory& memory,
                                      const Cluster& cluster, const LevelSolver& levels,
                                      const Labels& labels);
 
 /// Bytes of a plan at its worst moment, when value v is cut into `num_shards[v]` blocks. Late
 /// sums (planning/late_sums.h) count as far as the compiler lets them.
 Peak peak_of(const Program& program, const Mesh& mesh, const Classes& classes,
-             const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
+             const ProgramMemory& memory, const Cluster& cluster, const LevelSolver& levels,
              const Labels& labels, const std::vector<double>& num_shards);
 
 /// Adds up what the labels of a search mean; the network charges the same.
 PlanCosts costs_of(const Program& program, const Mesh& mesh, const Classes& classes,
-                   const Storage& storage, const Cluster& cluster, const LevelSolver& levels,
-                   const Labels& labels, const Plan& plan);
+                   const ProgramMemory& memory, const Cluster& cluster,
+                   const LevelSolver& levels, const Labels& labels, const Plan& plan);
 
 }  // namespace autoshard::planning
