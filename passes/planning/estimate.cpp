@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "planning/classes.h"
-#include "planning/level.h"
 #include "planning/options.h"
+#include "planning/seconds.h"
 
 namespace autoshard::planning {
 namespace {
@@ -75,11 +75,8 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
   verify(program, program.mesh, plan);
   const ProgramMemory memory = memory_of(program, cluster.compiler);
   const Classes classes = classes_of(program, &memory, {-1, search_copy_distance(program)});
-  const SecondsCosts costs(program, program.mesh, classes, memory, cluster);
-  const AxisOrders orders(program.mesh, program.pins);
-  LevelSolver levels(program, program.mesh, classes, costs, orders);
-  const Labels labels = labels_of(program, classes, levels, costs, plan);
-  return costs_of(program, program.mesh, classes, memory, cluster, levels, labels, plan);
+  const ProgramOnMesh on{program, program.mesh, classes, memory, cluster};
+  return costs_of(on, assignment_of(program, classes, SecondsCosts(on), plan), plan);
 }
 
 std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
@@ -89,9 +86,9 @@ std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
   const std::vector<double> taken =
       taken_bytes(memory.buffers, shards_of(plan.values, program.mesh));
   for (std::size_t i = 0; i < taken.size(); ++i) {
-    const LiveRange& lifetime = memory.buffers[i].live;
-    live[lifetime.first] += taken[i];
-    live[lifetime.last] -= taken[i];
+    const LiveRange& range = memory.buffers[i].live;
+    live[range.first] += taken[i];
+    live[range.last] -= taken[i];
   }
   for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
   live.pop_back();

@@ -51,10 +51,11 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
   result.mesh = best.stage->mesh;
   result.axis_groups = best.stage->groups;
   result.bound_is_joint = best.is_joint || result.mesh.rank() == 1;
-  result.plan = plan_of(program, result.mesh, classes, search.levels(), best.labels);
+  const Assignment assignment = search.levels().assignment(best.labels);
+  result.plan = plan_of(program, result.mesh, classes, assignment);
   verify(program, result.mesh, result.plan);
-  result.costs = costs_of(program, result.mesh, classes, *memory, best.stage->cluster,
-                          search.levels(), best.labels, result.plan);
+  result.costs = costs_of({program, result.mesh, classes, *memory, best.stage->cluster},
+                          assignment, result.plan);
   result.known = std::make_shared<const KnownProgram>(
       KnownProgram{memory, classes, search.levels().messages_of_axes()});
   for (const CostedMove& move : result.costs.moves) {
@@ -74,7 +75,7 @@ solver::Problem joint_network(const Program& program, const Cluster& cluster) {
   check(cluster, program.mesh);
   const ProgramMemory memory = memory_of(program, cluster.compiler);
   const Classes classes = classes_of(program, &memory, class_options(program, false));
-  const SecondsCosts costs(program, program.mesh, classes, memory, cluster);
+  const SecondsCosts costs({program, program.mesh, classes, memory, cluster});
   const AxisOrders orders(program.mesh, program.pins);
   LevelSolver levels(program, program.mesh, classes, costs, orders);
   return levels.network(levels.unsplit(), 0, all_axes(program.mesh));
