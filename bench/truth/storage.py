@@ -5,8 +5,8 @@
 The programs are those of bench/programs/storage.py. XLA:TPU compiles ahead of time, without a TPU,
 if libtpu is installed (``pip install libtpu``, the release that the installed jax asks for);
 otherwise XLA:CPU compiles, which fuses less and says less. Columns: what
-``passes/cost/storage.h`` predicts with nothing cut, the compiler's peak, the difference, and how
-much more the compiler allocates than its peak because holes between buffers do not fit.
+``passes/memory/program_memory.h`` predicts with nothing cut, the compiler's peak, the difference,
+and how much more the compiler allocates than its peak because holes between buffers do not fit.
 """
 
 from __future__ import annotations

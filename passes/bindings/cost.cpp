@@ -6,7 +6,7 @@
 #include "cost/collectives.h"
 #include "cost/compute.h"
 #include "cost/redistribution.h"
-#include "cost/ways.h"
+#include "cost/reshard_path.h"
 
 namespace nb = nanobind;
 

@@ -1,5 +1,3 @@
-#include "cost/storage.h"
-
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -7,8 +5,9 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
-#include "memory/lending.h"
+#include "memory/buffer_reuse.h"
 #include "memory/peak.h"
+#include "memory/program_memory.h"
 #include "memory/waiting_matmuls.h"
 
 namespace nb = nanobind;
@@ -46,18 +45,17 @@ using StorageTuple = std::tuple<std::vector<std::pair<std::int32_t, std::int32_t
                                 Flags, std::vector<std::int32_t>>;
 
 StorageTuple storage_of(const Program& program, const Answers& compiler) {
-  const Storage storage(program, compiler_of(compiler));
+  const ProgramMemory memory = memory_of(program, compiler_of(compiler));
   StorageTuple result;
   auto& [lifetimes, reads, writes, moments] = result;
   for (std::size_t v = 0; v < program.values.size(); ++v) {
-    const Lifetime lifetime = storage.lifetime(static_cast<std::int32_t>(v));
-    lifetimes.emplace_back(lifetime.first, lifetime.last);
+    lifetimes.emplace_back(memory.live[v].first, memory.live[v].last);
   }
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const auto op = static_cast<std::int32_t>(i);
-    reads.push_back(storage.reads(op));
-    writes.push_back(storage.writes(op));
-    moments.push_back(storage.moment(op));
+    reads.push_back(memory.reads[op]);
+    writes.push_back(memory.writes[op]);
+    moments.push_back(memory.point[op]);
   }
   return result;
 }
@@ -69,16 +67,16 @@ using PeakTuple =
 PeakTuple peak_of(const Program& program, const Shardings& shardings,
                   const std::vector<std::pair<std::int32_t, double>>& transients,
                   const Answers& compiler) {
-  const Storage storage(program, compiler_of(compiler));
+  const ProgramMemory memory = memory_of(program, compiler_of(compiler));
   std::vector<Transient> list;
   for (const auto& [op, bytes] : transients) {
     if (op < 0 || static_cast<std::size_t>(op) >= program.ops.size()) {
       throw InvalidProgram("op of a transient out of range");
     }
-    const std::int32_t moment = storage.moment(op);
+    const std::int32_t moment = memory.point[op];
     list.push_back({{moment, moment + 1}, bytes});
   }
-  const Peak found = peak(storage.stored(), storage.moments(),
+  const Peak found = peak(memory.buffers, memory.num_points,
                           shards_of(from_lists(shardings, program), program.mesh), list);
   return {found.bytes, found.moment, found.live};
 }
@@ -86,22 +84,22 @@ PeakTuple peak_of(const Program& program, const Shardings& shardings,
 /// (first moment, behind the last one, bytes) of each value that is stored.
 using StoredTuple = std::tuple<std::int32_t, std::int32_t, double>;
 
-/// Which stored value lends each its storage, or -1; `made`: of results, when they are made.
+/// Which stored value lends each its memory, or -1; `made`: of results, when they are made.
 std::vector<std::int32_t> lenders_of(
     const std::vector<StoredTuple>& tuples,
     const std::vector<std::pair<std::int32_t, std::int32_t>>& made, std::int32_t moments) {
-  std::vector<Stored> stored;
-  for (const auto& [first, last, bytes] : tuples) stored.push_back({0, {first, last}, bytes});
-  std::vector<Lender> lenders;
+  std::vector<Buffer> buffers;
+  for (const auto& [first, last, bytes] : tuples) buffers.push_back({0, {first, last}, bytes});
+  std::vector<ResultBuffer> results;
   for (const auto& [index, moment] : made) {
-    if (index < 0 || static_cast<std::size_t>(index) >= stored.size()) {
+    if (index < 0 || static_cast<std::size_t>(index) >= buffers.size()) {
       throw nb::value_error("no such stored value");
     }
-    lenders.push_back({index, moment});
+    results.push_back({index, moment});
   }
-  lend(lenders, moments, stored);
+  reuse_results(results, moments, buffers);
   std::vector<std::int32_t> found;
-  for (const Stored& each : stored) found.push_back(each.lender);
+  for (const Buffer& each : buffers) found.push_back(each.reused);
   return found;
 }
 
@@ -110,11 +108,10 @@ std::vector<std::int32_t> lenders_of(
 void bind_storage(nb::module_& module) {
   module.def("storage_of", &storage_of, nb::arg("program"), nb::arg("compiler") = Answers{},
              "Lifetimes of all values, reads, writes and moments of all ops; see "
-             "passes/cost/storage.h. The compiler is its answers by name.");
-  module.def(
-      "lenders_of", &lenders_of, nb::arg("stored"), nb::arg("made"), nb::arg("moments"),
-      "Which result lends each stored value (first, last, bytes) its storage, -1: none; "
-      "see passes/memory/lending.h. `made`: (index, moment) of the results.");
+             "passes/memory/program_memory.h. The compiler is its answers by name.");
+  module.def("lenders_of", &lenders_of, nb::arg("stored"), nb::arg("made"), nb::arg("moments"),
+             "Which result lends each stored value (first, last, bytes) its memory, -1: none; "
+             "see passes/memory/buffer_reuse.h. `made`: (index, moment) of the results.");
   module.def("matmuls_that_wait", &matmuls_that_wait, nb::arg("program"),
              "Of each op, whether it is a matmul that waits; see "
              "passes/memory/waiting_matmuls.h.");

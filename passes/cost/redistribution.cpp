@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "cost/ways.h"
+#include "cost/reshard_path.h"
 
 namespace autoshard {
 namespace {
@@ -120,9 +120,9 @@ Redistribution redistribution(const TensorType& type, const Sharding& from, cons
       })) {
     return result;
   }
-  const Way way = cheapest_way(type.dims, from, to, mesh);
-  result.bytes += way.volume * type.bytes();
-  result.collectives += way.collectives;
+  const PathCost path = cheapest_path(type.dims, from, to, mesh);
+  result.bytes += path.volume * type.bytes();
+  result.collectives += path.collectives;
   return result;
 }
 
@@ -133,7 +133,7 @@ std::vector<Step> redistribution_steps(const TensorType& type, const Sharding& f
   const bool is_all = reduce_first(type, from, to, partial, mesh, may_scatter,
                                    [&steps](const Step& step) { steps.push_back(step); });
   if (!is_all) {
-    std::vector<Step> rest = steps_of_cheapest_way(type.dims, from, to, mesh, type.bytes());
+    std::vector<Step> rest = steps_of_cheapest_path(type.dims, from, to, mesh, type.bytes());
     if (steps.empty()) {
       steps = std::move(rest);
     } else {

@@ -17,8 +17,9 @@ struct Redistribution {
 };
 
 /// Partial sums are reduced first: straight into `to` where `to` only cuts further than `from`
-/// and `may_scatter` is set, else in place. The rest goes by `cheapest_way` (cost/ways.h). n
-/// is the number of devices of a step, s the bytes a device holds before it:
+/// and `may_scatter` is set, else in place. The rest goes by `cheapest_path`
+/// (cost/reshard_path.h). n is the number of devices of a step, s the bytes a device holds
+/// before it:
 ///
 ///   slice            0                  axes that only `to` has
 ///   reduce-scatter   (n-1)/n * s        partial axes that cut a dim of `to`

@@ -1,4 +1,4 @@
-/// Lists for each of many indices, in one array.
+/// A list for each of many indices, all in one array.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace autoshard {
 
-/// Lists of `T` for each of many indices, one after the other in one array.
+/// Lists of `T`, one after the other in one array. Items keep their order.
 template <typename T>
 class Lists {
  public:
@@ -29,13 +29,18 @@ class Lists {
   std::vector<T> items_;
 };
 
+/// One of the lists.
 template <typename T>
 struct Range {
   const T *first, *last;
   const T* begin() const { return first; }
   const T* end() const { return last; }
+  std::size_t size() const { return static_cast<std::size_t>(last - first); }
+  bool empty() const { return first == last; }
+  const T& back() const { return last[-1]; }
 };
 
+/// The list of `index`.
 template <typename T>
 Range<T> in(const Lists<T>& lists, std::int32_t index) {
   return {lists.begin(index), lists.end(index)};

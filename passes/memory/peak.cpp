@@ -14,26 +14,26 @@ std::vector<double> shards_of(const std::vector<Sharding>& shardings, const Mesh
   return shards;
 }
 
-std::vector<double> taken_bytes(const std::vector<Stored>& stored,
+std::vector<double> taken_bytes(const std::vector<Buffer>& buffers,
                                 const std::vector<double>& num_shards) {
-  const auto bytes_of = [&](const Stored& s) { return s.bytes / num_shards[s.value]; };
-  std::vector<double> taken(stored.size());
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    const std::int32_t lender = stored[i].lender;
-    const double lent = lender < 0 ? 0 : bytes_of(stored[lender]);
-    taken[i] = std::max(0.0, bytes_of(stored[i]) - lent);
+  const auto bytes_of = [&](const Buffer& b) { return b.bytes / num_shards[b.value]; };
+  std::vector<double> taken(buffers.size());
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const std::int32_t reused = buffers[i].reused;
+    const double there = reused < 0 ? 0 : bytes_of(buffers[reused]);
+    taken[i] = std::max(0.0, bytes_of(buffers[i]) - there);
   }
   return taken;
 }
 
-Peak peak(const std::vector<Stored>& stored, std::int32_t num_moments,
+Peak peak(const std::vector<Buffer>& buffers, std::int32_t num_points,
           const std::vector<double>& num_shards, const std::vector<Transient>& transients) {
-  const auto moments = static_cast<std::size_t>(num_moments);
-  const std::vector<double> taken = taken_bytes(stored, num_shards);
-  std::vector<double> change(moments + 1, 0.0);
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    change[stored[i].lifetime.first] += taken[i];
-    change[stored[i].lifetime.last] -= taken[i];
+  const auto points = static_cast<std::size_t>(num_points);
+  const std::vector<double> taken = taken_bytes(buffers, num_shards);
+  std::vector<double> change(points + 1, 0.0);
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    change[buffers[i].live.first] += taken[i];
+    change[buffers[i].live.last] -= taken[i];
   }
   for (const Transient& t : transients) {
     change[t.live.first] += t.bytes;
@@ -41,17 +41,17 @@ Peak peak(const std::vector<Stored>& stored, std::int32_t num_moments,
   }
   Peak peak;
   double now = 0;
-  for (std::size_t m = 0; m < moments; ++m) {
-    now += change[m];
+  for (std::size_t p = 0; p < points; ++p) {
+    now += change[p];
     if (now <= peak.bytes) continue;
     peak.bytes = now;
-    peak.moment = static_cast<std::int32_t>(m);
+    peak.moment = static_cast<std::int32_t>(p);
   }
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    const Lifetime& lifetime = stored[i].lifetime;
-    const bool has_own = stored[i].lender < 0 || taken[i] > 0;
-    if (has_own && lifetime.first <= peak.moment && peak.moment < lifetime.last) {
-      peak.live.emplace_back(stored[i].value, taken[i]);
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const LiveRange& live = buffers[i].live;
+    const bool has_own = buffers[i].reused < 0 || taken[i] > 0;
+    if (has_own && live.first <= peak.moment && peak.moment < live.last) {
+      peak.live.emplace_back(buffers[i].value, taken[i]);
     }
   }
   std::stable_sort(peak.live.begin(), peak.live.end(),

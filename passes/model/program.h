@@ -52,7 +52,8 @@ struct RuleTensor {
 };
 
 /// What an op does with its elements, and so which formula gives its time
-/// (cost/compute.h) and whether a compiler fuses it with its neighbours (cost/storage.h).
+/// (cost/compute.h) and whether a compiler fuses it with its neighbours
+/// (memory/fusion_rules.h).
 enum class Work : std::uint8_t {
   elementwise,  ///< one result element from one element of each operand; fuses
   view,     ///< reshape, transpose, broadcast, slice, pad, reverse, concatenate: moves, fuses

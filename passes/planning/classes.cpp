@@ -43,7 +43,7 @@ class Numbering {
 };
 
 /// The kind of every op.
-std::vector<std::int32_t> kinds_of(const Program& program, const Storage* storage,
+std::vector<std::int32_t> kinds_of(const Program& program, const ProgramMemory* memory,
                                    std::vector<OpKind>& kinds) {
   std::vector<std::int32_t> kind_of(program.ops.size());
   std::unordered_map<std::string, std::int32_t> known;
@@ -53,14 +53,14 @@ std::vector<std::int32_t> kinds_of(const Program& program, const Storage* storag
     OpKind kind{op.rule, std::vector<bool>(op.operands.size(), true),
                 std::vector<bool>(op.results.size(), true)};
     key = std::to_string(op.rule) + ":";
-    if (storage) {
+    if (memory) {
       const auto index = static_cast<std::int32_t>(i);
       for (std::size_t k = 0; k < op.operands.size(); ++k) {
-        kind.reads[k] = storage->reads(index, k);
+        kind.reads[k] = memory->reads[index][k];
         key += kind.reads[k] ? '1' : '0';
       }
       for (std::size_t k = 0; k < op.results.size(); ++k) {
-        kind.writes[k] = storage->writes(index, k);
+        kind.writes[k] = memory->writes[index][k];
         key += kind.writes[k] ? '1' : '0';
       }
     }
@@ -146,10 +146,10 @@ struct Reading {
 /// Makes the classes of copies and gives each reading its holder.
 class Copies {
  public:
-  Copies(const Program& program, const Storage* storage, const Colours& colours,
+  Copies(const Program& program, const ProgramMemory* memory, const Colours& colours,
          const ClassOptions& options, Classes& classes)
       : program_(program),
-        storage_(storage),
+        memory_(memory),
         colours_(colours),
         options_(options),
         classes_(classes) {}
@@ -209,11 +209,11 @@ class Copies {
     }
     classes_.holders[entry->second].count += 1;
     classes_.flows[flows_[entry->second - first_]].trips += trips;
-    Lifetime live;
-    if (storage_) {
-      live.first = storage_->moments();
+    LiveRange live;
+    if (memory_) {
+      live.first = memory_->num_points;
       for (const Reading& reading : group) {
-        const std::int32_t moment = storage_->moment(reading.op);
+        const std::int32_t moment = memory_->point[reading.op];
         live.first = std::min(live.first, moment);
         live.last = std::max(live.last, moment + 1);
       }
@@ -226,7 +226,7 @@ class Copies {
   }
 
   const Program& program_;
-  const Storage* storage_;
+  const ProgramMemory* memory_;
   const Colours& colours_;
   const ClassOptions& options_;
   Classes& classes_;
@@ -279,10 +279,10 @@ std::int64_t search_copy_distance(const Program& program) {
   return std::max<std::int64_t>(64, static_cast<std::int64_t>(program.ops.size()) / 16);
 }
 
-Classes classes_of(const Program& program, const Storage* storage,
+Classes classes_of(const Program& program, const ProgramMemory* memory,
                    const ClassOptions& options) {
   Classes classes;
-  const std::vector<std::int32_t> kind_of = kinds_of(program, storage, classes.kinds);
+  const std::vector<std::int32_t> kind_of = kinds_of(program, memory, classes.kinds);
   Colours colours = refine(program, kind_of, std::max(options.fold_rounds, 0));
   if (options.fold_rounds < 0) {
     for (std::size_t v = 0; v < colours.values.size(); ++v) colours.values[v] = v;
@@ -312,7 +312,7 @@ Classes classes_of(const Program& program, const Storage* storage,
     }
     classes.operand_offset.push_back(static_cast<std::int32_t>(classes.operand_holder.size()));
   }
-  Copies(program, storage, colours, options, classes).make();
+  Copies(program, memory, colours, options, classes).make();
   add_uses(program, classes);
   return classes;
 }

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cost/storage.h"
+#include "memory/program_memory.h"
 #include "model/program.h"
 
 namespace autoshard::planning {
@@ -65,8 +65,8 @@ struct Copy {
   std::int32_t holder;
   /// In program order.
   std::int32_t first_reader;
-  /// While the first to the last reader runs; without `Storage` empty.
-  Lifetime live;
+  /// While the first to the last reader runs; without `ProgramMemory` empty.
+  LiveRange live;
   double trips;
 };
 
@@ -107,8 +107,8 @@ std::vector<std::int32_t> nodes_in(const Program& program, const Classes& classe
                                    const Classes& other);
 
 /// Colours values and ops by what they are and what is around them, and joins equal colours.
-/// `storage` says what is read from memory; null: everything.
-Classes classes_of(const Program& program, const Storage* storage,
+/// `memory` says what is read from memory; null: everything.
+Classes classes_of(const Program& program, const ProgramMemory* memory,
                    const ClassOptions& options);
 
 }  // namespace autoshard::planning

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "planning/classes.h"
-#include "planning/level.h"
 #include "planning/options.h"
+#include "planning/seconds.h"
 
 namespace autoshard::planning {
 namespace {
@@ -73,25 +73,22 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
   check(program);
   check(cluster, program.mesh);
   verify(program, program.mesh, plan);
-  const Storage storage(program, cluster.compiler);
-  const Classes classes = classes_of(program, &storage, {-1, search_copy_distance(program)});
-  const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
-  const AxisOrders orders(program.mesh, program.pins);
-  LevelSolver levels(program, program.mesh, classes, costs, orders);
-  const Labels labels = labels_of(program, classes, levels, costs, plan);
-  return costs_of(program, program.mesh, classes, storage, cluster, levels, labels, plan);
+  const ProgramMemory memory = memory_of(program, cluster.compiler);
+  const Classes classes = classes_of(program, &memory, {-1, search_copy_distance(program)});
+  const ProgramOnMesh on{program, program.mesh, classes, memory, cluster};
+  return costs_of(on, assignment_of(program, classes, SecondsCosts(on), plan), plan);
 }
 
 std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
                                const Plan& plan) {
-  const Storage storage(program, cluster.compiler);
-  std::vector<double> live(storage.moments() + 1, 0.0);
+  const ProgramMemory memory = memory_of(program, cluster.compiler);
+  std::vector<double> live(memory.num_points + 1, 0.0);
   const std::vector<double> taken =
-      taken_bytes(storage.stored(), shards_of(plan.values, program.mesh));
+      taken_bytes(memory.buffers, shards_of(plan.values, program.mesh));
   for (std::size_t i = 0; i < taken.size(); ++i) {
-    const Lifetime& lifetime = storage.stored()[i].lifetime;
-    live[lifetime.first] += taken[i];
-    live[lifetime.last] -= taken[i];
+    const LiveRange& range = memory.buffers[i].live;
+    live[range.first] += taken[i];
+    live[range.last] -= taken[i];
   }
   for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
   live.pop_back();

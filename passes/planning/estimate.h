@@ -8,7 +8,7 @@
 #include "model/cluster.h"
 #include "model/program.h"
 #include "planning/plan.h"
-#include "planning/seconds.h"
+#include "planning/plan_costs.h"
 
 namespace autoshard::planning {
 

@@ -28,26 +28,6 @@ bool dealable(std::vector<std::int64_t>& missing, const std::vector<std::int64_t
   return dealable(missing, sizes, next + 1);
 }
 
-/// What was made for a choice of `owner`, a type or a kind of op. Choices that differ in free
-/// axes only share it: `base_of` says what is left of one without them, `make` makes what is
-/// new.
-template <typename Base, typename Make>
-std::int32_t shared(std::unordered_map<std::uint64_t, std::int32_t>& made, std::int32_t owner,
-                    std::int32_t choice, AxisMask free, const Base& base_of,
-                    const Make& make) {
-  const auto id = [&](std::int32_t of) {
-    return (static_cast<std::uint64_t>(owner) << 40) | (static_cast<std::uint64_t>(of) << 16) |
-           free;
-  };
-  if (const auto known = made.find(id(choice)); known != made.end()) return known->second;
-  const std::int32_t base = base_of();
-  const auto known = made.find(id(base));
-  const std::int32_t found = known != made.end() ? known->second : make(base);
-  made.try_emplace(id(base), found);
-  made.try_emplace(id(choice), found);
-  return found;
-}
-
 /// Nodes of the network: holders first, then op classes.
 std::int64_t rounds_for(const Rounds& rounds, std::int64_t nodes) {
   return std::clamp(rounds.node_rounds / std::max<std::int64_t>(nodes, 1), rounds.fewest,
@@ -62,9 +42,7 @@ LevelSolver::LevelSolver(const Program& program, const Mesh& mesh, const Classes
       mesh_(mesh),
       classes_(classes),
       costs_(costs),
-      orders_(orders),
-      shardings_(program.types.size()),
-      strategies_(classes.kinds.size()),
+      store_(program, mesh, classes, costs, orders),
       pins_of_(classes.holders.size()),
       kept_uses_(classes.ops.size()),
       kept_results_(classes.ops.size()),
@@ -90,91 +68,46 @@ LevelSolver::LevelSolver(const Program& program, const Mesh& mesh, const Classes
 Labels LevelSolver::unsplit() {
   Labels labels;
   for (const Holder& holder : classes_.holders) {
-    labels.holders.push_back(
-        intern(holder.type, {std::vector<AxisList>(program_.types[holder.type].dims.size())}));
+    labels.holders.push_back(store_.intern(
+        holder.type, {std::vector<AxisList>(program_.types[holder.type].dims.size())}));
   }
   for (const OpClass& op : classes_.ops) {
     const Rule& rule = program_.rules[classes_.kinds[op.kind].rule];
-    labels.ops.push_back(intern_strategy(op.kind, FactorAxes(rule.factors.size())));
+    labels.ops.push_back(store_.intern_strategy(op.kind, FactorAxes(rule.factors.size())));
   }
   return labels;
 }
 
-Labels LevelSolver::labels_of(const std::vector<Sharding>& holders,
-                              const std::vector<FactorAxes>& ops) {
-  Labels labels;
-  for (std::size_t h = 0; h < holders.size(); ++h) {
-    labels.holders.push_back(intern(classes_.holders[h].type, holders[h]));
+Assignment LevelSolver::assignment(const Labels& labels) const {
+  Assignment result;
+  result.shardings.reserve(labels.holders.size());
+  result.ops.reserve(labels.ops.size());
+  for (std::size_t h = 0; h < labels.holders.size(); ++h) {
+    result.shardings.push_back(sharding(labels, static_cast<std::int32_t>(h)));
   }
-  for (std::size_t o = 0; o < ops.size(); ++o) {
-    labels.ops.push_back(intern_strategy(classes_.ops[o].kind, ops[o]));
+  for (std::size_t o = 0; o < labels.ops.size(); ++o) {
+    result.ops.push_back(axes(labels, static_cast<std::int32_t>(o)));
+  }
+  return result;
+}
+
+Labels LevelSolver::labels_of(const Assignment& assignment) {
+  Labels labels;
+  for (std::size_t h = 0; h < assignment.shardings.size(); ++h) {
+    labels.holders.push_back(store_.intern(classes_.holders[h].type, assignment.shardings[h]));
+  }
+  for (std::size_t o = 0; o < assignment.ops.size(); ++o) {
+    labels.ops.push_back(store_.intern_strategy(classes_.ops[o].kind, assignment.ops[o]));
   }
   return labels;
 }
 
 const Sharding& LevelSolver::sharding(const Labels& labels, std::int32_t holder) const {
-  return shardings_[classes_.holders[holder].type].list[labels.holders[holder]];
+  return store_.sharding(classes_.holders[holder].type, labels.holders[holder]);
 }
 
 const FactorAxes& LevelSolver::axes(const Labels& labels, std::int32_t op_class) const {
-  return strategies_[classes_.ops[op_class].kind].list[labels.ops[op_class]];
-}
-
-std::int32_t LevelSolver::intern(std::int32_t type, const Sharding& sharding) {
-  Shardings& known = shardings_[type];
-  return known.index.find_or_insert(
-      AxisListsHash{}(sharding.dims), [&](int s) { return known.list[s] == sharding; },
-      [&] {
-        known.list.push_back(sharding);
-        return static_cast<int>(known.list.size()) - 1;
-      });
-}
-
-std::int32_t LevelSolver::intern_strategy(std::int32_t kind, const FactorAxes& axes) {
-  Strategies& known = strategies_[kind];
-  return known.index.find_or_insert(
-      AxisListsHash{}(axes), [&](int s) { return known.list[s] == axes; },
-      [&] {
-        known.list.push_back(axes);
-        return static_cast<int>(known.list.size()) - 1;
-      });
-}
-
-double LevelSolver::cost_between(std::int32_t type, std::int32_t from, std::int32_t to) {
-  if (from == to) return 0;
-  Shardings& known = shardings_[type];
-  if (known.list.size() > known.stride) {
-    // Doubled, so that growing costs no more than filling.
-    const std::size_t stride = std::max<std::size_t>(8, std::bit_ceil(known.list.size()));
-    std::vector<double> costs(stride * stride, std::numeric_limits<double>::quiet_NaN());
-    for (std::size_t row = 0; row < known.stride; ++row) {
-      std::copy_n(known.costs.begin() + static_cast<std::ptrdiff_t>(row * known.stride),
-                  known.stride, costs.begin() + static_cast<std::ptrdiff_t>(row * stride));
-    }
-    known.costs = std::move(costs);
-    known.stride = stride;
-  }
-  double& cost = known.costs[static_cast<std::size_t>(from) * known.stride + to];
-  if (std::isnan(cost)) {
-    cost =
-        costs_.redistribution(program_.types[type], known.list[from], known.list[to], 0, true);
-  }
-  return cost;
-}
-
-double LevelSolver::cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
-                                 AxisMask partial, bool scatters) {
-  if (partial == 0) return cost_between(type, from, to);
-  Shardings& known = shardings_[type];
-  const std::uint64_t id = (static_cast<std::uint64_t>(from) << 40) |
-                           (static_cast<std::uint64_t>(to) << 17) |
-                           (static_cast<std::uint64_t>(scatters) << 16) | partial;
-  auto [entry, is_new] = known.partial_costs.try_emplace(id, 0.0);
-  if (is_new) {
-    entry->second = costs_.redistribution(program_.types[type], known.list[from],
-                                          known.list[to], partial, scatters);
-  }
-  return entry->second;
+  return store_.strategy(classes_.ops[op_class].kind, labels.ops[op_class]);
 }
 
 /// Does `pin` allow `sharding` as far as the axes known at this level go?
@@ -203,80 +136,11 @@ bool LevelSolver::allowed(const Pin& pin, const Sharding& sharding) const {
   return dealable(missing, later, 0);
 }
 
-/// The options of a tensor that is cut as `sharding` where axes are not free.
-std::int32_t LevelSolver::domain(std::int32_t type, std::int32_t sharding) {
-  return shared(
-      domain_index_, type, sharding, free_,
-      [&] { return intern(type, without(shardings_[type].list[sharding], free_)); },
-      [&](std::int32_t base) {
-        const Sharding start = shardings_[type].list[base];
-        Domain made{type, {}};
-        for (const Sharding& s :
-             extensions(program_.types[type].dims, start, free_, mesh_, orders_)) {
-          made.shardings.push_back(intern(type, s));
-        }
-        domains_.push_back(std::move(made));
-        return static_cast<std::int32_t>(domains_.size()) - 1;
-      });
-}
-
-/// A domain with only these shardings; equal ones are shared.
-std::int32_t LevelSolver::restricted_domain(std::int32_t type,
-                                            std::vector<std::int32_t> shardings) {
-  std::string id = std::to_string(type) + "!";
-  for (std::int32_t s : shardings) id += std::to_string(s) + ",";
-  auto [entry, is_new] =
-      restricted_index_.try_emplace(id, static_cast<std::int32_t>(domains_.size()));
-  if (is_new) domains_.push_back({type, std::move(shardings)});
-  return entry->second;
-}
-
-/// The options of ops that are cut as `strategy` where axes are not free.
-std::int32_t LevelSolver::options_for(std::int32_t kind, std::int32_t strategy) {
-  return shared(
-      options_index_, kind, strategy, free_,
-      [&] { return intern_strategy(kind, without(strategies_[kind].list[strategy], free_)); },
-      [&](std::int32_t base) {
-        op_options_.push_back(options_from(kind, strategies_[kind].list[base]));
-        return static_cast<std::int32_t>(op_options_.size()) - 1;
-      });
-}
-
-LevelSolver::OpOptions LevelSolver::options_from(std::int32_t kind, FactorAxes start) {
-  const Rule& rule = program_.rules[classes_.kinds[kind].rule];
-  const std::vector<FactorAxes> all =
-      extensions(rule, program_.types, start, free_, mesh_, orders_);
-  OpOptions made;
-  made.operands.resize(rule.operands.size());
-  made.results.resize(rule.results.size());
-  for (auto* tensors : {&made.operands, &made.results}) {
-    for (std::vector<std::int32_t>& shardings : *tensors) shardings.reserve(all.size());
-  }
-  made.strategies.reserve(all.size());
-  made.partial.reserve(all.size());
-  made.scatters.reserve(all.size());
-  made.costs.reserve(all.size());
-  for (const FactorAxes& axes : all) {
-    made.strategies.push_back(intern_strategy(kind, axes));
-    const auto add = [&](const RuleTensor& tensor, std::vector<std::int32_t>& list) {
-      list.push_back(tensor.type == no_type ? -1 : intern(tensor.type, project(tensor, axes)));
-    };
-    for (std::size_t k = 0; k < rule.operands.size(); ++k)
-      add(rule.operands[k], made.operands[k]);
-    for (std::size_t k = 0; k < rule.results.size(); ++k)
-      add(rule.results[k], made.results[k]);
-    made.partial.push_back(partial_axes(rule, axes));
-    made.scatters.push_back(may_scatter(rule, axes));
-    made.costs.push_back(costs_.op(classes_.kinds[kind], start, axes));
-  }
-  return made;
-}
-
 void LevelSolver::make_domains(const Labels& labels) {
   domain_of_.assign(classes_.holders.size(), -1);
   for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
     const std::int32_t type = classes_.holders[h].type;
-    domain_of_[h] = domain(type, labels.holders[h]);
+    domain_of_[h] = store_.domain(type, labels.holders[h], free_);
     bool is_first = true;
     for (std::int32_t p : pins_of_[h]) {
       const Pin& pin = program_.pins[p];
@@ -287,19 +151,19 @@ void LevelSolver::make_domains(const Labels& labels) {
           if ((known_ >> axis) & 1u) exact.dims[d].push_back(axis);
         }
       }
-      std::vector<std::int32_t> candidates = domains_[domain_of_[h]].shardings;
-      const std::int32_t wanted = intern(type, exact);
+      std::vector<std::int32_t> candidates = store_.domain_at(domain_of_[h]).shardings;
+      const std::int32_t wanted = store_.intern(type, exact);
       if (is_first &&
           std::find(candidates.begin(), candidates.end(), wanted) == candidates.end()) {
         candidates.push_back(wanted);
       }
       is_first = false;
       std::erase_if(candidates,
-                    [&](std::int32_t s) { return !allowed(pin, shardings_[type].list[s]); });
+                    [&](std::int32_t s) { return !allowed(pin, store_.sharding(type, s)); });
       if (candidates.empty()) {
         throw Contradiction("the pins of one value allow no common sharding", -1, pin.value);
       }
-      domain_of_[h] = restricted_domain(type, std::move(candidates));
+      domain_of_[h] = store_.restricted_domain(type, std::move(candidates));
     }
   }
 }
@@ -308,13 +172,13 @@ void LevelSolver::make_domains(const Labels& labels) {
 /// they make is all that a result can be that is kept in turn.
 void LevelSolver::check_kept(std::int32_t op_class) {
   if (kept_uses_[op_class].empty()) return;
-  const OpOptions& options = op_options_[options_of_[op_class]];
+  const OpOptions& options = store_.options_at(options_of_[op_class]);
   std::vector<std::size_t> fitting;
   for (std::size_t o = 0; o < options.strategies.size(); ++o) {
     const bool fits = std::all_of(
         kept_uses_[op_class].begin(), kept_uses_[op_class].end(), [&](std::int32_t u) {
           const Use& use = classes_.uses[u];
-          const auto& shardings = domains_[domain_of_[use.holder]].shardings;
+          const auto& shardings = store_.domain_at(domain_of_[use.holder]).shardings;
           return std::find(shardings.begin(), shardings.end(),
                            options.operands[use.position][o]) != shardings.end();
         });
@@ -331,54 +195,8 @@ void LevelSolver::check_kept(std::int32_t op_class) {
     std::sort(images.begin(), images.end());
     images.erase(std::unique(images.begin(), images.end()), images.end());
     domain_of_[use.holder] =
-        restricted_domain(classes_.holders[use.holder].type, std::move(images));
+        store_.restricted_domain(classes_.holders[use.holder].type, std::move(images));
   }
-}
-
-/// Of the sums of a result that an op makes as `made`, when it is held as `held`.
-double LevelSolver::scattering(const Use& use, std::int32_t strategy, std::int32_t made,
-                               std::int32_t held) {
-  const std::int32_t kind = classes_.ops[use.op].kind,
-                     type = classes_.holders[use.holder].type;
-  Strategies& known = strategies_[kind];
-  const std::uint64_t id = (static_cast<std::uint64_t>(strategy) << 40) |
-                           (static_cast<std::uint64_t>(held) << 16) |
-                           static_cast<std::uint64_t>(use.position);
-  auto [entry, is_new] = known.scattering.try_emplace(id, 0.0);
-  if (is_new) {
-    entry->second =
-        costs_.scattering(classes_.kinds[kind], known.list[strategy],
-                          shardings_[type].list[made], shardings_[type].list[held]);
-  }
-  return entry->second;
-}
-
-double LevelSolver::use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
-                             std::int32_t option) {
-  const std::int32_t type = classes_.holders[use.holder].type;
-  if (use.is_result) {
-    const std::int32_t made = op.results[use.position][option];
-    const double moved =
-        cost_between(type, made, sharding, op.partial[option], op.scatters[option] != 0);
-    if (op.partial[option] == 0) return moved;
-    return moved + scattering(use, op.strategies[option], made, sharding);
-  }
-  const std::int32_t wanted = op.operands[use.position][option];
-  if (use.is_kept) return sharding == wanted ? 0.0 : not_allowed;
-  return cost_between(type, sharding, wanted);
-}
-
-double LevelSolver::flow_cost(std::int32_t type, std::int32_t from, std::int32_t other,
-                              std::int32_t to) {
-  // Both ends have one shape; the element type may differ only in its name.
-  return cost_between(type, from,
-                      type == other ? to : intern(type, shardings_[other].list[to]));
-}
-
-double LevelSolver::copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const {
-  const std::vector<Sharding>& known = shardings_[type].list;
-  if (only_cuts(known[from], known[to])) return 0;
-  return program_.types[type].bytes() / static_cast<double>(num_shards(known[to], mesh_));
 }
 
 /// A table that is made once: `cost(s, c)` for every sharding s in `rows` and column c.
@@ -409,39 +227,40 @@ std::uint64_t LevelSolver::use_id(const Use& use, unsigned what) const {
 /// Redistribution costs, the holder's options by the op's. Partial sums are reduced and
 /// redistributed on the way from the op to its result.
 std::int32_t LevelSolver::use_table(const Use& use) {
-  const OpOptions& op = op_options_[options_of_[use.op]];
+  const OpOptions& op = store_.options_at(options_of_[use.op]);
   return table(use_id(use, (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u)),
-               domains_[domain_of_[use.holder]].shardings, op.strategies.size(),
-               [&](std::int32_t s, std::int32_t o) { return use_cost(use, s, op, o); });
+               store_.domain_at(domain_of_[use.holder]).shardings, op.strategies.size(),
+               [&](std::int32_t s, std::int32_t o) { return store_.use_cost(use, s, op, o); });
 }
 
 /// Bytes of the operand on a device if the op has to redistribute it, the holder's options by
 /// the op's.
 std::int32_t LevelSolver::transient_table(const Use& use) {
-  const Domain& holder = domains_[domain_of_[use.holder]];
+  const Domain& holder = store_.domain_at(domain_of_[use.holder]);
   const std::vector<std::int32_t>& wanted =
-      op_options_[options_of_[use.op]].operands[use.position];
-  return table(
-      use_id(use, 3u), holder.shardings, wanted.size(),
-      [&](std::int32_t s, std::int32_t o) { return copied_bytes(holder.type, s, wanted[o]); });
+      store_.options_at(options_of_[use.op]).operands[use.position];
+  return table(use_id(use, 3u), holder.shardings, wanted.size(),
+               [&](std::int32_t s, std::int32_t o) {
+                 return store_.copied_bytes(holder.type, s, wanted[o]);
+               });
 }
 
 std::int32_t LevelSolver::flow_table(std::int32_t source, std::int32_t target) {
-  const Domain &from = domains_[source], &to = domains_[target];
+  const Domain &from = store_.domain_at(source), &to = store_.domain_at(target);
   return table((1ull << 63) | (static_cast<std::uint64_t>(source) << 31) |
                    static_cast<std::uint64_t>(target),
                from.shardings, to.shardings.size(), [&](std::int32_t s, std::int32_t t) {
-                 return flow_cost(from.type, s, to.type, to.shardings[t]);
+                 return store_.flow_cost(from.type, s, to.type, to.shardings[t]);
                });
 }
 
 /// Bytes of a copy on a device, its source's options by its own.
 std::int32_t LevelSolver::copy_table(std::int32_t source, std::int32_t target) {
-  const Domain &from = domains_[source], &to = domains_[target];
+  const Domain &from = store_.domain_at(source), &to = store_.domain_at(target);
   return table((3ull << 62) | (static_cast<std::uint64_t>(source) << 31) |
                    static_cast<std::uint64_t>(target),
                from.shardings, to.shardings.size(), [&](std::int32_t s, std::int32_t t) {
-                 return copied_bytes(from.type, s, to.shardings[t]);
+                 return store_.copied_bytes(from.type, s, to.shardings[t]);
                });
 }
 
@@ -472,7 +291,7 @@ void LevelSolver::prepare(const Labels& labels, AxisMask decided, AxisMask free)
   make_domains(labels);
   options_of_.assign(classes_.ops.size(), -1);
   for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-    options_of_[o] = options_for(classes_.ops[o].kind, labels.ops[o]);
+    options_of_[o] = store_.options_for(classes_.ops[o].kind, labels.ops[o], free_);
     check_kept(static_cast<std::int32_t>(o));
   }
 }
@@ -483,17 +302,17 @@ void LevelSolver::build() {
   local_tables_.assign(tables_.size(), -1);
   std::vector<double> costs;
   for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
-    const Domain& options = domains_[domain_of_[h]];
+    const Domain& options = store_.domain_at(domain_of_[h]);
     costs.clear();
     for (std::int32_t s : options.shardings) {
       costs.push_back(
-          costs_.holder(static_cast<std::int32_t>(h), shardings_[options.type].list[s]));
+          costs_.holder(static_cast<std::int32_t>(h), store_.sharding(options.type, s)));
     }
     problem_.add_node(costs);
   }
   const auto first_op = static_cast<std::int32_t>(classes_.holders.size());
   for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-    costs = op_options_[options_of_[o]].costs;
+    costs = store_.options_at(options_of_[o]).costs;
     for (double& cost : costs) cost *= classes_.ops[o].trips;
     problem_.add_node(costs);
   }
@@ -524,35 +343,37 @@ double LevelSolver::cost_of(const std::vector<std::int32_t>& choice) {
   const std::size_t first_op = classes_.holders.size();
   long double total = 0;
   for (std::size_t h = 0; h < first_op; ++h) {
-    const Domain& options = domains_[domain_of_[h]];
+    const Domain& options = store_.domain_at(domain_of_[h]);
     total += costs_.holder(static_cast<std::int32_t>(h),
-                           shardings_[options.type].list[options.shardings[choice[h]]]);
+                           store_.sharding(options.type, options.shardings[choice[h]]));
   }
   for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-    total += op_options_[options_of_[o]].costs[choice[first_op + o]] * classes_.ops[o].trips;
+    total +=
+        store_.options_at(options_of_[o]).costs[choice[first_op + o]] * classes_.ops[o].trips;
   }
   for (const Use& use : classes_.uses) {
-    const std::int32_t s = domains_[domain_of_[use.holder]].shardings[choice[use.holder]];
-    const OpOptions& op = op_options_[options_of_[use.op]];
+    const std::int32_t s =
+        store_.domain_at(domain_of_[use.holder]).shardings[choice[use.holder]];
+    const OpOptions& op = store_.options_at(options_of_[use.op]);
     const std::int32_t option = choice[first_op + static_cast<std::size_t>(use.op)];
-    const double cost = use_cost(use, s, op, option);
+    const double cost = store_.use_cost(use, s, op, option);
     if (cost == not_allowed) return not_allowed;
     total += use.trips * cost;
     if (use.is_result || use.is_kept) continue;
     const double price = costs_.transient(use.op);
     if (price > 0) {
-      total += price * copied_bytes(classes_.holders[use.holder].type, s,
-                                    op.operands[use.position][option]);
+      total += price * store_.copied_bytes(classes_.holders[use.holder].type, s,
+                                           op.operands[use.position][option]);
     }
   }
   for (const Flow& flow : classes_.flows) {
-    const Domain& source = domains_[domain_of_[flow.source]];
-    const Domain& target = domains_[domain_of_[flow.target]];
+    const Domain& source = store_.domain_at(domain_of_[flow.source]);
+    const Domain& target = store_.domain_at(domain_of_[flow.target]);
     const std::int32_t from = source.shardings[choice[flow.source]];
     const std::int32_t to = target.shardings[choice[flow.target]];
-    total += flow.trips * flow_cost(source.type, from, target.type, to);
+    total += flow.trips * store_.flow_cost(source.type, from, target.type, to);
     const double price = costs_.copy(flow.target);
-    if (price > 0) total += price * copied_bytes(source.type, from, to);
+    if (price > 0) total += price * store_.copied_bytes(source.type, from, to);
   }
   return static_cast<double>(total);
 }
@@ -568,10 +389,10 @@ std::vector<std::int32_t> LevelSolver::choice_of(const Labels& labels) const {
     return true;
   };
   for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
-    if (!add(domains_[domain_of_[h]].shardings, labels.holders[h])) return {};
+    if (!add(store_.domain_at(domain_of_[h]).shardings, labels.holders[h])) return {};
   }
   for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-    if (!add(op_options_[options_of_[o]].strategies, labels.ops[o])) return {};
+    if (!add(store_.options_at(options_of_[o]).strategies, labels.ops[o])) return {};
   }
   return choice;
 }
@@ -644,10 +465,10 @@ LevelResult LevelSolver::solve(Labels& labels, AxisMask decided, AxisMask free,
   }
   const auto first_op = classes_.holders.size();
   for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
-    labels.holders[h] = domains_[domain_of_[h]].shardings[solved.choice[h]];
+    labels.holders[h] = store_.domain_at(domain_of_[h]).shardings[solved.choice[h]];
   }
   for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-    labels.ops[o] = op_options_[options_of_[o]].strategies[solved.choice[first_op + o]];
+    labels.ops[o] = store_.options_at(options_of_[o]).strategies[solved.choice[first_op + o]];
   }
   return solved.result;
 }
@@ -670,7 +491,7 @@ double LevelSolver::least_of_ops(const Labels& labels, AxisMask free) {
   prepare(labels, 0, free);
   double total = 0;
   for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-    const std::vector<double>& costs = op_options_[options_of_[o]].costs;
+    const std::vector<double>& costs = store_.options_at(options_of_[o]).costs;
     total += classes_.ops[o].trips * *std::min_element(costs.begin(), costs.end());
   }
   // Adding up may round up.

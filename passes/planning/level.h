@@ -9,45 +9,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model/hash_index.h"
 #include "model/program.h"
+#include "planning/assignment.h"
 #include "planning/classes.h"
+#include "planning/costs.h"
+#include "planning/option_store.h"
 #include "planning/options.h"
 #include "solver/problem.h"
 
 namespace autoshard::planning {
-
-/// What a level minimises:
-///
-///   sum over op classes    trips * op
-///   + sum over uses, flows trips * redistribution
-///   + sum over holders     holder
-///   + sum over operands    transient * bytes that an op redistributes for itself
-class Costs {
- public:
-  virtual ~Costs() = default;
-  /// Once, to go from one sharding to another; see cost/redistribution.h.
-  virtual double redistribution(const TensorType& type, const Sharding& from,
-                                const Sharding& to, AxisMask partial,
-                                bool may_scatter) const = 0;
-  /// One run of an op whose factors are cut as `axes`; `base` is what other levels decided.
-  virtual double op(const OpKind& kind, const FactorAxes& base,
-                    const FactorAxes& axes) const = 0;
-  /// What one run of an op takes more if the partial sums of its result, which it makes as
-  /// `made`, are scattered to `held`.
-  virtual double scattering(const OpKind&, const FactorAxes&, const Sharding&,
-                            const Sharding&) const {
-    return 0;
-  }
-  /// All members of a holder together.
-  virtual double holder(std::int32_t holder, const Sharding& sharding) const = 0;
-  /// What a byte costs that an op class holds only while it runs.
-  virtual double transient(std::int32_t) const { return 0; }
-  /// What a byte costs of copies of a holder that are more than slices of it.
-  virtual double copy(std::int32_t) const { return 0; }
-  /// Differs where any of the prices above differ.
-  virtual std::uint64_t prices_id() const { return 0; }
-};
 
 /// Pins that no plan satisfies.
 struct Contradiction : std::runtime_error {
@@ -118,8 +88,9 @@ class LevelSolver {
 
   const Sharding& sharding(const Labels& labels, std::int32_t holder) const;
   const FactorAxes& axes(const Labels& labels, std::int32_t op_class) const;
-  /// The labels of given choices, one a holder and one an op class.
-  Labels labels_of(const std::vector<Sharding>& holders, const std::vector<FactorAxes>& ops);
+  /// What labels mean, and the labels that mean it.
+  Assignment assignment(const Labels& labels) const;
+  Labels labels_of(const Assignment& assignment);
 
   /// What the ops take together at least, each with the best of the options that it has when
   /// the axes in `free` are decided and no others cut anything.
@@ -129,38 +100,8 @@ class LevelSolver {
   double most_options(AxisMask free) const;
 
  private:
-  /// Most types and kinds have few shardings and strategies.
-  static constexpr std::size_t few = 8;
-  /// All shardings of one type seen so far, and what it costs to go between them.
-  struct Shardings {
-    std::vector<Sharding> list;
-    HashIndex index{few};
-    /// Without partial sums, `stride` a row; NaN: not known yet.
-    std::vector<double> costs;
-    std::size_t stride = 0;
-    std::unordered_map<std::uint64_t, double> partial_costs;
-  };
-  /// All strategies of one kind of op seen so far, and by strategy and sharding of the result
-  /// what it takes to scatter that.
-  struct Strategies {
-    std::vector<FactorAxes> list;
-    HashIndex index{few};
-    std::unordered_map<std::uint64_t, double> scattering;
-  };
-  struct Domain {
-    std::int32_t type;
-    std::vector<std::int32_t> shardings;
-  };
-  struct OpOptions {
-    /// Indices into the kind's strategies.
-    std::vector<std::int32_t> strategies;
-    /// Indices into the type's shardings, one a tensor and option.
-    std::vector<std::vector<std::int32_t>> operands, results;
-    std::vector<AxisMask> partial;
-    std::vector<char> scatters;
-    /// One run.
-    std::vector<double> costs;
-  };
+  using Domain = OptionStore::Domain;
+  using OpOptions = OptionStore::OpOptions;
 
   /// What the solver made of a network.
   struct Solved {
@@ -170,23 +111,7 @@ class LevelSolver {
     std::int64_t rounds = 0;
   };
 
-  std::int32_t intern(std::int32_t type, const Sharding& sharding);
-  std::int32_t intern_strategy(std::int32_t kind, const FactorAxes& axes);
-  double cost_between(std::int32_t type, std::int32_t from, std::int32_t to);
-  double cost_between(std::int32_t type, std::int32_t from, std::int32_t to, AxisMask partial,
-                      bool scatters);
-  double scattering(const Use& use, std::int32_t strategy, std::int32_t made,
-                    std::int32_t held);
-  double use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
-                  std::int32_t option);
-  double flow_cost(std::int32_t type, std::int32_t from, std::int32_t other, std::int32_t to);
-  /// Bytes on a device of a copy that is no slice of what it is made from; else 0.
-  double copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const;
   bool allowed(const Pin& pin, const Sharding& sharding) const;
-  std::int32_t domain(std::int32_t type, std::int32_t sharding);
-  std::int32_t restricted_domain(std::int32_t type, std::vector<std::int32_t> shardings);
-  std::int32_t options_for(std::int32_t kind, std::int32_t strategy);
-  OpOptions options_from(std::int32_t kind, FactorAxes start);
   void make_domains(const Labels& labels);
   void check_kept(std::int32_t op_class);
   template <typename Cost>
@@ -209,16 +134,9 @@ class LevelSolver {
   const Mesh& mesh_;
   const Classes& classes_;
   const Costs& costs_;
-  const AxisOrders& orders_;
 
   // Kept from level to level.
-  std::vector<Shardings> shardings_;
-  std::vector<Strategies> strategies_;
-  std::vector<Domain> domains_;
-  std::unordered_map<std::uint64_t, std::int32_t> domain_index_;
-  std::unordered_map<std::string, std::int32_t> restricted_index_;
-  std::vector<OpOptions> op_options_;
-  std::unordered_map<std::uint64_t, std::int32_t> options_index_;
+  OptionStore store_;
   std::vector<solver::Table> tables_;
   std::unordered_map<std::uint64_t, std::int32_t> table_index_;
   /// It begins there at another price, or where the decided axes have changed a little.

@@ -19,25 +19,20 @@ constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
 
 }  // namespace
 
-MeshSearch::MeshSearch(const Program& program, const Mesh& mesh, const Classes& classes,
-                       const Storage& storage, const Cluster& cluster,
-                       const RecursiveOptions& options, Clock::time_point deadline)
-    : program_(program),
-      mesh_(mesh),
-      classes_(classes),
-      storage_(storage),
-      cluster_(cluster),
+MeshSearch::MeshSearch(const ProgramOnMesh& on, const RecursiveOptions& options,
+                       Clock::time_point deadline)
+    : on_(on),
       options_(options),
       deadline_(deadline),
-      orders_(mesh, program.pins),
-      costs_(program, mesh, classes, storage, cluster),
-      levels_(program, mesh, classes, costs_, orders_),
-      all_(all_axes(mesh)) {}
+      orders_(on.mesh, on.program.pins),
+      costs_(on),
+      levels_(on.program, on.mesh, on.classes, costs_, orders_),
+      all_(all_axes(on.mesh)) {}
 
 Labels MeshSearch::descend() {
   Labels labels = levels_.unsplit();
   AxisMask decided = 0;
-  for (int axis = 0; axis < mesh_.rank(); ++axis) {
+  for (int axis = 0; axis < on_.mesh.rank(); ++axis) {
     result_ = levels_.solve(labels, decided, 1u << axis, first_rounds, options_.seed, false);
     decided |= 1u << axis;
   }
@@ -45,10 +40,10 @@ Labels MeshSearch::descend() {
 }
 
 double MeshSearch::sweep(Labels& labels, double reached) {
-  std::vector<double> decided_at(static_cast<std::size_t>(mesh_.rank()));
+  std::vector<double> decided_at(static_cast<std::size_t>(on_.mesh.rank()));
   for (int sweep = 0; sweep < options_.sweeps; ++sweep) {
     const double before = reached;
-    for (int axis = 0; axis < mesh_.rank(); ++axis) {
+    for (int axis = 0; axis < on_.mesh.rank(); ++axis) {
       const bool is_new =
           sweep == 0 || reached < decided_at[axis] * (1 - worth_deciding_again);
       if (!is_new) continue;
@@ -60,14 +55,14 @@ double MeshSearch::sweep(Labels& labels, double reached) {
 }
 
 double MeshSearch::glance(Labels& labels, AxisMask axes, double reached) {
-  for (int axis = 0; axis < mesh_.rank() && options_.sweeps > 0; ++axis) {
+  for (int axis = 0; axis < on_.mesh.rank() && options_.sweeps > 0; ++axis) {
     if ((axes >> axis) & 1u) reached = decide(labels, 1u << axis, glance_rounds, reached);
   }
   return reached;
 }
 
 double MeshSearch::pairs(Labels& labels, double reached) {
-  const int rank = mesh_.rank();
+  const int rank = on_.mesh.rank();
   for (int a = 0; a < rank; ++a) {
     for (int b = a + 1; b < rank; ++b) {
       const AxisMask free = (1u << a) | (1u << b);
@@ -87,7 +82,7 @@ bool MeshSearch::all_together(Labels& labels) {
 double MeshSearch::bound_of_axes(const Labels& labels, const Rounds& rounds) {
   costs_.set_prices({});
   double least = levels_.objective(labels);
-  for (int axis = 0; axis < mesh_.rank(); ++axis) {
+  for (int axis = 0; axis < on_.mesh.rank(); ++axis) {
     if (is_late()) return 0;
     Labels tried = labels;
     const LevelResult level =
@@ -103,12 +98,12 @@ double MeshSearch::bound_of_all(const Labels& labels) {
 }
 
 Peak MeshSearch::peak_of(const Labels& labels) {
-  return planning::peak_of(program_, mesh_, classes_, storage_, cluster_, levels_, labels,
-                           num_shards_of(labels));
+  const Assignment assignment = levels_.assignment(labels);
+  return planning::peak_of(on_, assignment, shards_by_value(on_, assignment));
 }
 
 double MeshSearch::joint_options() const {
-  return classes_.ops.size() <= tiny_program ? most_tiny_options : most_joint_options;
+  return on_.classes.ops.size() <= tiny_program ? most_tiny_options : most_joint_options;
 }
 
 double MeshSearch::decide(Labels& labels, AxisMask free, const Rounds& rounds,
@@ -121,19 +116,6 @@ double MeshSearch::decide(Labels& labels, AxisMask free, const Rounds& rounds,
   labels = std::move(tried);
   result_ = result;
   return result.objective;
-}
-
-std::vector<double> MeshSearch::num_shards_of(const Labels& labels) {
-  std::vector<double> of_holder(classes_.holders.size());
-  for (std::size_t h = 0; h < of_holder.size(); ++h) {
-    of_holder[h] = static_cast<double>(
-        num_shards(levels_.sharding(labels, static_cast<std::int32_t>(h)), mesh_));
-  }
-  std::vector<double> shards(program_.values.size(), 1);
-  for (std::size_t v = 0; v < shards.size(); ++v) {
-    if (classes_.holder_of[v] >= 0) shards[v] = of_holder[classes_.holder_of[v]];
-  }
-  return shards;
 }
 
 }  // namespace autoshard::planning

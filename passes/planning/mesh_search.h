@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "planning/phases.h"
-#include "planning/recursive_programming.h"
+#include "planning/search_options.h"
+#include "planning/seconds.h"
+#include "planning/transients.h"
 
 namespace autoshard::planning {
 
@@ -20,8 +22,7 @@ inline constexpr double worth_deciding_again = 1e-4;
 /// The search on one mesh.
 class MeshSearch {
  public:
-  MeshSearch(const Program& program, const Mesh& mesh, const Classes& classes,
-             const Storage& storage, const Cluster& cluster, const RecursiveOptions& options,
+  MeshSearch(const ProgramOnMesh& on, const RecursiveOptions& options,
              Clock::time_point deadline);
 
   LevelSolver& levels() { return levels_; }
@@ -56,7 +57,7 @@ class MeshSearch {
   const LevelResult& result() const { return result_; }
   bool is_late() const { return Clock::now() >= deadline_; }
 
-  /// Bytes of the plan at its worst moment.
+  /// Bytes of the plan at its worst program point.
   Peak peak_of(const Labels& labels);
 
  private:
@@ -64,13 +65,7 @@ class MeshSearch {
 
   double decide(Labels& labels, AxisMask free, const Rounds& rounds, double reached);
 
-  std::vector<double> num_shards_of(const Labels& labels);
-
-  const Program& program_;
-  const Mesh& mesh_;
-  const Classes& classes_;
-  const Storage& storage_;
-  const Cluster& cluster_;
+  const ProgramOnMesh on_;
   const RecursiveOptions& options_;
   const Clock::time_point deadline_;
   AxisOrders orders_;
@@ -82,13 +77,13 @@ class MeshSearch {
 
 /// A mesh whose axes are groups of another's, and the search on it.
 struct Stage {
-  Stage(const Program& whole, const Classes& classes, const Storage& storage,
+  Stage(const Program& whole, const Classes& classes, const ProgramMemory& memory,
         const Cluster& links, const RecursiveOptions& options, Clock::time_point deadline,
         std::vector<std::vector<int>> axis_groups)
       : groups(std::move(axis_groups)),
         mesh(merged(whole.mesh, groups)),
         cluster(merged(links, groups)),
-        search(whole, mesh, classes, storage, cluster, options, deadline) {}
+        search({whole, mesh, classes, memory, cluster}, options, deadline) {}
 
   static Mesh merged(const Mesh& whole, const std::vector<std::vector<int>>& groups) {
     Mesh mesh{{}, whole.has_all_to_all};

@@ -180,27 +180,27 @@ std::vector<PlannedRedistribution> redistributions_of(const Program& program,
 }
 
 Plan plan_of(const Program& program, const Mesh& mesh, const Classes& classes,
-             const LevelSolver& levels, const Labels& labels) {
+             const Assignment& assignment) {
   Plan plan;
   for (std::size_t v = 0; v < program.values.size(); ++v) {
     const std::int32_t holder = classes.holder_of[v];
     plan.values.push_back(holder >= 0
-                              ? levels.sharding(labels, holder)
+                              ? assignment.sharding(holder)
                               : Sharding{std::vector<AxisList>(
                                     program.types[program.values[v].type].dims.size())});
   }
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    plan.ops.push_back(levels.axes(labels, classes.class_of[i]));
+    plan.ops.push_back(assignment.axes(classes.class_of[i]));
   }
   decide_free_values(program, mesh, plan);
   return plan;
 }
 
-Labels labels_of(const Program& program, const Classes& classes, LevelSolver& levels,
-                 const Costs& costs, const Plan& plan) {
-  std::vector<FactorAxes> ops;
-  for (const OpClass& op_class : classes.ops) ops.push_back(plan.ops[op_class.op]);
-  return levels.labels_of(holder_shardings(program, classes, plan, costs), ops);
+Assignment assignment_of(const Program& program, const Classes& classes, const Costs& costs,
+                         const Plan& plan) {
+  Assignment assignment{holder_shardings(program, classes, plan, costs), {}};
+  for (const OpClass& op_class : classes.ops) assignment.ops.push_back(plan.ops[op_class.op]);
+  return assignment;
 }
 
 Sharding result_of(const Program& program, const Plan& plan, std::size_t op,

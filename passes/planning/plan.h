@@ -6,8 +6,9 @@
 
 #include "cost/redistribution.h"
 #include "model/program.h"
+#include "planning/assignment.h"
 #include "planning/classes.h"
-#include "planning/level.h"
+#include "planning/costs.h"
 #include "planning/options.h"
 
 namespace autoshard::planning {
@@ -43,15 +44,15 @@ struct Plan {
   int levels = 1;
 };
 
-/// The plan that `labels` stand for. Free values are cut as the reader that cuts them most
-/// wants them.
+/// The plan that an assignment stands for. Free values are cut as the reader that cuts them
+/// most wants them.
 Plan plan_of(const Program& program, const Mesh& mesh, const Classes& classes,
-             const LevelSolver& levels, const Labels& labels);
+             const Assignment& assignment);
 
-/// The labels that stand for `plan`: of each class those of one member, of each copy what is
-/// cheapest for its readers together.
-Labels labels_of(const Program& program, const Classes& classes, LevelSolver& levels,
-                 const Costs& costs, const Plan& plan);
+/// The assignment that stands for `plan`: of each class what one member has, of each copy what
+/// is cheapest for its readers together.
+Assignment assignment_of(const Program& program, const Classes& classes, const Costs& costs,
+                         const Plan& plan);
 
 /// Every place where a plan's shardings differ. Free values are copied, not redistributed, and
 /// readers that want a value in one sharding share one copy: the first one's.

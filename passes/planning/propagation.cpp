@@ -135,7 +135,7 @@ Plan propagate(const Program& program, const PropagationOptions& options) {
     result = search.levels.solve(labels, 0, search.all, is_plan ? joint_rounds : first_rounds,
                                  options.seed, is_plan);
   }
-  Plan plan = plan_of(program, program.mesh, search.classes, search.levels, labels);
+  Plan plan = plan_of(program, program.mesh, search.classes, search.levels.assignment(labels));
   plan.levels = search.together ? 1 : search.rank;
   plan.objective = result.objective;
   plan.lower_bound = result.lower_bound;

@@ -33,7 +33,7 @@ Clock::time_point deadline_of(const RecursiveOptions& options) {
 /// What a candidate means, with every term of its cost. `rounds` are for its bound where that
 /// is by single axes.
 RecursivePlan written_out(const Program& program, const Classes& classes,
-                          const std::shared_ptr<const Storage>& storage,
+                          const std::shared_ptr<const ProgramMemory>& memory,
                           const RecursiveOptions& options, const Candidate& best,
                           const Rounds& rounds, Phases& phases) {
   phases.start("bound");
@@ -51,12 +51,13 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
   result.mesh = best.stage->mesh;
   result.axis_groups = best.stage->groups;
   result.bound_is_joint = best.is_joint || result.mesh.rank() == 1;
-  result.plan = plan_of(program, result.mesh, classes, search.levels(), best.labels);
+  const Assignment assignment = search.levels().assignment(best.labels);
+  result.plan = plan_of(program, result.mesh, classes, assignment);
   verify(program, result.mesh, result.plan);
-  result.costs = costs_of(program, result.mesh, classes, *storage, best.stage->cluster,
-                          search.levels(), best.labels, result.plan);
+  result.costs = costs_of({program, result.mesh, classes, *memory, best.stage->cluster},
+                          assignment, result.plan);
   result.known = std::make_shared<const KnownProgram>(
-      KnownProgram{storage, classes, search.levels().messages_of_axes()});
+      KnownProgram{memory, classes, search.levels().messages_of_axes()});
   for (const CostedMove& move : result.costs.moves) {
     result.plan.redistributions.push_back(move.move);
   }
@@ -72,9 +73,9 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
 solver::Problem joint_network(const Program& program, const Cluster& cluster) {
   check(program);
   check(cluster, program.mesh);
-  const Storage storage(program, cluster.compiler);
-  const Classes classes = classes_of(program, &storage, class_options(program, false));
-  const SecondsCosts costs(program, program.mesh, classes, storage, cluster);
+  const ProgramMemory memory = memory_of(program, cluster.compiler);
+  const Classes classes = classes_of(program, &memory, class_options(program, false));
+  const SecondsCosts costs({program, program.mesh, classes, memory, cluster});
   const AxisOrders orders(program.mesh, program.pins);
   LevelSolver levels(program, program.mesh, classes, costs, orders);
   return levels.network(levels.unsplit(), 0, all_axes(program.mesh));
@@ -85,15 +86,15 @@ namespace {
 /// Equal layers cut unlike, where that pays: every axis again, nothing folded, from `folded`.
 /// Nothing if it does not.
 std::optional<RecursivePlan> unfolded(const Program& program,
-                                      const std::shared_ptr<const Storage>& storage,
+                                      const std::shared_ptr<const ProgramMemory>& memory,
                                       const RecursiveOptions& options,
                                       Clock::time_point deadline, const Candidate& best,
                                       const RecursivePlan& folded, Phases& phases) {
   phases.start("unfolding");
   Program on_mesh = program;
   on_mesh.mesh = folded.mesh;
-  const Classes classes = classes_of(on_mesh, storage.get(), class_options(program, false));
-  PlanSearch plans(on_mesh, classes, *storage, best.stage->cluster, options, deadline, phases);
+  const Classes classes = classes_of(on_mesh, memory.get(), class_options(program, false));
+  PlanSearch plans(on_mesh, classes, *memory, best.stage->cluster, options, deadline, phases);
   std::optional<Candidate> found;
   try {
     found = plans.from(folded.plan, nullptr, best.coeff);
@@ -102,7 +103,7 @@ std::optional<RecursivePlan> unfolded(const Program& program,
   }
   if (!found || !(found->seconds < best.seconds * (1 - least_gain))) return std::nullopt;
   RecursivePlan result =
-      written_out(on_mesh, classes, storage, options, *found, sweep_rounds, phases);
+      written_out(on_mesh, classes, memory, options, *found, sweep_rounds, phases);
   result.rounds = plans.rounds();
   result.axis_groups = folded.axis_groups;
   return result;
@@ -117,19 +118,20 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   const Clock::time_point deadline = deadline_of(options);
   Phases phases;
   phases.start("storage");
-  const auto storage = std::make_shared<const Storage>(program, cluster.compiler);
+  const auto memory =
+      std::make_shared<const ProgramMemory>(memory_of(program, cluster.compiler));
   phases.start("folding");
   const Classes classes =
-      classes_of(program, storage.get(), class_options(program, options.fold));
-  PlanSearch plans(program, classes, *storage, cluster, options, deadline, phases);
+      classes_of(program, memory.get(), class_options(program, options.fold));
+  PlanSearch plans(program, classes, *memory, cluster, options, deadline, phases);
   const Candidate best = plans.run();
   RecursivePlan result =
-      written_out(program, classes, storage, options, best, sweep_rounds, phases);
+      written_out(program, classes, memory, options, best, sweep_rounds, phases);
   result.rounds = plans.rounds();
   const std::size_t num_ops = program.ops.size();
   if (options.fold && options.sweeps > 0 && num_ops >= fold_from_ops &&
       num_ops <= unfold_up_to_ops && 2 * classes.ops.size() < num_ops) {
-    if (auto better = unfolded(program, storage, options, deadline, best, result, phases)) {
+    if (auto better = unfolded(program, memory, options, deadline, best, result, phases)) {
       result = std::move(*better);
     }
   }
@@ -146,9 +148,9 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
   Phases phases;
   phases.start("folding");
   const Classes classes =
-      classes_of(program, known.storage.get(), class_options(program, options.fold));
+      classes_of(program, known.memory.get(), class_options(program, options.fold));
   phases.start("sweeps");
-  PlanSearch plans(program, classes, *known.storage, cluster, options, deadline_of(options),
+  PlanSearch plans(program, classes, *known.memory, cluster, options, deadline_of(options),
                    phases);
   std::optional<Candidate> best;
   try {
@@ -162,7 +164,7 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
     return recursive_programming(program, cluster, again);
   }
   RecursivePlan result =
-      written_out(program, classes, known.storage, options, *best, bound_rounds, phases);
+      written_out(program, classes, known.memory, options, *best, bound_rounds, phases);
   result.rounds = plans.rounds();
   phases.stop();
   result.phases = phases.list();

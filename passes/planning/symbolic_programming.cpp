@@ -376,7 +376,7 @@ class Search {
       reached = levels.solve(labels, 0, all_, is_plan ? joint_rounds : first_rounds,
                              options_.seed, is_plan);
     }
-    Plan plan = plan_of(program_, program_.mesh, classes_, levels, labels);
+    Plan plan = plan_of(program_, program_.mesh, classes_, levels.assignment(labels));
     plan.levels = together ? 1 : program_.mesh.rank();
     plan.objective = untied(levels, labels);
     plan.lower_bound =
@@ -386,15 +386,7 @@ class Search {
 
  private:
   Labels moved(const LevelSolver& from, const Labels& labels, LevelSolver& to) const {
-    std::vector<Sharding> holders;
-    std::vector<FactorAxes> ops;
-    for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
-      holders.push_back(from.sharding(labels, static_cast<std::int32_t>(h)));
-    }
-    for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-      ops.push_back(from.axes(labels, static_cast<std::int32_t>(o)));
-    }
-    return to.labels_of(holders, ops);
+    return to.labels_of(from.assignment(labels));
   }
 
   /// The cost of `labels` without what decides ties.

@@ -13,6 +13,10 @@
 ///   eliminate  nodes with at most two neighbours are minimised out (without
 ///              memory limit only)
 ///
+/// Each rule has a source file: reduction_ties.cpp, reduction_options.cpp,
+/// reduction_memory.cpp, reduction_moments.cpp, reduction_dominance.cpp,
+/// reduction_elimination.cpp; what they share is in reduction.cpp.
+///
 /// Products of shared tables are computed once (TableStore), so a network of equal layers
 /// costs little more than one layer.
 #pragma once

@@ -1,7 +1,8 @@
 """The ops of ``main``, or of a loop's body, as numbers: who makes what, who reads it, where it is
 stored and what it costs.
 
-Positions are those of the ops in the block. Moments are the core's (passes/cost/storage.h).
+Positions are those of the ops in the block. Moments are the program points of the core
+(passes/memory/program_memory.h).
 """
 
 from __future__ import annotations

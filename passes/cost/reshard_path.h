@@ -1,4 +1,5 @@
-/// The cheapest way from one sharding to another, over the steps a partitioner can make.
+/// The cheapest path from one sharding to another (a reshard), over the steps that a
+/// partitioner can make.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace autoshard {
 
-/// What a device sends on the way, as a part of the whole tensor, and in how many collectives.
-struct Way {
+/// What a device sends on a path, as a part of the whole tensor, and in how many collectives.
+struct PathCost {
   double volume = 0;
   int collectives = 0;
 };
@@ -28,28 +29,30 @@ struct Way {
 ///
 /// On meshes of at most three axes the search has them all, split into their primes if there
 /// are no more than three of those. On others it has the axes that move: not those with which
-/// a dim begins before and after. If more than four move, the way is that of `steps_in_order`.
+/// a dim begins before and after. If more than four move, the path is that of
+/// `steps_in_order`.
 ///
 /// `dims` are the sizes of the tensor's dims: no step splits one unevenly. A mesh without
-/// all-to-all has ways of the other steps. Results are kept for the life of the thread.
+/// all-to-all has paths of the other steps. Searches are kept by thread, up to a limit
+/// (cost/reshard_search.h).
 ///
 /// Example: mesh (2, 4), from [{1}, {}] to [{}, {1}]: one all-to-all, 3/4 * 1/4 = 3/16.
-Way cheapest_way(const std::vector<std::int64_t>& dims, const Sharding& from,
-                 const Sharding& to, const Mesh& mesh);
+PathCost cheapest_path(const std::vector<std::int64_t>& dims, const Sharding& from,
+                       const Sharding& to, const Mesh& mesh);
 
-/// The collectives on the cheapest way, with the held bytes of a tensor of `bytes`. They sum
-/// up to `cheapest_way`. Steps of a part of an axis have that axis in their mask. Of gathers
+/// The collectives on the cheapest path, with the held bytes of a tensor of `bytes`. They sum
+/// up to `cheapest_path`. Steps of a part of an axis have that axis in their mask. Of gathers
 /// in a row, one a dim, the one over the fewest devices is first, then the one of the most
 /// major axis. Any order sends the same bytes in all; this one sends the fewest over slow
 /// links.
 ///
 /// Example: mesh (4, 2), from [{0}, {1}] to [{}, {}]: a gather over axis 1, of an eighth, then
 /// one over axis 0.
-std::vector<Step> steps_of_cheapest_way(const std::vector<std::int64_t>& dims,
-                                        const Sharding& from, const Sharding& to,
-                                        const Mesh& mesh, double bytes);
+std::vector<Step> steps_of_cheapest_path(const std::vector<std::int64_t>& dims,
+                                         const Sharding& from, const Sharding& to,
+                                         const Mesh& mesh, double bytes);
 
-/// A way by rules instead of a search, for any number of axes. As long as something is left,
+/// A path by rules instead of a search, for any number of axes. As long as something is left,
 /// the first of these that is possible: cut along the free axis that comes next in its dim;
 /// move the minor axes of a dim to where they belong; cut along any free axis that `to` has;
 /// move minor axes of a dim with too many blocks to one with too few; permute, so that more
@@ -58,7 +61,7 @@ std::vector<Step> steps_of_cheapest_way(const std::vector<std::int64_t>& dims,
 ///
 /// On a mesh without all-to-all it gathers every axis that moves, then cuts.
 ///
-/// Never cheaper than `cheapest_way`, but for the bytes that it pays for fewer steps.
+/// Never cheaper than `cheapest_path`, but for the bytes that it pays for fewer steps.
 std::vector<Step> steps_in_order(const std::vector<std::int64_t>& dims, const Sharding& from,
                                  const Sharding& to, const Mesh& mesh, double bytes);
 

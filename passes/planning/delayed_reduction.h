@@ -1,4 +1,4 @@
-/// Sums that a compiler leaves for the end of the step.
+/// Reductions of gradients that a compiler leaves for the end of the step.
 ///
 /// `Schedule::rings_in_order`: rings, matmuls that scatter their sums in a loop, are left.
 /// What such a loop leaves is sent once more behind it, five of these transfers run at once,
@@ -15,22 +15,17 @@
 
 #include <vector>
 
-#include "cost/storage.h"
-#include "memory/stored.h"
-#include "model/cluster.h"
-#include "planning/classes.h"
-#include "planning/level.h"
+#include "memory/buffer.h"
+#include "planning/assignment.h"
 
 namespace autoshard::planning {
 
-/// What waits for late sums of a plan, and how long.
+/// What waits for delayed reductions of a plan, and how long.
 ///
 /// Example: data parallel on GPUs, four gradients of 64 MiB, each all-reduced in 0.3 ms and
 /// made in 0.8 ms. The last one that the backward pass makes is made where it was, the others
 /// wait for its end: first for nobody, then each beside the sum of the one before.
-std::vector<Transient> waiting_for_sums(const Program& program, const Mesh& mesh,
-                                        const Classes& classes, const Storage& storage,
-                                        const Cluster& cluster, const LevelSolver& levels,
-                                        const Labels& labels);
+std::vector<Transient> waiting_for_reductions(const ProgramOnMesh& on,
+                                              const Assignment& assignment);
 
 }  // namespace autoshard::planning

@@ -1,0 +1,33 @@
+/// What takes memory, and when: the records that analyses of memory hand on.
+#pragma once
+
+#include <cstdint>
+
+namespace autoshard {
+
+/// The program points at which something lives: [first, last). Point i is while the i-th op
+/// runs.
+struct LiveRange {
+  std::int32_t first = 0, last = 0;
+
+  /// Nothing lives at no point.
+  bool is_empty() const { return first >= last; }
+};
+
+/// One stretch of program points in which a value takes memory, with its bytes before any cut.
+struct Buffer {
+  std::int32_t value;
+  LiveRange live;
+  double bytes;
+  /// Index of the buffer whose memory this one uses: that of a result which is not made yet;
+  /// -1: it has its own. Of those that use one result's memory no two live at once.
+  std::int32_t reused = -1;
+};
+
+/// Bytes that live for a while beside the buffers: a gathered copy of a value.
+struct Transient {
+  LiveRange live;
+  double bytes;
+};
+
+}  // namespace autoshard

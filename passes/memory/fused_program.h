@@ -1,0 +1,29 @@
+/// A program as a compiler sees it: what is one array, what is one kernel.
+#pragma once
+
+#include "compilers/compiler.h"
+#include "memory/aliases.h"
+#include "memory/fusions.h"
+#include "memory/layouts.h"
+#include "memory/live_outs.h"
+#include "memory/program_index.h"
+#include "memory/uses.h"
+
+namespace autoshard {
+
+/// What is found before the order of ops is known. Each field is a function of those above it.
+struct FusedProgram {
+  ProgramIndex index;
+  Aliases aliases;
+  LiveOuts live_outs;
+  Layouts layouts;
+  /// What layouts copy must be stored too.
+  Uses uses;
+  Fusions fusions;
+  FusionReads reads;
+};
+
+/// The result refers to `program`.
+FusedProgram fused_program(const Program& program, const Compiler& compiler);
+
+}  // namespace autoshard

@@ -1,0 +1,176 @@
+#include "memory/fusion_rules.h"
+
+#include <algorithm>
+
+namespace autoshard {
+namespace {
+
+/// A cheap value that more fusions read than this is stored: recomputing it everywhere would
+/// cost more time than compilers accept.
+constexpr std::size_t most_copies = 256;
+/// A narrower value is computed from one wider one if everything that is read for it has at
+/// most so many times the bytes of that one.
+constexpr double most_beside_one = 1.25;
+
+/// Whether an op is cheap elementwise work on one value that has no more bytes than the
+/// result, such as a relu.
+bool is_of_one(const ProgramIndex& index, std::int32_t op) {
+  if (index.rule(op).work != Work::elementwise || !index.rule(op).is_cheap) return false;
+  std::int32_t source = no_value;
+  for (std::int32_t v : index.op(op).operands) {
+    if (v == no_value || index.is_free(v)) continue;
+    if (source != no_value && source != v) return false;
+    source = v;
+  }
+  return source != no_value && index.bytes[source] <= index.bytes[index.op(op).results[0]];
+}
+
+bool is_unary(const ProgramIndex& index, std::int32_t op) {
+  const Op& o = index.op(op);
+  return index.rule(op).work == Work::elementwise && o.operands.size() == 1 &&
+         o.operands[0] != no_value;
+}
+
+bool is_cast_of_argument(const FusionInput& input, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  return is_unary(index, op) && index.is_argument(input.aliases.of(index.op(op).operands[0]));
+}
+
+/// Whether an op is a cast to a narrower type of what is computed from one value of the wider
+/// type and little else, which is there anyway when the narrower one is read last: the
+/// probabilities of a softmax, from its exponentials.
+bool is_cast_of_one(const FusionInput& input, const Sources& sources, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  if (!is_unary(index, op)) return false;
+  const std::int32_t result = index.op(op).results[0];
+  const double wider = index.bytes[index.op(op).operands[0]];
+  const auto [source, bytes] = sources.largest();
+  const auto readers = in(input.uses.readers, result);
+  return wider > index.bytes[result] && bytes >= wider &&
+         sources.bytes() <= most_beside_one * wider && !readers.empty() &&
+         in(input.uses.readers, source).back().op > readers.back().op;
+}
+
+/// The bytes, in those of a value, that each of several fusions may read to compute it.
+double most_read(const Fusion& rules, std::size_t fusions) {
+  const auto count = static_cast<double>(fusions);
+  return rules.most_reread > 0 ? rules.most_reread : (count + 1) / (count - 1);
+}
+
+/// Whether the operand `value` of op `i` is part of the expression that `i` computes, and not
+/// read from memory.
+bool is_expression(const FusionInput& input, std::int32_t value, std::int32_t i) {
+  const ProgramIndex& index = input.index;
+  const std::int32_t producer = index.producer[value];
+  return producer != no_op && may_be_fused(input, producer) &&
+         index.rule(producer).work != Work::matmul &&
+         index.loops.of_op(producer) == index.loops.of_op(i);
+}
+
+/// Whether an expression is stored, although it could be a part of each that reads it.
+bool is_stored(const FusionInput& input, const std::vector<Sources>& sources,
+               std::int32_t value) {
+  const auto readers = in(input.uses.readers, value);
+  if (readers.size() <= 1) return false;
+  const bool needs_it = std::any_of(readers.begin(), readers.end(), [&](const Reader& r) {
+    return input.rules.reads_what_is_stored && !takes_fused(input, r.op, r.operand);
+  });
+  return needs_it || !is_duplicated(input, sources, input.index.producer[value], 2);
+}
+
+}  // namespace
+
+bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand) {
+  const ProgramIndex& index = input.index;
+  const Rule& rule = index.rule(op);
+  switch (rule.work) {
+    case Work::elementwise:
+    case Work::view:
+    case Work::reduce:
+      return true;
+    case Work::matmul: {
+      if (input.rules.matmul_operands) return true;
+      const std::int32_t producer = index.producer[index.op(op).operands[operand]];
+      return input.rules.cheap_matmul_operands && !rule.has_workspace && producer != no_op &&
+             is_of_one(index, producer);
+    }
+    case Work::indexed:
+      // A dynamic update slice computes what it writes.
+      return rule.in_place_operand >= 0 && operand == 1 && rule.operands.size() > 2 &&
+             rule.operands[2].type == no_type;
+    case Work::other:
+    case Work::kernel:
+      return false;
+  }
+  return false;
+}
+
+bool may_be_fused(const FusionInput& input, std::int32_t op) {
+  const Op& o = input.index.op(op);
+  if (o.results.size() != 1 || o.results[0] == no_value ||
+      input.uses.must_store[o.results[0]]) {
+    return false;
+  }
+  const Rule& rule = input.index.rule(op);
+  return rule.work == Work::elementwise || rule.work == Work::view ||
+         (rule.work == Work::matmul && input.rules.matmul_results) ||
+         (rule.work == Work::indexed && rule.is_cheap);
+}
+
+bool is_expensive(const FusionInput& input, std::int32_t op) {
+  const Rule& rule = input.index.rule(op);
+  return rule.work == Work::elementwise && rule.expense >= input.rules.stored_functions;
+}
+
+std::vector<Sources> sources_of(const FusionInput& input) {
+  const ProgramIndex& index = input.index;
+  std::vector<Sources> sources(index.num_ops);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (input.aliases.is_bitcast[i] || !may_be_fused(input, i) ||
+        index.rule(i).work == Work::matmul) {
+      continue;
+    }
+    for (std::int32_t operand : index.op(i).operands) {
+      if (operand == no_value) continue;
+      const std::int32_t v = input.aliases.of(operand);
+      if (index.is_free(v) || (index.is_argument(v) && input.rules.ignores_arguments)) {
+        continue;
+      }
+      const std::int32_t producer = index.producer[v];
+      const bool is_computed = is_expression(input, v, i);
+      if (is_computed && !is_stored(input, sources, v)) {
+        sources[i].add(sources[producer]);
+        continue;
+      }
+      // A gradient reads an expensive function beside its argument: it is there anyway.
+      const bool is_there =
+          input.rules.ignores_stored_functions && is_computed && is_expensive(input, producer);
+      sources[i].add(v, is_there ? 0 : index.bytes[v]);
+    }
+    const auto& touched = index.rule(i).operand_bytes;
+    if (!touched.empty() && touched[0] >= 0) {
+      sources[i].limit(index.bytes[index.op(i).results[0]]);
+    }
+  }
+  return sources;
+}
+
+bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources,
+                   std::int32_t op, std::size_t fusions) {
+  const ProgramIndex& index = input.index;
+  const std::int32_t result = index.op(op).results[0];
+  if (fusions > most_copies) return false;
+  if (!index.rule(op).is_cheap) {
+    // A sum over it stores it on the way, as a second output of the same fusion.
+    for (const Reader& reader : in(input.uses.readers, result)) {
+      if (index.rule(reader.op).work == Work::reduce) return false;
+    }
+  }
+  if (is_expensive(input, op)) return false;
+  if (input.rules.casts_of_arguments && is_cast_of_argument(input, op)) return true;
+  if (input.rules.casts && is_cast_of_one(input, sources[op], op)) return true;
+  // Nobody reads more to save memory that is read once.
+  return sources[op].bytes() <= most_read(input.rules, fusions) * index.bytes[result];
+}
+
+}  // namespace autoshard

@@ -1,0 +1,51 @@
+/// Which ops a compiler may compute in one kernel with others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compilers/compiler.h"
+#include "memory/aliases.h"
+#include "memory/program_index.h"
+#include "memory/sources.h"
+#include "memory/uses.h"
+
+namespace autoshard {
+
+/// A program as fusion sees it, and the answers of the compiler.
+struct FusionInput {
+  const ProgramIndex& index;
+  const Aliases& aliases;
+  const Uses& uses;
+  const Fusion& rules;
+};
+
+/// Whether `op` takes operand number `operand` from its own kernel.
+///
+/// Example: elementwise ops, views and reductions take all; a sort takes none; a dynamic
+/// update slice takes its update.
+bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand);
+
+/// Whether `op` can be a part of the kernels that read its result.
+bool may_be_fused(const FusionInput& input, std::int32_t op);
+
+/// Whether the result of `op` is a function so expensive that it is stored where several
+/// fusions read it, whatever it is computed from.
+bool is_expensive(const FusionInput& input, std::int32_t op);
+
+/// What each op that may be fused would read from memory then, by op. Matmuls have none.
+std::vector<Sources> sources_of(const FusionInput& input);
+
+/// Whether `op` is computed in each of so many fusions that read it, instead of stored:
+///
+///   bytes of its sources <= Fusion::most_reread * bytes of its result
+///
+/// or, without that limit, what moves no more than to write it once and to read it in each.
+///
+/// Example: of a value of 4 bytes, computed from one of 4 and read by 3 fusions: 3 reads of 4
+/// bytes are less than one write and 3 reads, so it is computed in each.
+bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources,
+                   std::int32_t op, std::size_t fusions);
+
+}  // namespace autoshard

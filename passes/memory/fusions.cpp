@@ -1,0 +1,137 @@
+#include "memory/fusions.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "memory/waiting_matmuls.h"
+
+namespace autoshard {
+namespace {
+
+/// Whether something that is not dead reads a result of `op`.
+bool is_read(const FusionInput& input, const Fusions& fusions, std::int32_t op) {
+  bool is_read = false;
+  for (std::int32_t v : input.index.op(op).results) {
+    if (v == no_value || input.uses.must_store[v]) return true;
+    for (const Reader& r : in(input.uses.readers, v)) {
+      is_read = is_read || !fusions.is_dead[r.op];
+    }
+  }
+  return is_read;
+}
+
+/// The roots of all fusions that read the result of `op`, in order; none if one of its readers
+/// cannot compute it.
+std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions& fusions,
+                                        std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  const bool is_matmul = index.rule(op).work == Work::matmul;
+  std::vector<std::int32_t> roots;
+  for (const Reader& r : in(input.uses.readers, index.op(op).results[0])) {
+    if (fusions.is_dead[r.op]) continue;
+    const bool fuses = index.loops.of_op(r.op) == index.loops.of_op(op) &&
+                       takes_fused(input, r.op, r.operand) &&
+                       (!is_matmul || index.rule(r.op).work == Work::elementwise);
+    if (!fuses) return {};
+    roots.insert(roots.end(), fusions.roots[r.op].begin(), fusions.roots[r.op].end());
+  }
+  std::sort(roots.begin(), roots.end());
+  roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
+  return roots;
+}
+
+/// Two elementwise results of one size are written by one kernel if they share what would be
+/// stored for them otherwise, and neither is computed from the other: a gradient's matmul
+/// alone reads the first.
+bool are_siblings(const FusionInput& input, const Fusions& fusions,
+                  const std::vector<std::int32_t>& roots) {
+  const ProgramIndex& index = input.index;
+  if (!input.rules.two_results || roots.size() != 2) return false;
+  for (std::int32_t root : roots) {
+    const bool may_be = index.rule(root).work == Work::elementwise;
+    if (!may_be || fusions.sibling[root] != no_op) return false;
+  }
+  const std::int32_t first = index.op(roots[0]).results[0];
+  const auto readers = in(input.uses.readers, first);
+  return index.bytes[first] == index.bytes[index.op(roots[1]).results[0]] &&
+         !input.uses.must_store[first] &&
+         std::all_of(readers.begin(), readers.end(),
+                     [&](const Reader& reader) { return fusions.waits[reader.op]; });
+}
+
+}  // namespace
+
+Fusions fuse(const FusionInput& input) {
+  const ProgramIndex& index = input.index;
+  const std::vector<Sources> sources = sources_of(input);
+  Fusions fusions;
+  fusions.roots.resize(index.num_ops);
+  fusions.is_dead.assign(index.num_ops, false);
+  fusions.sibling.assign(index.num_ops, no_op);
+  fusions.waits = matmuls_that_wait(index.program);
+  // By root: the matmul of its fusion.
+  std::vector<std::int32_t> matmul_of(index.num_ops, no_op);
+  for (std::int32_t i = index.num_ops; i-- > 0;) {
+    if (input.aliases.is_bitcast[i]) continue;
+    if (!is_read(input, fusions, i)) {
+      fusions.is_dead[i] = true;
+      continue;
+    }
+    const bool is_matmul = index.rule(i).work == Work::matmul;
+    if (is_matmul) matmul_of[i] = i;
+    fusions.roots[i] = {i};
+    if (!may_be_fused(input, i)) continue;
+    std::vector<std::int32_t> roots = reading_roots(input, fusions, i);
+    if (roots.empty()) continue;
+    if (is_matmul) {
+      // Elementwise work on the result of a matmul is done before the result is stored.
+      if (roots.size() != 1 || index.rule(roots[0]).work != Work::elementwise) continue;
+      if (matmul_of[roots[0]] != no_op) continue;
+      matmul_of[roots[0]] = i;
+    } else if (roots.size() > 1 && !is_duplicated(input, sources, i, roots.size())) {
+      if (!are_siblings(input, fusions, roots)) continue;
+      fusions.sibling[roots[0]] = roots[1];
+    }
+    fusions.roots[i] = std::move(roots);
+  }
+  return fusions;
+}
+
+FusionReads reads_of(const ProgramIndex& index, const Aliases& aliases,
+                     const LiveOuts& live_outs, const Fusions& fusions) {
+  FusionReads reads;
+  reads.last_root.assign(index.num_values, no_op);
+  std::vector<std::pair<std::int32_t, Read>> items;
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (aliases.is_bitcast[i] || fusions.is_dead[i]) continue;
+    for (std::int32_t operand : index.op(i).operands) {
+      if (operand == no_value) continue;
+      const std::int32_t v = aliases.of(operand);
+      if (!fusions.is_stored(index, v)) continue;
+      const std::int32_t buffer = buffer_read(index, aliases, v, index.loops.of_op(i));
+      for (std::int32_t root : fusions.roots[i]) {
+        items.push_back({root, {buffer, i}});
+        reads.last_root[buffer] = std::max(reads.last_root[buffer], root);
+      }
+    }
+  }
+  reads.by_root = Lists<Read>(index.num_ops, std::move(items));
+  for (const Join& join : index.program.joins) {
+    const std::int32_t source = aliases.of(join.source), t = join.target;
+    if (source == aliases.of(t)) continue;
+    std::int32_t reader = no_loop;
+    if (index.is_carried(t)) {
+      const bool is_yield = source == aliases.yielded[index.slot[t]];
+      reader = index.slot_of(t).loop;
+      if (!is_yield) reader = index.loops.parent(reader);
+    }
+    reads.last_root[buffer_read(index, aliases, source, reader)] = behind_all;
+  }
+  for (const auto& [value, argument] : live_outs.argument) {
+    reads.last_root[buffer_read(index, aliases, value, no_loop)] = behind_all;
+  }
+  return reads;
+}
+
+}  // namespace autoshard

@@ -1,0 +1,236 @@
+#include "memory/op_order.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+namespace autoshard {
+namespace {
+
+/// Decides for every op behind which one it can run at the earliest.
+class EarliestPlaces {
+ public:
+  explicit EarliestPlaces(const FusedProgram& fused)
+      : fused_(fused),
+        index_(fused.index),
+        after_(index_.num_ops, 0),
+        scalars_(index_.num_ops, 0),
+        latest_(index_.program.loops.size() + 1, 0),
+        ready_(index_.num_values, 0),
+        last_read_(index_.num_values, 0),
+        branches_(index_.num_values),
+        is_waited_for_(index_.num_values, false) {
+    for (std::size_t v = 0; v < index_.num_values; ++v) {
+      const auto value = static_cast<std::int32_t>(v);
+      if (index_.is_carried(value)) {
+        ready_[v] = index_.program.loops[index_.slot_of(value).loop].first_op;
+      }
+    }
+    for (const Join& join : index_.program.joins) {
+      const std::int32_t t = join.target;
+      const bool is_result = fused_.aliases.of(t) == t && !index_.is_carried(t) &&
+                             !index_.is_argument(t) && index_.producer[t] == no_op;
+      if (is_result) branches_[t].push_back(fused_.aliases.of(join.source));
+    }
+  }
+
+  /// By op: the op that it moves up behind, at most itself.
+  std::vector<std::int32_t> run() {
+    for (std::int32_t i = 0; i < index_.num_ops; ++i) {
+      const std::int32_t ready = operands_ready(i);
+      after_[i] = fused_.fusions.is_root(i) ? place_root(i, ready) : ready;
+      note_results(i);
+    }
+    return std::move(after_);
+  }
+
+ private:
+  std::int32_t visible_after(std::int32_t made, std::int32_t home, std::int32_t loop) const;
+  std::int32_t operands_ready(std::int32_t i);
+  double made_bytes(std::int32_t i, std::int32_t& earliest) const;
+  void find_dying(std::int32_t i);
+  std::int32_t place_root(std::int32_t i, std::int32_t earliest);
+  void note_results(std::int32_t i);
+
+  const FusedProgram& fused_;
+  const ProgramIndex& index_;
+  std::vector<std::int32_t> after_;
+  /// The program names the last op that a scalar depends on: any earlier one of the same loop
+  /// that makes scalars, or a loop in it, may be another. By op: behind which one all scalars
+  /// so far are there; by loop, from `no_loop` on: behind which one those of the loop are.
+  std::vector<std::int32_t> scalars_, latest_;
+  /// By value: the op behind which it is there, and the one behind which it is read last.
+  std::vector<std::int32_t> ready_, last_read_;
+  /// By result of a conditional: what the branches make.
+  std::vector<std::vector<std::int32_t>> branches_;
+  /// By value: a matmul reads it that only gradients wait for.
+  std::vector<bool> is_waited_for_;
+  /// Operands that an op is the last to read: behind which op they are read before, and their
+  /// bytes.
+  std::vector<std::pair<std::int32_t, double>> dying_;
+};
+
+/// The op after which what is made after op `made` of loop `home` can be read in `loop`.
+std::int32_t EarliestPlaces::visible_after(std::int32_t made, std::int32_t home,
+                                           std::int32_t loop) const {
+  for (std::int32_t l = home; !index_.loops.contains(l, loop); l = index_.loops.parent(l)) {
+    made = std::max(made, index_.program.loops[l].last_op - 1);
+  }
+  return made;
+}
+
+std::int32_t EarliestPlaces::operands_ready(std::int32_t i) {
+  const Op& op = index_.op(i);
+  const std::int32_t loop = index_.loops.of_op(i);
+  std::int32_t earliest = loop == no_loop ? 0 : index_.program.loops[loop].first_op;
+  for (std::int32_t operand : op.operands) {
+    if (operand == no_value) continue;
+    const std::int32_t v = fused_.aliases.of(operand);
+    for (std::int32_t source : branches_[v]) {
+      ready_[v] =
+          std::max(ready_[v], visible_after(ready_[source], index_.home(source), loop));
+    }
+    earliest = std::max(earliest, visible_after(ready_[v], index_.home(v), loop));
+  }
+  if (op.after >= 0) {
+    earliest = std::max(earliest,
+                        visible_after(scalars_[op.after], index_.loops.of_op(op.after), loop));
+  }
+  return std::min(earliest, i);
+}
+
+/// The bytes that root `i` makes beside those of arguments that its results take over; behind
+/// the last reader of these, which moves `earliest`.
+double EarliestPlaces::made_bytes(std::int32_t i, std::int32_t& earliest) const {
+  double made = 0;
+  for (std::int32_t v : index_.op(i).results) {
+    if (v == no_value) continue;
+    const auto leaving = fused_.live_outs.argument.find(v);
+    if (leaving == fused_.live_outs.argument.end()) {
+      made += index_.bytes[v];
+    } else if (leaving->second != no_value) {
+      const std::int32_t a = leaving->second;
+      if (fused_.reads.last_root[a] > i) made += index_.bytes[v];
+      earliest = std::max(earliest, std::min(i, last_read_[a]));
+    }
+  }
+  return made;
+}
+
+void EarliestPlaces::find_dying(std::int32_t i) {
+  dying_.clear();
+  std::int32_t previous = no_value;
+  for (const Read& read : in(fused_.reads.by_root, i)) {
+    const std::int32_t v = read.value;
+    const bool dies = fused_.reads.last_root[v] == i && !index_.is_argument(v) &&
+                      index_.home(v) == index_.loops.of_op(i) && v != previous &&
+                      !is_waited_for_[v];
+    if (dies) dying_.emplace_back(std::min(i, last_read_[v]), index_.bytes[v]);
+    previous = v;
+  }
+  std::sort(dying_.begin(), dying_.end());
+}
+
+/// A root moves up to `earliest` or to where enough of its operands are read for the last
+/// time; it stays if they are too small.
+std::int32_t EarliestPlaces::place_root(std::int32_t i, std::int32_t earliest) {
+  const double made = made_bytes(i, earliest);
+  find_dying(i);
+  double freed = 0;
+  for (const auto& [read_before, bytes] : dying_) {
+    if (freed >= made && made > 0) break;
+    freed += bytes;
+    earliest = std::max(earliest, read_before);
+  }
+  const std::int32_t after = freed >= made ? earliest : i;
+  for (const Read& read : in(fused_.reads.by_root, i)) {
+    std::int32_t& last = last_read_[read.value];
+    last =
+        std::max(last, visible_after(after, index_.loops.of_op(i), index_.home(read.value)));
+    if (fused_.fusions.waits[read.op]) is_waited_for_[read.value] = true;
+  }
+  return after;
+}
+
+void EarliestPlaces::note_results(std::int32_t i) {
+  const std::int32_t loop = index_.loops.of_op(i);
+  for (std::int32_t v : index_.op(i).results) {
+    if (v != no_value) ready_[v] = after_[i];
+    if (v == no_value) latest_[loop + 1] = std::max(latest_[loop + 1], after_[i]);
+  }
+  scalars_[i] = std::max(after_[i], latest_[loop + 1]);
+  for (std::int32_t l = loop; l != no_loop && index_.program.loops[l].last_op == i + 1;) {
+    l = index_.loops.parent(l);
+    latest_[l + 1] = std::max(latest_[l + 1], i);
+  }
+}
+
+/// The place of an op: the one that it moves up behind, and of those that do the one behind
+/// which it runs. Ops run in the order of their places.
+using Place = std::pair<std::int32_t, std::int32_t>;
+
+/// By op. A kernel of two results runs where the later of them does, and what reads the first
+/// one after that.
+std::vector<Place> places_of(const FusedProgram& fused) {
+  const ProgramIndex& index = fused.index;
+  const std::vector<std::int32_t> after = EarliestPlaces(fused).run();
+  std::vector<Place> place(index.num_ops);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    place[i] = {fused.fusions.is_root(i) ? after[i] : i, i};
+  }
+  // By value: the op that makes it, if that runs in the place of a later one.
+  std::vector<std::int32_t> late(index.num_values, no_op);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (fused.fusions.sibling[i] != no_op) place[i] = place[fused.fusions.sibling[i]];
+    for (std::int32_t v : index.op(i).operands) {
+      if (v == no_value) continue;
+      const std::int32_t maker = late[fused.aliases.of(v)];
+      if (maker != no_op) place[i] = std::max(place[i], place[maker]);
+    }
+    if (place[i].second == i) continue;
+    for (std::int32_t v : index.op(i).results) {
+      if (v != no_value) late[v] = i;
+    }
+  }
+  return place;
+}
+
+}  // namespace
+
+std::int32_t OpOrder::end_of_read(const LoopNest& nest, std::int32_t point,
+                                  std::int32_t reader, std::int32_t home) const {
+  std::int32_t end = point + 1;
+  for (std::int32_t l = reader; l != no_loop && !nest.contains(l, home); l = nest.parent(l)) {
+    end = std::max(end, loops[l].last);
+  }
+  return end;
+}
+
+OpOrder order_of(const FusedProgram& fused) {
+  const std::vector<Place> place = places_of(fused);
+  std::vector<std::int32_t> order(place.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Of a kernel of two results the one that is first in the program takes what is left.
+  const auto is_younger = [&](std::int32_t i) { return place[i].second != i; };
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return std::pair(place[a], is_younger(a)) < std::pair(place[b], is_younger(b));
+  });
+  OpOrder result;
+  result.point.resize(order.size());
+  for (std::size_t p = 0; p < order.size(); ++p) {
+    result.point[order[p]] = static_cast<std::int32_t>(p);
+  }
+  for (const Loop& loop : fused.index.program.loops) {
+    LiveRange points{loop.first_op, loop.last_op};
+    if (loop.first_op < loop.last_op) points = {result.point[loop.first_op], 0};
+    for (std::int32_t i = loop.first_op; i < loop.last_op; ++i) {
+      points.first = std::min(points.first, result.point[i]);
+      points.last = std::max(points.last, result.point[i] + 1);
+    }
+    result.loops.push_back(points);
+  }
+  return result;
+}
+
+}  // namespace autoshard

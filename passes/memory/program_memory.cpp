@@ -1,0 +1,156 @@
+#include "memory/program_memory.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <tuple>
+
+#include "memory/buffer_reuse.h"
+#include "memory/fused_program.h"
+#include "memory/live_ranges.h"
+#include "memory/op_order.h"
+#include "memory/stack_copies.h"
+
+namespace autoshard {
+namespace {
+
+std::vector<Buffer> buffers_of(const FusedProgram& fused, const OpOrder& order,
+                               const Compiler& compiler) {
+  const ProgramIndex& index = fused.index;
+  const LiveRanges ranges = live_ranges_of(fused, order, compiler.buffers);
+  std::vector<Buffer> buffers;
+  std::vector<ResultBuffer> results;
+  for (std::size_t v = 0; v < index.num_values; ++v) {
+    if (ranges.of_value[v].is_empty()) continue;
+    const auto made = ranges.made.find(static_cast<std::int32_t>(v));
+    if (made != ranges.made.end()) {
+      results.push_back({static_cast<std::int32_t>(buffers.size()), made->second});
+    }
+    buffers.push_back({fused.aliases.listed_as[v], ranges.of_value[v], index.bytes[v]});
+  }
+  for (std::int32_t v : fused.live_outs.copies) {
+    buffers.push_back({v, {0, index.num_points}, index.bytes[v]});
+  }
+  const std::vector<Buffer> copies = stack_copies(fused, order, compiler.layout);
+  buffers.insert(buffers.end(), copies.begin(), copies.end());
+  if (compiler.buffers.lending_results) reuse_results(results, index.num_points, buffers);
+  return buffers;
+}
+
+std::vector<LiveRange> first_ranges(const std::vector<Buffer>& buffers,
+                                    std::size_t num_values) {
+  std::vector<LiveRange> live(num_values);
+  for (const Buffer& buffer : buffers) {
+    if (live[buffer.value].last == 0) live[buffer.value] = buffer.live;
+  }
+  return live;
+}
+
+std::vector<std::int32_t> points_of(const FusedProgram& fused, const OpOrder& order) {
+  std::vector<std::int32_t> points(fused.index.num_ops);
+  for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
+    const auto& roots = fused.fusions.roots[i];
+    points[i] = roots.empty() ? i : order.point[roots[0]];
+  }
+  return points;
+}
+
+std::vector<LiveRange> ranges_if_stored(const FusedProgram& fused, const OpOrder& order) {
+  const ProgramIndex& index = fused.index;
+  std::vector<LiveRange> result(index.num_values);
+  for (std::size_t v = 0; v < index.num_values; ++v) {
+    const std::int32_t value = fused.aliases.alias[v];
+    const std::int32_t producer = index.producer[value];
+    if (index.is_free(value) || producer == no_op || fused.fusions.is_root(producer) ||
+        fused.fusions.roots[producer].empty()) {
+      continue;
+    }
+    LiveRange& live = result[v];
+    live.first = index.num_points;
+    for (std::int32_t root : fused.fusions.roots[producer]) {
+      live.first = std::min(live.first, order.point[root]);
+      live.last = std::max(live.last, order.point[root] + 1);
+    }
+  }
+  return result;
+}
+
+std::map<std::int32_t, std::vector<Buffer>> copies_of_conflicts(const FusedProgram& fused,
+                                                                const OpOrder& order) {
+  std::map<std::int32_t, LiveRange> live;
+  for (const OrderConflict& conflict : fused.layouts.conflicts) {
+    for (std::int32_t root : fused.fusions.roots[conflict.op]) {
+      const LiveRange now{order.point[root], order.point[root] + 1};
+      LiveRange& range = live.try_emplace(conflict.value, now).first->second;
+      range = {std::min(range.first, now.first), std::max(range.last, now.last)};
+    }
+  }
+  std::map<std::int32_t, std::vector<Buffer>> result;
+  for (const OrderConflict& conflict : fused.layouts.conflicts) {
+    if (!live.contains(conflict.value)) continue;
+    std::vector<Buffer>& copies = result[conflict.value];
+    const bool is_known = std::any_of(copies.begin(), copies.end(), [&](const Buffer& copy) {
+      return copy.value == conflict.argument;
+    });
+    if (is_known) continue;
+    copies.push_back(
+        {conflict.argument, live.at(conflict.value), fused.index.bytes[conflict.argument]});
+  }
+  return result;
+}
+
+std::vector<std::vector<bool>> operands_read(const FusedProgram& fused) {
+  const ProgramIndex& index = fused.index;
+  std::vector<std::vector<bool>> result(index.num_ops);
+  // By root and value, the operands that are read, first op first.
+  std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    const auto& operands = index.op(i).operands;
+    result[i].assign(operands.size(), false);
+    if (fused.fusions.roots[i].empty()) continue;
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      if (operands[k] == no_value) continue;
+      const std::int32_t value = fused.aliases.of(operands[k]);
+      if (!fused.fusions.is_stored(index, value)) continue;
+      read.emplace_back(fused.fusions.roots[i][0], value, i, static_cast<std::int32_t>(k));
+    }
+  }
+  std::sort(read.begin(), read.end());
+  for (std::size_t n = 0; n < read.size(); ++n) {
+    const auto& [root, value, op, operand] = read[n];
+    const bool is_first =
+        n == 0 || std::get<0>(read[n - 1]) != root || std::get<1>(read[n - 1]) != value;
+    if (is_first) result[op][operand] = true;
+  }
+  return result;
+}
+
+std::vector<std::vector<bool>> results_written(const FusedProgram& fused) {
+  const ProgramIndex& index = fused.index;
+  std::vector<std::vector<bool>> result(index.num_ops);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    for (std::int32_t v : index.op(i).results) {
+      result[i].push_back(fused.fusions.is_root(i) && v != no_value && !index.is_free(v));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
+  FusedProgram fused = fused_program(program, compiler);
+  const OpOrder order = order_of(fused);
+  ProgramMemory memory;
+  memory.buffers = buffers_of(fused, order, compiler);
+  memory.num_points = fused.index.num_points;
+  memory.live = first_ranges(memory.buffers, fused.index.num_values);
+  memory.live_if_stored = ranges_if_stored(fused, order);
+  memory.point = points_of(fused, order);
+  memory.reads = operands_read(fused);
+  memory.writes = results_written(fused);
+  memory.copies_if_reduced = copies_of_conflicts(fused, order);
+  memory.alias = std::move(fused.aliases.alias);
+  return memory;
+}
+
+}  // namespace autoshard

@@ -1,0 +1,71 @@
+/// Which values of a program take memory, and when: all that is known before anything is cut.
+///
+/// Compilers fuse: a value that only fused ops read is never stored, and what it is made of
+/// must live until they have run. What is stored takes its bytes from the op that makes it to
+/// the last op that reads it. The analyses, each a function of those before it:
+///
+///   program_index  where values come from         loop_nest  how loops nest
+///   aliases        which values are one array     live_outs  which ones leave the program
+///   layouts        in which order dims lie        uses       who reads what
+///   fusion_rules, fusions                         which ops are one kernel
+///   op_order       when kernels run
+///   live_ranges, in_place                         from when to when values live
+///   stack_copies, buffer_reuse                    what else is stored, and where
+///   peak           what a plan takes of a device  (the only one that needs the plan)
+///
+/// docs/design/memory.md gives every rule and its reason.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "compilers/compiler.h"
+#include "memory/buffer.h"
+#include "model/program.h"
+
+namespace autoshard {
+
+/// A program's memory. Program points are op indices: point i is while the i-th op runs.
+struct ProgramMemory {
+  /// Everything that takes memory; a value twice if it has two copies.
+  std::vector<Buffer> buffers;
+  /// The length of the program.
+  std::int32_t num_points = 0;
+  /// By value: the live range of its first buffer. Empty for values that live in fusions, for
+  /// free values, and for those that share another one's buffer.
+  std::vector<LiveRange> live;
+  /// By value: from when to when one that lives in fusions would live if it were stored: from
+  /// the first fusion that computes it to the last one. Empty for values that are stored
+  /// anyway or need no memory.
+  std::vector<LiveRange> live_if_stored;
+  /// By value: the one whose buffer a view or constraint shares; others are their own.
+  std::vector<std::int32_t> alias;
+  /// By op: the program point at which it runs, with the fusion it belongs to, or earlier than
+  /// the program has it if that frees memory.
+  std::vector<std::int32_t> point;
+  /// By op and operand: it is read from memory: it is stored, and no earlier op of the same
+  /// fusion has read it. By op and result: it is written to memory.
+  std::vector<std::vector<bool>> reads, writes;
+  /// By alias: what is copied if the sums in it are reduced as they are. An all-reduce sends a
+  /// gradient in the order in which the matmul wrote it, and where that is not the order of
+  /// the parameter, the optimizer's state is updated in copies of that order, under the value
+  /// of the argument that is copied.
+  std::map<std::int32_t, std::vector<Buffer>> copies_if_reduced;
+
+  /// Whether a value has a buffer.
+  bool is_stored(std::int32_t value) const { return live[value].last > 0; }
+  /// Those of the sums in `value`, or null.
+  const std::vector<Buffer>* copies_if_reduced_of(std::int32_t value) const {
+    const auto found = copies_if_reduced.find(alias[value]);
+    return found == copies_if_reduced.end() ? nullptr : &found->second;
+  }
+};
+
+/// Runs all analyses.
+///
+/// Example: an argument x of 4 bytes, y = exp(x), z = sort(y), which is returned: three
+/// buffers of 4 bytes: x at [0, 2), y at [0, 2), z at [0, 2).
+ProgramMemory memory_of(const Program& program, const Compiler& compiler = {});
+
+}  // namespace autoshard

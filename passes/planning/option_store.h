@@ -1,0 +1,140 @@
+/// The shardings and strategies that levels of a program choose from, and what they cost.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "model/hash_index.h"
+#include "model/program.h"
+#include "planning/classes.h"
+#include "planning/costs.h"
+#include "planning/options.h"
+#include "solver/problem.h"
+
+namespace autoshard::planning {
+
+/// Keeps from level to level what was made once: shardings by type, strategies by kind of op,
+/// each known by its index there, the options of both, and costs.
+class OptionStore {
+ public:
+  /// Options of a holder: indices of shardings of a type.
+  struct Domain {
+    std::int32_t type;
+    std::vector<std::int32_t> shardings;
+  };
+  /// Options of an op.
+  struct OpOptions {
+    /// Indices into the kind's strategies.
+    std::vector<std::int32_t> strategies;
+    /// Indices into the type's shardings, one a tensor and option.
+    std::vector<std::vector<std::int32_t>> operands, results;
+    std::vector<AxisMask> partial;
+    std::vector<char> scatters;
+    /// One run.
+    std::vector<double> costs;
+  };
+
+  /// All arguments must outlive the store.
+  OptionStore(const Program& program, const Mesh& mesh, const Classes& classes,
+              const Costs& costs, const AxisOrders& orders);
+
+  std::int32_t intern(std::int32_t type, const Sharding& sharding);
+  std::int32_t intern_strategy(std::int32_t kind, const FactorAxes& axes);
+  const Sharding& sharding(std::int32_t type, std::int32_t index) const {
+    return shardings_[type].list[index];
+  }
+  const FactorAxes& strategy(std::int32_t kind, std::int32_t index) const {
+    return strategies_[kind].list[index];
+  }
+
+  /// The options of a tensor that is cut as `sharding` where axes are not free, by the index
+  /// of a domain.
+  std::int32_t domain(std::int32_t type, std::int32_t sharding, AxisMask free);
+  /// A domain with only these shardings; equal ones are shared.
+  std::int32_t restricted_domain(std::int32_t type, std::vector<std::int32_t> shardings);
+  const Domain& domain_at(std::int32_t index) const { return domains_[index]; }
+  /// The options of ops that are cut as `strategy` where axes are not free, by index.
+  std::int32_t options_for(std::int32_t kind, std::int32_t strategy, AxisMask free);
+  const OpOptions& options_at(std::int32_t index) const { return op_options_[index]; }
+
+  /// Once, what an op class takes more if it has this option and the holder this sharding.
+  double use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
+                  std::int32_t option) {
+    const std::int32_t type = classes_.holders[use.holder].type;
+    if (use.is_result) {
+      const std::int32_t made = op.results[use.position][option];
+      const double moved =
+          cost_between(type, made, sharding, op.partial[option], op.scatters[option] != 0);
+      if (op.partial[option] == 0) return moved;
+      return moved + scattering(use, op.strategies[option], made, sharding);
+    }
+    const std::int32_t wanted = op.operands[use.position][option];
+    if (use.is_kept) return sharding == wanted ? 0.0 : not_allowed;
+    return cost_between(type, sharding, wanted);
+  }
+  /// Once, from a sharding of `type` to one of `other`: both have one shape.
+  double flow_cost(std::int32_t type, std::int32_t from, std::int32_t other, std::int32_t to);
+  /// Bytes on a device of a copy that is no slice of what it is made from; else 0.
+  double copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const;
+
+ private:
+  static constexpr double not_allowed = solver::kNotAllowed;
+  /// Most types and kinds have few shardings and strategies.
+  static constexpr std::size_t few = 8;
+  /// All shardings of one type seen so far, and what it costs to go between them.
+  struct Shardings {
+    std::vector<Sharding> list;
+    HashIndex index{few};
+    /// Without partial sums, `stride` a row; NaN: not known yet.
+    std::vector<double> costs;
+    std::size_t stride = 0;
+    std::unordered_map<std::uint64_t, double> partial_costs;
+  };
+  /// All strategies of one kind of op seen so far, and by strategy and sharding of the result
+  /// what it takes to scatter that.
+  struct Strategies {
+    std::vector<FactorAxes> list;
+    HashIndex index{few};
+    std::unordered_map<std::uint64_t, double> scattering;
+  };
+
+  double cost_between(std::int32_t type, std::int32_t from, std::int32_t to) {
+    if (from == to) return 0;
+    const Shardings& known = shardings_[type];
+    if (known.list.size() <= known.stride) {
+      const double cost = known.costs[static_cast<std::size_t>(from) * known.stride + to];
+      if (!std::isnan(cost)) return cost;
+    }
+    return new_cost_between(type, from, to);
+  }
+  double cost_between(std::int32_t type, std::int32_t from, std::int32_t to, AxisMask partial,
+                      bool scatters) {
+    return partial == 0 ? cost_between(type, from, to)
+                        : partial_cost_between(type, from, to, partial, scatters);
+  }
+  double new_cost_between(std::int32_t type, std::int32_t from, std::int32_t to);
+  double partial_cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
+                              AxisMask partial, bool scatters);
+  double scattering(const Use& use, std::int32_t strategy, std::int32_t made,
+                    std::int32_t held);
+  OpOptions options_from(std::int32_t kind, FactorAxes start, AxisMask free);
+
+  const Program& program_;
+  const Mesh& mesh_;
+  const Classes& classes_;
+  const Costs& costs_;
+  const AxisOrders& orders_;
+  std::vector<Shardings> shardings_;
+  std::vector<Strategies> strategies_;
+  std::vector<Domain> domains_;
+  std::unordered_map<std::uint64_t, std::int32_t> domain_index_;
+  std::unordered_map<std::string, std::int32_t> restricted_index_;
+  std::vector<OpOptions> op_options_;
+  std::unordered_map<std::uint64_t, std::int32_t> options_index_;
+};
+
+}  // namespace autoshard::planning

@@ -1,0 +1,189 @@
+#include "planning/plan_costs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "cost/redistribution.h"
+#include "planning/collective_matmul.h"
+#include "planning/options.h"
+#include "planning/steps.h"
+#include "planning/transients.h"
+
+namespace autoshard::planning {
+namespace {
+
+using Place = PlannedRedistribution::Place;
+
+/// Where a redistribution stands in the program; see `PlannedRedistribution`.
+struct Spot {
+  Place place;
+  std::size_t index, position;
+  std::int32_t value;
+  double trips;
+};
+
+/// Adds up the terms, in the order in which they are asked for.
+class CostSum {
+ public:
+  CostSum(const ProgramOnMesh& on, const Assignment& assignment, const Plan& plan)
+      : on_(on), assignment_(assignment), plan_(plan) {}
+
+  PlanCosts run() {
+    add_copies();
+    for (std::size_t i = 0; i < on_.program.ops.size(); ++i) {
+      add_compute(i);
+      add_operands(i);
+      add_results(i);
+      add_halos(i);
+    }
+    add_joins();
+    costs_.step_seconds =
+        costs_.compute_seconds + costs_.communication_seconds -
+        std::min(on_.cluster.overlap * costs_.communication_seconds, costs_.compute_seconds);
+    costs_.peak = peak_of(on_, assignment_, shards_of(plan_.values, on_.mesh));
+    return std::move(costs_);
+  }
+
+ private:
+  const Rule& rule(std::size_t op) const {
+    return on_.program.rules[on_.program.ops[op].rule];
+  }
+  static PlannedRedistribution move_at(const Spot& spot, const Sharding& from,
+                                       const Sharding& to, AxisMask partial) {
+    return {spot.place,
+            static_cast<std::int32_t>(spot.index),
+            static_cast<std::int32_t>(spot.position),
+            spot.value,
+            from,
+            to,
+            partial,
+            {},
+            spot.trips};
+  }
+
+  void add(PlannedRedistribution move, std::vector<Step> steps);
+  void redistribute(const Spot& spot, const Sharding& from, const Sharding& to,
+                    AxisMask partial, bool scatters);
+  void add_copies();
+  void add_compute(std::size_t i);
+  void add_operands(std::size_t i);
+  void add_results(std::size_t i);
+  void add_halos(std::size_t i);
+  void add_joins();
+
+  const ProgramOnMesh& on_;
+  const Assignment& assignment_;
+  const Plan& plan_;
+  PlanCosts costs_;
+};
+
+void CostSum::add(PlannedRedistribution move, std::vector<Step> steps) {
+  if (steps.empty() && move.from == move.to) return;
+  costs_.compute_seconds +=
+      move.trips * slice_seconds(steps, move.from, move.to, move.partial, on_.cluster);
+  CostedMove costed{std::move(move), std::move(steps), {}};
+  const std::int32_t i = costed.move.index;
+  const bool is_of_matmul = costed.move.place == Place::result && rule(i).work == Work::matmul;
+  for (Step& step : costed.steps) {
+    // The seconds are what the network charged: of a scatter in a ring those of one that
+    // stands alone, and what the ring takes more as computing.
+    costed.step_seconds.push_back(compiled_seconds(step, on_.cluster, on_.mesh));
+    const double matmul_seconds = is_of_matmul ? costs_.ops[i].seconds : -1;
+    const auto [made, is_ring] = as_made(step, matmul_seconds, on_.cluster, on_.mesh);
+    if (is_ring) {
+      costs_.compute_seconds +=
+          costed.move.trips * ring_seconds(on_.program, on_.kind_of_op(i), plan_.ops[i],
+                                           costed.move.from, costed.move.to, step, on_.cluster,
+                                           on_.mesh);
+    }
+    step = made;
+    costed.move.volume.bytes += step.sent_bytes();
+    costed.move.volume.collectives += 1;
+    costs_.communication_seconds += costed.move.trips * costed.step_seconds.back();
+  }
+  costs_.sent_bytes += costed.move.trips * costed.move.volume.bytes;
+  costs_.moves.push_back(std::move(costed));
+}
+
+void CostSum::redistribute(const Spot& spot, const Sharding& from, const Sharding& to,
+                           AxisMask partial, bool scatters) {
+  if (from == to && partial == 0) return;
+  const TensorType& type = on_.program.types[on_.program.values[spot.value].type];
+  add(move_at(spot, from, to, partial),
+      redistribution_steps(type, from, to, partial, on_.mesh, scatters));
+}
+
+void CostSum::add_copies() {
+  for (const Copy& copy : on_.classes.copies) {
+    const Sharding& to = assignment_.sharding(copy.holder);
+    const Sharding& from = plan_.values[copy.value];
+    if (from == to) continue;
+    std::size_t position = 0;
+    const Op& op = on_.program.ops[copy.first_reader];
+    while (op.operands[position] != copy.value) ++position;
+    const auto reader = static_cast<std::size_t>(copy.first_reader);
+    redistribute({Place::operand, reader, position, copy.value, copy.trips}, from, to, 0,
+                 true);
+  }
+}
+
+void CostSum::add_compute(std::size_t i) {
+  const OpKind& kind = on_.kind_of_op(i);
+  costs_.ops.push_back(compute(rule(i), plan_.ops[i], kind.reads, kind.writes,
+                               on_.program.types, on_.mesh, on_.cluster));
+  costs_.compute_seconds += on_.program.ops[i].trips * costs_.ops.back().seconds;
+}
+
+void CostSum::add_operands(std::size_t i) {
+  const Op& op = on_.program.ops[i];
+  for (std::size_t k = 0; k < op.operands.size(); ++k) {
+    const std::int32_t holder = on_.classes.operand_holder[on_.classes.operand_offset[i] + k];
+    if (holder < 0) continue;
+    redistribute({Place::operand, i, k, op.operands[k], op.trips},
+                 assignment_.sharding(holder), project(rule(i).operands[k], plan_.ops[i]), 0,
+                 true);
+  }
+}
+
+void CostSum::add_results(std::size_t i) {
+  const Op& op = on_.program.ops[i];
+  const AxisMask partial = partial_axes(rule(i), plan_.ops[i]);
+  for (std::size_t k = 0; k < op.results.size(); ++k) {
+    const std::int32_t v = op.results[k];
+    const Spot spot{Place::result, i, k, v, op.trips};
+    if (v == no_value) {
+      if (partial != 0) add(move_at(spot, {}, {}, partial), scalar_steps(on_.mesh, partial));
+      continue;
+    }
+    if (on_.program.values[v].is_free) continue;
+    redistribute(spot, project(rule(i).results[k], plan_.ops[i]), plan_.values[v], partial,
+                 may_scatter(rule(i), plan_.ops[i]));
+  }
+}
+
+void CostSum::add_halos(std::size_t i) {
+  const Spot spot{Place::halo, i, 0, no_value, on_.program.ops[i].trips};
+  for (const Halo& halo : halos_of(rule(i), on_.program.types, plan_.ops[i], on_.mesh)) {
+    add(move_at(spot, {}, {}, 0), {halo_step(halo, on_.mesh)});
+  }
+}
+
+void CostSum::add_joins() {
+  const Program& program = on_.program;
+  for (std::size_t j = 0; j < program.joins.size(); ++j) {
+    const Join& join = program.joins[j];
+    if (program.values[join.source].is_free || program.values[join.target].is_free) continue;
+    redistribute({Place::join, j, 0, join.source, join.trips}, plan_.values[join.source],
+                 plan_.values[join.target], 0, true);
+  }
+}
+
+}  // namespace
+
+PlanCosts costs_of(const ProgramOnMesh& on, const Assignment& assignment, const Plan& plan) {
+  return CostSum(on, assignment, plan).run();
+}
+
+}  // namespace autoshard::planning

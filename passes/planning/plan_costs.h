@@ -1,0 +1,41 @@
+/// What a given plan costs, term by term: the report of a plan.
+#pragma once
+
+#include <vector>
+
+#include "cost/collectives.h"
+#include "cost/compute.h"
+#include "memory/peak.h"
+#include "planning/assignment.h"
+#include "planning/plan.h"
+
+namespace autoshard::planning {
+
+/// One redistribution of a plan and the collectives it is made of.
+struct CostedMove {
+  PlannedRedistribution move;
+  std::vector<Step> steps;
+  /// One a step, once.
+  std::vector<double> step_seconds;
+};
+
+/// Every term of a plan's cost.
+struct PlanCosts {
+  /// One an op, once.
+  std::vector<Compute> ops;
+  /// Redistributions, halos (place `halo`), and shared copies before their readers.
+  std::vector<CostedMove> moves;
+  double compute_seconds = 0;
+  double communication_seconds = 0;
+  /// compute + communication - min(overlap * communication, compute)
+  double step_seconds = 0;
+  /// What each device sends.
+  double sent_bytes = 0;
+  Peak peak;
+};
+
+/// Adds up what `plan` costs; the network of a search (planning/seconds.h) charges the same.
+/// `assignment` says the same as the plan, and how copies are held besides.
+PlanCosts costs_of(const ProgramOnMesh& on, const Assignment& assignment, const Plan& plan);
+
+}  // namespace autoshard::planning

@@ -1,0 +1,57 @@
+/// What a search for a plan is asked, what it may know before, and how it fails.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "memory/peak.h"
+#include "memory/program_memory.h"
+#include "planning/classes.h"
+#include "planning/level.h"
+
+namespace autoshard::planning {
+
+struct RecursiveOptions {
+  /// What a byte of peak memory costs, in units of the time to read it once from memory;
+  /// unset: the smallest price of those tried whose plan fits.
+  std::optional<double> mem_coeff;
+  /// Bytes that a device has for the program.
+  double memory_limit;
+  /// Rounds in which every level is decided again.
+  int sweeps = 2;
+  /// Whether pairs of levels are decided together.
+  bool joint = true;
+  /// Whether equal layers share one choice.
+  bool fold = true;
+  /// Whether axes of the program's mesh may become one axis of the plan's.
+  bool merge_axes = true;
+  /// Seconds after which nothing more is tried; a plan found within them depends on the
+  /// machine only if the limit is reached.
+  double time_limit = std::numeric_limits<double>::infinity();
+  std::uint64_t seed = 0;
+};
+
+/// No plan that was found fits the memory.
+struct DoesNotFit : std::runtime_error {
+  DoesNotFit(const std::string& what, double limit, Peak peak)
+      : std::runtime_error(what), limit(limit), peak(std::move(peak)) {}
+  double limit;
+  /// Of the plan that needs least.
+  Peak peak;
+};
+
+/// What a search knows of a program that other pins hardly change.
+struct KnownProgram {
+  /// What it keeps in memory.
+  std::shared_ptr<const ProgramMemory> memory;
+  Classes classes;
+  /// On the mesh of the plan, in terms of `classes`.
+  LevelSolver::Messages messages;
+};
+
+}  // namespace autoshard::planning

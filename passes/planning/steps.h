@@ -1,0 +1,29 @@
+/// The steps of what a plan sends, as the cost network and the report of a plan charge them.
+#pragma once
+
+#include <vector>
+
+#include "cost/collectives.h"
+#include "cost/redistribution.h"
+#include "model/cluster.h"
+#include "model/sharding.h"
+#include "planning/options.h"
+
+namespace autoshard::planning {
+
+/// What a slice costs that no collective makes, in seconds: part of a kernel's launch, for
+/// some slices end a fusion, and most are read by a kernel that runs anyway. 0 for everything
+/// else.
+double slice_seconds(const std::vector<Step>& steps, const Sharding& from, const Sharding& to,
+                     AxisMask partial, const Cluster& cluster);
+
+/// The sum over the steps, in seconds, each as the compiler makes it.
+double seconds_of(const std::vector<Step>& steps, const Cluster& cluster, const Mesh& mesh);
+
+/// The exchange with neighbours that a halo needs.
+Step halo_step(const Halo& halo, const Mesh& mesh);
+
+/// The steps that reduce a partial sum of rank 0 over `partial`, such as a loss.
+std::vector<Step> scalar_steps(const Mesh& mesh, AxisMask partial);
+
+}  // namespace autoshard::planning

@@ -1,0 +1,52 @@
+/// When sums of gradients run that only updates wait for.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "cost/collectives.h"
+#include "model/sharding.h"
+
+namespace autoshard::planning {
+
+/// A program point behind the program.
+inline constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
+
+/// A matmul whose sum only updates read.
+struct DelayedSum {
+  std::int32_t op = 0;
+  /// Its program point in the order of the program.
+  std::int32_t point = 0;
+  /// When the last of its operands is made.
+  std::int32_t newest = 0;
+  /// Only equal sums are joined.
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  AxisMask axes = 0;
+  /// Of the matmul and of its sum, once.
+  double seconds = 0, sum_seconds = 0;
+  /// What a device makes, and what the sum leaves of it.
+  double bytes = 0, summed_bytes = 0;
+  /// When it runs and when its sum does: right behind what runs at this point.
+  std::int32_t runs = -1, is_summed = -1;
+  /// What runs at this point waits for the sum.
+  std::int32_t bound = never;
+};
+
+/// Anything else that runs, and what is sent for it.
+struct OtherOp {
+  std::int32_t point = 0;
+  double seconds = 0;
+  double sent_seconds = 0;
+  /// When the last of what is sent is there; -1: from the start.
+  std::int32_t sent_from = -1;
+};
+
+/// Schedules one loop, or what is in none, from its end: one collective runs at a time, beside
+/// ops that hide it. Sets `runs` and `is_summed` of all `sums`, which are in the order in
+/// which they run, as `others` are. Sums are joined while what they leave is not more than
+/// `most_joined_bytes`.
+void schedule_from_end(std::vector<DelayedSum*> sums, std::vector<OtherOp> others,
+                       double most_joined_bytes);
+
+}  // namespace autoshard::planning

@@ -1,0 +1,245 @@
+#include "planning/transients.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include "cost/compute.h"
+#include "cost/redistribution.h"
+#include "memory/loop_nest.h"
+#include "planning/collective_matmul.h"
+#include "planning/delayed_reduction.h"
+#include "planning/options.h"
+
+namespace autoshard::planning {
+namespace {
+
+/// By program point: the one of the matmul before that is in the same loop; the point itself
+/// if there is none. What is gathered beside other ops is there from then on.
+std::vector<std::int32_t> matmuls_before(const Program& program, const ProgramMemory& memory) {
+  const LoopNest loops(program);
+  const auto points = static_cast<std::size_t>(memory.num_points);
+  std::vector<std::int32_t> loop_at(points, -1), before(points);
+  std::vector<bool> is_matmul(points, false);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const std::int32_t point = memory.point[i];
+    loop_at[point] = loops.of_op(static_cast<std::int32_t>(i));
+    if (program.rules[program.ops[i].rule].work == Work::matmul) is_matmul[point] = true;
+  }
+  std::vector<std::int32_t> latest(program.loops.size() + 1, -1);
+  for (std::size_t p = 0; p < points; ++p) {
+    std::int32_t& last = latest[loop_at[p] + 1];
+    before[p] = last < 0 ? static_cast<std::int32_t>(p) : last;
+    if (is_matmul[p]) last = static_cast<std::int32_t>(p);
+  }
+  return before;
+}
+
+/// What an op of a class stores besides its values.
+struct Beside {
+  /// Bytes that it writes otherwise than they are held, and that it reads so.
+  double while_it_runs = 0, gathered = 0;
+  /// By result: bytes, as they are held, that a collective makes of what it writes.
+  std::vector<double> made;
+  /// By result: its sum is reduced, not scattered.
+  std::vector<bool> is_all_reduced;
+  /// A loop of the op scatters a sum of its results.
+  bool is_in_ring = false;
+};
+
+/// Whether a result of an op with partial sums is reduced or scattered, and how.
+void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
+              const Sharding& used, const Sharding& held, AxisMask partial, Beside& of_op) {
+  const OpKind& kind = on.kind_of_class(use.op);
+  const Rule& rule = on.program.rules[kind.rule];
+  double matmul_seconds = -1;
+  if (rule.work == Work::matmul) {
+    matmul_seconds =
+        compute(rule, axes, kind.reads, kind.writes, on.program.types, on.mesh, on.cluster)
+            .seconds;
+  }
+  const TensorType& type = on.program.types[on.classes.holders[use.holder].type];
+  for (const Step& step :
+       redistribution_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes))) {
+    const auto [made, is_ring] = as_made(step, matmul_seconds, on.cluster, on.mesh);
+    if (is_ring) of_op.is_in_ring = true;
+    if (made.kind == CollectiveKind::all_reduce) of_op.is_all_reduced[use.position] = true;
+  }
+}
+
+/// By op class.
+std::vector<Beside> beside_values(const ProgramOnMesh& on, const Assignment& assignment) {
+  std::vector<Beside> beside(on.classes.ops.size());
+  for (const Use& use : on.classes.uses) {
+    if (use.is_kept) continue;
+    const OpKind& kind = on.kind_of_class(use.op);
+    const Rule& rule = on.program.rules[kind.rule];
+    const FactorAxes& axes = assignment.axes(use.op);
+    const std::int32_t type = on.classes.holders[use.holder].type;
+    const Sharding& held = assignment.sharding(use.holder);
+    const Sharding used =
+        project((use.is_result ? rule.results : rule.operands)[use.position], axes);
+    Beside& of_op = beside[use.op];
+    if (!use.is_result) {
+      if (!only_cuts(held, used)) of_op.gathered += on.local_bytes(type, used);
+      continue;
+    }
+    if (!only_cuts(held, used) && kind.writes[use.position]) {
+      of_op.while_it_runs += on.local_bytes(type, used);
+    }
+    of_op.made.resize(rule.results.size(), 0.0);
+    of_op.is_all_reduced.resize(rule.results.size(), false);
+    if (!only_cuts(used, held)) of_op.made[use.position] = on.local_bytes(type, held);
+    const AxisMask partial = partial_axes(rule, axes);
+    if (partial != 0) add_sums(on, use, axes, used, held, partial, of_op);
+  }
+  return beside;
+}
+
+/// What collectives make of the results of op `i`: it is stored, whoever reads it, and states
+/// of the optimizer are copied into the order of an all-reduced gradient.
+void add_made(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i,
+              const Beside& of_op, std::vector<Transient>& transients) {
+  for (std::size_t k = 0; k < of_op.made.size(); ++k) {
+    const std::int32_t v = on.program.ops[i].results[k];
+    if (v == no_value || on.program.values[v].is_free) continue;
+    const LiveRange fused = on.memory.live_if_stored[v];
+    if (of_op.made[k] > 0 && fused.last > 0) transients.push_back({fused, of_op.made[k]});
+    const auto* copies = of_op.is_all_reduced[k] ? on.memory.copies_if_reduced_of(v) : nullptr;
+    if (!copies) continue;
+    const Sharding& held = assignment.sharding(on.classes.holder_of[v]);
+    for (const Buffer& copy : *copies) {
+      transients.push_back(
+          {copy.live, copy.bytes / static_cast<double>(num_shards(held, on.mesh))});
+    }
+  }
+}
+
+/// A loop cannot compute its operands: what a matmul in a ring would read from a fusion is
+/// stored, from where it is computed first. The operand that is made last, a gradient, is
+/// copied into another layout for it.
+void add_ring_operands(const ProgramOnMesh& on, const Assignment& assignment,
+                       const std::vector<Beside>& beside, std::vector<Transient>& transients) {
+  const ProgramMemory& memory = on.memory;
+  std::map<std::int32_t, Transient> stored;
+  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
+    const std::int32_t op_class = on.classes.class_of[i];
+    if (!beside[op_class].is_in_ring) continue;
+    const Op& op = on.program.ops[i];
+    const Rule& rule = on.program.rules[op.rule];
+    const std::int32_t point = memory.point[i];
+    std::int32_t newest = -1;
+    double copied = 0;
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+      const std::int32_t value = op.operands[k];
+      if (value == no_value) continue;
+      const double bytes = on.local_bytes(
+          on.program.values[value].type, project(rule.operands[k], assignment.axes(op_class)));
+      const LiveRange fused = memory.live_if_stored[value];
+      const LiveRange live = fused.last > 0 ? fused : memory.live[memory.alias[value]];
+      if (live.first > newest) {
+        newest = live.first;
+        copied = bytes;
+      }
+      if (fused.last == 0) continue;
+      const auto [entry, is_new] =
+          stored.try_emplace(memory.alias[value], Transient{{fused.first, point + 1}, bytes});
+      if (is_new) continue;
+      Transient& known = entry->second;
+      known.live.last = std::max(known.live.last, point + 1);
+      known.bytes = std::max(known.bytes, bytes);
+    }
+    transients.push_back({{point, point + 1}, copied});
+  }
+  for (const auto& [value, transient] : stored) transients.push_back(transient);
+}
+
+/// Kernels of convolutions pad both sides alike. Else a padded copy is made, which the
+/// convolution for the gradient reads again.
+void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
+                         std::vector<Transient>& transients) {
+  std::map<std::pair<std::int32_t, double>, LiveRange> copies;
+  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
+    const Op& op = on.program.ops[i];
+    const Rule& rule = on.program.rules[op.rule];
+    if (rule.padded_bytes <= 0) continue;
+    const Sharding cut = project(rule.operands[0], assignment.axes(on.classes.class_of[i]));
+    const double bytes = rule.padded_bytes / static_cast<double>(num_shards(cut, on.mesh));
+    const std::int32_t point = on.memory.point[i];
+    LiveRange& live =
+        copies.try_emplace({on.memory.alias[op.operands[0]], bytes}, LiveRange{point, point})
+            .first->second;
+    live = {std::min(live.first, point), std::max(live.last, point + 1)};
+  }
+  for (const auto& [key, live] : copies) transients.push_back({live, key.second});
+}
+
+}  // namespace
+
+std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& assignment) {
+  std::vector<Transient> result;
+  std::vector<std::int32_t> before;
+  if (on.cluster.compiler.schedule.hides_gathers) {
+    before = matmuls_before(on.program, on.memory);
+  }
+  const auto sent_from = [&](std::int32_t point) {
+    return before.empty() ? point : before[point];
+  };
+  for (const Copy& copy : on.classes.copies) {
+    const Holder& holder = on.classes.holders[copy.holder];
+    const Sharding& to = assignment.sharding(copy.holder);
+    if (only_cuts(assignment.sharding(holder.source), to)) continue;
+    result.push_back(
+        {{sent_from(copy.live.first), copy.live.last}, on.local_bytes(holder.type, to)});
+  }
+  const std::vector<Beside> beside = beside_values(on, assignment);
+  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
+    const Beside& of_op = beside[on.classes.class_of[i]];
+    add_made(on, assignment, i, of_op, result);
+    const std::int32_t point = on.memory.point[i];
+    if (of_op.while_it_runs > 0) {
+      result.push_back({{point, point + 1}, of_op.while_it_runs});
+    }
+    if (of_op.gathered > 0) {
+      result.push_back({{sent_from(point), point + 1}, of_op.gathered});
+    }
+  }
+  add_ring_operands(on, assignment, beside, result);
+  if (on.cluster.compiler.layout.symmetric_padding) {
+    add_padded_operands(on, assignment, result);
+  }
+  return result;
+}
+
+std::vector<double> shards_by_value(const ProgramOnMesh& on, const Assignment& assignment) {
+  std::vector<double> of_holder;
+  of_holder.reserve(assignment.shardings.size());
+  for (const Sharding& sharding : assignment.shardings) {
+    of_holder.push_back(static_cast<double>(num_shards(sharding, on.mesh)));
+  }
+  std::vector<double> shards(on.program.values.size(), 1);
+  for (std::size_t v = 0; v < shards.size(); ++v) {
+    const std::int32_t holder = on.classes.holder_of[v];
+    if (holder >= 0) shards[v] = of_holder[holder];
+  }
+  return shards;
+}
+
+Peak peak_of(const ProgramOnMesh& on, const Assignment& assignment,
+             const std::vector<double>& num_shards) {
+  std::vector<Transient> transients = transients_of(on, assignment);
+  const ProgramMemory& memory = on.memory;
+  const Peak least = peak(memory.buffers, memory.num_points, num_shards, transients);
+  const double limit =
+      on.cluster.compiler.schedule.memory_share * on.cluster.chip.memory_bytes;
+  if (least.bytes >= limit) return least;
+  const std::vector<Transient> waiting = waiting_for_reductions(on, assignment);
+  if (waiting.empty()) return least;
+  transients.insert(transients.end(), waiting.begin(), waiting.end());
+  Peak most = peak(memory.buffers, memory.num_points, num_shards, transients);
+  most.bytes = std::min(most.bytes, limit);
+  return most;
+}
+
+}  // namespace autoshard::planning
