@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from math import prod
 
 from autoshard import _core
+from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
 from autoshard.importer.program import NO_VALUE, ImportedProgram
 from autoshard.ir import element_bits, mlir, place
-from autoshard.planned.collective import CollectiveKind
 from autoshard.sharding import Mesh
 
 
@@ -74,25 +74,23 @@ def _check_host_computes_alone(imported: ImportedProgram, plan: _core.CorePlan) 
     """
     on_host = set(imported.host.ops)
     made_there = _made_there(imported)
-    for where, index, value, _trips, kind, *_ in plan.collectives:
-        inside = where != _JOIN and index in on_host
+    moves, rows = plan.redistributions, plan.collectives
+    places, indices, values = moves.place, moves.index, moves.value
+    for row, kind in zip(rows.redistribution, rows.kind, strict=True):
+        where, index, value = places[row], indices[row], values[row]
+        inside = where is not Place.JOIN and index in on_host
         # What the device makes is redistributed before it is handed over.
-        inside = inside and (where != _OPERAND or value in made_there)
+        inside = inside and (where is not Place.OPERAND or value in made_there)
         if not inside and value not in imported.host.values:
             continue
-        op = None if where == _JOIN else imported.core_ops[index]
+        op = None if where is Place.JOIN else imported.core_ops[index]
         what = "a value in the memory of the host" if op is None else op.name
-        collective = CollectiveKind.numbered(kind).value
         raise PlanError(
-            f"{what} would need a collective ({collective}) on the host, which has none. Cut what"
+            f"{what} would need a collective ({kind.value}) on the host, which has none. Cut what"
             " the host reads and makes alike, a table of an embedding in its columns: pin it with"
             " in_shardings or autoshard.shard, or leave such pins out.",
             None if op is None else place(op.location),
         )
-
-
-_OPERAND, _JOIN = 0, 2
-"""Where a redistribution is; ``PlannedRedistribution::Place`` of passes/planning/plan.h."""
 
 
 def _between_ops(imported: ImportedProgram, sizes: _Sizes) -> float:
