@@ -65,6 +65,21 @@ void bind_cost(nb::module_& module) {
       "Its collectives in order.");
 
   module.def(
+      "reshard_path",
+      [](const Sizes& shape, const Dims& from, const Dims& to, const Sizes& axis_sizes,
+         bool all_to_all) {
+        std::vector<Dims> path;
+        for (const Sharding& step : reshard_path(shape, sharding_of(from), sharding_of(to),
+                                                 Mesh{axis_sizes, all_to_all})) {
+          Dims& dims = path.emplace_back();
+          for (const AxisList& axes : step.dims) dims.emplace_back(axes.begin(), axes.end());
+        }
+        return path;
+      },
+      "shape"_a, "from_dims"_a, "to_dims"_a, "axis_sizes"_a, "all_to_all"_a = true,
+      "The shardings on the cheapest way, one a step; the axes are those that move.");
+
+  module.def(
       "redistribution_steps_in_order",
       [](const Sizes& shape, std::int64_t element_bits, const Dims& from, const Dims& to,
          const Sizes& axis_sizes, bool all_to_all) {

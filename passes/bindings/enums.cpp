@@ -1,6 +1,7 @@
 #include "bindings/bindings.h"
 #include "cost/collectives.h"
 #include "cost/symbolic.h"
+#include "cost/ways.h"
 #include "model/cluster.h"
 #include "model/program.h"
 #include "planning/plan.h"
@@ -19,6 +20,8 @@ void bind_enums(nb::module_& module) {
   module.attr("NO_VALUE") = no_value;
   module.attr("NO_TYPE") = no_type;
   module.attr("MAX_MESH_AXES") = max_mesh_axes;
+  module.attr("MAX_PARTS") = max_parts;
+  module.attr("MAX_MOVING_AXES") = max_moving;
   module.attr("REPLICATE_BELOW") = replicate_below;
 
   nb::enum_<LinkKind>(module, "LinkKind", nb::is_str(),

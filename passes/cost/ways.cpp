@@ -17,10 +17,6 @@
 namespace autoshard {
 namespace {
 
-/// A mesh of so many axes is searched as a whole.
-constexpr int max_parts = 3;
-/// So many moving axes are searched on any mesh.
-constexpr std::size_t max_moving = 4;
 /// Of two ways that move the same, the shorter one is taken.
 constexpr double step_penalty = 1e-4;
 
@@ -107,12 +103,14 @@ struct State {
 /// Shardings that can be reached from one.
 class Search {
  public:
+  /// `is_in_turn`: what costs the same is looked at in the order in which it was reached.
   Search(const State& from, std::vector<std::int64_t> capacity,
-         std::vector<std::int64_t> sizes, bool has_all_to_all)
+         std::vector<std::int64_t> sizes, bool has_all_to_all, bool is_in_turn = false)
       : capacity_(std::move(capacity)),
         sizes_(std::move(sizes)),
         participants_(std::size_t{1} << sizes_.size(), 1),
-        has_all_to_all_(has_all_to_all) {
+        has_all_to_all_(has_all_to_all),
+        is_in_turn_(is_in_turn) {
     for (std::size_t parts = 1; parts < participants_.size(); ++parts) {
       const auto first = static_cast<std::size_t>(std::countr_zero(parts));
       participants_[parts] = sizes_[first] * participants_[parts & (parts - 1)];
@@ -124,6 +122,16 @@ class Search {
   }
 
   Way to(const State& target) { return settle(target).way; }
+
+  /// What lies on the way to `target`, which is the last one.
+  std::vector<State> states_to(const State& target) {
+    std::vector<State> states;
+    for (const Entry* e = &settle(target); e->previous != nullptr; e = e->previous) {
+      states.push_back(e->state);
+    }
+    std::reverse(states.begin(), states.end());
+    return states;
+  }
 
   /// The steps to `target`; their held bytes are those of a tensor of one byte, their axes and
   /// participants those of parts.
@@ -148,7 +156,11 @@ class Search {
   struct Queued {
     double cost;
     int entry;
-    bool operator<(const Queued& other) const { return cost > other.cost; }
+    /// 0: of equal costs any comes first.
+    std::int64_t turn;
+    bool operator<(const Queued& other) const {
+      return cost > other.cost || (cost == other.cost && turn > other.turn);
+    }
   };
 
   static std::uint64_t hash_of(std::uint64_t key) {
@@ -206,7 +218,7 @@ class Search {
       known.step = step;
       known.previous = previous;
     }
-    queue_.push({cost, entry});
+    queue_.push({cost, entry, is_in_turn_ ? ++turns_ : 0});
   }
 
   void step(const State& next, const Entry& start, CollectiveKind kind, AxisMask parts,
@@ -295,7 +307,8 @@ class Search {
   const std::vector<std::int64_t> capacity_, sizes_;
   /// By set of parts: the product of their sizes.
   std::vector<std::int64_t> participants_;
-  const bool has_all_to_all_;
+  const bool has_all_to_all_, is_in_turn_;
+  std::int64_t turns_ = 0;
   /// Entries stay where they are.
   std::deque<Entry> entries_;
   /// Of each entry, apart, as most that is reached is known and no better: its key, and the
@@ -879,6 +892,39 @@ std::vector<Step> steps_in_order(const std::vector<std::int64_t>& dims, const Sh
   for (Step& step : steps) step.held_bytes *= bytes;
   sort_gathers(steps);
   return steps;
+}
+
+std::vector<Sharding> reshard_path(const std::vector<std::int64_t>& dims, const Sharding& from,
+                                   const Sharding& to, const Mesh& mesh) {
+  if (mesh.axis_sizes.size() > max_moving || dims.size() > State::max_dims ||
+      from.dims.size() != dims.size() || to.dims.size() != dims.size()) {
+    throw std::invalid_argument("reshard_path: too many axes or dims, or ranks differ");
+  }
+  const auto state_of = [&](const Sharding& sharding) {
+    State state;
+    AxisMask used = 0;
+    for (const AxisList& axes : sharding.dims) {
+      state.add_dim();
+      for (AxisIndex axis : axes) {
+        if (axis >= mesh.rank() || (used >> axis & 1u)) {
+          throw std::invalid_argument("reshard_path: unknown axis, or one that cuts twice");
+        }
+        used |= 1u << axis;
+        state.push(state.rank - 1u, axis);
+      }
+    }
+    return state;
+  };
+  Search search(state_of(from), dims, mesh.axis_sizes, mesh.has_all_to_all, true);
+  std::vector<Sharding> path;
+  for (const State& state : search.states_to(state_of(to))) {
+    Sharding& sharding = path.emplace_back();
+    for (std::size_t d = 0; d < state.rank; ++d) {
+      const auto& axes = state.parts[d];
+      sharding.dims.emplace_back(axes.begin(), axes.begin() + state.length[d]);
+    }
+  }
+  return path;
 }
 
 }  // namespace autoshard

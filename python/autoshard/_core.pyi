@@ -14,6 +14,10 @@ NO_TYPE: int = -1
 
 MAX_MESH_AXES: int = 16
 
+MAX_PARTS: int = 3
+
+MAX_MOVING_AXES: int = 4
+
 REPLICATE_BELOW: float = 25.0
 
 class LinkKind(enum.StrEnum):
@@ -544,6 +548,11 @@ def redistribution(shape: Sequence[int], element_bits: int, from_dims: Sequence[
 
 def redistribution_steps(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True, all_to_all: bool = True) -> list[Step]:
     """Its collectives in order."""
+
+def reshard_path(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[list[list[int]]]:
+    """
+    The shardings on the cheapest way, one a step; the axes are those that move.
+    """
 
 def redistribution_steps_in_order(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[Step]:
     """The same by rules instead of a search, for tests."""
