@@ -29,6 +29,7 @@ _MAY_NAME = (
     "python/autoshard/verify/",
 )
 _MAY_ASK_FOR_LINKS = (
+    "passes/bindings/enums.",
     "passes/cost/collectives.",
     "passes/model/cluster.",
     "python/autoshard/calibration/",

@@ -30,7 +30,7 @@ unset PYTHONPATH
 
 # The build requirements live in the environment, so that a second build compiles only changes.
 echo "test.sh: installing autoshard with Python $version"
-"$venv/bin/python3" -m pip install -q "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja &&
+"$venv/bin/python3" -m pip install -q "scikit-build-core>=0.10" "nanobind>=3.1,<3.2" cmake ninja &&
   "$venv/bin/python3" -m pip install -q --no-build-isolation ".[test,lint]" || {
   echo "test.sh: installing failed" >&2
   exit 1

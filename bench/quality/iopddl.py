@@ -68,7 +68,7 @@ if solution.choice is not None:
     check_solution(problem, solution)
 final = solution.cost
 print(json.dumps({
-    "cost": final, "bound": solution.lower_bound, "reason": solution.stop_reason,
+    "cost": final, "bound": solution.lower_bound, "reason": solution.stop_reason.value,
     "seconds": seconds, "read": read,
     "first": next((read + p.seconds for p in solution.trace if p.cost < float("inf")), seconds),
     "within": next((read + p.seconds for p in solution.trace if p.cost <= 1.01 * final), seconds),

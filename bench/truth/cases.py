@@ -22,7 +22,8 @@ from bench.truth import core_or_none  # noqa: F401
 # isort: split
 from autoshard.compilers.partitioner import DTYPES
 from autoshard.importer.factor_roles import UNEVEN_CUT, role_of, traits_of
-from autoshard.importer.rules import NEED_REPLICATION, FactorRule, partitioners_rule_of
+from autoshard.importer.factors import FactorKind
+from autoshard.importer.rules import FactorRule, partitioners_rule_of
 from autoshard.ir import mlir, new_context, parse_bytes, stablehlo
 from autoshard.ir.module import operations_of
 from autoshard.planned.write import populate_rules, remove_rules
@@ -422,7 +423,7 @@ def candidates(instance: Instance) -> Iterator[Candidate]:
 def pinned(instance: Instance) -> Iterator[Pins]:
     """Each factor alone and each pair, arguments and results cut alike, whole, or otherwise."""
     factors = [number for number, factor in enumerate(instance.rule.factors) if factor.size > 1]
-    free = [f for f in factors if instance.rule.factors[f].kind != NEED_REPLICATION]
+    free = [f for f in factors if instance.rule.factors[f].kind != FactorKind.NEED_REPLICATION]
     for factor in free:
         for mesh, axes in SINGLES:
             yield from _both(Pins(mesh, {factor: axes}))
@@ -504,7 +505,7 @@ def _fits(
                     return False
                 complete = complete and count == factors[factor].size
     return all(
-        factors[f].size % count == 0 or factors[f].kind == NEED_REPLICATION
+        factors[f].size % count == 0 or factors[f].kind == FactorKind.NEED_REPLICATION
         for f, count in parts.items()
     )
 

@@ -1,41 +1,36 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "bindings/bindings.h"
-#include "bindings/program_tuples.h"
 #include "importer/builder.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace autoshard {
 namespace {
 
-using importer::Block;
 using importer::Describe;
 using importer::OpClass;
 using importer::OpStructure;
 using importer::ProgramBuilder;
 using Ints = std::vector<std::int32_t>;
-/// (is_special, is_free, is_broadcast, only_moves, types of the results)
-using ClassTuple = std::tuple<bool, bool, bool, bool, Ints>;
-/// `OpClass` of an op; the rule of an op by the types of its operands and results.
-using AskClass = nb::typed<nb::callable, ClassTuple(std::int32_t)>;
+/// What is asked of an op that stands for its class, and of one with types of its own.
+using AskClass = nb::typed<nb::callable, OpClass(std::int32_t)>;
 using AskRule = nb::typed<nb::callable, std::int32_t(std::int32_t, Ints, Ints)>;
-/// (first op, last op, arguments)
-using BlockTuple = std::tuple<std::int32_t, std::int32_t, Ints>;
+
+/// The first block of a region, with all its arguments.
+struct RegionBlock {
+  std::int32_t first_op, last_op;
+  Ints arguments;
+};
 
 Describe describe_with(const AskClass& op_class, const AskRule& rule) {
-  return {[op_class](std::int32_t op) {
-            auto [is_special, is_free, is_broadcast, only_moves, result_types] =
-                nb::cast<ClassTuple>(op_class(op));
-            return OpClass{is_special, is_free, is_broadcast, only_moves,
-                           std::move(result_types)};
-          },
+  return {[op_class](std::int32_t op) { return nb::cast<OpClass>(op_class(op)); },
           [rule](std::int32_t op, const Ints& operand_types, const Ints& result_types) {
             return nb::cast<std::int32_t>(rule(op, operand_types, result_types));
           }};
@@ -50,6 +45,19 @@ Ints numbers_from(std::int32_t first, std::int32_t count) {
 }  // namespace
 
 void bind_importer(nb::module_& module) {
+  nb::class_<OpClass>(module, "OpClass", "What all ops of one class have in common.")
+      .def(nb::init<bool, bool, bool, bool, Ints>(), nb::kw_only(), "is_special"_a,
+           "is_free"_a, "is_broadcast"_a, "only_moves"_a, "result_types"_a);
+
+  nb::class_<RegionBlock>(module, "RegionBlock", "The first block of a region.")
+      .def_ro("first_op", &RegionBlock::first_op)
+      .def_ro("last_op", &RegionBlock::last_op)
+      .def_ro("arguments", &RegionBlock::arguments);
+
+  nb::class_<ProgramBuilder::Mark>(module, "BuilderMark", "How far a program got.")
+      .def_ro("op", &ProgramBuilder::Mark::op)
+      .def_ro("join", &ProgramBuilder::Mark::join);
+
   nb::class_<ProgramBuilder>(module, "ProgramBuilder",
                              "Fills a program op after op; see passes/importer/builder.h.")
       .def(
@@ -84,15 +92,15 @@ void bind_importer(nb::module_& module) {
           "blocks",
           [](const ProgramBuilder& b, std::int32_t op) {
             const OpStructure& read = b.module().ops.at(op);
-            std::vector<BlockTuple> blocks;
+            std::vector<RegionBlock> blocks;
             for (std::int32_t k = 0; k < read.num_regions; ++k) {
-              const Block& block = b.module().regions[read.first_region + k];
-              blocks.emplace_back(block.first_op, block.last_op,
-                                  numbers_from(block.first_argument, block.num_arguments));
+              const importer::Block& block = b.module().regions[read.first_region + k];
+              blocks.push_back({block.first_op, block.last_op,
+                                numbers_from(block.first_argument, block.num_arguments)});
             }
             return blocks;
           },
-          "(first op, last op, arguments) of the first block of each region.")
+          "Of each region its first block.")
       .def("new_value", &ProgramBuilder::new_value, nb::arg("type"),
            nb::arg("is_free") = false)
       .def_prop_ro("num_values", &ProgramBuilder::num_values)
@@ -136,14 +144,8 @@ void bind_importer(nb::module_& module) {
            [](ProgramBuilder& b, std::int32_t op, const Ints& values) { b.alias(op, values); })
       .def("set_operands", &ProgramBuilder::set_operands)
       .def("join", &ProgramBuilder::join)
-      .def("mark",
-           [](const ProgramBuilder& b) {
-             const ProgramBuilder::Mark mark = b.mark();
-             return std::pair(mark.op, mark.join);
-           })
-      .def("scale_trips",
-           [](ProgramBuilder& b, const std::pair<std::int32_t, std::int32_t>& mark,
-              double factor) { b.scale_trips({mark.first, mark.second}, factor); })
+      .def("mark", &ProgramBuilder::mark)
+      .def("scale_trips", &ProgramBuilder::scale_trips)
       .def_rw("host_depth", &ProgramBuilder::host_depth)
       .def_rw("has_barriers", &ProgramBuilder::has_barriers)
       .def("wait_for", [](ProgramBuilder& b, const Ints& of) { return b.wait_for(of); })
@@ -205,19 +207,23 @@ void bind_importer(nb::module_& module) {
       .def(
           "program",
           [](ProgramBuilder& b, const std::vector<std::int64_t>& axis_sizes,
-             const std::vector<TypeTuple>& types, const std::vector<RuleTuple>& rules,
-             const std::vector<WorkTuple>& works, const std::vector<PinTuple>& pins,
-             const std::vector<LoopTuple>& loops, const std::vector<ArgumentTuple>& arguments,
-             const Ints& results, const Ints& early, bool all_to_all) {
+             std::vector<TensorType> types, std::vector<Rule> rules, std::vector<Pin> pins,
+             std::vector<Loop> loops, std::vector<Argument> arguments, Ints results,
+             Ints early, bool all_to_all) {
             Program program = b.take();
-            set_tables(program, axis_sizes, types, rules, works, all_to_all);
-            set_edges(program, pins, loops, arguments, results, early);
+            program.mesh = {axis_sizes, all_to_all};
+            program.types = std::move(types);
+            program.rules = std::move(rules);
+            program.pins = std::move(pins);
+            program.loops = std::move(loops);
+            program.arguments = std::move(arguments);
+            program.results = std::move(results);
+            program.early = std::move(early);
             check(program);
             return program;
           },
-          nb::kw_only(), nb::arg("axis_sizes"), nb::arg("types"), nb::arg("rules"),
-          nb::arg("works"), nb::arg("pins"), nb::arg("loops"), nb::arg("arguments"),
-          nb::arg("results"), nb::arg("early"), nb::arg("all_to_all"),
+          nb::kw_only(), "axis_sizes"_a, "types"_a, "rules"_a, "pins"_a, "loops"_a,
+          "arguments"_a, "results"_a, "early"_a, "all_to_all"_a,
           "The program; nothing can be added any more.");
 }
 

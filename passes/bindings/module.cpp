@@ -4,6 +4,7 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of autoshard: plain structs in, decisions out.";
+  autoshard::bind_enums(module);
   autoshard::bind_cluster(module);
   autoshard::bind_program(module);
   autoshard::bind_importer(module);

@@ -2,15 +2,14 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <utility>
+
 #include "bindings/bindings.h"
-#include "bindings/program_tuples.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace autoshard {
 namespace {
@@ -18,19 +17,26 @@ namespace {
 using Ints = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Flags = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-Program make_program(
-    const std::vector<std::int64_t>& axis_sizes,
-    const std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>>& types,
-    const std::vector<RuleTuple>& rules, Ints value_type, Flags value_is_free, Ints op_rule,
-    Doubles op_trips, Ints operand_offset, Ints operands, Flags operand_kept,
-    Ints result_offset, Ints results, Ints join_source, Ints join_target, Doubles join_trips,
-    const std::vector<PinTuple>& pins, const std::vector<WorkTuple>& works,
-    const std::optional<Ints>& op_after, const std::optional<Ints>& op_until,
-    const std::vector<LoopTuple>& loops, const std::vector<ArgumentTuple>& arguments,
-    const std::vector<std::int32_t>& program_results, const std::vector<std::int32_t>& early,
-    bool all_to_all) {
-  Program program;
-  set_tables(program, axis_sizes, types, rules, works, all_to_all);
+using List = std::vector<std::int32_t>;
+
+/// Of the ops and values of a program, one array for each field of all of them.
+struct Columns {
+  Ints value_type;
+  Flags value_is_free;
+  Ints op_rule;
+  Doubles op_trips;
+  Ints operand_offset, operands;
+  Flags operand_kept;
+  Ints result_offset, results;
+  Ints join_source, join_target;
+  Doubles join_trips;
+  std::optional<Ints> op_after, op_until;
+};
+
+void set_columns(Program& program, const Columns& columns) {
+  const auto& [value_type, value_is_free, op_rule, op_trips, operand_offset, operands,
+               operand_kept, result_offset, results, join_source, join_target, join_trips,
+               op_after, op_until] = columns;
   if (value_type.size() != value_is_free.size() ||
       operand_offset.size() != op_rule.size() + 1 ||
       result_offset.size() != op_rule.size() + 1 || op_trips.size() != op_rule.size() ||
@@ -62,47 +68,159 @@ Program make_program(
   for (std::size_t j = 0; j < join_source.size(); ++j) {
     program.joins.push_back({join_source(j), join_target(j), join_trips(j)});
   }
-  set_edges(program, pins, loops, arguments, program_results, early);
-  check(program);
-  return program;
+}
+
+void bind_rule(nb::module_& module) {
+  nb::class_<TensorType>(module, "TensorType", "Shape and element width of a tensor.")
+      .def(nb::init<std::vector<std::int64_t>, std::int64_t>(), "dims"_a, "element_bits"_a)
+      .def_ro("dims", &TensorType::dims)
+      .def_ro("element_bits", &TensorType::element_bits);
+
+  nb::class_<Factor>(module, "Factor", "One independent index of an op.")
+      .def(nb::init<std::int64_t, FactorKind, std::int64_t>(), "size"_a,
+           "kind"_a = FactorKind::pass_through, "halo"_a = 0)
+      .def_ro("size", &Factor::size)
+      .def_ro("kind", &Factor::kind)
+      .def_ro("halo", &Factor::halo);
+
+  nb::class_<RuleTensor>(module, "RuleTensor",
+                         "One tensor of a rule: its type, and which factors make up each dim.")
+      .def(nb::init<std::int32_t, Dims>(), "type"_a, "dims"_a)
+      .def_ro("type", &RuleTensor::type)
+      .def_ro("dims", &RuleTensor::dims);
+
+  nb::class_<Rule>(module, "Rule",
+                   "How an op's tensors are made of factors, and what it does with their "
+                   "elements; see passes/model/program.h.")
+      .def(
+          "__init__",
+          [](Rule* self, std::vector<Factor> factors, std::vector<RuleTensor> operands,
+             std::vector<RuleTensor> results, Work work, Arithmetic arithmetic, double flops,
+             bool is_cheap, bool has_workspace, std::vector<double> operand_bytes,
+             std::vector<double> result_bytes, std::int32_t in_place_operand,
+             double padded_bytes, Expense expense) {
+            new (self) Rule{std::move(factors),
+                            std::move(operands),
+                            std::move(results),
+                            work,
+                            arithmetic,
+                            flops,
+                            is_cheap,
+                            has_workspace,
+                            std::move(operand_bytes),
+                            std::move(result_bytes),
+                            in_place_operand,
+                            padded_bytes,
+                            expense};
+          },
+          "factors"_a, "operands"_a, "results"_a, nb::kw_only(), "work"_a = Work::other,
+          "arithmetic"_a = Arithmetic::f32, "flops"_a = 0.0, "is_cheap"_a = false,
+          "has_workspace"_a = false, "operand_bytes"_a = std::vector<double>{},
+          "result_bytes"_a = std::vector<double>{}, "in_place_operand"_a = -1,
+          "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap)
+      .def_ro("factors", &Rule::factors)
+      .def_ro("operands", &Rule::operands)
+      .def_ro("results", &Rule::results)
+      .def_ro("work", &Rule::work)
+      .def_ro("arithmetic", &Rule::arithmetic)
+      .def_ro("flops", &Rule::flops)
+      .def_ro("is_cheap", &Rule::is_cheap)
+      .def_ro("has_workspace", &Rule::has_workspace)
+      .def_ro("operand_bytes", &Rule::operand_bytes)
+      .def_ro("result_bytes", &Rule::result_bytes)
+      .def_ro("in_place_operand", &Rule::in_place_operand)
+      .def_ro("padded_bytes", &Rule::padded_bytes)
+      .def_ro("expense", &Rule::expense);
+}
+
+void bind_records(nb::module_& module) {
+  nb::class_<DimPin>(module, "DimPin", "What the user fixed for one dim of a value.")
+      .def(
+          "__init__",
+          [](DimPin* self, const List& axes, bool is_open,
+             std::optional<std::int64_t> num_shards) {
+            new (self) DimPin{{axes.begin(), axes.end()}, is_open, num_shards};
+          },
+          "axes"_a = List{}, "is_open"_a = false, "num_shards"_a = nb::none());
+
+  nb::class_<Pin>(module, "Pin",
+                  "What the user fixed for a value; `replicated` are axes that cut no dim.")
+      .def(
+          "__init__",
+          [](Pin* self, std::int32_t value, std::vector<DimPin> dims, const List& replicated) {
+            new (self) Pin{value, std::move(dims), {replicated.begin(), replicated.end()}};
+          },
+          "value"_a, "dims"_a, "replicated"_a = List{});
+
+  nb::class_<Loop>(module, "Loop", "A loop, by the range of its ops.")
+      .def(nb::init<std::int32_t, std::int32_t, double, List, List>(), "first_op"_a,
+           "last_op"_a, "trips"_a, "carried"_a, "yielded"_a)
+      .def_ro("first_op", &Loop::first_op)
+      .def_ro("last_op", &Loop::last_op, "Behind its ops.")
+      .def_ro("trips", &Loop::trips)
+      .def_ro("carried", &Loop::carried)
+      .def_ro("yielded", &Loop::yielded);
+
+  nb::class_<Argument>(module, "Argument", "One array that enters the program.")
+      .def(nb::init<std::int32_t, bool>(), "value"_a, "is_donated"_a = false)
+      .def_ro("value", &Argument::value)
+      .def_ro("is_donated", &Argument::is_donated);
 }
 
 }  // namespace
 
 void bind_program(nb::module_& module) {
+  bind_rule(module);
+  bind_records(module);
+
   nb::class_<Program>(module, "Program",
                       "A module as the core sees it; see passes/model/program.h.")
       .def(
           "__init__",
           [](Program* self, const std::vector<std::int64_t>& axis_sizes,
-             const std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>>& types,
-             const std::vector<RuleTuple>& rules, Ints value_type, Flags value_is_free,
-             Ints op_rule, Doubles op_trips, Ints operand_offset, Ints operands,
-             Flags operand_kept, Ints result_offset, Ints results, Ints join_source,
-             Ints join_target, Doubles join_trips, const std::vector<PinTuple>& pins,
-             const std::vector<WorkTuple>& works, const std::optional<Ints>& op_after,
-             const std::optional<Ints>& op_until, const std::vector<LoopTuple>& loops,
-             const std::vector<ArgumentTuple>& arguments,
-             const std::vector<std::int32_t>& program_results,
-             const std::vector<std::int32_t>& early, bool all_to_all) {
-            new (self) Program(make_program(
-                axis_sizes, types, rules, value_type, value_is_free, op_rule, op_trips,
-                operand_offset, operands, operand_kept, result_offset, results, join_source,
-                join_target, join_trips, pins, works, op_after, op_until, loops, arguments,
-                program_results, early, all_to_all));
+             std::vector<TensorType> types, std::vector<Rule> rules, Ints value_type,
+             Flags value_is_free, Ints op_rule, Doubles op_trips, Ints operand_offset,
+             Ints operands, Flags operand_kept, Ints result_offset, Ints results,
+             Ints join_source, Ints join_target, Doubles join_trips, std::vector<Pin> pins,
+             const std::optional<Ints>& op_after, const std::optional<Ints>& op_until,
+             std::vector<Loop> loops, std::vector<Argument> arguments, List program_results,
+             List early, bool all_to_all) {
+            Program program;
+            program.mesh = {axis_sizes, all_to_all};
+            program.types = std::move(types);
+            program.rules = std::move(rules);
+            set_columns(program, {value_type, value_is_free, op_rule, op_trips, operand_offset,
+                                  operands, operand_kept, result_offset, results, join_source,
+                                  join_target, join_trips, op_after, op_until});
+            program.pins = std::move(pins);
+            program.loops = std::move(loops);
+            program.arguments = std::move(arguments);
+            program.results = std::move(program_results);
+            program.early = std::move(early);
+            check(program);
+            new (self) Program(std::move(program));
           },
-          nb::kw_only(), nb::arg("axis_sizes"), nb::arg("types"), nb::arg("rules"),
-          nb::arg("value_type"), nb::arg("value_is_free"), nb::arg("op_rule"),
-          nb::arg("op_trips"), nb::arg("operand_offset"), nb::arg("operands"),
-          nb::arg("operand_kept"), nb::arg("result_offset"), nb::arg("results"),
-          nb::arg("join_source"), nb::arg("join_target"), nb::arg("join_trips"),
-          nb::arg("pins"), nb::arg("works") = std::vector<WorkTuple>{},
-          nb::arg("op_after") = nb::none(), nb::arg("op_until") = nb::none(),
-          nb::arg("loops") = std::vector<LoopTuple>{},
-          nb::arg("arguments") = std::vector<ArgumentTuple>{},
-          nb::arg("program_results") = std::vector<std::int32_t>{},
-          nb::arg("early") = std::vector<std::int32_t>{}, nb::arg("all_to_all") = true)
+          nb::kw_only(), "axis_sizes"_a, "types"_a, "rules"_a, "value_type"_a,
+          "value_is_free"_a, "op_rule"_a, "op_trips"_a, "operand_offset"_a, "operands"_a,
+          "operand_kept"_a, "result_offset"_a, "results"_a, "join_source"_a, "join_target"_a,
+          "join_trips"_a, "pins"_a, "op_after"_a = nb::none(), "op_until"_a = nb::none(),
+          "loops"_a = std::vector<Loop>{}, "arguments"_a = std::vector<Argument>{},
+          "program_results"_a = List{}, "early"_a = List{}, "all_to_all"_a = true,
+          "Of all ops and values, and of what they read and make, one array a field.")
+      .def(
+          "changed",
+          [](const Program& p, const std::vector<std::int64_t>& axis_sizes,
+             std::vector<Pin> pins) {
+            Program changed = p;
+            changed.mesh.axis_sizes = axis_sizes;
+            changed.pins = std::move(pins);
+            check(changed);
+            return changed;
+          },
+          nb::kw_only(), "axis_sizes"_a, "pins"_a,
+          "The same program on another mesh and with other pins.")
       .def_prop_ro("num_values", [](const Program& p) { return p.values.size(); })
+      .def_prop_ro("num_ops", [](const Program& p) { return p.ops.size(); })
       .def_prop_ro("op_trips",
                    [](const Program& p) {
                      std::vector<double> trips;
@@ -110,54 +228,11 @@ void bind_program(nb::module_& module) {
                      return trips;
                    })
       .def(
-          "changed",
-          [](const Program& p, const std::vector<std::int64_t>& axis_sizes,
-             const std::vector<PinTuple>& pins) {
-            Program changed = p;
-            changed.mesh.axis_sizes = axis_sizes;
-            changed.pins = make_pins(pins);
-            check(changed);
-            return changed;
-          },
-          nb::kw_only(), nb::arg("axis_sizes"), nb::arg("pins"),
-          "The same program on another mesh and with other pins.")
-      .def_prop_ro("num_ops", [](const Program& p) { return p.ops.size(); })
-      .def_prop_ro(
-          "op_work",
-          [](const Program& p) {
-            std::vector<WorkTuple> works;
-            for (const Op& op : p.ops) {
-              const Rule& rule = p.rules[op.rule];
-              works.emplace_back(
-                  static_cast<int>(rule.work), static_cast<int>(rule.arithmetic), rule.flops,
-                  rule.is_cheap, rule.has_workspace, rule.operand_bytes, rule.result_bytes,
-                  rule.in_place_operand, rule.padded_bytes, static_cast<int>(rule.expense));
-            }
-            return works;
-          },
-          "(work, arithmetic, flops, is_cheap, has_workspace, operand bytes, result bytes, "
-          "operand in place, padded bytes, expense) of every op.")
-      .def_prop_ro(
-          "loops",
-          [](const Program& p) {
-            std::vector<LoopTuple> loops;
-            for (const Loop& l : p.loops) {
-              loops.emplace_back(l.first_op, l.last_op, l.trips, l.carried, l.yielded);
-            }
-            return loops;
-          },
-          "(first op, end of its ops, trips, carried, yielded) of every loop.")
-      .def_prop_ro(
-          "arguments",
-          [](const Program& p) {
-            std::vector<ArgumentTuple> arguments;
-            for (const Argument& a : p.arguments) {
-              arguments.emplace_back(a.value, a.is_donated);
-            }
-            return arguments;
-          },
-          "(value, is_donated) of every argument.")
-      .def_prop_ro("results", [](const Program& p) { return p.results; });
+          "rule_of",
+          [](const Program& p, std::int32_t op) { return p.rules[p.ops.at(op).rule]; }, "op"_a)
+      .def_ro("loops", &Program::loops)
+      .def_ro("arguments", &Program::arguments)
+      .def_ro("results", &Program::results);
 }
 
 }  // namespace autoshard

@@ -1,8 +1,6 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -142,22 +140,25 @@ solver::Solution solve(const solver::Problem& problem, double seconds, std::uint
 }  // namespace
 
 void bind_solver(nb::module_& module) {
-  nb::class_<solver::Problem>(module, "SolverProblem")
+  nb::class_<solver::Table>(module, "SolverTable")
+      .def_ro("rows", &solver::Table::rows)
+      .def_ro("cols", &solver::Table::cols)
+      .def_ro("cost", &solver::Table::cost, "Row after row.");
+  nb::class_<solver::TracePoint>(module, "SolverTracePoint")
+      .def_ro("seconds", &solver::TracePoint::seconds)
+      .def_ro("cost", &solver::TracePoint::cost)
+      .def_ro("lower_bound", &solver::TracePoint::lower_bound);
+  nb::class_<solver::Problem>(module, "SolverProblem",
+                              "For small networks: every list is copied when it is read.")
       .def_prop_ro("nodes", &solver::Problem::nodes)
       .def_prop_ro("edges", &solver::Problem::edges)
-      .def(
-          "costs",
-          [](const solver::Problem& p) {
-            std::vector<std::tuple<std::int32_t, std::int32_t, std::vector<double>>> tables;
-            for (const solver::Table& table : p.tables) {
-              tables.emplace_back(table.rows, table.cols, table.cost);
-            }
-            return std::make_tuple(p.option_offset, p.option_cost, p.edge_from, p.edge_to,
-                                   p.edge_table, p.edge_weight, std::move(tables));
-          },
-          "(option_offset, option_cost, edge_from, edge_to, edge_table, edge_weight, tables), "
-          "a "
-          "table being (rows, columns, entries). For small networks: everything is copied.");
+      .def_ro("option_offset", &solver::Problem::option_offset)
+      .def_ro("option_cost", &solver::Problem::option_cost)
+      .def_ro("edge_from", &solver::Problem::edge_from)
+      .def_ro("edge_to", &solver::Problem::edge_to)
+      .def_ro("edge_table", &solver::Problem::edge_table)
+      .def_ro("edge_weight", &solver::Problem::edge_weight)
+      .def_ro("tables", &solver::Problem::tables);
   nb::class_<solver::KnownMessages>(
       module, "SolverMessages",
       "Where message passing ended on one problem, for another one much like it.")
@@ -173,18 +174,10 @@ void bind_solver(nb::module_& module) {
       .def_ro("cost", &solver::Solution::cost)
       .def_ro("lower_bound", &solver::Solution::lower_bound)
       .def_ro("peak_memory", &solver::Solution::peak_memory)
-      .def_prop_ro("stop_reason",
-                   [](const solver::Solution& s) { return solver::to_string(s.stop_reason); })
+      .def_ro("stop_reason", &solver::Solution::stop_reason)
       .def_ro("iterations", &solver::Solution::iterations)
       .def_ro("seconds", &solver::Solution::seconds)
-      .def_prop_ro("trace",
-                   [](const solver::Solution& s) {
-                     std::vector<std::tuple<double, double, double>> trace;
-                     for (const solver::TracePoint& point : s.trace) {
-                       trace.emplace_back(point.seconds, point.cost, point.lower_bound);
-                     }
-                     return trace;
-                   })
+      .def_ro("trace", &solver::Solution::trace)
       .def_prop_ro(
           "priced_moment", [](const solver::Solution& s) { return to_array(s.priced_moment); },
           nb::rv_policy::move)

@@ -1,9 +1,6 @@
 #include "cost/symbolic.h"
 
 #include <nanobind/stl/array.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
@@ -15,7 +12,16 @@ using namespace nb::literals;
 namespace autoshard {
 
 void bind_symbolic(nb::module_& module) {
+  using planning::SymbolicCandidate;
   using planning::SymbolicChoice;
+
+  nb::class_<SymbolicCandidate>(module, "SymbolicCandidate",
+                                "One way to cut a matmul at one level.")
+      .def_ro("cut", &SymbolicCandidate::cut)
+      .def_ro("factor", &SymbolicCandidate::factor,
+              "What is cut; -1 for none, and for what is not possible.")
+      .def_ro("op_cost", &SymbolicCandidate::op_cost)
+      .def_ro("redistribution_cost", &SymbolicCandidate::redistribution_cost);
 
   nb::class_<SymbolicChoice>(module, "SymbolicChoice",
                              "The choice of one matmul at one level; see "
@@ -29,15 +35,7 @@ void bind_symbolic(nb::module_& module) {
                                                   c.sizes.j};
                    })
       .def_ro("has_batch", &SymbolicChoice::has_batch)
-      .def_prop_ro("candidates",
-                   [](const SymbolicChoice& c) {
-                     std::vector<std::tuple<int, int, double, double>> list;
-                     for (const planning::SymbolicCandidate& candidate : c.candidates) {
-                       list.emplace_back(static_cast<int>(candidate.cut), candidate.factor,
-                                         candidate.op_cost, candidate.redistribution_cost);
-                     }
-                     return list;
-                   })
+      .def_ro("candidates", &SymbolicChoice::candidates)
       .def_ro("chosen", &SymbolicChoice::chosen);
 
   module.def(
@@ -53,18 +51,11 @@ void bind_symbolic(nb::module_& module) {
 
   module.def(
       "symbolic_redistribution",
-      [](const std::vector<std::int64_t>& shape,
-         const std::vector<std::vector<std::int32_t>>& from,
-         const std::vector<std::vector<std::int32_t>>& to,
+      [](const std::vector<std::int64_t>& shape, const Dims& from, const Dims& to,
          const std::vector<std::int64_t>& axis_sizes) {
-        const auto sharding = [](const auto& dims) {
-          Sharding s;
-          for (const auto& axes : dims) s.dims.emplace_back(axes.begin(), axes.end());
-          return s;
-        };
         const auto all = static_cast<AxisMask>((1ull << axis_sizes.size()) - 1);
-        return symbolic_redistribution(shape, sharding(from), sharding(to), Mesh{axis_sizes},
-                                       all);
+        return symbolic_redistribution(shape, sharding_of(from), sharding_of(to),
+                                       Mesh{axis_sizes}, all);
       },
       "shape"_a, "from_dims"_a, "to_dims"_a, "axis_sizes"_a,
       "Elements charged for going from one sharding to another.");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "cost/reshard_query.h"
@@ -112,6 +113,39 @@ std::vector<Step> steps_of_cheapest_path(const std::vector<std::int64_t>& dims,
   }
   sort_gathers(steps);
   return steps;
+}
+
+std::vector<Sharding> reshard_path(const std::vector<std::int64_t>& dims, const Sharding& from,
+                                   const Sharding& to, const Mesh& mesh) {
+  if (mesh.axis_sizes.size() > max_moving || dims.size() > ReshardState::max_dims ||
+      from.dims.size() != dims.size() || to.dims.size() != dims.size()) {
+    throw std::invalid_argument("reshard_path: too many axes or dims, or ranks differ");
+  }
+  const auto state_of = [&](const Sharding& sharding) {
+    ReshardState state;
+    AxisMask used = 0;
+    for (const AxisList& axes : sharding.dims) {
+      state.add_dim();
+      for (AxisIndex axis : axes) {
+        if (axis >= mesh.rank() || (used >> axis & 1u)) {
+          throw std::invalid_argument("reshard_path: unknown axis, or one that cuts twice");
+        }
+        used |= 1u << axis;
+        state.push(state.rank - 1u, axis);
+      }
+    }
+    return state;
+  };
+  ReshardSearch search(state_of(from), dims, mesh.axis_sizes, mesh.has_all_to_all, true);
+  std::vector<Sharding> path;
+  for (const ReshardState& state : search.states_to(state_of(to))) {
+    Sharding& sharding = path.emplace_back();
+    for (std::size_t d = 0; d < state.rank; ++d) {
+      const auto& axes = state.parts[d];
+      sharding.dims.emplace_back(axes.begin(), axes.begin() + state.length[d]);
+    }
+  }
+  return path;
 }
 
 }  // namespace autoshard

@@ -24,8 +24,8 @@ struct PathCost {
 ///   move them behind another dim's axes  (n-1)/n * s      all-to-all
 ///   change which device holds which      s                permute; blocks keep their size
 ///
-/// python/autoshard/exporter/steps.py writes the same steps into the program, so that XLA
-/// makes one collective of each.
+/// python/autoshard/exporter/steps.py writes the steps of `reshard_path` into the program, so
+/// that XLA makes one collective of each.
 ///
 /// On meshes of at most three axes the search has them all, split into their primes if there
 /// are no more than three of those. On others it has the axes that move: not those with which
@@ -51,6 +51,17 @@ PathCost cheapest_path(const std::vector<std::int64_t>& dims, const Sharding& fr
 std::vector<Step> steps_of_cheapest_path(const std::vector<std::int64_t>& dims,
                                          const Sharding& from, const Sharding& to,
                                          const Mesh& mesh, double bytes);
+
+/// The shardings on the cheapest way, one a step, `to` last; empty if there is nothing to do.
+/// The same search, but of ways that cost the same it takes the one that it reached first, so
+/// that the path does not depend on anything else. `mesh` has the axes that move, at most
+/// `max_moving`, and `dims` at most twice as many dims that they cut; no step splits one
+/// unevenly. Throws `std::invalid_argument`.
+///
+/// Example: mesh (2, 4), from [{1}, {}] to [{0}, {}] of 8x8: a cut, a permute and a gather
+/// lead through [{1, 0}, {}] and [{0, 1}, {}].
+std::vector<Sharding> reshard_path(const std::vector<std::int64_t>& dims, const Sharding& from,
+                                   const Sharding& to, const Mesh& mesh);
 
 /// A path by rules instead of a search, for any number of axes. As long as something is left,
 /// the first of these that is possible: cut along the free axis that comes next in its dim;

@@ -9,9 +9,6 @@
 namespace autoshard {
 namespace {
 
-/// A mesh of so many axes is searched as a whole.
-constexpr int max_parts = 3;
-
 /// The axes, or their primes if there are at most `max_parts`.
 struct Parts {
   std::vector<std::int64_t> sizes;

@@ -13,6 +13,9 @@
 
 namespace autoshard {
 
+/// A mesh of so many axes is searched as a whole, if it has no more primes than this by
+/// primes.
+inline constexpr int max_parts = 3;
 /// So many moving axes are searched on any mesh.
 inline constexpr std::size_t max_moving = 4;
 

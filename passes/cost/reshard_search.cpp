@@ -16,11 +16,13 @@ constexpr std::size_t most_reached = 1 << 18;
 }  // namespace
 
 ReshardSearch::ReshardSearch(const ReshardState& from, std::vector<std::int64_t> capacity,
-                             std::vector<std::int64_t> sizes, bool has_all_to_all)
+                             std::vector<std::int64_t> sizes, bool has_all_to_all,
+                             bool is_in_turn)
     : capacity_(std::move(capacity)),
       sizes_(std::move(sizes)),
       participants_(std::size_t{1} << sizes_.size(), 1),
-      has_all_to_all_(has_all_to_all) {
+      has_all_to_all_(has_all_to_all),
+      is_in_turn_(is_in_turn) {
   for (std::size_t parts = 1; parts < participants_.size(); ++parts) {
     const auto first = static_cast<std::size_t>(std::countr_zero(parts));
     participants_[parts] = sizes_[first] * participants_[parts & (parts - 1)];
@@ -29,6 +31,15 @@ ReshardSearch::ReshardSearch(const ReshardState& from, std::vector<std::int64_t>
     if (!fits(from, d)) return;
   }
   reach(from, 0, {}, {CollectiveKind::permute, 0, 1, 0}, nullptr);
+}
+
+std::vector<ReshardState> ReshardSearch::states_to(const ReshardState& target) {
+  std::vector<ReshardState> states;
+  for (const Entry* e = &settle(target); e->previous != nullptr; e = e->previous) {
+    states.push_back(e->state);
+  }
+  std::reverse(states.begin(), states.end());
+  return states;
 }
 
 std::vector<Step> ReshardSearch::steps_to(const ReshardState& target) {
@@ -74,7 +85,7 @@ void ReshardSearch::reach(const ReshardState& state, double cost, const PathCost
     known.step = step;
     known.previous = previous;
   }
-  queue_.push({cost, entry});
+  queue_.push({cost, entry, is_in_turn_ ? ++turns_ : 0});
 }
 
 void ReshardSearch::step(const ReshardState& next, const Entry& start, CollectiveKind kind,

@@ -19,12 +19,15 @@ namespace autoshard {
 class ReshardSearch {
  public:
   /// From `from`, where dim d can have as many blocks as divide `capacity[d]`, over parts of
-  /// these sizes.
+  /// these sizes. `is_in_turn`: what costs the same is looked at in the order in which it was
+  /// reached.
   ReshardSearch(const ReshardState& from, std::vector<std::int64_t> capacity,
-                std::vector<std::int64_t> sizes, bool has_all_to_all);
+                std::vector<std::int64_t> sizes, bool has_all_to_all, bool is_in_turn = false);
 
   PathCost to(const ReshardState& target) { return settle(target).path; }
 
+  /// What lies on the path to `target`, which is the last one.
+  std::vector<ReshardState> states_to(const ReshardState& target);
   /// The steps to `target`; their held bytes are those of a tensor of one byte, their axes and
   /// participants those of parts.
   std::vector<Step> steps_to(const ReshardState& target);
@@ -43,7 +46,11 @@ class ReshardSearch {
   struct Queued {
     double cost;
     int entry;
-    bool operator<(const Queued& other) const { return cost > other.cost; }
+    /// 0: of equal costs any comes first.
+    std::int64_t turn;
+    bool operator<(const Queued& other) const {
+      return cost > other.cost || (cost == other.cost && turn > other.turn);
+    }
   };
 
   static std::uint64_t hash_of(std::uint64_t key) {
@@ -87,7 +94,8 @@ class ReshardSearch {
   const std::vector<std::int64_t> capacity_, sizes_;
   /// By set of parts: the product of their sizes.
   std::vector<std::int64_t> participants_;
-  const bool has_all_to_all_;
+  const bool has_all_to_all_, is_in_turn_;
+  std::int64_t turns_ = 0;
   /// Entries stay where they are.
   std::deque<Entry> entries_;
   /// Of each entry, apart, as most that is reached is known and no better: its key, and the

@@ -46,6 +46,16 @@ bool has_torus(const Cluster& cluster) {
   });
 }
 
+Mesh covered_mesh(const Cluster& cluster) {
+  Mesh mesh;
+  for (const std::vector<AxisPart>& parts : cluster.axes) {
+    std::int64_t size = 1;
+    for (const AxisPart& part : parts) size *= part.size;
+    mesh.axis_sizes.push_back(size);
+  }
+  return mesh;
+}
+
 void check(const Cluster& cluster, const Mesh& mesh) {
   check(cluster.chip);
   // Negated, so that NaN fails too.

@@ -32,7 +32,7 @@ struct Chip {
   /// Share of the peak that well-shaped matmuls reach, and of the memory bandwidth, 0 to 1.
   double matmul_efficiency;
   double memory_efficiency;
-  /// Seconds to start one op that is not fused; 0 for compilers that run one program.
+  /// Seconds to start one op that is not fused: a kernel, or a step of one program.
   double launch_seconds;
 };
 
@@ -74,6 +74,10 @@ struct Cluster {
 /// Whether any devices are neighbours on a ring or a line. A question about links, not about
 /// who compiles for them.
 bool has_torus(const Cluster& cluster);
+
+/// The mesh of the axes that the cluster covers: the size of each is that of its parts
+/// together.
+Mesh covered_mesh(const Cluster& cluster);
 
 /// A cluster that breaks its own rules.
 struct InvalidCluster : std::logic_error {

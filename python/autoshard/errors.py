@@ -60,6 +60,10 @@ class DonationError(AutoshardError, RuntimeError):
     """An array that has been deleted, or one that is donated and passed a second time."""
 
 
+class OutputError(AutoshardError):
+    """A file of results cannot be written."""
+
+
 class PassOptionError(AutoshardError, ValueError):
     """An unknown pass, an unknown option of a pass, or a value it does not take."""
 

@@ -30,15 +30,14 @@ Costs = NDArray[np.float64]
 
 def problem_of(core: _core.SolverProblem) -> Problem:
     """A network of the core, without its memory."""
-    offset, cost, edge_from, edge_to, edge_table, weight, tables = core.costs()
     return Problem(
-        option_offset=np.array(offset, np.int32),
-        option_cost=np.array(cost, np.float64),
-        edge_from=np.array(edge_from, np.int32),
-        edge_to=np.array(edge_to, np.int32),
-        edge_table=np.array(edge_table, np.int32),
-        edge_weight=np.array(weight, np.float64),
-        tables=tuple(np.array(entries).reshape(rows, columns) for rows, columns, entries in tables),
+        option_offset=np.array(core.option_offset, np.int32),
+        option_cost=np.array(core.option_cost, np.float64),
+        edge_from=np.array(core.edge_from, np.int32),
+        edge_to=np.array(core.edge_to, np.int32),
+        edge_table=np.array(core.edge_table, np.int32),
+        edge_weight=np.array(core.edge_weight, np.float64),
+        tables=tuple(np.array(t.cost).reshape(t.rows, t.cols) for t in core.tables),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from autoshard import _core
 
-PASS_THROUGH, REDUCTION, NEED_REPLICATION, PERMUTATION = range(4)
+PASS_THROUGH, REDUCTION, NEED_REPLICATION, PERMUTATION = _core.FactorKind
 TIE = 2.0**-20
 """Cost of a local byte: of plans that send the same, the one that splits more work wins."""
 COLLECTIVE = 1024
@@ -91,8 +91,10 @@ class Program:
         types = list(dict.fromkeys(self.shapes))
         rules = list(dict.fromkeys(op.rule for op in self.ops))
 
-        def tensors(rule: Rule, side: tuple[tuple[tuple[int, ...], ...], ...]) -> list[object]:
-            return [(types.index(rule.shape(t)), [list(dim) for dim in t]) for t in side]
+        def tensors(
+            rule: Rule, side: tuple[tuple[tuple[int, ...], ...], ...]
+        ) -> list[_core.RuleTensor]:
+            return [_core.RuleTensor(types.index(rule.shape(t)), t) for t in side]
 
         def offsets(lists: list[tuple[int, ...]]) -> np.ndarray:
             return np.array([0, *itertools.accumulate(map(len, lists))], np.int32)
@@ -102,8 +104,15 @@ class Program:
 
         return _core.Program(
             axis_sizes=list(self.mesh),
-            types=[(list(shape), 32) for shape in types],
-            rules=[(list(r.factors), tensors(r, r.operands), tensors(r, r.results)) for r in rules],
+            types=[_core.TensorType(shape, 32) for shape in types],
+            rules=[
+                _core.Rule(
+                    [_core.Factor(*factor) for factor in r.factors],
+                    tensors(r, r.operands),
+                    tensors(r, r.results),
+                )
+                for r in rules
+            ],
             value_type=np.array([types.index(s) for s in self.shapes], np.int32),
             value_is_free=np.array([v in self.free for v in range(len(self.shapes))], np.uint8),
             op_rule=np.array([rules.index(op.rule) for op in self.ops], np.int32),
@@ -117,8 +126,7 @@ class Program:
             join_target=np.array([j[1] for j in self.joins], np.int32),
             join_trips=np.array([j[2] for j in self.joins], np.float64),
             pins=[
-                (value, [(list(axes), is_open, n) for axes, is_open, n in dims], [])
-                for value, dims in self.pins
+                _core.Pin(value, [_core.DimPin(*dim) for dim in dims]) for value, dims in self.pins
             ],
         )
 
@@ -179,10 +187,10 @@ def redistribution_cost(
     mesh: tuple[int, ...],
     scatters: bool = True,
 ) -> float:
-    sent, collectives = _core.redistribution(
+    made = _core.redistribution(
         shape, 32, before, after, sum(1 << axis for axis in partial), mesh, scatters
     )
-    return sent + COLLECTIVE * collectives
+    return made.bytes + COLLECTIVE * made.collectives
 
 
 def local_bytes(shape: Shape, dims: Dims, mesh: tuple[int, ...]) -> float:

@@ -144,9 +144,8 @@ def planned(graph: Sequence[MatMul], levels: int, coefficient: float) -> tuple[P
     """The core's plan and its cost."""
     plan, choices = _core.symbolic_programming(program(graph, levels).core(), coefficient)
     cuts: Plan = [[""] * levels for _ in graph]
-    names = {2: "I", 3: "J", 4: "K", 5: "none"}
     for choice in choices:
-        cuts[choice.op][choice.axis] = names[choice.candidates[choice.chosen][0]]
+        cuts[choice.op][choice.axis] = choice.candidates[choice.chosen].cut.value
     return cuts, plan.objective
 
 

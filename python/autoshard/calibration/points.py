@@ -8,13 +8,14 @@ from math import prod
 from types import MappingProxyType
 
 from autoshard import _core
+from autoshard._core import Arithmetic
+from autoshard.cluster.alone import Tensor, rule_alone
 from autoshard.cluster.cluster import Cluster
 from autoshard.cluster.topology import LinkKind
-from autoshard.importer.work import ELEMENTWISE, F8, F16, F32, F64, I8, MATMUL
 from autoshard.planned.collective import CollectiveKind
 
-ARITHMETIC: Mapping[str, int] = MappingProxyType(
-    {"f64": F64, "f32": F32, "f16": F16, "f8": F8, "i8": I8}
+ARITHMETIC: Mapping[str, Arithmetic] = MappingProxyType(
+    {one.name.lower(): one for one in Arithmetic}
 )
 """The constants ``matmul_f64``, .. as the core counts them."""
 
@@ -115,14 +116,8 @@ class Model:
                 return self._stream(work)
             case Exchange():
                 mask = sum(self._bits[name] for name in work.axes)
-                return _core.collective_seconds(
-                    work.kind.number,
-                    mask,
-                    work.group_size,
-                    work.held_bytes,
-                    self._core,
-                    self._sizes,
-                )
+                step = _core.Step(work.kind, mask, work.group_size, work.held_bytes)
+                return _core.collective_seconds(step, self._core, self._sizes)
 
     def _product(self, work: Product) -> float:
         rows, columns, contracted = range(3)
@@ -132,7 +127,7 @@ class Model:
         ]
         sizes = [work.rows, work.columns, work.contracted]
         return self._compute(
-            MATMUL,
+            _core.Work.MATMUL,
             ARITHMETIC[work.arithmetic],
             work.flops,
             sizes,
@@ -143,34 +138,27 @@ class Model:
     def _stream(self, work: Stream) -> float:
         read, written = max(1, work.bytes_read), max(1, work.bytes_written)
         return self._compute(
-            ELEMENTWISE, F32, work.flops, [read, written], [([[0]], 8)], [([[1]], 8)]
+            _core.Work.ELEMENTWISE,
+            Arithmetic.F32,
+            work.flops,
+            [read, written],
+            [([[0]], 8)],
+            [([[1]], 8)],
         )
 
     def _compute(
         self,
-        work: int,
-        arithmetic: int,
+        work: _core.Work,
+        arithmetic: Arithmetic,
         flops: float,
         sizes: list[int],
-        operands: list[tuple[list[list[int]], int]],
-        results: list[tuple[list[list[int]], int]],
+        operands: Sequence[Tensor],
+        results: Sequence[Tensor],
     ) -> float:
-        _, _, seconds = _core.compute(
-            work,
-            arithmetic,
-            flops,
-            sizes,
-            operands,
-            results,
-            [[] for _ in sizes],
-            [True] * len(operands),
-            [True] * len(results),
-            [],
-            [],
-            self._core,
-            self._sizes,
-        )
-        return seconds
+        rule, types = rule_alone(work, arithmetic, flops, sizes, operands, results)
+        whole: list[list[int]] = [[] for _ in sizes]
+        reads, writes = [True] * len(operands), [True] * len(results)
+        return _core.compute(rule, types, whole, reads, writes, self._core, self._sizes).seconds
 
 
 def axes_of_dims(cluster: Cluster) -> list[tuple[str, ...]]:

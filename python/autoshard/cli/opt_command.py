@@ -23,6 +23,7 @@ from autoshard.cli.expected_diagnostics import check_diagnostics
 from autoshard.errors import (
     AutoshardError,
     AutoshardWarning,
+    OutputError,
     ParseError,
     PassError,
     PassOptionError,
@@ -129,8 +130,6 @@ def run_command(arguments: Sequence[str], report: Callable[[str], None]) -> int:
         The exit code: 0, or 1 when something was wrong.
     """
     words = list(arguments)
-    debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
     try:
         return _run_command(words, report)
     except AutoshardError as error:
@@ -144,7 +143,7 @@ def run_command(arguments: Sequence[str], report: Callable[[str], None]) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if debug:
+        if _parser().parse_known_args(words)[0].debug:
             traceback.print_exc()
         print(
             f"{PROGRAM}: error: internal error: {type(error).__name__}: {error}. Please report "
@@ -498,10 +497,6 @@ def _write_file(path: str, data: bytes) -> None:
         _write_atomically(Path(path), data)
     except OSError as error:
         raise OutputError(f"cannot write: {error.strerror}", path) from error
-
-
-class OutputError(AutoshardError):
-    """The output cannot be written."""
 
 
 def _write_atomically(path: Path, data: bytes) -> None:

@@ -48,7 +48,7 @@ def _result(solution: Solution, seconds_read: float) -> dict[str, Any]:
         "lower_bound": solution.lower_bound if math.isfinite(solution.lower_bound) else None,
         "gap": solution.gap if found else None,
         "peak_memory": solution.peak_memory if found else None,
-        "stop_reason": solution.stop_reason,
+        "stop_reason": solution.stop_reason.value,
         "diagnosis": solution.diagnosis or None,
         "iterations": solution.iterations,
         "seconds": solution.seconds,
@@ -67,12 +67,12 @@ def _result(solution: Solution, seconds_read: float) -> dict[str, Any]:
 
 def _print_result(solution: Solution) -> None:
     if solution.choice is None:
-        print(f"no choice: {solution.diagnosis or solution.stop_reason}")
+        print(f"no choice: {solution.diagnosis or solution.stop_reason.value}")
         return
     print(f"cost         {_cost(solution.cost)}")
     print(f"lower bound  {_cost(solution.lower_bound)}  (gap {100 * solution.gap:.3f} %)")
     print(f"peak memory  {solution.peak_memory:,} bytes")
-    print(f"stopped      {solution.stop_reason} after {solution.seconds:.1f} s")
+    print(f"stopped      {solution.stop_reason.value} after {solution.seconds:.1f} s")
 
 
 def run(arguments: argparse.Namespace) -> int:

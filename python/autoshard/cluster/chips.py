@@ -18,6 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, get_type_hints
 
+from autoshard._core import Arithmetic
+
 FOLDER = Path(__file__).parent / "chips"
 
 ASSUMED = "assumed"
@@ -72,6 +74,10 @@ class Chip:
     """The name of its compiler; empty: nothing is known of it."""
     compiled_as: str = ""
     """The chip with a name whose answers of the compiler are its own; empty: ``name``."""
+
+    def matmul_flops(self, arithmetic: Arithmetic) -> Constant:
+        """The peak of the matrix units at an arithmetic."""
+        return getattr(self, f"matmul_{arithmetic.name.lower()}")
 
     def constants(self) -> dict[str, Constant]:
         """Every constant by its name."""

@@ -19,7 +19,7 @@ from autoshard.compilers.compiler import Compiler, compiler_for, read_compiler
 from autoshard.errors import ClusterError
 from autoshard.sharding.mesh import Mesh
 
-MAX_DIMS = 16
+MAX_DIMS = _core.MAX_MESH_AXES
 """As many as a mesh has axes in the core."""
 
 
@@ -208,13 +208,7 @@ class Cluster:
             )
         chip = self.chip
         return _core.Cluster(
-            matmul_flops=[
-                chip.matmul_f64.value,
-                chip.matmul_f32.value,
-                chip.matmul_f16.value,
-                chip.matmul_f8.value,
-                chip.matmul_i8.value,
-            ],
+            matmul_flops=[chip.matmul_flops(one).value for one in _core.Arithmetic],
             vector_flops=chip.vector_flops.value,
             memory_bytes=chip.memory_bytes.value,
             memory_bandwidth=chip.memory_bandwidth.value,
@@ -224,10 +218,13 @@ class Cluster:
             memory_efficiency=chip.memory_efficiency.value,
             launch_seconds=chip.launch_seconds.value,
             dims=[
-                (dim.size, dim.kind.number, dim.bandwidth.value, dim.latency.value)
+                _core.PhysicalDim(dim.size, dim.kind, dim.bandwidth.value, dim.latency.value)
                 for dim in self.dims
             ],
-            axes=parts_of(mesh, self.dims, self.name),
+            axes=[
+                [_core.AxisPart(dim, size) for dim, size in parts]
+                for parts in parts_of(mesh, self.dims, self.name)
+            ],
             overlap=overlap,
             compiler=self.compiler.to_core(),
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import StrEnum
 from math import prod
 
+from autoshard._core import LinkKind as LinkKind
 from autoshard.cluster.chips import FAMILIES, Constant, Family, Link, Node, Torus
 from autoshard.errors import ClusterError
 
@@ -17,24 +17,6 @@ EXAMPLES = "v5e:4x4, v5p:4x4x4, v5p:16x16x16*2, h100:8, h100:4x8, cpu:8"
 _NAME = re.compile(r"(?P<chip>[^:]*):(?P<sizes>[^*]*)(?:\*(?P<slices>.*))?", re.DOTALL)
 _SIZE = re.compile(r"[0-9]+")
 _TORUS_DIMS = ("x", "y", "z")
-
-
-class LinkKind(StrEnum):
-    """How devices along a dim reach each other; in the order of the core's ``LinkKind``."""
-
-    RING = "ring"
-    """Neighbours, and the ends are joined."""
-    LINE = "line"
-    """Neighbours."""
-    SWITCHED = "switched"
-    """Each reaches all others of its group at full rate: NVLink, HCCS."""
-    NETWORK = "network"
-    """Between nodes or slices, each device with its share of the host's network cards."""
-
-    @property
-    def number(self) -> int:
-        """The core's number of it."""
-        return list(LinkKind).index(self)
 
 
 @dataclass(frozen=True, slots=True)

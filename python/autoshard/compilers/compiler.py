@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from autoshard._core import Expense
 from autoshard.errors import AutoshardWarning, ClusterError
 
 UNKNOWN = "unknown"
@@ -22,9 +23,6 @@ UNKNOWN = "unknown"
 
 COMPILERS = ("xla-cpu", "xla-gpu", "xla-tpu")
 """Those of which something is known, each in a file of its own."""
-
-EXPENSES = ("cheap", "exponential", "polynomial", "polynomials", "never")
-"""In the order of the core's ``Expense``."""
 
 _FOLDER = Path(__file__).parent
 _WITHOUT = ":without="
@@ -135,7 +133,7 @@ class Compiler:
         """The same for the core, which knows numbers only."""
         rules = read_rules()
         return {
-            name: float(EXPENSES.index(value)) if isinstance(value, str) else float(value)
+            name: float(Expense[value.upper()]) if isinstance(value, str) else float(value)
             for name, value in self.answers.items()
             if rules[name].in_core
         }

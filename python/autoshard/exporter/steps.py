@@ -11,13 +11,13 @@ Here the cheapest way is searched, and every step on it is written down.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, zip_longest
+from itertools import zip_longest
 from math import lcm, prod
 
+from autoshard import _core
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.placement import prime_factors
 from autoshard.sharding.sharding import AxisRef, Sharding
@@ -25,16 +25,13 @@ from autoshard.sharding.sharding import AxisRef, Sharding
 Dims = tuple[tuple[AxisRef, ...], ...]
 """The axes of every dim, major first, without those that stay where they are."""
 
-_MOST_PRIMES = 3
+_MOST_PRIMES = _core.MAX_PARTS
 """On a mesh of more primes whole axes move: the core counts the same ways, and the search over
 parts of axes would take minutes (79 s for one of 16 x 2 in a tensor of rank 4)."""
 
-_MOST_AXES = 4
+_MOST_AXES = _core.MAX_MOVING_AXES
 """With more axes that move, those that stay side by side move as one. If there are more even so,
 the search is not worth its time, and one step is taken."""
-
-_STEP_PENALTY = 1e-4
-"""Of the whole value's bytes: of two ways that move the same, the shorter one is taken."""
 
 
 @lru_cache(maxsize=4096)
@@ -228,31 +225,17 @@ def _cheapest_way(
     shape: tuple[int, ...],
     has_all_to_all: bool,
 ) -> list[Dims]:
-    """Dijkstra's search; the states after ``start``."""
-    came_from: dict[Dims, Dims] = {}
-    cost = {start: 0.0}
-    order = count()
-    queue = [(0.0, next(order), start)]
-    done: set[Dims] = set()
-    while queue:
-        _, _, dims = heapq.heappop(queue)
-        if dims == goal:
-            break
-        if dims in done:
-            continue
-        done.add(dims)
-        for neighbour, moved in _neighbours(dims, sizes, has_all_to_all):
-            if neighbour in done or not _divides(neighbour, sizes, shape):
-                continue
-            new_cost = cost[dims] + moved + _STEP_PENALTY
-            if new_cost < cost.get(neighbour, float("inf")):
-                cost[neighbour] = new_cost
-                came_from[neighbour] = dims
-                heapq.heappush(queue, (new_cost, next(order), neighbour))
-    way = [goal]
-    while came_from[way[-1]] != start:
-        way.append(came_from[way[-1]])
-    return _merged([start, *way[::-1]])
+    """The states after ``start``, by the core's search."""
+    refs = list(sizes)
+    number = {ref: index for index, ref in enumerate(refs)}
+
+    def numbered(dims: Dims) -> list[list[int]]:
+        return [[number[ref] for ref in dim] for dim in dims]
+
+    path = _core.reshard_path(
+        shape, numbered(start), numbered(goal), list(sizes.values()), has_all_to_all
+    )
+    return _merged([start, *(tuple(tuple(refs[a] for a in dim) for dim in dims) for dims in path)])
 
 
 def _merged(way: list[Dims]) -> list[Dims]:
@@ -273,66 +256,5 @@ def _is_cut(before: Dims, after: Dims) -> bool:
     return all(b == a[: len(b)] for b, a in zip(before, after, strict=True))
 
 
-def _neighbours(
-    dims: Dims, sizes: dict[AxisRef, int], has_all_to_all: bool
-) -> Iterator[tuple[Dims, float]]:
-    """States one step away, and what each device sends, as a part of the whole value."""
-    local = 1 / prod(sizes[ref] for dim in dims for ref in dim)
-    used = {ref for dim in dims for ref in dim}
-    for index, dim in enumerate(dims):
-        for ref in sizes:
-            if ref not in used:
-                yield _with(dims, index, (*dim, ref)), 0.0
-        for keep in range(len(dim)):
-            minor = dim[keep:]
-            pieces = prod(sizes[ref] for ref in minor)
-            yield _with(dims, index, dim[:keep]), (pieces - 1) * local
-            for taker, taken in enumerate(dims):
-                if has_all_to_all and taker != index:
-                    moved = _with(_with(dims, index, dim[:keep]), taker, taken + minor)
-                    yield moved, (pieces - 1) / pieces * local
-    tile = tuple(prod(sizes[ref] for ref in dim) for dim in dims)
-    for permuted in _of_tile(tile, tuple(sizes), sizes):
-        if permuted != dims:
-            yield permuted, local
-
-
 def _rounded_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
-
-
-def _divides(dims: Dims, sizes: dict[AxisRef, int], shape: tuple[int, ...]) -> bool:
-    return all(
-        size % prod(sizes[ref] for ref in dim) == 0 for size, dim in zip(shape, dims, strict=True)
-    )
-
-
-def _with(dims: Dims, index: int, dim: tuple[AxisRef, ...]) -> Dims:
-    return (*dims[:index], dim, *dims[index + 1 :])
-
-
-def _of_tile(
-    tile: tuple[int, ...], free: tuple[AxisRef, ...], sizes: dict[AxisRef, int]
-) -> Iterator[Dims]:
-    """All ways to cut the dims into so many pieces."""
-    if not tile:
-        yield ()
-        return
-    for dim in _of_size(tile[0], free, sizes):
-        rest = tuple(ref for ref in free if ref not in dim)
-        for others in _of_tile(tile[1:], rest, sizes):
-            yield (dim, *others)
-
-
-def _of_size(
-    pieces: int, free: tuple[AxisRef, ...], sizes: dict[AxisRef, int]
-) -> Iterator[tuple[AxisRef, ...]]:
-    """All ordered choices of axes that cut one dim into ``pieces``."""
-    if pieces == 1:
-        yield ()
-        return
-    for ref in free:
-        if pieces % sizes[ref] == 0:
-            others = tuple(other for other in free if other != ref)
-            for rest in _of_size(pieces // sizes[ref], others, sizes):
-                yield (ref, *rest)

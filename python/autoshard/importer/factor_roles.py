@@ -14,17 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
+from autoshard._core import FactorKind
 from autoshard.compilers.partitioner import DTYPES
 from autoshard.importer.factors import FactorRule
 from autoshard.ir import mlir, stablehlo
 
-KINDS = ("pass", "reduction", "whole", "permutation")
-"""Names of the kinds of factors, in the order of their numbers in importer/rules.py."""
+KINDS = {
+    FactorKind.PASS_THROUGH: "pass",
+    FactorKind.REDUCTION: "reduction",
+    FactorKind.NEED_REPLICATION: "whole",
+    FactorKind.PERMUTATION: "permutation",
+}
+"""Words for the kinds of factors."""
 
 UNEVEN_CUT = "uneven_cut"
 """Trait of an op in a plan that cuts a dim of it into parts that are not equal."""
-
-_WHOLE = 2
 
 Places = frozenset[str]
 """Where a factor is: ``lhs.batch``; for most ops just ``operand``, ``result``."""
@@ -75,18 +79,22 @@ def _touched(op: mlir.Operation, rule: FactorRule, factor: int) -> str:
 
 def _window(op: mlir.Operation, rule: FactorRule, factor: int) -> str:
     """Image dims that a window moves along are ``window``."""
-    return "window" if rule.factors[factor].kind == KINDS.index("permutation") else "pass"
+    return "window" if rule.factors[factor].kind == FactorKind.PERMUTATION else "pass"
 
 
 def _updated(op: mlir.Operation, rule: FactorRule, factor: int) -> str:
     """``updated``: a dim of the operand of which the update is a part."""
-    if rule.factors[factor].kind == _WHOLE:
+    if rule.factors[factor].kind == FactorKind.NEED_REPLICATION:
         return "update"
     return "pass" if _is_in(rule.operands[1:2], factor) else "updated"
 
 
 def _sliced(op: mlir.Operation, rule: FactorRule, factor: int) -> str:
-    return "sliced" if rule.factors[factor].kind == _WHOLE else _kind_role(op, rule, factor)
+    return (
+        "sliced"
+        if rule.factors[factor].kind == FactorKind.NEED_REPLICATION
+        else _kind_role(op, rule, factor)
+    )
 
 
 def _matmul(op: mlir.Operation, rule: FactorRule, factor: int) -> str:
@@ -145,7 +153,7 @@ def _convolution(op: mlir.Operation, rule: FactorRule, factor: int) -> str:
 def _gather(op: mlir.Operation, rule: FactorRule, factor: int) -> str:
     indexed, indices = (_is_in(rule.operands[n : n + 1], factor) for n in (0, 1))
     is_result = _is_in(rule.results, factor)
-    if rule.factors[factor].kind == _WHOLE:
+    if rule.factors[factor].kind == FactorKind.NEED_REPLICATION:
         return "part" if indexed else "index_vector"
     if indexed and indices:
         return "batch"
@@ -159,7 +167,7 @@ def _scatter(op: mlir.Operation, rule: FactorRule, factor: int) -> str:
     updated = _is_in(rule.operands[:count], factor)
     indices = _is_in(rule.operands[count : count + 1], factor)
     updates = _is_in(rule.operands[count + 1 :], factor)
-    if rule.factors[factor].kind == _WHOLE:
+    if rule.factors[factor].kind == FactorKind.NEED_REPLICATION:
         return "index_vector" if indices else "part"
     if updated and indices:
         return "batch"

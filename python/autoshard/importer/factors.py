@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PASS_THROUGH, REDUCTION, NEED_REPLICATION, PERMUTATION = range(4)
-"""Kinds of factors, in the order of ``FactorKind`` in passes/model/program.h."""
+from autoshard._core import FactorKind
 
 Dims = tuple[tuple[int, ...], ...]
 """The factors of each dim of one tensor, major first."""
@@ -16,7 +15,7 @@ class Factor:
     """One independent index of an op; see ``Factor`` in passes/model/program.h."""
 
     size: int
-    kind: int = PASS_THROUGH
+    kind: FactorKind = FactorKind.PASS_THROUGH
     halo: int = 0
     """Elements needed from neighbours, in units of the factor's size; negative: a whole block. Of a
     reduction: of the first operand's."""

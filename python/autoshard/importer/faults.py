@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from autoshard._core import FactorKind
 from autoshard.compilers.partitioner import PartitionerTable
 from autoshard.importer.factor_roles import role_of, traits_of
-from autoshard.importer.factors import NEED_REPLICATION, FactorRule
+from autoshard.importer.factors import FactorRule
 from autoshard.ir import mlir
 
 BY_THE_EXPORTER = frozenset(
@@ -32,7 +33,7 @@ def faulty_factors(op: mlir.Operation, rule: FactorRule) -> frozenset[int]:
     return frozenset(
         index
         for index, factor in enumerate(rule.factors)
-        if factor.kind != NEED_REPLICATION
+        if factor.kind != FactorKind.NEED_REPLICATION
         and table.fault(op.name, traits, [role_of(op, rule, index)]) is not None
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autoshard.importer.factors import NEED_REPLICATION, Dims, Factor, FactorRule
+from autoshard._core import FactorKind
+from autoshard.importer.factors import Dims, Factor, FactorRule
 from autoshard.ir import mlir
 from autoshard.ir.reading import shape_of
 from autoshard.kernels.cuts import Cut, cuts_of
@@ -61,7 +62,7 @@ def kernel_rule(op: mlir.Operation) -> FactorRule | None:
             tensors[value][dim] = (number,)
             if inside > 1:
                 tensors[value][dim] = (number, len(factors))
-                factors.append(Factor(inside, NEED_REPLICATION))
+                factors.append(Factor(inside, FactorKind.NEED_REPLICATION))
     dims: list[Dims] = [tuple(tensor) for tensor in tensors]
     count = len(op.operands)
     return FactorRule(tuple(factors), tuple(dims[:count]), tuple(dims[count:]))

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from autoshard import _core
+from autoshard._core import FactorKind
 from autoshard.errors import ImportModuleError, StrategyError
-from autoshard.importer.factors import NEED_REPLICATION, PASS_THROUGH, REDUCTION, FactorRule
+from autoshard.importer.factors import FactorRule
 from autoshard.importer.faults import fault_key, faulty_factors
 from autoshard.importer.host_stacks import THROUGH_HOST, host_stacks, placed_operands
 from autoshard.importer.kernels import kernel_key
@@ -22,7 +23,7 @@ from autoshard.importer.loops import trip_count
 from autoshard.importer.pins import DimPin, Pin, pin_of, pin_of_sharding
 from autoshard.importer.rules import registered_rule, rule_of
 from autoshard.importer.windows import block_factors, window_key
-from autoshard.importer.work import CoreWork, core_work, work_key, work_of
+from autoshard.importer.work import OpWork, work_key, work_of
 from autoshard.ir import element_bits, mlir, place
 from autoshard.ir.attributes import (
     ALIASING_OUTPUT,
@@ -45,23 +46,8 @@ from autoshard.ir.one_device import is_maximal
 from autoshard.sharding import Mesh, OpStrategy, Sharding
 from autoshard.sharding.padding import padded_shape, padded_size
 
-NO_VALUE = -1
-NO_TYPE = -1
-
-MOST_AXES = 16
-"""``max_mesh_axes`` of passes/model/mesh.h."""
-
-CoreTensor = tuple[int, list[list[int]]]
-"""Type, and the factors of each dim."""
-
-CoreRule = tuple[list[tuple[int, int, int]], list[CoreTensor], list[CoreTensor]]
-"""(size, kind, halo) of each factor, operands, results."""
-
-CoreLoop = tuple[int, int, float, list[int], list[int]]
-"""First op, end of its ops, its own trips, carried values, yielded values."""
-
-Block = tuple[int, int, list[int]]
-"""First op, last op, arguments."""
+NO_VALUE = _core.NO_VALUE
+NO_TYPE = _core.NO_TYPE
 
 
 # Ops that only rename or move elements: a mark reaches its main op through them.
@@ -221,9 +207,10 @@ def import_program(
         StrategyError: A pin that does not fit its value.
     """
     mesh = mesh.without_unit_axes()
-    if len(mesh.axes) > MOST_AXES:
+    if len(mesh.axes) > _core.MAX_MESH_AXES:
         raise ImportModuleError(
-            f"mesh {mesh} has {len(mesh.axes)} axes, {MOST_AXES} are the most. Join some of them."
+            f"mesh {mesh} has {len(mesh.axes)} axes, {_core.MAX_MESH_AXES} are the most."
+            " Join some of them."
         )
     operations = operations or operations_of(module.operation)
     importer = _Importer(module, operations, mesh, unknown_trip_count, keep_strategies)
@@ -263,16 +250,15 @@ class _Importer:
         self.loaded: list[int] = []
         """Values that are copied from the memory of the host."""
         self.rule_ids: dict[tuple[object, ...], int] = {}
-        self.rules: list[CoreRule] = []
+        self.rules: list[_core.Rule] = []
         self.matrix_rules: set[int] = set()
         self.one_device_classes: set[int] = set()
-        self.works: list[CoreWork] = []
         self.made_by: dict[mlir.Value, mlir.Value] = {}
         self.pins: list[Pinned] = []
         self.first_pins: dict[int, Pin] = {}
         """The first that the user gave each value."""
         self.read_pins: dict[tuple[str, tuple[int, ...]], Pin] = {}
-        self.loops: list[CoreLoop] = []
+        self.loops: list[_core.Loop] = []
         self.main_values: tuple[list[int], list[int]] = ([], [])
         self.donated: set[int] = set()
         self.state: frozenset[int] = frozenset()
@@ -426,8 +412,9 @@ class _Importer:
     # Walking
 
     def read(self) -> None:
-        ((number, last, _),) = self.builder.blocks(0)
-        while number <= last:
+        (module_block,) = self.builder.blocks(0)
+        number = module_block.first_op
+        while number <= module_block.last_op:
             op = self.ops[number]
             if op.name == "func.func":
                 self.functions[mlir.StringAttr(op.attributes["sym_name"]).value] = number
@@ -472,7 +459,7 @@ class _Importer:
         op = self.ops[number]
         (block,) = self.builder.blocks(number)
         self.block(block, arguments, trips)
-        results = self.operand_values(_terminator(block))
+        results = self.operand_values(block.last_op)
         if is_main:
             results = self.main_results(op, arguments, results)
             self.main_values = (arguments, results)
@@ -533,11 +520,10 @@ class _Importer:
         """Whether ``value`` has no elements."""
         return value != NO_VALUE and 0 in self.shapes[self.builder.type_of(value)]
 
-    def block(self, block: Block, arguments: list[int], trips: float) -> None:
+    def block(self, block: _core.RegionBlock, arguments: list[int], trips: float) -> None:
         builder = self.builder
-        number, last, values = block
-        end = builder.end(last)
-        builder.bind(values, arguments)
+        number, end = block.first_op, builder.end(block.last_op)
+        builder.bind(block.arguments, arguments)
         while True:
             number = builder.add_plain(number, end, trips, self.op_class, self.rule_id)
             if number == end:
@@ -545,7 +531,7 @@ class _Importer:
             self.handlers.get(self.ops[number].name, self.plain)(number, trips)
             number = builder.end(number)
 
-    def op_class(self, number: int) -> tuple[bool, bool, bool, bool, list[int]]:
+    def op_class(self, number: int) -> _core.OpClass:
         """What the core's ``OpClass`` says of an op and all that are like it."""
         op = self.ops[number]
         name, attributes = op.name, op.attributes
@@ -558,7 +544,13 @@ class _Importer:
             self.one_device_classes.add(self.builder.class_of(number))
         is_broadcast = name == "stablehlo.broadcast_in_dim"
         types = [self.type_id(op, value) for value in op.results]
-        return is_special, name in _FREE, is_broadcast, name in _MOVES, types
+        return _core.OpClass(
+            is_special=is_special,
+            is_free=name in _FREE,
+            is_broadcast=is_broadcast,
+            only_moves=name in _MOVES,
+            result_types=types,
+        )
 
     def plain(self, number: int, trips: float, result_types: list[int] | None = None) -> None:
         """An op whose regions, if it has any, compute single elements.
@@ -602,8 +594,7 @@ class _Importer:
             if any(map(self.has_padded_dim, (*operand_types, *result_types))):
                 rule = _whole(rule, block_factors(op, rule))
             rule = _padded(rule, self.mesh.size)
-        self.rules.append(_core_rule(rule, operand_types, result_types))
-        self.works.append(core_work(work_of(op)))
+        self.rules.append(_core_rule(rule, operand_types, result_types, work_of(op)))
         return self.rule_ids[key]
 
     def has_padded_dim(self, type_id: int) -> bool:
@@ -669,7 +660,7 @@ class _Importer:
         (block,) = builder.blocks(callee)
         arguments = function.regions[0].blocks[0].arguments
         self.made_by.update(zip(arguments, op.operands, strict=True))
-        builder.pass_after(builder.operands(number), block[2])
+        builder.pass_after(builder.operands(number), block.arguments)
         self.open_functions.append(callee)
         before = builder.num_ops
         builder.host_depth += runs_on_host(op)
@@ -678,7 +669,7 @@ class _Importer:
         builder.host_depth -= runs_on_host(op)
         if runs_on_host(op):
             self.host_ops.extend(range(before, builder.num_ops))
-        terminator = _terminator(block)
+        terminator = block.last_op
         self.made_by.update(zip(op.results, self.ops[terminator].operands, strict=True))
         builder.pass_after(builder.operands(terminator), builder.results(number))
         self.alias_or_copy(number, results, trips)
@@ -724,7 +715,7 @@ class _Importer:
         first = builder.mark()
         self.block(condition, carried, 1.0)
         self.block(body, carried, 1.0)
-        yielded = self.operand_values(_terminator(body))
+        yielded = self.operand_values(body.last_op)
         for source, target in zip(yielded, carried, strict=True):
             builder.join(source, target, 1.0)
         count = trip_count(op, self.resolve)
@@ -736,8 +727,8 @@ class _Importer:
         builder.set_makers(carried, builder.num_ops - 1)
         kept = [slot for slot, target in enumerate(carried) if target != NO_VALUE]
         self.loops.append(
-            (
-                first[0],
+            _core.Loop(
+                first.op,
                 builder.num_ops,
                 float(count),
                 [carried[slot] for slot in kept],
@@ -752,9 +743,7 @@ class _Importer:
         results = self.new_results(self.ops[number])
         for block in builder.blocks(number):
             self.block(block, [], trips)
-            for yielded, target in zip(
-                self.operand_values(_terminator(block)), results, strict=True
-            ):
+            for yielded, target in zip(self.operand_values(block.last_op), results, strict=True):
                 builder.join(yielded, target, trips)
         builder.set_after(builder.results(number), builder.num_ops - 1)
         self.alias(number, results)
@@ -896,19 +885,19 @@ class _Importer:
         early = sorted(self.loaded, key=self.bits, reverse=True)[:_COPIES_AT_A_TIME]
         program = builder.program(
             axis_sizes=[axis.size for axis in self.mesh.axes],
-            types=self.types,
+            types=[_core.TensorType(dims, bits) for dims, bits in self.types],
             rules=self.rules,
-            works=self.works,
             pins=[core_pin(pinned) for pinned in self.pins],
             loops=self.loops,
             arguments=[
-                (value, index in self.donated) for index, value in enumerate(self.main_values[0])
+                _core.Argument(value, index in self.donated)
+                for index, value in enumerate(self.main_values[0])
             ],
             results=self.main_values[1],
             early=early,
             all_to_all=allows_all_to_all(self.module),
         )
-        without_factors = {rule for rule, (factors, *_) in enumerate(self.rules) if not factors}
+        without_factors = {number for number, rule in enumerate(self.rules) if not rule.factors}
         return ImportedProgram(
             program,
             self.mesh,
@@ -944,14 +933,12 @@ class _Importer:
         )
 
 
-def core_pin(
-    pinned: Pinned,
-) -> tuple[int, list[tuple[list[int], bool, int | None]], list[int]]:
+def core_pin(pinned: Pinned) -> _core.Pin:
     """A pin as the core's ``Program`` takes it."""
-    return (
+    return _core.Pin(
         pinned.value,
-        [(list(dim.axes), dim.is_open, dim.num_shards) for dim in pinned.pin.dims],
-        list(pinned.pin.replicated),
+        [_core.DimPin(dim.axes, dim.is_open, dim.num_shards) for dim in pinned.pin.dims],
+        pinned.pin.replicated,
     )
 
 
@@ -968,10 +955,6 @@ def _check_has_body(function: mlir.Operation, caller: mlir.Operation) -> None:
             f"function {name} has no body: it cannot be planned. Define it in the module.",
             place(caller.location),
         )
-
-
-def _terminator(block: Block) -> int:
-    return block[1]
 
 
 def _is_empty(op: mlir.Operation) -> bool:
@@ -1037,7 +1020,9 @@ def _for_host(rule: FactorRule, op: mlir.Operation) -> FactorRule:
         for dim in dims
         for factor in dim
     }
-    summed = {index for index, factor in enumerate(rule.factors) if factor.kind == REDUCTION}
+    summed = {
+        index for index, factor in enumerate(rule.factors) if factor.kind == FactorKind.REDUCTION
+    }
     return _whole(rule, frozenset(whole | summed))
 
 
@@ -1046,7 +1031,7 @@ def _whole(rule: FactorRule, kept: frozenset[int]) -> FactorRule:
     return replace(
         rule,
         factors=tuple(
-            replace(factor, kind=NEED_REPLICATION) if index in kept else factor
+            replace(factor, kind=FactorKind.NEED_REPLICATION) if index in kept else factor
             for index, factor in enumerate(rule.factors)
         ),
     )
@@ -1068,7 +1053,8 @@ def _padded(rule: FactorRule, devices: int) -> FactorRule:
         rule,
         factors=tuple(
             replace(factor, size=padded_size(factor.size, devices))
-            if index not in several and factor.kind in (PASS_THROUGH, REDUCTION)
+            if index not in several
+            and factor.kind in (FactorKind.PASS_THROUGH, FactorKind.REDUCTION)
             else factor
             for index, factor in enumerate(rule.factors)
         ),
@@ -1076,18 +1062,28 @@ def _padded(rule: FactorRule, devices: int) -> FactorRule:
 
 
 def _core_rule(
-    rule: FactorRule, operand_types: Sequence[int], result_types: Sequence[int]
-) -> CoreRule:
+    rule: FactorRule, operand_types: Sequence[int], result_types: Sequence[int], work: OpWork
+) -> _core.Rule:
     def tensors(
         types: Sequence[int], dims: tuple[tuple[tuple[int, ...], ...], ...]
-    ) -> list[CoreTensor]:
+    ) -> list[_core.RuleTensor]:
         return [
-            (type_id, [] if type_id == NO_TYPE else [list(factors) for factors in tensor])
+            _core.RuleTensor(type_id, () if type_id == NO_TYPE else tensor)
             for type_id, tensor in zip(types, dims, strict=True)
         ]
 
-    return (
-        [(factor.size, factor.kind, factor.halo) for factor in rule.factors],
+    return _core.Rule(
+        [_core.Factor(factor.size, factor.kind, factor.halo) for factor in rule.factors],
         tensors(operand_types, rule.operands),
         tensors(result_types, rule.results),
+        work=work.work,
+        arithmetic=work.arithmetic,
+        flops=work.flops,
+        is_cheap=work.is_cheap,
+        has_workspace=work.has_workspace,
+        operand_bytes=work.operand_bytes,
+        result_bytes=work.result_bytes,
+        in_place_operand=work.in_place_operand,
+        padded_bytes=work.padded_bytes,
+        expense=work.expense,
     )

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import cast
 
+from autoshard._core import FactorKind
 from autoshard.errors import StrategyError
 from autoshard.importer.factors import (
-    NEED_REPLICATION,
-    PASS_THROUGH,
-    PERMUTATION,
-    REDUCTION,
     Factor,
     FactorRule,
 )
@@ -226,27 +223,30 @@ def _elementwise(op: mlir.Operation) -> FactorRule:
 def _top_k(op: mlir.Operation) -> FactorRule:
     """All but the last dim pass through; the last one must be whole to be ranked."""
     shape = _shape(op.operands[0])
-    factors = (*(Factor(size) for size in shape[:-1]), Factor(shape[-1], NEED_REPLICATION))
+    factors = (
+        *(Factor(size) for size in shape[:-1]),
+        Factor(shape[-1], FactorKind.NEED_REPLICATION),
+    )
     dims = tuple((d,) for d in range(len(shape)))
     return FactorRule(factors, (dims,), (dims,) * len(op.results))
 
 
 def _from_shardy(op: mlir.Operation, rule: sdy.OpShardingRuleAttr) -> FactorRule:
-    kinds = [PASS_THROUGH] * len(rule.factor_sizes)
+    kinds = [FactorKind.PASS_THROUGH] * len(rule.factor_sizes)
     for kind, indices in (
-        (PERMUTATION, rule.permutation_factors),
-        (REDUCTION, rule.reduction_factors),
-        (NEED_REPLICATION, rule.need_replication_factors),
+        (FactorKind.PERMUTATION, rule.permutation_factors),
+        (FactorKind.REDUCTION, rule.reduction_factors),
+        (FactorKind.NEED_REPLICATION, rule.need_replication_factors),
     ):
         for index in indices:
             kinds[index] = kind
     operands, results = _tensors(rule.operand_mappings), _tensors(rule.result_mappings)
     if op.name == "stablehlo.custom_call":
         for index in _factors(operands) ^ _factors(results):
-            if kinds[index] == PASS_THROUGH:
-                kinds[index] = NEED_REPLICATION
+            if kinds[index] == FactorKind.PASS_THROUGH:
+                kinds[index] = FactorKind.NEED_REPLICATION
     factors = tuple(
-        Factor(size, kind, -1 if kind == PERMUTATION else 0)
+        Factor(size, kind, -1 if kind == FactorKind.PERMUTATION else 0)
         for size, kind in zip(rule.factor_sizes, kinds, strict=True)
     )
     return FactorRule(factors, operands, results)

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from autoshard._core import FactorKind
 from autoshard.importer.factors import (
-    NEED_REPLICATION,
-    PERMUTATION,
-    REDUCTION,
     Factor,
     FactorRule,
 )
@@ -56,14 +54,16 @@ class _Draft:
         used = {f for tensor in (*self.operands, *self.results) for dim in tensor for f in dim}
         return FactorRule(
             tuple(
-                factor if index in used else replace(factor, kind=NEED_REPLICATION)
+                factor if index in used else replace(factor, kind=FactorKind.NEED_REPLICATION)
                 for index, factor in enumerate(self.factors)
             ),
             tuple(map(tuple, self.operands)),
             tuple(map(tuple, self.results)),
         )
 
-    def join(self, dims: Sequence[tuple[_Tensor, int]], size: int, kind: int, halo: int) -> None:
+    def join(
+        self, dims: Sequence[tuple[_Tensor, int]], size: int, kind: FactorKind, halo: int
+    ) -> None:
         """One new factor for some dims, in place of those they had; none if nothing is made."""
         for tensor, dim in dims:
             tensor[dim] = (len(self.factors),) if size else ()
@@ -155,14 +155,16 @@ def _convolution(op: mlir.Operation, draft: _Draft) -> None:
         # A sum over taps of no elements has no blocks that add up to it.
         if made and taps > 1 and contracted < image and not _is_reversed(op, number):
             units = -(-contracted * taps // size)
-            kind = NEED_REPLICATION if contracted > _LONG * size else REDUCTION
+            kind = (
+                FactorKind.NEED_REPLICATION if contracted > _LONG * size else FactorKind.REDUCTION
+            )
             draft.join([(images, dim), (kernel, taps_dim)], taps, kind, units)
         else:
             units = -(-image * made // size)
-            kind = NEED_REPLICATION if image > _LONG * size else PERMUTATION
+            kind = FactorKind.NEED_REPLICATION if image > _LONG * size else FactorKind.PERMUTATION
             draft.join([(images, dim), (results, made_dim)], made, kind, units)
             # Contracted by one device: what fills the tiles of its matrix unit.
-            draft.join([(kernel, taps_dim)], taps, NEED_REPLICATION, 0)
+            draft.join([(kernel, taps_dim)], taps, FactorKind.NEED_REPLICATION, 0)
 
 
 def convolution_window(
@@ -200,7 +202,7 @@ def _reduce_window(op: mlir.Operation, draft: _Draft) -> None:
         window = reduce_window_window(op, dim, _SPLIT)
         size, made = shape_of(op.operands[0])[dim], shape_of(op.results[0])[dim]
         halo = _halo(window, size)
-        kind = NEED_REPLICATION if halo > _LONG * size else PERMUTATION
+        kind = FactorKind.NEED_REPLICATION if halo > _LONG * size else FactorKind.PERMUTATION
         images = draft.operands[: len(op.results)]
         draft.join(
             [(tensor, dim) for tensor in (*images, *draft.results)],
@@ -255,7 +257,11 @@ def _select_and_scatter(op: mlir.Operation, draft: _Draft) -> None:
         stride, taps = (ints(op, n, [])[dim] for n in ("window_strides", "window_dimensions"))
         made = shape_of(op.operands[1])[dim]
         halo = -(-(taps - 1) // stride)
-        kind = PERMUTATION if is_split and halo <= _LONG * made else NEED_REPLICATION
+        kind = (
+            FactorKind.PERMUTATION
+            if is_split and halo <= _LONG * made
+            else FactorKind.NEED_REPLICATION
+        )
         draft.join([(images, dim), (source, dim), (results, dim)], made, kind, halo)
 
 
@@ -265,7 +271,7 @@ def _pad(op: mlir.Operation, draft: _Draft) -> None:
         size, made = shape_of(op.operands[0])[dim], shape_of(op.results[0])[dim]
         halo = _halo(pad_window(op, dim, _SPLIT), size)
         units = -1 if halo > _LONG * size else -(-halo * made // max(1, size))
-        draft.join([(image, dim), (results, dim)], made, PERMUTATION, units)
+        draft.join([(image, dim), (results, dim)], made, FactorKind.PERMUTATION, units)
 
 
 def pad_window(op: mlir.Operation, dim: int, count: int) -> Window:

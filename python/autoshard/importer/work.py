@@ -11,16 +11,11 @@ from dataclasses import dataclass
 from math import log2, prod
 from typing import cast
 
+from autoshard._core import Arithmetic, Expense, Work
 from autoshard.ir import element_bits, mlir, stablehlo
 from autoshard.kernels.mosaic import estimate_of, is_tpu_kernel, kernel_of
 from autoshard.kernels.tables import table_contents
 from autoshard.kernels.work import bytes_moved, kernel_work
-
-ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER, KERNEL = range(7)
-"""Kinds of work, in the order of ``Work`` in passes/model/program.h."""
-
-F64, F32, F16, F8, I8 = range(5)
-"""Arithmetic, in the order of ``Arithmetic`` in passes/model/program.h."""
 
 _VIEWS = frozenset(
     f"stablehlo.{name}"
@@ -50,9 +45,6 @@ _OTHERS = frozenset(
 
 _MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
 
-CHEAP, EXPONENTIAL, POLYNOMIAL, POLYNOMIALS = range(4)
-"""What an element costs, in the order of ``Expense`` in passes/model/program.h."""
-
 _RECIPROCALS = ("divide", "remainder", "sqrt", "rsqrt")
 
 _FUNCTIONS = {
@@ -61,7 +53,7 @@ _FUNCTIONS = {
             *("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic"),
             *("cbrt", "erf"),
         ),
-        EXPONENTIAL,
+        Expense.EXPONENTIAL,
     ),
     **dict.fromkeys(
         (
@@ -70,17 +62,24 @@ _FUNCTIONS = {
             *("power", "atan2", "erf_inv", "lgamma", "digamma", "bessel_i1e", "polygamma", "zeta"),
             "next_after",
         ),
-        POLYNOMIAL,
+        Expense.POLYNOMIAL,
     ),
-    "erfc": POLYNOMIALS,
+    "erfc": Expense.POLYNOMIALS,
 }
 """Expense of what vector units have no instruction for. Compilers decide by it what they store
 (``fusion.stored_functions`` in docs/design/compilers.md). A division nearly always is one by a
 broadcast, which costs a multiplication."""
 
+_OPERATIONS = {
+    Expense.CHEAP: 1.0,
+    Expense.EXPONENTIAL: 10.0,
+    Expense.POLYNOMIAL: 20.0,
+    Expense.POLYNOMIALS: 60.0,
+}
+
 _WEIGHTS = {
     **dict.fromkeys(_RECIPROCALS, 4.0),
-    **{name: (1.0, 10.0, 20.0, 60.0)[expense] for name, expense in _FUNCTIONS.items()},
+    **{name: _OPERATIONS[expense] for name, expense in _FUNCTIONS.items()},
 }
 """Operations an element, where one would be far off.
 
@@ -107,8 +106,8 @@ WORK_ATTRIBUTES = {
 class OpWork:
     """As in ``Rule`` of passes/model/program.h, where each field is explained."""
 
-    work: int
-    arithmetic: int
+    work: Work
+    arithmetic: Arithmetic
     flops: float
     is_cheap: bool = False
     has_workspace: bool = False
@@ -116,26 +115,7 @@ class OpWork:
     result_bytes: tuple[float, ...] = ()
     in_place_operand: int = -1
     padded_bytes: float = 0.0
-    expense: int = CHEAP
-
-
-CoreWork = tuple[int, int, float, bool, bool, list[float], list[float], int, float, int]
-
-
-def core_work(work: OpWork) -> CoreWork:
-    """As the core takes it."""
-    return (
-        work.work,
-        work.arithmetic,
-        work.flops,
-        work.is_cheap,
-        work.has_workspace,
-        list(work.operand_bytes),
-        list(work.result_bytes),
-        work.in_place_operand,
-        work.padded_bytes,
-        work.expense,
-    )
+    expense: Expense = Expense.CHEAP
 
 
 def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
@@ -159,27 +139,29 @@ def work_of(op: mlir.Operation) -> OpWork:
         flops = _matmul_flops(op) * (4 if _is_complex(op) else 1)
         if name == "stablehlo.convolution":
             padded = _padded_bytes(op)
-            return OpWork(MATMUL, arithmetic, flops, has_workspace=True, padded_bytes=padded)
-        return OpWork(MATMUL, arithmetic, flops)
+            return OpWork(Work.MATMUL, arithmetic, flops, has_workspace=True, padded_bytes=padded)
+        return OpWork(Work.MATMUL, arithmetic, flops)
     if name in _VIEWS:
         return _view(op, arithmetic)
     if name in _REDUCES:
-        return OpWork(REDUCE, arithmetic, _reduce_flops(op))
+        return OpWork(Work.REDUCE, arithmetic, _reduce_flops(op))
     if name in _INDEXED:
         return _indexed(op, arithmetic)
     if is_tpu_kernel(op):
         return _kernel_work(op, arithmetic)
     if name in _OTHERS:
-        return OpWork(OTHER, arithmetic, _other_flops(op))
+        return OpWork(Work.OTHER, arithmetic, _other_flops(op))
     flops = _weight(op) * _elements(op.results[0])
     expense = _expense(op)
-    return OpWork(ELEMENTWISE, arithmetic, flops, is_cheap=expense == CHEAP, expense=expense)
+    return OpWork(
+        Work.ELEMENTWISE, arithmetic, flops, is_cheap=expense == Expense.CHEAP, expense=expense
+    )
 
 
 def _kernel_work(op: mlir.Operation, arithmetic: int) -> OpWork:
     kernel = kernel_of(op)
     if kernel is None:
-        return OpWork(OTHER, arithmetic, _other_flops(op))
+        return OpWork(Work.OTHER, arithmetic, _other_flops(op))
     tables = [table_contents(value) for value in list(op.operands)[: kernel.num_tables]]
     counted = kernel_work(kernel, tables)
     behind = [*list(op.operands)[kernel.num_tables :], *op.results]
@@ -187,9 +169,9 @@ def _kernel_work(op: mlir.Operation, arithmetic: int) -> OpWork:
     read, written = moved[: len(moved) - len(op.results)], moved[len(moved) - len(op.results) :]
     own = estimate_of(op).get("flops", 0.0)
     if counted.product is None and not own:
-        work, flops = OTHER, counted.vector_flops
+        work, flops = Work.OTHER, counted.vector_flops
     else:
-        work, flops = KERNEL, counted.matmul_flops or own
+        work, flops = Work.KERNEL, counted.matmul_flops or own
         arithmetic = arithmetic if counted.product is None else _of_element(counted.product)
     return OpWork(
         work,
@@ -224,32 +206,32 @@ def _weight(op: mlir.Operation) -> float:
     return 4 * weight if _is_complex(op) and op.name != "stablehlo.complex" else weight
 
 
-def _expense(op: mlir.Operation) -> int:
+def _expense(op: mlir.Operation) -> Expense:
     name = op.name.partition(".")[2]
-    expense = _FUNCTIONS.get(name, CHEAP)
-    if not _is_complex(op) or (expense == CHEAP and name not in _RECIPROCALS):
+    expense = _FUNCTIONS.get(name, Expense.CHEAP)
+    if not _is_complex(op) or (expense == Expense.CHEAP and name not in _RECIPROCALS):
         return expense
     # A function of complex numbers is made of several real ones.
-    return min(expense + 1, POLYNOMIALS)
+    return Expense(min(expense + 1, Expense.POLYNOMIALS))
 
 
-def _view(op: mlir.Operation, arithmetic: int) -> OpWork:
+def _view(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     touched = (_bytes(op.results[0]),) if op.name == "stablehlo.slice" else ()
-    return OpWork(VIEW, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
+    return OpWork(Work.VIEW, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
 
 
-def _indexed(op: mlir.Operation, arithmetic: int) -> OpWork:
+def _indexed(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     """A slice or a gather reads what it returns; an update reads and writes what it changes."""
     operands, count = list(op.operands), len(op.results)
     if op.name == "stablehlo.select_and_scatter":
         flops = _elements(operands[1]) * _window(op)
-        return OpWork(INDEXED, arithmetic, flops)
+        return OpWork(Work.INDEXED, arithmetic, flops)
     if op.name == "stablehlo.dynamic_update_slice":
         update = _bytes(operands[1])
         touched = (0.0, *(-1.0 for _ in operands[1:]))
         made = (update,)
         return OpWork(
-            INDEXED,
+            Work.INDEXED,
             arithmetic,
             0.0,
             operand_bytes=touched,
@@ -258,7 +240,7 @@ def _indexed(op: mlir.Operation, arithmetic: int) -> OpWork:
         )
     if _is_one_of_each_row(op):
         # Compilers compare an iota with the index: a scatter is a select, a gather a masked sum.
-        work = ELEMENTWISE if op.name == "stablehlo.scatter" else REDUCE
+        work = Work.ELEMENTWISE if op.name == "stablehlo.scatter" else Work.REDUCE
         return OpWork(work, arithmetic, float(_elements(operands[0])), is_cheap=True)
     if op.name == "stablehlo.scatter":
         updates = operands[count + 1 :]
@@ -266,7 +248,7 @@ def _indexed(op: mlir.Operation, arithmetic: int) -> OpWork:
         flops = float(sum(_elements(update) for update in updates))
         made = tuple(map(_bytes, updates))
         return OpWork(
-            INDEXED,
+            Work.INDEXED,
             arithmetic,
             flops,
             operand_bytes=touched,
@@ -274,7 +256,7 @@ def _indexed(op: mlir.Operation, arithmetic: int) -> OpWork:
             in_place_operand=0,
         )
     touched = (_bytes(op.results[0]), *(-1.0 for _ in operands[1:]))
-    return OpWork(INDEXED, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
+    return OpWork(Work.INDEXED, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
 
 
 def _is_one_of_each_row(op: mlir.Operation) -> bool:
@@ -360,23 +342,23 @@ def _other_flops(op: mlir.Operation) -> float:
             return float(sum(_elements(value) for value in op.results))
 
 
-def _arithmetic(op: mlir.Operation) -> int:
+def _arithmetic(op: mlir.Operation) -> Arithmetic:
     """That of the widest operand; of the first result where there is none."""
     values = [v for v in op.operands if isinstance(v.type, mlir.RankedTensorType)]
     ranked = [v for v in values if _shape(v)] or values or list(op.results)[:1]
-    return min((_of_element(v.type.element_type) for v in ranked), default=F32)
+    return min((_of_element(v.type.element_type) for v in ranked), default=Arithmetic.F32)
 
 
-def _of_element(element: mlir.Type) -> int:
+def _of_element(element: mlir.Type) -> Arithmetic:
     if isinstance(element, mlir.ComplexType):
         return _of_element(element.element_type)
     bits = element_bits(element)
     if not isinstance(element, mlir.FloatType):
         # There are fast units for small integers; wide ones share the vector unit with floats.
-        return I8 if bits <= 8 else F32
+        return Arithmetic.I8 if bits <= 8 else Arithmetic.F32
     if bits <= 8:
-        return F8
-    return {16: F16, 64: F64}.get(bits, F32)
+        return Arithmetic.F8
+    return {16: Arithmetic.F16, 64: Arithmetic.F64}.get(bits, Arithmetic.F32)
 
 
 def _is_complex(op: mlir.Operation) -> bool:

@@ -5,34 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from math import prod
 
 import numpy as np
 
+from autoshard._core import CollectiveKind as CollectiveKind
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.placement import IntArray, prime_factors
 from autoshard.sharding.sharding import AxisRef
-
-
-class CollectiveKind(Enum):
-    """What the devices of a group do with each other; in the order of the core's."""
-
-    ALL_GATHER = "all-gather"
-    REDUCE_SCATTER = "reduce-scatter"
-    ALL_REDUCE = "all-reduce"
-    ALL_TO_ALL = "all-to-all"
-    PERMUTE = "collective-permute"
-
-    @property
-    def number(self) -> int:
-        """The core's number of it, ``CollectiveKind`` of passes/cost/collectives.h."""
-        return list(CollectiveKind).index(self)
-
-    @classmethod
-    def numbered(cls, number: int) -> CollectiveKind:
-        """The kind that the core numbers so."""
-        return list(cls)[number]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from math import prod
 
 from autoshard import _core
+from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
 from autoshard.importer.program import NO_VALUE, ImportedProgram
 from autoshard.ir import element_bits, mlir, place
-from autoshard.planned.collective import CollectiveKind
 from autoshard.sharding import Mesh
 
 
@@ -74,13 +74,14 @@ def host_traffic(
 
 def _hidden(moves: dict[int, float], imported: ImportedProgram, plan: _core.CorePlan) -> float:
     """Seconds of moves, by op, that pass while the ops of the innermost loop around them run."""
-    loops = sorted(imported.program.loops, key=lambda loop: loop[1] - loop[0])
+    loops = sorted(imported.program.loops, key=lambda loop: loop.last_op - loop.first_op)
     seconds, trips, hidden = plan.op_seconds, imported.program.op_trips, 0.0
     waiting = dict(moves)
-    for first, last, *_ in loops:
-        inside = [number for number in waiting if first <= number < last]
+    for loop in loops:
+        ops = range(loop.first_op, loop.last_op)
+        inside = [number for number in waiting if number in ops]
         if inside:
-            computing = sum(seconds[number] * trips[number] for number in range(first, last))
+            computing = sum(seconds[number] * trips[number] for number in ops)
             hidden += min(computing, sum(waiting.pop(number) for number in inside))
     return hidden
 
@@ -90,8 +91,8 @@ def _stacked(imported: ImportedProgram, sizes: _Sizes) -> float:
     types = {value: made.type for made, value in imported.value_of.items()}
     written = {
         value
-        for *_, carried, yielded in imported.program.loops
-        for value, made in zip(carried, yielded, strict=True)
+        for loop in imported.program.loops
+        for value, made in zip(loop.carried, loop.yielded, strict=True)
         if made != NO_VALUE and value in imported.host.values
     }
     return sum(sizes.of(value, types[value]) for value in written)
@@ -105,25 +106,23 @@ def _check_host_computes_alone(imported: ImportedProgram, plan: _core.CorePlan) 
     """
     on_host = set(imported.host.ops)
     made_there = _made_there(imported)
-    for where, index, value, _trips, kind, *_ in plan.collectives:
-        inside = where != _JOIN and index in on_host
+    moves, rows = plan.redistributions, plan.collectives
+    places, indices, values = moves.place, moves.index, moves.value
+    for row, kind in zip(rows.redistribution, rows.kind, strict=True):
+        where, index, value = places[row], indices[row], values[row]
+        inside = where is not Place.JOIN and index in on_host
         # What the device makes is redistributed before it is handed over.
-        inside = inside and (where != _OPERAND or value in made_there)
+        inside = inside and (where is not Place.OPERAND or value in made_there)
         if not inside and value not in imported.host.values:
             continue
-        op = None if where == _JOIN else imported.core_ops[index]
+        op = None if where is Place.JOIN else imported.core_ops[index]
         what = "a value in the memory of the host" if op is None else op.name
-        collective = CollectiveKind.numbered(kind).value
         raise PlanError(
-            f"{what} would need a collective ({collective}) on the host, which has none. Cut what"
+            f"{what} would need a collective ({kind.value}) on the host, which has none. Cut what"
             " the host reads and makes alike, a table of an embedding in its columns: pin it with"
             " in_shardings or autoshard.shard, or leave such pins out.",
             None if op is None else place(op.location),
         )
-
-
-_OPERAND, _JOIN = 0, 2
-"""Where a redistribution is; ``PlannedRedistribution::Place`` of passes/planning/plan.h."""
 
 
 def _between_ops(imported: ImportedProgram, sizes: _Sizes) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard import _core
+from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
 from autoshard.ir import mlir, place
@@ -19,9 +20,6 @@ from autoshard.planned.summary import (
     PlanSummary,
 )
 from autoshard.sharding import Mesh, Sharding
-
-_OPERAND, _RESULT, _JOIN, _HALO = range(4)
-"""Where a redistribution is; ``PlannedRedistribution::Place`` of passes/planning/plan.h."""
 
 MOST_PEAK_VALUES = 24
 """Tensors of the peak that a summary names; the rest is small beside them."""
@@ -151,41 +149,54 @@ class Moved:
 
 def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[Moved]:
     """Every collective of a plan, in the order of its redistributions."""
-    joined = value_names(imported, {r[3] for r in plan.redistributions if r[0] == _JOIN})
+    table, rows = plan.redistributions, plan.collectives
+    places, indices, values = table.place, table.index, table.value
+    positions, trips = table.position, table.trips
+    joined = value_names(imported, _joined_values(places, values))
     ops: dict[int, tuple[str | None, str]] = {}
     found: list[Moved] = []
-    for (where, index, position, value, *_, trips), steps in zip(
-        plan.redistributions, plan.steps, strict=True
+    for row, kind, axes, participants, held_bytes, seconds in zip(
+        rows.redistribution,
+        rows.kind,
+        rows.axes,
+        rows.participants,
+        rows.held_bytes,
+        rows.seconds,
+        strict=True,
     ):
-        if not steps:
-            continue
-        if where == _JOIN:
+        where, index, value = places[row], indices[row], values[row]
+        if where is Place.JOIN:
             name = joined[value]
             location, what = name.location, f"{name.name}, kept elsewhere"
         else:
             if index not in ops:
                 ops[index] = (_line_of_op(imported, index), short_name(imported.core_ops[index]))
             location, name = ops[index]
+            side = "operand" if where is Place.OPERAND else "result"
             what = (
                 f"neighbours of {name}"
-                if where == _HALO
-                else f"{'operand' if where == _OPERAND else 'result'} {position} of {name}"
+                if where is Place.HALO
+                else f"{side} {positions[row]} of {name}"
             )
-        for kind, axes, participants, held_bytes, seconds in steps:
-            found.append(
-                Moved(
-                    CollectiveKind.numbered(kind),
-                    axes_of_mask(axes, mesh),
-                    participants,
-                    held_bytes,
-                    trips,
-                    seconds,
-                    location,
-                    what,
-                    value,
-                )
+        found.append(
+            Moved(
+                kind,
+                axes_of_mask(axes, mesh),
+                participants,
+                held_bytes,
+                trips[row],
+                seconds,
+                location,
+                what,
+                value,
             )
+        )
     return found
+
+
+def _joined_values(places: Sequence[Place], values: Sequence[int]) -> set[int]:
+    """Values of the redistributions that are joins."""
+    return {value for place, value in zip(places, values, strict=True) if place is Place.JOIN}
 
 
 def axes_of_mask(mask: int, mesh: Mesh) -> tuple[str, ...]:
@@ -205,32 +216,40 @@ def collectives_of(
     imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh
 ) -> tuple[CollectiveSummary, ...]:
     """The ``moves`` that are alike once, with the sum of their runs; what takes longest first."""
-    rows = plan.collectives
-    joined = value_names(imported, {row[2] for row in rows if row[0] == _JOIN})
+    table, rows = plan.redistributions, plan.collectives
+    places, indices, values, trips = table.place, table.index, table.value, table.trips
+    joined = value_names(imported, _joined_values(places, values))
     lines = imported.lines
     # Kind, axes, participants, held bytes and line -> runs, seconds.
-    alike: dict[tuple[int, int, int, float, str | None], list[float]] = {}
-    for where, index, value, trips, kind, axes, participants, held_bytes, seconds in rows:
-        if where == _JOIN:
-            line = joined[value].location
+    alike: dict[tuple[CollectiveKind, int, int, float, str | None], list[float]] = {}
+    for row, kind, axes, participants, held_bytes, seconds in zip(
+        rows.redistribution,
+        rows.kind,
+        rows.axes,
+        rows.participants,
+        rows.held_bytes,
+        rows.seconds,
+        strict=True,
+    ):
+        if places[row] is Place.JOIN:
+            line = joined[values[row]].location
         else:
+            index = indices[row]
             line = lines[index] if index in lines else _line_of_op(imported, index)
         sums = alike.setdefault((kind, axes, participants, held_bytes, line), [0.0, 0.0])
-        sums[0] += trips
-        sums[1] += trips * seconds
-    summaries: list[CollectiveSummary] = []
-    for (number, axes, participants, held_bytes, line), (times, seconds) in alike.items():
-        kind = CollectiveKind.numbered(number)
-        summaries.append(
-            CollectiveSummary(
-                kind=kind.value,
-                axes=axes_of_mask(axes, mesh),
-                bytes=Collective(kind, (), participants, held_bytes).moved_bytes,
-                times=times,
-                seconds=seconds,
-                location=line,
-            )
+        sums[0] += trips[row]
+        sums[1] += trips[row] * seconds
+    summaries = [
+        CollectiveSummary(
+            kind=kind.value,
+            axes=axes_of_mask(axes, mesh),
+            bytes=Collective(kind, (), participants, held_bytes).moved_bytes,
+            times=times,
+            seconds=seconds,
+            location=line,
         )
+        for (kind, axes, participants, held_bytes, line), (times, seconds) in alike.items()
+    ]
     return tuple(sorted(summaries, key=lambda one: -(one.seconds or 0.0)))
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from autoshard import _core
 
-AXES = ("Batch", "Expert", "I", "J", "K", "none")
-"""What a level can cut of a matmul; ``MatMulCut`` of passes/cost/symbolic.h."""
+AXES = tuple(cut.value for cut in _core.MatMulCut)
+"""What a level can cut of a matmul."""
 
 LOGGER = logging.getLogger("autoshard.recursive_programming")
 
@@ -202,8 +202,8 @@ def symbolic_costs(
         level = levels.get(choice.op, 0)
         levels[choice.op] = level + 1
         candidates = tuple(
-            SymbolicCandidate(AXES[cut], op_cost, redistribution)
-            for cut, _, op_cost, redistribution in choice.candidates
+            SymbolicCandidate(one.cut.value, one.op_cost, one.redistribution_cost)
+            for one in choice.candidates
         )
         batch, i, k, j = choice.sizes
         made.append(

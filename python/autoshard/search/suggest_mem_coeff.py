@@ -11,8 +11,7 @@ from autoshard import _core
 from autoshard.errors import PlanError
 from autoshard.planned.symbolic_costs import AXES, Sizes, SymbolicChoice, SymbolicCosts
 
-_REPLICATE_BELOW = 25
-"""``replicate_below`` of passes/cost/symbolic.h."""
+_REPLICATE_BELOW = _core.REPLICATE_BELOW
 
 _CUT_SIZE = {"Batch": 0, "Expert": 0, "I": 1, "K": 2, "J": 3}
 """The entry of ``Sizes`` that a cut divides."""

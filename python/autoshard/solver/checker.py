@@ -72,7 +72,7 @@ def check_solution(problem: Problem, solution: Solution) -> Report:
             bound is above the cost.
     """
     if solution.choice is None:
-        raise SolverError(f"nothing to check: {solution.diagnosis or solution.stop_reason}")
+        raise SolverError(f"nothing to check: {solution.diagnosis or solution.stop_reason.value}")
     report = report_of(problem, solution.choice)
     if not math.isclose(report.cost, solution.cost, rel_tol=1e-12, abs_tol=1e-12):
         raise SolverError(f"cost: the solution says {solution.cost}, it is {report.cost}")

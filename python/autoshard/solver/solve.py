@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from autoshard import _core
+from autoshard._core import StopReason
 from autoshard.errors import SolverError
 from autoshard.solver.problem import Problem
-
-StopReason = Literal[
-    "optimal", "converged", "time_limit", "iteration_limit", "interrupted", "infeasible"
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +138,12 @@ def solve(
         cost=found.cost,
         lower_bound=found.lower_bound,
         peak_memory=found.peak_memory,
-        stop_reason=cast(StopReason, found.stop_reason),
+        stop_reason=found.stop_reason,
         iterations=found.iterations,
         seconds=found.seconds,
-        trace=tuple(TracePoint(*point) for point in found.trace),
+        trace=tuple(
+            TracePoint(point.seconds, point.cost, point.lower_bound) for point in found.trace
+        ),
         diagnosis=found.diagnosis,
         priced_moment=cast(Any, found.priced_moment),
         price=cast(Any, found.price),

@@ -56,14 +56,8 @@ class CollectiveSeconds:
         """
         mask, span = self._span(groups, collective.kind)
         participants = 2 if collective.kind is CollectiveKind.PERMUTE else span
-        return _core.collective_seconds(
-            collective.kind.number,
-            mask,
-            participants,
-            collective.local_bytes,
-            self.core,
-            list(self.mesh.axis_sizes),
-        )
+        step = _core.Step(collective.kind, mask, participants, collective.local_bytes)
+        return _core.collective_seconds(step, self.core, self.mesh.axis_sizes)
 
     def over_axes(self, collective: Collective, axes: tuple[AxisRef, ...], mesh: Mesh) -> float:
         """As ``of``, along axes of the program's mesh."""

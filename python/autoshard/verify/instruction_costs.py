@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from autoshard import _core
+from autoshard._core import Arithmetic
 from autoshard.cluster import Cluster
+from autoshard.cluster.alone import rule_alone
 from autoshard.errors import ParseError
-from autoshard.importer.work import F8, F16, F32, F64, I8, MATMUL
 from autoshard.ir.xla_cost import XlaCost, xla_cost
 from autoshard.sharding.mesh import Axis, Mesh
 from autoshard.verify.hlo_collectives import is_collective
@@ -71,7 +72,14 @@ _WINDOW_AND_LABELS = re.compile(
 )
 _CUBLAS = re.compile(r"__cublas\$(?:gemm|lt\$matmul)")
 _CUDNN_CONV = re.compile(r"__cudnn\$conv(?:Forward|BiasActivationForward)")
-_ARITHMETIC = {"f64": F64, "c128": F64, "f32": F32, "c64": F32, "f16": F16, "bf16": F16}
+_ARITHMETIC = {
+    "f64": Arithmetic.F64,
+    "c128": Arithmetic.F64,
+    "f32": Arithmetic.F32,
+    "c64": Arithmetic.F32,
+    "f16": Arithmetic.F16,
+    "bf16": Arithmetic.F16,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,22 +182,18 @@ class InstructionCosts:
         bits = 8
         factors = [((0,), (1,), (3,)), ((3,), (1,), (2,)), ((0,), (1,), (2,))]
         tensors = [(factors[0], bits), (factors[1], bits)]
-        _, _, seconds = _core.compute(
-            MATMUL,
+        rule, types = rule_alone(
+            _core.Work.MATMUL,
             _arithmetic((left, right)),
             flops,
             [rows, batch, columns, contracted],
             tensors,
             [(factors[2], bits)],
-            [(), (), (), ()],
-            [False, False],
-            [False],
-            [],
-            [],
-            self.core,
-            self.axis_sizes,
         )
-        return seconds
+        whole = ((), (), (), ())
+        return _core.compute(
+            rule, types, whole, [False, False], [False], self.core, self.axis_sizes
+        ).seconds
 
     def _xla_cost(self, instruction: HloInstruction, computation: HloComputation) -> XlaCost | None:
         text = self._module(instruction, computation)
@@ -323,15 +327,15 @@ def _target(instruction: HloInstruction) -> str:
     return found[1] if found else ""
 
 
-def _arithmetic(operands: tuple[HloArray, ...]) -> int:
+def _arithmetic(operands: tuple[HloArray, ...]) -> Arithmetic:
     """That of the widest operand."""
     return min(_arithmetic_of(array.dtype) for array in operands)
 
 
-def _arithmetic_of(dtype: str) -> int:
+def _arithmetic_of(dtype: str) -> Arithmetic:
     if dtype in _ARITHMETIC:
         return _ARITHMETIC[dtype]
-    return F8 if dtype.startswith("f") else I8
+    return Arithmetic.F8 if dtype.startswith("f") else Arithmetic.I8
 
 
 def _touched_bytes(instruction: HloInstruction, computation: HloComputation) -> float:

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -198,7 +199,8 @@ def test_one_device_has_no_axes():
 
 
 def core_axes(cluster: str, mesh: str) -> list[list[tuple[int, int]]]:
-    return Cluster.parse(cluster).to_core(Mesh.parse(mesh)).axes
+    core = Cluster.parse(cluster).to_core(Mesh.parse(mesh))
+    return [[(part.dim, part.size) for part in parts] for parts in core.axes]
 
 
 @pytest.mark.parametrize(
@@ -246,8 +248,8 @@ def test_parts_multiply_to_axes_and_to_dims(data: st.DataObject):
     mesh = Mesh(tuple(Axis(f"a{i}", prod(group)) for i, group in enumerate(groups)))
     core = cluster.to_core(mesh)
     wanted = [axis.size for axis in mesh.axes if axis.size > 1]
-    assert [prod(size for _, size in parts) for parts in core.axes] == wanted
-    flat = [part for parts in core.axes for part in parts]
+    assert [prod(part.size for part in parts) for parts in core.axes] == wanted
+    flat = [(part.dim, part.size) for parts in core.axes for part in parts]
     assert [d for d, _ in flat] == sorted(d for d, _ in flat)
     for d, size in enumerate(sizes):
         assert prod(part for index, part in flat if index == d) == size
@@ -262,7 +264,7 @@ def test_search_axes_cover_every_dim_alone(sizes: list[int]):
     assert len(mesh.axes) <= max(6, len(sizes))
     assert all(len(parts) == 1 for parts in axes)
     for d, size in enumerate(sizes):
-        assert prod(parts[0][1] for parts in axes if parts[0][0] == d) == size
+        assert prod(parts[0].size for parts in axes if parts[0].dim == d) == size
 
 
 def make_dim(name: str, size: int) -> Dim:
@@ -276,10 +278,11 @@ def two_factors(size: int) -> list[list[int]]:
 def test_the_core_gets_the_kind_bandwidth_and_latency_of_dims():
     cluster = Cluster.parse("v5e:16x8*2")
     core = cluster.to_core(cluster.level_mesh(), overlap=0.25)
-    assert core.dims == [
-        (2, 3, 3.125e9, pytest.approx(20e-6)),
-        (16, 0, 45e9, pytest.approx(1e-6)),
-        (8, 1, 45e9, pytest.approx(1e-6)),
+    found = [(dim.size, dim.kind, dim.bandwidth, dim.latency) for dim in core.dims]
+    assert found == [
+        (2, LinkKind.NETWORK, 3.125e9, pytest.approx(20e-6)),
+        (16, LinkKind.RING, 45e9, pytest.approx(1e-6)),
+        (8, LinkKind.LINE, 45e9, pytest.approx(1e-6)),
     ]
     assert core.overlap == 0.25
 
@@ -291,6 +294,8 @@ def test_an_overlap_that_is_no_share_is_refused(overlap: float):
         cluster.to_core(cluster.level_mesh(), overlap)
 
 
+RING = (4, LinkKind.RING, 1e9, 1e-6)
+SWITCH = (2, LinkKind.SWITCHED, 1e9, 1e-6)
 CORE = {
     "matmul_flops": [1e12] * 5,
     "vector_flops": 1e11,
@@ -301,9 +306,17 @@ CORE = {
     "matmul_efficiency": 0.9,
     "memory_efficiency": 0.9,
     "launch_seconds": 0.0,
-    "dims": [(4, 0, 1e9, 1e-6), (2, 2, 1e9, 1e-6)],
+    "dims": [RING, SWITCH],
     "axes": [[(0, 2)], [(0, 2), (1, 2)]],
 }
+
+
+def core_cluster(**fields: Any) -> _core.Cluster:
+    """``CORE`` with other fields."""
+    made: dict[str, Any] = {**CORE, **fields}
+    made["dims"] = [_core.PhysicalDim(*dim) for dim in made["dims"]]
+    made["axes"] = [[_core.AxisPart(*part) for part in parts] for parts in made["axes"]]
+    return _core.Cluster(**made)
 
 
 @pytest.mark.parametrize(
@@ -316,9 +329,8 @@ CORE = {
         ({"memory_efficiency": 1.5}, "memory_efficiency"),
         ({"launch_seconds": -1.0}, "launch_seconds"),
         ({"overlap": 2.0}, "overlap"),
-        ({"dims": [(4, 4, 1e9, 1e-6), (2, 2, 1e9, 1e-6)]}, "unknown link kind 4"),
-        ({"dims": [(4, 0, 0.0, 1e-6), (2, 2, 1e9, 1e-6)]}, "dim 0 bandwidth"),
-        ({"dims": [(4, 0, 1e9, 1e-6), (1, 2, 1e9, 1e-6)]}, "dim 1 has size 1"),
+        ({"dims": [(4, LinkKind.RING, 0.0, 1e-6), SWITCH]}, "dim 0 bandwidth"),
+        ({"dims": [RING, (1, LinkKind.SWITCHED, 1e9, 1e-6)]}, "dim 1 has size 1"),
         ({"axes": [[(0, 2)], [(0, 2)]]}, "cover 1 of the 2 of dim 1"),
         ({"axes": [[(1, 2)], [(0, 4)]]}, "axis 1 covers dim 0"),
         ({"axes": [[(0, 4), (1, 2), (2, 2)]]}, "axis 0 covers dim 2"),
@@ -326,9 +338,9 @@ CORE = {
     ],
 )
 def test_the_core_checks_what_it_is_given(change: dict[str, object], message: str):
-    assert _core.Cluster(**CORE).overlap == 0
+    assert core_cluster().overlap == 0
     with pytest.raises(ValueError, match=message):
-        _core.Cluster(**{**CORE, **change})
+        core_cluster(**change)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -33,7 +33,6 @@ from autoshard.cluster.chips import FAMILIES, Constant
 from autoshard.compilers import compiler as compilers
 from autoshard.compilers.compiler import (
     COMPILERS,
-    EXPENSES,
     UNKNOWN,
     Compiler,
     Value,
@@ -47,7 +46,7 @@ from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
 
 MIB = 2**20
-GATHER, SCATTER, REDUCE = range(3)
+GATHER, SCATTER, REDUCE, *_ = _core.CollectiveKind
 
 # What a row changes: memory of a program, seconds of a collective, a plan, a text
 
@@ -74,7 +73,7 @@ class Memory:
 class Seconds:
     """One collective; the devices are ``cluster``'s, all along one axis."""
 
-    kind: int
+    kind: _core.CollectiveKind
     held: float
     cluster: str
     changed: Value
@@ -87,7 +86,8 @@ class Seconds:
         mesh = autoshard.Mesh.parse(f"x={cluster.num_devices}")
         core = cluster.to_core(mesh)
         sizes = [cluster.num_devices]
-        return _core.collective_compiled_seconds(self.kind, 1, sizes[0], self.held, core, sizes)
+        step = _core.Step(self.kind, 1, sizes[0], self.held)
+        return _core.collective_compiled_seconds(step, core, sizes)
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
         cast_of_argument, ((8, 8, 8),), {**TPU, "fusion.ignores_arguments": 0}, 0
     ),
     "fusion.stored_functions": Memory(
-        twice(lambda x, a: jnp.tanh(x)), (MATRIX, MATRIX), GPU, EXPENSES.index("never")
+        twice(lambda x, a: jnp.tanh(x)), (MATRIX, MATRIX), GPU, _core.Expense.NEVER
     ),
     "fusion.most_reread": Memory(twice(lambda x, a: x * a), (MATRIX, MATRIX), GPU, 1.25),
     "fusion.ignores_arguments": Memory(

@@ -70,7 +70,8 @@ def check(module: mlir.Module) -> None:
     for number, op in enumerate(ops):
         numbers |= zip(op.results, read.results(number), strict=True)
         blocks = read.blocks(number)
-        for region, (first, last, arguments) in zip(op.regions, blocks, strict=True):
+        for region, found in zip(op.regions, blocks, strict=True):
+            first, last, arguments = found.first_op, found.last_op, found.arguments
             if not len(region.blocks):
                 assert (first, last, arguments) == (0, -1, [])
                 continue

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoshard import _core
+from autoshard.cluster.alone import rule_alone
 
-ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER = range(6)
-F64, F32, F16, F8, I8 = range(5)
+ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER = _core.Work
+F64, F32, F16, F8, I8 = _core.Arithmetic
 MESH = (2, 4)
 MATMUL_FLOPS, VECTOR_FLOPS, BANDWIDTH, LAUNCH = 100e12, 2e12, 1e12, 5e-6
 EFFICIENCY = 0.5
@@ -33,20 +34,20 @@ def cluster(launch: float = 0.0):
         matmul_efficiency=EFFICIENCY,
         memory_efficiency=0.8,
         launch_seconds=launch,
-        dims=[(2, 0, 1e9, 1e-6), (4, 0, 1e9, 1e-6)],
-        axes=[[(0, 2)], [(1, 4)]],
+        dims=[_core.PhysicalDim(n, _core.LinkKind.RING, 1e9, 1e-6) for n in (2, 4)],
+        axes=[[_core.AxisPart(0, 2)], [_core.AxisPart(1, 4)]],
     )
 
 
 def compute(
-    work: int,
+    work: _core.Work,
     flops: float,
     sizes: tuple[int, ...],
     operands: tuple[Tensor, ...],
     results: tuple[Tensor, ...],
     cuts: dict[int, tuple[int, ...]] | None = None,
     *,
-    arithmetic: int = F16,
+    arithmetic: _core.Arithmetic = F16,
     reads: tuple[bool, ...] | None = None,
     writes: tuple[bool, ...] | None = None,
     operand_bytes: tuple[float, ...] = (),
@@ -55,21 +56,26 @@ def compute(
 ) -> tuple[float, float, float]:
     """(flops, bytes, seconds); ``cuts`` are the axes of each factor."""
     axes = [(cuts or {}).get(factor, ()) for factor in range(len(sizes))]
-    return _core.compute(
+    rule, types = rule_alone(
         work,
         arithmetic,
         flops,
         sizes,
         operands,
         results,
+        operand_bytes=operand_bytes,
+        result_bytes=result_bytes,
+    )
+    found = _core.compute(
+        rule,
+        types,
         axes,
         (True,) * len(operands) if reads is None else reads,
         (True,) * len(results) if writes is None else writes,
-        operand_bytes,
-        result_bytes,
         cluster(launch),
         MESH,
     )
+    return found.flops, found.bytes, found.seconds
 
 
 def matmul(
@@ -245,7 +251,7 @@ def test_tensors_of_rank_0_take_nothing() -> None:
 
 
 def test_kinds_that_there_are_not() -> None:
-    with pytest.raises(ValueError, match="no such work or arithmetic"):
+    with pytest.raises(TypeError, match="incompatible function arguments"):
         matmul(8, 8, 8, arithmetic=5)
     with pytest.raises(ValueError, match="one flag a tensor"):
         matmul(8, 8, 8, reads=(True,))

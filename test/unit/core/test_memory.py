@@ -38,12 +38,12 @@ RESULT = (0, 10, 8.0)
 def test_results_lend_their_storage_until_they_are_made(
     stored: list[tuple[int, int, float]], made: list[tuple[int, int]], lenders: list[int]
 ) -> None:
-    assert _core.lenders_of(stored, made, 10) == lenders
+    assert _core.lenders_of([_core.Stored(*one) for one in stored], made, 10) == lenders
 
 
 def test_a_lender_must_be_stored() -> None:
     with pytest.raises(ValueError, match="no such stored value"):
-        _core.lenders_of([RESULT], [(1, 5)], 10)
+        _core.lenders_of([_core.Stored(*RESULT)], [(1, 5)], 10)
 
 
 def waiting(function: object, matrices: int) -> list[bool]:

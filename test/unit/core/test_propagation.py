@@ -165,9 +165,20 @@ def test_axes_one_by_one_give_a_plan_that_costs_what_it_says(program: Program) -
 def test_redistributed_bytes_are_the_sum_of_what_is_listed(program: Program) -> None:
     plan = propagate(program)
     total = 0.0
-    for place, index, _, value, before, after, partial, *volume, trips in plan.redistributions:
-        sent, collectives = volume
-        is_result = place == 1
+    moves = plan.redistributions
+    for place, index, value, before, after, partial, sent, collectives, trips in zip(
+        moves.place,
+        moves.index,
+        moves.value,
+        moves.from_sharding,
+        moves.to_sharding,
+        moves.partial_axes,
+        moves.bytes,
+        moves.collectives,
+        moves.trips,
+        strict=True,
+    ):
+        is_result = place is _core.Place.RESULT
         expected = _core.redistribution(
             program.shapes[value],
             32,
@@ -177,7 +188,7 @@ def test_redistributed_bytes_are_the_sum_of_what_is_listed(program: Program) -> 
             program.mesh,
             not is_result or may_scatter(program.ops[index].rule),
         )
-        assert (sent, collectives) == expected
+        assert (sent, collectives) == (expected.bytes, expected.collectives)
         total += sent * trips
     assert plan.redistributed_bytes == pytest.approx(total)
 

@@ -13,8 +13,8 @@ import pytest
 from compiler_answers import GPU, TPU
 
 from autoshard import _core
+from autoshard._core import Arithmetic, Expense, Work
 from autoshard.importer import ImportedProgram, import_program
-from autoshard.importer import work as kinds
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.passes.import_strategies import ImportStrategies
 from autoshard.passes.sharding_propagation import populate_rules
@@ -35,9 +35,9 @@ class Read:
 
     def __post_init__(self) -> None:
         self.program = self.imported.program
-        self.lifetimes, self.reads, self.writes, self.moments = _core.storage_of(
-            self.program, compiler=dict(self.compiler)
-        )
+        found = _core.storage_of(self.program, compiler=dict(self.compiler))
+        self.lifetimes, self.moments = found.lifetimes, found.moments
+        self.reads, self.writes = found.reads, found.writes
         self.names = [op.name.partition(".")[2] for op in self.imported.core_ops]
 
     def op(self, name: str, occurrence: int = 0) -> int:
@@ -50,7 +50,7 @@ class Read:
         return self.lifetimes[found[occurrence][result]]
 
     def argument(self, index: int) -> tuple[int, int]:
-        return self.lifetimes[self.program.arguments[index][0]]
+        return self.lifetimes[self.program.arguments[index].value]
 
     def peak(
         self, cuts: dict[int, list[list[int]]] | None = None, transients: Any = ()
@@ -58,13 +58,14 @@ class Read:
         """Peak with the arguments ``cuts`` cut and all else whole."""
         shardings: list[list[list[int]]] = [[] for _ in range(self.program.num_values)]
         for index, dims in (cuts or {}).items():
-            shardings[self.program.arguments[index][0]] = dims
-        return _core.peak(
+            shardings[self.program.arguments[index].value] = dims
+        found = _core.peak(
             self.program,
             shardings,
             list(transients),
             compiler=dict(self.compiler),
         )
+        return found.bytes, found.moment, found.live
 
 
 def read_text(text: str, compiler: Mapping[str, float] = TPU) -> Read:
@@ -92,12 +93,16 @@ def read(
 # Work of single ops
 
 
-def work(function: Callable[..., Any], *arguments: Any, op: str = "") -> kinds.OpWork:
+def work(function: Callable[..., Any], *arguments: Any, op: str = "") -> _core.Rule:
     """Of the last op of the core in ``function``, or of the last one called ``op``."""
     found = read_text(jax.jit(function).lower(*arguments).as_text())
     index = found.op(op, -1) if op else -1
-    *fields, operands, results, in_place, padded, expense = found.program.op_work[index]
-    return kinds.OpWork(*fields, tuple(operands), tuple(results), in_place, padded, expense)
+    return found.program.rule_of(index % found.program.num_ops)
+
+
+def rules(found: Read) -> list[_core.Rule]:
+    """Of every op."""
+    return [found.program.rule_of(op) for op in range(found.program.num_ops)]
 
 
 def f32(*shape: int) -> jax.ShapeDtypeStruct:
@@ -110,7 +115,7 @@ def of(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
 
 def test_a_matmul_is_two_operations_for_each_product() -> None:
     found = work(lambda x, y: jnp.einsum("bij,bjk->bik", x, y), f32(2, 8, 16), f32(2, 16, 4))
-    assert (found.work, found.flops) == (kinds.MATMUL, 2 * 2 * 8 * 16 * 4)
+    assert (found.work, found.flops) == (Work.MATMUL, 2 * 2 * 8 * 16 * 4)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +135,7 @@ def test_a_convolution_counts_kernel_and_channels_of_a_group(
         )
 
     found = work(convolve, f32(2, 4, 8, 8), f32(6, 4 // groups, 3, 3))
-    assert (found.work, found.flops) == (kinds.MATMUL, flops)
+    assert (found.work, found.flops) == (Work.MATMUL, flops)
 
 
 def test_zeros_of_a_dilated_convolution_are_not_counted() -> None:
@@ -160,25 +165,25 @@ def test_elementwise_ops_have_the_weight_of_their_function(
     function: Callable[..., Any], flops: float, is_cheap: bool
 ) -> None:
     found = work(function, f32(4, 8), f32(4, 8))
-    assert (found.work, found.flops, found.is_cheap) == (kinds.ELEMENTWISE, flops, is_cheap)
+    assert (found.work, found.flops, found.is_cheap) == (Work.ELEMENTWISE, flops, is_cheap)
 
 
 @pytest.mark.parametrize(
     ("dtype", "arithmetic"),
     [
-        (jnp.float32, kinds.F32),
-        (jnp.bfloat16, kinds.F16),
-        (jnp.float16, kinds.F16),
-        (jnp.float8_e4m3fn, kinds.F8),
-        (jnp.int8, kinds.I8),
-        (jnp.int16, kinds.F32),
-        (jnp.int32, kinds.F32),
-        (jnp.bool_, kinds.I8),
-        (jnp.complex64, kinds.F32),
+        (jnp.float32, Arithmetic.F32),
+        (jnp.bfloat16, Arithmetic.F16),
+        (jnp.float16, Arithmetic.F16),
+        (jnp.float8_e4m3fn, Arithmetic.F8),
+        (jnp.int8, Arithmetic.I8),
+        (jnp.int16, Arithmetic.F32),
+        (jnp.int32, Arithmetic.F32),
+        (jnp.bool_, Arithmetic.I8),
+        (jnp.complex64, Arithmetic.F32),
     ],
 )
 def test_arithmetic_is_told_by_the_element_type_not_by_its_bits(
-    dtype: Any, arithmetic: int
+    dtype: Any, arithmetic: Arithmetic
 ) -> None:
     assert work(lambda x: x[::-1], of(dtype, 8)).arithmetic == arithmetic
 
@@ -187,8 +192,8 @@ def test_mixed_operands_run_at_the_rate_of_the_widest() -> None:
     def matmul(x: Any, y: Any) -> Any:
         return jax.lax.dot(x, y, preferred_element_type=jnp.float32)
 
-    assert work(matmul, of(jnp.bfloat16, 4, 4), of(jnp.bfloat16, 4, 4)).arithmetic == kinds.F16
-    assert work(matmul, of(jnp.bfloat16, 4, 4), f32(4, 4)).arithmetic == kinds.F32
+    assert work(matmul, of(jnp.bfloat16, 4, 4), of(jnp.bfloat16, 4, 4)).arithmetic == Arithmetic.F16
+    assert work(matmul, of(jnp.bfloat16, 4, 4), f32(4, 4)).arithmetic == Arithmetic.F32
 
 
 def test_equal_sizes_of_other_types_are_other_rules() -> None:
@@ -196,7 +201,7 @@ def test_equal_sizes_of_other_types_are_other_rules() -> None:
         return x[::-1], y[::-1]
 
     found = read_text(jax.jit(both).lower(of(jnp.int8, 8), of(jnp.float8_e5m2, 8)).as_text())
-    assert [w[1] for w in found.program.op_work] == [kinds.I8, kinds.F8]
+    assert [rule.arithmetic for rule in rules(found)] == [Arithmetic.I8, Arithmetic.F8]
 
 
 def test_other_windows_of_equal_shapes_are_other_rules() -> None:
@@ -205,7 +210,7 @@ def test_other_windows_of_equal_shapes_are_other_rules() -> None:
         return wide, jax.lax.reduce_window(x, 0.0, jax.lax.add, (3,), (1,), "SAME")
 
     found = read(windows, (64,))
-    assert [w[2] for w in found.program.op_work] == [5 * 64, 3 * 64]
+    assert [rule.flops for rule in rules(found)] == [5 * 64, 3 * 64]
 
 
 def pool(x: Any) -> Any:
@@ -215,12 +220,12 @@ def pool(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "kind", "flops"),
     [
-        (lambda x: x.sum(0), kinds.REDUCE, 64),
-        (lambda x: jnp.sort(x, 1), kinds.OTHER, 64 * 4),
-        (lambda x: jax.lax.top_k(x, 2)[0], kinds.OTHER, 64 * 4),
-        (lambda x: jnp.fft.fft(x.astype(jnp.complex64)), kinds.OTHER, 5 * 64 * 4),
-        (pool, kinds.REDUCE, 64 * 6),
-        (lambda x: x.T, kinds.VIEW, 0),
+        (lambda x: x.sum(0), Work.REDUCE, 64),
+        (lambda x: jnp.sort(x, 1), Work.OTHER, 64 * 4),
+        (lambda x: jax.lax.top_k(x, 2)[0], Work.OTHER, 64 * 4),
+        (lambda x: jnp.fft.fft(x.astype(jnp.complex64)), Work.OTHER, 5 * 64 * 4),
+        (pool, Work.REDUCE, 64 * 6),
+        (lambda x: x.T, Work.VIEW, 0),
     ],
     ids=["sum", "sort", "top k", "fft", "pool", "transpose"],
 )
@@ -231,13 +236,13 @@ def test_work_of_other_ops(function: Callable[..., Any], kind: int, flops: float
 
 def test_a_gather_touches_the_rows_that_it_returns() -> None:
     found = work(lambda x, i: x[i], f32(1024, 8), of(jnp.int32, 3), op="gather")
-    assert (found.work, found.operand_bytes) == (kinds.INDEXED, (3 * 8 * 4, -1))
-    assert found.result_bytes == ()
+    assert (found.work, found.operand_bytes) == (Work.INDEXED, [3 * 8 * 4, -1])
+    assert found.result_bytes == []
 
 
 def test_a_dynamic_slice_touches_what_it_returns() -> None:
     found = work(lambda x, i: jax.lax.dynamic_slice(x, (i, 0), (2, 8)), f32(64, 8), of(jnp.int32))
-    assert found.operand_bytes == (2 * 8 * 4, -1, -1)
+    assert found.operand_bytes == [2 * 8 * 4, -1, -1]
 
 
 def test_updates_write_in_place_what_they_change() -> None:
@@ -245,10 +250,10 @@ def test_updates_write_in_place_what_they_change() -> None:
         lambda x, y, i: jax.lax.dynamic_update_slice(x, y, (i, 0)),
         *(f32(64, 8), f32(2, 8), of(jnp.int32)),
     )
-    assert (slice_.operand_bytes, slice_.result_bytes) == ((0, -1, -1, -1), (64,))
+    assert (slice_.operand_bytes, slice_.result_bytes) == ([0, -1, -1, -1], [64])
     assert slice_.in_place_operand == 0
     scatter = work(lambda x, y, i: x.at[i].add(y), f32(64, 8), f32(3, 8), of(jnp.int32, 3))
-    assert (scatter.operand_bytes, scatter.result_bytes) == ((96, -1, -1), (96,))
+    assert (scatter.operand_bytes, scatter.result_bytes) == ([96, -1, -1], [96])
     assert scatter.in_place_operand == 0
 
 
@@ -257,9 +262,9 @@ def test_one_element_of_each_row_is_a_masked_sum_and_a_select() -> None:
         return jnp.take_along_axis(x, i, -1, mode="promise_in_bounds")
 
     x, i = f32(4, 16), of(jnp.int32, 4, 1)
-    assert work(pick, x, i, op="gather").work == kinds.REDUCE
+    assert work(pick, x, i, op="gather").work == Work.REDUCE
     back = jax.grad(lambda x, i: pick(x, i).sum())
-    assert work(back, x, i, op="scatter").work == kinds.ELEMENTWISE
+    assert work(back, x, i, op="scatter").work == Work.ELEMENTWISE
 
 
 @pytest.mark.parametrize(
@@ -287,8 +292,9 @@ def test_a_scan_is_a_loop_with_what_it_carries_and_yields() -> None:
         lambda x, w: jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, w)[0],
         *((8, 8), (5, 8, 8)),
     )
-    [(first, last, trips, carried, yielded)] = found.program.loops
-    assert (trips, last - first) == (5, len(found.imported.core_ops))
+    [loop] = found.program.loops
+    carried, yielded = loop.carried, loop.yielded
+    assert (loop.trips, loop.last_op - loop.first_op) == (5, len(found.imported.core_ops))
     kept = [c for c, y in zip(carried, yielded, strict=True) if y == -1]
     changed = [(c, y) for c, y in zip(carried, yielded, strict=True) if y != -1]
     assert len(kept) == len(changed) == 1
@@ -299,9 +305,9 @@ def test_nested_loops_come_inside_out_with_their_own_trips() -> None:
         return jax.lax.fori_loop(0, 3, lambda _, x: jnp.sin(x), x)
 
     found = read(lambda x: jax.lax.fori_loop(0, 5, lambda _, x: inner(x) + 1, x), (8,))
-    assert [loop[2] for loop in found.program.loops] == [3, 5]
-    (first, last, *_), (outer_first, outer_last, *_) = found.program.loops
-    assert outer_first <= first < last <= outer_last
+    assert [loop.trips for loop in found.program.loops] == [3, 5]
+    inside, outside = found.program.loops
+    assert outside.first_op <= inside.first_op < inside.last_op <= outside.last_op
 
 
 @pytest.mark.parametrize("attribute", ["jax.buffer_donor = true", "tf.aliasing_output = 0 : i32"])
@@ -313,8 +319,8 @@ func.func @main(%a: tensor<8xf32> {{{attribute}}}, %b: tensor<8xf32>, %i: tensor
   return %0, %i : tensor<8xf32>, tensor<i32>
 }}
 """)
-    assert [donated for _, donated in found.program.arguments] == [True, False, False]
-    assert found.program.arguments[2][0] == -1
+    assert [one.is_donated for one in found.program.arguments] == [True, False, False]
+    assert found.program.arguments[2].value == -1
     assert found.program.results[1] == -1
     assert found.peak()[0] == 2 * 8 * 4
 
@@ -689,7 +695,8 @@ def test_what_a_loop_does_not_change_is_the_argument() -> None:
 
 def test_a_carried_value_is_written_over_where_it_was_read_for_the_last_time() -> None:
     found = read(scan(lambda c, w: (c + jnp.tanh(w), None)), (32, 32), (5, 32, 32))
-    [(*_, carried, yielded)] = found.program.loops
+    [loop] = found.program.loops
+    carried, yielded = loop.carried, loop.yielded
     [slot] = [k for k, y in enumerate(yielded) if y != -1]
     assert found.lifetimes[yielded[slot]] == EMPTY
     assert found.lifetimes[carried[slot]] == (0, found.peak()[1] + len(found.names))
@@ -702,8 +709,8 @@ def test_a_value_from_outside_lives_until_the_loop_ends() -> None:
         return jax.lax.fori_loop(0, 9, lambda _, c: jnp.tanh(c @ y) @ w, x)
 
     found = read(outside, (32, 32), (32, 32))
-    [(_, last, *_)] = found.program.loops
-    assert found.life("dot_general", 0) == (0, last)
+    [loop] = found.program.loops
+    assert found.life("dot_general", 0) == (0, loop.last_op)
 
 
 def test_values_of_a_body_live_only_inside() -> None:
@@ -717,13 +724,17 @@ def test_stacked_residuals_live_from_one_loop_into_the_other() -> None:
         return (scan(lambda c, w: (jnp.sin(c @ w), None))(x, w) ** 2).sum()
 
     found = read(jax.grad(loss, 1), (32, 32), (5, 32, 32))
-    (first, last, *_), (back, back_last, *_) = found.program.loops
+    there, back = found.program.loops
     stacks = [
         life
         for (life, shape) in shapes_of(found, "dynamic_update_slice")
         if shape == (5, 32, 32) and life != EMPTY
     ]
-    through = [life for life in stacks if first <= life[0] < last and back < life[1] <= back_last]
+    through = [
+        life
+        for life in stacks
+        if there.first_op <= life[0] < there.last_op and back.first_op < life[1] <= back.last_op
+    ]
     # The layer's input and the cosine.
     assert len(through) == 2
 
@@ -760,7 +771,7 @@ def test_a_stack_that_is_only_read_narrower_is_converted_once() -> None:
         return c @ w.astype(jnp.bfloat16), None
 
     found = read(lambda x, w: scan(cast)(x.astype(jnp.bfloat16), w), (32, 32), (5, 32, 32))
-    stack = found.program.arguments[1][0]
+    stack = found.program.arguments[1].value
     live = [b for v, b in found.peak()[2] if v == stack]
     assert live == [5 * 4 * KIB, 5 * 2 * KIB]
 
@@ -929,8 +940,8 @@ def core(**more: Any) -> _core.Program:
     ints = np.int32
     arguments: dict[str, Any] = {
         "axis_sizes": [2],
-        "types": [([8], 32)],
-        "rules": [([(8, 0, 0)], [(0, [[0]])], [(0, [[0]])])],
+        "types": [_core.TensorType([8], 32)],
+        "rules": [rule()],
         "value_type": np.array([0, 0, 0], ints),
         "value_is_free": np.zeros(3, np.uint8),
         "op_rule": np.array([0, 0], ints),
@@ -948,33 +959,34 @@ def core(**more: Any) -> _core.Program:
     return _core.Program(**{**arguments, **more})
 
 
-ELEMENTWISE = (kinds.ELEMENTWISE, kinds.F32, 8.0, True, False, [], [], -1, 0.0, 0)
+def rule(**more: Any) -> _core.Rule:
+    """An elementwise one, of vectors of eight."""
+    vector = _core.RuleTensor(0, [[0]])
+    fields: dict[str, Any] = {"work": Work.ELEMENTWISE, "flops": 8.0, "is_cheap": True}
+    return _core.Rule([_core.Factor(8)], [vector], [vector], **{**fields, **more})
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"works": [ELEMENTWISE, ELEMENTWISE]}, "rules and works differ in number"),
-        ({"works": [(6, *ELEMENTWISE[1:])]}, "unknown work"),
-        ({"works": [(0, 5, *ELEMENTWISE[2:])]}, "unknown arithmetic"),
-        ({"works": [(*ELEMENTWISE[:9], 4)]}, "unknown expense"),
-        ({"works": [(0, 1, -1.0, *ELEMENTWISE[3:])]}, "negative flops in rule 0"),
-        (
-            {"works": [(*ELEMENTWISE[:5], [1.0, 2.0], [], -1, 0.0, 0)]},
-            "touched bytes wrong in rule 0",
-        ),
-        ({"works": [(*ELEMENTWISE[:7], 1, 0.0, 0)]}, "operand in place out of range in rule 0"),
+        ({"rules": [rule(expense=Expense.NEVER)]}, "unknown expense in rule 0"),
+        ({"rules": [rule(flops=-1.0)]}, "negative flops in rule 0"),
+        ({"rules": [rule(operand_bytes=[1.0, 2.0])]}, "touched bytes wrong in rule 0"),
+        ({"rules": [rule(in_place_operand=1)]}, "operand in place out of range in rule 0"),
         ({"op_after": np.array([-1, 1], np.int32)}, "depends on a later op: op 1"),
         ({"op_after": np.array([-1], np.int32)}, "arrays differ in length"),
         ({"op_until": np.array([3, -1], np.int32)}, "is waited for by an earlier op: op 0"),
         ({"op_until": np.array([2, 1], np.int32)}, "is waited for by an earlier op: op 1"),
         ({"op_until": np.array([2], np.int32)}, "arrays differ in length"),
-        ({"loops": [(0, 3, 1.0, [], [])]}, "ops out of range at loop 0"),
-        ({"loops": [(0, 1, -1.0, [], [])]}, "negative trips at loop 0"),
-        ({"loops": [(0, 1, 1.0, [0], [])]}, "carried and yielded values differ"),
-        ({"loops": [(0, 1, 1.0, [-1], [-1])]}, "value out of range at loop 0"),
-        ({"loops": [(0, 2, 1.0, [], []), (0, 1, 1.0, [], [])]}, "out of order at loop 1"),
-        ({"arguments": [(3, False)]}, "value out of range: argument 0"),
+        ({"loops": [_core.Loop(0, 3, 1.0, [], [])]}, "ops out of range at loop 0"),
+        ({"loops": [_core.Loop(0, 1, -1.0, [], [])]}, "negative trips at loop 0"),
+        ({"loops": [_core.Loop(0, 1, 1.0, [0], [])]}, "carried and yielded values differ"),
+        ({"loops": [_core.Loop(0, 1, 1.0, [-1], [-1])]}, "value out of range at loop 0"),
+        (
+            {"loops": [_core.Loop(0, 2, 1.0, [], []), _core.Loop(0, 1, 1.0, [], [])]},
+            "out of order at loop 1",
+        ),
+        ({"arguments": [_core.Argument(3)]}, "value out of range: argument 0"),
         ({"program_results": [-2]}, "value out of range: result 0"),
         ({"early": [3]}, "value out of range: early 0"),
     ],

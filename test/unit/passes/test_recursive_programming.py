@@ -53,13 +53,22 @@ def search(
 
 def chosen(plan: _core.CorePlan) -> tuple[Any, ...]:
     """All that a plan decides."""
+    moves = plan.redistributions
     return (
         plan.axis_groups,
         plan.shardings,
         plan.value_sharding,
         plan.strategies,
         plan.op_strategy,
-        plan.redistributions,
+        moves.place,
+        moves.index,
+        moves.position,
+        moves.value,
+        moves.from_sharding,
+        moves.to_sharding,
+        moves.partial_axes,
+        moves.bytes,
+        moves.trips,
     )
 
 
@@ -91,10 +100,9 @@ def test_numbers_of_a_plan_agree_with_each_other(name: str, cluster: str) -> Non
     program, core = program_on(block_module(name), cluster)
     plan = search(program, core)
     assert plan.step_seconds == pytest.approx(plan.compute_seconds + plan.communication_seconds)
+    trips, rows = plan.redistributions.trips, plan.collectives
     sent = sum(
-        trips * seconds
-        for (*_, trips), steps in zip(plan.redistributions, plan.steps, strict=True)
-        for *_, seconds in steps
+        trips[row] * seconds for row, seconds in zip(rows.redistribution, rows.seconds, strict=True)
     )
     assert sent == pytest.approx(plan.communication_seconds)
     # The network charged what the plan costs, and ties.
@@ -821,5 +829,6 @@ def test_what_an_all_to_all_exchanges_is_transposed_for_nccl() -> None:
     held = 4096 * 4096 * 4 / 8
     cluster = Cluster.of("h100:8")
     rate = cluster.chip.memory_bandwidth.value * cluster.chip.memory_efficiency.value
-    sent = _core.collective_seconds(3, 1, 8, held, cluster.to_core(Mesh.parse("dp=8"), 0.0), [8])
+    step = _core.Step(_core.CollectiveKind.ALL_TO_ALL, 1, 8, held)
+    sent = _core.collective_seconds(step, cluster.to_core(Mesh.parse("dp=8"), 0.0), [8])
     assert one.seconds == pytest.approx(sent + 2 * held / rate)

@@ -258,7 +258,7 @@ def test_three_devices_cut_by_three() -> None:
     made.apply(planning_oracle.matmul(9, 8, 64), made.value(9, 8), made.value(8, 64))
     (choice,) = _core.symbolic_programming(made.core(), 0.1)[1]
     assert choice.parts == 3
-    possible = {AXES[cut]: cost < math.inf for cut, _, cost, _ in choice.candidates}
+    possible = {one.cut.value: one.op_cost < math.inf for one in choice.candidates}
     assert possible == {"I": True, "J": False, "K": False, "none": True}
 
 
@@ -273,7 +273,7 @@ def test_3_a_matmul_follows_one_that_the_user_pinned() -> None:
     rule = planning_oracle.matmul(32768, 1024, 1024)
     made.apply(rule, made.apply(rule, x, w1, kept=(True, True)), w2)
     core, choices = _core.symbolic_programming(made.core(), 0.1)
-    cuts = {op: [AXES[c.candidates[c.chosen][0]] for c in choices if c.op == op] for op in (0, 1)}
+    cuts = {op: [c.candidates[c.chosen].cut.value for c in choices if c.op == op] for op in (0, 1)}
     assert cuts == {0: ["J"] * 3, 1: ["K"] * 3}
     assert core.shardings[core.value_sharding[w1]] == [[], [0, 1, 2]]
     assert core.objective == oracle.total(graph, theirs, 0.1)

@@ -14,6 +14,7 @@ from functools import cached_property
 from math import prod
 
 from autoshard import _core
+from autoshard._core import Place
 from autoshard.importer.program import MATRIX_OPS, NO_VALUE
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
@@ -105,11 +106,9 @@ class Block:
         self.block = blocks_of(costed)[number]
         self.ops = [op.operation for op in self.block.operations]
         compiler = costed.cluster.compiler
-        lifetimes, _, _, moments = _core.storage_of(
-            imported.program,
-            compiler=compiler.to_core(),
-        )
-        self._lifetimes = lifetimes
+        storage = _core.storage_of(imported.program, compiler=compiler.to_core())
+        moments = storage.moments
+        self._lifetimes = storage.lifetimes
         # The core makes these lists anew each time that they are read.
         self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
         self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
@@ -251,11 +250,9 @@ class Block:
         ]
 
     def _collectives(self, plan: _core.CorePlan) -> set[int]:
-        self._sent = {
-            index
-            for (where, index, *_), steps in zip(plan.redistributions, plan.steps, strict=True)
-            if where == _RESULT and steps
-        }
+        table = plan.redistributions
+        places, indices = table.place, table.index
+        self._sent = {indices[row] for row in _rows_sent(plan) if places[row] is Place.RESULT}
         return {position for position, number in enumerate(self.core_op) if number in self._sent}
 
     def erase_unused(self) -> None:
@@ -310,12 +307,12 @@ class Block:
     def gathers(self) -> frozenset[int]:
         """Positions of ops for which something made of parameters alone is sent."""
         plan = self.costed.plan
+        table = plan.redistributions
+        places, indices, positions = table.place, table.index, table.position
         sent = {
-            (index, place)
-            for (where, index, place, *_), steps in zip(
-                plan.redistributions, plan.steps, strict=True
-            )
-            if where == _OPERAND and steps
+            (indices[row], positions[row])
+            for row in _rows_sent(plan)
+            if places[row] is Place.OPERAND
         }
         return frozenset(
             position
@@ -405,16 +402,21 @@ class Block:
         return texts[self.value_sharding[core]]
 
 
-_OPERAND, _RESULT, _JOIN, _HALO = range(4)
-"""What a redistribution of the core is for."""
+def _rows_sent(plan: _core.CorePlan) -> set[int]:
+    """Redistributions that take a collective."""
+    return set(plan.collectives.redistribution)
 
 
 def _moved_seconds(plan: _core.CorePlan) -> dict[int, float]:
     """Op of the core -> seconds of one run of its redistributions."""
+    table, rows = plan.redistributions, plan.collectives
+    seconds = [0.0] * len(table)
+    for row, one in zip(rows.redistribution, rows.seconds, strict=True):
+        seconds[row] += one
     found: dict[int, float] = {}
-    for (where, index, *_), steps in zip(plan.redistributions, plan.steps, strict=True):
-        if where != _JOIN:
-            found[index] = found.get(index, 0.0) + sum(step[4] for step in steps)
+    for where, index, own in zip(table.place, table.index, seconds, strict=True):
+        if where is not Place.JOIN:
+            found[index] = found.get(index, 0.0) + own
     return found
 
 

@@ -1,0 +1,93 @@
+/// A plan by numbers, as it crosses to Python: each distinct sharding once, everything else
+/// refers to it; what there are thousands of, in columns.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/cluster.h"
+#include "model/program.h"
+#include "planning/plan.h"
+#include "planning/recursive_programming.h"
+
+namespace autoshard::planning {
+
+/// The axes of each dim.
+using AxisNumbers = std::vector<std::vector<std::int32_t>>;
+/// Rows of `shardings`, of operands and of results; -1: rank 0.
+using StrategyRow = std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>;
+
+/// How a plan cuts values and ops.
+struct CutTable {
+  /// Distinct ones, in the order in which they were first seen.
+  std::vector<AxisNumbers> shardings;
+  std::vector<std::int32_t> value_sharding;
+  /// Distinct ones.
+  std::vector<StrategyRow> strategies;
+  std::vector<std::int32_t> op_strategy;
+};
+
+/// The fields of `PlannedRedistribution`, one row each; `from` and `to` are rows of
+/// `CutTable::shardings`.
+struct RedistributionTable {
+  std::vector<PlannedRedistribution::Place> place;
+  std::vector<std::int32_t> index, position, value, from, to;
+  std::vector<AxisMask> partial;
+  std::vector<double> bytes;
+  std::vector<std::int32_t> collectives;
+  std::vector<double> trips;
+};
+
+/// The collectives of all redistributions, in their order.
+struct CollectiveTable {
+  /// Row of `RedistributionTable`.
+  std::vector<std::int32_t> redistribution;
+  std::vector<CollectiveKind> kind;
+  std::vector<AxisMask> axes;
+  std::vector<std::int64_t> participants;
+  std::vector<double> held_bytes;
+  /// Of one run.
+  std::vector<double> seconds;
+};
+
+struct PlanTable {
+  CutTable cuts;
+  RedistributionTable redistributions;
+  double redistributed_bytes = 0, objective = 0, lower_bound = 0;
+  int levels = 1;
+
+  // Of plans with costs; else empty.
+
+  CollectiveTable collectives;
+  std::vector<std::vector<int>> axis_groups;
+  double step_seconds = 0, compute_seconds = 0, communication_seconds = 0;
+  Peak peak;
+  double mem_coeff = 0, lower_bound_seconds = 0;
+  bool bound_is_joint = false;
+  std::int64_t op_classes = 0, rounds = 0;
+  std::vector<std::pair<std::string, double>> phases;
+  /// One an op, once.
+  std::vector<double> op_seconds, op_flops, op_bytes;
+  /// To start again from.
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const KnownProgram> known;
+  /// While each op runs; of `estimate_table` only.
+  std::vector<double> live_bytes;
+};
+
+PlanTable table_of(const Program& program, const Plan& plan);
+PlanTable table_of(const Program& program, RecursivePlan found);
+
+/// What the plan of these cuts costs. Throws `InvalidProgram` if they are none of the
+/// program, with the number of the op behind "at op".
+PlanTable estimate_table(const Program& program, const Cluster& cluster, const CutTable& cuts);
+
+/// `replan` from a table. Throws `std::invalid_argument` if it is not one by recursive
+/// programming, `InvalidProgram` if it is another program's.
+PlanTable replan_table(const Program& program, const Cluster& cluster,
+                       const PlanTable& previous, const RecursiveOptions& options);
+
+}  // namespace autoshard::planning

@@ -1,0 +1,1022 @@
+"""The C++ core of autoshard: plain structs in, decisions out."""
+
+from collections.abc import Callable, Mapping, Sequence
+import enum
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+NO_VALUE: int = -1
+
+NO_TYPE: int = -1
+
+MAX_MESH_AXES: int = 16
+
+MAX_PARTS: int = 3
+
+MAX_MOVING_AXES: int = 4
+
+REPLICATE_BELOW: float = 25.0
+
+class LinkKind(enum.StrEnum):
+    """How devices along a dim reach each other."""
+
+    RING = 'ring'
+    """Neighbours, and the ends are joined."""
+
+    LINE = 'line'
+    """Neighbours."""
+
+    SWITCHED = 'switched'
+    """Each reaches all others of its group at full rate: NVLink, HCCS."""
+
+    NETWORK = 'network'
+    """
+    Between nodes or slices, each device with its share of the host's network cards.
+    """
+
+class CollectiveKind(enum.StrEnum):
+    """What the devices of a group do with each other."""
+
+    ALL_GATHER = 'all-gather'
+
+    REDUCE_SCATTER = 'reduce-scatter'
+
+    ALL_REDUCE = 'all-reduce'
+
+    ALL_TO_ALL = 'all-to-all'
+
+    PERMUTE = 'collective-permute'
+
+class FactorKind(enum.Enum):
+    """What cutting a factor means for the op that has it."""
+
+    PASS_THROUGH = 0
+    """Operands and results are cut alike; nothing to communicate."""
+
+    REDUCTION = 1
+    """Results become partial sums over the axes that cut it."""
+
+    NEED_REPLICATION = 2
+    """It may not be cut."""
+
+    PERMUTATION = 3
+    """
+    Cut as one that passes through, but neighbours exchange a part of their blocks.
+    """
+
+class Work(enum.Enum):
+    """
+    What an op does with its elements, and so which formula gives its time.
+    """
+
+    ELEMENTWISE = 0
+    """One result element from one element of each operand; fuses."""
+
+    VIEW = 1
+    """Moves elements, and fuses."""
+
+    REDUCE = 2
+    """Takes fused operands; its result is stored."""
+
+    MATMUL = 3
+    """Dot and convolution, on the matrix units."""
+
+    INDEXED = 4
+    """Moves what it touches: gather, scatter, slices."""
+
+    OTHER = 5
+    """Reads and writes memory once."""
+
+    KERNEL = 6
+    """As other, with operations on the matrix units."""
+
+class Arithmetic(enum.IntEnum):
+    """Which peak rate of a chip an op's arithmetic runs at."""
+
+    F64 = 0
+
+    F32 = 1
+
+    F16 = 2
+
+    F8 = 3
+
+    I8 = 4
+
+class Expense(enum.IntEnum):
+    """What an element of an elementwise op's result costs to compute."""
+
+    CHEAP = 0
+    """At most an ordinary instruction or two."""
+
+    EXPONENTIAL = 1
+    """An exponential or a logarithm."""
+
+    POLYNOMIAL = 2
+    """A long polynomial: tanh, sine, powers."""
+
+    POLYNOMIALS = 3
+    """Several of them: erfc."""
+
+    NEVER = 4
+    """As a limit: nothing is so expensive."""
+
+class Place(enum.Enum):
+    """Where a redistribution of a plan is."""
+
+    OPERAND = 0
+
+    RESULT = 1
+
+    JOIN = 2
+
+    HALO = 3
+
+class MatMulCut(enum.StrEnum):
+    """
+    What a level can cut of a matmul, in the order in which ties are decided.
+    """
+
+    BATCH = 'Batch'
+
+    EXPERT = 'Expert'
+
+    I = 'I'
+
+    J = 'J'
+
+    K = 'K'
+
+    NONE = 'none'
+
+class StopReason(enum.StrEnum):
+    """Why a search of the solver ended."""
+
+    OPTIMAL = 'optimal'
+    """The bound met the cost: nothing better exists."""
+
+    CONVERGED = 'converged'
+    """Without time limit: the search stopped improving."""
+
+    TIME_LIMIT = 'time_limit'
+
+    ITERATION_LIMIT = 'iteration_limit'
+
+    INTERRUPTED = 'interrupted'
+
+    INFEASIBLE = 'infeasible'
+    """Proven: no choice is allowed, or none fits the memory."""
+
+def compiler_answers() -> dict[str, float]:
+    """
+    Every answer that analyses ask a compiler for, by name, as of one that is not known; see passes/compilers/compiler.h.
+    """
+
+class PhysicalDim:
+    """One physical direction of a machine; see passes/model/cluster.h."""
+
+    def __init__(self, size: int, kind: LinkKind, bandwidth: float, latency: float) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def kind(self) -> LinkKind: ...
+
+    @property
+    def bandwidth(self) -> float: ...
+
+    @property
+    def latency(self) -> float: ...
+
+class AxisPart:
+    """The part of a physical dim that a mesh axis covers."""
+
+    def __init__(self, dim: int, size: int) -> None: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+class Cluster:
+    """
+    Rates of a device and links of every mesh axis; see passes/model/cluster.h. Raises ValueError.
+    """
+
+    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap: float = 0.0, compiler: Mapping[str, float] = {}) -> None:
+        """Rates of the matrix units are in the order of `Arithmetic`."""
+
+    @property
+    def dims(self) -> list[PhysicalDim]: ...
+
+    @property
+    def axes(self) -> list[list[AxisPart]]: ...
+
+    @property
+    def overlap(self) -> float: ...
+
+    @property
+    def memory_bytes(self) -> float: ...
+
+class TensorType:
+    """Shape and element width of a tensor."""
+
+    def __init__(self, dims: Sequence[int], element_bits: int) -> None: ...
+
+    @property
+    def dims(self) -> list[int]: ...
+
+    @property
+    def element_bits(self) -> int: ...
+
+class Factor:
+    """One independent index of an op."""
+
+    def __init__(self, size: int, kind: FactorKind = FactorKind.PASS_THROUGH, halo: int = 0) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def kind(self) -> FactorKind: ...
+
+    @property
+    def halo(self) -> int: ...
+
+class RuleTensor:
+    """One tensor of a rule: its type, and which factors make up each dim."""
+
+    def __init__(self, type: int, dims: Sequence[Sequence[int]]) -> None: ...
+
+    @property
+    def type(self) -> int: ...
+
+    @property
+    def dims(self) -> list[list[int]]: ...
+
+class Rule:
+    """
+    How an op's tensors are made of factors, and what it does with their elements; see passes/model/program.h.
+    """
+
+    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], in_place_operand: int = -1, padded_bytes: float = 0.0, expense: Expense = Expense.CHEAP) -> None: ...
+
+    @property
+    def factors(self) -> list[Factor]: ...
+
+    @property
+    def operands(self) -> list[RuleTensor]: ...
+
+    @property
+    def results(self) -> list[RuleTensor]: ...
+
+    @property
+    def work(self) -> Work: ...
+
+    @property
+    def arithmetic(self) -> Arithmetic: ...
+
+    @property
+    def flops(self) -> float: ...
+
+    @property
+    def is_cheap(self) -> bool: ...
+
+    @property
+    def has_workspace(self) -> bool: ...
+
+    @property
+    def operand_bytes(self) -> list[float]: ...
+
+    @property
+    def result_bytes(self) -> list[float]: ...
+
+    @property
+    def in_place_operand(self) -> int: ...
+
+    @property
+    def padded_bytes(self) -> float: ...
+
+    @property
+    def expense(self) -> Expense: ...
+
+class DimPin:
+    """What the user fixed for one dim of a value."""
+
+    def __init__(self, axes: Sequence[int] = [], is_open: bool = False, num_shards: int | None = None) -> None: ...
+
+class Pin:
+    """
+    What the user fixed for a value; `replicated` are axes that cut no dim.
+    """
+
+    def __init__(self, value: int, dims: Sequence[DimPin], replicated: Sequence[int] = []) -> None: ...
+
+class Loop:
+    """A loop, by the range of its ops."""
+
+    def __init__(self, first_op: int, last_op: int, trips: float, carried: Sequence[int], yielded: Sequence[int]) -> None: ...
+
+    @property
+    def first_op(self) -> int: ...
+
+    @property
+    def last_op(self) -> int:
+        """Behind its ops."""
+
+    @property
+    def trips(self) -> float: ...
+
+    @property
+    def carried(self) -> list[int]: ...
+
+    @property
+    def yielded(self) -> list[int]: ...
+
+class Argument:
+    """One array that enters the program."""
+
+    def __init__(self, value: int, is_donated: bool = False) -> None: ...
+
+    @property
+    def value(self) -> int: ...
+
+    @property
+    def is_donated(self) -> bool: ...
+
+class Program:
+    """A module as the core sees it; see passes/model/program.h."""
+
+    def __init__(self, *, axis_sizes: Sequence[int], types: Sequence[TensorType], rules: Sequence[Rule], value_type: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value_is_free: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], op_rule: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], op_trips: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], operand_offset: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], operands: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], operand_kept: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], result_offset: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], results: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], join_source: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], join_target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], join_trips: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], pins: Sequence[Pin], op_after: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, op_until: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, loops: Sequence[Loop] = [], arguments: Sequence[Argument] = [], program_results: Sequence[int] = [], early: Sequence[int] = [], all_to_all: bool = True) -> None:
+        """
+        Of all ops and values, and of what they read and make, one array a field.
+        """
+
+    def changed(self, *, axis_sizes: Sequence[int], pins: Sequence[Pin]) -> Program:
+        """The same program on another mesh and with other pins."""
+
+    @property
+    def num_values(self) -> int: ...
+
+    @property
+    def num_ops(self) -> int: ...
+
+    @property
+    def op_trips(self) -> list[float]: ...
+
+    def rule_of(self, op: int) -> Rule: ...
+
+    @property
+    def loops(self) -> list[Loop]: ...
+
+    @property
+    def arguments(self) -> list[Argument]: ...
+
+    @property
+    def results(self) -> list[int]: ...
+
+class OpClass:
+    """What all ops of one class have in common."""
+
+    def __init__(self, *, is_special: bool, is_free: bool, is_broadcast: bool, only_moves: bool, result_types: Sequence[int]) -> None: ...
+
+class RegionBlock:
+    """The first block of a region."""
+
+    @property
+    def first_op(self) -> int: ...
+
+    @property
+    def last_op(self) -> int: ...
+
+    @property
+    def arguments(self) -> list[int]: ...
+
+class BuilderMark:
+    """How far a program got."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def join(self) -> int: ...
+
+class ProgramBuilder:
+    """Fills a program op after op; see passes/importer/builder.h."""
+
+    def __init__(self, bytecode: bytes) -> None: ...
+
+    @property
+    def num_module_ops(self) -> int: ...
+
+    def class_of(self, arg: int, /) -> int: ...
+
+    def end(self, arg: int, /) -> int: ...
+
+    def operands(self, arg: int, /) -> list[int]:
+        """Values of the module that an op reads."""
+
+    def results(self, arg: int, /) -> list[int]:
+        """Values of the module that an op makes."""
+
+    def blocks(self, arg: int, /) -> list[RegionBlock]:
+        """Of each region its first block."""
+
+    def new_value(self, type: int, is_free: bool = False) -> int: ...
+
+    @property
+    def num_values(self) -> int: ...
+
+    @property
+    def num_ops(self) -> int: ...
+
+    def type_of(self, arg: int, /) -> int: ...
+
+    def is_free(self, arg: int, /) -> bool: ...
+
+    def values_of(self, arg: Sequence[int], /) -> list[int]: ...
+
+    def bind(self, arg0: Sequence[int], arg1: Sequence[int], /) -> None: ...
+
+    def set_on_host(self, arg: int, /) -> None: ...
+
+    def set_marked(self, arg: int, /) -> None: ...
+
+    def add_plain(self, op: int, end: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int]) -> int:
+        """Read ops up to the first special one, or to `end`; where it stopped."""
+
+    def add(self, op: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int], result_types: Sequence[int] | None = None) -> None:
+        """Read one op as if it were plain."""
+
+    def alias(self, arg0: int, arg1: Sequence[int], /) -> None: ...
+
+    def set_operands(self, arg0: int, arg1: Sequence[int], arg2: Sequence[bool], /) -> None: ...
+
+    def join(self, arg0: int, arg1: int, arg2: float, /) -> None: ...
+
+    def mark(self) -> BuilderMark: ...
+
+    def scale_trips(self, arg0: BuilderMark, arg1: float, /) -> None: ...
+
+    @property
+    def host_depth(self) -> int: ...
+
+    @host_depth.setter
+    def host_depth(self, arg: int, /) -> None: ...
+
+    @property
+    def has_barriers(self) -> bool: ...
+
+    @has_barriers.setter
+    def has_barriers(self, arg: bool, /) -> None: ...
+
+    def wait_for(self, arg: Sequence[int], /) -> int: ...
+
+    def set_after(self, arg0: Sequence[int], arg1: int, /) -> None: ...
+
+    def pass_after(self, arg0: Sequence[int], arg1: Sequence[int], /) -> None: ...
+
+    def set_makers(self, arg0: Sequence[int], arg1: int, /) -> None: ...
+
+    @property
+    def read_ops(self) -> list[int]: ...
+
+    @property
+    def result_values(self) -> list[tuple[int, list[int]]]:
+        """Every op with results, in order, and the program's value of each."""
+
+    @property
+    def op_rules(self) -> list[int]: ...
+
+    @property
+    def types(self) -> list[int]: ...
+
+    @property
+    def are_free(self) -> list[bool]: ...
+
+    def program(self, *, axis_sizes: Sequence[int], types: Sequence[TensorType], rules: Sequence[Rule], pins: Sequence[Pin], loops: Sequence[Loop], arguments: Sequence[Argument], results: Sequence[int], early: Sequence[int], all_to_all: bool) -> Program:
+        """The program; nothing can be added any more."""
+
+class Redistribution:
+    """What every device sends."""
+
+    @property
+    def bytes(self) -> float: ...
+
+    @property
+    def collectives(self) -> int: ...
+
+class Step:
+    """One collective of a redistribution; see passes/cost/collectives.h."""
+
+    def __init__(self, kind: CollectiveKind, axes: int, participants: int, held_bytes: float) -> None: ...
+
+    @property
+    def kind(self) -> CollectiveKind: ...
+
+    @property
+    def axes(self) -> int:
+        """One bit a mesh axis."""
+
+    @property
+    def participants(self) -> int: ...
+
+    @property
+    def held_bytes(self) -> float:
+        """By a device before the step."""
+
+    @property
+    def sent_bytes(self) -> float:
+        """By a device, on a ring."""
+
+class Compute:
+    """What one device does for an op, once."""
+
+    @property
+    def flops(self) -> float: ...
+
+    @property
+    def bytes(self) -> float: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+def redistribution(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True) -> Redistribution:
+    """What it takes to go from one sharding to another."""
+
+def redistribution_steps(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True, all_to_all: bool = True) -> list[Step]:
+    """Its collectives in order."""
+
+def reshard_path(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[list[list[int]]]:
+    """
+    The shardings on the cheapest way, one a step; the axes are those that move.
+    """
+
+def redistribution_steps_in_order(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[Step]:
+    """The same by rules instead of a search, for tests."""
+
+def redistribution_seconds(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, cluster: Cluster, axis_sizes: Sequence[int], may_scatter: bool = True) -> float:
+    """Seconds of those collectives, one after the other."""
+
+def collective_seconds(step: Step, cluster: Cluster, axis_sizes: Sequence[int]) -> float:
+    """Seconds of one collective."""
+
+def collective_as_compiled(step: Step, cluster: Cluster, axis_sizes: Sequence[int]) -> Step:
+    """The collective that the cluster's compiler writes."""
+
+def collective_compiled_seconds(step: Step, cluster: Cluster, axis_sizes: Sequence[int]) -> float:
+    """
+    Seconds of what the cluster's compiler writes, with what it does to prepare it.
+    """
+
+def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[bool], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int]) -> Compute:
+    """
+    One device's part of an op; see passes/cost/compute.h. The rule's tensors have their types by number.
+    """
+
+class SymbolicCandidate:
+    """One way to cut a matmul at one level."""
+
+    @property
+    def cut(self) -> MatMulCut: ...
+
+    @property
+    def factor(self) -> int:
+        """What is cut; -1 for none, and for what is not possible."""
+
+    @property
+    def op_cost(self) -> float: ...
+
+    @property
+    def redistribution_cost(self) -> float: ...
+
+class SymbolicChoice:
+    """
+    The choice of one matmul at one level; see passes/planning/symbolic_programming.h.
+    """
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def axis(self) -> int: ...
+
+    @property
+    def parts(self) -> int: ...
+
+    @property
+    def sizes(self) -> list[float]: ...
+
+    @property
+    def has_batch(self) -> bool: ...
+
+    @property
+    def candidates(self) -> list[SymbolicCandidate]: ...
+
+    @property
+    def chosen(self) -> int: ...
+
+def symbolic_matmul_costs(sizes: Sequence[float], has_batch: bool, mem_coeff: float, parts: int = 2) -> list[float]:
+    """
+    Elements that each cut costs, in the order batch, expert, i, j, k, none; sizes are (batch, i, k, j).
+    """
+
+def symbolic_redistribution(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int]) -> float:
+    """Elements charged for going from one sharding to another."""
+
+class RedistributionTable:
+    """
+    The redistributions of a plan, in columns of one row each; see `PlannedRedistribution` in passes/planning/plan.h.
+    """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def place(self) -> list[Place]: ...
+
+    @property
+    def index(self) -> list[int]:
+        """Of the op, or of the join."""
+
+    @property
+    def position(self) -> list[int]:
+        """Which operand or result."""
+
+    @property
+    def value(self) -> list[int]: ...
+
+    @property
+    def from_sharding(self) -> list[int]:
+        """Row of the plan's shardings."""
+
+    @property
+    def to_sharding(self) -> list[int]: ...
+
+    @property
+    def partial_axes(self) -> list[int]:
+        """One bit a mesh axis."""
+
+    @property
+    def bytes(self) -> list[float]:
+        """Sent by a device in one run."""
+
+    @property
+    def collectives(self) -> list[int]:
+        """How many."""
+
+    @property
+    def trips(self) -> list[float]:
+        """How often it runs."""
+
+class CollectiveTable:
+    """
+    The collectives of all redistributions of a plan with costs, in columns of one row each.
+    """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def redistribution(self) -> list[int]:
+        """Row of the redistribution that it is a step of."""
+
+    @property
+    def kind(self) -> list[CollectiveKind]: ...
+
+    @property
+    def axes(self) -> list[int]:
+        """One bit a mesh axis."""
+
+    @property
+    def participants(self) -> list[int]: ...
+
+    @property
+    def held_bytes(self) -> list[float]:
+        """By a device before it."""
+
+    @property
+    def seconds(self) -> list[float]:
+        """Of one run."""
+
+class CorePlan:
+    """A plan by numbers; see passes/planning/plan_table.h."""
+
+    @property
+    def shardings(self) -> list[list[list[int]]]: ...
+
+    @property
+    def value_sharding(self) -> list[int]: ...
+
+    @property
+    def strategies(self) -> list[tuple[list[int], list[int]]]:
+        """Rows of the shardings of operands and of results; -1: rank 0."""
+
+    @property
+    def op_strategy(self) -> list[int]: ...
+
+    @property
+    def redistributions(self) -> RedistributionTable: ...
+
+    @property
+    def redistributed_bytes(self) -> float: ...
+
+    @property
+    def objective(self) -> float: ...
+
+    @property
+    def lower_bound(self) -> float: ...
+
+    @property
+    def levels(self) -> int: ...
+
+    @property
+    def collectives(self) -> CollectiveTable: ...
+
+    @property
+    def axis_groups(self) -> list[list[int]]: ...
+
+    @property
+    def step_seconds(self) -> float: ...
+
+    @property
+    def compute_seconds(self) -> float: ...
+
+    @property
+    def communication_seconds(self) -> float: ...
+
+    @property
+    def peak_bytes(self) -> float: ...
+
+    @property
+    def peak_moment(self) -> int: ...
+
+    @property
+    def peak_values(self) -> list[tuple[int, float]]:
+        """(value, bytes), largest first."""
+
+    @property
+    def mem_coeff(self) -> float: ...
+
+    @property
+    def lower_bound_seconds(self) -> float: ...
+
+    @property
+    def bound_is_joint(self) -> bool: ...
+
+    @property
+    def op_classes(self) -> int: ...
+
+    @property
+    def rounds(self) -> int: ...
+
+    @property
+    def phases(self) -> list[tuple[str, float]]:
+        """(name, seconds) of the search."""
+
+    @property
+    def op_seconds(self) -> list[float]: ...
+
+    @property
+    def op_flops(self) -> list[float]: ...
+
+    @property
+    def op_bytes(self) -> list[float]: ...
+
+    @property
+    def live_bytes(self) -> list[float]: ...
+
+class DoesNotFit(Exception):
+    pass
+
+class Contradiction(Exception):
+    pass
+
+def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed: int = 0) -> CorePlan:
+    """
+    The plan of least redistribution; raises Contradiction(message, op, value).
+    """
+
+def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:
+    """
+    The plan of least step time that fits; raises Contradiction(message, op, value) or DoesNotFit(message, peak bytes, limit, [(value, bytes)]).
+    """
+
+def estimate(program: Program, cluster: Cluster, *, shardings: Sequence[Sequence[Sequence[int]]], value_sharding: Sequence[int], strategies: Sequence[tuple[Sequence[int], Sequence[int]]], op_strategy: Sequence[int]) -> CorePlan:
+    """
+    What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the sharding of each value, a table of strategies, the strategy of each op.
+    """
+
+def replan(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:
+    """
+    A plan of the same program, on the mesh of `previous`, with other pins.
+    """
+
+def recursive_programming_network(program: Program, cluster: Cluster) -> SolverProblem:
+    """
+    The cost network in seconds of all mesh axes together, for other solvers and for tests.
+    """
+
+def symbolic_programming(program: Program, mem_coeff: float, *, max_options: int = 160, sweeps: int = 2, seed: int = 0) -> tuple[CorePlan, list[SymbolicChoice]]:
+    """
+    The plan of least symbolic cost, and what each matmul could choose at each level; raises Contradiction(message, op, value).
+    """
+
+def propagation_network(program: Program, *, max_options: int = 160) -> SolverProblem:
+    """
+    The cost network of all mesh axes, or of the first one, for other solvers and for tests.
+    """
+
+class SolverTable:
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def cols(self) -> int: ...
+
+    @property
+    def cost(self) -> list[float]:
+        """Row after row."""
+
+class SolverTracePoint:
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def cost(self) -> float: ...
+
+    @property
+    def lower_bound(self) -> float: ...
+
+class SolverProblem:
+    """For small networks: every list is copied when it is read."""
+
+    @property
+    def nodes(self) -> int: ...
+
+    @property
+    def edges(self) -> int: ...
+
+    @property
+    def option_offset(self) -> list[int]: ...
+
+    @property
+    def option_cost(self) -> list[float]: ...
+
+    @property
+    def edge_from(self) -> list[int]: ...
+
+    @property
+    def edge_to(self) -> list[int]: ...
+
+    @property
+    def edge_table(self) -> list[int]: ...
+
+    @property
+    def edge_weight(self) -> list[float]: ...
+
+    @property
+    def tables(self) -> list[SolverTable]: ...
+
+class SolverMessages:
+    """
+    Where message passing ended on one problem, for another one much like it.
+    """
+
+    def __init__(self) -> None: ...
+
+    @property
+    def nodes(self) -> list[int]:
+        """
+        By node of the other problem, the node that it takes after, or -1; empty: nodes are the same.
+        """
+
+    @nodes.setter
+    def nodes(self, arg: Sequence[int], /) -> None: ...
+
+class SolverSolution:
+    @property
+    def choice(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def cost(self) -> float: ...
+
+    @property
+    def lower_bound(self) -> float: ...
+
+    @property
+    def peak_memory(self) -> int: ...
+
+    @property
+    def stop_reason(self) -> StopReason: ...
+
+    @property
+    def iterations(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def trace(self) -> list[SolverTracePoint]: ...
+
+    @property
+    def priced_moment(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def price(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def diagnosis(self) -> str: ...
+
+class SolverCertificate:
+    @property
+    def lower_bound(self) -> float: ...
+
+    @property
+    def moment(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def price(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+    @property
+    def merged_node(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def merged_into(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def edge_from(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def edge_to(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def message(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
+def make_solver_problem(option_offset: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], option_cost: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], option_memory: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_from: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_to: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_table: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], edge_weight: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], table_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], table_cols: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], table_entries: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], live_first: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], live_last: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], memory_limit: int | None) -> SolverProblem: ...
+
+def solve(problem: SolverProblem, seconds: float, seed: int, max_iterations: int, threads: int, gap: float, enumerate_below: float, start: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, progress: object | None, exact_operations: float = 20000000.0, known_messages: SolverMessages | None = None) -> SolverSolution: ...
+
+def cost_of(problem: SolverProblem, choice: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float: ...
+
+def certify(problem: SolverProblem, moment: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], price: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], passes: int, seconds: float) -> SolverCertificate: ...
+
+class StorageTables:
+    """
+    Which values of a program are stored, and when; see passes/memory/program_memory.h.
+    """
+
+    @property
+    def lifetimes(self) -> list[tuple[int, int]]:
+        """By value: the first moment, and behind the last one."""
+
+    @property
+    def reads(self) -> list[list[bool]]:
+        """By op: whether it reads each operand."""
+
+    @property
+    def writes(self) -> list[list[bool]]:
+        """By op: whether it stores each result."""
+
+    @property
+    def moments(self) -> list[int]:
+        """By op: when it runs."""
+
+class Stored:
+    """One stretch of moments in which a value takes memory."""
+
+    def __init__(self, first: int, last: int, bytes: float) -> None: ...
+
+class Peak:
+    """The worst moment of a plan."""
+
+    @property
+    def bytes(self) -> float: ...
+
+    @property
+    def moment(self) -> int: ...
+
+    @property
+    def live(self) -> list[tuple[int, float]]:
+        """(value, bytes) of what lives then, largest first."""
+
+def storage_of(program: Program, compiler: Mapping[str, float] = {}) -> StorageTables:
+    """The compiler is its answers by name."""
+
+def lenders_of(stored: Sequence[Stored], made: Sequence[tuple[int, int]], moments: int) -> list[int]:
+    """
+    Which result lends each its storage, -1: none; see passes/memory/buffer_reuse.h. `made`: (index, moment) of the results.
+    """
+
+def matmuls_that_wait(program: Program) -> list[bool]:
+    """
+    Of each op, whether it is a matmul that waits; see passes/memory/waiting_matmuls.h.
+    """
+
+def peak(program: Program, shardings: Sequence[Sequence[Sequence[int]]], transients: Sequence[tuple[int, float]], compiler: Mapping[str, float] = {}) -> Peak:
+    """
+    Peak memory of a device. Shardings are axis lists by value and dim, transients (op, bytes).
+    """
