@@ -117,9 +117,10 @@ void bind_storage(nb::module_& module) {
 
   module.def("storage_of", &storage_of, "program"_a, "compiler"_a = Answers{},
              "The compiler is its answers by name.");
-  module.def("lenders_of", &lenders_of, "stored"_a, "made"_a, "moments"_a,
-             "Which result lends each its storage, -1: none; see passes/memory/buffer_reuse.h. "
-             "`made`: (index, moment) of the results.");
+  module.def(
+      "lenders_of", &lenders_of, "stored"_a, "made"_a, "moments"_a,
+      "Which result lends each its storage, -1: none; see passes/memory/buffer_reuse.h. "
+      "`made`: (index, moment) of the results.");
   module.def("matmuls_that_wait", &matmuls_that_wait, "program"_a,
              "Of each op, whether it is a matmul that waits; see "
              "passes/memory/waiting_matmuls.h.");

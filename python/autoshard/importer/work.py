@@ -158,7 +158,7 @@ def work_of(op: mlir.Operation) -> OpWork:
     )
 
 
-def _kernel_work(op: mlir.Operation, arithmetic: int) -> OpWork:
+def _kernel_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     kernel = kernel_of(op)
     if kernel is None:
         return OpWork(Work.OTHER, arithmetic, _other_flops(op))
