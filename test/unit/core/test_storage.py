@@ -969,32 +969,32 @@ def rule(**more: Any) -> _core.Rule:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"rules": [rule(expense=Expense.NEVER)]}, "unknown expense in rule 0"),
-        ({"rules": [rule(flops=-1.0)]}, "negative flops in rule 0"),
-        ({"rules": [rule(operand_bytes=[1.0, 2.0])]}, "touched bytes wrong in rule 0"),
-        ({"rules": [rule(in_place_operand=1)]}, "operand in place out of range in rule 0"),
-        ({"op_after": np.array([-1, 1], np.int32)}, "depends on a later op: op 1"),
-        ({"op_after": np.array([-1], np.int32)}, "arrays differ in length"),
-        ({"op_until": np.array([3, -1], np.int32)}, "is waited for by an earlier op: op 0"),
-        ({"op_until": np.array([2, 1], np.int32)}, "is waited for by an earlier op: op 1"),
-        ({"op_until": np.array([2], np.int32)}, "arrays differ in length"),
-        ({"loops": [_core.Loop(0, 3, 1.0, [], [])]}, "ops out of range at loop 0"),
-        ({"loops": [_core.Loop(0, 1, -1.0, [], [])]}, "negative trips at loop 0"),
-        ({"loops": [_core.Loop(0, 1, 1.0, [0], [])]}, "carried and yielded values differ"),
-        ({"loops": [_core.Loop(0, 1, 1.0, [-1], [-1])]}, "value out of range at loop 0"),
+        (lambda: {"rules": [rule(expense=Expense.NEVER)]}, "unknown expense in rule 0"),
+        (lambda: {"rules": [rule(flops=-1.0)]}, "negative flops in rule 0"),
+        (lambda: {"rules": [rule(operand_bytes=[1.0, 2.0])]}, "touched bytes wrong in rule 0"),
+        (lambda: {"rules": [rule(in_place_operand=1)]}, "operand in place out of range in rule 0"),
+        (lambda: {"op_after": np.array([-1, 1], np.int32)}, "depends on a later op: op 1"),
+        (lambda: {"op_after": np.array([-1], np.int32)}, "arrays differ in length"),
+        (lambda: {"op_until": np.array([3, -1], np.int32)}, "is waited for by an earlier op: op 0"),
+        (lambda: {"op_until": np.array([2, 1], np.int32)}, "is waited for by an earlier op: op 1"),
+        (lambda: {"op_until": np.array([2], np.int32)}, "arrays differ in length"),
+        (lambda: {"loops": [_core.Loop(0, 3, 1.0, [], [])]}, "ops out of range at loop 0"),
+        (lambda: {"loops": [_core.Loop(0, 1, -1.0, [], [])]}, "negative trips at loop 0"),
+        (lambda: {"loops": [_core.Loop(0, 1, 1.0, [0], [])]}, "carried and yielded values differ"),
+        (lambda: {"loops": [_core.Loop(0, 1, 1.0, [-1], [-1])]}, "value out of range at loop 0"),
         (
-            {"loops": [_core.Loop(0, 2, 1.0, [], []), _core.Loop(0, 1, 1.0, [], [])]},
+            lambda: {"loops": [_core.Loop(0, 2, 1.0, [], []), _core.Loop(0, 1, 1.0, [], [])]},
             "out of order at loop 1",
         ),
-        ({"arguments": [_core.Argument(3)]}, "value out of range: argument 0"),
-        ({"program_results": [-2]}, "value out of range: result 0"),
-        ({"early": [3]}, "value out of range: early 0"),
+        (lambda: {"arguments": [_core.Argument(3)]}, "value out of range: argument 0"),
+        (lambda: {"program_results": [-2]}, "value out of range: result 0"),
+        (lambda: {"early": [3]}, "value out of range: early 0"),
     ],
 )
-def test_a_broken_program_is_refused(more: dict[str, Any], message: str) -> None:
+def test_a_broken_program_is_refused(more: Callable[[], dict[str, Any]], message: str) -> None:
     core()
     with pytest.raises(Exception, match=message):
-        core(**more)
+        core(**more())
 
 
 def test_shardings_and_transients_must_fit_the_program() -> None:
