@@ -60,12 +60,15 @@ void bind_planning(nb::module_& module) {
   bind_tables(module);
   nb::class_<PlanTable>(module, "CorePlan",
                         "A plan by numbers; see passes/planning/plan_table.h.")
-      .def_prop_ro("shardings", [](const PlanTable& p) { return p.cuts.shardings; })
-      .def_prop_ro("value_sharding", [](const PlanTable& p) { return p.cuts.value_sharding; })
+      .def_prop_ro("shardings",
+                   [](const PlanTable& p) -> const auto& { return p.cuts.shardings; })
+      .def_prop_ro("value_sharding",
+                   [](const PlanTable& p) -> const auto& { return p.cuts.value_sharding; })
       .def_prop_ro(
-          "strategies", [](const PlanTable& p) { return p.cuts.strategies; },
+          "strategies", [](const PlanTable& p) -> const auto& { return p.cuts.strategies; },
           "Rows of the shardings of operands and of results; -1: rank 0.")
-      .def_prop_ro("op_strategy", [](const PlanTable& p) { return p.cuts.op_strategy; })
+      .def_prop_ro("op_strategy",
+                   [](const PlanTable& p) -> const auto& { return p.cuts.op_strategy; })
       .def_ro("redistributions", &PlanTable::redistributions)
       .def_ro("redistributed_bytes", &PlanTable::redistributed_bytes)
       .def_ro("objective", &PlanTable::objective)
@@ -79,7 +82,7 @@ void bind_planning(nb::module_& module) {
       .def_prop_ro("peak_bytes", [](const PlanTable& p) { return p.peak.bytes; })
       .def_prop_ro("peak_moment", [](const PlanTable& p) { return p.peak.moment; })
       .def_prop_ro(
-          "peak_values", [](const PlanTable& p) { return p.peak.live; },
+          "peak_values", [](const PlanTable& p) -> const auto& { return p.peak.live; },
           "(value, bytes), largest first.")
       .def_ro("mem_coeff", &PlanTable::mem_coeff)
       .def_ro("lower_bound_seconds", &PlanTable::lower_bound_seconds)
