@@ -107,11 +107,10 @@ def import_strategies(module: mlir.Module, default: Mesh | None = None) -> ReadM
         _flatten_calls(module)
         operations = operations_of(module.operation)
         saying = _saying(operations)
+        alone = [op for op in saying if op.name in COLLECTIVES and is_of_one_device(module)]
         has_new_marks = expand_op_strategies(saying)
         has_new_calls = expand_composites(saying)
-        has_fewer = is_of_one_device(module) and drop_collectives_of_one(
-            op for op in saying if op.name in COLLECTIVES
-        )
+        has_fewer = drop_collectives_of_one(alone)
         if has_new_calls:
             _flatten_calls(module)
         if has_new_marks or has_new_calls or has_fewer:
