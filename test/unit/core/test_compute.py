@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autoshard import _core
 from autoshard.cluster.alone import rule_alone
 
-ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER = _core.Work
+ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER, KERNEL = _core.Work
 F64, F32, F16, F8, I8 = _core.Arithmetic
 MESH = (2, 4)
 MATMUL_FLOPS, VECTOR_FLOPS, BANDWIDTH, LAUNCH = 100e12, 2e12, 1e12, 5e-6
