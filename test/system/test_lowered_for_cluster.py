@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
@@ -111,3 +112,14 @@ def test_a_kernel_that_stays_whole_is_said_with_its_cost() -> None:
     ):
         plan = autoshard.plan(fn, x, cluster="v5e:2x2")
     assert plan.arguments[0].sharding.tile == (1, 1, 1)
+
+
+@pytest.mark.parametrize("cluster", ["v5e:4x4", "h100:8"])
+def test_calls_into_python_are_planned_where_no_device_is(cluster: str) -> None:
+    def fn(x: Any) -> Any:
+        jax.debug.print("largest {}", x.max())
+        y = jax.pure_callback(np.sin, x, x)
+        return io_callback(np.cos, x, y) @ x
+
+    plan = autoshard.plan(fn, jax.ShapeDtypeStruct((256, 256), jnp.float32), cluster=cluster)
+    assert [op.name for op in plan.ops].count("xla_ffi_python_cpu_callback") == 2

@@ -136,7 +136,7 @@ def _of_one_device(
     """A program that has meshes of one device, of which nothing is left; None if there are more."""
     try:
         program = lower(jitted, args, kwargs, mesh, platform, has_own_meshes=True)
-    except (ValueError, NotLoweredError):
+    except (ValueError, RuntimeError, NotLoweredError):
         return None
     module = parse_bytes(program.bytecode, new_context())
     if not is_of_one_device(module):

@@ -18,10 +18,13 @@ from typing import Any, cast
 import jax
 from jax._src import (  # pyright: ignore[reportPrivateUsage]
     api_util,
+    callback,
     config,
     core,
+    debugging,
     source_info_util,
 )
+from jax._src.interpreters import mlir
 
 from autoshard.ir.module import parse_bytes, print_module
 
@@ -162,9 +165,43 @@ def _stage(
         except RuntimeError as error:  # how libraries say that they miss a device
             raise NotLoweredError from error
         try:
-            return traced.lower(lowering_platforms=(platform,))
+            return traced.lower(
+                lowering_platforms=(platform,), _private_parameters=_CALLS_INTO_PYTHON
+            )
         except Exception as error:
             raise NotLoweredError from error
+
+
+def _for_the_host(primitive: core.Primitive) -> tuple[core.Primitive, Any]:
+    """``primitive`` and what JAX lowers it to for the host, whatever platform is asked for."""
+    everywhere: Any = mlir._lowerings  # pyright: ignore[reportPrivateUsage]
+    for_platform: Any = mlir._platform_specific_lowerings  # pyright: ignore[reportPrivateUsage]
+    entry = for_platform["cpu"].get(primitive) or everywhere[primitive]
+
+    def rule(ctx: Any, *args: Any, **params: Any) -> Any:
+        host = jax.devices("cpu")[0].client
+        module = ctx.module_context.replace(platforms=("cpu",), backend=host)
+        return entry.rule(ctx.replace(module_context=module), *args, **params)
+
+    return primitive, rule
+
+
+_CALLS_INTO_PYTHON: Any = mlir.LoweringParameters(
+    override_lowering_rules=cast(
+        Any,
+        tuple(
+            _for_the_host(primitive)
+            for primitive in (
+                callback.pure_callback_p,
+                callback.io_callback_p,
+                debugging.debug_callback_p,
+                debugging.debug_print_p,
+            )
+        ),
+    )
+)
+"""Lowering a call into Python makes its channel on a device, and there is none: the module says
+the host's call in its place, with the same operands and results."""
 
 
 def _mesh_context(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None) -> Any:

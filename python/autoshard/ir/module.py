@@ -158,13 +158,17 @@ def structure_of(module: ir.Module) -> bytes:
 
 
 def is_of_one_device(module: ir.Module) -> bool:
-    """Whether a module was lowered for one device."""
+    """Whether a module was lowered for one device, and no mesh in it has more."""
     attributes = module.operation.attributes
-    return all(
-        ir.IntegerAttr(attributes[name]).value == 1
+    counts = [
+        ir.IntegerAttr(attributes[name]).value
         for name in (NUM_PARTITIONS, NUM_REPLICAS)
         if name in attributes
-    )
+    ]
+    meshes = [op.operation for op in module.body.operations if op.operation.name == "sdy.mesh"]
+    axes = [axis for op in meshes for axis in sdy.MeshAttr(op.attributes["mesh"]).axes]
+    sizes = [sdy.MeshAxisAttr(axis).size for axis in axes]
+    return all(count == 1 for count in (*counts, *sizes))
 
 
 def functions_of(module: ir.Module) -> dict[str, ir.Operation]:
