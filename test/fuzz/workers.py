@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
 import re
 import select
@@ -18,6 +19,8 @@ from fuzz.outcomes import ABORT, HANG
 
 _WORKER = Path(__file__).resolve().parent / "worker.py"
 _START_SECONDS = 120.0
+_BETWEEN_LOOKS = 1.0
+_PATIENCE = 10.0
 
 
 class Process:
@@ -97,12 +100,23 @@ class Process:
         return self._process
 
     def _line(self, seconds: float) -> str | None:
-        """The next line; empty where the process has ended, None where it says nothing."""
+        """The next line; empty where the process has ended, None where it says nothing.
+
+        Seconds are those that the process computes, so that a busy machine calls nothing a hang
+        that an idle one does not; a process that does not even compute has ``_PATIENCE`` as many.
+        """
         assert self._process is not None
         assert self._process.stdout is not None
-        # Each request has one answer, so that nothing waits in the buffer of the stream.
-        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
-        return self._process.stdout.readline() if readable else None
+        start, computed = time.monotonic(), _computed_seconds(self._process.pid)
+        while True:
+            # Each request has one answer, so that nothing waits in the buffer of the stream.
+            readable, _, _ = select.select([self._process.stdout], [], [], _BETWEEN_LOOKS)
+            if readable:
+                return self._process.stdout.readline()
+            if _computed_seconds(self._process.pid) - computed > seconds:
+                return None
+            if time.monotonic() - start > _PATIENCE * seconds:
+                return None
 
     def _last_words(self) -> str:
         """The failed check or the fatal error in the log, else its end."""
@@ -113,3 +127,12 @@ class Process:
             return checks[-1][:1500]
         python = text.rfind("Fatal Python error")
         return text[python:][:1500] if python >= 0 else text[-600:]
+
+
+def _computed_seconds(pid: int) -> float:
+    """Of all threads of a process; where the system does not tell, those since it started."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return time.monotonic()

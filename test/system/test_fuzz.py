@@ -82,7 +82,7 @@ def test_a_fault_is_found(fault: str, result: str, process: Process) -> None:
 
 
 def test_a_process_that_hangs_is_stopped_and_the_next_case_runs(process: Process) -> None:
-    answer = process.ask_for(faulty("sleep_long()"), limit_seconds=5.0)
+    answer = process.ask_for(faulty("sleep_long()"), limit_seconds=1.0)
     assert answer["result"] == HANG
     assert process.ask_for(faulty("0"))["result"] == EQUAL
 
