@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from autoshard.frontend.host import in_host_memory as in_host_memory
     from autoshard.frontend.host import on_host as on_host
     from autoshard.frontend.jit import jit as jit
+    from autoshard.frontend.kernel import kernel as kernel
     from autoshard.frontend.layout import Layout as Layout
     from autoshard.frontend.manual_split import manual_split as manual_split
     from autoshard.frontend.plan import Plan as Plan
@@ -51,6 +52,7 @@ _LATE = {
     "global_batch_size": "autoshard.frontend.batch",
     "in_host_memory": "autoshard.frontend.host",
     "jit": "autoshard.frontend.jit",
+    "kernel": "autoshard.frontend.kernel",
     "manual_split": "autoshard.frontend.manual_split",
     "on_host": "autoshard.frontend.host",
     "plan": "autoshard.frontend.planning",

@@ -21,7 +21,9 @@ from autoshard.importer.factors import (
 from autoshard.importer.kernels import kernel_rule
 from autoshard.importer.windows import with_windows
 from autoshard.ir import mlir, place, sdy
+from autoshard.kernels.calls import kernel_call
 from autoshard.kernels.mosaic import is_tpu_kernel
+from autoshard.sharding.sdy_text import factor_symbol
 
 Shape = tuple[int, ...]
 RuleText = str | Callable[[Sequence[Shape], Sequence[Shape]], str]
@@ -72,7 +74,15 @@ def register_rule(target: str, rule: RuleText) -> None:
 
 
 def registered_rule(op: mlir.Operation) -> sdy.OpShardingRuleAttr | None:
-    """The user's rule for a custom call or composite, sizes filled in; None without one."""
+    """The user's rule for a custom call or composite, sizes filled in; None without one.
+
+    A call of ``autoshard.kernel`` has its own, if its function can be lowered on blocks.
+    """
+    call = kernel_call(op)
+    if call is not None:
+        return sdy.OpShardingRuleAttr(
+            mlir.Attribute.parse(f"#sdy.op_sharding_rule<{call.rule}, custom>", op.context)
+        )
     holder = "call_target_name" if op.name == "stablehlo.custom_call" else "name"
     target = mlir.StringAttr(op.attributes[holder]).value
     rule = _registry.rules.get(target)
@@ -151,7 +161,7 @@ def _with_sizes(target: str, text: str, shapes: Sequence[Shape], where: str | No
                     f'rule of "{target}": factor {dim} has sizes {sizes[dim]} and {size}.',
                     where,
                 )
-    symbols = {name: _symbol(index) for index, name in enumerate(sizes)}
+    symbols = {name: factor_symbol(index) for index, name in enumerate(sizes)}
 
     def renamed(part: re.Match[str]) -> str:
         return _NAME.sub(lambda name: symbol_of(name[0]), part[0])
@@ -170,12 +180,6 @@ def _with_sizes(target: str, text: str, shapes: Sequence[Shape], where: str | No
 
 _BRACKETS = re.compile(r"\[[^\]]*\]|\{[^}]*\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-
-
-def _symbol(index: int) -> str:
-    """Shardy's name of factor ``index``: i, j, .., z, z_1, z_2, .."""
-    letters = "ijklmnopqrstuvwxyz"
-    return letters[index] if index < len(letters) else f"z_{index - len(letters) + 1}"
 
 
 def rule_of(op: mlir.Operation, attribute: mlir.Attribute | None) -> FactorRule:

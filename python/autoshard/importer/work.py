@@ -12,7 +12,9 @@ from math import log2, prod
 from typing import cast
 
 from autoshard._core import Arithmetic, Expense, Work
+from autoshard.importer.decomposition import decomposition_work
 from autoshard.ir import element_bits, mlir, stablehlo
+from autoshard.kernels.calls import kernel_call
 from autoshard.kernels.mosaic import estimate_of, is_tpu_kernel, kernel_of
 from autoshard.kernels.tables import table_contents
 from autoshard.kernels.work import bytes_moved, kernel_work
@@ -98,6 +100,7 @@ WORK_ATTRIBUTES = {
     "stablehlo.gather": ("dimension_numbers",),
     "stablehlo.scatter": ("scatter_dimension_numbers",),
     "stablehlo.custom_call": ("call_target_name", "backend_config"),
+    "stablehlo.composite": ("decomposition",),
 }
 """Attributes that decide about the work, beyond the types and Shardy's rule."""
 
@@ -149,6 +152,8 @@ def work_of(op: mlir.Operation) -> OpWork:
         return _indexed(op, arithmetic)
     if is_tpu_kernel(op):
         return _kernel_work(op, arithmetic)
+    if kernel_call(op) is not None:
+        return _call_work(op, arithmetic)
     if name in _OTHERS:
         return OpWork(Work.OTHER, arithmetic, _other_flops(op))
     flops = _weight(op) * _elements(op.results[0])
@@ -180,6 +185,13 @@ def _kernel_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
         operand_bytes=(*(-1.0 for _ in tables), *read),
         result_bytes=tuple(written),
     )
+
+
+def _call_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
+    counted = decomposition_work(op, work_of)
+    if counted.product is None:
+        return OpWork(Work.OTHER, arithmetic, counted.other_flops)
+    return OpWork(Work.KERNEL, counted.product, counted.matmul_flops)
 
 
 def _padded_bytes(op: mlir.Operation) -> float:

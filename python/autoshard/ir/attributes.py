@@ -73,6 +73,9 @@ MARK_INDEX = "autoshard.index"
 IN_HOST_MEMORY = "autoshard.in_host_memory"
 """The identity behind ``autoshard.in_host_memory``."""
 
+KERNEL = "autoshard.kernel"
+"""The composite that a call of ``autoshard.kernel`` is lowered to."""
+
 CUSTOM_PARTITIONING = "CustomSPMDPartitioning"
 """The custom call that ``jax.experimental.custom_partitioning`` is lowered to."""
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import enum
 import inspect
 import sysconfig
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -202,6 +203,35 @@ _CALLS_INTO_PYTHON: Any = mlir.LoweringParameters(
 )
 """Lowering a call into Python makes its channel on a device, and there is none: the module says
 the host's call in its place, with the same operands and results."""
+
+
+def lower_at_home(
+    function: Callable[..., Any], structs: Sequence[Any], platform: str, device: Any
+) -> bytes:
+    """A module whose ``main`` is ``function`` of arrays that one device has.
+
+    Args:
+        function: Of arrays.
+        structs: Their types; all become arguments, used or not.
+        platform: Of the device.
+        device: The ``jax.sharding.AbstractDevice``, or None where the platform says enough.
+
+    Raises:
+        NotLoweredError: It cannot be lowered for ``platform`` here.
+    """
+    mesh = None
+    if device is not None:
+        mesh = jax.sharding.AbstractMesh((1,), ("one",), abstract_device=device)
+    jitted: Any = jax.jit(lambda *arrays: function(*arrays), keep_unused=True)
+    inside = dataclasses.replace(_CALLS_INTO_PYTHON, hoist_constants_as_args=False)
+    with _marks_are_lowered(False), _mesh_context(mesh):
+        try:
+            stage = jitted.trace(*structs).lower(
+                lowering_platforms=(platform,), _private_parameters=inside
+            )
+        except Exception as error:
+            raise NotLoweredError from error
+    return print_module(stage.compiler_ir("stablehlo"), "bytecode")
 
 
 def _mesh_context(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None) -> Any:

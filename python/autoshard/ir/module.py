@@ -171,6 +171,15 @@ def is_of_one_device(module: ir.Module) -> bool:
     return all(count == 1 for count in (*counts, *sizes))
 
 
+def module_of(op: ir.Operation) -> ir.Operation:
+    """The module that ``op`` is in."""
+    found: ir.Operation | None = op
+    while found is not None and found.name != "builtin.module":
+        found = found.parent
+    assert found is not None, f"{op.name} is in no module"
+    return found
+
+
 def functions_of(module: ir.Module) -> dict[str, ir.Operation]:
     """The functions of a module, by name."""
     return {

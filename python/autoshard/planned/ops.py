@@ -15,6 +15,7 @@ from autoshard.ir.attributes import MARK, PIN, STRATEGY
 # pyright: reportUnknownArgumentType=false
 from autoshard.planned.module import Kind, Placement, PlannedBlock, PlannedModule
 from autoshard.planned.module import PlannedOp as ModuleOp
+from autoshard.planned.summarize import short_name
 from autoshard.sharding import Sharding
 
 
@@ -72,7 +73,7 @@ def redistributions(planned: PlannedModule) -> tuple[Redistribution, ...]:
                     continue
                 found.append(
                     Redistribution(
-                        _name(op.op),
+                        short_name(op.op),
                         number,
                         place(op.op.location),
                         str(value.type),
@@ -113,7 +114,7 @@ def _trips(op: mlir.Operation) -> int:
 
 
 def _is_callback(op: mlir.Operation) -> bool:
-    return op.name == "stablehlo.custom_call" and "callback" in _name(op)
+    return op.name == "stablehlo.custom_call" and "callback" in short_name(op)
 
 
 def _bytes(type_: mlir.Type) -> int:
@@ -146,7 +147,7 @@ def _record(op: ModuleOp) -> PlannedOp:
     strategy = attributes.get(STRATEGY)
     results: list[Any] = list(op.op.results)
     return PlannedOp(
-        name=_name(op.op),
+        name=short_name(op.op),
         location=place(op.op.location),
         types=tuple(str(result.type) for result in results),
         shardings=tuple(found.sharding if found else None for found in op.results),
@@ -157,11 +158,4 @@ def _record(op: ModuleOp) -> PlannedOp:
 
 def _is_marked(operand: mlir.Value) -> bool:
     owner = operand.owner
-    return isinstance(owner, mlir.OpView | mlir.Operation) and _name(owner.operation) == MARK
-
-
-def _name(op: mlir.Operation) -> str:
-    """Without the dialect; of a custom call what it calls."""
-    if op.name == "stablehlo.custom_call":
-        return mlir.StringAttr(op.attributes["call_target_name"]).value
-    return op.name.partition(".")[2]
+    return isinstance(owner, mlir.OpView | mlir.Operation) and short_name(owner.operation) == MARK

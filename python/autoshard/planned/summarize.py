@@ -11,6 +11,7 @@ from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
 from autoshard.ir import mlir, place
+from autoshard.kernels.calls import kernel_call
 from autoshard.planned.collective import Collective, CollectiveKind
 from autoshard.planned.host_traffic import host_traffic
 from autoshard.planned.summary import (
@@ -94,9 +95,11 @@ def argument_name(argument: mlir.Value, number: int) -> str:
 
 
 def short_name(op: mlir.Operation) -> str:
-    """Without the dialect; of a custom call what it calls."""
+    """Without the dialect; of a call of something opaque what it calls."""
     if op.name == "stablehlo.custom_call":
         return mlir.StringAttr(op.attributes["call_target_name"]).value
+    if (call := kernel_call(op)) is not None:
+        return call.name
     return op.name.partition(".")[2]
 
 

@@ -234,7 +234,8 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
         warn(
             f"{len(kernels)} TPU kernels run whole on every device{_cost(kernels, imported, plan)}:"
             f" no dim of their grids was proven to be one that devices may share{why}"
-            " (docs/design/kernels.md). Call them in jax.shard_map.",
+            " (docs/design/kernels.md). Say how they may be cut with autoshard.kernel, or call them"
+            " in jax.shard_map.",
             kernels[0].location,
         )
     others = [

@@ -21,6 +21,12 @@ def mesh_to_sdy(mesh: Mesh) -> str:
     return f"#sdy.mesh<{_mesh_body(mesh)}>"
 
 
+def factor_symbol(index: int) -> str:
+    """Shardy's name of factor ``index`` of a rule: i, j, .., z, z_1, z_2, .."""
+    letters = "ijklmnopqrstuvwxyz"
+    return letters[index] if index < len(letters) else f"z_{index - len(letters) + 1}"
+
+
 def mesh_from_sdy(text: str) -> Mesh:
     """Read what :func:`mesh_to_sdy` writes.
 

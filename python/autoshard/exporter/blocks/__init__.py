@@ -6,7 +6,8 @@ not split right, is written as ops on one device's blocks instead:
 - ``stablehlo.fft`` and ``chlo.top_k``, whose operand GPUs and CPUs, or CPUs, gather first;
 - convolutions in groups, and convolutions and gradients of max pools whose image is cut: each
   device fetches the edges that it needs from its neighbours (``windows``);
-- kernels: each device runs its part of the grid (``kernel``);
+- kernels: each device runs its part of the grid (``kernel``), or the user's function on its blocks
+  (``kernel_call``);
 - ``reduce_window`` along a cut dim whose elements stand apart or are cropped;
 - ``pad`` with interior and negative padding along a cut dim;
 - ``dynamic_update_slice`` along a cut dim, with starts that are clamped before they become places
@@ -40,6 +41,7 @@ from autoshard.exporter.blocks.emitter import Enter as Enter
 from autoshard.exporter.blocks.emitter import free_channels as free_channels
 from autoshard.exporter.blocks.emitter import local_type
 from autoshard.exporter.blocks.kernel import is_kernel, kernel_form
+from autoshard.exporter.blocks.kernel_call import calls_kernel, kernel_call_form
 from autoshard.exporter.blocks.padding import pad_form
 from autoshard.exporter.blocks.reduce_window import reduce_window_form
 from autoshard.exporter.blocks.select_and_scatter import select_and_scatter_form
@@ -113,6 +115,7 @@ _FORMS: dict[str, tuple[Callable[[PlannedOp], bool], Callable[[PlannedOp], Form]
     "stablehlo.fft": (_always, _same_form),
     "chlo.top_k": (_always, _same_form),
     "stablehlo.custom_call": (is_kernel, kernel_form),
+    "stablehlo.composite": (calls_kernel, kernel_call_form),
     "stablehlo.convolution": (_is_hard_convolution, convolution_form),
     "stablehlo.select_and_scatter": (_cuts_block_dims, select_and_scatter_form),
     "stablehlo.reduce_window": (_cuts_block_dims, reduce_window_form),

@@ -1,0 +1,48 @@
+"""Calls of ``autoshard.kernel``: composites that name a function of this process, and its rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoshard.ir import mlir
+from autoshard.ir.attributes import KERNEL
+from autoshard.ir.local_functions import LocalFunction, local_function
+from autoshard.ir.module import module_of
+
+COMPOSITE = "stablehlo.composite"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """What a composite says of its kernel."""
+
+    name: str
+    """That the user's function has."""
+    rule: str
+    """In Shardy's notation."""
+    function: LocalFunction
+
+
+def is_kernel_call(op: mlir.Operation) -> bool:
+    """Whether ``op`` is a call of ``autoshard.kernel``."""
+    return op.name == COMPOSITE and mlir.StringAttr(op.attributes["name"]).value == KERNEL
+
+
+def kernel_call(op: mlir.Operation) -> KernelCall | None:
+    """The kernel that ``op`` calls.
+
+    None: another op, or its function is of another process, so that nobody can lower it for the
+    blocks of a device. What the composite is made of is then planned op by op.
+    """
+    if not is_kernel_call(op):
+        return None
+    attributes = mlir.DictAttr(op.attributes["composite_attributes"])
+    key, name, rule = (mlir.StringAttr(attributes[it]).value for it in ("key", "name", "rule"))
+    function = local_function(key)
+    return None if function is None else KernelCall(name, rule, function)
+
+
+def decomposition_of(op: mlir.Operation) -> mlir.Operation:
+    """The function that a composite stands for."""
+    name = mlir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+    return mlir.SymbolTable(module_of(op))[name].operation
