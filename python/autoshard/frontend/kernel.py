@@ -159,8 +159,8 @@ class _Gradients:
             made = self.function(*all_operands)
             return [result for result, it in zip(made, self.is_given, strict=True) if it]
 
-        vjp: Any = jax.vjp
-        _, pull = vjp(results, *(operands[number] for number in self.wanted))
+        of: Any = jax
+        _, pull = of.vjp(results, *(operands[number] for number in self.wanted))
         return list(pull(list(cotangents)))
 
 

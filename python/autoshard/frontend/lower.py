@@ -13,6 +13,7 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
+from autoshard.frontend.interpreted_kernels import interpreted_kernels
 from autoshard.frontend.mesh import (
     Machine,
     cluster_of,
@@ -94,7 +95,7 @@ def lower_source(
         jitted = jax.jit(_fresh(fn), **jit_options)
         with padding_allowed(request.indivisible == "pad"):
             try:
-                program = lower(jitted, args, kwargs, mesh, platform)
+                program = lower(jitted, args, kwargs, mesh, platform, rules=interpreted_kernels)
             except NotLoweredError as error:
                 raise _not_lowered(name, platform, error.__cause__) from error.__cause__
             except ValueError as error:

@@ -35,6 +35,8 @@ class Call:
     function: Callable[..., list[Any]]
     """Equal for equal calls, so that JAX traces and lowers them once."""
     rule: KernelRule
+    is_unproven: bool = False
+    """The rule leaves it whole since nobody knows of a part of it."""
 
     def __str__(self) -> str:
         """``attend "b h q d, b h s d -> b h q d"``, as jaxprs show it."""
@@ -151,32 +153,32 @@ def _batch(operands: Arrays, dims: Arrays, *, call: Call) -> tuple[list[Any], li
 
 
 def _lower(context: Any, *operands: Any, call: Call) -> Any:
-    function = call.function
     if marks_are_lowered():
-        module = context.module_context
-        lowered = _Lowered(
-            call,
-            tuple(aval.dtype for aval in context.avals_in),
-            module.platforms[0],
-            jax.sharding.get_abstract_mesh().abstract_device,
-        )
-        shapes = [tuple(aval.shape) for aval in (*context.avals_in, *context.avals_out)]
-        composite = jax.lax.composite(_without_attributes(function), name=KERNEL)
-        attributes = {
-            "key": remember(lowered),
-            "name": call.name,
-            "rule": call.rule.to_sdy(shapes),
-        }
-
-        def planned(*values: Any) -> Any:
-            return composite(*values, **attributes)
-
-        function = planned
-    return mlir.lower_fun(function, multiple_results=True)(context, *operands)
+        return lower_as_composite(context, operands, call)
+    return mlir.lower_fun(call.function, multiple_results=True)(context, *operands)
 
 
-def _without_attributes(function: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    return lambda *operands, **_: function(*operands)
+def lower_as_composite(context: Any, operands: Arrays, call: Call) -> Any:
+    """Lower a call, in a rule of JAX's, to the composite that passes and exports know."""
+    lowered = _Lowered(
+        call,
+        tuple(aval.dtype for aval in context.avals_in),
+        context.module_context.platforms[0],
+        jax.sharding.get_abstract_mesh().abstract_device,
+    )
+    shapes = [tuple(aval.shape) for aval in (*context.avals_in, *context.avals_out)]
+    attributes = {
+        "key": remember(lowered),
+        "name": call.name,
+        "rule": call.rule.to_sdy(shapes),
+        "is_unproven": call.is_unproven,
+    }
+    composite = jax.lax.composite(lambda *values, **_: call.function(*values), name=KERNEL)
+
+    def planned(*values: Any) -> Any:
+        return composite(*values, **attributes)
+
+    return mlir.lower_fun(planned, multiple_results=True)(context, *operands)
 
 
 kernel_p: Any = Primitive("kernel")

@@ -25,6 +25,7 @@ from jax._src import (  # pyright: ignore[reportPrivateUsage]
     debugging,
     source_info_util,
 )
+from jax._src import mesh as mesh_lib  # pyright: ignore[reportPrivateUsage]
 from jax._src.interpreters import mlir
 
 from autoshard.ir.module import parse_bytes, print_module
@@ -109,6 +110,7 @@ def lower(
     platform: str | None = None,
     *,
     has_own_meshes: bool = False,
+    rules: Callable[[], Rules] = tuple,
 ) -> LoweredProgram:
     """Lower for the devices of ``mesh`` without any annotation but the user's marks.
 
@@ -121,18 +123,19 @@ def lower(
             has one partition. None: likewise.
         platform: That of devices which are not here, ``tpu``; None: that of the mesh's devices.
         has_own_meshes: It uses meshes of one device, and is lowered for one; compiled for ``mesh``.
+        rules: Asked after tracing: primitives, and how they are lowered in place of JAX's rules.
 
     Raises:
         NotLoweredError: The program cannot be lowered for ``platform`` here.
     """
     devices = mesh if has_own_meshes and isinstance(mesh, jax.sharding.Mesh) else None
     try:
-        stage = _stage(jitted, args, kwargs, None if has_own_meshes else mesh, platform)
+        stage = _stage(jitted, args, kwargs, None if has_own_meshes else mesh, platform, rules)
     except NotImplementedError as error:
         if _NO_PARTITIONER not in str(error) or not isinstance(mesh, jax.sharding.Mesh):
             raise
         abstract: Any = mesh.abstract_mesh
-        stage = _stage(jitted, args, kwargs, abstract, abstract.abstract_device.platform)
+        stage = _stage(jitted, args, kwargs, abstract, abstract.abstract_device.platform, rules)
         devices = mesh
     lowering: Any = stage._lowering
     constant_count = len(lowering.const_args)
@@ -147,6 +150,9 @@ def lower(
     )
 
 
+Rules = tuple[tuple[core.Primitive, Callable[..., Any]], ...]
+"""Primitives of JAX, and how they are lowered in place of its own rules."""
+
 _NO_PARTITIONER = "Mosaic kernels cannot be automatically partitioned"
 """What JAX says of TPU kernels where there are several devices; with none, it lowers them."""
 
@@ -156,49 +162,59 @@ class NotLoweredError(Exception):
 
 
 def _stage(
-    jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any, platform: str | None
+    jitted: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    mesh: Any,
+    platform: str | None,
+    rules: Callable[[], Rules],
 ) -> Any:
     with lower_marks(), _mesh_context(mesh):
         if platform is None:
-            return jitted.lower(*args, **kwargs)
+            return jitted.trace(*args, **kwargs).lower(_private_parameters=_parameters(rules()))
         try:
             traced = jitted.trace(*args, **kwargs)
         except RuntimeError as error:  # how libraries say that they miss a device
             raise NotLoweredError from error
         try:
             return traced.lower(
-                lowering_platforms=(platform,), _private_parameters=_CALLS_INTO_PYTHON
+                lowering_platforms=(platform,),
+                _private_parameters=_parameters((*rules(), *_CALLS_INTO_PYTHON)),
             )
         except Exception as error:
             raise NotLoweredError from error
 
 
-def _for_the_host(primitive: core.Primitive) -> tuple[core.Primitive, Any]:
-    """``primitive`` and what JAX lowers it to for the host, whatever platform is asked for."""
+def lowering_rule(primitive: core.Primitive, platform: str) -> Callable[..., Any]:
+    """What JAX lowers a primitive by."""
     everywhere: Any = mlir._lowerings  # pyright: ignore[reportPrivateUsage]
     for_platform: Any = mlir._platform_specific_lowerings  # pyright: ignore[reportPrivateUsage]
-    entry = for_platform["cpu"].get(primitive) or everywhere[primitive]
+    return (for_platform[platform].get(primitive) or everywhere[primitive]).rule
+
+
+def _parameters(rules: Rules) -> mlir.LoweringParameters:
+    return mlir.LoweringParameters(override_lowering_rules=cast(Any, rules) or None)
+
+
+def _for_the_host(primitive: core.Primitive) -> tuple[core.Primitive, Any]:
+    """``primitive`` and what JAX lowers it to for the host, whatever platform is asked for."""
+    known = lowering_rule(primitive, "cpu")
 
     def rule(ctx: Any, *args: Any, **params: Any) -> Any:
         host = jax.devices("cpu")[0].client
         module = ctx.module_context.replace(platforms=("cpu",), backend=host)
-        return entry.rule(ctx.replace(module_context=module), *args, **params)
+        return known(ctx.replace(module_context=module), *args, **params)
 
     return primitive, rule
 
 
-_CALLS_INTO_PYTHON: Any = mlir.LoweringParameters(
-    override_lowering_rules=cast(
-        Any,
-        tuple(
-            _for_the_host(primitive)
-            for primitive in (
-                callback.pure_callback_p,
-                callback.io_callback_p,
-                debugging.debug_callback_p,
-                debugging.debug_print_p,
-            )
-        ),
+_CALLS_INTO_PYTHON: Rules = tuple(
+    _for_the_host(primitive)
+    for primitive in (
+        callback.pure_callback_p,
+        callback.io_callback_p,
+        debugging.debug_callback_p,
+        debugging.debug_print_p,
     )
 )
 """Lowering a call into Python makes its channel on a device, and there is none: the module says
@@ -219,12 +235,9 @@ def lower_at_home(
     Raises:
         NotLoweredError: It cannot be lowered for ``platform`` here.
     """
-    mesh = None
-    if device is not None:
-        mesh = jax.sharding.AbstractMesh((1,), ("one",), abstract_device=device)
     jitted: Any = jax.jit(lambda *arrays: function(*arrays), keep_unused=True)
-    inside = dataclasses.replace(_CALLS_INTO_PYTHON, hoist_constants_as_args=False)
-    with _marks_are_lowered(False), _mesh_context(mesh):
+    inside = dataclasses.replace(_parameters(_CALLS_INTO_PYTHON), hoist_constants_as_args=False)
+    with _marks_are_lowered(False), _on_device(device):
         try:
             stage = jitted.trace(*structs).lower(
                 lowering_platforms=(platform,), _private_parameters=inside
@@ -232,6 +245,22 @@ def lower_at_home(
         except Exception as error:
             raise NotLoweredError from error
     return print_module(stage.compiler_ir("stablehlo"), "bytecode")
+
+
+@contextlib.contextmanager
+def _on_device(device: Any) -> Generator[None]:
+    """Nothing but this device is around; libraries that ask which one is traced for are told it."""
+    empty: Any = mesh_lib.empty_abstract_mesh
+    alone = jax.sharding.AbstractMesh((1,), ("one",), abstract_device=device)
+    meshes: Any = config.abstract_mesh_context_manager
+    devices: Any = config.device_context
+    mesh_before = meshes.swap_local(empty if device is None else alone)
+    devices_before = devices.swap_local(mesh_lib.empty_concrete_mesh)
+    try:
+        yield
+    finally:
+        meshes.set_local(mesh_before)
+        devices.set_local(devices_before)
 
 
 def _mesh_context(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None) -> Any:

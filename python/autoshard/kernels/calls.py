@@ -20,6 +20,8 @@ class KernelCall:
     """That the user's function has."""
     rule: str
     """In Shardy's notation."""
+    is_unproven: bool
+    """It is whole since nobody knows of a part of it."""
     function: LocalFunction
 
 
@@ -39,7 +41,10 @@ def kernel_call(op: mlir.Operation) -> KernelCall | None:
     attributes = mlir.DictAttr(op.attributes["composite_attributes"])
     key, name, rule = (mlir.StringAttr(attributes[it]).value for it in ("key", "name", "rule"))
     function = local_function(key)
-    return None if function is None else KernelCall(name, rule, function)
+    if function is None:
+        return None
+    is_unproven = mlir.BoolAttr(attributes["is_unproven"]).value
+    return KernelCall(name, rule, is_unproven, function)
 
 
 def decomposition_of(op: mlir.Operation) -> mlir.Operation:

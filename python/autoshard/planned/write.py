@@ -24,6 +24,7 @@ from autoshard.ir.attributes import (
     text_of,
 )
 from autoshard.ir.native import nested, run_native
+from autoshard.kernels.calls import kernel_call
 from autoshard.kernels.mosaic import is_tpu_kernel, kernel_of
 from autoshard.planned.summary import seconds_text
 from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
@@ -228,11 +229,14 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
             calls[0].location,
         )
     kernels = [op for op in ops if is_tpu_kernel(op)]
+    unread = sum(kernel_of(op) is None for op in kernels)
+    kernels += [
+        op for op in imported.core_ops if (call := kernel_call(op)) is not None and call.is_unproven
+    ]
     if kernels:
-        unread = sum(kernel_of(op) is None for op in kernels)
         why = f", {unread} cannot be read by this jaxlib" if unread else ""
         warn(
-            f"{len(kernels)} TPU kernels run whole on every device{_cost(kernels, imported, plan)}:"
+            f"{len(kernels)} kernels run whole on every device{_cost(kernels, imported, plan)}:"
             f" no dim of their grids was proven to be one that devices may share{why}"
             " (docs/design/kernels.md). Say how they may be cut with autoshard.kernel, or call them"
             " in jax.shard_map.",
