@@ -16,8 +16,7 @@ from typing import Any
 import jax
 
 from autoshard.importer.factors import FactorRule
-from autoshard.importer.kernels import kernel_cuts, kernel_rule
-from autoshard.ir import new_context, parse_bytes
+from autoshard.importer.kernels import ProvenKernel, only_kernel
 from autoshard.ir.kernel import Call, lower_as_composite
 from autoshard.ir.lowering import (
     NotLoweredError,
@@ -26,10 +25,7 @@ from autoshard.ir.lowering import (
     lowering_rule,
     marks_are_lowered,
 )
-from autoshard.ir.module import operations_of
-from autoshard.ir.reading import shape_of
 from autoshard.kernels.cuts import Cut
-from autoshard.kernels.mosaic import is_tpu_kernel
 from autoshard.sharding.kernel_rule import Dims, KernelRule
 
 _PALLAS = "jax._src.pallas.pallas_call"
@@ -85,17 +81,11 @@ def _proven_call(name: str, primitive: Any, avals: Any, params: dict[str, Any]) 
         lowered = lower_at_home(kernel, structs, "tpu", _DEVICE)
     except NotLoweredError:  # blocks of other shapes than TPUs have, most often
         return None
-    module = parse_bytes(lowered, new_context())
-    with module.context:
-        kernels = [op for op in operations_of(module.operation) if is_tpu_kernel(op)]
-        if len(kernels) != 1 or len(kernels[0].operands) != len(structs):
-            return None
-        found, rule = kernel_cuts(kernels[0]), kernel_rule(kernels[0])
-        if found is None or rule is None:
-            return None
-        shapes = [shape_of(value) for value in (*kernels[0].operands, *kernels[0].results)]
-    on_grid = _OnGrid(primitive, params, found[1], found[0].num_tables, tuple(shapes))
-    return Call(name, on_grid, _as_kernel_rule(name, rule, shapes))
+    proven = only_kernel(lowered, len(structs))
+    if proven is None:
+        return None
+    on_grid = _OnGrid(primitive, params, proven)
+    return Call(name, on_grid, _as_kernel_rule(name, proven.rule))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,16 +94,13 @@ class _OnGrid:
 
     primitive: Any
     params: dict[str, Any]
-    cuts: tuple[Cut, ...]
-    num_tables: int
-    shapes: tuple[tuple[int, ...], ...]
-    """Of whole operands and results."""
+    proven: ProvenKernel
 
     def __call__(self, *operands: Any) -> list[Any]:
-        mapping = self.params["grid_mapping"]
+        mapping, num_tables = self.params["grid_mapping"], self.proven.num_tables
         grid = list(mapping.grid)
-        shapes = [list(shape) for shape in self.shapes[self.num_tables :]]
-        for cut in self.cuts:
+        shapes = [list(shape) for shape in self.proven.shapes[num_tables:]]
+        for cut in self.proven.cuts:
             parts = self._parts(cut, operands)
             grid[cut.grid_dim] //= parts
             for shape, dim in zip(shapes, cut.array_dims, strict=True):
@@ -123,7 +110,7 @@ class _OnGrid:
             replace(block, array_aval=block.array_aval.update(shape=tuple(shape)))
             for block, shape in zip(mapping.block_mappings, shapes, strict=True)
         )
-        results = shapes[len(operands) - self.num_tables :]
+        results = shapes[len(operands) - num_tables :]
         local = {
             "grid_mapping": replace(mapping, grid=tuple(grid), block_mappings=blocks),
             "out_avals": tuple(
@@ -136,13 +123,13 @@ class _OnGrid:
     def _parts(self, cut: Cut, operands: Any) -> int:
         """Of how many equal parts along ``cut`` the operands are one."""
         for window, dim in enumerate(cut.array_dims):
-            number = self.num_tables + window
+            number = self.proven.num_tables + window
             if dim is not None and number < len(operands):
-                return self.shapes[number][dim] // operands[number].shape[dim]
+                return self.proven.shapes[number][dim] // operands[number].shape[dim]
         return 1
 
 
-def _as_kernel_rule(name: str, rule: FactorRule, shapes: list[tuple[int, ...]]) -> KernelRule:
+def _as_kernel_rule(name: str, rule: FactorRule) -> KernelRule:
     whole = {f"f{n}" for n, it in enumerate(rule.factors) if it.kind.name == "NEED_REPLICATION"}
     tensors: list[Dims] = []
     for number, dims in enumerate((*rule.operands, *rule.results)):

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autoshard._core import FactorKind
 from autoshard.importer.factors import Dims, Factor, FactorRule
-from autoshard.ir import mlir
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir.module import operations_of
 from autoshard.ir.reading import shape_of
 from autoshard.kernels.cuts import Cut, cuts_of
 from autoshard.kernels.mosaic import Kernel, aliases_of, is_tpu_kernel, kernel_of, talks_to_others
+
+
+@dataclass(frozen=True)
+class ProvenKernel:
+    """A kernel of which something may be cut."""
+
+    cuts: tuple[Cut, ...]
+    num_tables: int
+    shapes: tuple[tuple[int, ...], ...]
+    """Of whole operands and results."""
+    rule: FactorRule
+
+
+def only_kernel(bytecode: bytes, num_operands: int) -> ProvenKernel | None:
+    """The one kernel of a module for TPUs that does nothing else.
+
+    None: there are more, it has other operands, or nothing of it may be cut.
+    """
+    module = parse_bytes(bytecode, new_context())
+    with module.context:
+        kernels = [op for op in operations_of(module.operation) if is_tpu_kernel(op)]
+        if len(kernels) != 1 or len(kernels[0].operands) != num_operands:
+            return None
+        (op,) = kernels
+        found, rule = kernel_cuts(op), kernel_rule(op)
+        if found is None or rule is None:
+            return None
+        kernel, cuts = found
+        return ProvenKernel(
+            cuts, kernel.num_tables, tuple(map(shape_of, (*op.operands, *op.results))), rule
+        )
 
 
 def kernel_cuts(op: mlir.Operation) -> tuple[Kernel, tuple[Cut, ...]] | None:
