@@ -9,7 +9,6 @@ rule; where nothing is proven, with one that leaves all of it whole, of which pl
 from __future__ import annotations
 
 import sys
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ import jax
 
 from autoshard.importer.factors import FactorRule
 from autoshard.importer.kernels import ProvenKernel, only_kernel
-from autoshard.ir.kernel import Call, lower_as_composite
+from autoshard.ir.kernel import Call, is_in_composite, lower_as_composite
 from autoshard.ir.lowering import (
     NotLoweredError,
     Rules,
@@ -31,11 +30,8 @@ from autoshard.sharding.kernel_rule import Dims, KernelRule
 _PALLAS = "jax._src.pallas.pallas_call"
 _DEVICE = jax.sharding.AbstractDevice("TPU v5 lite", 1, "tpu")
 
-_is_inside: ContextVar[bool] = ContextVar("is_inside", default=False)
-"""Whether the kernel that is lowered is the one that a composite stands for."""
 
-
-def interpreted_kernels() -> Rules:
+def interpreted_kernel_rules() -> Rules:
     """How ``pallas_call`` is lowered; nothing where Pallas was never imported."""
     pallas: Any = sys.modules.get(_PALLAS)
     return () if pallas is None else ((pallas.pallas_call_p, _lower),)
@@ -44,13 +40,9 @@ def interpreted_kernels() -> Rules:
 def _lower(context: Any, *operands: Any, **params: Any) -> Any:
     pallas: Any = sys.modules[_PALLAS]
     platform = context.module_context.platforms[0]
-    if marks_are_lowered() and params["interpret"] is True and not _is_inside.get():
+    if marks_are_lowered() and params["interpret"] is True and not is_in_composite():
         call = _call(pallas.pallas_call_p, context.avals_in, params)
-        token = _is_inside.set(True)
-        try:
-            return lower_as_composite(context, operands, call)
-        finally:
-            _is_inside.reset(token)
+        return lower_as_composite(context, operands, call)
     entry = lowering_rule(pallas.pallas_call_p, platform)
     return entry(context, *operands, **params)
 

@@ -13,7 +13,7 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
-from autoshard.frontend.interpreted_kernels import interpreted_kernels
+from autoshard.frontend.interpreted_kernels import interpreted_kernel_rules
 from autoshard.frontend.mesh import (
     Machine,
     cluster_of,
@@ -23,12 +23,13 @@ from autoshard.frontend.mesh import (
     meshes_of_marks,
     read_machine,
 )
+from autoshard.frontend.ragged_dot import ragged_dot_rules
 from autoshard.frontend.request import Mode, Request
 from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
-from autoshard.ir.lowering import LoweredProgram, NotLoweredError, lower
+from autoshard.ir.lowering import LoweredProgram, NotLoweredError, Rules, lower
 from autoshard.ir.module import is_of_one_device, operations_of
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
@@ -95,7 +96,7 @@ def lower_source(
         jitted = jax.jit(_fresh(fn), **jit_options)
         with padding_allowed(request.indivisible == "pad"):
             try:
-                program = lower(jitted, args, kwargs, mesh, platform, rules=interpreted_kernels)
+                program = lower(jitted, args, kwargs, mesh, platform, rules=_own_rules)
             except NotLoweredError as error:
                 raise _not_lowered(name, platform, error.__cause__) from error.__cause__
             except ValueError as error:
@@ -129,6 +130,10 @@ def lower_source(
         cluster=target.cluster,
         has_mesh=target.has_mesh,
     )
+
+
+def _own_rules() -> Rules:
+    return (*interpreted_kernel_rules(), *ragged_dot_rules())
 
 
 def _of_one_device(

@@ -13,7 +13,7 @@ from typing import cast
 
 from autoshard._core import Arithmetic, Expense, Work
 from autoshard.importer.decomposition import decomposition_work
-from autoshard.ir import element_bits, mlir, stablehlo
+from autoshard.ir import chlo, element_bits, mlir, stablehlo
 from autoshard.kernels.calls import kernel_call
 from autoshard.kernels.mosaic import estimate_of, is_tpu_kernel, kernel_of
 from autoshard.kernels.tables import table_contents
@@ -27,6 +27,7 @@ _VIEWS = frozenset(
     )
 )
 _MATMULS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
+_RAGGED_DOT = "chlo.ragged_dot"
 _REDUCES = frozenset(("stablehlo.reduce", "stablehlo.reduce_window"))
 _INDEXED = frozenset(
     f"stablehlo.{name}"
@@ -130,7 +131,7 @@ def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
 def is_elementwise(name: str) -> bool:
     """Does an op of this name make each element of its result from one element of each operand?"""
     return name.startswith(("stablehlo.", "chlo.")) and name not in (
-        _MATMULS | _VIEWS | _REDUCES | _INDEXED | _OTHERS | _MADE_OF_NOTHING
+        _MATMULS | _VIEWS | _REDUCES | _INDEXED | _OTHERS | _MADE_OF_NOTHING | {_RAGGED_DOT}
     )
 
 
@@ -154,6 +155,8 @@ def work_of(op: mlir.Operation) -> OpWork:
         return _kernel_work(op, arithmetic)
     if kernel_call(op) is not None:
         return _call_work(op, arithmetic)
+    if name == _RAGGED_DOT:
+        return OpWork(Work.MATMUL, arithmetic, _ragged_dot_flops(op))
     if name in _OTHERS:
         return OpWork(Work.OTHER, arithmetic, _other_flops(op))
     flops = _weight(op) * _elements(op.results[0])
@@ -305,6 +308,19 @@ def _matmul_flops(op: mlir.Operation) -> float:
     products = prod(right) // max(1, right[numbers.kernel_output_feature_dimension])
     # Zeros between the elements of a dilated input are not multiplied.
     return 2.0 * _elements(op.results[0]) * products / _input_dilation(op)
+
+
+def _ragged_dot_flops(op: mlir.Operation) -> float:
+    """Two for each multiply-add: a row is multiplied with the matrix of its group alone."""
+    numbers = chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
+    inside = {
+        *numbers.rhs_batching_dimensions,
+        *numbers.rhs_contracting_dimensions,
+        *numbers.rhs_group_dimensions,
+    }
+    left, right = _shape(op.operands[0]), _shape(op.operands[1])
+    columns = prod(size for dim, size in enumerate(right) if dim not in inside)
+    return 2.0 * prod(left) * columns
 
 
 def _input_dilation(op: mlir.Operation) -> int:

@@ -5,7 +5,7 @@ folder imports ``jaxlib.mlir`` or ``jax._src``.
 """
 
 from jaxlib.mlir import ir as mlir
-from jaxlib.mlir.dialects import sdy, stablehlo
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
 from autoshard.ir.diagnostics import warn as warn
 from autoshard.ir.locations import place as place
@@ -16,4 +16,4 @@ from autoshard.ir.module import print_module as print_module
 from autoshard.ir.module import read_bytes as read_bytes
 from autoshard.ir.types import element_bits as element_bits
 
-__all__ = ["mlir", "sdy", "stablehlo"]
+__all__ = ["chlo", "mlir", "sdy", "stablehlo"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,7 +154,7 @@ def _batch(operands: Arrays, dims: Arrays, *, call: Call) -> tuple[list[Any], li
 
 
 def _lower(context: Any, *operands: Any, call: Call) -> Any:
-    if marks_are_lowered():
+    if marks_are_lowered() and not is_in_composite():
         return lower_as_composite(context, operands, call)
     return mlir.lower_fun(call.function, multiple_results=True)(context, *operands)
 
@@ -178,7 +179,19 @@ def lower_as_composite(context: Any, operands: Arrays, call: Call) -> Any:
     def planned(*values: Any) -> Any:
         return composite(*values, **attributes)
 
-    return mlir.lower_fun(planned, multiple_results=True)(context, *operands)
+    token = _is_in_composite.set(True)
+    try:
+        return mlir.lower_fun(planned, multiple_results=True)(context, *operands)
+    finally:
+        _is_in_composite.reset(token)
+
+
+_is_in_composite: ContextVar[bool] = ContextVar("is_in_composite", default=False)
+
+
+def is_in_composite() -> bool:
+    """Whether what is lowered on this thread is what a composite stands for: no kernel to plan."""
+    return _is_in_composite.get()
 
 
 kernel_p: Any = Primitive("kernel")
