@@ -159,8 +159,7 @@ class _Gradients:
             made = self.function(*all_operands)
             return [result for result, it in zip(made, self.is_given, strict=True) if it]
 
-        of: Any = jax
-        _, pull = of.vjp(results, *(operands[number] for number in self.wanted))
+        _, pull = cast(Any, jax).vjp(results, *(operands[number] for number in self.wanted))
         return list(pull(list(cotangents)))
 
 

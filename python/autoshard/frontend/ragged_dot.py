@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +50,7 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Any:
         experts = jnp.arange(sizes.shape[0], dtype=jnp.int32)
         return kernel_p.bind(lhs, rhs, expert_of_row, experts, call=call)
 
-    lower: Any = mlir.lower_fun
-    return lower(planned, multiple_results=True)(context, *operands)
+    return cast(Any, mlir).lower_fun(planned, multiple_results=True)(context, *operands)
 
 
 def _rule(numbers: Any, lhs_rank: int, rhs_rank: int) -> KernelRule:
