@@ -3,5 +3,6 @@
 ``block`` reads the ops of one block with lifetimes and costs, ``choice`` finds what to drop,
 ``clones`` says which ops run again and where, ``straight`` rewrites the module. For what one loop
 stacks and another one reads, ``loops`` finds the stacks, ``stack_choice`` says which of them to
-drop and ``stack_rewrite`` drops them. ``marks`` and ``kept`` do what the user's switches say.
+drop and ``stack_rewrite`` drops them; ``stacker`` writes and reads stacks, ``loop_rebuild`` changes
+what a loop carries. ``marks`` and ``kept`` do what the user's switches say.
 """
