@@ -150,7 +150,7 @@ def _collect_gathers(block: Block, numbers: Numbering, found: list[_Gathered]) -
 def _gathered_operands(block: Block, op: mlir.Operation, own: Numbering) -> list[tuple[int, Dims]]:
     """Operands made of parameters alone that an op reads in larger parts than they are held."""
     costed = block.costed
-    core = block.core_number(op)
+    core = block.costs.core_number(op)
     if core == NO_VALUE:
         return []
     plan, value_of = costed.plan, costed.imported.value_of
@@ -264,7 +264,7 @@ def _kept_sums(second: Block, numbers: Numbering) -> list[Kept]:
     found: list[Kept] = []
     for op in second.ops:
         switches = switches_of(op)
-        if switches is None or switches.mp_comm_recompute or not second.sends_result(op):
+        if switches is None or switches.mp_comm_recompute or not second.costs.sends_result(op):
             continue
         for result in op.results:
             twin = numbers.of(result)
