@@ -65,8 +65,7 @@ def _run_command(words: list[str], report: Callable[[str], None]) -> int:
     if not all(result.ok for result in results):
         return 1
     outputs = [result.output for result in results if result.output is not None]
-    if settings.plan_json is not None:
-        assert results[0].plan_json is not None
+    if settings.plan_json is not None and results[0].plan_json is not None:
         write_file(settings.plan_json, results[0].plan_json)
     write_output(b"// -----\n".join(outputs), settings)
     return 0

@@ -13,6 +13,7 @@ from autoshard.ir.native_passes import NATIVE_SUMMARIES
 from autoshard.passes.base import nearest
 from autoshard.passes.pipeline import Step, is_pass, parse_pass, parse_pipeline
 from autoshard.passes.registry import ALL_PASSES
+from autoshard.sharding import Mesh
 
 PROGRAM = "autoshard-opt"
 
@@ -149,7 +150,7 @@ def read_settings(words: list[str]) -> Settings:
         input=found.input,
         output=found.output,
         emit=cast(Emit, found.emit),
-        mesh=mesh_text(found.mesh),
+        mesh=_mesh_text(found.mesh),
         plan_json=found.plan_json,
         steps=steps,
         split=found.split_input_file,
@@ -160,7 +161,7 @@ def read_settings(words: list[str]) -> Settings:
     )
 
 
-def mesh_text(text: str | None) -> str | None:
+def _mesh_text(text: str | None) -> str | None:
     """``--mesh`` as the mesh writes itself.
 
     Raises:
@@ -168,8 +169,6 @@ def mesh_text(text: str | None) -> str | None:
     """
     if text is None:
         return None
-    from autoshard.sharding import Mesh
-
     try:
         return str(Mesh.parse(text))
     except AutoshardError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autoshard.cli.opt_driver.expected_diagnostics import check_diagnostics
 from autoshard.cli.opt_driver.files import Chunk
 from autoshard.cli.opt_driver.messages import diagnostic_of, in_file, print_diagnostics, warnings_to
-from autoshard.cli.opt_driver.settings import Settings, mesh_text
+from autoshard.cli.opt_driver.settings import Settings
 from autoshard.cli.opt_driver.timing import Timing
 from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.ir import mlir, new_context, parse_bytes, place, print_module
@@ -17,6 +17,7 @@ from autoshard.ir.attributes import MESH
 from autoshard.ir.diagnostics import Diagnostic
 from autoshard.passes.pipeline import run_passes
 from autoshard.report.plan_json import plan_json
+from autoshard.sharding import Mesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Result:
     output: bytes | None
     """None when there is no module, after an error."""
     plan_json: bytes | None = None
-    """What ``--plan-json`` asks for."""
+    """What ``--plan-json`` asks for; None without it, or after an error."""
 
 
 def run_chunk(
@@ -46,7 +47,7 @@ def run_chunk(
     if settings.verify_diagnostics:
         wrong = check_diagnostics(chunk.text or "", chunk.name, found)
         print_diagnostics(wrong, chunk)
-        return Result(not wrong, output)
+        return Result(not wrong, output, plan.text)
     print_diagnostics(found, chunk)
     return Result(output is not None, output, plan.text)
 
@@ -120,9 +121,17 @@ def _set_mesh(module: mlir.Module, mesh: str) -> None:
         attributes[MESH] = mlir.StringAttr.get(mesh, module.context)
         return
     present = mlir.StringAttr(attributes[MESH]).value
-    if mesh_text(present) != mesh:
+    if not _is_mesh(present, mesh):
         raise ShardingError(
             f'--mesh={mesh}, but the module has {MESH} = "{present}". '
             "Leave --mesh out, or remove the attribute.",
             place(module.operation.location),
         )
+
+
+def _is_mesh(text: str, mesh: str) -> bool:
+    """A text that is no mesh is another one."""
+    try:
+        return str(Mesh.parse(text)) == mesh
+    except AutoshardError:
+        return False
