@@ -9,6 +9,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ MESH = "dp=2,tp=4"
 _DP, _TP = 2, 4
 _SHARE_OF_LARGEST = 8
 """A weight is pinned if it has at least the bytes of the largest one over this."""
+
+_ELEMENT_REGIONS = ("reduce", "sort", "scatter", "select_and_scatter", "reduce_window", "map")
+"""Ops whose regions compute single elements."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,17 @@ def entries(names: list[str]) -> list[Entry]:
 def load(entry: Entry) -> mlir.Module:
     """The module in a context of its own."""
     return parse_file(entry.path, new_context())
+
+
+def ops_with_results(operation: mlir.Operation) -> Iterator[mlir.Operation]:
+    """Ops at any depth, but for those that compute single elements."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                if len(op.operation.results):
+                    yield op.operation
+                if op.operation.name.removeprefix("stablehlo.") not in _ELEMENT_REGIONS:
+                    yield from ops_with_results(op.operation)
 
 
 def count_ops(module: mlir.Module) -> int:

@@ -1,42 +1,14 @@
-"""What tables of planned and compiled programs share: programs, compiled rows, rows in a file."""
+"""What tables of planned and compiled programs share: compiled rows, rows in a file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-from bench.common.corpus import entries, load
+from typing import Any
 
 Row = dict[str, Any]
-Key = TypeVar("Key")
-Lowered = tuple[Any, list[dict[str, Any]]]
-"""A module, and its arguments as ``args`` in the corpus."""
-
-
-def of_corpus(name: str) -> Lowered:
-    """A program of the corpus."""
-    (entry,) = entries([name])
-    return load(entry), entry.info["args"]
-
-
-def lowered(step: Any, roles: Sequence[str], arguments: Sequence[Any]) -> Lowered:
-    """A JAX function at shapes, with a role for each of its arguments."""
-    from autoshard.ir import new_context, parse_bytes
-    from bench.programs.lowered import lower
-
-    made = lower(step, roles, *arguments)
-    return parse_bytes(made.bytecode, new_context(), "step"), made.arguments
-
-
-def of_case(case: Any) -> Lowered:
-    """A step of bench/programs/storage.py or bench/programs/fidelity.py, parameters first."""
-    function, arguments, donated = case
-    roles = ["params", *["batch"] * (len(arguments) - 1)]
-    if 1 in donated:
-        roles[1] = "opt_state"
-    return lowered(function, roles, arguments)
+Point = tuple[Any, ...]
 
 
 def compiled_row(found: Any) -> Row:
@@ -61,16 +33,35 @@ def peak_error(row: Row) -> float | None:
     return row["peak"] / theirs - 1 if theirs else None
 
 
-def kept_rows(path: Path | None, key_of: Callable[[Row], Key]) -> dict[Key, Row]:
-    """Rows of earlier runs; of two for one point the later one."""
-    if path is None or not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {key_of(row): row for row in rows}
+class SavedRows:
+    """Rows of a table by point, kept in a file as they are made.
 
+    A point is what ``names`` are in its row; of two rows for one point the later one counts.
+    """
 
-def keep_row(path: Path | None, row: Row) -> None:
-    """Append a row, if there is a file for it."""
-    if path is not None:
-        with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    def __init__(self, names: Sequence[str], path: Path | None) -> None:
+        self.names = names
+        self.path = path
+        has_file = path is not None and path.exists()
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if has_file else []
+        self.of_point = {self.point(row): row for row in rows}
+
+    def point(self, row: Row) -> Point:
+        """Of a row."""
+        return tuple(row[name] for name in self.names)
+
+    def missing(self, points: Iterable[Point]) -> Iterator[Point]:
+        """Points that have no row yet."""
+        return (point for point in points if point not in self.of_point)
+
+    def add(self, point: Point, measured: Row) -> Row:
+        """Keep what was measured at a point; its row."""
+        row = {**dict(zip(self.names, point, strict=True)), **measured}
+        self.of_point[point] = row
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        return row
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.of_point.values())

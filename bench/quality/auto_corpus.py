@@ -33,7 +33,7 @@ from rich.table import Table
 from autoshard.errors import AutoshardError
 from autoshard.ir import mlir, new_context, parse_file
 from autoshard.sharding import canonical_v2
-from bench.common.corpus import Entry, count_ops, entries, machine
+from bench.common.corpus import Entry, count_ops, entries, machine, ops_with_results
 
 FIELDS = (
     "step_seconds",
@@ -47,8 +47,6 @@ FIELDS = (
 )
 COLLECTIVE_FIELDS = ("kind", "axes", "bytes", "times", "seconds", "location")
 
-_ELEMENT_REGIONS = ("reduce", "sort", "scatter", "select_and_scatter", "reduce_window", "map")
-"""Ops whose regions compute single elements."""
 _NO_FIT = re.compile(r"needs ([\d.]+ \w+) on each of \d+ devices, .* more than the ([\d.]+ \w+)")
 
 
@@ -137,7 +135,7 @@ def sharding_owners(module: mlir.Module) -> Iterator[tuple[str, Any]]:
             )
             for attributes in dicts:
                 yield ("an argument" if key == "arg_attrs" else "a result"), attributes
-        for op in _ops_with_results(function):
+        for op in ops_with_results(function):
             yield op.name, op.attributes
 
 
@@ -150,22 +148,12 @@ def _planned_functions(module: mlir.Module) -> list[mlir.Operation]:
     }
     reached = ["main"]
     for name in reached:
-        for op in _ops_with_results(functions[name]):
+        for op in ops_with_results(functions[name]):
             if op.name == "func.call":
                 callee = mlir.FlatSymbolRefAttr(op.attributes["callee"]).value
                 if callee not in reached:
                     reached.append(callee)
     return [functions[name] for name in reached]
-
-
-def _ops_with_results(operation: mlir.Operation) -> Iterator[mlir.Operation]:
-    for region in operation.regions:
-        for block in region.blocks:
-            for op in block.operations:
-                if len(op.operation.results):
-                    yield op.operation
-                if op.operation.name.removeprefix("stablehlo.") not in _ELEMENT_REGIONS:
-                    yield from _ops_with_results(op.operation)
 
 
 def missing_fields(plan: dict[str, Any]) -> list[str]:

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from bench.common import results
 from bench.common.corpus import attach
-from bench.common.points import of_case
+from bench.common.sources import of_case
 
 BARRIERS = {"none": None, "next": 0, "the one after": 1}
 

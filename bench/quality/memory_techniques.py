@@ -36,16 +36,8 @@ from rich.table import Table
 
 from bench.common import results
 from bench.common.corpus import attach, corpus_folder, in_a_process, machine
-from bench.common.points import (
-    Lowered,
-    compiled_peak,
-    compiled_row,
-    keep_row,
-    kept_rows,
-    of_case,
-    of_corpus,
-    peak_error,
-)
+from bench.common.points import SavedRows, compiled_peak, compiled_row, peak_error
+from bench.common.sources import Lowered, of_case, of_corpus
 
 MODELS = {
     "vit_l16_hf.train": "v5e:4x4",
@@ -208,7 +200,7 @@ def cells(row: dict[str, Any]) -> list[str]:
     def ms(key: str) -> str:
         return f"{row[key] * 1e3:.1f}" if row.get(key) is not None else ""
 
-    head = [str(part) for part in point_of(row)] + [gib("limit")]
+    head = [str(row[name]) for name in POINT] + [gib("limit")]
     if "refused" in row:
         return [*head, row["refused"][:120]]
     theirs, error = compiled_peak(row), peak_error(row)
@@ -235,7 +227,7 @@ PAGE_HEADS = (
 
 def page_cells(row: dict[str, Any]) -> list[str]:
     """A row of docs/results/fitting.md: GiB and ms."""
-    model, cluster, level, recompute, states = point_of(row)
+    model, cluster, level, recompute, states = (row[name] for name in POINT)
     asked = row.get("limit", row.get("asked"))
     if recompute != "off" and asked is not None:
         recompute = f"auto, {asked / 2**30:.2f} allowed"
@@ -292,11 +284,6 @@ def points(options: argparse.Namespace) -> Iterable[Point]:
                     yield model, cluster, level, recompute, states
 
 
-def point_of(row: dict[str, Any]) -> Point:
-    """Of a row."""
-    return tuple(row[name] for name in POINT)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=MODELS, metavar="NAME")
@@ -317,26 +304,22 @@ def main() -> None:
         print(json.dumps(row))
         return
     console = Console(width=None if sys.stdout.isatty() else 230)
-    rows = kept_rows(options.show or options.save, point_of)
+    rows = SavedRows(POINT, options.show or options.save)
     has_corpus = corpus_folder() is not None
-    for point in () if options.show else points(options):
-        if point in rows:
-            continue
+    for point in rows.missing(() if options.show else points(options)):
         if not has_corpus and "." in point[0]:
             console.print(f"{point[0]}: no corpus, set AUTOSHARD_CORPUS.")
             continue
         more = ["--timeout", str(options.timeout)]
         more += ["--no-compile"] if options.no_compile else []
         made = in_a_process(__file__, json.dumps(point), options.timeout + 120, *more)
-        row = {**dict(zip(POINT, point, strict=True)), **made}
-        rows[point] = row
-        keep_row(options.save, row)
+        row = rows.add(point, made)
         console.print(f"[dim]{' | '.join(cells(row))}")
-    console.print(table(list(rows.values())))
-    results.write_rows(options.csv, PAGE_HEADS, map(page_cells, rows.values()))
-    for line in summary(list(rows.values())):
+    console.print(table(list(rows)))
+    results.write_rows(options.csv, PAGE_HEADS, map(page_cells, rows))
+    for line in summary(list(rows)):
         console.print(line)
-    compilers = sorted({row["compiler"] for row in rows.values() if "compiler" in row})
+    compilers = sorted({row["compiler"] for row in rows if "compiler" in row})
     console.print(f"{machine()}. {'; '.join(compilers) or 'Nothing was compiled'}.")
 
 

@@ -47,19 +47,11 @@ from rich.table import Table
 
 from bench.common import results
 from bench.common.corpus import attach, in_a_process, machine
-from bench.common.points import (
-    Lowered,
-    compiled_peak,
-    compiled_row,
-    keep_row,
-    kept_rows,
-    lowered,
-    of_case,
-    of_corpus,
-    peak_error,
-)
+from bench.common.points import SavedRows, compiled_peak, compiled_row, peak_error
+from bench.common.sources import Lowered, lowered, of_case, of_corpus
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8")
+POINT = ("program", "cluster", "plan")
 KINDS = ("ours", "data", "fsdp", "tensor")
 """Of hand plans the first whose name begins so and whose mesh has tensor axes of 4, if it can."""
 
@@ -372,7 +364,7 @@ def page_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
     for row in sorted(known, key=lambda row: -abs(peak_error(row) or 0)):
         theirs, sent = compiled_peak(row), bytes_error(row)
         yield [
-            *point(row),
+            *(row[name] for name in POINT),
             f"{row['peak'] / 2**30:.2f}",
             f"{(theirs or 0) / 2**30:.2f}",
             f"{peak_error(row) or 0:+.1%}",
@@ -406,7 +398,7 @@ RELEASE_HEADS = (
 
 def releases(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
     """What each release makes of the points."""
-    for row in sorted(rows, key=point):
+    for row in sorted(rows, key=lambda row: [row[name] for name in POINT]):
         if "compiled collectives" not in row:
             continue
         runs = Counter[str]()
@@ -465,11 +457,6 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         yield from (f"  {pair}" for pair in wrong)
 
 
-def point(row: dict[str, Any]) -> tuple[str, str, str]:
-    """Program, cluster and plan of a row."""
-    return row["program"], row["cluster"], row["plan"]
-
-
 def points(options: argparse.Namespace) -> Iterable[tuple[str, str, str]]:
     """Program, cluster and plan, cheap programs first."""
     for program, source in PROGRAMS.items():
@@ -498,7 +485,7 @@ def main() -> None:
         print(json.dumps(measure(options.one, options.cluster, options.plan, options.timeout)))
         return
     if options.releases:
-        of_all = [row for file in options.releases for row in kept_rows(file, point).values()]
+        of_all = [row for file in options.releases for row in SavedRows(POINT, file)]
         rows_of_all = list(releases(of_all))
         for cells_of_one in (RELEASE_HEADS, *rows_of_all):
             print(" | ".join(cells_of_one))
@@ -506,25 +493,21 @@ def main() -> None:
         results.write_rows(file, RELEASE_HEADS, rows_of_all)
         return
     console = Console(width=None if sys.stdout.isatty() else 260)
-    rows = kept_rows(options.show or options.save, point)
-    for program, cluster, kind in () if options.show else points(options):
-        if (program, cluster, kind) in rows:
-            continue
+    rows = SavedRows(POINT, options.show or options.save)
+    for program, cluster, kind in rows.missing(() if options.show else points(options)):
         more = ("--cluster", cluster, "--plan", kind, "--timeout", str(options.timeout))
         made = in_a_process(__file__, program, options.timeout + 120, *more)
-        row = {"program": program, "cluster": cluster, "plan": kind, **made}
-        rows[program, cluster, kind] = row
-        keep_row(options.save, row)
+        row = rows.add((program, cluster, kind), made)
         if "left out" not in row:
             console.print(f"[dim]{' | '.join(cells(row))}")
-    measured = [row for row in rows.values() if "left out" not in row]
+    measured = [row for row in rows if "left out" not in row]
     console.print(table(measured))
     results.write_rows(options.csv, PAGE_HEADS, page_rows(measured))
     by_cluster = options.csv and options.csv.with_stem(f"{options.csv.stem}-clusters")
     results.write_rows(by_cluster, CLUSTER_HEADS, cluster_rows(measured))
     for line in summary(measured):
         console.print(line)
-    left_out = len(rows) - len(measured)
+    left_out = len(rows.of_point) - len(measured)
     console.print(f"{left_out} points have no such plan or do not fit by plan. {machine()}.")
 
 

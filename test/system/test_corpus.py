@@ -6,8 +6,6 @@ modules of a few thousand ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
@@ -24,9 +22,6 @@ SMALL = (
     "resnet50_keras.fwd",
 )
 
-# Ops whose regions compute single elements.
-_ELEMENT_REGIONS = ("reduce", "sort", "scatter", "select_and_scatter", "reduce_window", "map")
-
 pytestmark = pytest.mark.skipif(
     corpus.corpus_folder() is None, reason="no corpus: set AUTOSHARD_CORPUS to its folder"
 )
@@ -40,21 +35,11 @@ def planned(name: str) -> mlir.Module:
     return module
 
 
-def ops_with_results(operation: mlir.Operation) -> Iterator[mlir.Operation]:
-    for region in operation.regions:
-        for block in region.blocks:
-            for op in block.operations:
-                if len(op.operation.results):
-                    yield op.operation
-                if op.operation.name.removeprefix("stablehlo.") not in _ELEMENT_REGIONS:
-                    yield from ops_with_results(op.operation)
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_every_op_carries_a_sharding_that_xla_reads(name: str) -> None:
     module = planned(name)
     texts: set[str] = set()
-    for op in ops_with_results(module.operation):
+    for op in corpus.ops_with_results(module.operation):
         assert "mhlo.sharding" in op.attributes, op.name
         texts.add(mlir.StringAttr(op.attributes["mhlo.sharding"]).value)
     assert len(texts) > 3

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], report: Callable[[str], None]) -> int:
-    from autoshard.cli.opt_command import run_command
+    from autoshard.cli.opt_driver.command import run_command
 
     return run_command(words, report)
 

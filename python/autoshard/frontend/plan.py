@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -14,17 +11,9 @@ from typing import Any, ClassVar, Literal, cast
 import jax
 
 from autoshard.cluster import Cluster
-from autoshard.errors import AutoshardError, ParseError, PlanError
-from autoshard.frontend.mesh import (
-    Machine,
-    cluster_of,
-    machine_of,
-    machine_of_cluster,
-    machine_of_ids,
-)
-from autoshard.frontend.request import (
-    ClusterLike,
-)
+from autoshard.errors import PlanError
+from autoshard.frontend.mesh import Machine, cluster_of
+from autoshard.frontend.request import ClusterLike
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import uses_shardy
@@ -40,13 +29,7 @@ from autoshard.planned.ops import (
 )
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.planned.symbolic_costs import SymbolicCosts
-from autoshard.sharding import (
-    Mesh,
-    Sharding,
-    parse_sharding,
-    to_named_sharding,
-    to_partition_spec,
-)
+from autoshard.sharding import Mesh, Sharding, to_named_sharding, to_partition_spec
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 from autoshard.verify.check.check import TIME_LIMIT_SECONDS as CHECK_SECONDS
 from autoshard.verify.check.check import Check, check_module
@@ -200,16 +183,8 @@ class Plan:
     @cached_property
     def named_shardings(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """``NamedSharding``s of arguments and of results, flat."""
-        arguments = tuple(self._named(value) for value in self.arguments)
-        return arguments, tuple(self._named(value) for value in self.results)
-
-    def _named(self, value: PlannedValue) -> Any:
-        if isinstance(self.jax_mesh, jax.sharding.AbstractMesh):
-            spec = cast(Any, to_partition_spec(value.sharding))
-            named = jax.sharding.NamedSharding(cast(Any, self.jax_mesh), spec)
-        else:
-            named = to_named_sharding(value.sharding, self.jax_mesh)
-        return named.with_memory_kind(PINNED_HOST) if value.is_on_host else named
+        arguments = tuple(_named(value, self.jax_mesh) for value in self.arguments)
+        return arguments, tuple(_named(value, self.jax_mesh) for value in self.results)
 
     def _as_tree(self, tree: Any, values: Sequence[PlannedValue], side: str) -> Any:
         if tree is None:
@@ -217,7 +192,7 @@ class Plan:
                 f"plan of {self.name}: the {side} hold types of your own, whose structure a plan"
                 f" file does not keep. Use plan.{side}, which is flat and has names, or plan again."
             )
-        return _tree.tree_unflatten(tree, [self._named(value) for value in values])
+        return _tree.tree_unflatten(tree, [_named(value, self.jax_mesh) for value in values])
 
     @cached_property
     def _planned(self) -> PlannedModule:
@@ -329,72 +304,20 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, the module included."""
-        Path(path).write_text(json.dumps(self._to_json(), indent=1) + "\n")
+        from autoshard.frontend.plan_file import save_plan
 
-    def _to_json(self) -> dict[str, Any]:
-        return {
-            "autoshard_plan": self.FORMAT,
-            "name": self.name,
-            "mode": self.mode,
-            "mesh": str(self.mesh),
-            "device_order": self.machine.numbers,
-            "device_ids": self.machine.chosen_ids,
-            "is_on_cluster": self.machine.cluster is not None,
-            "summary": None if self.summary is None else json.loads(self.summary.to_json()),
-            "batch": None if self.batch is None else asdict(self.batch),
-            "arguments": [_value_to_json(value) for value in self.arguments],
-            "results": [_value_to_json(value) for value in self.results],
-            "in_tree": _tree_to_json(self.in_tree),
-            "out_tree": _tree_to_json(self.out_tree),
-            "module": base64.b64encode(gzip.compress(self.bytecode, mtime=0)).decode(),
-        }
+        save_plan(self, path)
 
-    @classmethod
-    def load(cls, path: str | Path) -> Plan:
+    @staticmethod
+    def load(path: str | Path) -> Plan:
         """Read what ``save`` wrote.
 
         Raises:
             ParseError: The file is no plan, or one of a later version.
         """
-        try:
-            read = json.loads(Path(path).read_text())
-            version = read["autoshard_plan"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ParseError(
-                f"no plan can be read: {error}. Give a file that plan.save wrote.", str(path)
-            ) from error
-        if version != cls.FORMAT:
-            raise ParseError(
-                f"the plan has version {version}, this autoshard reads version {cls.FORMAT}."
-                " Plan again, or use the autoshard that wrote it.",
-                str(path),
-            )
-        try:
-            return cls._from_json(read)
-        except (AutoshardError, KeyError, TypeError, ValueError, OSError, EOFError) as error:
-            raise ParseError(
-                f"the plan is damaged: {error}. Plan again, and save it again.", str(path)
-            ) from error
+        from autoshard.frontend.plan_file import load_plan
 
-    @classmethod
-    def _from_json(cls, read: Mapping[str, Any]) -> Plan:
-        mesh = Mesh.parse(read["mesh"])
-        summary = None
-        if read["summary"] is not None:
-            summary = PlanSummary.from_json(json.dumps(read["summary"]))
-        return cls(
-            name=read["name"],
-            mesh=mesh,
-            mode=read["mode"],
-            arguments=tuple(_value_from_json(value, mesh) for value in read["arguments"]),
-            results=tuple(_value_from_json(value, mesh) for value in read["results"]),
-            bytecode=gzip.decompress(base64.b64decode(read["module"])),
-            in_tree=_tree_from_json(read["in_tree"]),
-            out_tree=_tree_from_json(read["out_tree"]),
-            machine=_machine_from_json(read, mesh, summary),
-            summary=summary,
-            batch=None if read["batch"] is None else BatchSplit(**read["batch"]),
-        )
+        return load_plan(path)
 
     def __rich__(self) -> Any:
         """Tables of arguments, results, ops and redistributions."""
@@ -409,51 +332,11 @@ class Plan:
         return render(plan_table(self))
 
 
-def _value_to_json(value: PlannedValue) -> dict[str, Any]:
-    return {
-        "name": value.name,
-        "shape": list(value.shape),
-        "dtype": value.dtype,
-        "sharding": str(value.sharding),
-        "is_used": value.is_used,
-        "is_on_host": value.is_on_host,
-    }
-
-
-def _value_from_json(read: dict[str, Any], mesh: Mesh) -> PlannedValue:
-    return PlannedValue(
-        name=read["name"],
-        shape=tuple(read["shape"]),
-        dtype=read["dtype"],
-        sharding=parse_sharding(read["sharding"], mesh),
-        is_used=read["is_used"],
-        is_on_host=read.get("is_on_host", False),
-    )
-
-
-def _machine_from_json(read: Mapping[str, Any], mesh: Mesh, summary: PlanSummary | None) -> Machine:
-    order = read["device_order"]
-    numbered = Mesh(mesh.axes, None if order is None else tuple(order))
-    if read["device_ids"] is not None:
-        return machine_of_ids(numbered, read["device_ids"])
-    if read["is_on_cluster"]:
-        if summary is None:
-            raise ParseError("it is for a cluster, but says nothing of it")
-        return machine_of_cluster(summary.read_cluster(), numbered)
-    return machine_of(numbered)
-
-
-def _tree_to_json(tree: Any) -> str | None:
-    """None for a structure with types of the user's own, or none at all."""
-    if tree is None:
-        return None
-    try:
-        return base64.b64encode(tree.serialize_using_proto()).decode()
-    except ValueError:
-        return None
-
-
-def _tree_from_json(text: str | None) -> Any:
-    if text is None:
-        return None
-    return _tree.PyTreeDef.deserialize_using_proto(_tree.default_registry, base64.b64decode(text))
+def _named(value: PlannedValue, mesh: Any) -> Any:
+    """A ``NamedSharding`` over a mesh of JAX."""
+    if isinstance(mesh, jax.sharding.AbstractMesh):
+        spec = cast(Any, to_partition_spec(value.sharding))
+        named = jax.sharding.NamedSharding(cast(Any, mesh), spec)
+    else:
+        named = to_named_sharding(value.sharding, mesh)
+    return named.with_memory_kind(PINNED_HOST) if value.is_on_host else named

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard import _core
@@ -152,21 +152,13 @@ class Moved:
 
 def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[Moved]:
     """Every collective of a plan, in the order of its redistributions."""
-    table, rows = plan.redistributions, plan.collectives
+    table = plan.redistributions
     places, indices, values = table.place, table.index, table.value
     positions, trips = table.position, table.trips
     joined = value_names(imported, _joined_values(places, values))
     ops: dict[int, tuple[str | None, str]] = {}
     found: list[Moved] = []
-    for row, kind, axes, participants, held_bytes, seconds in zip(
-        rows.redistribution,
-        rows.kind,
-        rows.axes,
-        rows.participants,
-        rows.held_bytes,
-        rows.seconds,
-        strict=True,
-    ):
+    for row, kind, axes, participants, held_bytes, seconds in _rows(plan):
         where, index, value = places[row], indices[row], values[row]
         if where is Place.JOIN:
             name = joined[value]
@@ -197,6 +189,20 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
     return found
 
 
+def _rows(plan: _core.CorePlan) -> Iterator[tuple[int, CollectiveKind, int, int, float, float]]:
+    """Redistribution, kind, axes, participants, held bytes and seconds of every collective."""
+    rows = plan.collectives
+    return zip(
+        rows.redistribution,
+        rows.kind,
+        rows.axes,
+        rows.participants,
+        rows.held_bytes,
+        rows.seconds,
+        strict=True,
+    )
+
+
 def _joined_values(places: Sequence[Place], values: Sequence[int]) -> set[int]:
     """Values of the redistributions that are joins."""
     return {value for place, value in zip(places, values, strict=True) if place is Place.JOIN}
@@ -219,21 +225,13 @@ def collectives_of(
     imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh
 ) -> tuple[CollectiveSummary, ...]:
     """The ``moves`` that are alike once, with the sum of their runs; what takes longest first."""
-    table, rows = plan.redistributions, plan.collectives
+    table = plan.redistributions
     places, indices, values, trips = table.place, table.index, table.value, table.trips
     joined = value_names(imported, _joined_values(places, values))
     lines = imported.lines
     # Kind, axes, participants, held bytes and line -> runs, seconds.
     alike: dict[tuple[CollectiveKind, int, int, float, str | None], list[float]] = {}
-    for row, kind, axes, participants, held_bytes, seconds in zip(
-        rows.redistribution,
-        rows.kind,
-        rows.axes,
-        rows.participants,
-        rows.held_bytes,
-        rows.seconds,
-        strict=True,
-    ):
+    for row, kind, axes, participants, held_bytes, seconds in _rows(plan):
         if places[row] is Place.JOIN:
             line = joined[values[row]].location
         else:

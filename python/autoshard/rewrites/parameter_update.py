@@ -6,28 +6,21 @@ gradients are finished, and so which values and ops belong to the update.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from math import prod
 
 from autoshard.importer.dataflow import BRANCH, CARRY, IDENTITY, Dataflow
-from autoshard.importer.factors import FactorRule
 from autoshard.importer.pins import DimPin, Pin
-from autoshard.importer.program import NO_VALUE, ImportedProgram, Pinned, attribute_of
+from autoshard.importer.program import NO_VALUE, ImportedProgram, Pinned
 from autoshard.importer.roles import Role, Roles
-from autoshard.importer.rules import rule_of
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import element_bits, mlir
-from autoshard.ir.attributes import SDY_SHARDING_RULE
 from autoshard.planned.given_plan import Dims
+from autoshard.rewrites.parameter_prelude import VIEWS, Nodes, Prelude, PreludeReader
 from autoshard.sharding import Mesh
-
-_VIEWS = frozenset(
-    f"stablehlo.{name}" for name in ("reshape", "transpose", "slice", "reverse", "pad")
-)
-"""Ops between a gradient and its update, besides elementwise ones, that only move elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +53,19 @@ class ParameterUpdate:
     """Roots that stay as planned."""
     free: set[int] = field(default_factory=set[int])
     """Values of the core that are planned again."""
-    prelude: dict[int, _Prelude] = field(default_factory=dict[int, "_Prelude"])
+    prelude: dict[int, Prelude] = field(default_factory=dict[int, Prelude])
+    """Argument -> what it becomes before it is used."""
     changing: set[int] = field(default_factory=set[int])
     """Nodes whose values may be cut anew."""
-    rules: dict[tuple[mlir.Attribute | None, int], FactorRule] = field(
-        default_factory=dict[tuple[mlir.Attribute | None, int], FactorRule]
-    )
+
+    def __post_init__(self) -> None:
+        self.nodes = Nodes(self.imported, self.flow)
+        self._preludes = PreludeReader(self.nodes)
 
     @property
     def mesh(self) -> Mesh:
         """Without axes of size 1."""
         return self.imported.mesh
-
-    def core(self, node: int) -> int:
-        """The core's value of a node; -1 for scalars."""
-        return self.imported.value_of.get(self.flow.node_value[node], NO_VALUE)
 
     def spread(self) -> None:
         """Choose how everything is cut, and free the values of the update."""
@@ -106,7 +97,8 @@ class ParameterUpdate:
 
     def _fixed_arguments(self) -> set[int]:
         """Arguments that the user pinned, themselves or as results that lie in their place."""
-        return {n for n, node in enumerate(self.flow.arguments) if self.core(node) in self._said}
+        values = map(self.nodes.value, self.flow.arguments)
+        return {number for number, value in enumerate(values) if value in self._said}
 
     @cached_property
     def _said(self) -> frozenset[int]:
@@ -116,27 +108,26 @@ class ParameterUpdate:
     def _states_to_spread(self, number: int, cut: Dims | None, fixed: set[int]) -> dict[int, Dims]:
         """States of a parameter -> how they are cut: as the parameter where that is possible."""
         found: dict[int, Dims] = {}
-        shape = self._shape(self.core(self.flow.arguments[number]))
+        shape = self.nodes.shape(self.flow.arguments[number])
         looped = self._dims_of_loops(number)
         for state in self.roles.states.get(number, ()):
-            value = self.core(self.flow.arguments[state])
+            value = self.nodes.value(self.flow.arguments[state])
             if state in fixed or value == NO_VALUE:
                 continue
-            own = self._spread_of(state, looped if self._shape(value) == shape else frozenset())
+            own = self._spread_of(
+                state, looped if self.nodes.shape_of(value) == shape else frozenset()
+            )
             if own is None:
                 continue
-            found[state] = cut if cut is not None and self._shape(value) == shape else own
+            found[state] = cut if cut is not None and self.nodes.shape_of(value) == shape else own
         return found
-
-    def _shape(self, value: int) -> Sequence[int]:
-        return () if value == NO_VALUE else self.imported.value_shapes[value]
 
     def _spread_of(self, number: int, looped: frozenset[int]) -> Dims | None:
         """How an argument is cut over more axes; None if it is small, or nothing divides it."""
-        value = self.core(self.flow.arguments[number])
+        value = self.nodes.value(self.flow.arguments[number])
         if value == NO_VALUE:
             return None
-        dims, shape = self.planned[value], self._shape(value)
+        dims, shape = self.planned[value], self.nodes.shape_of(value)
         if self._local_bytes(number) < 1024 * self.options.threshold_kb:
             return None
         used = {axis for axes in dims for axis in axes}
@@ -163,7 +154,7 @@ class ParameterUpdate:
         type_ = self.flow.node_value[node].type
         assert isinstance(type_, mlir.RankedTensorType), "an array"
         sizes = self.mesh.axis_sizes
-        parts = prod(sizes[axis] for axes in self.planned[self.core(node)] for axis in axes)
+        parts = prod(sizes[axis] for axes in self.planned[self.nodes.value(node)] for axis in axes)
         return prod(type_.shape) * element_bits(type_.element_type) / 8 / parts
 
     def _choices(self, left: Sequence[int]) -> list[tuple[int, ...]]:
@@ -182,7 +173,7 @@ class ParameterUpdate:
     def _dims_of_loops(self, number: int) -> frozenset[int]:
         """Dims of a parameter along which loops take slices: its layers."""
         if number not in self.prelude:
-            self.prelude[number] = self._read_prelude(self.flow.arguments[number])
+            self.prelude[number] = self._preludes.read(self.flow.arguments[number])
         return self.prelude[number].looped
 
     def _pin_parameter(self, number: int, cut: Dims) -> None:
@@ -194,89 +185,18 @@ class ParameterUpdate:
 
     def _divides(self, node: int, dims: Dims) -> bool:
         sizes = self.mesh.axis_sizes
-        shape = self._shape(self.core(node))
+        shape = self.nodes.shape(node)
         return all(
             size % prod(sizes[axis] for axis in axes) == 0
             for size, axes in zip(shape, dims, strict=True)
         )
-
-    def _read_prelude(self, start: int) -> _Prelude:
-        """Follow an argument through loops, casts, views, slices, and stacks of these."""
-        flow = self.flow
-        whole = tuple(range(len(self._shape(self.core(start)))))
-        found: dict[int, tuple[int | None, ...]] = dict.fromkeys(flow.held_by_loops(start), whole)
-        looped: set[int] = set()
-        waiting = list(found)
-        while waiting:
-            node = waiting.pop()
-            for step in flow.readers[node]:
-                name, target = flow.names[step], flow.targets[step][0]
-                if target in found or not self._array(target):
-                    continue
-                if name == CARRY:
-                    makers = flow.makers[target]
-                    if all(flow.sources[maker][0] in found for maker in makers):
-                        found[target] = found[node]
-                        waiting.append(target)
-                    continue
-                arrays = [s for s in flow.sources[step] if self._array(s)]
-                if name == "stablehlo.dynamic_update_slice" and self._is_stacked(step, node):
-                    found[arrays[0]] = found[target] = found[node]
-                    waiting += (arrays[0], target)
-                    continue
-                is_slice = name == "stablehlo.dynamic_slice"
-                is_light = is_slice or is_elementwise(name) or name in _VIEWS
-                if arrays != [node] or not (is_light or self._adds_dims(step)):
-                    continue
-                dims = self._through(step, found[node])
-                if is_slice:
-                    before, after = self._shape(self.core(node)), self._shape(self.core(target))
-                    looped |= {
-                        source
-                        for source, size, left in zip(found[node], before, after, strict=True)
-                        if source is not None and left < size
-                    }
-                found[target] = dims
-                waiting.append(target)
-        return _Prelude(found, frozenset(looped))
-
-    def _is_stacked(self, step: int, node: int) -> bool:
-        """Does a loop stack ``node`` for a later one, from zeros on?"""
-        flow = self.flow
-        (stack, update, *_), target = flow.sources[step], flow.targets[step][0]
-        starts = {flow.sources[maker][0] for maker in flow.makers[stack]} - {target}
-        return (
-            update == node
-            and all(flow.names[maker] == CARRY for maker in flow.makers[stack])
-            and all(self.imported.value_is_free[self.core(start)] for start in starts)
-        )
-
-    def _adds_dims(self, step: int) -> bool:
-        """A broadcast that adds dims of size 1 only."""
-        (source, *_), target = self.flow.sources[step], self.flow.targets[step][0]
-        return self.flow.names[step] == "stablehlo.broadcast_in_dim" and prod(
-            self._shape(self.core(source))
-        ) == prod(self._shape(self.core(target)))
-
-    def _through(self, step: int, dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Dims of the result of a step by those of its first operand: equal major factors."""
-        op = self.flow.ops[step]
-        attribute = attribute_of(op, SDY_SHARDING_RULE)
-        key = (attribute, len(op.operands))
-        if key not in self.rules or attribute is None:
-            self.rules[key] = rule_of(op, attribute)
-        rule = self.rules[key]
-        if not rule.factors:
-            return (None,) * len(rule.results[0])
-        major = {factors[0]: dims[dim] for dim, factors in enumerate(rule.operands[0]) if factors}
-        return tuple(major.get(factors[0]) if factors else None for factors in rule.results[0])
 
     # The update
 
     def _find_roots(self, ends: Sequence[int], number: int, held: frozenset[int]) -> None:
         """Walk from what replaces a parameter and its states to where the gradient is finished."""
         flow = self.flow
-        parameter = self.core(flow.arguments[number])
+        parameter = self.nodes.value(flow.arguments[number])
         found = set(ends)
         waiting = [node for node in ends if node not in held]
         for node in ends:
@@ -286,12 +206,9 @@ class ParameterUpdate:
             node = waiting.pop()
             for step in flow.makers[node]:
                 for source in self._light_sources(step, node, parameter):
-                    if source not in found and source not in held and self._array(source):
+                    if source not in found and source not in held and self.nodes.is_array(source):
                         found.add(source)
                         waiting.append(source)
-
-    def _array(self, node: int) -> bool:
-        return self.core(node) != NO_VALUE
 
     def _light_sources(self, step: int, node: int, parameter: int) -> Sequence[int]:
         """Values from which a step makes ``node`` by little work; none where a gradient is made."""
@@ -299,7 +216,7 @@ class ParameterUpdate:
         name, sources = flow.names[step], flow.sources[step]
         if name == CARRY and not self.options.gradient_accumulation_shard:
             self._keep_buffer(node, parameter)
-        if name in (CARRY, BRANCH, IDENTITY) or name in _VIEWS or is_elementwise(name):
+        if name in (CARRY, BRANCH, IDENTITY) or name in VIEWS or is_elementwise(name):
             return sources
         if name in ("stablehlo.broadcast_in_dim", "stablehlo.concatenate"):
             return sources
@@ -309,8 +226,8 @@ class ParameterUpdate:
             return ()
         if node in self.after_states:
             return sources  # made of a state: the update itself multiplies or adds up
-        size, count = prod(self._shape(self.core(node))), prod(self._shape(parameter))
-        whole = [s for s in sources if size < count == prod(self._shape(self.core(s)))]
+        size, count = prod(self.nodes.shape(node)), prod(self.nodes.shape_of(parameter))
+        whole = [s for s in sources if size < count == prod(self.nodes.shape(s))]
         if not whole:
             self.roots.add(node)
         return whole
@@ -323,7 +240,7 @@ class ParameterUpdate:
             for maker in flow.makers[carried]
             for step in flow.makers[flow.sources[maker][0]]
         )
-        if adds_up and self._shape(self.core(carried)) == self._shape(parameter):
+        if adds_up and self.nodes.shape(carried) == self.nodes.shape_of(parameter):
             self._pin(carried, self.planned[parameter])
 
     def _free_values(
@@ -354,8 +271,8 @@ class ParameterUpdate:
             self.whole |= self.roots
         kept = held | self.whole | set(flow.arguments)
         self.changing = (after | before) - earlier - kept
-        self.free = {self.core(node) for node in self.changing} - {NO_VALUE} - set(self.pins)
-        self.free -= {self.core(node) for node in kept}
+        self.free = {self.nodes.value(node) for node in self.changing} - {NO_VALUE} - set(self.pins)
+        self.free -= {self.nodes.value(node) for node in kept}
 
     def changed_ops(self) -> list[bool]:
         """Of every op of the core: is it a part of the update, or does it prepare a parameter?
@@ -367,13 +284,13 @@ class ParameterUpdate:
             node
             for prelude in self.prelude.values()
             for node in prelude.dims
-            if self.core(node) in self.pins
+            if self.nodes.value(node) in self.pins
         }
         changed = (self.changing | prepared) - self.roots
         return [flow.nodes[op.results[0]] in changed for op in self.imported.core_ops]
 
     def _pin(self, node: int, dims: Dims) -> None:
-        value = self.core(node)
+        value = self.nodes.value(node)
         if value != NO_VALUE and value not in self._said:
             self.pins[value] = dims
 
@@ -394,13 +311,3 @@ class ParameterUpdate:
         }
         pins = [Pinned(value, pin, None, "as planned") for value, pin in fixed.items()]
         return pins + [pinned for pinned in imported.pins if pinned.value not in fixed]
-
-
-@dataclass(frozen=True, slots=True)
-class _Prelude:
-    """What a parameter becomes before an op computes with it."""
-
-    dims: Mapping[int, tuple[int | None, ...]]
-    """Node -> for each of its dims the dim of the parameter that it is."""
-    looped: frozenset[int]
-    """Dims of the parameter along which loops take slices."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,54 +53,102 @@ def problem_of(parsed: Any, place: str | None = None) -> Problem:
     edges: Any = problem.get("edges", {"nodes": [], "costs": []})
     if not isinstance(edges, dict):
         raise SolverError("problem.edges: must be an object", place)
-    costs: list[Any] = _field(nodes, "costs", list, place, "problem.nodes.")
-    count = len(costs)
+    rows: list[Any] = _field(nodes, "costs", list, place, "problem.nodes.")
     limit = problem.get("usage_limit")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         raise SolverError(f"problem.usage_limit: must be an integer >= 0, is {limit!r}", place)
-    option_costs = [
-        _numbers(row, f"problem.nodes.costs[{i}]", place) for i, row in enumerate(costs)
-    ]
-    for i, row in enumerate(option_costs):
+    costs = _read_costs(rows, place)
+    sizes = [len(row) for row in costs]
+    memory = _Memory([], np.zeros((0, 2), np.int64))
+    if limit is not None or "usages" in nodes:
+        memory = _read_memory(nodes, sizes, place)
+    read = _read_edges(cast(dict[str, Any], edges), sizes, place)
+    try:
+        return Problem(
+            option_offset=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
+            option_cost=_allowed(_joined(costs)),
+            edge_from=read.ends[:, 0],
+            edge_to=read.ends[:, 1],
+            edge_table=read.table_of,
+            tables=tuple(read.tables),
+            option_memory=_joined(memory.usages).astype(np.int64),
+            live_first=memory.spans[:, 0],
+            live_last=memory.spans[:, 1],
+            memory_limit=limit,
+        )
+    except SolverError as error:
+        raise SolverError(error.message, place) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What options take, and when."""
+
+    usages: list[NDArray[np.float64]]
+    """By node, of each option."""
+    spans: NDArray[np.int64]
+    """First moment of each node and the one behind its last, of shape ``(nodes, 2)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Pairs of nodes, with tables that several may share."""
+
+    ends: NDArray[np.int32]
+    """Of shape ``(edges, 2)``."""
+    table_of: NDArray[np.int32]
+    """Number of each edge's table."""
+    tables: list[NDArray[np.float64]]
+
+
+def _read_costs(rows: list[Any], place: str | None) -> list[NDArray[np.float64]]:
+    found = [_numbers(row, f"problem.nodes.costs[{i}]", place) for i, row in enumerate(rows)]
+    for i, row in enumerate(found):
         if not len(row):
             raise SolverError(f"problem.nodes.costs[{i}]: node {i} has no options", place)
-    sizes = [len(row) for row in option_costs]
+    return found
+
+
+def _read_memory(nodes: dict[str, Any], sizes: list[int], place: str | None) -> _Memory:
+    """``sizes`` are numbers of options, by node."""
+    rows: list[Any] = _field(nodes, "usages", list, place, "problem.nodes.")
+    _same_length(rows, len(sizes), "problem.nodes.usages", "node", place)
     usages: list[NDArray[np.float64]] = []
-    spans = np.zeros((0, 2), np.int64)
-    if limit is not None or "usages" in nodes:
-        rows: list[Any] = _field(nodes, "usages", list, place, "problem.nodes.")
-        _same_length(rows, count, "problem.nodes.usages", "node", place)
-        for i, row in enumerate(rows):
-            values = _numbers(row, f"problem.nodes.usages[{i}]", place)
-            if len(values) != sizes[i]:
-                raise SolverError(
-                    f"problem.nodes.usages[{i}]: has {len(values)} entries, node {i} has "
-                    f"{sizes[i]} options",
-                    place,
-                )
-            if not ((values >= 0) & (values <= SMALLEST_NOT_ALLOWED)).all():
-                raise SolverError(f"problem.nodes.usages[{i}]: must be 0 to 2^53", place)
-            usages.append(values)
-        intervals: list[Any] = _field(nodes, "intervals", list, place, "problem.nodes.")
-        _same_length(intervals, count, "problem.nodes.intervals", "node", place)
-        for i, pair in enumerate(intervals):
-            if len(_numbers(pair, f"problem.nodes.intervals[{i}]", place)) != 2:
-                raise SolverError(f"problem.nodes.intervals[{i}]: must be [first, last)", place)
-        spans = np.array(intervals, np.int64).reshape(-1, 2)
+    for i, row in enumerate(rows):
+        values = _numbers(row, f"problem.nodes.usages[{i}]", place)
+        if len(values) != sizes[i]:
+            raise SolverError(
+                f"problem.nodes.usages[{i}]: has {len(values)} entries, node {i} has "
+                f"{sizes[i]} options",
+                place,
+            )
+        if not ((values >= 0) & (values <= SMALLEST_NOT_ALLOWED)).all():
+            raise SolverError(f"problem.nodes.usages[{i}]: must be 0 to 2^53", place)
+        usages.append(values)
+    intervals: list[Any] = _field(nodes, "intervals", list, place, "problem.nodes.")
+    _same_length(intervals, len(sizes), "problem.nodes.intervals", "node", place)
+    for i, pair in enumerate(intervals):
+        if len(_numbers(pair, f"problem.nodes.intervals[{i}]", place)) != 2:
+            raise SolverError(f"problem.nodes.intervals[{i}]: must be [first, last)", place)
+    return _Memory(usages, np.array(intervals, np.int64).reshape(-1, 2))
+
+
+def _read_edges(edges: dict[str, Any], sizes: list[int], place: str | None) -> _Edges:
+    """``sizes`` are numbers of options, by node."""
     pairs: list[Any] = _field(edges, "nodes", list, place, "problem.edges.")
-    edge_costs: list[Any] = _field(edges, "costs", list, place, "problem.edges.")
-    _same_length(edge_costs, len(pairs), "problem.edges.costs", "edge", place)
+    costs: list[Any] = _field(edges, "costs", list, place, "problem.edges.")
+    _same_length(costs, len(pairs), "problem.edges.costs", "edge", place)
     tables: list[NDArray[np.float64]] = []
     known: dict[tuple[int, int, bytes], int] = {}
     table_of = np.zeros(len(pairs), np.int32)
     ends = np.zeros((len(pairs), 2), np.int32)
     for e, pair in enumerate(pairs):
         name = f"problem.edges.nodes[{e}]"
-        if not _is_pair(pair, count):
-            raise SolverError(f"{name}: must be two nodes 0..{count - 1}, is {pair!r}", place)
+        if not _is_pair(pair, len(sizes)):
+            raise SolverError(f"{name}: must be two nodes 0..{len(sizes) - 1}, is {pair!r}", place)
         i, j = cast(tuple[int, int], pair)
-        table = _numbers(edge_costs[e], f"problem.edges.costs[{e}]", place)
-        edge_costs[e] = None  # millions of Python integers go as soon as they are read
+        table = _numbers(costs[e], f"problem.edges.costs[{e}]", place)
+        costs[e] = None  # millions of Python integers go as soon as they are read
         if len(table) != sizes[i] * sizes[j]:
             raise SolverError(
                 f"problem.edges.costs[{e}]: has {len(table)} entries, nodes {i} and {j} have "
@@ -112,21 +161,7 @@ def problem_of(parsed: Any, place: str | None = None) -> Problem:
         if found == len(tables):
             tables.append(_allowed(table).reshape(sizes[i], sizes[j]))
         table_of[e] = found
-    try:
-        return Problem(
-            option_offset=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
-            option_cost=_allowed(_joined(option_costs)),
-            edge_from=ends[:, 0],
-            edge_to=ends[:, 1],
-            edge_table=table_of,
-            tables=tuple(tables),
-            option_memory=_joined(usages).astype(np.int64),
-            live_first=spans[:, 0],
-            live_last=spans[:, 1],
-            memory_limit=limit,
-        )
-    except SolverError as error:
-        raise SolverError(error.message, place) from None
+    return _Edges(ends, table_of, tables)
 
 
 def iopddl_of(problem: Problem, name: str = "autoshard") -> dict[str, Any]:

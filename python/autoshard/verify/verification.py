@@ -216,20 +216,6 @@ class Verification:
         return render(verification_table(self))
 
 
-def _check_no_callbacks(module: mlir.Module) -> None:
-    """The partitioner would call them in the other process, where nobody has them."""
-    for op in operations_of(module.operation):
-        if custom_call_target(op) == CUSTOM_PARTITIONING:
-            raise CompileError(
-                "a call of jax.experimental.custom_partitioning cannot be verified: its callbacks"
-                " are in this process, and the plan is compiled in another one. Run it with"
-                " autoshard.jit, which warns of differences, or plan without devices"
-                ' (cluster="v5e:4x4" or the like): then the function itself is planned.',
-                place(op.location),
-                reason="refused",
-            )
-
-
 def verify_module(
     planned: mlir.Module,
     cluster: Cluster,
@@ -260,22 +246,11 @@ def verify_module(
         CompileError: The compiler is not installed, failed for another reason than memory, or was
             not done in time; or the program has callbacks of ``custom_partitioning``.
     """
-    if MESH not in planned.operation.attributes:
-        raise PlanError(
-            f"the module has no {MESH}: it has not been planned, or its plan was exported. Plan it"
-            f" first: autoshard-opt step.mlir --autoshard-recursive-programming='cluster="
-            f"{cluster.name}' -o planned.mlir, and verify what that writes.",
-            place(planned.operation.location),
-        )
+    _check_planned(planned, cluster)
     module = parse_bytes(print_module(planned, "bytecode"), new_context(), "module")
     with module.context:
         plan = read_plan(module)
-        if plan.mesh.size != cluster.num_devices:
-            raise ClusterError(
-                f"the plan is for {plan.mesh.size} devices (mesh {plan.mesh}), the cluster"
-                f" {cluster.name} has {cluster.num_devices}. Verify it for one of"
-                f" {plan.mesh.size}, or plan it for {cluster.name}."
-            )
+        _check_devices(plan, cluster)
         _check_no_callbacks(module)
         boundary = _boundary(plan)
         predicted = _prediction(module, cluster, trip_count)
@@ -315,6 +290,39 @@ def verify_module(
         replications=() if collectives is None else unplanned_replications(collectives),
         estimate=estimate,
     )
+
+
+def _check_planned(module: mlir.Module, cluster: Cluster) -> None:
+    if MESH not in module.operation.attributes:
+        raise PlanError(
+            f"the module has no {MESH}: it has not been planned, or its plan was exported. Plan it"
+            f" first: autoshard-opt step.mlir --autoshard-recursive-programming='cluster="
+            f"{cluster.name}' -o planned.mlir, and verify what that writes.",
+            place(module.operation.location),
+        )
+
+
+def _check_devices(plan: PlannedModule, cluster: Cluster) -> None:
+    if plan.mesh.size != cluster.num_devices:
+        raise ClusterError(
+            f"the plan is for {plan.mesh.size} devices (mesh {plan.mesh}), the cluster"
+            f" {cluster.name} has {cluster.num_devices}. Verify it for one of"
+            f" {plan.mesh.size}, or plan it for {cluster.name}."
+        )
+
+
+def _check_no_callbacks(module: mlir.Module) -> None:
+    """The partitioner would call them in the other process, where nobody has them."""
+    for op in operations_of(module.operation):
+        if custom_call_target(op) == CUSTOM_PARTITIONING:
+            raise CompileError(
+                "a call of jax.experimental.custom_partitioning cannot be verified: its callbacks"
+                " are in this process, and the plan is compiled in another one. Run it with"
+                " autoshard.jit, which warns of differences, or plan without devices"
+                ' (cluster="v5e:4x4" or the like): then the function itself is planned.',
+                place(op.location),
+                reason="refused",
+            )
 
 
 def _prediction(module: mlir.Module, cluster: Cluster, trip_count: int) -> PlanSummary:

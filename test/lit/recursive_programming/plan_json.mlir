@@ -1,5 +1,6 @@
 // RUN: autoshard-opt --autoshard-recursive-programming='cluster=h100:2x4 mesh=dp=8' --plan-json=%t.json -o %t.mlir %s && filecheck %s < %t.json
 // RUN: autoshard-opt --autoshard-recursive-programming='cluster=h100:2x4 mesh=dp=8' --autoshard-export-shardy --plan-json=%t.exported.json -o %t.mlir %s && filecheck %s < %t.exported.json
+// RUN: autoshard-opt --verify-diagnostics --autoshard-recursive-programming='cluster=h100:2x4 mesh=dp=8' --plan-json=%t.verified.json -o %t.mlir %s && filecheck %s < %t.verified.json
 // RUN: autoshard-opt --mesh=dp=8 --autoshard-import-strategies --autoshard-sharding-propagation --plan-json=%t.bytes.json -o %t.mlir %s && filecheck %s --check-prefix=BYTES < %t.bytes.json
 
 // What a plan costs as JSON, also where an export follows: numbers, seconds by phase, and every

@@ -6,6 +6,7 @@ from math import prod
 
 import pytest
 from compiler_answers import GPU, TPU
+from core_cluster import core_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,20 +26,8 @@ ICI = 45e9
 
 def core(dims: list[tuple[int, _core.LinkKind, float, float]], axes: list[list[tuple[int, int]]]):
     """A cluster of (size, kind, bandwidth, latency) and what each axis covers: (dim, size)."""
-    return _core.Cluster(
-        matmul_flops=[1e12] * 5,
-        vector_flops=1e12,
-        memory_bytes=1e9,
-        memory_bandwidth=1e12,
-        tile_rows=8,
-        tile_columns=128,
-        matmul_efficiency=1.0,
-        memory_efficiency=1.0,
-        launch_seconds=0.0,
-        dims=[_core.PhysicalDim(*dim) for dim in dims],
-        axes=[[_core.AxisPart(*part) for part in parts] for parts in axes],
-        compiler=TPU if any(kind in (RING, LINE) for _, kind, _, _ in dims) else GPU,
-    )
+    is_torus = any(kind in (RING, LINE) for _, kind, _, _ in dims)
+    return core_cluster(dims, axes, TPU if is_torus else GPU)
 
 
 def seconds(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import pytest
+from core_cluster import core_cluster
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planning_oracle import Dims, blocks, shardings
@@ -324,19 +325,8 @@ def test_axes_that_move_together_are_one_step_however_many_they_are() -> None:
 
 
 def test_seconds_are_those_of_the_steps() -> None:
-    cluster = _core.Cluster(
-        matmul_flops=[1e12] * 5,
-        vector_flops=1e12,
-        memory_bytes=1e9,
-        memory_bandwidth=1e12,
-        tile_rows=8,
-        tile_columns=128,
-        matmul_efficiency=1.0,
-        memory_efficiency=1.0,
-        launch_seconds=0.0,
-        dims=[_core.PhysicalDim(n, _core.LinkKind.RING, 1e9, 1e-6) for n in (2, 4)],
-        axes=[[_core.AxisPart(0, 2)], [_core.AxisPart(1, 4)]],
-    )
+    dims = [(size, _core.LinkKind.RING, 1e9, 1e-6) for size in MESH]
+    cluster = core_cluster(dims, [[(0, 2)], [(1, 4)]])
     swap = (((0,), (1,)), ((1,), (0,)))
     alone = [
         _core.collective_seconds(_core.Step(*step), cluster, MESH) for step in steps(*swap, ())

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
@@ -25,13 +24,6 @@ from autoshard.sharding import (
 )
 
 DP2_TP4 = Mesh.parse("dp=2,tp=4")
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    oracle = Oracle()
-    yield oracle
-    oracle.close()
 
 
 def without_v2_losses(sharding: Sharding) -> Sharding:

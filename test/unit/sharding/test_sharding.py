@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,6 @@ from autoshard.sharding import (
 )
 
 DP2_TP4 = Mesh.parse("dp=2,tp=4")
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    oracle = Oracle()
-    yield oracle
-    oracle.close()
 
 
 # --- meshes ---

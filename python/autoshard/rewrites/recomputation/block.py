@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from math import prod
 
-from autoshard import _core
 from autoshard._core import Place
 from autoshard.importer.program import MATRIX_OPS, NO_VALUE
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summarize import main_values
+from autoshard.rewrites.recomputation.plan_costs import PlanCosts, redistributions_sent
 
 _HELD = frozenset(
     (
@@ -101,44 +100,18 @@ class Block:
         """Read a block of ``blocks_of(costed)``; 0 is main."""
         self.costed = costed
         self.number = number
-        imported, plan = costed.imported, costed.plan
-        self.main = main_values(imported).op
+        self.costs = costs = PlanCosts(costed)
+        self.main = main_values(costed.imported).op
         self.block = blocks_of(costed)[number]
         self.ops = [op.operation for op in self.block.operations]
-        compiler = costed.cluster.compiler
-        storage = _core.storage_of(imported.program, compiler=compiler.to_core())
-        moments = storage.moments
-        self._lifetimes = storage.lifetimes
-        # The core makes these lists anew each time that they are read.
-        self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
-        self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
-        core_of = {op: number for number, op in enumerate(imported.core_ops)}
-        self._core_of = core_of
-        self._moved = _moved_seconds(plan)
-        self.core_op: list[int] = []
+        self.core_op = [costs.core_number(op) for op in self.ops]
         """Number of the op in the core; -1 for ops that it does not know, and for loops."""
-        self.moment: list[int] = []
+        self.moment = self._moments(number > 0)
         """When the op at each position runs."""
-        known = [core_of[op] for op in self.ops if op in core_of]
-        self.trips = self._op_trips[known[0]] if known else 0.0
-        last = moments[known[0]] if known and number else 0
-        for op in self.ops:
-            number = core_of.get(op, -1)
-            if number >= 0:
-                last = moments[number]
-            elif op.name in _LOOPS:
-                inside = [moments[core_of[inner]] for inner in _inner(op) if inner in core_of]
-                last = max(inside, default=last)
-            self.core_op.append(number)
-            self.moment.append(last)
-        self.seconds = self._seconds()
+        self.seconds = [costs.seconds_of(op) for op in self.ops]
         """Of all runs of the op at each position, with what its operands and results send."""
-        self.collective = self._collectives(plan)
+        self.collective = {n for n, op in enumerate(self.ops) if costs.sends_result(op)}
         """Positions of ops whose result is sent: sums over devices, mostly."""
-        self._parts = [
-            prod(imported.mesh.axes[axis].size for axes in dims for axis in axes)
-            for dims in plan.shardings
-        ]
         self.values: list[Value] = []
         self.number_of: dict[mlir.Value, int] = {}
         self.matmul_of: dict[int, int] = {}
@@ -149,8 +122,23 @@ class Block:
         for argument in self.block.arguments:
             self._add(argument, -1, Kind.KEPT)
         self._read_ops()
-        if compiler.does("fusion.matmul_results"):
+        if costed.cluster.compiler.does("fusion.matmul_results"):
             self._store_behind_matmuls()
+
+    def _moments(self, is_loop: bool) -> list[int]:
+        """Ops that the core does not know run with the one before, a loop with its last op."""
+        moments, core_number = self.costs.moments, self.costs.core_number
+        known = [number for number in self.core_op if number >= 0]
+        last = moments[known[0]] if known and is_loop else 0
+        found: list[int] = []
+        for op, number in zip(self.ops, self.core_op, strict=True):
+            if number >= 0:
+                last = moments[number]
+            elif op.name in _LOOPS:
+                inside = [core_number(inner) for inner in _inner(op)]
+                last = max((moments[one] for one in inside if one >= 0), default=last)
+            found.append(last)
+        return found
 
     def _store_behind_matmuls(self) -> None:
         """What is stored of a matmul is what the compiler computes of it before it is written.
@@ -198,8 +186,7 @@ class Block:
                 elif imported.value_is_free[core]:
                     kind = Kind.FREE
                 else:
-                    first, end = self._lifetimes[core]
-                    kind = Kind.STORED if end > first else Kind.FUSED
+                    kind = Kind.STORED if self.costs.is_stored(core) else Kind.FUSED
                 results.append(self._add(result, position, kind))
             self.results.append(results)
 
@@ -209,51 +196,10 @@ class Block:
 
     def _add(self, ssa: mlir.Value, maker: int, kind: Kind) -> int:
         core = self.costed.imported.value_of.get(ssa, NO_VALUE)
-        end = 0 if core == NO_VALUE else self._lifetimes[core][1]
-        self.values.append(Value(ssa, maker, kind, core, self.bytes_of(core), end))
+        end = 0 if core == NO_VALUE else self.costs.lifetimes[core][1]
+        self.values.append(Value(ssa, maker, kind, core, self.costs.bytes_of(core), end))
         self.number_of[ssa] = len(self.values) - 1
         return len(self.values) - 1
-
-    def bytes_of(self, core: int) -> float:
-        """Of a value of the core on one device."""
-        if core == NO_VALUE:
-            return 0.0
-        imported = self.costed.imported
-        bits = max(imported.value_bits[core], 8)
-        parts = self._parts[self.value_sharding[core]]
-        return prod(imported.value_shapes[core]) * bits / 8 / parts
-
-    def is_stored(self, core: int) -> bool:
-        """Does a value of the core take memory of its own?"""
-        return core != NO_VALUE and self._lifetimes[core][1] > self._lifetimes[core][0]
-
-    def seconds_of(self, op: mlir.Operation) -> float:
-        """Of all runs of an op in a step, wherever it stands, with what it sends."""
-        number = self._core_of.get(op, -1)
-        if number < 0:
-            return 0.0
-        return self._op_trips[number] * (self._op_seconds[number] + self._moved.get(number, 0.0))
-
-    def core_number(self, op: mlir.Operation) -> int:
-        """Number of an op in the core; -1 if it is none there."""
-        return self._core_of.get(op, -1)
-
-    def sends_result(self, op: mlir.Operation) -> bool:
-        """Is the result of an op sent, wherever it stands?"""
-        return self._core_of.get(op, -1) in self._sent
-
-    def _seconds(self) -> list[float]:
-        moved, seconds = self._moved, self._op_seconds
-        return [
-            0.0 if number < 0 else self.trips * (seconds[number] + moved.get(number, 0.0))
-            for number in self.core_op
-        ]
-
-    def _collectives(self, plan: _core.CorePlan) -> set[int]:
-        table = plan.redistributions
-        places, indices = table.place, table.index
-        self._sent = {indices[row] for row in _rows_sent(plan) if places[row] is Place.RESULT}
-        return {position for position, number in enumerate(self.core_op) if number in self._sent}
 
     def erase_unused(self) -> None:
         """Erase ops that nobody reads any more: originals whose copies replace them."""
@@ -311,7 +257,7 @@ class Block:
         places, indices, positions = table.place, table.index, table.position
         sent = {
             (indices[row], positions[row])
-            for row in _rows_sent(plan)
+            for row in redistributions_sent(plan)
             if places[row] is Place.OPERAND
         }
         return frozenset(
@@ -399,25 +345,7 @@ class Block:
         core = self.values[number].core
         if core == NO_VALUE:
             return "{replicated}"
-        return texts[self.value_sharding[core]]
-
-
-def _rows_sent(plan: _core.CorePlan) -> set[int]:
-    """Redistributions that take a collective."""
-    return set(plan.collectives.redistribution)
-
-
-def _moved_seconds(plan: _core.CorePlan) -> dict[int, float]:
-    """Op of the core -> seconds of one run of its redistributions."""
-    table, rows = plan.redistributions, plan.collectives
-    seconds = [0.0] * len(table)
-    for row, one in zip(rows.redistribution, rows.seconds, strict=True):
-        seconds[row] += one
-    found: dict[int, float] = {}
-    for where, index, own in zip(table.place, table.index, seconds, strict=True):
-        if where is not Place.JOIN:
-            found[index] = found.get(index, 0.0) + own
-    return found
+        return texts[self.costs.value_sharding[core]]
 
 
 def _inner(op: mlir.Operation) -> list[mlir.Operation]:

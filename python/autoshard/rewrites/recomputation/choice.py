@@ -215,8 +215,8 @@ def _signature(block: Block, number: int) -> tuple[object, ...]:
         op.name,
         str(value.ssa.type),
         line_of(op),
-        block.value_sharding[value.core],
-        block.op_strategy[core_op] if core_op >= 0 else -1,
+        block.costs.value_sharding[value.core],
+        block.costs.op_strategy[core_op] if core_op >= 0 else -1,
         tuple(
             (str(block.values[v].ssa.type), block.values[v].maker < 0)
             for v in block.operands[value.maker]

@@ -20,6 +20,7 @@ from autoshard.ir.attributes import MHLO_SHARDING, STRATEGY
 from autoshard.planned.given_plan import Dims
 from autoshard.planned.summarize import shardings_of
 from autoshard.rewrites.recomputation.block import Block
+from autoshard.rewrites.recomputation.loop_rebuild import Carried, Now, erase_unused, rebuilt
 from autoshard.rewrites.recomputation.loops import Pair, body_of, pairs_of, yielded_of
 from autoshard.rewrites.recomputation.marks import (
     Numbering,
@@ -28,7 +29,7 @@ from autoshard.rewrites.recomputation.marks import (
     scope_switches,
     switches_of,
 )
-from autoshard.rewrites.recomputation.stack_rewrite import Now, Stacker, erase_unused, rebuilt
+from autoshard.rewrites.recomputation.stacker import Stacker
 from autoshard.sharding import Sharding, format_sharding, to_v2
 
 
@@ -149,7 +150,7 @@ def _collect_gathers(block: Block, numbers: Numbering, found: list[_Gathered]) -
 def _gathered_operands(block: Block, op: mlir.Operation, own: Numbering) -> list[tuple[int, Dims]]:
     """Operands made of parameters alone that an op reads in larger parts than they are held."""
     costed = block.costed
-    core = block.core_number(op)
+    core = block.costs.core_number(op)
     if core == NO_VALUE:
         return []
     plan, value_of = costed.plan, costed.imported.value_of
@@ -263,7 +264,7 @@ def _kept_sums(second: Block, numbers: Numbering) -> list[Kept]:
     found: list[Kept] = []
     for op in second.ops:
         switches = switches_of(op)
-        if switches is None or switches.mp_comm_recompute or not second.sends_result(op):
+        if switches is None or switches.mp_comm_recompute or not second.costs.sends_result(op):
             continue
         for result in op.results:
             twin = numbers.of(result)
@@ -321,21 +322,19 @@ def _number_of(block: Block, own: Numbering, value: mlir.Value) -> int:
 
 def _write_stacks(block: Block, pair: Pair, kept: list[Kept]) -> None:
     stacker = Stacker(block, pair)
-    first_texts = [stacker.text(result) for result in pair.first.results]
-    second_texts = [stacker.text(result) for result in pair.second.results]
+    first_texts = stacker.texts(pair.first.results)
+    second_texts = stacker.texts(pair.second.results)
     outside = mlir.InsertionPoint(pair.first)
     added = [stacker.empty(one.value, one.sharding, outside) for one in kept]
     stack = pair.stacks[0]
 
     def write(arguments: list[mlir.Value], now: Now) -> list[mlir.Value]:
         return [
-            stacker.update(argument, one.value, text[2], now(stack.index), now.end)
-            for argument, one, text in zip(arguments, kept, added, strict=True)
+            stacker.update(argument, one.value, empty.sharding, now(stack.index), now.end)
+            for argument, one, empty in zip(arguments, kept, added, strict=True)
         ]
 
-    pins = [format_sharding(sharding) for _, _, sharding in added]
-    new = [(value, text, pin) for (value, text, _), pin in zip(added, pins, strict=True)]
-    first, _ = rebuilt(pair.first, set(), new, first_texts, write)
+    first, _ = rebuilt(pair.first, set(), added, first_texts, write)
     made = list(first.results)[-len(kept) :]
     position = {op.operation: number for number, op in enumerate(body_of(pair.second).operations)}
     replaced: list[mlir.Value] = []
@@ -352,7 +351,7 @@ def _write_stacks(block: Block, pair: Pair, kept: list[Kept]) -> None:
                 op.operands[number] = part
         return arguments
 
-    stacks = [(value, text, pin) for value, (_, text, pin) in zip(made, new, strict=True)]
+    stacks = [Carried(value, one.sharding) for value, one in zip(made, added, strict=True)]
     rebuilt(pair.second, set(), stacks, second_texts, read)
     for value in replaced:
         erase_unused(value)

@@ -92,7 +92,9 @@ def _stacks(block: Block, first: mlir.Operation, second: mlir.Operation) -> list
         read_slot, reads, index = read
         core = block.costed.imported.value_of.get(first.results[slot], -1)
         found.append(
-            Stack(slot, made, write.operands[2], read_slot, reads, index, block.bytes_of(core))
+            Stack(
+                slot, made, write.operands[2], read_slot, reads, index, block.costs.bytes_of(core)
+            )
         )
     if not found:
         return []

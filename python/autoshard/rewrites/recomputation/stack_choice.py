@@ -108,15 +108,16 @@ def _effect(block: Block, pair: Pair, chosen: list[Stack], rules: Rules) -> tupl
     freed = sum(stack.bytes for stack in chosen)
     trips = trips_of(pair)
     freed -= sum(
-        trips * block.bytes_of(value_of.get(pair.first.results[slot], -1)) for slot in found.carried
+        trips * block.costs.bytes_of(value_of.get(pair.first.results[slot], -1))
+        for slot in found.carried
     )
     kept = {stack.value for stack in chosen}
     for op in found.ops:
         for result in op.results:
             core = value_of.get(result, -1)
-            if block.is_stored(core) and result not in kept:
-                freed -= block.bytes_of(core)
-    return freed, sum(block.seconds_of(op) for op in found.ops)
+            if block.costs.is_stored(core) and result not in kept:
+                freed -= block.costs.bytes_of(core)
+    return freed, sum(block.costs.seconds_of(op) for op in found.ops)
 
 
 def slice_of(block: Block, pair: Pair, dropped: Collection[Stack], rules: Rules) -> Slice | None:
@@ -157,7 +158,7 @@ def slice_of(block: Block, pair: Pair, dropped: Collection[Stack], rules: Rules)
         op = maker_of(value)
         if op is None or op.name in _HELD or op.block != body:
             return None
-        if rules.keep_sent and block.sends_result(op):
+        if rules.keep_sent and block.costs.sends_result(op):
             return None
         stack.append((value, True))
         stack.extend((operand, False) for operand in op.operands)
@@ -175,7 +176,7 @@ def describe_stacks(block: Block, dropped: list[Stack]) -> list[RecomputedValue]
                 name=f"{'carried' if op is None else short_name(op)} {type_text(type_)}",
                 count=mlir.RankedTensorType(_stack_type(stack)).shape[0],
                 bytes=stack.bytes,
-                seconds=0.0 if op is None else block.seconds_of(op),
+                seconds=0.0 if op is None else block.costs.seconds_of(op),
                 location=None if op is None else line_of(op),
             )
         )

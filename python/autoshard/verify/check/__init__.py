@@ -10,7 +10,7 @@ A planned program made small:
     trips        fewer trips of loops
     shrink       fewer devices
     sizes        sizes that hang together
-    shapes       which sizes of a program do
+    shapes       which sizes of a program do, a rule an op
     scale        smaller sizes
     finite       no roots of numbers below 0
 

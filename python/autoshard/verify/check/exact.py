@@ -15,7 +15,7 @@ from autoshard.ir import mlir
 from autoshard.planned.module import PlannedModule
 from autoshard.verify.check.attributes import Constant
 from autoshard.verify.check.part import entry_of
-from autoshard.verify.check.shapes import IDENTITY_TARGETS
+from autoshard.verify.check.shapes.elements import IDENTITY_TARGETS
 
 _BITS = 52
 """Of a float64."""

@@ -20,7 +20,7 @@ from autoshard.ir.attributes import (
 from autoshard.ir.host_memory import PLACEMENT, run_on_device, runs_on_host
 from autoshard.ir.module import functions_of, operations_of
 from autoshard.planned.module import OWN_PREFIX
-from autoshard.verify.check.shapes import IDENTITY_TARGETS
+from autoshard.verify.check.shapes.elements import IDENTITY_TARGETS
 
 _IDENTITIES = frozenset(
     {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier", "sdy.data_flow_edge"}

@@ -17,7 +17,8 @@ from math import prod
 from autoshard.ir import mlir
 from autoshard.planned.module import Placement, PlannedBlock, PlannedModule, PlannedOp, read_plan
 from autoshard.verify.check.attributes import shape_of
-from autoshard.verify.check.shapes import Shapes
+from autoshard.verify.check.shapes.program import shapes_of
+from autoshard.verify.check.shapes.shapes import Shapes
 from autoshard.verify.check.sizes import Least, Size, Sizes
 
 _LEAST = Least()
@@ -47,7 +48,7 @@ def scale(module: mlir.Module, leasts: Sequence[Least] = (_LEAST,), few: int = 0
     """
     with module.context, mlir.Location.unknown(module.context):
         plan = read_plan(module)
-        shapes = Shapes(module)
+        shapes = shapes_of(module)
         _keep_cuts(plan, shapes)
         tensors = {
             value: (tuple(map(shapes.sizes.resolved, shape)), tuple(shape_of(value)))
@@ -73,8 +74,8 @@ def scale(module: mlir.Module, leasts: Sequence[Least] = (_LEAST,), few: int = 0
                 value.set_type(
                     mlir.RankedTensorType.get(chosen, type_.element_type, type_.encoding)
                 )
-        for name in shapes.reached:
-            set_function_type(shapes.functions[name])
+        for function in shapes.functions:
+            set_function_type(function)
         return Scaled(before, after, tuple(sorted(changes, reverse=True)))
 
 

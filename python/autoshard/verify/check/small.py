@@ -20,7 +20,7 @@ from autoshard.verify.check.part import entry_of, keep_part
 from autoshard.verify.check.plain import without_storage
 from autoshard.verify.check.sample import keep_distinct
 from autoshard.verify.check.scale import scale
-from autoshard.verify.check.shapes import IDENTITY_TARGETS
+from autoshard.verify.check.shapes.elements import IDENTITY_TARGETS
 from autoshard.verify.check.shrink import shrink
 from autoshard.verify.check.sizes import Least
 from autoshard.verify.check.trips import shorten_loops

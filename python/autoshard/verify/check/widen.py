@@ -19,7 +19,7 @@ from autoshard.ir.module import functions_of, operations_of
 from autoshard.ir.types import element_bits, numpy_type
 from autoshard.verify.check.attributes import Constant, set_constant
 from autoshard.verify.check.scale import set_function_type
-from autoshard.verify.check.shapes import IDENTITY_TARGETS
+from autoshard.verify.check.shapes.elements import IDENTITY_TARGETS
 
 _MANTISSA_BITS, _EXPONENT_BITS = 52, 11
 

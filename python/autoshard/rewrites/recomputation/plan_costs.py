@@ -1,0 +1,88 @@
+"""What ops and values of a planned module cost, wherever they stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from autoshard import _core
+from autoshard._core import Place
+from autoshard.importer.program import NO_VALUE
+from autoshard.ir import mlir
+from autoshard.planned.given_plan import Costed
+
+
+class PlanCosts:
+    """Answers by op of the module, or by value of the core."""
+
+    def __init__(self, costed: Costed) -> None:
+        imported, plan = costed.imported, costed.plan
+        compiler = costed.cluster.compiler
+        storage = _core.storage_of(imported.program, compiler=compiler.to_core())
+        # The core makes these lists anew each time that they are read.
+        self.moments = storage.moments
+        """When each op of the core runs."""
+        self.lifetimes = storage.lifetimes
+        """First moment of each value of the core in memory, and the one from which it is free."""
+        self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
+        self._imported = imported
+        self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
+        self._core_of = {op: number for number, op in enumerate(imported.core_ops)}
+        self._moved = _moved_seconds(plan)
+        self._sent = _sent_results(plan)
+        self._parts = [
+            prod(imported.mesh.axes[axis].size for axes in dims for axis in axes)
+            for dims in plan.shardings
+        ]
+
+    def core_number(self, op: mlir.Operation) -> int:
+        """Number of an op in the core; -1 if it is none there."""
+        return self._core_of.get(op, -1)
+
+    def seconds_of(self, op: mlir.Operation) -> float:
+        """Of all runs of an op in a step, with what it sends."""
+        number = self.core_number(op)
+        if number < 0:
+            return 0.0
+        return self._op_trips[number] * (self._op_seconds[number] + self._moved.get(number, 0.0))
+
+    def sends_result(self, op: mlir.Operation) -> bool:
+        """Is the result of an op sent?"""
+        return self.core_number(op) in self._sent
+
+    def bytes_of(self, core: int) -> float:
+        """Of a value of the core on one device."""
+        if core == NO_VALUE:
+            return 0.0
+        imported = self._imported
+        bits = max(imported.value_bits[core], 8)
+        parts = self._parts[self.value_sharding[core]]
+        return prod(imported.value_shapes[core]) * bits / 8 / parts
+
+    def is_stored(self, core: int) -> bool:
+        """Does a value of the core take memory of its own?"""
+        return core != NO_VALUE and self.lifetimes[core][1] > self.lifetimes[core][0]
+
+
+def redistributions_sent(plan: _core.CorePlan) -> set[int]:
+    """Rows of ``plan.redistributions`` that take a collective."""
+    return set(plan.collectives.redistribution)
+
+
+def _sent_results(plan: _core.CorePlan) -> set[int]:
+    """Ops of the core whose result is sent."""
+    places, indices = plan.redistributions.place, plan.redistributions.index
+    return {indices[row] for row in redistributions_sent(plan) if places[row] is Place.RESULT}
+
+
+def _moved_seconds(plan: _core.CorePlan) -> Mapping[int, float]:
+    """Op of the core -> seconds of one run of its redistributions."""
+    table, rows = plan.redistributions, plan.collectives
+    seconds = [0.0] * len(table)
+    for row, one in zip(rows.redistribution, rows.seconds, strict=True):
+        seconds[row] += one
+    found: dict[int, float] = {}
+    for where, index, own in zip(table.place, table.index, seconds, strict=True):
+        if where is not Place.JOIN:
+            found[index] = found.get(index, 0.0) + own
+    return found
