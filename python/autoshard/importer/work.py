@@ -24,7 +24,8 @@ _VIEWS = frozenset(
         "bitcast_convert",
     )
 )
-_MATMULS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
+MATRIX_OPS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
+"""Multiply matrices: what an axis cuts of them says what it is for."""
 _REDUCES = frozenset(("stablehlo.reduce", "stablehlo.reduce_window"))
 _INDEXED = frozenset(
     f"stablehlo.{name}"
@@ -43,7 +44,8 @@ _OTHERS = frozenset(
     )
 ) | {"chlo.top_k"}
 
-_MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
+MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
+"""Ops without operands, of whose result each reader can make its own copy."""
 
 _RECIPROCALS = ("divide", "remainder", "sqrt", "rsqrt")
 
@@ -127,7 +129,7 @@ def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
 def is_elementwise(name: str) -> bool:
     """Does an op of this name make each element of its result from one element of each operand?"""
     return name.startswith(("stablehlo.", "chlo.")) and name not in (
-        _MATMULS | _VIEWS | _REDUCES | _INDEXED | _OTHERS | _MADE_OF_NOTHING
+        MATRIX_OPS | _VIEWS | _REDUCES | _INDEXED | _OTHERS | MADE_OF_NOTHING
     )
 
 
@@ -135,7 +137,7 @@ def work_of(op: mlir.Operation) -> OpWork:
     """Kind, operations and bytes of one op with static shapes."""
     name = op.name
     arithmetic = _arithmetic(op)
-    if name in _MATMULS:
+    if name in MATRIX_OPS:
         flops = _matmul_flops(op) * (4 if _is_complex(op) else 1)
         if name == "stablehlo.convolution":
             padded = _padded_bytes(op)

@@ -84,6 +84,12 @@ def custom_call_target(op: ir.Operation) -> str | None:
     return ir.StringAttr(op.attributes["call_target_name"]).value
 
 
+def attribute_of(op: ir.Operation, name: str) -> ir.Attribute | None:
+    """An attribute of ``op``, or None."""
+    attributes = op.attributes
+    return attributes[name] if name in attributes else None  # noqa: SIM401 (0.10.2 has no .get)
+
+
 def text_of(attribute: ir.Attribute, name: str, op: ir.Operation) -> str:
     """The text of a string attribute; StrategyError with the op's place if it is another one."""
     if not isinstance(attribute, ir.StringAttr):

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from autoshard.errors import AutoshardError, ImportModuleError, ShardingError, StrategyError
-from autoshard.importer.program import attribute_of
 from autoshard.importer.rules import registered_rule
 from autoshard.ir import mlir, place, sdy
 from autoshard.ir.attributes import (
@@ -33,6 +32,7 @@ from autoshard.ir.attributes import (
     OUT_STRATEGY,
     PIN,
     SDY_SHARDING,
+    attribute_of,
     text_of,
 )
 from autoshard.ir.boundary import pad_indivisible, pads_indivisible

@@ -14,13 +14,13 @@ from math import prod
 
 from autoshard.importer.dataflow import BRANCH, CARRY, IDENTITY, Dataflow
 from autoshard.importer.factors import FactorRule
-from autoshard.importer.pins import DimPin, Pin
-from autoshard.importer.program import NO_VALUE, ImportedProgram, Pinned, attribute_of
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.importer.roles import Role, Roles
 from autoshard.importer.rules import rule_of
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import element_bits, mlir
-from autoshard.ir.attributes import SDY_SHARDING_RULE
+from autoshard.ir.attributes import SDY_SHARDING_RULE, attribute_of
 from autoshard.planned.given_plan import Dims
 from autoshard.sharding import Mesh
 
