@@ -345,7 +345,7 @@ def _other_flops(op: mlir.Operation) -> float:
 
 
 def _arithmetic(op: mlir.Operation) -> Arithmetic:
-    """That of the widest operand; of the first result where there is none."""
+    """The arithmetic of the widest operand, or of the first result where there is none."""
     values = [v for v in op.operands if isinstance(v.type, mlir.RankedTensorType)]
     ranked = [v for v in values if _shape(v)] or values or list(op.results)[:1]
     return min((_of_element(v.type.element_type) for v in ranked), default=Arithmetic.F32)
