@@ -37,7 +37,7 @@ from bench.common.corpus import Entry, attach, entries, in_a_process, load, mach
 from bench.common.hand_plans import HandPlan, hand_plans
 
 if TYPE_CHECKING:
-    from autoshard.importer.program import ImportedProgram
+    from autoshard.importer.imported_program import ImportedProgram
     from autoshard.planned.summary import PlanSummary
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8", "h100:4x8")
@@ -140,8 +140,8 @@ def open_step(entry: Entry, cluster: Any) -> OpenStep:
 def by_search(step: OpenStep, cluster: Any, plan: HandPlan) -> dict[str, Any]:
     """Seconds and bytes of a hand plan that autoshard's search completes."""
     from autoshard import _core
-    from autoshard.importer.pins import DimPin, Pin
-    from autoshard.importer.program import NO_VALUE, Pinned, core_pin
+    from autoshard.importer.imported_program import NO_VALUE
+    from autoshard.importer.pins import DimPin, Pin, Pinned, core_pin
     from autoshard.passes.recursive_programming import memory_limit_of
     from autoshard.planned.axis_names import describe_axes
     from autoshard.planned.summarize import summarize

@@ -185,8 +185,7 @@ def entry_of(module: str, folder: str) -> Entry:
 
 def pin_of_largest(entry: Entry, planned: Any) -> Any:
     """Cut the largest parameter's largest dim by the first axis of the plan's mesh."""
-    from autoshard.importer.pins import DimPin, Pin
-    from autoshard.importer.program import Pinned
+    from autoshard.importer.pins import DimPin, Pin, Pinned
 
     parameters = [a for a in entry.info["args"] if a["role"] == "params"]
     argument = max(parameters, key=lambda a: a["bytes"])["index"]

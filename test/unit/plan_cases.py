@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoshard.importer import import_program
-from autoshard.importer.program import ImportedProgram
+from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import mlir, new_context
 from autoshard.ir.module import parse_bytes, print_module
 from autoshard.passes.import_strategies import ImportStrategies

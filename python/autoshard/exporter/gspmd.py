@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from autoshard.exporter.blocks import BlockOp
-from autoshard.exporter.pin import Form
+from autoshard.exporter.form import Form
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.planned.module import Placement, PlannedModule

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from autoshard.ir import mlir, stablehlo
+from autoshard.ir.reading import shape_of
 from autoshard.planned.module import Kind, Placement, PlannedBlock, PlannedModule, PlannedOp
 from autoshard.sharding.sharding import AxisRef
 
@@ -77,7 +78,7 @@ class _Side:
 
     @property
     def shape(self) -> _Shape:
-        return _shape(self.value)
+        return shape_of(self.value)
 
     def wishes(self) -> _Splits:
         """The dims that ``reshape`` splits."""
@@ -187,12 +188,12 @@ class _BlockWalk:
                 found.append(_Side(value, wanted))
                 continue
             before = maker.op.operands[0]
-            found.append(_Side(value, wanted, maker, _shape(before), maker.operands[0]))
+            found.append(_Side(value, wanted, maker, shape_of(before), maker.operands[0]))
         reader = self.readers.get(result)
         is_only = len(list(result.uses)) == 1 and computed is planned.results[0]
         if reader is None or not is_only or reader.operands[0] is not computed:
             return [*found, _Side(result, computed)]
-        behind = _shape(reader.op.results[0])
+        behind = shape_of(reader.op.results[0])
         return [*found, _Side(result, computed, reader, behind, reader.computed[0])]
 
     def _split(
@@ -310,10 +311,6 @@ class _BlockWalk:
         if instead is not None:
             value.replace_all_uses_with(instead)
         reshape.op.erase()
-
-
-def _shape(value: mlir.Value) -> _Shape:
-    return tuple(mlir.RankedTensorType(value.type).shape)
 
 
 def _with_shape(value: mlir.Value, shape: _Shape) -> mlir.Type:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from autoshard.exporter.blocks import BlockOp
-from autoshard.exporter.pin import Form
+from autoshard.exporter.form import Form
 from autoshard.ir import mlir
 from autoshard.ir.attributes import SDY_SHARDING
 from autoshard.planned.module import Placement, PlannedModule

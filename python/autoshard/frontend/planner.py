@@ -23,8 +23,8 @@ from autoshard.frontend.request import (
     RecomputeLike,
     Request,
 )
-from autoshard.importer.pins import pin_of_sharding
-from autoshard.importer.program import NO_VALUE, Pinned
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.pins import Pinned, pin_of_sharding
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.boundary import tied_arguments
 from autoshard.passes.recursive_programming import Coefficient, PlannedProgram, replan_module

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.errors import ImportModuleError
-from autoshard.importer.program import attribute_of
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import ALIASING_OUTPUT, FEEDS_ARGUMENT, MARK
+from autoshard.ir.attributes import MARK
 from autoshard.ir.host_memory import PLACEMENT
 
 CARRY = "carry"
@@ -235,22 +234,3 @@ def shape_of(value: mlir.Value) -> tuple[int, ...]:
     """Of a tensor; () for anything else."""
     type_ = value.type
     return tuple(type_.shape) if isinstance(type_, mlir.RankedTensorType) else ()
-
-
-def pairs_of(main: mlir.Operation) -> dict[int, int]:
-    """Number of a result -> number of the argument that it becomes, as the module says it."""
-    pairs: dict[int, int] = {}
-    for name, attribute, is_argument in (
-        ("res_attrs", FEEDS_ARGUMENT, False),
-        ("arg_attrs", ALIASING_OUTPUT, True),
-    ):
-        found = attribute_of(main, name)
-        for number, entry in enumerate(mlir.ArrayAttr(found) if found is not None else ()):
-            entries = mlir.DictAttr(entry)
-            if attribute in entries:
-                other = mlir.IntegerAttr(entries[attribute]).value
-                if is_argument:
-                    pairs.setdefault(other, number)
-                else:
-                    pairs[number] = other
-    return pairs

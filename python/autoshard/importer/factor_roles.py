@@ -18,6 +18,7 @@ from autoshard._core import FactorKind
 from autoshard.compilers.partitioner import DTYPES
 from autoshard.importer.factors import FactorRule
 from autoshard.ir import mlir, stablehlo
+from autoshard.ir.reading import shape_of
 
 KINDS = {
     FactorKind.PASS_THROUGH: "pass",
@@ -216,7 +217,7 @@ def _dtype_traits(op: mlir.Operation) -> Iterator[str]:
 
 def _convolution_traits(op: mlir.Operation) -> Iterator[str]:
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    lhs, kernel = (_shape(operand) for operand in op.operands)
+    lhs, kernel = (shape_of(operand) for operand in op.operands)
     images = [lhs[dim] for dim in numbers.input_spatial_dimensions]
     windows = [kernel[dim] for dim in numbers.kernel_spatial_dimensions]
     base = _numbers(op, "lhs_dilation", len(images), 1)
@@ -244,7 +245,7 @@ def _reduce_window_traits(op: mlir.Operation) -> Iterator[str]:
     base, dilation = (_numbers(op, f"{name}_dilations", rank, 1) for name in ("base", "window"))
     strides, padding = _numbers(op, "window_strides", rank, 1), _padding(op, rank)
     yield from _window_traits(strides, base, dilation, padding)
-    sizes = _shape(op.operands[0])
+    sizes = shape_of(op.operands[0])
     if any(1 < size == length for size, length in zip(sizes, window, strict=True)):
         yield "cumulative"
     elif any(2 * length > size > 1 for size, length in zip(sizes, window, strict=True)):
@@ -309,7 +310,7 @@ def _slice_traits(op: mlir.Operation) -> Iterator[str]:
     if any(starts):
         yield "low"
     limits = _numbers(op, "limit_indices", 0, 0)
-    if any(limit < size for limit, size in zip(limits, _shape(op.operands[0]), strict=True)):
+    if any(limit < size for limit, size in zip(limits, shape_of(op.operands[0]), strict=True)):
         yield "high"
 
 
@@ -320,16 +321,16 @@ def _gather_traits(op: mlir.Operation) -> Iterator[str]:
     if _has_flag(op, "indices_are_sorted"):
         yield "sorted"
     yield from _index_traits(
-        op.operands[1], numbers.start_index_map, gone, sizes, _shape(op.operands[0])
+        op.operands[1], numbers.start_index_map, gone, sizes, shape_of(op.operands[0])
     )
 
 
 def _scatter_traits(op: mlir.Operation) -> Iterator[str]:
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     gone = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
-    updates = _shape(op.operands[len(op.operands) - 1])
+    updates = shape_of(op.operands[len(op.operands) - 1])
     window = [updates[dim] for dim in numbers.update_window_dims]
-    operand = _shape(op.operands[0])
+    operand = shape_of(op.operands[0])
     sizes = [1 if dim in gone else window.pop(0) for dim in range(len(operand))]
     if _has_flag(op, "indices_are_sorted"):
         yield "sorted"
@@ -349,7 +350,7 @@ def _index_traits(
     sizes: Sequence[int],
     operand: Sequence[int],
 ) -> Iterator[str]:
-    if prod(_shape(indices)) == len(indexed):
+    if prod(shape_of(indices)) == len(indexed):
         yield "one_index"
     if len(indexed) > 1:
         yield "several_dims"
@@ -396,10 +397,6 @@ def _reducer(region: mlir.Region) -> str:
     if len(ops) == 2:
         return _REDUCERS.get(ops[0].name.partition(".")[2], ops[0].name.partition(".")[2])
     return "other"
-
-
-def _shape(value: mlir.Value) -> list[int]:
-    return list(mlir.RankedTensorType(value.type).shape)
 
 
 def _integer(op: mlir.Operation, name: str) -> int:

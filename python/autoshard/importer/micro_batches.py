@@ -9,6 +9,7 @@ from autoshard.importer.loops import trip_count
 from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function
 from autoshard.ir.module import functions_of
+from autoshard.ir.reading import shape_of
 
 _SAME_SHAPE = frozenset({"stablehlo.convert", "sdy.sharding_constraint", "stablehlo.custom_call"})
 """Ops through which the batch is followed: casts, constraints and marks. A custom call of another
@@ -75,7 +76,7 @@ def _loops_over_parts(
                 yield from _loops_over_parts(inside, dims, functions, count)
         elif name == "stablehlo.dynamic_slice" and use.operand_number == 0:
             sizes = mlir.DenseI64ArrayAttr(op.attributes["slice_sizes"])
-            for dim, size, whole in zip(dims, sizes, _shape(value), strict=True):
+            for dim, size, whole in zip(dims, sizes, shape_of(value), strict=True):
                 if dim is _Dim.PART and size == 1 and whole == trips:
                     yield whole
         elif (after := _dims_after(op, dims)) is not None:
@@ -88,9 +89,9 @@ def _dims_after(op: mlir.Operation, dims: _Dims) -> _Dims | None:
         order = mlir.DenseI64ArrayAttr(op.attributes["permutation"])
         return tuple(dims[source] for source in order)
     if op.name == "stablehlo.reshape":
-        return _reshaped(dims, _shape(op.operands[0]), _shape(op.results[0]))
+        return _reshaped(dims, shape_of(op.operands[0]), shape_of(op.results[0]))
     if op.name in _SAME_SHAPE and len(op.operands) == 1 and len(op.results) == 1:
-        return dims if _shape(op.operands[0]) == _shape(op.results[0]) else None
+        return dims if shape_of(op.operands[0]) == shape_of(op.results[0]) else None
     return None
 
 
@@ -102,7 +103,3 @@ def _reshaped(dims: _Dims, before: Sequence[int], after: Sequence[int]) -> _Dims
     if (*before[:at], *before[at + 1 :]) != (*after[:at], *after[at + 2 :]):
         return None
     return (*dims[:at], _Dim.PART, _Dim.PART, *dims[at + 1 :])
-
-
-def _shape(value: mlir.Value) -> list[int]:
-    return list(mlir.RankedTensorType(value.type).shape)

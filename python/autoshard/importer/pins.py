@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from autoshard import _core
 from autoshard.errors import AutoshardError, ShardingError, StrategyError
 from autoshard.sharding import AxisRef, Mesh, Sharding, parse_sharding
 from autoshard.sharding.strategy import Cuts
@@ -57,6 +58,27 @@ class Pin:
             for one, two in zip(self.dims, other.dims, strict=True)
             if not (one.is_open or two.is_open or one.num_shards or two.num_shards)
         )
+
+
+@dataclass(slots=True)
+class Pinned:
+    """A value that the user fixed, and where."""
+
+    value: int
+    pin: Pin
+    place: str | None
+    text: str
+    is_users: bool = True
+    """False for what only the type of the value asks for: it is nothing to propagate from."""
+
+
+def core_pin(pinned: Pinned) -> _core.Pin:
+    """A pin as the core's ``Program`` takes it."""
+    return _core.Pin(
+        pinned.value,
+        [_core.DimPin(dim.axes, dim.is_open, dim.num_shards) for dim in pinned.pin.dims],
+        pinned.pin.replicated,
+    )
 
 
 def pin_of(text: str, mesh: Mesh, shape: Sequence[int], location: str | None) -> Pin:

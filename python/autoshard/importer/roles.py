@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
-from autoshard.importer.dataflow import BRANCH, CARRY, IDENTITY, Dataflow, pairs_of, shape_of
+from autoshard.importer.dataflow import BRANCH, CARRY, IDENTITY, Dataflow, shape_of
 from autoshard.importer.factors import FactorRule
-from autoshard.importer.program import attribute_of
 from autoshard.importer.rules import rule_of
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
-from autoshard.ir.attributes import SDY_SHARDING_RULE
+from autoshard.ir.attributes import SDY_SHARDING_RULE, attribute_of
+from autoshard.ir.boundary import replaced_arguments
 
 
 class Role(Enum):
@@ -152,7 +152,7 @@ class _Finder:
 
     def _updates(self, main: mlir.Operation) -> dict[int, int]:
         """As the module says; else the result of the same type that is made of fewest arguments."""
-        said = {argument: result for result, argument in pairs_of(main).items()}
+        said = {argument: result for result, argument in replaced_arguments(main).items()}
         if said:
             return said
         flow = self.flow

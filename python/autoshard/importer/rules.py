@@ -10,17 +10,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import cast
 
 from autoshard._core import FactorKind
 from autoshard.errors import StrategyError
-from autoshard.importer.factors import (
-    Factor,
-    FactorRule,
-)
+from autoshard.importer.factors import Factor, FactorRule
 from autoshard.importer.kernels import kernel_rule
 from autoshard.importer.windows import with_windows
 from autoshard.ir import mlir, place, sdy
+from autoshard.ir.reading import shape_of
 from autoshard.kernels.calls import kernel_call
 from autoshard.kernels.mosaic import is_tpu_kernel
 from autoshard.sharding.sdy_text import factor_symbol
@@ -88,8 +85,8 @@ def registered_rule(op: mlir.Operation) -> sdy.OpShardingRuleAttr | None:
     rule = _registry.rules.get(target)
     if rule is None:
         return None
-    operands = [_shape(value) for value in op.operands]
-    results = [_shape(value) for value in op.results]
+    operands = [shape_of(value) for value in op.operands]
+    results = [shape_of(value) for value in op.results]
     text = rule if isinstance(rule, str) else rule(operands, results)
     if not re.search(r"\{\s*\w+\s*=\s*\d+", text):
         text = _with_sizes(target, text, [*operands, *results], place(op.location))
@@ -130,10 +127,6 @@ def _check_fits(
             f'rule of "{target}": "{text}" gives a kind to a factor that no dim has.',
             place(op.location),
         )
-
-
-def _shape(value: mlir.Value) -> Shape:
-    return tuple(cast(mlir.RankedTensorType, value.type).shape)
 
 
 _TENSOR = re.compile(r"\[([^\[\]]*)\]")
@@ -217,7 +210,7 @@ def _no_factors(value: mlir.Value) -> tuple[tuple[int, ...], ...]:
 
 
 def _elementwise(op: mlir.Operation) -> FactorRule:
-    shape = _shape(op.results[0])
+    shape = shape_of(op.results[0])
     dims = tuple((d,) for d in range(len(shape)))
     return FactorRule(
         tuple(Factor(size) for size in shape), (dims,) * len(op.operands), (dims,) * len(op.results)
@@ -226,7 +219,7 @@ def _elementwise(op: mlir.Operation) -> FactorRule:
 
 def _top_k(op: mlir.Operation) -> FactorRule:
     """All but the last dim pass through; the last one must be whole to be ranked."""
-    shape = _shape(op.operands[0])
+    shape = shape_of(op.operands[0])
     factors = (
         *(Factor(size) for size in shape[:-1]),
         Factor(shape[-1], FactorKind.NEED_REPLICATION),

@@ -13,10 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard._core import FactorKind
-from autoshard.importer.factors import (
-    Factor,
-    FactorRule,
-)
+from autoshard.importer.factors import Factor, FactorRule
 from autoshard.ir import mlir, stablehlo
 from autoshard.ir.reading import ints, pairs_of, shape_of
 from autoshard.sharding.window import Window, window_of

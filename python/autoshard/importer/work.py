@@ -26,7 +26,8 @@ _VIEWS = frozenset(
         "bitcast_convert",
     )
 )
-_MATMULS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
+MATRIX_OPS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
+"""Multiply matrices: what an axis cuts of them says what it is for."""
 _RAGGED_DOT = "chlo.ragged_dot"
 _REDUCES = frozenset(("stablehlo.reduce", "stablehlo.reduce_window"))
 _INDEXED = frozenset(
@@ -46,7 +47,8 @@ _OTHERS = frozenset(
     )
 ) | {"chlo.top_k"}
 
-_MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
+MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
+"""Ops without operands, of whose result each reader can make its own copy."""
 
 _RECIPROCALS = ("divide", "remainder", "sqrt", "rsqrt")
 
@@ -131,7 +133,7 @@ def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
 def is_elementwise(name: str) -> bool:
     """Does an op of this name make each element of its result from one element of each operand?"""
     return name.startswith(("stablehlo.", "chlo.")) and name not in (
-        _MATMULS | _VIEWS | _REDUCES | _INDEXED | _OTHERS | _MADE_OF_NOTHING | {_RAGGED_DOT}
+        MATRIX_OPS | _VIEWS | _REDUCES | _INDEXED | _OTHERS | MADE_OF_NOTHING | {_RAGGED_DOT}
     )
 
 
@@ -139,7 +141,7 @@ def work_of(op: mlir.Operation) -> OpWork:
     """Kind, operations and bytes of one op with static shapes."""
     name = op.name
     arithmetic = _arithmetic(op)
-    if name in _MATMULS:
+    if name in MATRIX_OPS:
         flops = _matmul_flops(op) * (4 if _is_complex(op) else 1)
         if name == "stablehlo.convolution":
             padded = _padded_bytes(op)
@@ -371,7 +373,7 @@ def _other_flops(op: mlir.Operation) -> float:
 
 
 def _arithmetic(op: mlir.Operation) -> Arithmetic:
-    """That of the widest operand; of the first result where there is none."""
+    """The arithmetic of the widest operand, or of the first result where there is none."""
     values = [v for v in op.operands if isinstance(v.type, mlir.RankedTensorType)]
     ranked = [v for v in values if _shape(v)] or values or list(op.results)[:1]
     return min((_of_element(v.type.element_type) for v in ranked), default=Arithmetic.F32)

@@ -39,7 +39,7 @@ STRATEGY = "autoshard.strategy"
 IN_STRATEGY = "autoshard.in_strategy"
 """Tuple strategies of an op's operands, as the user writes them on a file."""
 OUT_STRATEGY = "autoshard.out_strategy"
-"""Likewise of its results."""
+"""Tuple strategies of its results, so written."""
 MHLO_SHARDING = "mhlo.sharding"
 SDY_SHARDING = "sdy.sharding"
 SDY_SHARDING_RULE = "sdy.sharding_rule"
@@ -85,6 +85,12 @@ def custom_call_target(op: ir.Operation) -> str | None:
     if op.name != "stablehlo.custom_call":
         return None
     return ir.StringAttr(op.attributes["call_target_name"]).value
+
+
+def attribute_of(op: ir.Operation, name: str) -> ir.Attribute | None:
+    """An attribute of ``op``, or None."""
+    attributes = op.attributes
+    return attributes[name] if name in attributes else None  # noqa: SIM401 (0.10.2 has no .get)
 
 
 def text_of(attribute: ir.Attribute, name: str, op: ir.Operation) -> str:

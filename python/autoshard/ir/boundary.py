@@ -51,6 +51,15 @@ def main_function(module: ir.Module) -> ir.Operation:
     raise AssertionError("JAX lowers every function to a module with a main")
 
 
+def attributes_at(function: ir.Operation, side: Side) -> list[dict[str, ir.Attribute]]:
+    """The attributes of each argument or result of a function."""
+    if side not in function.attributes:
+        type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+        return [{} for _ in (type_.inputs if side == "arg_attrs" else type_.results)]
+    dicts = list(ir.ArrayAttr(function.attributes[side]))
+    return [{named.name: named.attr for named in ir.DictAttr(found)} for found in dicts]
+
+
 def set_mesh(module: ir.Module, mesh: str | None, device_count: int) -> None:
     """Say which mesh the module is planned for, if that is known, and for how many devices."""
     with module.context:
@@ -99,7 +108,7 @@ def pin(module: ir.Module, side: Side, texts: Mapping[int, str]) -> None:
         return
     main = main_function(module)
     with module.context:
-        present = _attributes(main, side)
+        present = attributes_at(main, side)
         for number, text in texts.items():
             present[number][MHLO_SHARDING] = ir.StringAttr.get(text)
         main.attributes[side] = _array(present)
@@ -143,7 +152,7 @@ def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
     """
     main = main_function(module)
     with module.context:
-        arguments, results = _attributes(main, "arg_attrs"), _attributes(main, "res_attrs")
+        arguments, results = attributes_at(main, "arg_attrs"), attributes_at(main, "res_attrs")
         for number, text in texts.items():
             if MHLO_SHARDING not in arguments[number]:
                 arguments[number][SDY_SHARDING] = ir.Attribute.parse(text)
@@ -159,7 +168,7 @@ def follow_arguments(module: ir.Module, texts: Mapping[int, str]) -> None:
         warnings.filterwarnings("ignore", ".*unknown to SDY sharding rule registry")
         run_native(module, _FOLLOW)
     with module.context:
-        results = _attributes(main, "res_attrs")
+        results = attributes_at(main, "res_attrs")
         for attributes in results:
             if MHLO_SHARDING in attributes:
                 attributes.pop(SDY_SHARDING, None)
@@ -192,7 +201,7 @@ def free_values(
         module.operation.walk(visit)
     main = main_function(module)
     with module.context:
-        results = _attributes(main, "res_attrs")
+        results = attributes_at(main, "res_attrs")
         types = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
         for attributes, type_ in zip(results, types, strict=True):
             if SDY_SHARDING in attributes and is_freed(attributes[SDY_SHARDING], (type_,)):
@@ -202,12 +211,24 @@ def free_values(
 
 def tied_arguments(module: ir.Module) -> dict[int, int]:
     """Result -> argument of ``main`` for the pairs that ``tie_donated`` made."""
-    arguments = _attributes(main_function(module), "arg_attrs")
+    arguments = attributes_at(main_function(module), "arg_attrs")
     return {
         ir.IntegerAttr(attributes[ALIASING_OUTPUT]).value: number
         for number, attributes in enumerate(arguments)
         if ALIASING_OUTPUT in attributes
     }
+
+
+def replaced_arguments(main: ir.Operation) -> dict[int, int]:
+    """Result -> argument that it becomes in the next call, or else that is donated to it."""
+    pairs: dict[int, int] = {}
+    for number, attributes in enumerate(attributes_at(main, "res_attrs")):
+        if FEEDS_ARGUMENT in attributes:
+            pairs[number] = ir.IntegerAttr(attributes[FEEDS_ARGUMENT]).value
+    for number, attributes in enumerate(attributes_at(main, "arg_attrs")):
+        if ALIASING_OUTPUT in attributes:
+            pairs.setdefault(ir.IntegerAttr(attributes[ALIASING_OUTPUT]).value, number)
+    return pairs
 
 
 def tie_donated(module: ir.Module) -> None:
@@ -223,7 +244,7 @@ def tie_donated(module: ir.Module) -> None:
     main = main_function(module)
     with module.context:
         function = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-        arguments = _attributes(main, "arg_attrs")
+        arguments = attributes_at(main, "arg_attrs")
         donors: dict[ir.Type, list[int]] = defaultdict(list)
         for number, (attributes, type_) in enumerate(zip(arguments, function.inputs, strict=True)):
             if BUFFER_DONOR in attributes:
@@ -246,7 +267,7 @@ def with_attribute(
     if not numbers:
         return
     with main.context:
-        present = _attributes(main, side)
+        present = attributes_at(main, side)
         for number in numbers:
             present[number][name] = value
         main.attributes[side] = _array(present)
@@ -259,7 +280,7 @@ def feed_back(module: ir.Module, arguments: Mapping[int, int]) -> None:
     main = main_function(module)
     with module.context:
         i64 = ir.IntegerType.get_signless(64)
-        results = _attributes(main, "res_attrs")
+        results = attributes_at(main, "res_attrs")
         for number, argument in arguments.items():
             results[number][FEEDS_ARGUMENT] = ir.IntegerAttr.get(i64, argument)
         main.attributes["res_attrs"] = _array(results)
@@ -281,7 +302,7 @@ def unpin(module: ir.Module, arguments: Collection[int], results: Collection[int
     with module.context:
         kept_of: dict[Side, Collection[int]] = {"arg_attrs": arguments, "res_attrs": results}
         for side, kept in kept_of.items():
-            present = _attributes(main, side)
+            present = attributes_at(main, side)
             for number, attributes in enumerate(present):
                 if number not in kept:
                     attributes.pop(PIN, None)
@@ -295,7 +316,7 @@ def keep_keys_whole(module: ir.Module, side: Side, words: Mapping[int, int]) -> 
     main = main_function(module)
     with module.context:
         i64 = ir.IntegerType.get_signless(64)
-        present = _attributes(main, side)
+        present = attributes_at(main, side)
         for number, count in words.items():
             present[number][KEY_WORDS] = ir.IntegerAttr.get(i64, count)
         main.attributes[side] = _array(present)
@@ -308,7 +329,7 @@ def untie_unequal(module: ir.Module) -> None:
     """
     main = main_function(module)
     with module.context:
-        arguments, results = _attributes(main, "arg_attrs"), _attributes(main, "res_attrs")
+        arguments, results = attributes_at(main, "arg_attrs"), attributes_at(main, "res_attrs")
         for attributes in arguments:
             if ALIASING_OUTPUT not in attributes:
                 continue
@@ -321,15 +342,6 @@ def untie_unequal(module: ir.Module) -> None:
 
 def _array(attributes: list[dict[str, ir.Attribute]]) -> ir.ArrayAttr:
     return ir.ArrayAttr.get([ir.DictAttr.get(found) for found in attributes])
-
-
-def _attributes(main: ir.Operation, side: Side) -> list[dict[str, ir.Attribute]]:
-    function = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    count = len(function.inputs if side == "arg_attrs" else function.results)
-    if side not in main.attributes:
-        return [{} for _ in range(count)]
-    dicts = list(ir.ArrayAttr(main.attributes[side]))
-    return [{named.name: named.attr for named in ir.DictAttr(found)} for found in dicts]
 
 
 def mark_texts(module: ir.Module, target: str) -> list[str]:

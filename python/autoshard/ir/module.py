@@ -200,3 +200,19 @@ def operations_of(root: ir.Operation) -> list[ir.Operation]:
 
     root.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
+
+
+def operations_to_plan(root: ir.Operation) -> list[ir.Operation]:
+    """Every op below ``root`` in program order, outer before inner.
+
+    The bodies of manual computations are left out.
+    """
+    found: list[ir.Operation] = []
+    advance, skip = ir.WalkResult.ADVANCE, ir.WalkResult.SKIP
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found.append(op)
+        return skip if op.name == "sdy.manual_computation" else advance
+
+    root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found[1:]

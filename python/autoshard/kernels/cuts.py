@@ -138,9 +138,9 @@ def _period_in_body(kernel: Kernel, dim: int) -> int | None:
                 return None
             made = op.results[0]
             values = scalars.value(made)
-            if made in seen or values is None:
-                if values is None:
-                    return None
+            if values is None:
+                return None
+            if made in seen:
                 continue
             seen.add(made)
             repeats = _repeats(np.broadcast_to(values, size), size)

@@ -43,7 +43,7 @@ class Window:
     grid: tuple[mlir.Value, ...]
     """The place in the grid, as the function that computes ``place`` is given it."""
     tables: tuple[mlir.Value, ...]
-    """Likewise, the tables."""
+    """The tables, as that function is given them."""
 
 
 @dataclass(frozen=True, eq=False)

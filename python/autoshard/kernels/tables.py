@@ -8,6 +8,9 @@ from autoshard.ir import mlir
 from autoshard.ir.module import operations_of
 from autoshard.kernels.scalars import Integers, maker
 
+_DEEPEST = 64
+"""Steps that a value is followed back."""
+
 _SAME = ("stablehlo.optimization_barrier", "stablehlo.reshape", "stablehlo.convert")
 
 
@@ -19,9 +22,6 @@ def table_contents(value: mlir.Value) -> Integers | None:
     shape = mlir.RankedTensorType(value.type).shape
     found = _contents(value, 0)
     return None if found is None else found.reshape(shape)
-
-
-_DEEPEST = 64
 
 
 def _contents(value: mlir.Value, depth: int) -> Integers | None:

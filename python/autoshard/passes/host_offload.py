@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autoshard.errors import PlanError
-from autoshard.importer.dataflow import pairs_of
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import IN_HOST_MEMORY
-from autoshard.ir.boundary import main_function
+from autoshard.ir.boundary import main_function, replaced_arguments
 from autoshard.ir.host_memory import (
     DEVICE,
     PINNED_HOST,
@@ -147,7 +146,7 @@ def _offload(
     module: mlir.Module, main: mlir.Operation, arguments: set[int], results: set[int]
 ) -> None:
     (block,) = main.regions[0].blocks
-    for result, argument in pairs_of(main).items():
+    for result, argument in replaced_arguments(main).items():
         if result in results or argument in arguments:
             results.add(result)
             arguments.add(argument)

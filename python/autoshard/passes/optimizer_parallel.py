@@ -23,16 +23,12 @@ from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import PassOptionError, PlanError
 from autoshard.importer.dataflow import dataflow
-from autoshard.importer.program import (
-    NO_VALUE,
-    ImportedProgram,
-    attribute_of,
-    core_pin,
-    import_program,
-)
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.pins import core_pin
+from autoshard.importer.program import import_program
 from autoshard.importer.roles import Role, argument_roles
 from autoshard.ir import element_bits, mlir
-from autoshard.ir.attributes import MHLO_SHARDING, PLAN
+from autoshard.ir.attributes import MHLO_SHARDING, PLAN, attribute_of
 from autoshard.ir.boundary import main_function
 from autoshard.passes.base import Pass
 from autoshard.passes.split_axis import split_axis

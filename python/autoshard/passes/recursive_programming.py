@@ -29,13 +29,9 @@ from autoshard.errors import (
     PlanError,
     ShardingError,
 )
-from autoshard.importer.program import (
-    NO_VALUE,
-    ImportedProgram,
-    Pinned,
-    core_pin,
-    import_program,
-)
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.pins import Pinned, core_pin
+from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place, warn
 from autoshard.ir.attributes import MESH, PLAN
 from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivisible

@@ -15,7 +15,8 @@ from typing import ClassVar
 
 from autoshard import _core
 from autoshard.errors import PassOptionError, PlanError
-from autoshard.importer.program import ImportedProgram, import_program
+from autoshard.importer.imported_program import ImportedProgram
+from autoshard.importer.program import import_program
 from autoshard.ir import mlir
 from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import allow_all_to_all

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MESH, PIN, STRATEGY
-from autoshard.passes.import_strategies import all_operations
+from autoshard.ir.module import operations_to_plan
 from autoshard.sharding import (
     Axis,
     AxisRef,
@@ -46,7 +46,7 @@ def split_axis(module: mlir.Module, mesh: Mesh, name: str, inner: int) -> None:
             axes.append(axis)
     change = _Change(mesh, Mesh(tuple(axes), mesh.device_ids), name, part)
     module.operation.attributes[MESH] = mlir.StringAttr.get(str(change.after))
-    for op in all_operations(module.operation):
+    for op in operations_to_plan(module.operation):
         attributes = op.attributes
         if STRATEGY in attributes:
             attributes[STRATEGY] = change.rewritten(attributes[STRATEGY], change.strategy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autoshard import _core
 from autoshard.errors import PassOptionError
-from autoshard.importer.program import ImportedProgram
+from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import place
 from autoshard.planned.symbolic_costs import LOGGER, SymbolicCosts, symbolic_costs
 

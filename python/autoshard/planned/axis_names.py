@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 from autoshard import _core
-from autoshard.importer.program import (
-    NO_VALUE,
-    ImportedProgram,
-    attribute_of,
-)
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.ir import mlir, stablehlo
+from autoshard.ir.attributes import attribute_of
 from autoshard.planned.summarize import main_values
 from autoshard.planned.summary import AxisSummary
 from autoshard.sharding import Axis, Mesh

@@ -9,9 +9,10 @@ from functools import cached_property
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import PassOptionError, PlanError
-from autoshard.importer.program import NO_VALUE, ImportedProgram, attribute_of, import_program
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import MHLO_SHARDING, PLAN, STRATEGY
+from autoshard.ir.attributes import MHLO_SHARDING, PLAN, STRATEGY, attribute_of
 from autoshard.planned.summarize import main_values, shardings_of
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import mesh_of, populate_rules, remove_rules

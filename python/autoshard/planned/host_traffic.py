@@ -9,7 +9,7 @@ from autoshard import _core
 from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
-from autoshard.importer.program import NO_VALUE, ImportedProgram
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.ir import element_bits, mlir, place
 from autoshard.sharding import Mesh
 

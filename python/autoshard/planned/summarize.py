@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autoshard import _core
 from autoshard._core import Place
 from autoshard.cluster import Cluster
-from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
+from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
 from autoshard.ir import mlir, place
 from autoshard.kernels.calls import kernel_call
 from autoshard.planned.collective import Collective, CollectiveKind

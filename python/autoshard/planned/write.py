@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from autoshard import _core
 from autoshard.errors import ShardingError, StrategyError
-from autoshard.importer.program import NO_VALUE, FunctionValues, ImportedProgram
+from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram
 from autoshard.ir import mlir, place, warn
 from autoshard.ir.attributes import (
     CUSTOM_PARTITIONING,

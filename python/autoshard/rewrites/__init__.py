@@ -1,1 +1,1 @@
-"""Changes of a module that keep its meaning: what is computed again, when, and from where."""
+"""Changes of a module that keep its meaning: what is computed again, when, from where; pins."""

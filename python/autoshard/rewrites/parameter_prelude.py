@@ -8,11 +8,11 @@ from math import prod
 
 from autoshard.importer.dataflow import CARRY, Dataflow
 from autoshard.importer.factors import FactorRule
-from autoshard.importer.program import NO_VALUE, ImportedProgram, attribute_of
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.rules import rule_of
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
-from autoshard.ir.attributes import SDY_SHARDING_RULE
+from autoshard.ir.attributes import SDY_SHARDING_RULE, attribute_of
 
 VIEWS = frozenset(
     f"stablehlo.{name}" for name in ("reshape", "transpose", "slice", "reverse", "pad")

@@ -13,8 +13,8 @@ from itertools import combinations
 from math import prod
 
 from autoshard.importer.dataflow import BRANCH, CARRY, IDENTITY, Dataflow
-from autoshard.importer.pins import DimPin, Pin
-from autoshard.importer.program import NO_VALUE, ImportedProgram, Pinned
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.importer.roles import Role, Roles
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import element_bits, mlir

@@ -13,8 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.cluster import Cluster
-from autoshard.importer.pins import DimPin, Pin
-from autoshard.importer.program import Pinned
+from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.passes.recursive_programming import (
     RecursiveProgramming,

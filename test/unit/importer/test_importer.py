@@ -16,7 +16,7 @@ from autoshard.errors import StrategyError
 from autoshard.importer import import_program
 from autoshard.importer.loops import trip_count
 from autoshard.ir import mlir, new_context, parse_bytes
-from autoshard.passes.import_strategies import all_operations
+from autoshard.ir.module import operations_to_plan
 from autoshard.passes.pipeline import parse_pipeline, run_passes
 from autoshard.planned.write import populate_rules
 from autoshard.sharding import Mesh, OpStrategy, from_hlo, tuple_from_hlo
@@ -71,7 +71,7 @@ func.func @main(%x: tensor<i32>) -> tensor<i32> {{
 
 def trips_of(text: str) -> int | None:
     module = parse(text)
-    [found] = [op for op in all_operations(module.operation) if op.name == "stablehlo.while"]
+    [found] = [op for op in operations_to_plan(module.operation) if op.name == "stablehlo.while"]
     return trip_count(found, lambda value: value)
 
 
@@ -181,7 +181,7 @@ def custom_call(rule: Any, shapes: Sequence[str], result: str, first: str) -> ml
 def strategy_of(module: mlir.Module, name: str) -> str:
     [text] = [
         mlir.StringAttr(op.attributes["autoshard.strategy"]).value
-        for op in all_operations(module.operation)
+        for op in operations_to_plan(module.operation)
         if op.name == name and "autoshard.strategy" in op.attributes
     ]
     return text
@@ -347,7 +347,7 @@ def check_planned(module: mlir.Module) -> None:
         "stablehlo.reduce_window",
         "stablehlo.select_and_scatter",
     )
-    for op in all_operations(module.operation):
+    for op in operations_to_plan(module.operation):
         if not op.results or op.name.startswith("sdy.mesh"):
             continue
         parent = op.parent

@@ -21,7 +21,7 @@ import autoshard
 from autoshard import Plan, _core
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import Constant
-from autoshard.importer.program import ImportedProgram
+from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import mlir
 from autoshard.sharding import Mesh
 

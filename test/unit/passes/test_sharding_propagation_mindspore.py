@@ -14,7 +14,7 @@ import pytest
 
 import autoshard
 from autoshard.ir import mlir, new_context, parse_bytes
-from autoshard.passes.import_strategies import all_operations
+from autoshard.ir.module import operations_to_plan
 from autoshard.passes.pipeline import parse_pipeline, run_passes
 from autoshard.sharding import Mesh, OpStrategy
 
@@ -45,7 +45,7 @@ def plan(text: str, mesh: str) -> Planned:
     attributes = module.operation.attributes
     refined = Mesh.parse(mlir.StringAttr(attributes["autoshard.mesh"]).value)
     found: dict[str, list[Strategy]] = {}
-    for op in all_operations(module.operation):
+    for op in operations_to_plan(module.operation):
         if "autoshard.strategy" in op.attributes:
             strategy = OpStrategy.parse(
                 mlir.StringAttr(op.attributes["autoshard.strategy"]).value, refined

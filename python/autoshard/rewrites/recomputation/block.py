@@ -13,8 +13,8 @@ from enum import Enum
 from functools import cached_property
 
 from autoshard._core import Place
-from autoshard.importer.program import MATRIX_OPS, NO_VALUE
-from autoshard.importer.work import is_elementwise
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summarize import main_values

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autoshard.importer.program import NO_VALUE
+from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, STRATEGY
 from autoshard.planned.given_plan import Dims

@@ -7,7 +7,7 @@ from math import prod
 
 from autoshard import _core
 from autoshard._core import Place
-from autoshard.importer.program import NO_VALUE
+from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import mlir
 from autoshard.planned.given_plan import Costed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autoshard.importer.program import NO_VALUE
+from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, STRATEGY
 from autoshard.ir.constants import zeros

@@ -1,0 +1,120 @@
+"""Ops of a block, one after the other: plain ones are read here, all others have a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from autoshard import _core
+from autoshard.importer.core_rules import RuleTable
+from autoshard.importer.given_strategies import GivenStrategies
+from autoshard.importer.pinned_values import PinnedValues
+from autoshard.importer.value_types import TypeTable
+from autoshard.importer.values import Values
+from autoshard.importer.work import MADE_OF_NOTHING
+from autoshard.ir import mlir
+from autoshard.ir.attributes import MHLO_SHARDING, PIN, STRATEGY, custom_call_target
+from autoshard.ir.one_device import is_maximal
+
+Handler = Callable[[int, float], None]
+"""Reads the op of a number, which runs so often."""
+
+_MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("convert", "transpose", "reshape", "broadcast_in_dim")
+)
+"""Ops that only rename or move elements: a mark reaches its main op through them."""
+
+
+class BlockReader:
+    """Gives the builder the ops of blocks."""
+
+    def __init__(
+        self,
+        operations: Sequence[mlir.Operation],
+        builder: _core.ProgramBuilder,
+        values: Values,
+        pins: PinnedValues,
+        types: TypeTable,
+        rules: RuleTable,
+        strategies: GivenStrategies | None,
+    ) -> None:
+        self._operations = operations
+        self._builder = builder
+        self._values = values
+        self._pins = pins
+        self._types = types
+        self._rules = rules
+        self._strategies = strategies
+        self._handlers: dict[str, Handler] = {"stablehlo.custom_call": self._custom_call}
+        self._of_targets: dict[str, Handler] = {}
+        self._one_device_classes: set[int] = set()
+
+    def register(
+        self, handlers: Mapping[str, Handler], of_targets: Mapping[str, Handler] | None = None
+    ) -> None:
+        """Say who reads ops that are not plain, by name, and custom calls, by target."""
+        self._handlers |= handlers
+        self._of_targets |= of_targets or {}
+
+    def read(self, block: _core.RegionBlock, arguments: list[int], trips: float) -> None:
+        """Read the ops of a block whose arguments are these values of the core."""
+        builder = self._builder
+        number, end = block.first_op, builder.end(block.last_op)
+        builder.bind(block.arguments, arguments)
+        while True:
+            number = builder.add_plain(number, end, trips, self._op_class, self._rule)
+            if number == end:
+                return
+            self._handlers.get(self._operations[number].name, self.plain)(number, trips)
+            number = builder.end(number)
+
+    def plain(self, number: int, trips: float, result_types: list[int] | None = None) -> None:
+        """An op whose regions, if it has any, compute single elements.
+
+        Nearly all ops are; those without pins the builder reads by itself.
+        """
+        op, builder = self._operations[number], self._builder
+        core_op = builder.num_ops
+        builder.add(number, trips, self._op_class, self._rule, result_types)
+        results = self._values.results(number)
+        self._pins.pin_results(op, results)
+        if self._strategies and STRATEGY in op.attributes and builder.num_ops > core_op:
+            operands = self._values.operands(number)
+            self._strategies.hold(op, core_op, operands, results, trips)
+
+    def on_one_device(self, numbers: Sequence[int]) -> frozenset[int]:
+        """Positions in ``numbers`` of ops that one device runs."""
+        if not self._one_device_classes:
+            return frozenset()
+        class_of = self._builder.class_of
+        return frozenset(
+            position
+            for position, number in enumerate(numbers)
+            if class_of(number) in self._one_device_classes
+        )
+
+    def _custom_call(self, number: int, trips: float) -> None:
+        target = custom_call_target(self._operations[number]) or ""
+        self._of_targets.get(target, self.plain)(number, trips)
+
+    def _op_class(self, number: int) -> _core.OpClass:
+        """What the core's ``OpClass`` says of an op and all that are like it."""
+        op = self._operations[number]
+        name, attributes = op.name, op.attributes
+        has_strategy = self._strategies is not None and STRATEGY in attributes
+        if MHLO_SHARDING in attributes and is_maximal(attributes[MHLO_SHARDING]):
+            self._one_device_classes.add(self._builder.class_of(number))
+        return _core.OpClass(
+            is_special=name in self._handlers or PIN in attributes or has_strategy,
+            is_free=name in MADE_OF_NOTHING,
+            is_broadcast=name == "stablehlo.broadcast_in_dim",
+            only_moves=name in _MOVES,
+            result_types=[self._types.number_of(value, op) for value in op.results],
+        )
+
+    def _rule(self, number: int, operand_types: Sequence[int], result_types: Sequence[int]) -> int:
+        return self._rules.number_of(
+            self._operations[number],
+            operand_types,
+            result_types,
+            is_on_host=self._builder.host_depth > 0,
+        )

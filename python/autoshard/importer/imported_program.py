@@ -1,0 +1,114 @@
+"""A module as the core has it, and the way back from the core's numbers to the module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from autoshard import _core
+from autoshard.importer.pins import Pinned
+from autoshard.ir import mlir
+from autoshard.sharding import Mesh
+
+NO_VALUE = _core.NO_VALUE
+"""Number of what is no value of the core: of rank 0, or no tensor."""
+
+
+@dataclass(slots=True)
+class FunctionValues:
+    """The core's values at the edges of one function."""
+
+    op: mlir.Operation
+    arguments: list[int]
+    results: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class HostValues:
+    """What of a program is on the host, by numbers of the core."""
+
+    values: frozenset[int]
+    """Values in its memory."""
+    moves: tuple[int, ...]
+    """Ops that move a value there or back."""
+    ops: tuple[int, ...]
+    """Ops that it computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueName:
+    """One value of the core, as the user knows it."""
+
+    name: str
+    """``params['w']`` of an argument, else the op that makes it: ``dot_general``."""
+    type: str
+    """``4096x11008xbf16``."""
+    location: str | None
+    """``file:line``."""
+    of_any_layer: str
+    """The name with stars for numbers."""
+
+
+@dataclass(slots=True)
+class ImportedProgram:
+    """A program and the way back from its indices to the module."""
+
+    program: _core.Program
+    mesh: Mesh
+    """Without axes of size 1; axis ``i`` of the core is ``mesh.axes[i]``."""
+    core_ops: list[mlir.Operation]
+    """Ops that have a rule, by the core's index."""
+    result_values: list[tuple[mlir.Operation, list[int]]]
+    """Every op with results, and the core's value of each (-1: rank 0)."""
+    functions: list[FunctionValues]
+    """Those that are called, ``main`` last."""
+    pins: list[Pinned]
+    assumed_loops: list[str]
+    """Places of loops whose trip count is not known; ``trip_count`` was assumed."""
+    replicated_ops: list[mlir.Operation]
+    """Ops without a rule: their operands and results are replicated."""
+    value_shapes: list[Sequence[int]]
+    """Shape of every value of the core."""
+    value_bits: list[int]
+    """Bits of an element of every value of the core."""
+    value_is_free: list[bool]
+    """Constants and the like, of which each reader makes its own copy."""
+    pads: bool
+    """Whether dims may be cut that have to be padded for it; the core sees them padded."""
+    matrix_ops: list[int]
+    """Numbers of the core's ops that are one of ``MATRIX_OPS``."""
+    host: HostValues
+    state: frozenset[int]
+    """Numbers of the arguments that a result replaces in the next call: a step's state."""
+    one_device_ops: frozenset[int]
+    """Numbers of ``result_values`` that one device runs."""
+    makers: list[int] | None = None
+    """By value: which of ``result_values`` it is first, once somebody asked."""
+    lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])
+    """``file:line`` of the core's ops, as far as somebody asked."""
+    names: dict[int, ValueName] = field(default_factory=dict[int, ValueName])
+    """Of the core's values, as far as somebody asked."""
+    values_of_module: dict[mlir.Value, int] | None = None
+    """``value_of``, once somebody asked."""
+
+    @property
+    def value_of(self) -> dict[mlir.Value, int]:
+        """Every value of the module -> the core's (-1: rank 0).
+
+        Made when somebody asks, of the ops that were read: all of them must be there still.
+        """
+        if self.values_of_module is None:
+            found: dict[mlir.Value, int] = {}
+
+            def bind(values: Iterable[mlir.Value], numbers: Iterable[int]) -> None:
+                found.update(zip(values, numbers, strict=True))
+
+            for function in self.functions:
+                bind(function.op.regions[0].blocks[0].arguments, function.arguments)
+            for op, values in self.result_values:
+                bind(op.results, values)
+                if op.name == "stablehlo.while":
+                    for region in op.regions:
+                        bind(region.blocks[0].arguments, values)
+            self.values_of_module = found
+        return self.values_of_module
