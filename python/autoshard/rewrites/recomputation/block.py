@@ -106,9 +106,9 @@ class Block:
         self.block = blocks_of(costed)[number]
         self.ops = [op.operation for op in self.block.operations]
         compiler = costed.cluster.compiler
-        storage = _core.storage_of(imported.program, compiler=compiler.to_core())
-        moments = storage.moments
-        self._lifetimes = storage.lifetimes
+        storage = _core.memory_tables(imported.program, compiler=compiler.to_core())
+        moments = storage.points
+        self._lifetimes = storage.live_ranges
         # The core makes these lists anew each time that they are read.
         self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
         self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
