@@ -31,6 +31,6 @@ void bind_cost(nanobind::module_& module);
 void bind_planning(nanobind::module_& module);
 void bind_solver(nanobind::module_& module);
 void bind_symbolic(nanobind::module_& module);
-void bind_storage(nanobind::module_& module);
+void bind_memory(nanobind::module_& module);
 
 }  // namespace autoshard

@@ -77,7 +77,7 @@ void bind_cost(nb::module_& module) {
         return path;
       },
       "shape"_a, "from_dims"_a, "to_dims"_a, "axis_sizes"_a, "all_to_all"_a = true,
-      "The shardings on the cheapest way, one a step; the axes are those that move.");
+      "The shardings on the cheapest path, one a step; the axes are those that move.");
 
   module.def(
       "redistribution_steps_in_order",

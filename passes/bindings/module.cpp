@@ -12,5 +12,5 @@ NB_MODULE(_core, module) {
   autoshard::bind_symbolic(module);
   autoshard::bind_planning(module);
   autoshard::bind_solver(module);
-  autoshard::bind_storage(module);
+  autoshard::bind_memory(module);
 }

@@ -80,7 +80,7 @@ void bind_planning(nb::module_& module) {
       .def_ro("compute_seconds", &PlanTable::compute_seconds)
       .def_ro("communication_seconds", &PlanTable::communication_seconds)
       .def_prop_ro("peak_bytes", [](const PlanTable& p) { return p.peak.bytes; })
-      .def_prop_ro("peak_moment", [](const PlanTable& p) { return p.peak.moment; })
+      .def_prop_ro("peak_point", [](const PlanTable& p) { return p.peak.point; })
       .def_prop_ro(
           "peak_values", [](const PlanTable& p) -> const auto& { return p.peak.live; },
           "(value, bytes), largest first.")

@@ -179,7 +179,7 @@ void bind_solver(nb::module_& module) {
       .def_ro("seconds", &solver::Solution::seconds)
       .def_ro("trace", &solver::Solution::trace)
       .def_prop_ro(
-          "priced_moment", [](const solver::Solution& s) { return to_array(s.priced_moment); },
+          "priced_point", [](const solver::Solution& s) { return to_array(s.priced_point); },
           nb::rv_policy::move)
       .def_prop_ro(
           "price", [](const solver::Solution& s) { return to_array(s.price); },
@@ -188,7 +188,7 @@ void bind_solver(nb::module_& module) {
   nb::class_<solver::Certificate>(module, "SolverCertificate")
       .def_ro("lower_bound", &solver::Certificate::lower_bound)
       .def_prop_ro(
-          "moment", [](const solver::Certificate& c) { return to_array(c.moment); },
+          "point", [](const solver::Certificate& c) { return to_array(c.point); },
           nb::rv_policy::move)
       .def_prop_ro(
           "price", [](const solver::Certificate& c) { return to_array(c.price); },
@@ -224,12 +224,12 @@ void bind_solver(nb::module_& module) {
       "problem"_a, "choice"_a);
   module.def(
       "certify",
-      [](const solver::Problem& problem, Longs moment, Doubles price, int passes,
+      [](const solver::Problem& problem, Longs point, Doubles price, int passes,
          double seconds) {
         nb::gil_scoped_release release;
-        return solver::certify(problem, to_vector(moment), to_vector(price), passes, seconds);
+        return solver::certify(problem, to_vector(point), to_vector(price), passes, seconds);
       },
-      "problem"_a, "moment"_a, "price"_a, "passes"_a, "seconds"_a);
+      "problem"_a, "point"_a, "price"_a, "passes"_a, "seconds"_a);
 }
 
 }  // namespace autoshard

@@ -16,7 +16,7 @@ void bind_symbolic(nb::module_& module) {
   using planning::SymbolicChoice;
 
   nb::class_<SymbolicCandidate>(module, "SymbolicCandidate",
-                                "One way to cut a matmul at one level.")
+                                "A cut of a matmul at one level, and what it costs.")
       .def_ro("cut", &SymbolicCandidate::cut)
       .def_ro("factor", &SymbolicCandidate::factor,
               "What is cut; -1 for none, and for what is not possible.")

@@ -62,13 +62,14 @@ struct Layout {
   bool symmetric_padding = false;
 };
 
-/// Which values share storage.
+/// Which values share a buffer.
 struct Buffers {
   /// Convolutions return a tuple with a workspace: nothing is written over their results.
   bool tuples_of_convolutions = false;
   /// Nothing is written over what a kernel also reduces alone, as a softmax does.
   bool keeps_reduced = false;
-  /// What is free again before a result of the program is made takes the result's storage.
+  /// A result of the program has its buffer from the start, and values that are free again
+  /// before it is made use that.
   bool lending_results = false;
 };
 
@@ -76,8 +77,8 @@ struct Buffers {
 struct Schedule {
   /// Other ops run while values are gathered; without, they wait.
   bool hides_gathers = false;
-  /// Sums that only updates read are reduced behind the backward pass, beside the matmuls
-  /// that make others.
+  /// Gradient reduction is delayed: sums that only updates read are reduced behind the
+  /// backward pass, while the matmuls that make others run.
   bool late_sums = false;
   /// A batched matmul whose readers come later runs behind what the next one reads.
   bool late_batched_matmuls = false;
@@ -88,7 +89,7 @@ struct Schedule {
   double memory_share = 0;
 };
 
-/// How collectives are written, and what they cost beside the links.
+/// How collectives are written, and what they cost besides the links.
 struct Collectives {
   /// Of a whole slice of a torus: from so many devices on all-gathers and reduce-scatters
   /// become all-reduces; 0: never.
@@ -104,7 +105,7 @@ struct Collectives {
   std::int64_t ring_devices = 0;
   /// How many times as long as the transfer along one ring the matmul must take for it.
   double ring_matmul_share = 0;
-  /// How often such a loop reads or writes the whole result beside the matmul, and, in bytes
+  /// How often such a loop reads or writes the whole result besides the matmul, and, in bytes
   /// at the memory's rate, the operand that it transposes.
   double ring_result_passes = 0, ring_operand_passes = 0;
   /// All-reduces up to so many bytes are joined in one buffer; 0: none is.

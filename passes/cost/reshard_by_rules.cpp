@@ -206,7 +206,7 @@ class PathByRules {
         dim = d;
       }
     }
-    if (dim == now.dims.size()) throw std::logic_error("redistribution: nothing to gather");
+    if (dim == now.dims.size()) throw std::logic_error("reshard: nothing to gather");
     const AxisIndex axis = now.dims[dim].back();
     if (!steps.empty() && steps.back().kind == CollectiveKind::all_gather &&
         gathered_dim_ == dim) {

@@ -52,8 +52,8 @@ std::vector<Step> steps_of_cheapest_path(const std::vector<std::int64_t>& dims,
                                          const Sharding& from, const Sharding& to,
                                          const Mesh& mesh, double bytes);
 
-/// The shardings on the cheapest way, one a step, `to` last; empty if there is nothing to do.
-/// The same search, but of ways that cost the same it takes the one that it reached first, so
+/// The shardings on the cheapest path, one a step, `to` last; empty if there is nothing to do.
+/// The same search, but of paths that cost the same it takes the one that it reached first, so
 /// that the path does not depend on anything else. `mesh` has the axes that move, at most
 /// `max_moving`, and `dims` at most twice as many dims that they cut; no step splits one
 /// unevenly. Throws `std::invalid_argument`.

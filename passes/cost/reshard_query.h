@@ -28,7 +28,7 @@ struct ReshardState {
   std::uint8_t rank = 0;
 
   void add_dim() {
-    if (rank == max_dims) throw std::logic_error("redistribution: too many dims");
+    if (rank == max_dims) throw std::logic_error("reshard: too many dims");
     ++rank;
   }
   void push(std::size_t d, AxisIndex part) { parts[d][length[d]++] = part; }
@@ -62,7 +62,7 @@ struct ShortList {
   bool operator==(const ShortList&) const = default;
 };
 
-/// A redistribution over parts of mesh axes.
+/// A reshard over parts of mesh axes.
 struct ReshardQuery {
   ReshardState start, goal;
   /// How many blocks each dim can have.

@@ -57,7 +57,7 @@ const ReshardSearch::Entry& ReshardSearch::settle(const ReshardState& target) {
     if (const int found = find(wanted); found >= 0 && better_than_[found] == done) {
       return entries_[found];
     }
-    if (queue_.empty()) throw std::logic_error("redistribution: no way to a sharding");
+    if (queue_.empty()) throw std::logic_error("reshard: no path to a sharding");
     const Queued next = queue_.top();
     queue_.pop();
     if (next.cost > better_than_[next.entry]) continue;

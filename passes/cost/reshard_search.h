@@ -99,7 +99,7 @@ class ReshardSearch {
   /// Entries stay where they are.
   std::deque<Entry> entries_;
   /// Of each entry, apart, as most that is reached is known and no better: its key, and the
-  /// cost that another way must be below.
+  /// cost that another path must be below.
   std::vector<std::uint64_t> keys_;
   std::vector<double> better_than_;
   static constexpr double done = -1;

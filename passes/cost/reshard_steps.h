@@ -1,4 +1,4 @@
-/// What every way to find a reshard path needs.
+/// What every search for a reshard path needs.
 #pragma once
 
 #include <cstddef>

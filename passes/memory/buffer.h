@@ -24,7 +24,7 @@ struct Buffer {
   std::int32_t reused = -1;
 };
 
-/// Bytes that live for a while beside the buffers: a gathered copy of a value.
+/// Bytes that live for a while besides the buffers: a gathered copy of a value.
 struct Transient {
   LiveRange live;
   double bytes;

@@ -36,24 +36,24 @@ void reuse_results(const std::vector<ResultBuffer>& results, std::int32_t num_po
   }
   std::stable_sort(reusable.begin(), reusable.end(),
                    [](const Reusable& a, const Reusable& b) { return a.bytes < b.bytes; });
-  std::vector<std::int32_t> guests;
+  std::vector<std::int32_t> reusing;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const bool may_fit = buffers[i].bytes > 0 && buffers[i].live.last <= latest &&
                          buffers[i].bytes <= reusable.back().bytes;
-    if (may_fit) guests.push_back(static_cast<std::int32_t>(i));
+    if (may_fit) reusing.push_back(static_cast<std::int32_t>(i));
   }
-  std::stable_sort(guests.begin(), guests.end(), [&](std::int32_t a, std::int32_t b) {
+  std::stable_sort(reusing.begin(), reusing.end(), [&](std::int32_t a, std::int32_t b) {
     return buffers[a].bytes > buffers[b].bytes;
   });
-  for (std::int32_t guest : guests) {
-    const Buffer& wants = buffers[guest];
+  for (std::int32_t buffer : reusing) {
+    const Buffer& wants = buffers[buffer];
     auto result =
         std::lower_bound(reusable.begin(), reusable.end(), wants.bytes,
                          [](const Reusable& a, double bytes) { return a.bytes < bytes; });
     for (int tried = 0; result != reusable.end() && tried < most_tried; ++result, ++tried) {
       if (!result->is_free(wants.live)) continue;
       result->taken.emplace(wants.live.first, wants.live.last);
-      buffers[guest].reused = result->index;
+      buffers[buffer].reused = result->index;
       break;
     }
   }

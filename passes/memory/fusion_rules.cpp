@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t most_copies = 256;
 /// A narrower value is computed from one wider one if everything that is read for it has at
 /// most so many times the bytes of that one.
-constexpr double most_beside_one = 1.25;
+constexpr double most_over_widest = 1.25;
 
 /// Whether an op is cheap elementwise work on one value that has no more bytes than the
 /// result, such as a relu.
@@ -47,7 +47,7 @@ bool is_cast_of_one(const FusionInput& input, const Sources& sources, std::int32
   const auto [source, bytes] = sources.largest();
   const auto readers = in(input.uses.readers, result);
   return wider > index.bytes[result] && bytes >= wider &&
-         sources.bytes() <= most_beside_one * wider && !readers.empty() &&
+         sources.bytes() <= most_over_widest * wider && !readers.empty() &&
          in(input.uses.readers, source).back().op > readers.back().op;
 }
 

@@ -54,7 +54,7 @@ class InPlaceOp {
     const auto first = std::find_if(reads.begin(), reads.end(),
                                     [&](const Read& read) { return dies_in_place(read); });
     if (first == reads.end()) return no_value;
-    // What is read in any other way as well must stay.
+    // An operand that is read otherwise, too, must stay.
     const bool stays = std::any_of(reads.begin(), reads.end(), [&](const Read& read) {
       return read.value == first->value && !dies_in_place(read);
     });

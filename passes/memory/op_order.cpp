@@ -100,7 +100,7 @@ std::int32_t EarliestPlaces::operands_ready(std::int32_t i) {
   return std::min(earliest, i);
 }
 
-/// The bytes that root `i` makes beside those of arguments that its results take over; behind
+/// The bytes that root `i` makes besides those of arguments that its results take over; behind
 /// the last reader of these, which moves `earliest`.
 double EarliestPlaces::made_bytes(std::int32_t i, std::int32_t& earliest) const {
   double made = 0;

@@ -45,12 +45,12 @@ Peak peak(const std::vector<Buffer>& buffers, std::int32_t num_points,
     now += change[p];
     if (now <= peak.bytes) continue;
     peak.bytes = now;
-    peak.moment = static_cast<std::int32_t>(p);
+    peak.point = static_cast<std::int32_t>(p);
   }
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const LiveRange& live = buffers[i].live;
     const bool has_own = buffers[i].reused < 0 || taken[i] > 0;
-    if (has_own && live.first <= peak.moment && peak.moment < live.last) {
+    if (has_own && live.first <= peak.point && peak.point < live.last) {
       peak.live.emplace_back(buffers[i].value, taken[i]);
     }
   }

@@ -14,8 +14,7 @@ namespace autoshard {
 /// The worst program point of a plan.
 struct Peak {
   double bytes = 0;
-  /// The program point.
-  std::int32_t moment = 0;
+  std::int32_t point = 0;
   /// Buffers that live then, by value, largest first, with their bytes on one device.
   std::vector<std::pair<std::int32_t, double>> live;
 };

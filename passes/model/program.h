@@ -86,15 +86,15 @@ struct Rule {
   /// Cheap enough to be computed again in every fusion that reads it: no transcendental
   /// function.
   bool is_cheap = false;
-  /// Where it is a kernel of its own, that writes its result beside a workspace, a tuple: no
-  /// fusion writes over it (convolutions of a library).
+  /// Whether the op, where it is a kernel of its own, returns a tuple of its result and a
+  /// workspace, over which no fusion writes (convolutions of a library).
   bool has_workspace = false;
   /// Bytes that the whole op really touches of each operand and result, where that is less
   /// than the tensor: a dynamic slice reads its slice, a gather its rows. Negative: all.
   std::vector<double> operand_bytes = {};
   std::vector<double> result_bytes = {};
-  /// The operand whose storage the first result takes over: a dynamic update slice or scatter
-  /// writes in place. -1: none.
+  /// The operand over which the first result is written: a dynamic update slice or scatter
+  /// runs in place. -1: none.
   std::int32_t in_place_operand = -1;
   /// Bytes of the copy of the first operand that is read where its padding may not differ on
   /// its two sides; 0: they are alike.
@@ -141,7 +141,7 @@ struct Loop {
   std::int32_t first_op, last_op;
   /// Of the whole loop once: its own count, without those around it.
   double trips = 1.0;
-  /// Values carried from one trip to the next: one storage for initial value, body argument,
+  /// Values carried from one trip to the next: one buffer for initial value, body argument,
   /// yielded value and result. Without those of rank 0.
   std::vector<std::int32_t> carried;
   /// What the body yields for each of `carried`; `no_value` if it is passed on as it is.
@@ -152,7 +152,7 @@ struct Loop {
 struct Argument {
   /// `no_value` for rank 0.
   std::int32_t value;
-  /// Its storage may be reused when it was read for the last time.
+  /// Its buffer may be reused when it was read for the last time.
   bool is_donated = false;
 };
 
@@ -186,8 +186,8 @@ struct Program {
   /// Values that leave the program; `no_value` for rank 0. A result that becomes an argument
   /// in the next call (or that is donated to it) is that argument's value.
   std::vector<std::int32_t> results = {};
-  /// Values that are stored from the first moment on, whenever the op that makes them runs:
-  /// copies from the memory of the host, which compilers start as early as they like.
+  /// Values that are stored from the first program point on, whenever the op that makes them
+  /// runs: copies from the memory of the host, which compilers start as early as they like.
   std::vector<std::int32_t> early = {};
 };
 

@@ -14,12 +14,14 @@ namespace autoshard::planning {
 
 /// What memory and time of a plan are computed from, whoever made the plan.
 struct Assignment {
-  /// By holder of `Classes`: how a class of values, or of copies of values, is cut.
+  /// By sharding class of `Classes`: how a class of values, or of copies of values, is cut.
   std::vector<Sharding> shardings;
   /// By op class: the axes that cut each factor.
   std::vector<FactorAxes> ops;
 
-  const Sharding& sharding(std::int32_t holder) const { return shardings[holder]; }
+  const Sharding& sharding(std::int32_t sharding_class) const {
+    return shardings[sharding_class];
+  }
   const FactorAxes& axes(std::int32_t op_class) const { return ops[op_class]; }
 };
 
@@ -37,11 +39,11 @@ struct ProgramOnMesh {
   double local_bytes(std::int32_t type, const Sharding& sharding) const {
     return program.types[type].bytes() / static_cast<double>(num_shards(sharding, mesh));
   }
-  const OpKind& kind_of_class(std::int32_t op_class) const {
-    return classes.kinds[classes.ops[op_class].kind];
+  const OpSignature& signature_of_class(std::int32_t op_class) const {
+    return classes.signatures[classes.ops[op_class].signature];
   }
-  const OpKind& kind_of_op(std::size_t op) const {
-    return kind_of_class(classes.class_of[op]);
+  const OpSignature& signature_of_op(std::size_t op) const {
+    return signature_of_class(classes.class_of_op[op]);
   }
 };
 

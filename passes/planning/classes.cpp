@@ -42,33 +42,34 @@ class Numbering {
   std::unordered_map<Colour, std::int32_t> numbers_;
 };
 
-/// The kind of every op.
-std::vector<std::int32_t> kinds_of(const Program& program, const ProgramMemory* memory,
-                                   std::vector<OpKind>& kinds) {
-  std::vector<std::int32_t> kind_of(program.ops.size());
+/// The signature of every op.
+std::vector<std::int32_t> signatures_of(const Program& program, const ProgramMemory* memory,
+                                        std::vector<OpSignature>& signatures) {
+  std::vector<std::int32_t> signature_of(program.ops.size());
   std::unordered_map<std::string, std::int32_t> known;
   std::string key;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    OpKind kind{op.rule, std::vector<bool>(op.operands.size(), true),
-                std::vector<bool>(op.results.size(), true)};
+    OpSignature signature{op.rule, std::vector<bool>(op.operands.size(), true),
+                          std::vector<bool>(op.results.size(), true)};
     key = std::to_string(op.rule) + ":";
     if (memory) {
       const auto index = static_cast<std::int32_t>(i);
       for (std::size_t k = 0; k < op.operands.size(); ++k) {
-        kind.reads[k] = memory->reads[index][k];
-        key += kind.reads[k] ? '1' : '0';
+        signature.reads[k] = memory->reads[index][k];
+        key += signature.reads[k] ? '1' : '0';
       }
       for (std::size_t k = 0; k < op.results.size(); ++k) {
-        kind.writes[k] = memory->writes[index][k];
-        key += kind.writes[k] ? '1' : '0';
+        signature.writes[k] = memory->writes[index][k];
+        key += signature.writes[k] ? '1' : '0';
       }
     }
-    auto [entry, is_new] = known.try_emplace(key, static_cast<std::int32_t>(kinds.size()));
-    if (is_new) kinds.push_back(std::move(kind));
-    kind_of[i] = entry->second;
+    auto [entry, is_new] =
+        known.try_emplace(key, static_cast<std::int32_t>(signatures.size()));
+    if (is_new) signatures.push_back(std::move(signature));
+    signature_of[i] = entry->second;
   }
-  return kind_of;
+  return signature_of;
 }
 
 /// Colours after `rounds` of refinement: Weisfeiler and Leman 1968, on the graph of values,
@@ -77,7 +78,8 @@ struct Colours {
   std::vector<Colour> values, ops;
 };
 
-Colours refine(const Program& program, const std::vector<std::int32_t>& kind_of, int rounds) {
+Colours refine(const Program& program, const std::vector<std::int32_t>& signature_of,
+               int rounds) {
   const std::size_t num_values = program.values.size(), num_ops = program.ops.size();
   Colours now{std::vector<Colour>(num_values), std::vector<Colour>(num_ops)};
   for (std::size_t v = 0; v < num_values; ++v) {
@@ -103,7 +105,7 @@ Colours refine(const Program& program, const std::vector<std::int32_t>& kind_of,
     now.values[pin.value] = mix(now.values[pin.value], colour);
   }
   for (std::size_t i = 0; i < num_ops; ++i) {
-    now.ops[i] = mix(kind_of[i], bits_of(program.ops[i].trips));
+    now.ops[i] = mix(signature_of[i], bits_of(program.ops[i].trips));
     for (bool kept : program.ops[i].kept_operands) now.ops[i] = mix(now.ops[i], kept);
   }
   std::vector<Colour> around(num_values);
@@ -143,7 +145,7 @@ struct Reading {
   std::int32_t position;
 };
 
-/// Makes the classes of copies and gives each reading its holder.
+/// Makes the classes of copies and gives each reading its sharding class.
 class Copies {
  public:
   Copies(const Program& program, const ProgramMemory* memory, const Colours& colours,
@@ -197,30 +199,30 @@ class Copies {
       readers += mix(colours_.ops[reading.op], reading.position);
     }
     const Colour colour = mix(mix(colours_.values[value], readers), 13);
-    const std::int32_t source = classes_.holder_of[value];
+    const std::int32_t source = classes_.class_of_value[value];
     const double trips = program_.ops[group.front().op].trips;
     auto [entry, is_new] =
-        holders_.try_emplace(colour, static_cast<std::int32_t>(classes_.holders.size()));
+        copies_.try_emplace(colour, static_cast<std::int32_t>(classes_.values.size()));
     if (is_new) {
-      classes_.holders.push_back({program_.values[value].type, value, 0, source});
+      classes_.values.push_back({program_.values[value].type, value, 0, source});
       flows_.push_back(static_cast<std::int32_t>(classes_.flows.size()));
       classes_.flows.push_back({source, entry->second, 0});
       first_ = std::min(first_, entry->second);
     }
-    classes_.holders[entry->second].count += 1;
+    classes_.values[entry->second].count += 1;
     classes_.flows[flows_[entry->second - first_]].trips += trips;
     LiveRange live;
     if (memory_) {
       live.first = memory_->num_points;
       for (const Reading& reading : group) {
-        const std::int32_t moment = memory_->point[reading.op];
-        live.first = std::min(live.first, moment);
-        live.last = std::max(live.last, moment + 1);
+        const std::int32_t point = memory_->point[reading.op];
+        live.first = std::min(live.first, point);
+        live.last = std::max(live.last, point + 1);
       }
     }
     classes_.copies.push_back({value, entry->second, group.front().op, live, trips});
     for (const Reading& reading : group) {
-      classes_.operand_holder[classes_.operand_offset[reading.op] + reading.position] =
+      classes_.operand_class[classes_.operand_offset[reading.op] + reading.position] =
           entry->second;
     }
   }
@@ -230,42 +232,43 @@ class Copies {
   const Colours& colours_;
   const ClassOptions& options_;
   Classes& classes_;
-  std::unordered_map<Colour, std::int32_t> holders_;
+  std::unordered_map<Colour, std::int32_t> copies_;
   std::vector<std::int32_t> flows_;
   std::int32_t first_ = std::numeric_limits<std::int32_t>::max();
 };
 
 void add_uses(const Program& program, Classes& classes) {
   std::unordered_map<Colour, std::size_t> known;
-  const auto add = [&](std::int32_t holder, std::int32_t op, std::int32_t position,
+  const auto add = [&](std::int32_t sharding_class, std::int32_t op, std::int32_t position,
                        bool is_result, bool is_kept, double trips) {
-    const Colour ends = (static_cast<Colour>(holder) << 32) | static_cast<std::uint32_t>(op);
+    const Colour ends =
+        (static_cast<Colour>(sharding_class) << 32) | static_cast<std::uint32_t>(op);
     const Colour at =
         (static_cast<Colour>(position) << 2) | (is_result ? 2u : 0u) | (is_kept ? 1u : 0u);
     auto [entry, is_new] = known.try_emplace(mix(ends, at), classes.uses.size());
-    if (is_new) classes.uses.push_back({holder, op, position, is_result, is_kept, 0});
+    if (is_new) classes.uses.push_back({sharding_class, op, position, is_result, is_kept, 0});
     classes.uses[entry->second].trips += trips;
   };
   known.reserve(program.ops.size() * 3);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
-      const std::int32_t holder = classes.operand_holder[classes.operand_offset[i] + k];
-      if (holder < 0) continue;
-      add(holder, classes.class_of[i], static_cast<std::int32_t>(k), false,
+      const std::int32_t sharding_class = classes.operand_class[classes.operand_offset[i] + k];
+      if (sharding_class < 0) continue;
+      add(sharding_class, classes.class_of_op[i], static_cast<std::int32_t>(k), false,
           op.kept_operands[k], op.trips);
     }
     for (std::size_t k = 0; k < op.results.size(); ++k) {
       if (!is_choice(program, op.results[k])) continue;
-      add(classes.holder_of[op.results[k]], classes.class_of[i], static_cast<std::int32_t>(k),
-          true, false, op.trips);
+      add(classes.class_of_value[op.results[k]], classes.class_of_op[i],
+          static_cast<std::int32_t>(k), true, false, op.trips);
     }
   }
   std::unordered_map<Colour, std::size_t> flows;
   for (const Join& join : program.joins) {
     if (!is_choice(program, join.source) || !is_choice(program, join.target)) continue;
-    const std::int32_t source = classes.holder_of[join.source],
-                       target = classes.holder_of[join.target];
+    const std::int32_t source = classes.class_of_value[join.source],
+                       target = classes.class_of_value[join.target];
     auto [entry, is_new] = flows.try_emplace(
         mix(static_cast<Colour>(source), static_cast<Colour>(target)), classes.flows.size());
     if (is_new) classes.flows.push_back({source, target, 0});
@@ -282,35 +285,36 @@ std::int64_t search_copy_distance(const Program& program) {
 Classes classes_of(const Program& program, const ProgramMemory* memory,
                    const ClassOptions& options) {
   Classes classes;
-  const std::vector<std::int32_t> kind_of = kinds_of(program, memory, classes.kinds);
-  Colours colours = refine(program, kind_of, std::max(options.fold_rounds, 0));
+  const std::vector<std::int32_t> signature_of =
+      signatures_of(program, memory, classes.signatures);
+  Colours colours = refine(program, signature_of, std::max(options.fold_rounds, 0));
   if (options.fold_rounds < 0) {
     for (std::size_t v = 0; v < colours.values.size(); ++v) colours.values[v] = v;
     for (std::size_t i = 0; i < colours.ops.size(); ++i) colours.ops[i] = i;
   }
   Numbering values, ops;
-  classes.holder_of.assign(program.values.size(), -1);
+  classes.class_of_value.assign(program.values.size(), -1);
   for (std::size_t v = 0; v < program.values.size(); ++v) {
     if (program.values[v].is_free) continue;
-    const std::int32_t holder = values.of(colours.values[v]);
-    if (holder == static_cast<std::int32_t>(classes.holders.size())) {
-      classes.holders.push_back({program.values[v].type, static_cast<std::int32_t>(v), 0, -1});
+    const std::int32_t sharding_class = values.of(colours.values[v]);
+    if (sharding_class == static_cast<std::int32_t>(classes.values.size())) {
+      classes.values.push_back({program.values[v].type, static_cast<std::int32_t>(v), 0, -1});
     }
-    classes.holders[holder].count += 1;
-    classes.holder_of[v] = holder;
+    classes.values[sharding_class].count += 1;
+    classes.class_of_value[v] = sharding_class;
   }
   classes.operand_offset.push_back(0);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const std::int32_t op_class = ops.of(colours.ops[i]);
     if (op_class == static_cast<std::int32_t>(classes.ops.size())) {
-      classes.ops.push_back({kind_of[i], static_cast<std::int32_t>(i), 0});
+      classes.ops.push_back({signature_of[i], static_cast<std::int32_t>(i), 0});
     }
     classes.ops[op_class].trips += program.ops[i].trips;
-    classes.class_of.push_back(op_class);
+    classes.class_of_op.push_back(op_class);
     for (std::int32_t v : program.ops[i].operands) {
-      classes.operand_holder.push_back(v == no_value ? -1 : classes.holder_of[v]);
+      classes.operand_class.push_back(v == no_value ? -1 : classes.class_of_value[v]);
     }
-    classes.operand_offset.push_back(static_cast<std::int32_t>(classes.operand_holder.size()));
+    classes.operand_offset.push_back(static_cast<std::int32_t>(classes.operand_class.size()));
   }
   Copies(program, memory, colours, options, classes).make();
   add_uses(program, classes);
@@ -320,21 +324,22 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
 std::vector<std::int32_t> nodes_in(const Program& program, const Classes& classes,
                                    const Classes& other) {
   std::vector<std::int32_t> nodes;
-  nodes.reserve(classes.holders.size() + classes.ops.size());
-  for (const Holder& holder : classes.holders) {
-    nodes.push_back(holder.source < 0 ? other.holder_of[holder.value] : -1);
+  nodes.reserve(classes.values.size() + classes.ops.size());
+  for (const ShardingClass& sharding_class : classes.values) {
+    nodes.push_back(sharding_class.source < 0 ? other.class_of_value[sharding_class.value]
+                                              : -1);
   }
   for (const Copy& copy : classes.copies) {
-    if (nodes[copy.holder] >= 0) continue;
+    if (nodes[copy.sharding_class] >= 0) continue;
     const std::vector<std::int32_t>& operands = program.ops[copy.first_reader].operands;
     const auto position = std::find(operands.begin(), operands.end(), copy.value);
     const std::int32_t there =
-        other.operand_holder[other.operand_offset[copy.first_reader] +
-                             static_cast<std::int32_t>(position - operands.begin())];
-    if (there >= 0 && other.holders[there].source >= 0) nodes[copy.holder] = there;
+        other.operand_class[other.operand_offset[copy.first_reader] +
+                            static_cast<std::int32_t>(position - operands.begin())];
+    if (there >= 0 && other.values[there].source >= 0) nodes[copy.sharding_class] = there;
   }
   for (const OpClass& op : classes.ops) {
-    nodes.push_back(static_cast<std::int32_t>(other.holders.size()) + other.class_of[op.op]);
+    nodes.push_back(static_cast<std::int32_t>(other.values.size()) + other.class_of_op[op.op]);
   }
   return nodes;
 }

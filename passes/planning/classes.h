@@ -15,34 +15,36 @@
 namespace autoshard::planning {
 
 /// Ops with equal costs: one rule, and the same tensors read from and written to memory.
-struct OpKind {
+struct OpSignature {
   std::int32_t rule;
   std::vector<bool> reads, writes;
 };
 
 /// What has one sharding: a class of values, or of copies that several readers of a value
 /// share.
-struct Holder {
+struct ShardingClass {
   std::int32_t type;
   /// One of the values.
   std::int32_t value;
   /// How many values or copies it stands for.
   double count = 0;
-  /// For copies: the holder they are made from; else -1.
+  /// For copies: the sharding class they are made from; else -1.
   std::int32_t source = -1;
 };
 
+/// Ops with one choice of axes.
 struct OpClass {
-  std::int32_t kind;
+  std::int32_t signature;
   /// One of the ops.
   std::int32_t op;
   /// Sum over the ops of how often they run.
   double trips = 0;
 };
 
-/// Ops of a class read or make a holder: operand or result number `position`.
+/// How ops of a class read or make members of a sharding class, as operand or result number
+/// `position`.
 struct Use {
-  std::int32_t holder;
+  std::int32_t sharding_class;
   std::int32_t op;
   std::int32_t position;
   bool is_result;
@@ -52,7 +54,8 @@ struct Use {
   double trips;
 };
 
-/// One holder flows into another, redistributed if they differ: joins, and values into copies.
+/// How one sharding class flows into another, resharded if they differ: joins, and values into
+/// copies.
 struct Flow {
   std::int32_t source;
   std::int32_t target;
@@ -62,7 +65,7 @@ struct Flow {
 /// A copy of a value for some of its readers.
 struct Copy {
   std::int32_t value;
-  std::int32_t holder;
+  std::int32_t sharding_class;
   /// In program order.
   std::int32_t first_reader;
   /// While the first to the last reader runs; without `ProgramMemory` empty.
@@ -71,19 +74,19 @@ struct Copy {
 };
 
 struct Classes {
-  std::vector<OpKind> kinds;
-  std::vector<Holder> holders;
+  std::vector<OpSignature> signatures;
+  std::vector<ShardingClass> values;
   std::vector<OpClass> ops;
   std::vector<Use> uses;
   std::vector<Flow> flows;
   std::vector<Copy> copies;
-  /// Holder of each value; -1 for free values.
-  std::vector<std::int32_t> holder_of;
+  /// Class of each value; -1 for free values.
+  std::vector<std::int32_t> class_of_value;
   /// Class of each op.
-  std::vector<std::int32_t> class_of;
-  /// What each operand of each op is read from: a value's holder or a copy's; -1 for rank 0
-  /// and free values. Operands of op i begin at operand_offset[i].
-  std::vector<std::int32_t> operand_holder;
+  std::vector<std::int32_t> class_of_op;
+  /// What each operand of each op is read from: a value's sharding class or a copy's; -1 for
+  /// rank 0 and free values. Operands of op i begin at operand_offset[i].
+  std::vector<std::int32_t> operand_class;
   std::vector<std::int32_t> operand_offset;
 };
 
@@ -101,8 +104,8 @@ struct ClassOptions {
 /// 64 ops.
 std::int64_t search_copy_distance(const Program& program);
 
-/// By node of the network of `classes` (holders, then op classes): the node of another one for
-/// the same program that one of its members was in, or -1.
+/// By node of the network of `classes` (sharding classes, then op classes): the node of
+/// another one for the same program that one of its members was in, or -1.
 std::vector<std::int32_t> nodes_in(const Program& program, const Classes& classes,
                                    const Classes& other);
 

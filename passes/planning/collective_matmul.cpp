@@ -40,10 +40,10 @@ std::pair<Step, bool> as_made(const Step& step, double matmul_seconds, const Clu
   return {scattered_alone(made, cluster, mesh), false};
 }
 
-double ring_seconds(const Program& program, const OpKind& kind, const FactorAxes& axes,
-                    const Sharding& made, const Sharding& held, const Step& scatter,
-                    const Cluster& cluster, const Mesh& mesh) {
-  const Rule& rule = program.rules[kind.rule];
+double ring_seconds(const Program& program, const OpSignature& signature,
+                    const FactorAxes& axes, const Sharding& made, const Sharding& held,
+                    const Step& scatter, const Cluster& cluster, const Mesh& mesh) {
+  const Rule& rule = program.rules[signature.rule];
   const auto bytes = [&](const RuleTensor& tensor) {
     return program.types[tensor.type].bytes() /
            static_cast<double>(num_shards(project(tensor, axes), mesh));
@@ -52,7 +52,7 @@ double ring_seconds(const Program& program, const OpKind& kind, const FactorAxes
   double moved = collectives.ring_result_passes * bytes(rule.results[0]);
   double smaller = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k < rule.operands.size(); ++k) {
-    if (!kind.reads[k]) moved += bytes(rule.operands[k]);
+    if (!signature.reads[k]) moved += bytes(rule.operands[k]);
     smaller = std::min(smaller, bytes(rule.operands[k]));
   }
   moved += collectives.ring_operand_passes * smaller;
@@ -61,7 +61,7 @@ double ring_seconds(const Program& program, const OpKind& kind, const FactorAxes
               std::vector<bool>(rule.operands.size(), true),
               std::vector<bool>(rule.results.size(), true), program.types, mesh, cluster);
   const Compute whole =
-      compute(rule, axes, kind.reads, kind.writes, program.types, mesh, cluster);
+      compute(rule, axes, signature.reads, signature.writes, program.types, mesh, cluster);
   const Chip& chip = cluster.chip;
   return static_cast<double>(scatter.participants) * turn.seconds - whole.seconds +
          moved / (chip.memory_bandwidth * chip.memory_efficiency);

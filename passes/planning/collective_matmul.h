@@ -24,8 +24,8 @@ std::pair<Step, bool> as_made(const Step& step, double matmul_seconds, const Clu
 /// Each turn multiplies a block of its own, with the padding of that, and adds it to what came
 /// from the neighbour. A loop cannot compute its operands: what was read from a fusion is
 /// stored, and one operand, here the smaller, is transposed.
-double ring_seconds(const Program& program, const OpKind& kind, const FactorAxes& axes,
-                    const Sharding& made, const Sharding& held, const Step& scatter,
-                    const Cluster& cluster, const Mesh& mesh);
+double ring_seconds(const Program& program, const OpSignature& signature,
+                    const FactorAxes& axes, const Sharding& made, const Sharding& held,
+                    const Step& scatter, const Cluster& cluster, const Mesh& mesh);
 
 }  // namespace autoshard::planning

@@ -12,7 +12,7 @@ namespace autoshard::planning {
 ///
 ///   sum over op classes    trips * op
 ///   + sum over uses, flows trips * redistribution
-///   + sum over holders     holder
+///   + sum over sharding classes  held
 ///   + sum over operands    transient * bytes that an op redistributes for itself
 class Costs {
  public:
@@ -22,19 +22,19 @@ class Costs {
                                 const Sharding& to, AxisMask partial,
                                 bool may_scatter) const = 0;
   /// One run of an op whose factors are cut as `axes`; `base` is what other levels decided.
-  virtual double op(const OpKind& kind, const FactorAxes& base,
+  virtual double op(const OpSignature& signature, const FactorAxes& base,
                     const FactorAxes& axes) const = 0;
   /// What one run of an op takes more if the partial sums of its result, which it makes as
   /// `made`, are scattered to `held`.
-  virtual double scattering(const OpKind&, const FactorAxes&, const Sharding&,
+  virtual double scattering(const OpSignature&, const FactorAxes&, const Sharding&,
                             const Sharding&) const {
     return 0;
   }
-  /// All members of a holder together.
-  virtual double holder(std::int32_t holder, const Sharding& sharding) const = 0;
+  /// What it costs in itself to hold all members of a sharding class as `sharding`.
+  virtual double held(std::int32_t sharding_class, const Sharding& sharding) const = 0;
   /// What a byte costs that an op class holds only while it runs.
   virtual double transient(std::int32_t) const { return 0; }
-  /// What a byte costs of copies of a holder that are more than slices of it.
+  /// What a byte costs of copies of a sharding class that are more than slices of it.
   virtual double copy(std::int32_t) const { return 0; }
   /// Differs where any of the prices above differ.
   virtual std::uint64_t prices_id() const { return 0; }

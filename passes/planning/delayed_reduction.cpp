@@ -36,7 +36,7 @@ void put_rings_last(const ProgramOnMesh& on, GradientSums& gradients) {
       const bool is_inside = gradients.loops.of_op(static_cast<std::int32_t>(i)) == loop;
       if (!is_inside || !is_matmul(on.program, i) || gradients.is_delayed[i]) continue;
       end = std::max(end, on.memory.point[i]);
-      if (gradients.sent[on.classes.class_of[i]].is_gathered || gradients.copied[i] > 0) {
+      if (gradients.sent[on.classes.class_of_op[i]].is_gathered || gradients.copied[i] > 0) {
         gathered = std::max(gathered, on.memory.point[i]);
       }
     }
@@ -85,10 +85,10 @@ std::vector<OtherOp> others_in(const ProgramOnMesh& on, const Assignment& assign
     }
     const bool matters = is_matmul(on.program, i) || leads_on(gradients, op);
     if (gradients.is_delayed[i] || !matters) continue;
-    OtherOp other{
-        .point = point,
-        .seconds = seconds,
-        .sent_seconds = gradients.sent[on.classes.class_of[i]].seconds + gradients.copied[i]};
+    OtherOp other{.point = point,
+                  .seconds = seconds,
+                  .sent_seconds =
+                      gradients.sent[on.classes.class_of_op[i]].seconds + gradients.copied[i]};
     if (!writes && other.sent_seconds == 0) continue;
     for (std::int32_t v : op.operands) {
       if (v == no_value || there[v] < 0) continue;
@@ -170,15 +170,15 @@ bool cuts_tiles(const ProgramOnMesh& on, const Rule& rule, const RuleTensor& ope
   return false;
 }
 
-/// Bytes of the copy of a late ring's newest operand that stands beside it, for others read it
+/// Bytes of a copy of a late ring's newest operand, which is made because others read it
 /// in its own layout: a ring cuts it into the parts that it scatters, and parts that are no
 /// whole tiles are no slices.
 double copied_for(const ProgramOnMesh& on, const Assignment& assignment,
                   const DelayedSum& ring) {
   const Op& op = on.program.ops[ring.op];
   const Rule& rule = on.program.rules[op.rule];
-  const FactorAxes& axes = assignment.axes(on.classes.class_of[ring.op]);
-  const Sharding& held = assignment.sharding(on.classes.holder_of[op.results[0]]);
+  const FactorAxes& axes = assignment.axes(on.classes.class_of_op[ring.op]);
+  const Sharding& held = assignment.sharding(on.classes.class_of_value[op.results[0]]);
   std::int32_t newest = -1;
   double bytes = 0;
   for (std::size_t k = 0; k < op.operands.size(); ++k) {
@@ -211,12 +211,12 @@ void add_operands(const ProgramOnMesh& on, const Assignment& assignment,
     // What rings read is stored.
     const bool is_fused = on.memory.live[value].last == 0;
     const std::int32_t until = is_fused ? last.in_order : on.memory.live[value].last;
-    const std::int32_t holder = on.classes.holder_of[value];
-    if (until >= last.late || holder < 0) continue;
+    const std::int32_t sharding_class = on.classes.class_of_value[value];
+    if (until >= last.late || sharding_class < 0) continue;
     if (is_fused && on.cluster.compiler.schedule.late_sums) continue;
-    waiting.push_back(
-        {{until, last.late},
-         on.local_bytes(on.classes.holders[holder].type, assignment.sharding(holder))});
+    waiting.push_back({{until, last.late},
+                       on.local_bytes(on.classes.values[sharding_class].type,
+                                      assignment.sharding(sharding_class))});
   }
 }
 

@@ -15,9 +15,9 @@ namespace {
 
 double seconds_of_class(const ProgramOnMesh& on, const Assignment& assignment,
                         std::int32_t op_class) {
-  const OpKind& kind = on.kind_of_class(op_class);
-  return compute(on.program.rules[kind.rule], assignment.axes(op_class), kind.reads,
-                 kind.writes, on.program.types, on.mesh, on.cluster)
+  const OpSignature& signature = on.signature_of_class(op_class);
+  return compute(on.program.rules[signature.rule], assignment.axes(op_class), signature.reads,
+                 signature.writes, on.program.types, on.mesh, on.cluster)
       .seconds;
 }
 
@@ -36,10 +36,10 @@ std::vector<Sent> sent_by_classes(const ProgramOnMesh& on, const Assignment& ass
   for (const Use& use : on.classes.uses) {
     if (use.is_kept) continue;
     Sent& sent = all[use.op];
-    const Rule& rule = on.program.rules[on.kind_of_class(use.op).rule];
+    const Rule& rule = on.program.rules[on.signature_of_class(use.op).rule];
     const FactorAxes& axes = assignment.axes(use.op);
-    const TensorType& type = on.program.types[on.classes.holders[use.holder].type];
-    const Sharding& held = assignment.sharding(use.holder);
+    const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];
+    const Sharding& held = assignment.sharding(use.sharding_class);
     const Sharding used =
         project((use.is_result ? rule.results : rule.operands)[use.position], axes);
     if (!use.is_result) {
@@ -66,11 +66,12 @@ std::vector<Sent> sent_by_classes(const ProgramOnMesh& on, const Assignment& ass
 std::vector<double> seconds_of_copies(const ProgramOnMesh& on, const Assignment& assignment) {
   std::vector<double> seconds(on.program.ops.size(), 0);
   for (const Copy& copy : on.classes.copies) {
-    const Holder& holder = on.classes.holders[copy.holder];
-    seconds[copy.first_reader] += seconds_of(
-        redistribution_steps(on.program.types[holder.type], assignment.sharding(holder.source),
-                             assignment.sharding(copy.holder), 0, on.mesh),
-        on.cluster, on.mesh);
+    const ShardingClass& sharding_class = on.classes.values[copy.sharding_class];
+    seconds[copy.first_reader] +=
+        seconds_of(redistribution_steps(on.program.types[sharding_class.type],
+                                        assignment.sharding(sharding_class.source),
+                                        assignment.sharding(copy.sharding_class), 0, on.mesh),
+                   on.cluster, on.mesh);
   }
   return seconds;
 }
@@ -80,7 +81,7 @@ std::vector<bool> sent_on(const ProgramOnMesh& on, const GradientSums& found) {
   std::vector<bool> is_sent_on(on.program.values.size(), false);
   for (std::size_t i = on.program.ops.size(); i-- > 0;) {
     const Op& op = on.program.ops[i];
-    bool is_sent = found.sent[on.classes.class_of[i]].seconds + found.copied[i] > 0;
+    bool is_sent = found.sent[on.classes.class_of_op[i]].seconds + found.copied[i] > 0;
     for (std::int32_t v : op.results) is_sent = is_sent || (v != no_value && is_sent_on[v]);
     for (std::int32_t v : op.operands) {
       if (v != no_value && is_sent) is_sent_on[v] = true;
@@ -103,7 +104,7 @@ DelayedSum delayed_sum(const ProgramOnMesh& on, const Assignment& assignment, st
   made.seconds = seconds_of_op(on, assignment, i);
   made.sum_seconds = seconds_of({sum}, on.cluster, on.mesh);
   made.bytes =
-      on.local_bytes(result.type, project(result, assignment.axes(on.classes.class_of[i])));
+      on.local_bytes(result.type, project(result, assignment.axes(on.classes.class_of_op[i])));
   made.summed_bytes = made.bytes;
   if (sum.kind == CollectiveKind::reduce_scatter) {
     made.summed_bytes /= static_cast<double>(sum.participants);
@@ -116,7 +117,7 @@ void find_sums(const ProgramOnMesh& on, const Assignment& assignment, GradientSu
   const std::vector<bool> is_sent_on = sent_on(on, found);
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
     const Op& op = on.program.ops[i];
-    const auto& sums = found.sent[on.classes.class_of[i]].sums;
+    const auto& sums = found.sent[on.classes.class_of_op[i]].sums;
     if (!is_matmul(on.program, i) || sums.empty() || sums[0].empty()) continue;
     if (op.results[0] == no_value || found.leads_on[op.results[0]]) continue;
     // What is gathered again hides the last transfer of its ring.
@@ -150,7 +151,7 @@ void find_bounds(const ProgramOnMesh& on, GradientSums& found) {
 }  // namespace
 
 double seconds_of_op(const ProgramOnMesh& on, const Assignment& assignment, std::size_t op) {
-  return seconds_of_class(on, assignment, on.classes.class_of[op]);
+  return seconds_of_class(on, assignment, on.classes.class_of_op[op]);
 }
 
 bool is_matmul(const Program& program, std::size_t op) {

@@ -14,7 +14,7 @@ constexpr std::size_t tiny_program = 40;
 constexpr Rounds first_rounds{8, 12, 0};
 /// All meshes have one sweep of few rounds, which shows which are worth more; what is swept in
 /// full needs more than that to leave a bad optimum.
-constexpr Rounds glance_rounds{10, 10, 0};
+constexpr Rounds refine_rounds{10, 10, 0};
 constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
 
 }  // namespace
@@ -29,17 +29,18 @@ MeshSearch::MeshSearch(const ProgramOnMesh& on, const RecursiveOptions& options,
       levels_(on.program, on.mesh, on.classes, costs_, orders_),
       all_(all_axes(on.mesh)) {}
 
-Labels MeshSearch::descend() {
-  Labels labels = levels_.unsplit();
+InternedAssignment MeshSearch::greedy_by_axis() {
+  InternedAssignment assignment = levels_.unsplit();
   AxisMask decided = 0;
   for (int axis = 0; axis < on_.mesh.rank(); ++axis) {
-    result_ = levels_.solve(labels, decided, 1u << axis, first_rounds, options_.seed, false);
+    result_ =
+        levels_.solve(assignment, decided, 1u << axis, first_rounds, options_.seed, false);
     decided |= 1u << axis;
   }
-  return labels;
+  return assignment;
 }
 
-double MeshSearch::sweep(Labels& labels, double reached) {
+double MeshSearch::sweep(InternedAssignment& assignment, double reached) {
   std::vector<double> decided_at(static_cast<std::size_t>(on_.mesh.rank()));
   for (int sweep = 0; sweep < options_.sweeps; ++sweep) {
     const double before = reached;
@@ -47,73 +48,73 @@ double MeshSearch::sweep(Labels& labels, double reached) {
       const bool is_new =
           sweep == 0 || reached < decided_at[axis] * (1 - worth_deciding_again);
       if (!is_new) continue;
-      decided_at[axis] = reached = decide(labels, 1u << axis, sweep_rounds, reached);
+      decided_at[axis] = reached = decide(assignment, 1u << axis, sweep_rounds, reached);
     }
     if (!(reached < before * (1 - least_gain))) break;
   }
   return reached;
 }
 
-double MeshSearch::glance(Labels& labels, AxisMask axes, double reached) {
+double MeshSearch::refine_axes(InternedAssignment& assignment, AxisMask axes, double reached) {
   for (int axis = 0; axis < on_.mesh.rank() && options_.sweeps > 0; ++axis) {
-    if ((axes >> axis) & 1u) reached = decide(labels, 1u << axis, glance_rounds, reached);
+    if ((axes >> axis) & 1u) reached = decide(assignment, 1u << axis, refine_rounds, reached);
   }
   return reached;
 }
 
-double MeshSearch::pairs(Labels& labels, double reached) {
+double MeshSearch::pairs(InternedAssignment& assignment, double reached) {
   const int rank = on_.mesh.rank();
   for (int a = 0; a < rank; ++a) {
     for (int b = a + 1; b < rank; ++b) {
       const AxisMask free = (1u << a) | (1u << b);
       if (levels_.most_options(free) > joint_options()) continue;
-      reached = decide(labels, free, sweep_rounds, reached);
+      reached = decide(assignment, free, sweep_rounds, reached);
     }
   }
   return reached;
 }
 
-bool MeshSearch::all_together(Labels& labels) {
+bool MeshSearch::all_together(InternedAssignment& assignment) {
   if (levels_.most_options(all_) > joint_options() || is_late()) return false;
-  result_ = levels_.solve(labels, 0, all_, joint_rounds, options_.seed, true);
+  result_ = levels_.solve(assignment, 0, all_, joint_rounds, options_.seed, true);
   return true;
 }
 
-double MeshSearch::bound_of_axes(const Labels& labels, const Rounds& rounds) {
+double MeshSearch::bound_of_axes(const InternedAssignment& assignment, const Rounds& rounds) {
   costs_.set_prices({});
-  double least = levels_.objective(labels);
+  double least = levels_.objective(assignment);
   for (int axis = 0; axis < on_.mesh.rank(); ++axis) {
     if (is_late()) return 0;
-    Labels tried = labels;
+    InternedAssignment tried = assignment;
     const LevelResult level =
         levels_.solve(tried, all_ & ~(1u << axis), 1u << axis, rounds, options_.seed, true);
     least = std::min(least, level.lower_bound);
   }
-  return least - costs_.most_beside_seconds(options_.memory_limit);
+  return least - costs_.most_untimed_cost(options_.memory_limit);
 }
 
-double MeshSearch::bound_of_all(const Labels& labels) {
-  return std::max(result_.lower_bound - costs_.most_beside_seconds(options_.memory_limit),
-                  levels_.least_of_ops(labels, all_));
+double MeshSearch::bound_of_all(const InternedAssignment& assignment) {
+  return std::max(result_.lower_bound - costs_.most_untimed_cost(options_.memory_limit),
+                  levels_.least_of_ops(assignment, all_));
 }
 
-Peak MeshSearch::peak_of(const Labels& labels) {
-  const Assignment assignment = levels_.assignment(labels);
-  return planning::peak_of(on_, assignment, shards_by_value(on_, assignment));
+Peak MeshSearch::peak_of(const InternedAssignment& assignment) {
+  const Assignment all = levels_.resolved(assignment);
+  return planning::peak_of(on_, all, shards_by_value(on_, all));
 }
 
 double MeshSearch::joint_options() const {
   return on_.classes.ops.size() <= tiny_program ? most_tiny_options : most_joint_options;
 }
 
-double MeshSearch::decide(Labels& labels, AxisMask free, const Rounds& rounds,
+double MeshSearch::decide(InternedAssignment& assignment, AxisMask free, const Rounds& rounds,
                           double reached) {
   if (is_late()) return reached;
-  Labels tried = labels;
+  InternedAssignment tried = assignment;
   const LevelResult result =
       levels_.solve(tried, all_ & ~free, free, rounds, options_.seed, true);
   if (!(result.objective < reached)) return reached;
-  labels = std::move(tried);
+  assignment = std::move(tried);
   result_ = result;
   return result.objective;
 }

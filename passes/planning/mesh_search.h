@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "planning/level.h"
 #include "planning/phases.h"
 #include "planning/search_options.h"
+#include "planning/search_task.h"
 #include "planning/seconds.h"
 #include "planning/transients.h"
 
@@ -31,39 +33,40 @@ class MeshSearch {
   void set_prices(const Prices& prices) { costs_.set_prices(prices); }
 
   /// One level an axis, the first axis first.
-  Labels descend();
+  InternedAssignment greedy_by_axis();
 
-  /// Every level again until nothing improves. `reached` is the objective of `labels`; returns
-  /// the new one.
-  double sweep(Labels& labels, double reached);
+  /// Every level again until nothing improves. `reached` is the objective of `assignment`;
+  /// returns the new one.
+  double sweep(InternedAssignment& assignment, double reached);
 
   /// Each of some axes again, in few rounds.
-  double glance(Labels& labels, AxisMask axes, double reached);
+  double refine_axes(InternedAssignment& assignment, AxisMask axes, double reached);
 
   /// Every two axes together, where an op has few enough options.
-  double pairs(Labels& labels, double reached);
+  double pairs(InternedAssignment& assignment, double reached);
 
   /// All axes together, if that is small enough.
-  bool all_together(Labels& labels);
+  bool all_together(InternedAssignment& assignment);
 
-  /// Less than the seconds of any plan that differs from `labels` in one axis.
-  double bound_of_axes(const Labels& labels, const Rounds& rounds);
+  /// Less than the seconds of any plan that differs from `assignment` in one axis.
+  double bound_of_axes(const InternedAssignment& assignment, const Rounds& rounds);
 
   /// Less than the seconds of any plan on the mesh that keeps within the memory limit, after
-  /// all axes were decided together as `labels`. Where memory has a price, what ops take at
-  /// least may say more than what is left of the network's bound without it.
-  double bound_of_all(const Labels& labels);
+  /// all axes were decided together as `assignment`. Where memory has a price, what ops take
+  /// at least may say more than what is left of the network's bound without it.
+  double bound_of_all(const InternedAssignment& assignment);
 
   const LevelResult& result() const { return result_; }
   bool is_late() const { return Clock::now() >= deadline_; }
 
   /// Bytes of the plan at its worst program point.
-  Peak peak_of(const Labels& labels);
+  Peak peak_of(const InternedAssignment& assignment);
 
  private:
   double joint_options() const;
 
-  double decide(Labels& labels, AxisMask free, const Rounds& rounds, double reached);
+  double decide(InternedAssignment& assignment, AxisMask free, const Rounds& rounds,
+                double reached);
 
   const ProgramOnMesh on_;
   const RecursiveOptions& options_;
@@ -75,17 +78,19 @@ class MeshSearch {
   LevelResult result_;
 };
 
+/// Groups of neighbouring axes.
+using Groups = std::vector<std::vector<int>>;
+
 /// A mesh whose axes are groups of another's, and the search on it.
 struct Stage {
-  Stage(const Program& whole, const Classes& classes, const ProgramMemory& memory,
-        const Cluster& links, const RecursiveOptions& options, Clock::time_point deadline,
-        std::vector<std::vector<int>> axis_groups)
+  Stage(const SearchTask& task, Groups axis_groups)
       : groups(std::move(axis_groups)),
-        mesh(merged(whole.mesh, groups)),
-        cluster(merged(links, groups)),
-        search({whole, mesh, classes, memory, cluster}, options, deadline) {}
+        mesh(merged(task.program.mesh, groups)),
+        cluster(merged(task.cluster, groups)),
+        search({task.program, mesh, task.classes, task.memory, cluster}, task.options,
+               task.deadline) {}
 
-  static Mesh merged(const Mesh& whole, const std::vector<std::vector<int>>& groups) {
+  static Mesh merged(const Mesh& whole, const Groups& groups) {
     Mesh mesh{{}, whole.has_all_to_all};
     for (const std::vector<int>& group : groups) {
       std::int64_t size = 1;
@@ -95,7 +100,7 @@ struct Stage {
     return mesh;
   }
 
-  static Cluster merged(const Cluster& links, const std::vector<std::vector<int>>& groups) {
+  static Cluster merged(const Cluster& links, const Groups& groups) {
     Cluster cluster = links;
     cluster.axes.clear();
     for (const std::vector<int>& group : groups) {
@@ -108,7 +113,7 @@ struct Stage {
     return cluster;
   }
 
-  std::vector<std::vector<int>> groups;
+  Groups groups;
   Mesh mesh;
   Cluster cluster;
   MeshSearch search;

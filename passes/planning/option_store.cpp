@@ -38,7 +38,7 @@ OptionStore::OptionStore(const Program& program, const Mesh& mesh, const Classes
       costs_(costs),
       orders_(orders),
       shardings_(program.types.size()),
-      strategies_(classes.kinds.size()) {}
+      strategies_(classes.signatures.size()) {}
 
 std::int32_t OptionStore::intern(std::int32_t type, const Sharding& sharding) {
   Shardings& known = shardings_[type];
@@ -50,8 +50,8 @@ std::int32_t OptionStore::intern(std::int32_t type, const Sharding& sharding) {
       });
 }
 
-std::int32_t OptionStore::intern_strategy(std::int32_t kind, const FactorAxes& axes) {
-  Strategies& known = strategies_[kind];
+std::int32_t OptionStore::intern_strategy(std::int32_t signature, const FactorAxes& axes) {
+  Strategies& known = strategies_[signature];
   return known.index.find_or_insert(
       AxisListsHash{}(axes), [&](int s) { return known.list[s] == axes; },
       [&] {
@@ -119,20 +119,24 @@ std::int32_t OptionStore::restricted_domain(std::int32_t type,
   return entry->second;
 }
 
-std::int32_t OptionStore::options_for(std::int32_t kind, std::int32_t strategy,
+std::int32_t OptionStore::options_for(std::int32_t signature, std::int32_t strategy,
                                       AxisMask free) {
   return shared(
-      options_index_, kind, strategy, free,
-      [&] { return intern_strategy(kind, without(strategies_[kind].list[strategy], free)); },
+      options_index_, signature, strategy, free,
+      [&] {
+        return intern_strategy(signature,
+                               without(strategies_[signature].list[strategy], free));
+      },
       [&](std::int32_t base) {
-        op_options_.push_back(options_from(kind, strategies_[kind].list[base], free));
+        op_options_.push_back(
+            options_from(signature, strategies_[signature].list[base], free));
         return static_cast<std::int32_t>(op_options_.size()) - 1;
       });
 }
 
-OptionStore::OpOptions OptionStore::options_from(std::int32_t kind, FactorAxes start,
+OptionStore::OpOptions OptionStore::options_from(std::int32_t signature, FactorAxes start,
                                                  AxisMask free) {
-  const Rule& rule = program_.rules[classes_.kinds[kind].rule];
+  const Rule& rule = program_.rules[classes_.signatures[signature].rule];
   const std::vector<FactorAxes> all =
       extensions(rule, program_.types, start, free, mesh_, orders_);
   OpOptions made;
@@ -146,7 +150,7 @@ OptionStore::OpOptions OptionStore::options_from(std::int32_t kind, FactorAxes s
   made.scatters.reserve(all.size());
   made.costs.reserve(all.size());
   for (const FactorAxes& axes : all) {
-    made.strategies.push_back(intern_strategy(kind, axes));
+    made.strategies.push_back(intern_strategy(signature, axes));
     const auto add = [&](const RuleTensor& tensor, std::vector<std::int32_t>& list) {
       list.push_back(tensor.type == no_type ? -1 : intern(tensor.type, project(tensor, axes)));
     };
@@ -156,7 +160,7 @@ OptionStore::OpOptions OptionStore::options_from(std::int32_t kind, FactorAxes s
       add(rule.results[k], made.results[k]);
     made.partial.push_back(partial_axes(rule, axes));
     made.scatters.push_back(may_scatter(rule, axes));
-    made.costs.push_back(costs_.op(classes_.kinds[kind], start, axes));
+    made.costs.push_back(costs_.op(classes_.signatures[signature], start, axes));
   }
   return made;
 }
@@ -164,16 +168,16 @@ OptionStore::OpOptions OptionStore::options_from(std::int32_t kind, FactorAxes s
 /// Of the sums of a result that an op makes as `made`, when it is held as `held`.
 double OptionStore::scattering(const Use& use, std::int32_t strategy, std::int32_t made,
                                std::int32_t held) {
-  const std::int32_t kind = classes_.ops[use.op].kind,
-                     type = classes_.holders[use.holder].type;
-  Strategies& known = strategies_[kind];
+  const std::int32_t signature = classes_.ops[use.op].signature,
+                     type = classes_.values[use.sharding_class].type;
+  Strategies& known = strategies_[signature];
   const std::uint64_t id = (static_cast<std::uint64_t>(strategy) << 40) |
                            (static_cast<std::uint64_t>(held) << 16) |
                            static_cast<std::uint64_t>(use.position);
   auto [entry, is_new] = known.scattering.try_emplace(id, 0.0);
   if (is_new) {
     entry->second =
-        costs_.scattering(classes_.kinds[kind], known.list[strategy],
+        costs_.scattering(classes_.signatures[signature], known.list[strategy],
                           shardings_[type].list[made], shardings_[type].list[held]);
   }
   return entry->second;

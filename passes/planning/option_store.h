@@ -21,14 +21,14 @@ namespace autoshard::planning {
 /// each known by its index there, the options of both, and costs.
 class OptionStore {
  public:
-  /// Options of a holder: indices of shardings of a type.
+  /// Options of a sharding class: indices of shardings of a type.
   struct Domain {
     std::int32_t type;
     std::vector<std::int32_t> shardings;
   };
   /// Options of an op.
   struct OpOptions {
-    /// Indices into the kind's strategies.
+    /// Indices into the signature's strategies.
     std::vector<std::int32_t> strategies;
     /// Indices into the type's shardings, one a tensor and option.
     std::vector<std::vector<std::int32_t>> operands, results;
@@ -43,12 +43,12 @@ class OptionStore {
               const Costs& costs, const AxisOrders& orders);
 
   std::int32_t intern(std::int32_t type, const Sharding& sharding);
-  std::int32_t intern_strategy(std::int32_t kind, const FactorAxes& axes);
+  std::int32_t intern_strategy(std::int32_t signature, const FactorAxes& axes);
   const Sharding& sharding(std::int32_t type, std::int32_t index) const {
     return shardings_[type].list[index];
   }
-  const FactorAxes& strategy(std::int32_t kind, std::int32_t index) const {
-    return strategies_[kind].list[index];
+  const FactorAxes& strategy(std::int32_t signature, std::int32_t index) const {
+    return strategies_[signature].list[index];
   }
 
   /// The options of a tensor that is cut as `sharding` where axes are not free, by the index
@@ -58,13 +58,14 @@ class OptionStore {
   std::int32_t restricted_domain(std::int32_t type, std::vector<std::int32_t> shardings);
   const Domain& domain_at(std::int32_t index) const { return domains_[index]; }
   /// The options of ops that are cut as `strategy` where axes are not free, by index.
-  std::int32_t options_for(std::int32_t kind, std::int32_t strategy, AxisMask free);
+  std::int32_t options_for(std::int32_t signature, std::int32_t strategy, AxisMask free);
   const OpOptions& options_at(std::int32_t index) const { return op_options_[index]; }
 
-  /// Once, what an op class takes more if it has this option and the holder this sharding.
+  /// Once, what an op class takes more if it has this option and the sharding class this
+  /// sharding.
   double use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
                   std::int32_t option) {
-    const std::int32_t type = classes_.holders[use.holder].type;
+    const std::int32_t type = classes_.values[use.sharding_class].type;
     if (use.is_result) {
       const std::int32_t made = op.results[use.position][option];
       const double moved =
@@ -83,7 +84,7 @@ class OptionStore {
 
  private:
   static constexpr double not_allowed = solver::kNotAllowed;
-  /// Most types and kinds have few shardings and strategies.
+  /// Most types and signatures have few shardings and strategies.
   static constexpr std::size_t few = 8;
   /// All shardings of one type seen so far, and what it costs to go between them.
   struct Shardings {
@@ -121,7 +122,7 @@ class OptionStore {
                               AxisMask partial, bool scatters);
   double scattering(const Use& use, std::int32_t strategy, std::int32_t made,
                     std::int32_t held);
-  OpOptions options_from(std::int32_t kind, FactorAxes start, AxisMask free);
+  OpOptions options_from(std::int32_t signature, FactorAxes start, AxisMask free);
 
   const Program& program_;
   const Mesh& mesh_;

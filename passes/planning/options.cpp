@@ -14,8 +14,8 @@ AxisList axes_of(AxisMask set) {
   return axes;
 }
 
-/// Calls `visit` with every way to give each free axis to one of `num_bins` bins or none.
-/// `accepts(bin, set)` says whether a bin can hold a set of axes.
+/// Calls `visit` with every choice that gives each free axis to one of `num_bins` bins or
+/// none. `accepts(bin, set)` says whether a bin can hold a set of axes.
 void distribute(const AxisList& free, std::vector<AxisMask>& bins, std::size_t next,
                 const std::function<bool(std::size_t, AxisMask)>& accepts,
                 const std::function<void()>& visit) {

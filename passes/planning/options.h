@@ -1,4 +1,4 @@
-/// The options of values and ops: every way to put some mesh axes on dims and factors.
+/// The options of values and ops: every assignment of some mesh axes to dims and factors.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ FactorAxes without(const FactorAxes& factors, AxisMask removed);
 std::vector<Sharding> extensions(const std::vector<std::int64_t>& dims, const Sharding& base,
                                  AxisMask free, const Mesh& mesh, const AxisOrders& orders);
 
-/// All ways to cut the factors of `rule` that extend `base` by some of the axes in `free`,
+/// All cuts of the factors of `rule` that extend `base` by some of the axes in `free`,
 /// such that every tensor can express it: a minor factor of a dim is cut only where the
 /// major ones before it are cut completely, and every dim is split evenly. `types` are the
 /// program's.

@@ -91,33 +91,35 @@ Sharding cheapest_copy(const TensorType& type, const Sharding& held, double copy
 }
 
 /// As the plan has the values, and the copies of them that cost least.
-std::vector<Sharding> holder_shardings(const Program& program, const Classes& classes,
-                                       const Plan& plan, const Costs& costs) {
+std::vector<Sharding> shardings_of_classes(const Program& program, const Classes& classes,
+                                           const Plan& plan, const Costs& costs) {
   std::vector<Sharding> result;
-  for (const Holder& holder : classes.holders) result.push_back(plan.values[holder.value]);
-  std::vector<std::vector<Wish>> wishes(classes.holders.size());
+  for (const ShardingClass& sharding_class : classes.values)
+    result.push_back(plan.values[sharding_class.value]);
+  std::vector<std::vector<Wish>> wishes(classes.values.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
-      const std::int32_t holder = classes.operand_holder[classes.operand_offset[i] + k];
-      if (holder < 0 || classes.holders[holder].source < 0) continue;
+      const std::int32_t sharding_class = classes.operand_class[classes.operand_offset[i] + k];
+      if (sharding_class < 0 || classes.values[sharding_class].source < 0) continue;
       const Sharding wanted = project(program.rules[op.rule].operands[k], plan.ops[i]);
-      const auto same = std::find_if(wishes[holder].begin(), wishes[holder].end(),
-                                     [&](const Wish& w) { return w.sharding == wanted; });
-      if (same == wishes[holder].end()) {
-        wishes[holder].push_back({wanted, op.trips});
+      const auto equal =
+          std::find_if(wishes[sharding_class].begin(), wishes[sharding_class].end(),
+                       [&](const Wish& w) { return w.sharding == wanted; });
+      if (equal == wishes[sharding_class].end()) {
+        wishes[sharding_class].push_back({wanted, op.trips});
       } else {
-        same->trips += op.trips;
+        equal->trips += op.trips;
       }
     }
   }
-  std::vector<double> trips(classes.holders.size(), 0.0);
-  for (const Copy& copy : classes.copies) trips[copy.holder] += copy.trips;
-  for (std::size_t h = 0; h < result.size(); ++h) {
-    const Holder& holder = classes.holders[h];
-    if (holder.source < 0) continue;
-    result[h] = cheapest_copy(program.types[holder.type], plan.values[holder.value], trips[h],
-                              wishes[h], costs);
+  std::vector<double> trips(classes.values.size(), 0.0);
+  for (const Copy& copy : classes.copies) trips[copy.sharding_class] += copy.trips;
+  for (std::size_t c = 0; c < result.size(); ++c) {
+    const ShardingClass& sharding_class = classes.values[c];
+    if (sharding_class.source < 0) continue;
+    result[c] = cheapest_copy(program.types[sharding_class.type],
+                              plan.values[sharding_class.value], trips[c], wishes[c], costs);
   }
   return result;
 }
@@ -183,14 +185,14 @@ Plan plan_of(const Program& program, const Mesh& mesh, const Classes& classes,
              const Assignment& assignment) {
   Plan plan;
   for (std::size_t v = 0; v < program.values.size(); ++v) {
-    const std::int32_t holder = classes.holder_of[v];
-    plan.values.push_back(holder >= 0
-                              ? assignment.sharding(holder)
+    const std::int32_t sharding_class = classes.class_of_value[v];
+    plan.values.push_back(sharding_class >= 0
+                              ? assignment.sharding(sharding_class)
                               : Sharding{std::vector<AxisList>(
                                     program.types[program.values[v].type].dims.size())});
   }
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    plan.ops.push_back(assignment.axes(classes.class_of[i]));
+    plan.ops.push_back(assignment.axes(classes.class_of_op[i]));
   }
   decide_free_values(program, mesh, plan);
   return plan;
@@ -198,7 +200,7 @@ Plan plan_of(const Program& program, const Mesh& mesh, const Classes& classes,
 
 Assignment assignment_of(const Program& program, const Classes& classes, const Costs& costs,
                          const Plan& plan) {
-  Assignment assignment{holder_shardings(program, classes, plan, costs), {}};
+  Assignment assignment{shardings_of_classes(program, classes, plan, costs), {}};
   for (const OpClass& op_class : classes.ops) assignment.ops.push_back(plan.ops[op_class.op]);
   return assignment;
 }

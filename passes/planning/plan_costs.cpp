@@ -94,7 +94,7 @@ void CostSum::add(PlannedRedistribution move, std::vector<Step> steps) {
     const auto [made, is_ring] = as_made(step, matmul_seconds, on_.cluster, on_.mesh);
     if (is_ring) {
       costs_.compute_seconds +=
-          costed.move.trips * ring_seconds(on_.program, on_.kind_of_op(i), plan_.ops[i],
+          costed.move.trips * ring_seconds(on_.program, on_.signature_of_op(i), plan_.ops[i],
                                            costed.move.from, costed.move.to, step, on_.cluster,
                                            on_.mesh);
     }
@@ -117,7 +117,7 @@ void CostSum::redistribute(const Spot& spot, const Sharding& from, const Shardin
 
 void CostSum::add_copies() {
   for (const Copy& copy : on_.classes.copies) {
-    const Sharding& to = assignment_.sharding(copy.holder);
+    const Sharding& to = assignment_.sharding(copy.sharding_class);
     const Sharding& from = plan_.values[copy.value];
     if (from == to) continue;
     std::size_t position = 0;
@@ -130,8 +130,8 @@ void CostSum::add_copies() {
 }
 
 void CostSum::add_compute(std::size_t i) {
-  const OpKind& kind = on_.kind_of_op(i);
-  costs_.ops.push_back(compute(rule(i), plan_.ops[i], kind.reads, kind.writes,
+  const OpSignature& signature = on_.signature_of_op(i);
+  costs_.ops.push_back(compute(rule(i), plan_.ops[i], signature.reads, signature.writes,
                                on_.program.types, on_.mesh, on_.cluster));
   costs_.compute_seconds += on_.program.ops[i].trips * costs_.ops.back().seconds;
 }
@@ -139,11 +139,12 @@ void CostSum::add_compute(std::size_t i) {
 void CostSum::add_operands(std::size_t i) {
   const Op& op = on_.program.ops[i];
   for (std::size_t k = 0; k < op.operands.size(); ++k) {
-    const std::int32_t holder = on_.classes.operand_holder[on_.classes.operand_offset[i] + k];
-    if (holder < 0) continue;
+    const std::int32_t sharding_class =
+        on_.classes.operand_class[on_.classes.operand_offset[i] + k];
+    if (sharding_class < 0) continue;
     redistribute({Place::operand, i, k, op.operands[k], op.trips},
-                 assignment_.sharding(holder), project(rule(i).operands[k], plan_.ops[i]), 0,
-                 true);
+                 assignment_.sharding(sharding_class),
+                 project(rule(i).operands[k], plan_.ops[i]), 0, true);
   }
 }
 

@@ -18,18 +18,7 @@ constexpr unsigned most_threads = 4;
 
 }  // namespace
 
-PlanMaker::PlanMaker(const Program& program, const Classes& classes,
-                     const ProgramMemory& memory, const Cluster& cluster,
-                     const RecursiveOptions& options, Clock::time_point deadline,
-                     Phases& phases)
-    : program_(program),
-      classes_(classes),
-      memory_(memory),
-      cluster_(cluster),
-      options_(options),
-      deadline_(deadline),
-      phases_(phases),
-      workers_(most_threads) {}
+PlanMaker::PlanMaker(const SearchTask& task) : task_(task), workers_(most_threads) {}
 
 std::int64_t PlanMaker::rounds() const {
   std::int64_t total = 0;
@@ -38,9 +27,10 @@ std::int64_t PlanMaker::rounds() const {
 }
 
 void PlanMaker::begin_with(Stage& on, const KnownProgram& known) const {
-  std::vector<std::int32_t> nodes = nodes_in(program_, classes_, known.classes);
-  for (const Pin& pin : program_.pins) {
-    if (classes_.holder_of[pin.value] >= 0) nodes[classes_.holder_of[pin.value]] = -1;
+  std::vector<std::int32_t> nodes = nodes_in(task_.program, task_.classes, known.classes);
+  for (const Pin& pin : task_.program.pins) {
+    if (task_.classes.class_of_value[pin.value] >= 0)
+      nodes[task_.classes.class_of_value[pin.value]] = -1;
   }
   on.search.levels().begin_with(known.messages, nodes);
 }
@@ -48,17 +38,16 @@ void PlanMaker::begin_with(Stage& on, const KnownProgram& known) const {
 Stage& PlanMaker::stage(const Groups& groups) {
   std::unique_ptr<Stage>& known = stages_[groups];
   if (!known) {
-    known = std::make_unique<Stage>(program_, classes_, memory_, cluster_, options_, deadline_,
-                                    groups);
+    known = std::make_unique<Stage>(task_, groups);
   }
   return *known;
 }
 
-Candidate PlanMaker::descend(const Groups& groups, double coeff) {
+Candidate PlanMaker::greedy_by_axis(const Groups& groups, double coeff) {
   Stage& on = stage(groups);
   Candidate found{&on, {}, 0, 0, 0, false, {}, coeff, prices(coeff)};
   on.search.set_prices(found.prices);
-  found.labels = on.search.descend();
+  found.assignment = on.search.greedy_by_axis();
   found.objective = on.search.result().objective;
   return found;
 }
@@ -69,44 +58,44 @@ Candidate PlanMaker::at_prices(const Candidate& plan, double coeff) {
   c.prices = prices(coeff);
   c.is_joint = false;
   c.stage->search.set_prices(c.prices);
-  c.objective = c.stage->search.levels().objective(c.labels);
+  c.objective = c.stage->search.levels().objective(c.assignment);
   return c;
 }
 
 void PlanMaker::sweep(Candidate& c) {
   c.stage->search.set_prices(c.prices);
-  c.objective = c.stage->search.sweep(c.labels, c.objective);
+  c.objective = c.stage->search.sweep(c.assignment, c.objective);
 }
 
-void PlanMaker::glance(Candidate& c, AxisMask axes) {
+void PlanMaker::refine_axes(Candidate& c, AxisMask axes) {
   c.stage->search.set_prices(c.prices);
-  c.objective = c.stage->search.glance(c.labels, axes, c.objective);
+  c.objective = c.stage->search.refine_axes(c.assignment, axes, c.objective);
 }
 
 void PlanMaker::join(Candidate& c) {
-  if (!options_.joint) return;
+  if (!task_.options.joint) return;
   c.stage->search.set_prices(c.prices);
-  c.is_joint = c.stage->search.all_together(c.labels);
+  c.is_joint = c.stage->search.all_together(c.assignment);
   if (c.is_joint) {
-    c.lower_bound = c.stage->search.bound_of_all(c.labels);
+    c.lower_bound = c.stage->search.bound_of_all(c.assignment);
   } else if (is_small() || c.stage->groups.size() <= most_merged_axes) {
     pairs(c);
   }
-  c.objective = c.stage->search.levels().objective(c.labels);
+  c.objective = c.stage->search.levels().objective(c.assignment);
 }
 
 void PlanMaker::pairs(Candidate& c) {
   c.stage->search.set_prices(c.prices);
-  c.objective = c.stage->search.pairs(c.labels, c.objective);
+  c.objective = c.stage->search.pairs(c.assignment, c.objective);
 }
 
-Candidate& PlanMaker::weigh(Candidate& c) {
+Candidate& PlanMaker::evaluate(Candidate& c) {
   c.stage->search.set_prices({});
-  c.seconds = c.stage->search.levels().objective(c.labels);
-  c.peak = c.stage->search.peak_of(c.labels);
-  if (std::find(peak_points_.begin(), peak_points_.end(), c.peak.moment) ==
+  c.seconds = c.stage->search.levels().objective(c.assignment);
+  c.peak = c.stage->search.peak_of(c.assignment);
+  if (std::find(peak_points_.begin(), peak_points_.end(), c.peak.point) ==
       peak_points_.end()) {
-    peak_points_.push_back(c.peak.moment);
+    peak_points_.push_back(c.peak.point);
   }
   return c;
 }
@@ -114,14 +103,14 @@ Candidate& PlanMaker::weigh(Candidate& c) {
 Candidate PlanMaker::on_mesh(const Candidate& plan, const Groups& groups) {
   Candidate other = plan;
   other.stage = &stage(groups);
-  other.labels = carried_over(plan, *other.stage);
+  other.assignment = carried_over(plan, *other.stage);
   other.is_joint = false;
   other.stage->search.set_prices(other.prices);
-  other.objective = other.stage->search.levels().objective(other.labels);
+  other.objective = other.stage->search.levels().objective(other.assignment);
   return other;
 }
 
-Labels PlanMaker::carried_over(const Candidate& from, Stage& to) const {
+InternedAssignment PlanMaker::carried_over(const Candidate& from, Stage& to) const {
   // Groups of `to` that begin in each group of `from`.
   std::vector<AxisList> begun;
   for (const std::vector<int>& group : from.stage->groups) {
@@ -142,16 +131,16 @@ Labels PlanMaker::carried_over(const Candidate& from, Stage& to) const {
     }
     return mapped;
   };
-  Assignment carried = from.stage->search.levels().assignment(from.labels);
+  Assignment carried = from.stage->search.levels().resolved(from.assignment);
   for (Sharding& sharding : carried.shardings) sharding.dims = map(sharding.dims);
   for (FactorAxes& axes : carried.ops) axes = map(axes);
-  return to.search.levels().labels_of(carried);
+  return to.search.levels().interned(carried);
 }
 
 std::optional<Candidate> PlanMaker::split(const Candidate& from, double least) {
   const Groups& groups = from.stage->groups;
-  if (!options_.joint || groups.size() >= most_merged_axes) return std::nullopt;
-  phases_.start("split");
+  if (!task_.options.joint || groups.size() >= most_merged_axes) return std::nullopt;
+  task_.phases.start("split");
   std::vector<Groups> meshes;
   std::vector<AxisMask> made;  // the two axes that one was split into
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -168,16 +157,16 @@ std::optional<Candidate> PlanMaker::split(const Candidate& from, double least) {
   }
   std::vector<Candidate> tried(meshes.size(), from);
   workers_.for_each(tried.size(), [&](std::size_t i) {
-    if (late()) return;
+    if (is_late()) return;
     tried[i] = on_mesh(from, meshes[i]);
     if (is_small()) {
       sweep(tried[i]);
-      if (!late()) join(tried[i]);
+      if (!is_late()) join(tried[i]);
     } else {
-      glance(tried[i], made[i]);
+      refine_axes(tried[i], made[i]);
       // What the other axes could do alone, they have done.
       if (tried[i].objective < from.objective * (1 - worth_deciding_again)) {
-        glance(tried[i], all_axes(tried[i].stage->mesh) & ~made[i]);
+        refine_axes(tried[i], all_axes(tried[i].stage->mesh) & ~made[i]);
       }
     }
   });
@@ -185,8 +174,8 @@ std::optional<Candidate> PlanMaker::split(const Candidate& from, double least) {
   const auto pays = [&](double objective) {
     return best->objective * (1 + axes_tolerance()) < objective;
   };
-  if (best == tried.end() || late() || !pays(from.objective)) return std::nullopt;
-  while (!is_small() && !late()) {
+  if (best == tried.end() || is_late() || !pays(from.objective)) return std::nullopt;
+  while (!is_small() && !is_late()) {
     const double before = best->objective;
     sweep(*best);
     pairs(*best);
@@ -199,46 +188,22 @@ std::optional<Candidate> PlanMaker::split(const Candidate& from, double least) {
 Prices PlanMaker::prices(double coeff) const {
   Prices result;
   if (coeff == 0) return result;
-  const double price = coeff / cluster_.chip.memory_bandwidth;
-  for (std::int32_t moment : peak_points_) {
-    result.emplace_back(moment, price / static_cast<double>(peak_points_.size()));
+  const double price = coeff / task_.cluster.chip.memory_bandwidth;
+  for (std::int32_t point : peak_points_) {
+    result.emplace_back(point, price / static_cast<double>(peak_points_.size()));
   }
   return result;
 }
 
-bool PlanMaker::is_small() const { return classes_.ops.size() <= small_program; }
+bool PlanMaker::is_small() const { return task_.classes.ops.size() <= small_program; }
 
-bool PlanMaker::is_exact() const { return classes_.ops.size() <= exact_program; }
+bool PlanMaker::is_exact() const { return task_.classes.ops.size() <= exact_program; }
 
 double PlanMaker::axes_tolerance() const {
   if (is_exact()) return least_gain;
   const bool is_one_switch =
-      cluster_.dims.size() == 1 && cluster_.dims.front().kind == LinkKind::switched;
+      task_.cluster.dims.size() == 1 && task_.cluster.dims.front().kind == LinkKind::switched;
   return is_one_switch ? switched_tolerance : merge_tolerance;
-}
-
-bool PlanMaker::always_together(const Candidate& plan, AxisIndex major,
-                                AxisIndex minor) const {
-  const auto in_all = [&](const std::vector<AxisList>& lists) {
-    return std::all_of(lists.begin(), lists.end(), [&](const AxisList& axes) {
-      const auto at = std::find(axes.begin(), axes.end(), major);
-      if (at == axes.end()) return std::find(axes.begin(), axes.end(), minor) == axes.end();
-      return at + 1 != axes.end() && at[1] == minor;
-    });
-  };
-  LevelSolver& levels = plan.stage->search.levels();
-  for (std::size_t h = 0; h < classes_.holders.size(); ++h) {
-    const auto holder = static_cast<std::int32_t>(h);
-    if (!in_all(levels.sharding(plan.labels, holder).dims)) return false;
-  }
-  for (std::size_t o = 0; o < classes_.ops.size(); ++o) {
-    if (!in_all(levels.axes(plan.labels, static_cast<std::int32_t>(o)))) return false;
-  }
-  return true;
-}
-
-bool PlanMaker::by_objective(const Candidate& a, const Candidate& b) {
-  return a.objective < b.objective;
 }
 
 }  // namespace autoshard::planning

@@ -7,13 +7,12 @@
 #include <optional>
 #include <vector>
 
+#include "planning/candidate.h"
 #include "planning/mesh_search.h"
+#include "planning/search_task.h"
 #include "planning/workers.h"
 
 namespace autoshard::planning {
-
-/// Groups of neighbouring axes.
-using Groups = std::vector<std::vector<int>>;
 
 /// A plan on fewer axes may cost this much more than the best: few named axes are what users
 /// read and partitioners handle well.
@@ -21,27 +20,11 @@ inline constexpr double merge_tolerance = 0.005;
 /// Pairs of axes are decided together on meshes of at most so many.
 inline constexpr std::size_t most_merged_axes = 3;
 
-/// A plan that was found.
-struct Candidate {
-  Stage* stage;
-  Labels labels;
-  /// With and without the prices of memory.
-  double objective, seconds;
-  /// No plan on the mesh that fits takes less, if all axes were decided together.
-  double lower_bound;
-  bool is_joint = false;
-  Peak peak;
-  double coeff;
-  Prices prices;
-};
-
 /// Makes plans on meshes whose axes are groups of the program's, and improves them at prices
 /// of memory. Keeps the search of every mesh.
 class PlanMaker {
  public:
-  PlanMaker(const Program& program, const Classes& classes, const ProgramMemory& memory,
-            const Cluster& cluster, const RecursiveOptions& options,
-            Clock::time_point deadline, Phases& phases);
+  explicit PlanMaker(const SearchTask& task);
 
   /// The search on a mesh.
   Stage& stage(const Groups& groups);
@@ -54,7 +37,7 @@ class PlanMaker {
   Workers& workers() { return workers_; }
 
   /// Axis by axis on one mesh.
-  Candidate descend(const Groups& groups, double coeff);
+  Candidate greedy_by_axis(const Groups& groups, double coeff);
   /// The same plan at the prices of a coefficient.
   Candidate at_prices(const Candidate& plan, double coeff);
   /// The same plan on a mesh that splits axes of its own, or merges those it uses together.
@@ -63,7 +46,7 @@ class PlanMaker {
   /// Decides every axis again until nothing improves.
   void sweep(Candidate& c);
   /// Each of some axes again, in few rounds.
-  void glance(Candidate& c, AxisMask axes);
+  void refine_axes(Candidate& c, AxisMask axes);
   /// All axes together where that is small enough, else in pairs.
   void join(Candidate& c);
   /// Every two axes together.
@@ -74,15 +57,15 @@ class PlanMaker {
   std::optional<Candidate> split(const Candidate& from, double least);
 
   /// Takes a candidate's peak and its seconds without prices.
-  Candidate& weigh(Candidate& c);
+  Candidate& evaluate(Candidate& c);
   /// The price of a coefficient, spread over the program points at which plans had their
   /// peaks.
   Prices prices(double coeff) const;
   /// The program points at which plans had their peaks.
   std::vector<std::int32_t>& peak_points() { return peak_points_; }
 
-  bool fits(const Candidate& c) const { return c.peak.bytes <= options_.memory_limit; }
-  bool late() const { return Clock::now() >= deadline_; }
+  bool fits(const Candidate& c) const { return c.peak.bytes <= task_.options.memory_limit; }
+  bool is_late() const { return Clock::now() >= task_.deadline; }
   /// Whether a program is searched on all meshes to the end, and whether its plan is to be the
   /// fastest on however many axes.
   bool is_small() const;
@@ -90,20 +73,11 @@ class PlanMaker {
   /// Few named axes that cost hardly more are better, but not in programs so small that their
   /// plan is to be the fastest.
   double axes_tolerance() const;
-  /// Whether whatever is cut along one of two axes is cut along the other next.
-  bool always_together(const Candidate& plan, AxisIndex major, AxisIndex minor) const;
-  static bool by_objective(const Candidate& a, const Candidate& b);
 
  private:
-  Labels carried_over(const Candidate& from, Stage& to) const;
+  InternedAssignment carried_over(const Candidate& from, Stage& to) const;
 
-  const Program& program_;
-  const Classes& classes_;
-  const ProgramMemory& memory_;
-  const Cluster& cluster_;
-  const RecursiveOptions& options_;
-  const Clock::time_point deadline_;
-  Phases& phases_;
+  const SearchTask task_;
   Workers workers_;
   std::map<Groups, std::unique_ptr<Stage>> stages_;
   std::vector<std::int32_t> peak_points_;

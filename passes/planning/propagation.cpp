@@ -30,8 +30,9 @@ class BytesCosts : public Costs {
         autoshard::redistribution(type, from, to, partial, program_.mesh, may_scatter));
   }
 
-  double op(const OpKind& kind, const FactorAxes&, const FactorAxes& axes) const override {
-    const Rule& rule = program_.rules[kind.rule];
+  double op(const OpSignature& signature, const FactorAxes&,
+            const FactorAxes& axes) const override {
+    const Rule& rule = program_.rules[signature.rule];
     double local = 0, total = 0;
     for (const Halo& halo : halos_of(rule, program_.types, axes, program_.mesh)) {
       total += halo.bytes + bytes_per_collective;
@@ -52,8 +53,8 @@ class BytesCosts : public Costs {
     return total + tie_per_byte * local;
   }
 
-  double holder(std::int32_t holder, const Sharding& sharding) const override {
-    const Holder& of = classes_.holders[holder];
+  double held(std::int32_t sharding_class, const Sharding& sharding) const override {
+    const ShardingClass& of = classes_.values[sharding_class];
     if (of.source >= 0) return 0;
     return tie_per_byte * of.count * program_.types[of.type].bytes() /
            static_cast<double>(num_shards(sharding, program_.mesh));
@@ -77,18 +78,19 @@ struct Search {
 
   /// One network an axis, outermost first, then again with the others as they are until
   /// nothing improves.
-  LevelResult axis_by_axis(Labels& labels) {
-    labels = levels.unsplit();
+  LevelResult axis_by_axis(InternedAssignment& assignment) {
+    assignment = levels.unsplit();
     LevelResult result;
     AxisMask decided = 0;
     for (int axis = 0; axis < rank; ++axis) {
-      result = levels.solve(labels, decided, 1u << axis, first_rounds, options.seed, false);
+      result =
+          levels.solve(assignment, decided, 1u << axis, first_rounds, options.seed, false);
       decided |= 1u << axis;
     }
     for (int sweep = 0; sweep < options.sweeps && rank > 1; ++sweep) {
       const double before = result.objective;
       for (int axis = 0; axis < rank; ++axis) {
-        result = levels.solve(labels, decided & ~(1u << axis), 1u << axis, sweep_rounds,
+        result = levels.solve(assignment, decided & ~(1u << axis), 1u << axis, sweep_rounds,
                               options.seed, true);
       }
       if (result.objective >= before) break;
@@ -118,24 +120,25 @@ solver::Problem first_network(const Program& program, const PropagationOptions& 
 Plan propagate(const Program& program, const PropagationOptions& options) {
   check(program);
   Search search(program, options);
-  Labels labels = search.levels.unsplit();
+  InternedAssignment assignment = search.levels.unsplit();
   LevelResult result;
   bool is_plan = false;
   if (search.rank > 1 || !search.together) {
     try {
-      result = search.axis_by_axis(labels);
+      result = search.axis_by_axis(assignment);
       is_plan = true;
     } catch (const Contradiction&) {
       // What one axis decided may leave no room for the next; all together have the last word.
       if (!search.together) throw;
-      labels = search.levels.unsplit();
+      assignment = search.levels.unsplit();
     }
   }
   if (search.together) {
-    result = search.levels.solve(labels, 0, search.all, is_plan ? joint_rounds : first_rounds,
-                                 options.seed, is_plan);
+    result = search.levels.solve(assignment, 0, search.all,
+                                 is_plan ? joint_rounds : first_rounds, options.seed, is_plan);
   }
-  Plan plan = plan_of(program, program.mesh, search.classes, search.levels.assignment(labels));
+  Plan plan =
+      plan_of(program, program.mesh, search.classes, search.levels.resolved(assignment));
   plan.levels = search.together ? 1 : search.rank;
   plan.objective = result.objective;
   plan.lower_bound = result.lower_bound;

@@ -43,7 +43,7 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
   // One axis is all axes.
   if (!best.is_joint || best.stage->mesh.rank() == 1) {
     result.lower_bound_seconds =
-        std::max(result.lower_bound_seconds, search.bound_of_axes(best.labels, rounds));
+        std::max(result.lower_bound_seconds, search.bound_of_axes(best.assignment, rounds));
   }
   phases.start("plan");
   result.mem_coeff = options.mem_coeff.value_or(best.coeff);
@@ -51,7 +51,7 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
   result.mesh = best.stage->mesh;
   result.axis_groups = best.stage->groups;
   result.bound_is_joint = best.is_joint || result.mesh.rank() == 1;
-  const Assignment assignment = search.levels().assignment(best.labels);
+  const Assignment assignment = search.levels().resolved(best.assignment);
   result.plan = plan_of(program, result.mesh, classes, assignment);
   verify(program, result.mesh, result.plan);
   result.costs = costs_of({program, result.mesh, classes, *memory, best.stage->cluster},
@@ -94,7 +94,8 @@ std::optional<RecursivePlan> unfolded(const Program& program,
   Program on_mesh = program;
   on_mesh.mesh = folded.mesh;
   const Classes classes = classes_of(on_mesh, memory.get(), class_options(program, false));
-  PlanSearch plans(on_mesh, classes, *memory, best.stage->cluster, options, deadline, phases);
+  PlanSearch plans(
+      {on_mesh, classes, *memory, best.stage->cluster, options, deadline, phases});
   std::optional<Candidate> found;
   try {
     found = plans.from(folded.plan, nullptr, best.coeff);
@@ -117,13 +118,13 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   check(cluster, program.mesh);
   const Clock::time_point deadline = deadline_of(options);
   Phases phases;
-  phases.start("storage");
+  phases.start("buffers");
   const auto memory =
       std::make_shared<const ProgramMemory>(memory_of(program, cluster.compiler));
   phases.start("folding");
   const Classes classes =
       classes_of(program, memory.get(), class_options(program, options.fold));
-  PlanSearch plans(program, classes, *memory, cluster, options, deadline, phases);
+  PlanSearch plans({program, classes, *memory, cluster, options, deadline, phases});
   const Candidate best = plans.run();
   RecursivePlan result =
       written_out(program, classes, memory, options, best, sweep_rounds, phases);
@@ -150,8 +151,8 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
   const Classes classes =
       classes_of(program, known.memory.get(), class_options(program, options.fold));
   phases.start("sweeps");
-  PlanSearch plans(program, classes, *known.memory, cluster, options, deadline_of(options),
-                   phases);
+  PlanSearch plans(
+      {program, classes, *known.memory, cluster, options, deadline_of(options), phases});
   std::optional<Candidate> best;
   try {
     best = plans.from(previous, &known, mem_coeff);

@@ -23,51 +23,52 @@ bool has_scalar_result(const Rule& rule) {
 }  // namespace
 
 SecondsCosts::SecondsCosts(const ProgramOnMesh& on)
-    : on_(on), price_(on.classes.holders.size(), 0) {
+    : on_(on), price_(on.classes.values.size(), 0) {
   set_prices({});
 }
 
 void SecondsCosts::set_prices(const Prices& prices) {
   prices_id_ = prices.size();
-  for (const auto& [moment, price] : prices) {
+  for (const auto& [point, price] : prices) {
     for (std::uint64_t part :
-         {static_cast<std::uint64_t>(moment), std::bit_cast<std::uint64_t>(price)}) {
+         {static_cast<std::uint64_t>(point), std::bit_cast<std::uint64_t>(price)}) {
       prices_id_ = (prices_id_ ^ part) * 0x9e3779b97f4a7c15ull;
       prices_id_ ^= prices_id_ >> 32;
     }
   }
-  for (std::size_t h = 0; h < price_.size(); ++h) {
-    price_[h] =
-        on_.classes.holders[h].source < 0 ? tie_per_byte * on_.classes.holders[h].count : 0;
+  for (std::size_t c = 0; c < price_.size(); ++c) {
+    price_[c] =
+        on_.classes.values[c].source < 0 ? tie_per_byte * on_.classes.values[c].count : 0;
   }
-  const auto add = [&](std::int32_t holder, const LiveRange& live, double share) {
-    for (const auto& [moment, price] : prices) {
-      if (live.first <= moment && moment < live.last) price_[holder] += share * price;
+  const auto add = [&](std::int32_t sharding_class, const LiveRange& live, double share) {
+    for (const auto& [point, price] : prices) {
+      if (live.first <= point && point < live.last) price_[sharding_class] += share * price;
     }
   };
   for (const Buffer& stored : on_.memory.buffers) {
-    const std::int32_t holder = on_.classes.holder_of[stored.value];
-    if (holder < 0) continue;
-    const double whole = on_.program.types[on_.classes.holders[holder].type].bytes();
-    if (whole > 0) add(holder, stored.live, stored.bytes / whole);
+    const std::int32_t sharding_class = on_.classes.class_of_value[stored.value];
+    if (sharding_class < 0) continue;
+    const double whole = on_.program.types[on_.classes.values[sharding_class].type].bytes();
+    if (whole > 0) add(sharding_class, stored.live, stored.bytes / whole);
   }
-  for (const Copy& copy : on_.classes.copies) add(copy.holder, copy.live, 1);
+  for (const Copy& copy : on_.classes.copies) add(copy.sharding_class, copy.live, 1);
   op_price_.assign(on_.classes.ops.size(), 0);
-  for (std::size_t i = 0; i < on_.classes.class_of.size() && !prices.empty(); ++i) {
-    const std::int32_t moment = on_.memory.point[i];
+  for (std::size_t i = 0; i < on_.classes.class_of_op.size() && !prices.empty(); ++i) {
+    const std::int32_t point = on_.memory.point[i];
     for (const auto& [priced, price] : prices) {
-      if (priced == moment) op_price_[on_.classes.class_of[i]] += price;
+      if (priced == point) op_price_[on_.classes.class_of_op[i]] += price;
     }
   }
   whole_price_ = 0;
-  for (const auto& [moment, price] : prices) whole_price_ += price;
+  for (const auto& [point, price] : prices) whole_price_ += price;
 }
 
-double SecondsCosts::most_beside_seconds(double memory_limit) const {
+double SecondsCosts::most_untimed_cost(double memory_limit) const {
   double most = whole_price_ > 0 ? whole_price_ * memory_limit : 0;
-  for (const Holder& holder : on_.classes.holders) {
-    if (holder.source < 0) {
-      most += tie_per_byte * holder.count * on_.program.types[holder.type].bytes();
+  for (const ShardingClass& sharding_class : on_.classes.values) {
+    if (sharding_class.source < 0) {
+      most +=
+          tie_per_byte * sharding_class.count * on_.program.types[sharding_class.type].bytes();
     }
   }
   return most;
@@ -82,8 +83,9 @@ double SecondsCosts::redistribution(const TensorType& type, const Sharding& from
          (1 - on_.cluster.overlap) * seconds_of(steps, on_.cluster, on_.mesh);
 }
 
-double SecondsCosts::op(const OpKind& kind, const FactorAxes&, const FactorAxes& axes) const {
-  const Rule& rule = on_.program.rules[kind.rule];
+double SecondsCosts::op(const OpSignature& signature, const FactorAxes&,
+                        const FactorAxes& axes) const {
+  const Rule& rule = on_.program.rules[signature.rule];
   double moved = 0;
   for (const Halo& halo : halos_of(rule, on_.program.types, axes, on_.mesh)) {
     moved += seconds(halo_step(halo, on_.mesh), on_.cluster, on_.mesh);
@@ -92,33 +94,36 @@ double SecondsCosts::op(const OpKind& kind, const FactorAxes&, const FactorAxes&
   if (partial != 0 && has_scalar_result(rule)) {
     moved += seconds_of(scalar_steps(on_.mesh, partial), on_.cluster, on_.mesh);
   }
-  return (1 - on_.cluster.overlap) * moved +
-         compute(rule, axes, kind.reads, kind.writes, on_.program.types, on_.mesh, on_.cluster)
-             .seconds;
+  return (1 - on_.cluster.overlap) * moved + compute(rule, axes, signature.reads,
+                                                     signature.writes, on_.program.types,
+                                                     on_.mesh, on_.cluster)
+                                                 .seconds;
 }
 
-double SecondsCosts::scattering(const OpKind& kind, const FactorAxes& axes,
+double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& axes,
                                 const Sharding& made, const Sharding& held) const {
-  const Rule& rule = on_.program.rules[kind.rule];
+  const Rule& rule = on_.program.rules[signature.rule];
   const AxisMask partial = partial_axes(rule, axes);
   if (rule.work != Work::matmul || (partial & mask(held)) == 0) return 0;
-  const double matmul_seconds =
-      compute(rule, axes, kind.reads, kind.writes, on_.program.types, on_.mesh, on_.cluster)
-          .seconds;
+  const double matmul_seconds = compute(rule, axes, signature.reads, signature.writes,
+                                        on_.program.types, on_.mesh, on_.cluster)
+                                    .seconds;
   double total = 0;
   for (const Step& step :
        redistribution_steps(on_.program.types[rule.results[0].type], made, held, partial,
                             on_.mesh, may_scatter(rule, axes))) {
     if (as_made(step, matmul_seconds, on_.cluster, on_.mesh).second) {
-      total += ring_seconds(on_.program, kind, axes, made, held, step, on_.cluster, on_.mesh);
+      total +=
+          ring_seconds(on_.program, signature, axes, made, held, step, on_.cluster, on_.mesh);
     }
   }
   return total;
 }
 
-double SecondsCosts::holder(std::int32_t holder, const Sharding& sharding) const {
-  if (on_.classes.holders[holder].source >= 0) return 0;
-  return price_[holder] * on_.program.types[on_.classes.holders[holder].type].bytes() /
+double SecondsCosts::held(std::int32_t sharding_class, const Sharding& sharding) const {
+  if (on_.classes.values[sharding_class].source >= 0) return 0;
+  return price_[sharding_class] *
+         on_.program.types[on_.classes.values[sharding_class].type].bytes() /
          static_cast<double>(num_shards(sharding, on_.mesh));
 }
 

@@ -11,16 +11,16 @@
 
 namespace autoshard::planning {
 
-/// Prices of memory: seconds that a byte costs that is live at a moment.
+/// Prices of memory: seconds that a byte costs that is live at a program point.
 using Prices = std::vector<std::pair<std::int32_t, double>>;
 
 /// The terms of a level network in seconds:
 ///
 ///   op             compute seconds, plus (1 - overlap) * halos and partial sums of rank 0
 ///   redistribution (1 - overlap) * seconds of its steps; of a slice part of a launch
-///   holder         bytes on a device * prices of the moments at which its members live,
+///   held           bytes on a device * prices of the points at which its members live,
 ///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
-///   transient      prices of the moments at which the ops of a class run
+///   transient      prices of the points at which the ops of a class run
 ///   copy           likewise, of a copy that is more than a slice of its source
 ///
 /// What is priced is part of what `peak` counts: with every price p_t and the memory limit L
@@ -31,24 +31,25 @@ class SecondsCosts : public Costs {
 
   double redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
                         AxisMask partial, bool may_scatter) const override;
-  double op(const OpKind& kind, const FactorAxes& base, const FactorAxes& axes) const override;
-  double scattering(const OpKind& kind, const FactorAxes& axes, const Sharding& made,
+  double op(const OpSignature& signature, const FactorAxes& base,
+            const FactorAxes& axes) const override;
+  double scattering(const OpSignature& signature, const FactorAxes& axes, const Sharding& made,
                     const Sharding& held) const override;
-  double holder(std::int32_t holder, const Sharding& sharding) const override;
+  double held(std::int32_t sharding_class, const Sharding& sharding) const override;
   double transient(std::int32_t op_class) const override { return op_price_[op_class]; }
-  double copy(std::int32_t holder) const override {
-    return on_.classes.holders[holder].source < 0 ? 0 : price_[holder];
+  double copy(std::int32_t sharding_class) const override {
+    return on_.classes.values[sharding_class].source < 0 ? 0 : price_[sharding_class];
   }
   std::uint64_t prices_id() const override { return prices_id_; }
 
   void set_prices(const Prices& prices);
-  /// What a plan is charged at most that is no time: for ties, and the prices of memory if it
-  /// keeps within `memory_limit` bytes.
-  double most_beside_seconds(double memory_limit) const;
+  /// The most that a plan is charged besides its time: for ties, and for memory if it keeps
+  /// within `memory_limit` bytes.
+  double most_untimed_cost(double memory_limit) const;
 
  private:
   const ProgramOnMesh on_;
-  /// Seconds a byte, of all members of a holder together.
+  /// Seconds a byte, of all members of a sharding class together.
   std::vector<double> price_;
   /// Seconds a byte that lives only while the ops of a class run.
   std::vector<double> op_price_;

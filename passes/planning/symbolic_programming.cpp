@@ -268,19 +268,21 @@ class SymbolicCosts : public Costs {
     return symbolic_redistribution(type.dims, from, to, program_.mesh, known_);
   }
 
-  double op(const OpKind& kind, const FactorAxes&, const FactorAxes& axes) const override {
-    const double cost = symbolic_cost(program_.rules[kind.rule], program_.types, axes,
+  double op(const OpSignature& signature, const FactorAxes&,
+            const FactorAxes& axes) const override {
+    const double cost = symbolic_cost(program_.rules[signature.rule], program_.types, axes,
                                       program_.mesh, known_, mem_coeff_);
-    if (!matmuls_[kind.rule]) return cost;
+    if (!matmuls_[signature.rule]) return cost;
     double order = 0;
     for (const SymbolicLevel& level : symbolic_levels(program_.mesh, known_)) {
-      order += static_cast<double>(matmuls_[kind.rule]->cut_of(place_of(level.axis, axes)));
+      order +=
+          static_cast<double>(matmuls_[signature.rule]->cut_of(place_of(level.axis, axes)));
     }
     return cost + tie_ * order;
   }
 
-  double holder(std::int32_t holder, const Sharding& sharding) const override {
-    const Holder& of = classes_.holders[holder];
+  double held(std::int32_t sharding_class, const Sharding& sharding) const override {
+    const ShardingClass& of = classes_.values[sharding_class];
     if (of.source >= 0 || !is_result_[of.value]) return 0;
     // The earlier the value, the dearer to leave it whole.
     const double weight =
@@ -298,7 +300,7 @@ class SymbolicCosts : public Costs {
     const auto levels = static_cast<double>(symbolic_levels(program_.mesh, all).size());
     double total = 0;
     for (const OpClass& op : classes_.ops) total += op.trips * num_matmul_cuts;
-    for (const Holder& holder : classes_.holders) total += holder.count;
+    for (const ShardingClass& sharding_class : classes_.values) total += sharding_class.count;
     return tie_ * levels * total;
   }
 
@@ -343,7 +345,7 @@ class Search {
     LevelSolver first(program_, program_.mesh, classes_, costs_, orders_);
     const bool together =
         first.most_options(all_) <= static_cast<double>(options_.max_options);
-    Labels labels = first.unsplit();
+    InternedAssignment assignment = first.unsplit();
     LevelResult reached;
     AxisMask decided = 0;
     bool is_plan = true;
@@ -351,7 +353,7 @@ class Search {
       for (int axis = 0; axis < program_.mesh.rank(); ++axis) {
         decided |= 1u << axis;
         costs_.set_known(decided);
-        reached = first.solve(labels, decided & ~(1u << axis), 1u << axis, first_rounds,
+        reached = first.solve(assignment, decided & ~(1u << axis), 1u << axis, first_rounds,
                               options_.seed, false);
       }
     } catch (const Contradiction&) {
@@ -361,40 +363,41 @@ class Search {
     }
     costs_.set_known(all_);
     LevelSolver levels(program_, program_.mesh, classes_, costs_, orders_);
-    labels = is_plan ? moved(first, labels, levels) : levels.unsplit();
-    if (is_plan) reached.objective = levels.objective(labels);
+    assignment = is_plan ? moved(first, assignment, levels) : levels.unsplit();
+    if (is_plan) reached.objective = levels.objective(assignment);
     for (int sweep = 0; is_plan && sweep < options_.sweeps && program_.mesh.rank() > 1;
          ++sweep) {
       const double before = reached.objective;
       for (int axis = 0; axis < program_.mesh.rank(); ++axis) {
-        reached = levels.solve(labels, all_ & ~(1u << axis), 1u << axis, sweep_rounds,
+        reached = levels.solve(assignment, all_ & ~(1u << axis), 1u << axis, sweep_rounds,
                                options_.seed, true);
       }
       if (reached.objective >= before) break;
     }
     if (together && program_.mesh.rank() > 1) {
-      reached = levels.solve(labels, 0, all_, is_plan ? joint_rounds : first_rounds,
+      reached = levels.solve(assignment, 0, all_, is_plan ? joint_rounds : first_rounds,
                              options_.seed, is_plan);
     }
-    Plan plan = plan_of(program_, program_.mesh, classes_, levels.assignment(labels));
+    Plan plan = plan_of(program_, program_.mesh, classes_, levels.resolved(assignment));
     plan.levels = together ? 1 : program_.mesh.rank();
-    plan.objective = untied(levels, labels);
+    plan.objective = untied(levels, assignment);
     plan.lower_bound =
         std::clamp(reached.lower_bound - costs_.most_ties(), 0.0, plan.objective);
     return plan;
   }
 
  private:
-  Labels moved(const LevelSolver& from, const Labels& labels, LevelSolver& to) const {
-    return to.labels_of(from.assignment(labels));
+  InternedAssignment moved(const LevelSolver& from, const InternedAssignment& assignment,
+                           LevelSolver& to) const {
+    return to.interned(from.resolved(assignment));
   }
 
-  /// The cost of `labels` without what decides ties.
-  double untied(const LevelSolver& from, const Labels& labels) const {
+  /// The cost of `assignment` without what decides ties.
+  double untied(const LevelSolver& from, const InternedAssignment& assignment) const {
     SymbolicCosts costs(program_, classes_, options_.mem_coeff, 0);
     costs.set_known(all_);
     LevelSolver levels(program_, program_.mesh, classes_, costs, orders_);
-    return levels.objective(moved(from, labels, levels));
+    return levels.objective(moved(from, assignment, levels));
   }
 
   const Program& program_;

@@ -10,7 +10,8 @@
 
 namespace autoshard::planning {
 
-/// One way to cut a matmul at one level, everything around it staying as the plan has it.
+/// A cut of a matmul at one level, and what it costs, everything around it staying as the plan
+/// has it.
 struct SymbolicCandidate {
   MatMulCut cut;
   /// The factor that is cut, -1 for `none` and for what is not possible.

@@ -37,7 +37,7 @@ std::vector<std::int32_t> matmuls_before(const Program& program, const ProgramMe
 }
 
 /// What an op of a class stores besides its values.
-struct Beside {
+struct OpTransients {
   /// Bytes that it writes otherwise than they are held, and that it reads so.
   double while_it_runs = 0, gathered = 0;
   /// By result: bytes, as they are held, that a collective makes of what it writes.
@@ -50,16 +50,17 @@ struct Beside {
 
 /// Whether a result of an op with partial sums is reduced or scattered, and how.
 void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
-              const Sharding& used, const Sharding& held, AxisMask partial, Beside& of_op) {
-  const OpKind& kind = on.kind_of_class(use.op);
-  const Rule& rule = on.program.rules[kind.rule];
+              const Sharding& used, const Sharding& held, AxisMask partial,
+              OpTransients& of_op) {
+  const OpSignature& signature = on.signature_of_class(use.op);
+  const Rule& rule = on.program.rules[signature.rule];
   double matmul_seconds = -1;
   if (rule.work == Work::matmul) {
-    matmul_seconds =
-        compute(rule, axes, kind.reads, kind.writes, on.program.types, on.mesh, on.cluster)
-            .seconds;
+    matmul_seconds = compute(rule, axes, signature.reads, signature.writes, on.program.types,
+                             on.mesh, on.cluster)
+                         .seconds;
   }
-  const TensorType& type = on.program.types[on.classes.holders[use.holder].type];
+  const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];
   for (const Step& step :
        redistribution_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes))) {
     const auto [made, is_ring] = as_made(step, matmul_seconds, on.cluster, on.mesh);
@@ -69,23 +70,24 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
 }
 
 /// By op class.
-std::vector<Beside> beside_values(const ProgramOnMesh& on, const Assignment& assignment) {
-  std::vector<Beside> beside(on.classes.ops.size());
+std::vector<OpTransients> transients_by_class(const ProgramOnMesh& on,
+                                              const Assignment& assignment) {
+  std::vector<OpTransients> by_class(on.classes.ops.size());
   for (const Use& use : on.classes.uses) {
     if (use.is_kept) continue;
-    const OpKind& kind = on.kind_of_class(use.op);
-    const Rule& rule = on.program.rules[kind.rule];
+    const OpSignature& signature = on.signature_of_class(use.op);
+    const Rule& rule = on.program.rules[signature.rule];
     const FactorAxes& axes = assignment.axes(use.op);
-    const std::int32_t type = on.classes.holders[use.holder].type;
-    const Sharding& held = assignment.sharding(use.holder);
+    const std::int32_t type = on.classes.values[use.sharding_class].type;
+    const Sharding& held = assignment.sharding(use.sharding_class);
     const Sharding used =
         project((use.is_result ? rule.results : rule.operands)[use.position], axes);
-    Beside& of_op = beside[use.op];
+    OpTransients& of_op = by_class[use.op];
     if (!use.is_result) {
       if (!only_cuts(held, used)) of_op.gathered += on.local_bytes(type, used);
       continue;
     }
-    if (!only_cuts(held, used) && kind.writes[use.position]) {
+    if (!only_cuts(held, used) && signature.writes[use.position]) {
       of_op.while_it_runs += on.local_bytes(type, used);
     }
     of_op.made.resize(rule.results.size(), 0.0);
@@ -94,13 +96,13 @@ std::vector<Beside> beside_values(const ProgramOnMesh& on, const Assignment& ass
     const AxisMask partial = partial_axes(rule, axes);
     if (partial != 0) add_sums(on, use, axes, used, held, partial, of_op);
   }
-  return beside;
+  return by_class;
 }
 
 /// What collectives make of the results of op `i`: it is stored, whoever reads it, and states
 /// of the optimizer are copied into the order of an all-reduced gradient.
 void add_made(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i,
-              const Beside& of_op, std::vector<Transient>& transients) {
+              const OpTransients& of_op, std::vector<Transient>& transients) {
   for (std::size_t k = 0; k < of_op.made.size(); ++k) {
     const std::int32_t v = on.program.ops[i].results[k];
     if (v == no_value || on.program.values[v].is_free) continue;
@@ -108,7 +110,7 @@ void add_made(const ProgramOnMesh& on, const Assignment& assignment, std::size_t
     if (of_op.made[k] > 0 && fused.last > 0) transients.push_back({fused, of_op.made[k]});
     const auto* copies = of_op.is_all_reduced[k] ? on.memory.copies_if_reduced_of(v) : nullptr;
     if (!copies) continue;
-    const Sharding& held = assignment.sharding(on.classes.holder_of[v]);
+    const Sharding& held = assignment.sharding(on.classes.class_of_value[v]);
     for (const Buffer& copy : *copies) {
       transients.push_back(
           {copy.live, copy.bytes / static_cast<double>(num_shards(held, on.mesh))});
@@ -120,12 +122,13 @@ void add_made(const ProgramOnMesh& on, const Assignment& assignment, std::size_t
 /// stored, from where it is computed first. The operand that is made last, a gradient, is
 /// copied into another layout for it.
 void add_ring_operands(const ProgramOnMesh& on, const Assignment& assignment,
-                       const std::vector<Beside>& beside, std::vector<Transient>& transients) {
+                       const std::vector<OpTransients>& by_class,
+                       std::vector<Transient>& transients) {
   const ProgramMemory& memory = on.memory;
   std::map<std::int32_t, Transient> stored;
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
-    const std::int32_t op_class = on.classes.class_of[i];
-    if (!beside[op_class].is_in_ring) continue;
+    const std::int32_t op_class = on.classes.class_of_op[i];
+    if (!by_class[op_class].is_in_ring) continue;
     const Op& op = on.program.ops[i];
     const Rule& rule = on.program.rules[op.rule];
     const std::int32_t point = memory.point[i];
@@ -164,7 +167,7 @@ void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
     const Op& op = on.program.ops[i];
     const Rule& rule = on.program.rules[op.rule];
     if (rule.padded_bytes <= 0) continue;
-    const Sharding cut = project(rule.operands[0], assignment.axes(on.classes.class_of[i]));
+    const Sharding cut = project(rule.operands[0], assignment.axes(on.classes.class_of_op[i]));
     const double bytes = rule.padded_bytes / static_cast<double>(num_shards(cut, on.mesh));
     const std::int32_t point = on.memory.point[i];
     LiveRange& live =
@@ -187,15 +190,15 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
     return before.empty() ? point : before[point];
   };
   for (const Copy& copy : on.classes.copies) {
-    const Holder& holder = on.classes.holders[copy.holder];
-    const Sharding& to = assignment.sharding(copy.holder);
-    if (only_cuts(assignment.sharding(holder.source), to)) continue;
-    result.push_back(
-        {{sent_from(copy.live.first), copy.live.last}, on.local_bytes(holder.type, to)});
+    const ShardingClass& sharding_class = on.classes.values[copy.sharding_class];
+    const Sharding& to = assignment.sharding(copy.sharding_class);
+    if (only_cuts(assignment.sharding(sharding_class.source), to)) continue;
+    result.push_back({{sent_from(copy.live.first), copy.live.last},
+                      on.local_bytes(sharding_class.type, to)});
   }
-  const std::vector<Beside> beside = beside_values(on, assignment);
+  const std::vector<OpTransients> by_class = transients_by_class(on, assignment);
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
-    const Beside& of_op = beside[on.classes.class_of[i]];
+    const OpTransients& of_op = by_class[on.classes.class_of_op[i]];
     add_made(on, assignment, i, of_op, result);
     const std::int32_t point = on.memory.point[i];
     if (of_op.while_it_runs > 0) {
@@ -205,7 +208,7 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
       result.push_back({{sent_from(point), point + 1}, of_op.gathered});
     }
   }
-  add_ring_operands(on, assignment, beside, result);
+  add_ring_operands(on, assignment, by_class, result);
   if (on.cluster.compiler.layout.symmetric_padding) {
     add_padded_operands(on, assignment, result);
   }
@@ -213,15 +216,15 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
 }
 
 std::vector<double> shards_by_value(const ProgramOnMesh& on, const Assignment& assignment) {
-  std::vector<double> of_holder;
-  of_holder.reserve(assignment.shardings.size());
+  std::vector<double> of_class;
+  of_class.reserve(assignment.shardings.size());
   for (const Sharding& sharding : assignment.shardings) {
-    of_holder.push_back(static_cast<double>(num_shards(sharding, on.mesh)));
+    of_class.push_back(static_cast<double>(num_shards(sharding, on.mesh)));
   }
   std::vector<double> shards(on.program.values.size(), 1);
   for (std::size_t v = 0; v < shards.size(); ++v) {
-    const std::int32_t holder = on.classes.holder_of[v];
-    if (holder >= 0) shards[v] = of_holder[holder];
+    const std::int32_t sharding_class = on.classes.class_of_value[v];
+    if (sharding_class >= 0) shards[v] = of_class[sharding_class];
   }
   return shards;
 }

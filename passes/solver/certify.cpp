@@ -10,14 +10,14 @@
 
 namespace autoshard::solver {
 
-Certificate certify(const Problem& problem, const std::vector<std::int64_t>& moment,
+Certificate certify(const Problem& problem, const std::vector<std::int64_t>& point,
                     const std::vector<double>& price, int passes, double seconds) {
   check(problem);
-  if (moment.size() != price.size() || !std::is_sorted(moment.begin(), moment.end())) {
-    throw std::invalid_argument("certify: needs increasing moments, and one price for each");
+  if (point.size() != price.size() || !std::is_sorted(point.begin(), point.end())) {
+    throw std::invalid_argument("certify: needs increasing points, and one price for each");
   }
   Certificate certificate;
-  certificate.moment = moment;
+  certificate.point = point;
   certificate.price = price;
   Problem charged = problem;
   charged.memory_limit.reset();
@@ -29,7 +29,7 @@ Certificate certify(const Problem& problem, const std::vector<std::int64_t>& mom
   double largest_charge = 0;
   for (int i = 0; i < problem.nodes() && problem.memory_limit; ++i) {
     const auto position = [&](std::int64_t time) {
-      return std::lower_bound(moment.begin(), moment.end(), time) - moment.begin();
+      return std::lower_bound(point.begin(), point.end(), time) - point.begin();
     };
     if (problem.live_first[i] >= problem.live_last[i]) continue;
     const double each =

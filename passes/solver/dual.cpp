@@ -22,14 +22,14 @@ Dual::Dual(const Network& network, const MemoryModel& memory)
       memory_(memory),
       messages_(network),
       unary_(network.unary),
-      price_(memory.moments(), 0.0),
-      best_price_(memory.moments(), 0.0),
-      direction_(memory.moments(), 0.0),
+      price_(memory.points(), 0.0),
+      best_price_(memory.points(), 0.0),
+      direction_(memory.points(), 0.0),
       decoded_(network.nodes(), 0) {
   for (const Network::Edge& edge : network.edges) {
     work_of_step_ += 2ll * network.options(edge.a) * network.options(edge.b);
   }
-  work_of_step_ += 4 * static_cast<std::int64_t>(network.unary.size()) + 3 * memory.moments() +
+  work_of_step_ += 4 * static_cast<std::int64_t>(network.unary.size()) + 3 * memory.points() +
                    static_cast<std::int64_t>(memory.bytes.size());
 }
 
@@ -55,11 +55,11 @@ void Dual::step(double limit) {
   const double bound = messages_.pass(unary_, false, &decoded_) - charged_room(price_);
   const std::vector<double> profile = memory_.profile(decoded_);
   double agreement = 0;  // of the newest overflow with the average one
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     agreement += direction_[t] * (profile[t] - memory_.room[t]);
   }
   const double mix = best_bound_ == -kNotAllowed ? 1.0 : kMix;
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     direction_[t] += mix * (profile[t] - memory_.room[t] - direction_[t]);
   }
   if (best_bound_ == -kNotAllowed) cycle_bound_ = bound;
@@ -77,16 +77,16 @@ void Dual::step(double limit) {
     cycle_bound_ = best_bound_;
     scale_ = 0.5;
   }
-  // Few moments carry prices in the end: overflow counts by a high power of its relative size,
+  // Few points carry prices in the end: overflow counts by a high power of its relative size,
   // so that peaks are priced first; slack lowers a price in proportion to it.
   double most = 0, dearest = 0;
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     most = std::max(most, direction_[t]);
     dearest = std::max(dearest, best_price_[t]);
   }
   double length = 0;
   weight_.resize(direction_.size());
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     double weight = dearest > 0 ? best_price_[t] / dearest : 0;
     if (direction_[t] > 0) {
       const double ratio = direction_[t] / most, square = ratio * ratio;
@@ -107,7 +107,7 @@ void Dual::step(double limit) {
   const double target =
       std::min(limit, best_bound_ + kTargetAhead * std::abs(best_bound_) + 1e-9);
   const double move = scale_ * (target - best_bound_) / length;
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     price_[t] = std::max(0.0, best_price_[t] + move * weight_[t] * direction_[t]);
   }
 }
@@ -136,9 +136,9 @@ double Dual::settle(int passes, std::vector<double>* surplus) {
   double size = 0;
   for (double price : best_price_) size += price;
   const double margin =
-      (memory_.moments() + 4.0) * std::numeric_limits<double>::epsilon() * room;
+      (memory_.points() + 4.0) * std::numeric_limits<double>::epsilon() * room;
   double bound = messages_.safe_bound(unary_, messages_.reparametrization(unary_));
-  // `unary_` itself was rounded: a piece adds price sums (one rounding a moment), a product
+  // `unary_` itself was rounded: a piece adds price sums (one rounding a point), a product
   // and an addition.
   double charged = 0;
   for (int i = 0; i < network_.nodes(); ++i) {
@@ -149,7 +149,7 @@ double Dual::settle(int passes, std::vector<double>* surplus) {
     charged += largest;
   }
   bound -= room + margin +
-           (2.0 * memory_.moments() + 8.0) * std::numeric_limits<double>::epsilon() *
+           (2.0 * memory_.points() + 8.0) * std::numeric_limits<double>::epsilon() *
                std::max(charged, size);
   if (surplus) {
     surplus->resize(network_.unary.size());

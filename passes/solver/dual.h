@@ -11,7 +11,7 @@
 
 namespace autoshard::solver {
 
-/// For prices p >= 0 on the moments, the limit can only make the optimum dearer:
+/// For prices p >= 0 on the points, the limit can only make the optimum dearer:
 ///
 ///   bound(p) = (lower bound of the network with the memory of every option charged at p)
 ///              - sum_t p[t] * room[t]
@@ -21,7 +21,7 @@ namespace autoshard::solver {
 /// average from the best ones. Lengths grow with gains and shrink with failures, in cycles.
 ///
 /// Source: Barahona, Anbil 2000, "The volume algorithm: producing primal solutions with a
-/// subgradient method"; the weights of the moments are our own.
+/// subgradient method"; the weights of the points are our own.
 class Dual {
  public:
   Dual(const Network& network, const MemoryModel& memory);

@@ -21,9 +21,8 @@ Solution solve_limited(const Problem& problem, const Options& options, Run& run)
   }
   Solution& solution = state.solution;
   if (solution.choice.empty() && solution.diagnosis.empty()) {
-    solution.diagnosis =
-        "no choice within the memory limit was found; the fullest moment is " +
-        std::to_string(state.fullest_moment);
+    solution.diagnosis = "no choice within the memory limit was found; the fullest point is " +
+                         std::to_string(state.fullest_point);
   }
   solution.trace = run.take_trace();
   solution.seconds = run.seconds();

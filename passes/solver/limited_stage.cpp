@@ -32,7 +32,7 @@ class LimitedStage {
       : state_(state),
         network_(network),
         memory_(memory),
-        moments_(state.reduction.moments()),
+        points_(state.reduction.points()),
         dual_(network, memory),
         walkers_{{network, memory, state.options.seed * 2 + 1, 60},
                  {network, memory, state.options.seed * 2 + 2, 3}},
@@ -95,13 +95,13 @@ class LimitedStage {
   bool is_finished(bool now_settled, StopReason& reason);
   void finish(StopReason reason);
   void find_first_choice();
-  void find_fullest_moment();
+  void find_fullest_point();
   void trace() { state_.run.trace(state_.solution.cost, state_.solution.lower_bound); }
 
   LimitedState& state_;
   const Network& network_;
   const MemoryModel& memory_;
-  const std::vector<std::int64_t> moments_;
+  const std::vector<std::int64_t> points_;
   Dual dual_;
   Walker walkers_[2];
   const bool had_prices_;
@@ -120,14 +120,14 @@ class LimitedStage {
   std::vector<int> decoded_;
 };
 
-/// Begins with the prices of the round before, each at the moment that stands for its time
+/// Begins with the prices of the round before, each at the point that stands for its time
 /// now.
 void LimitedStage::take_prices() {
-  std::vector<double> price(memory_.moments(), 0.0);
+  std::vector<double> price(memory_.points(), 0.0);
   for (const auto& [time, value] : state_.prices) {
     if (price.empty()) break;
-    const auto found = std::lower_bound(moments_.begin(), moments_.end(), time);
-    price[std::min<std::size_t>(found - moments_.begin(), price.size() - 1)] += value;
+    const auto found = std::lower_bound(points_.begin(), points_.end(), time);
+    price[std::min<std::size_t>(found - points_.begin(), price.size() - 1)] += value;
   }
   dual_.set_price(price);
 }
@@ -136,11 +136,11 @@ void LimitedStage::take_prices() {
 void LimitedStage::keep_prices() {
   if (had_prices_) return;
   Solution& solution = state_.solution;
-  solution.priced_moment.clear();
+  solution.priced_point.clear();
   solution.price.clear();
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     if (dual_.best_price()[t] <= 0) continue;
-    solution.priced_moment.push_back(moments_[t]);
+    solution.priced_point.push_back(points_[t]);
     solution.price.push_back(dual_.best_price()[t]);
   }
 }
@@ -250,9 +250,9 @@ bool LimitedStage::rule_out(bool now_settled) {
   if (removed == 0 || (removed * 50 < network_.unary.size() && !now_settled)) return false;
   keep_prices();
   state_.prices.clear();
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     const double price = dual_.best_price()[t];
-    if (price > 0) state_.prices.emplace_back(moments_[t], price);
+    if (price > 0) state_.prices.emplace_back(points_[t], price);
   }
   for (const auto& [node, marks] : state_.hopeless) {
     state_.reduction.remove_options(node, marks);
@@ -283,11 +283,11 @@ void LimitedStage::finish(StopReason reason) {
   if (state_.proven() && solution.cost <= solution.lower_bound) {
     solution.stop_reason = StopReason::kOptimal;
   }
-  if (begun_ && solution.choice.empty()) find_fullest_moment();
+  if (begun_ && solution.choice.empty()) find_fullest_point();
   trace();
 }
 
-/// Stopped before anything fitted: a moment more for a choice that does.
+/// Stopped before anything fitted: a little longer for a choice that does.
 void LimitedStage::find_first_choice() {
   if (!begun_) begin_walks();
   const double until = state_.run.seconds() + kSecondsForFirstChoice;
@@ -298,13 +298,13 @@ void LimitedStage::find_first_choice() {
   if (search.has_best()) state_.accept_reduced(network_, search.best());
 }
 
-void LimitedStage::find_fullest_moment() {
+void LimitedStage::find_fullest_point() {
   const std::vector<double> used = memory_.profile(walkers_[0].search().choice());
   double worst = -kNotAllowed;
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     if (used[t] - memory_.room[t] > worst) {
       worst = used[t] - memory_.room[t];
-      state_.fullest_moment = moments_[t];
+      state_.fullest_point = points_[t];
     }
   }
 }
@@ -330,8 +330,8 @@ bool search_stage(LimitedState& state) {
     state.enumerate(network, memory);
     if (state.solution.choice.empty()) {
       state.reduction.diagnose(
-          "memory: every allowed choice exceeds the limit; tightest moment " +
-          std::to_string(state.tightest_moment()));
+          "memory: every allowed choice exceeds the limit; tightest point " +
+          std::to_string(state.tightest_point()));
     }
     state.finish_exhausted();
     return false;

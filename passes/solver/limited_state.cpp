@@ -100,10 +100,10 @@ std::size_t LimitedState::remove_hopeless(const Network& network, double bound,
   return count;
 }
 
-std::int64_t LimitedState::tightest_moment() const {
+std::int64_t LimitedState::tightest_point() const {
   const std::vector<std::int64_t>& room = reduction.room();
   if (room.empty()) return 0;
-  return reduction.moments()[std::min_element(room.begin(), room.end()) - room.begin()];
+  return reduction.points()[std::min_element(room.begin(), room.end()) - room.begin()];
 }
 
 void LimitedState::enumerate(const Network& network, const MemoryModel& memory) {
@@ -115,7 +115,7 @@ void LimitedState::enumerate(const Network& network, const MemoryModel& memory) 
     if (cost < best_cost) {
       const std::vector<double> used = memory.profile(choice);
       bool fits = true;
-      for (int t = 0; t < memory.moments() && fits; ++t) fits = used[t] <= memory.room[t];
+      for (int t = 0; t < memory.points() && fits; ++t) fits = used[t] <= memory.room[t];
       if (fits) {
         best = choice;
         best_cost = cost;

@@ -38,7 +38,7 @@ struct LimitedState {
   std::size_t remove_hopeless(const Network& network, double bound,
                               const std::vector<double>& surplus);
   /// In the time of the problem: where least is left if all nodes take their smallest option.
-  std::int64_t tightest_moment() const;
+  std::int64_t tightest_point() const;
   /// Tries every choice of a network with few of them.
   void enumerate(const Network& network, const MemoryModel& memory);
 
@@ -55,7 +55,7 @@ struct LimitedState {
   std::vector<std::pair<int, std::vector<char>>> hopeless;
   std::int64_t epoch = 0;
   int stages = 0;
-  std::int64_t fullest_moment = 0;
+  std::int64_t fullest_point = 0;
   /// Nothing is left that could be better.
   bool exhausted = false;
   /// The best choice has changed since the last trace.

@@ -208,10 +208,10 @@ Peak peak_of(const Problem& problem, const std::vector<std::int32_t>& choice) {
   std::sort(changes.begin(), changes.end());
   Peak peak;
   std::int64_t bytes = 0;
-  // Frees sort before allocations of the same moment: intervals are half open.
-  for (const auto& [moment, change] : changes) {
+  // Frees sort before allocations of the same point: intervals are half open.
+  for (const auto& [point, change] : changes) {
     bytes += change;
-    if (bytes > peak.bytes) peak = {bytes, moment};
+    if (bytes > peak.bytes) peak = {bytes, point};
   }
   return peak;
 }

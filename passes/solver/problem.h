@@ -7,7 +7,7 @@
 ///   cost(choice) = sum_i option_cost[option_offset[i] + choice[i]]
 ///                + sum_e edge_weight[e] * tables[edge_table[e]](choice[from], choice[to])
 ///
-/// is to be small, and at every moment t the bytes of all nodes with live_first <= t <
+/// is to be small, and at every point t the bytes of all nodes with live_first <= t <
 /// live_last must not exceed `memory_limit`. `+inf` anywhere means "not allowed".
 ///
 /// Example: two nodes, options {cost 0, 3} and {cost 1, 0}, one edge with table
@@ -58,11 +58,11 @@ struct Problem {
   std::vector<double> edge_weight;
   std::vector<Table> tables;
 
-  /// Node i is live at the moments [live_first[i], live_last[i]); empty if memory_limit is
+  /// Node i is live at the points [live_first[i], live_last[i]); empty if memory_limit is
   /// unset.
   std::vector<std::int64_t> live_first;
   std::vector<std::int64_t> live_last;
-  /// Bytes available at every moment, 0 to 2^53; unset: memory does not matter (the fast
+  /// Bytes available at every point, 0 to 2^53; unset: memory does not matter (the fast
   /// path).
   std::optional<std::int64_t> memory_limit;
 
@@ -94,10 +94,10 @@ struct CostScale {
 };
 CostScale cost_scale(const Problem& problem);
 
-/// Bytes at the worst moment, and that moment.
+/// Bytes at the worst point, and that point.
 struct Peak {
   std::int64_t bytes = 0;
-  std::int64_t moment = 0;
+  std::int64_t point = 0;
 };
 Peak peak_of(const Problem& problem, const std::vector<std::int32_t>& choice);
 
@@ -167,7 +167,7 @@ struct Options {
 
 /// Why a lower bound holds, in the terms of the problem, so that another program can check it:
 ///
-///   1. add sum_t price[t] * bytes to every option, over the moments t at which its node is
+///   1. add sum_t price[t] * bytes to every option, over the points t at which its node is
 ///   live;
 ///   2. drop options that are not allowed or have no allowed partner on some edge, repeatedly;
 ///   3. for each (v, u) of `merged`: every option of u allows exactly one of v, so give u the
@@ -179,8 +179,8 @@ struct Options {
 /// bound for any prices >= 0 and any messages.
 struct Certificate {
   double lower_bound = -kNotAllowed;
-  std::vector<std::int64_t> moment;  ///< increasing
-  std::vector<double> price;         ///< cost of a byte at `moment`, >= 0
+  std::vector<std::int64_t> point;  ///< increasing
+  std::vector<double> price;        ///< cost of a byte at `point`, >= 0
   std::vector<std::int32_t> merged_node;
   std::vector<std::int32_t> merged_into;
   std::vector<std::int32_t> edge_from;  ///< edges left, from < to, each pair once
@@ -198,8 +198,8 @@ struct Solution {
   std::int64_t iterations = 0;
   double seconds = 0;
   std::vector<TracePoint> trace;
-  /// Moments and prices on which a bound for the whole problem rests; `certify` takes them.
-  std::vector<std::int64_t> priced_moment;
+  /// Points and prices on which a bound for the whole problem rests; `certify` takes them.
+  std::vector<std::int64_t> priced_point;
   std::vector<double> price;
   /// If nothing feasible was found: what stands in the way, in words.
   std::string diagnosis;
@@ -218,7 +218,7 @@ Solution solve(const Problem& problem, const Options& options = {});
 /// Messages for the prices of a solution, found by at most `passes` passes and `seconds` of
 /// wall time. The bound may be lower than the solution's, which also uses what exhaustive
 /// reasoning (removed options) showed.
-Certificate certify(const Problem& problem, const std::vector<std::int64_t>& moment,
+Certificate certify(const Problem& problem, const std::vector<std::int64_t>& point,
                     const std::vector<double>& price, int passes = 500, double seconds = 60);
 
 }  // namespace autoshard::solver

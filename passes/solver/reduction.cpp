@@ -141,7 +141,7 @@ bool Reduction::presolve() {
     bool memory = false;
     if (!restrict_memory(memory)) return false;
     any |= memory;
-    any |= drop_implied_moments();
+    any |= drop_implied_points();
   }
   return true;
 }

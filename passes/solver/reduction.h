@@ -14,7 +14,7 @@
 ///              memory limit only)
 ///
 /// Each rule has a source file: reduction_ties.cpp, reduction_options.cpp,
-/// reduction_memory.cpp, reduction_moments.cpp, reduction_dominance.cpp,
+/// reduction_memory.cpp, reduction_points.cpp, reduction_dominance.cpp,
 /// reduction_elimination.cpp; what they share is in reduction.cpp.
 ///
 /// Products of shared tables are computed once (TableStore), so a network of equal layers
@@ -43,7 +43,7 @@ class Reduction {
     /// The edges of `a` and of `b` that come next, or -1.
     int next[2] = {-1, -1};
   };
-  /// Memory above the smallest option's, at the compressed moments [first, last).
+  /// Memory above the smallest option's, at the compressed points [first, last).
   struct Piece {
     int first, last;
     std::vector<std::int64_t> bytes;  ///< per option left, smallest is 0, not all 0
@@ -89,11 +89,11 @@ class Reduction {
   /// `largest_product` operations.
   void eliminate(double largest_product = 2e7);
 
-  /// Drops moments that cannot be overfull unless a neighbouring one is; true if any went.
+  /// Drops points that cannot be overfull unless a neighbouring one is; true if any went.
   ///
-  /// Moment t is implied by moment u if  sum_i max_s (bytes_i(s) at t - bytes_i(s) at u)
+  /// Point t is implied by point u if  sum_i max_s (bytes_i(s) at t - bytes_i(s) at u)
   /// <= room(t) - room(u).  Only nodes whose memory changes between t and u count.
-  bool drop_implied_moments();
+  bool drop_implied_points();
 
   /// Completes a choice of the nodes left (index into their options left; entries of other
   /// nodes are ignored) to all nodes and translates it into options of the problem.
@@ -111,10 +111,10 @@ class Reduction {
   const std::string& diagnosis() const { return diagnosis_; }
   void diagnose(std::string text) { diagnosis_ = std::move(text); }
 
-  /// Compressed moments: the live set is maximal there, and none is implied by others. Their
+  /// Compressed points: the live set is maximal there, and none is implied by others. Their
   /// times in the problem.
-  const std::vector<std::int64_t>& moments() const { return moments_; }
-  /// Bytes left at every compressed moment when every node takes its smallest option.
+  const std::vector<std::int64_t>& points() const { return points_; }
+  /// Bytes left at every compressed point when every node takes its smallest option.
   const std::vector<std::int64_t>& room() const { return room_; }
   /// After `merge_tied` alone: (node, the one it went into), in order.
   std::vector<std::pair<std::int32_t, std::int32_t>> merged() const;
@@ -153,7 +153,7 @@ class Reduction {
   TableStore tables_;
   std::vector<Step> steps_;
   std::vector<char> dominance_current_;
-  std::vector<std::int64_t> moments_;
+  std::vector<std::int64_t> points_;
   std::vector<std::int64_t> room_;
   double constant_ = 0;
   double magnitude_ = 0;

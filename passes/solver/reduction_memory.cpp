@@ -1,4 +1,4 @@
-// Memory: its moments, what all options take, and options that cannot fit.
+// Memory: its points, what all options take, and options that cannot fit.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace autoshard::solver {
 
 void Reduction::read_memory(const Problem& problem) {
   // The live set grows at firsts and shrinks at lasts; it is maximal at a first that is
-  // followed by a last. Every interval keeps at least one such moment.
+  // followed by a last. Every interval keeps at least one such point.
   std::vector<std::pair<std::int64_t, bool>> events;  // (time, is a first); lasts sort first
   for (int i = 0; i < problem.nodes(); ++i) {
     if (problem.live_first[i] >= problem.live_last[i]) continue;
@@ -21,12 +21,12 @@ void Reduction::read_memory(const Problem& problem) {
   }
   std::sort(events.begin(), events.end());
   for (std::size_t e = 0; e + 1 < events.size(); ++e) {
-    if (events[e].second && !events[e + 1].second) moments_.push_back(events[e].first);
+    if (events[e].second && !events[e + 1].second) points_.push_back(events[e].first);
   }
-  room_.assign(moments_.size(), *problem.memory_limit);
+  room_.assign(points_.size(), *problem.memory_limit);
   const auto position = [this](std::int64_t time) {
-    return static_cast<int>(std::lower_bound(moments_.begin(), moments_.end(), time) -
-                            moments_.begin());
+    return static_cast<int>(std::lower_bound(points_.begin(), points_.end(), time) -
+                            points_.begin());
   };
   for (int i = 0; i < problem.nodes(); ++i) {
     if (problem.live_first[i] >= problem.live_last[i]) continue;
@@ -36,7 +36,7 @@ void Reduction::read_memory(const Problem& problem) {
                                 {begin, begin + problem.option_count(i)}});
   }
   // Through differences: one sweep for all nodes.
-  std::vector<std::int64_t> change(moments_.size() + 1, 0);
+  std::vector<std::int64_t> change(points_.size() + 1, 0);
   for (Node& node : nodes_) {
     for (Piece& piece : node.memory) {
       const std::int64_t least = *std::min_element(piece.bytes.begin(), piece.bytes.end());
@@ -68,7 +68,7 @@ bool Reduction::restrict_memory(bool& any) {
   if (room_.empty()) return true;
   const auto tightest = std::min_element(room_.begin(), room_.end());
   if (*tightest < 0) {
-    diagnosis_ = "memory: at moment " + std::to_string(moments_[tightest - room_.begin()]) +
+    diagnosis_ = "memory: at point " + std::to_string(points_[tightest - room_.begin()]) +
                  " the smallest allowed options exceed the limit by " +
                  std::to_string(-*tightest) + " bytes";
     return false;
@@ -101,8 +101,8 @@ bool Reduction::restrict_memory(bool& any) {
     any = true;
     if (kept.empty()) {
       diagnosis_ = "memory: no option of node " + std::to_string(v) +
-                   " fits, even if all others " + "take their smallest; tightest moment " +
-                   std::to_string(moments_[tightest - room_.begin()]);
+                   " fits, even if all others " + "take their smallest; tightest point " +
+                   std::to_string(points_[tightest - room_.begin()]);
       return false;
     }
     keep_options(v, kept);

@@ -6,7 +6,7 @@
 namespace autoshard::solver {
 namespace {
 
-/// Moments whose least room is kept together.
+/// Points whose least room is kept together.
 constexpr int kBlock = 32;
 
 double finite_range(const double* values, int size) {
@@ -26,10 +26,10 @@ BlockSearch::BlockSearch(const Network& network, const MemoryModel& memory, std:
       memory_(memory),
       forest_(network),
       random_(seed),
-      price_(memory.moments(), 0.0),
-      sums_(memory.moments() + 1, 0.0),
+      price_(memory.points(), 0.0),
+      sums_(memory.points() + 1, 0.0),
       extra_(network.unary.size(), 0.0),
-      block_slack_((memory.moments() + kBlock - 1) / kBlock, 0.0) {
+      block_slack_((memory.points() + kBlock - 1) / kBlock, 0.0) {
   for (int i = 0; i < network.nodes(); ++i) {
     const int k = network.options(i);
     spread_ += finite_range(network.unary.data() + network.offset[i], k);
@@ -47,10 +47,10 @@ void BlockSearch::restart(const std::vector<int>& choice) {
   cost_ = network_.cost(choice_, network_.unary);
   used_ = memory_.profile(choice_);
   overflow_ = 0;
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     overflow_ += std::max(0.0, used_[t] - memory_.room[t]);
   }
-  update_blocks(0, memory_.moments());
+  update_blocks(0, memory_.points());
   price_penalties();
   keep_best();
 }
@@ -68,11 +68,11 @@ void BlockSearch::offer(const std::vector<int>& choice, double cost) {
 
 void BlockSearch::set_prices(const std::vector<double>& price) {
   price_ = price;
-  priced_moments_.clear();
+  priced_points_.clear();
   double total = 0;
-  for (int t = 0; t < memory_.moments(); ++t) {
+  for (int t = 0; t < memory_.points(); ++t) {
     if (price_[t] <= 0) continue;
-    priced_moments_.push_back(t);
+    priced_points_.push_back(t);
     total += price_[t];
   }
   reference_price_ = total;
@@ -81,7 +81,7 @@ void BlockSearch::set_prices(const std::vector<double>& price) {
 
 void BlockSearch::update_blocks(int first, int last) {
   for (int b = first / kBlock; b * kBlock < last; ++b) {
-    const int end = std::min((b + 1) * kBlock, memory_.moments());
+    const int end = std::min((b + 1) * kBlock, memory_.points());
     double least = kNotAllowed;
     for (int t = b * kBlock; t < end; ++t) {
       least = std::min(least, memory_.room[t] - used_[t]);
@@ -93,8 +93,8 @@ void BlockSearch::update_blocks(int first, int last) {
 void BlockSearch::price_penalties() {
   penalty_sums_.clear();
   if (overflow_ <= 0) return;
-  std::vector<double> penalties(memory_.moments(), 0.0);
-  for (int t = 0; t < memory_.moments(); ++t) {
+  std::vector<double> penalties(memory_.points(), 0.0);
+  for (int t = 0; t < memory_.points(); ++t) {
     if (used_[t] > memory_.room[t]) penalties[t] = penalty_;
   }
   MemoryModel::accumulate(penalties, penalty_sums_);
@@ -104,7 +104,7 @@ double BlockSearch::trial_price(int first, int last) const {
   double price = factor_ * (sums_[last] - sums_[first]);
   if (!penalty_sums_.empty()) price += penalty_sums_[last] - penalty_sums_[first];
   for (const Surcharge& surcharge : surcharges_) {
-    if (first <= surcharge.moment && surcharge.moment < last) price += surcharge.price;
+    if (first <= surcharge.point && surcharge.point < last) price += surcharge.price;
   }
   return price;
 }
@@ -112,35 +112,35 @@ double BlockSearch::trial_price(int first, int last) const {
 void BlockSearch::pick() {
   forest_.clear();
   const int n = network_.nodes();
-  const int moments = memory_.moments();
+  const int points = memory_.points();
   // Sizes are spread evenly over orders of magnitude.
   const double span = std::log(static_cast<double>(std::min(n, 600)) + 1.0);
   const int largest = 1 + static_cast<int>(std::exp(span * random_.unit()));
   const int patches = 1 + random_.below(4);
-  int moment = -1;
+  int point = -1;
   const double kind = random_.unit();
-  if (moments > 0 && kind < 0.8) {
+  if (points > 0 && kind < 0.8) {
     if (overflow_ > 0) {
       // The fullest of a few.
       double worst = 0;
-      for (int i = 0; i < 3 + moments / 8; ++i) {
-        const int t = random_.below(moments);
+      for (int i = 0; i < 3 + points / 8; ++i) {
+        const int t = random_.below(points);
         if (used_[t] - memory_.room[t] > worst) {
           worst = used_[t] - memory_.room[t];
-          moment = t;
+          point = t;
         }
       }
     }
-    if (moment < 0) {
-      moment = !priced_moments_.empty() && kind < 0.5
-                   ? priced_moments_[random_.below(static_cast<int>(priced_moments_.size()))]
-                   : random_.below(moments);
+    if (point < 0) {
+      point = !priced_points_.empty() && kind < 0.5
+                  ? priced_points_[random_.below(static_cast<int>(priced_points_.size()))]
+                  : random_.below(points);
     }
   }
   for (int p = 0; p < patches; ++p) {
     int node = random_.below(n);
-    if (moment >= 0) {
-      const int begin = memory_.live_offset[moment], end = memory_.live_offset[moment + 1];
+    if (point >= 0) {
+      const int begin = memory_.live_offset[point], end = memory_.live_offset[point + 1];
       if (end > begin) node = memory_.live[begin + random_.below(end - begin)];
     }
     forest_.grow(node, (p + 1) * largest / patches + 1, random_);
@@ -184,12 +184,12 @@ BlockSearch::Outcome BlockSearch::outcome(double cost_before, double cost_after)
     }
   }
   std::sort(changes_.begin(), changes_.end(),
-            [](const Change& x, const Change& y) { return x.moment < y.moment; });
+            [](const Change& x, const Change& y) { return x.point < y.point; });
   work_ += 20 * static_cast<std::int64_t>(changes_.size());
   double sum = 0, worst = 0;
   for (std::size_t c = 0; c + 1 < changes_.size(); ++c) {
     sum += changes_[c].bytes;
-    const int first = changes_[c].moment, last = changes_[c + 1].moment;
+    const int first = changes_[c].point, last = changes_[c + 1].point;
     if (sum == 0 || first == last) continue;
     if (overflow_ <= 0) {
       // Nothing overflows now: only growth matters, and most blocks have room for it.
@@ -233,7 +233,7 @@ void BlockSearch::take(const Outcome& result) {
   double sum = 0;
   for (std::size_t c = 0; c + 1 < changes_.size(); ++c) {
     sum += changes_[c].bytes;
-    const int first = changes_[c].moment, last = changes_[c + 1].moment;
+    const int first = changes_[c].point, last = changes_[c + 1].point;
     if (sum == 0 || first == last) continue;
     for (int t = first; t < last; ++t) used_[t] += sum;
     update_blocks(first, last);
@@ -246,7 +246,7 @@ void BlockSearch::take(const Outcome& result) {
   if (overflow_ < 0.5) overflow_ = 0;
   if (overflowed || overflow_ > 0) {
     price_penalties();
-    work_ += 2 * memory_.moments();
+    work_ += 2 * memory_.points();
   }
 }
 
@@ -287,15 +287,15 @@ void BlockSearch::trial(double temperature) {
 }
 
 void BlockSearch::kick() {
-  const int moments = memory_.moments();
+  const int points = memory_.points();
   forest_.clear();
   const int n = network_.nodes();
   const int largest = 1 + static_cast<int>(n * std::pow(random_.unit(), 2.0));
-  const int moment = moments > 0 ? random_.below(moments) : -1;
+  const int point = points > 0 ? random_.below(points) : -1;
   for (int p = 0; p < 3; ++p) {
     int node = random_.below(n);
-    if (moment >= 0) {
-      const int begin = memory_.live_offset[moment], end = memory_.live_offset[moment + 1];
+    if (point >= 0) {
+      const int begin = memory_.live_offset[point], end = memory_.live_offset[point + 1];
       if (end > begin) node = memory_.live[begin + random_.below(end - begin)];
     }
     forest_.grow(node, (p + 1) * largest / 3 + 1, random_);
@@ -304,10 +304,9 @@ void BlockSearch::kick() {
   const double cost_before = forest_.cost(choice_);
   factor_ = std::exp(4.0 * (random_.unit() - 0.5));
   surcharges_.clear();
-  for (int i = 0; i < 4 && moments > 0; ++i) {
-    surcharges_.push_back(
-        {random_.below(moments),
-         std::max(reference_price_, 1e-9) * std::exp(4.0 * (random_.unit() - 0.7))});
+  for (int i = 0; i < 4 && points > 0; ++i) {
+    surcharges_.push_back({random_.below(points), std::max(reference_price_, 1e-9) *
+                                                      std::exp(4.0 * (random_.unit() - 0.7))});
   }
   price_picked();
   if (random_.unit() < 0.5) {

@@ -12,9 +12,9 @@
 
 namespace autoshard::solver {
 
-/// A walk over choices. Each trial picks some nodes around a crowded moment, charges their
+/// A walk over choices. Each trial picks some nodes around a crowded point, charges their
 /// memory by prices, finds their best joint options under those prices, raises the price of
-/// the moment that overflows most just enough to make the way back as good, and tries again.
+/// the point that overflows most just enough to make the way back as good, and tries again.
 /// What fits and is cheap enough is taken.
 class BlockSearch {
  public:
@@ -22,7 +22,7 @@ class BlockSearch {
 
   /// Starts again from `choice`, which may overflow.
   void restart(const std::vector<int>& choice);
-  /// Prices per moment that steer the picks; not owned, may change between calls.
+  /// Prices per point that steer the picks; not owned, may change between calls.
   void set_prices(const std::vector<double>& price);
 
   /// Makes trials at `temperature` (cost that a move may lose, on average) until they took
@@ -47,15 +47,15 @@ class BlockSearch {
     double cost = 0;      ///< change of cost
     double overflow = 0;  ///< change of the total overflow
     double priced = 0;    ///< change of the memory's cost at the trial's prices
-    int worst = -1;       ///< moment that overflows most, -1: none
+    int worst = -1;       ///< point that overflows most, -1: none
     double worst_growth = 0;
   };
   void pick();
-  /// Prices of this trial over moments [first, last).
+  /// Prices of this trial over points [first, last).
   double trial_price(int first, int last) const;
   /// Charges the trial's prices to the options of the picked nodes, into `extra_`.
   void price_picked();
-  /// After a change of `used_` over these moments.
+  /// After a change of `used_` over these points.
   void update_blocks(int first, int last);
   /// After a change of `penalty_` or of what overflows.
   void price_penalties();
@@ -72,21 +72,21 @@ class BlockSearch {
   std::vector<double> used_;
   std::vector<double> price_;
   std::vector<double> sums_;          ///< of `price_`
-  std::vector<double> penalty_sums_;  ///< of the penalties on overfull moments; empty: none
+  std::vector<double> penalty_sums_;  ///< of the penalties on overfull points; empty: none
   std::vector<double> extra_;
   double factor_ = 1;  ///< the trial charges price_ * factor_ ...
   struct Surcharge {
-    int moment;
+    int point;
     double price;
   };
   std::vector<Surcharge> surcharges_;  ///< ... and these
   struct Change {
-    int moment;
+    int point;
     double bytes;
   };
-  std::vector<Change> changes_;      ///< by moment; of memory used, if the trial is taken
-  std::vector<double> block_slack_;  ///< least room left in blocks of moments
-  std::vector<int> priced_moments_;
+  std::vector<Change> changes_;      ///< by point; of memory used, if the trial is taken
+  std::vector<double> block_slack_;  ///< least room left in blocks of points
+  std::vector<int> priced_points_;
   std::vector<int> changed_;
   double cost_ = kNotAllowed, overflow_ = 0, best_cost_ = kNotAllowed;
   double penalty_ = 0;          ///< cost of a byte too much while the choice overflows

@@ -554,7 +554,7 @@ def redistribution_steps(shape: Sequence[int], element_bits: int, from_dims: Seq
 
 def reshard_path(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[list[list[int]]]:
     """
-    The shardings on the cheapest way, one a step; the axes are those that move.
+    The shardings on the cheapest path, one a step; the axes are those that move.
     """
 
 def redistribution_steps_in_order(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[Step]:
@@ -580,7 +580,7 @@ def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Seque
     """
 
 class SymbolicCandidate:
-    """One way to cut a matmul at one level."""
+    """A cut of a matmul at one level, and what it costs."""
 
     @property
     def cut(self) -> MatMulCut: ...
@@ -752,7 +752,7 @@ class CorePlan:
     def peak_bytes(self) -> float: ...
 
     @property
-    def peak_moment(self) -> int: ...
+    def peak_point(self) -> int: ...
 
     @property
     def peak_values(self) -> list[tuple[int, float]]:
@@ -923,7 +923,7 @@ class SolverSolution:
     def trace(self) -> list[SolverTracePoint]: ...
 
     @property
-    def priced_moment(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+    def priced_point(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
 
     @property
     def price(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
@@ -936,7 +936,7 @@ class SolverCertificate:
     def lower_bound(self) -> float: ...
 
     @property
-    def moment(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+    def point(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
 
     @property
     def price(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
@@ -962,16 +962,16 @@ def solve(problem: SolverProblem, seconds: float, seed: int, max_iterations: int
 
 def cost_of(problem: SolverProblem, choice: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float: ...
 
-def certify(problem: SolverProblem, moment: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], price: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], passes: int, seconds: float) -> SolverCertificate: ...
+def certify(problem: SolverProblem, point: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], price: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], passes: int, seconds: float) -> SolverCertificate: ...
 
-class StorageTables:
+class MemoryTables:
     """
-    Which values of a program are stored, and when; see passes/memory/program_memory.h.
+    Which values of a program have buffers, and when; see passes/memory/program_memory.h.
     """
 
     @property
-    def lifetimes(self) -> list[tuple[int, int]]:
-        """By value: the first moment, and behind the last one."""
+    def live_ranges(self) -> list[tuple[int, int]]:
+        """By value: the first program point, and the one behind the last."""
 
     @property
     def reads(self) -> list[list[bool]]:
@@ -982,33 +982,37 @@ class StorageTables:
         """By op: whether it stores each result."""
 
     @property
-    def moments(self) -> list[int]:
-        """By op: when it runs."""
+    def points(self) -> list[int]:
+        """By op: the program point at which it runs."""
 
-class Stored:
-    """One stretch of moments in which a value takes memory."""
+class Buffer:
+    """
+    The program points [first, last) at which a value takes memory, and its bytes.
+    """
 
     def __init__(self, first: int, last: int, bytes: float) -> None: ...
 
 class Peak:
-    """The worst moment of a plan."""
+    """The worst program point of a plan."""
 
     @property
     def bytes(self) -> float: ...
 
     @property
-    def moment(self) -> int: ...
+    def point(self) -> int: ...
 
     @property
     def live(self) -> list[tuple[int, float]]:
         """(value, bytes) of what lives then, largest first."""
 
-def storage_of(program: Program, compiler: Mapping[str, float] = {}) -> StorageTables:
-    """The compiler is its answers by name."""
-
-def lenders_of(stored: Sequence[Stored], made: Sequence[tuple[int, int]], moments: int) -> list[int]:
+def memory_tables(program: Program, compiler: Mapping[str, float] = {}) -> MemoryTables:
     """
-    Which result lends each its storage, -1: none; see passes/memory/buffer_reuse.h. `made`: (index, moment) of the results.
+    When and where values of a program are in memory. The compiler is its answers by name.
+    """
+
+def reused_buffers(buffers: Sequence[Buffer], made: Sequence[tuple[int, int]], points: int) -> list[int]:
+    """
+    By buffer: the one whose memory it uses, or -1; see passes/memory/buffer_reuse.h. `made`: (index, point) of results.
     """
 
 def matmuls_that_wait(program: Program) -> list[bool]:

@@ -324,7 +324,7 @@ def summarize(
         devices=cluster.num_devices,
         axes=tuple(axes),
         collectives=collectives_of(imported, plan, mesh),
-        peak_moment=_line_of_moment(imported, plan.peak_moment),
+        peak_moment=_line_of_moment(imported, plan.peak_point),
         peak_values=_peak(imported, plan, mesh),
         host_bytes_per_device=host.held_bytes,
         host_transfer_bytes=host.sent_bytes,

@@ -21,8 +21,8 @@ class Report:
 
     cost: float
     peak_memory: int
-    peak_moment: int
-    """A moment at which ``peak_memory`` is needed; 0 if nothing is ever live."""
+    peak_point: int
+    """A program point at which ``peak_memory`` is needed; 0 if nothing is ever live."""
 
 
 def report_of(problem: Problem, choice: ArrayLike) -> Report:
@@ -56,12 +56,12 @@ def report_of(problem: Problem, choice: ArrayLike) -> Report:
             taken = int(problem.option_memory[index[node]])
             changes[first] = changes.get(first, 0) + taken
             changes[last] = changes.get(last, 0) - taken
-    used = peak = moment = 0
+    used = peak = point = 0
     for time in sorted(changes):
         used += changes[time]
         if used > peak:
-            peak, moment = used, time
-    return Report(cost, peak, moment)
+            peak, point = used, time
+    return Report(cost, peak, point)
 
 
 def check_solution(problem: Problem, solution: Solution) -> Report:
@@ -83,7 +83,7 @@ def check_solution(problem: Problem, solution: Solution) -> Report:
             )
         if report.peak_memory > problem.memory_limit:
             raise SolverError(
-                f"peak: {report.peak_memory} bytes at moment {report.peak_moment}, "
+                f"peak: {report.peak_memory} bytes at point {report.peak_point}, "
                 f"the limit is {problem.memory_limit}"
             )
     if solution.lower_bound > report.cost:
@@ -102,7 +102,7 @@ class _Network:
             if problem.memory_limit is not None:
                 span = problem.live_first[node], problem.live_last[node]
                 if span[0] < span[1]:
-                    first, last = np.searchsorted(certificate.moment, span)
+                    first, last = np.searchsorted(certificate.point, span)
                     cost += (sums[last] - sums[first]) * problem.option_memory[
                         problem.options(node)
                     ].astype(np.float64)

@@ -32,7 +32,7 @@ class Problem:
 
         cost = sum of option costs + sum over edges of weight * table[option of from, option of to]
 
-    is to be small, and at every moment the memory of the live nodes must fit. ``inf`` anywhere
+    is to be small, and at every point the memory of the live nodes must fit. ``inf`` anywhere
     means "not allowed".
 
     Example: two nodes, options ``[0, 3]`` and ``[1, 0]``, one edge with table
@@ -63,10 +63,10 @@ class Problem:
 
     live_first: NDArray[np.int64] = field(default_factory=_no_numbers)
     live_last: NDArray[np.int64] = field(default_factory=_no_numbers)
-    """Node i occupies memory at the moments ``live_first[i] <= t < live_last[i]``."""
+    """Node i occupies memory at the points ``live_first[i] <= t < live_last[i]``."""
 
     memory_limit: int | None = None
-    """Bytes available at every moment, or None: memory does not matter."""
+    """Bytes available at every program point, or None: memory does not matter."""
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():

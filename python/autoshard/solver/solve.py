@@ -36,16 +36,16 @@ class Solution:
     lower_bound: float
     """No choice costs less. Rounded down; equal to ``cost`` if the choice is proven optimal."""
     peak_memory: int
-    """Bytes at the worst moment."""
+    """Bytes at the worst point."""
     stop_reason: StopReason
     iterations: int
     seconds: float
     trace: tuple[TracePoint, ...]
     diagnosis: str
     """What stands in the way, if nothing feasible was found."""
-    priced_moment: NDArray[np.int64]
+    priced_point: NDArray[np.int64]
     price: NDArray[np.float64]
-    """Cost of one byte at ``priced_moment``: what more memory would be worth."""
+    """Cost of one byte at ``priced_point``: what more memory would be worth."""
 
     @property
     def gap(self) -> float:
@@ -65,7 +65,7 @@ class Certificate:
     """
 
     lower_bound: float
-    moment: NDArray[np.int64]
+    point: NDArray[np.int64]
     price: NDArray[np.float64]
     merged_node: NDArray[np.int32]
     merged_into: NDArray[np.int32]
@@ -145,7 +145,7 @@ def solve(
             TracePoint(point.seconds, point.cost, point.lower_bound) for point in found.trace
         ),
         diagnosis=found.diagnosis,
-        priced_moment=cast(Any, found.priced_moment),
+        priced_point=cast(Any, found.priced_point),
         price=cast(Any, found.price),
     )
 
@@ -158,10 +158,10 @@ def certify(
     The bound can be lower than ``solution.lower_bound``, which also uses that some options were
     shown to be part of nothing better than the best choice.
     """
-    found = _core.certify(problem.core, solution.priced_moment, solution.price, passes, seconds)
+    found = _core.certify(problem.core, solution.priced_point, solution.price, passes, seconds)
     return Certificate(
         lower_bound=found.lower_bound,
-        moment=cast(Any, found.moment),
+        point=cast(Any, found.point),
         price=cast(Any, found.price),
         merged_node=cast(Any, found.merged_node),
         merged_into=cast(Any, found.merged_into),

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from compiler_answers import GPU, TPU
-from core.test_storage import read
+from core.test_program_memory import read
 from core.test_stored_for_collectives import (
     ATTENTION,
     LAYER,
@@ -53,7 +53,7 @@ GATHER, SCATTER, REDUCE, *_ = _core.CollectiveKind
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes and moments of a program, before anything is cut."""
+    """Bytes and points of a program, before anything is cut."""
 
     function: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
@@ -66,7 +66,7 @@ class Memory:
 
     def _answer(self, compiler: Mapping[str, float]) -> Any:
         found = read(self.function, *self.shapes, compiler=compiler)
-        return found.lifetimes, found.reads, found.writes, found.moments, found.peak()
+        return found.live_ranges, found.reads, found.writes, found.points, found.peak()
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import pytest
-from test_storage import read
+from test_program_memory import read
 
 from autoshard import _core
 
-# (first moment, behind the last one, bytes)
+# (first program point, behind the last one, bytes)
 RESULT = (0, 10, 8.0)
-"""A result of ten moments; it is made at 5."""
+"""A result of ten program points; it is made at 5."""
 
 
 @pytest.mark.parametrize(
-    ("stored", "made", "lenders"),
+    ("buffers", "made", "reused"),
     [
         ([RESULT, (1, 3, 8.0), (3, 5, 4.0)], [(0, 5)], [-1, 0, 0]),
         ([RESULT, (4, 6, 8.0)], [(0, 5)], [-1, -1]),
@@ -35,15 +35,15 @@ RESULT = (0, 10, 8.0)
         "no results",
     ],
 )
-def test_results_lend_their_storage_until_they_are_made(
-    stored: list[tuple[int, int, float]], made: list[tuple[int, int]], lenders: list[int]
+def test_buffers_of_results_are_used_until_they_are_made(
+    buffers: list[tuple[int, int, float]], made: list[tuple[int, int]], reused: list[int]
 ) -> None:
-    assert _core.lenders_of([_core.Stored(*one) for one in stored], made, 10) == lenders
+    assert _core.reused_buffers([_core.Buffer(*one) for one in buffers], made, 10) == reused
 
 
-def test_a_lender_must_be_stored() -> None:
-    with pytest.raises(ValueError, match="no such stored value"):
-        _core.lenders_of([_core.Stored(*RESULT)], [(1, 5)], 10)
+def test_a_result_must_have_a_buffer() -> None:
+    with pytest.raises(ValueError, match="no such buffer"):
+        _core.reused_buffers([_core.Buffer(*RESULT)], [(1, 5)], 10)
 
 
 def waiting(function: object, matrices: int) -> list[bool]:

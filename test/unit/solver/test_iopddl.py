@@ -174,7 +174,7 @@ def test_the_command_says_why_nothing_fits(
 ) -> None:
     path = write(tmp_path / "a.json", edited("problem.usage_limit", 19))
     assert main([str(path), "--seconds", "5"]) == 2
-    assert "at moment 2 the smallest allowed options exceed the limit by 1 bytes" in (
+    assert "at point 2 the smallest allowed options exceed the limit by 1 bytes" in (
         capsys.readouterr().out
     )
 

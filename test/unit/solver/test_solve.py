@@ -236,7 +236,7 @@ def test_memory_that_cannot_fit_is_reported_with_its_moment() -> None:
     )
     solution = solve(problem)
     assert solution.stop_reason == "infeasible"
-    assert "at moment 3 the smallest allowed options exceed the limit by 1 bytes" in (
+    assert "at point 3 the smallest allowed options exceed the limit by 1 bytes" in (
         solution.diagnosis
     )
 

@@ -81,7 +81,7 @@ class Gap:
     late: int
     """Position of the first reader behind."""
     middle: int
-    """The moment half way."""
+    """The point half way."""
 
 
 def blocks_of(costed: Costed) -> list[mlir.Block]:
@@ -106,7 +106,7 @@ class Block:
         self.ops = [op.operation for op in self.block.operations]
         self.core_op = [costs.core_number(op) for op in self.ops]
         """Number of the op in the core; -1 for ops that it does not know, and for loops."""
-        self.moment = self._moments(number > 0)
+        self.point = self._points(number > 0)
         """When the op at each position runs."""
         self.seconds = [costs.seconds_of(op) for op in self.ops]
         """Of all runs of the op at each position, with what its operands and results send."""
@@ -125,18 +125,18 @@ class Block:
         if costed.cluster.compiler.does("fusion.matmul_results"):
             self._store_behind_matmuls()
 
-    def _moments(self, is_loop: bool) -> list[int]:
+    def _points(self, is_loop: bool) -> list[int]:
         """Ops that the core does not know run with the one before, a loop with its last op."""
-        moments, core_number = self.costs.moments, self.costs.core_number
+        points, core_number = self.costs.points, self.costs.core_number
         known = [number for number in self.core_op if number >= 0]
-        last = moments[known[0]] if known and is_loop else 0
+        last = points[known[0]] if known and is_loop else 0
         found: list[int] = []
         for op, number in zip(self.ops, self.core_op, strict=True):
             if number >= 0:
-                last = moments[number]
+                last = points[number]
             elif op.name in _LOOPS:
                 inside = [core_number(inner) for inner in _inner(op)]
-                last = max((moments[one] for one in inside if one >= 0), default=last)
+                last = max((points[one] for one in inside if one >= 0), default=last)
             found.append(last)
         return found
 
@@ -161,7 +161,7 @@ class Block:
                 value.kind, behind.kind = Kind.FUSED, Kind.STORED
                 value.end, behind.end = behind.end, value.end
                 self.matmul_of[results[0]] = position
-                self.moment[reader] = self.moment[value.maker]
+                self.point[reader] = self.point[value.maker]
                 value = behind
 
     def _read_ops(self) -> None:
@@ -196,7 +196,7 @@ class Block:
 
     def _add(self, ssa: mlir.Value, maker: int, kind: Kind) -> int:
         core = self.costed.imported.value_of.get(ssa, NO_VALUE)
-        end = 0 if core == NO_VALUE else self.costs.lifetimes[core][1]
+        end = 0 if core == NO_VALUE else self.costs.live_ranges[core][1]
         self.values.append(Value(ssa, maker, kind, core, self.costs.bytes_of(core), end))
         self.number_of[ssa] = len(self.values) - 1
         return len(self.values) - 1
@@ -212,7 +212,7 @@ class Block:
 
     @cached_property
     def live_bytes(self) -> Sequence[float]:
-        """On one device at each moment."""
+        """On one device at each point."""
         return self.costed.plan.live_bytes
 
     @cached_property
@@ -298,7 +298,7 @@ class Block:
 
     @cached_property
     def stops(self) -> list[list[int]]:
-        """For each value the ops at whose moment it is read: demanders that are not fused."""
+        """For each value the ops at whose point it is read: demanders that are not fused."""
         fused = {
             position
             for position, results in enumerate(self.results)
@@ -308,7 +308,7 @@ class Block:
 
     @cached_property
     def ready(self) -> list[int]:
-        """For each op the moment at which the last value from memory that it needs is there."""
+        """For each op the point at which the last value from memory that it needs is there."""
         found: list[int] = []
         for operands in self.operands:
             ready = 0
@@ -317,7 +317,7 @@ class Block:
                 if value.maker < 0 or value.kind is Kind.FREE:
                     continue
                 is_fused = value.kind is Kind.FUSED
-                at = found[value.maker] if is_fused else self.moment[value.maker]
+                at = found[value.maker] if is_fused else self.point[value.maker]
                 ready = max(ready, at)
             found.append(ready)
         return found
@@ -328,9 +328,9 @@ class Block:
         if not readers:
             return None
         stops = [self.values[number].maker, *readers]
-        moments = [self.moment[max(stop, 0)] for stop in stops]
-        widest = max(range(len(readers)), key=lambda at: moments[at + 1] - moments[at])
-        middle = (moments[widest] + moments[widest + 1]) // 2
+        points = [self.point[max(stop, 0)] for stop in stops]
+        widest = max(range(len(readers)), key=lambda at: points[at + 1] - points[at])
+        middle = (points[widest] + points[widest + 1]) // 2
         return Gap(stops[widest], stops[widest + 1], middle)
 
     def is_late(self, position: int, gap: Gap) -> bool:

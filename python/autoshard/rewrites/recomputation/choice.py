@@ -1,7 +1,7 @@
 """Find the cheapest set of values to compute again so that a step fits the memory.
 
 Equal values of equal layers are one group. As long as memory is too small, the group is taken
-that relieves the moments above the limit most per second; at the end groups, then single values,
+that relieves the points above the limit most per second; at the end groups, then single values,
 are given back where the step fits without.
 """
 
@@ -46,7 +46,7 @@ class Choice:
     dropped: tuple[Dropped, ...]
     clones: Clones
     peak_bytes: float
-    """Of the values that live at the fullest moment."""
+    """Of the values that live at the fullest point."""
 
 
 def choose(block: Block, limit: float, rules: Rules) -> Choice:
@@ -93,10 +93,10 @@ class _Search:
         )
 
     def live_with(self, clones: Clones) -> np.ndarray:
-        """Bytes at each moment."""
+        """Bytes at each point."""
         change = np.zeros(len(self.base) + 1)
-        for moment, size in clones.delta:
-            change[min(moment, len(self.base))] += size
+        for point, size in clones.delta:
+            change[min(point, len(self.base))] += size
         return self.base + np.cumsum(change)[: len(self.base)]
 
     def live(self, groups: Collection[int]) -> np.ndarray:
@@ -104,7 +104,7 @@ class _Search:
         return self.live_with(self.clones(groups))
 
     def excess(self, live: np.ndarray) -> float:
-        """Bytes above the limit, over all moments."""
+        """Bytes above the limit, over all points."""
         return float(np.maximum(live - self.limit, 0).sum())
 
     def start(self) -> None:
@@ -225,8 +225,8 @@ def _signature(block: Block, number: int) -> tuple[object, ...]:
 
 
 def _waits(block: Block, gap: Gap, too_full: np.ndarray) -> bool:
-    """Is memory short at a moment between the two positions?"""
-    first, end = block.moment[max(gap.early, 0)] + 1, block.moment[gap.late]
+    """Is memory short at a point between the two positions?"""
+    first, end = block.point[max(gap.early, 0)] + 1, block.point[gap.late]
     at = int(np.searchsorted(too_full, first))
     return at < len(too_full) and int(too_full[at]) < end
 

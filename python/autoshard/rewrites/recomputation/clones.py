@@ -43,7 +43,7 @@ class Clones:
     seconds: float
     """Of all ops that run again, with what they send."""
     delta: list[tuple[int, float]]
-    """(moment, bytes): from this moment on so many bytes more live on a device."""
+    """(point, bytes): from this point on so many bytes more live on a device."""
     cloned: set[int]
     """Values that are computed again."""
 
@@ -186,19 +186,19 @@ class _Builder:
             return batch.position > self.dropped[number].gap.early
         if self.keep_sent and value.maker in self.block.collective:
             return False
-        moment = self.block.moment[batch.position]
-        return max(value.end, self.end.get(number, 0)) <= moment
+        point = self.block.point[batch.position]
+        return max(value.end, self.end.get(number, 0)) <= point
 
     def _account(self, batch: Batch) -> None:
         """Memory of the batch: inputs live until it runs, its copies for a while."""
         block, values = self.block, self.values
-        moment = block.moment[batch.position]
+        point = block.point[batch.position]
         for number in batch.inputs:
             value = values[number]
             end = max(value.end, self.end.get(number, 0))
-            if value.core >= 0 and value.maker >= 0 and 0 < end <= moment:
-                self.delta += [(end, value.bytes), (moment + 1, -value.bytes)]
-                self.end[number] = moment + 1
+            if value.core >= 0 and value.maker >= 0 and 0 < end <= point:
+                self.delta += [(end, value.bytes), (point + 1, -value.bytes)]
+                self.end[number] = point + 1
         last_use: dict[int, int] = {}
         for order, op in enumerate(batch.ops):
             for operand in block.operands[op]:
@@ -210,9 +210,9 @@ class _Builder:
                 value = values[result]
                 if value.kind is not Kind.STORED:
                     continue
-                if value.end > moment:  # it lives on, as it does without copies
+                if value.end > point:  # it lives on, as it does without copies
                     if result in self.dropped:
-                        self._gone(result, moment)
+                        self._gone(result, point)
                     continue
                 live += value.bytes
                 until = last_use.get(result, order)
@@ -220,15 +220,15 @@ class _Builder:
             most = max(most, live)
             live -= ends_at.get(order, 0.0)
         if most > 0:
-            self.delta += [(moment, most), (moment + 1, -most)]
+            self.delta += [(point, most), (point + 1, -most)]
 
-    def _gone(self, number: int, moment: int) -> None:
+    def _gone(self, number: int, point: int) -> None:
         """A dropped value takes no memory from its last early reader to the copy."""
         one = self.dropped[number]
-        start = max(self.block.moment[one.gap.early] + 1, self.end.get(number, 0))
-        if start < moment:
+        start = max(self.block.point[one.gap.early] + 1, self.end.get(number, 0))
+        if start < point:
             size = self.values[number].bytes
-            self.delta += [(start, -size), (moment, size)]
+            self.delta += [(start, -size), (point, size)]
 
     def _end_dropped(self) -> None:
         """What was dropped and never copied ends with its early readers."""

@@ -18,12 +18,12 @@ class PlanCosts:
     def __init__(self, costed: Costed) -> None:
         imported, plan = costed.imported, costed.plan
         compiler = costed.cluster.compiler
-        storage = _core.storage_of(imported.program, compiler=compiler.to_core())
+        memory = _core.memory_tables(imported.program, compiler=compiler.to_core())
         # The core makes these lists anew each time that they are read.
-        self.moments = storage.moments
-        """When each op of the core runs."""
-        self.lifetimes = storage.lifetimes
-        """First moment of each value of the core in memory, and the one from which it is free."""
+        self.points = memory.points
+        """Program point of each op of the core."""
+        self.live_ranges = memory.live_ranges
+        """Program point at which each value of the core is made, and the first without it."""
         self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
         self._imported = imported
         self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
@@ -61,7 +61,7 @@ class PlanCosts:
 
     def is_stored(self, core: int) -> bool:
         """Does a value of the core take memory of its own?"""
-        return core != NO_VALUE and self.lifetimes[core][1] > self.lifetimes[core][0]
+        return core != NO_VALUE and self.live_ranges[core][1] > self.live_ranges[core][0]
 
 
 def redistributions_sent(plan: _core.CorePlan) -> set[int]:

@@ -35,8 +35,8 @@ class Read:
 
     def __post_init__(self) -> None:
         self.program = self.imported.program
-        found = _core.storage_of(self.program, compiler=dict(self.compiler))
-        self.lifetimes, self.moments = found.lifetimes, found.moments
+        found = _core.memory_tables(self.program, compiler=dict(self.compiler))
+        self.live_ranges, self.points = found.live_ranges, found.points
         self.reads, self.writes = found.reads, found.writes
         self.names = [op.name.partition(".")[2] for op in self.imported.core_ops]
 
@@ -45,12 +45,12 @@ class Read:
         return [i for i, found in enumerate(self.names) if found == name][occurrence]
 
     def life(self, name: str, occurrence: int = 0, result: int = 0) -> tuple[int, int]:
-        """Lifetime of the result of an op, of any op."""
+        """Live range of the result of an op, of any op."""
         found = [ids for op, ids in self.imported.result_values if op.name == f"stablehlo.{name}"]
-        return self.lifetimes[found[occurrence][result]]
+        return self.live_ranges[found[occurrence][result]]
 
     def argument(self, index: int) -> tuple[int, int]:
-        return self.lifetimes[self.program.arguments[index].value]
+        return self.live_ranges[self.program.arguments[index].value]
 
     def peak(
         self, cuts: dict[int, list[list[int]]] | None = None, transients: Any = ()
@@ -65,7 +65,7 @@ class Read:
             list(transients),
             compiler=dict(self.compiler),
         )
-        return found.bytes, found.moment, found.live
+        return found.bytes, found.point, found.live
 
 
 def read_text(text: str, compiler: Mapping[str, float] = TPU) -> Read:
@@ -340,12 +340,12 @@ def test_a_chain_of_matmuls_holds_two_links_at_a_time() -> None:
 def test_a_fused_chain_is_not_stored_and_its_input_lives_until_it_runs() -> None:
     found = read(lambda x, a, b: jnp.exp(jnp.sin(x @ a) * 2) @ b, *((32, 32),) * 3)
     second = found.op("dot_general", 1)
-    assert found.life("dot_general", 0) == (0, found.moments[second] + 1)
+    assert found.life("dot_general", 0) == (0, found.points[second] + 1)
     assert found.life("sine") == found.life("multiply") == found.life("exponential") == EMPTY
     # Read once, in the fusion, by its first op.
     assert found.reads[found.op("sine")] == [True]
     assert found.reads[second] == [False, True]
-    assert found.moments[found.op("sine")] == found.moments[second]
+    assert found.points[found.op("sine")] == found.points[second]
 
 
 def test_elementwise_work_on_a_product_is_done_before_it_is_stored() -> None:
@@ -355,7 +355,7 @@ def test_elementwise_work_on_a_product_is_done_before_it_is_stored() -> None:
     found = read(lambda x, a: jnp.sin(x @ a) + x, *((32, 32),) * 2)
     assert found.life("dot_general") == found.life("sine") == EMPTY
     assert found.writes[found.op("add")] == [True]
-    assert found.moments[found.op("dot_general")] == found.moments[found.op("add")]
+    assert found.points[found.op("dot_general")] == found.points[found.op("add")]
 
 
 def test_what_two_fusions_read_is_computed_twice_if_that_reads_no_more() -> None:
@@ -365,7 +365,7 @@ def test_what_two_fusions_read_is_computed_twice_if_that_reads_no_more() -> None
 
     found = read(twice, (32, 32), (32, 32))
     assert found.life("sine") == EMPTY
-    last = found.moments[found.op("dot_general", 2)]
+    last = found.points[found.op("dot_general", 2)]
     assert found.life("dot_general", 0) == (0, last + 1)
 
 
@@ -376,7 +376,7 @@ def test_what_two_fusions_read_is_stored_if_computing_it_reads_more() -> None:
 
     found = read(twice, (32, 32), (32, 32))
     add, last = found.op("add"), found.op("dot_general", 3)
-    assert found.life("add") == (found.moments[add], found.moments[last] + 1)
+    assert found.life("add") == (found.points[add], found.points[last] + 1)
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_a_sum_over_a_transcendental_stores_it_on_the_way() -> None:
 
     found = read(softmax, (32, 32), (32, 32))
     first, last = found.op("exponential"), found.op("dot_general", 1)
-    assert found.life("exponential") == (found.moments[first], found.moments[last] + 1)
+    assert found.life("exponential") == (found.points[first], found.points[last] + 1)
     assert found.life("divide") == EMPTY
 
 
@@ -444,7 +444,7 @@ def test_erfc_is_stored_and_what_is_made_of_it_and_its_argument_is_not(
 
     found = read(activate, (32, 32), (32, 32), (32, 32))
     (function,) = (ids[0] for op, ids in found.imported.result_values if op.name.endswith(name))
-    assert (found.lifetimes[function] != EMPTY) == is_stored
+    assert (found.live_ranges[function] != EMPTY) == is_stored
     assert found.life("multiply") == EMPTY
 
 
@@ -481,8 +481,8 @@ def test_an_activation_recomputed_for_a_gradient_is_made_with_its_own_gradient(
     assert (found.life("tanh") == EMPTY) == recomputes
     if recomputes:
         activation, gradient = found.op("multiply"), found.op("multiply", -1)
-        assert found.moments[activation] == found.moments[gradient] + 1
-        assert found.moments[found.op("dot_general", 2)] > found.moments[activation]
+        assert found.points[activation] == found.points[gradient] + 1
+        assert found.points[found.op("dot_general", 2)] > found.points[activation]
 
 
 @pytest.mark.parametrize("fuses", [True, False])
@@ -666,7 +666,7 @@ def test_an_update_is_made_in_place_where_nobody_reads_what_was_there() -> None:
         return jax.lax.dynamic_update_slice(x, y, (0, 0)) @ x[:8].T
 
     found = read(update, (32, 32), (8, 32))
-    write = found.moments[found.op("dynamic_update_slice")]
+    write = found.points[found.op("dynamic_update_slice")]
     # The slice still reads it: both live.
     assert found.life("dot_general", 0)[1] > write + 1
 
@@ -674,8 +674,8 @@ def test_an_update_is_made_in_place_where_nobody_reads_what_was_there() -> None:
         return jax.lax.dynamic_update_slice(x @ x, y, (0, 0)) @ x
 
     found = read(in_place, (32, 32), (8, 32))
-    product, last = (found.moments[found.op("dot_general", k)] for k in range(2))
-    write = found.moments[found.op("dynamic_update_slice")]
+    product, last = (found.points[found.op("dot_general", k)] for k in range(2))
+    write = found.points[found.op("dynamic_update_slice")]
     assert found.life("dot_general", 0) == (product, write)
     assert found.life("dynamic_update_slice") == (write, last + 1)
 
@@ -698,8 +698,8 @@ def test_a_carried_value_is_written_over_where_it_was_read_for_the_last_time() -
     [loop] = found.program.loops
     carried, yielded = loop.carried, loop.yielded
     [slot] = [k for k, y in enumerate(yielded) if y != -1]
-    assert found.lifetimes[yielded[slot]] == EMPTY
-    assert found.lifetimes[carried[slot]] == (0, found.peak()[1] + len(found.names))
+    assert found.live_ranges[yielded[slot]] == EMPTY
+    assert found.live_ranges[carried[slot]] == (0, found.peak()[1] + len(found.names))
     assert found.peak()[0] == (1 + 5 + 1) * 4 * KIB
 
 
@@ -715,7 +715,7 @@ def test_a_value_from_outside_lives_until_the_loop_ends() -> None:
 
 def test_values_of_a_body_live_only_inside() -> None:
     found = read(scan(lambda c, w: ((c @ w) @ w, None)), (32, 32), (5, 32, 32))
-    first, second = (found.moments[found.op("dot_general", k)] for k in range(2))
+    first, second = (found.points[found.op("dot_general", k)] for k in range(2))
     assert found.life("dot_general", 0) == (first, second + 1)
 
 
@@ -741,7 +741,7 @@ def test_stacked_residuals_live_from_one_loop_into_the_other() -> None:
 
 def shapes_of(found: Read, name: str) -> list[tuple[tuple[int, int], tuple[int, ...]]]:
     return [
-        (found.lifetimes[ids[0]], tuple(mlir.RankedTensorType(op.results[0].type).shape))
+        (found.live_ranges[ids[0]], tuple(mlir.RankedTensorType(op.results[0].type).shape))
         for op, ids in found.imported.result_values
         if op.name == f"stablehlo.{name}"
     ]
@@ -784,7 +784,7 @@ def test_branches_put_their_result_into_one_place() -> None:
     # The branch of two products, then that of one: each ends in the storage of the result.
     assert found.life("dot_general", 0) != EMPTY
     assert found.life("dot_general", 1) == found.life("dot_general", 2) == EMPTY
-    first, last = (found.moments[found.op("dot_general", k)] for k in (1, 3))
+    first, last = (found.points[found.op("dot_general", k)] for k in (1, 3))
     assert found.life("case") == (first, last + 1)
 
 
@@ -865,13 +865,13 @@ def test_an_op_runs_as_soon_as_enough_of_what_it_reads_last_is_free(
         return wide @ wide @ narrow, others
 
     found = read(function, (64, 64), (64, 8), (64, 8))
-    wide, narrow = (found.moments[found.op("dot_general", k)] for k in (-4, -3))
+    wide, narrow = (found.points[found.op("dot_general", k)] for k in (-4, -3))
     assert (narrow < wide) == moves
 
 
 def test_every_op_has_a_moment_of_its_own_or_that_of_its_fusion() -> None:
     found = step(is_clipped=False)
-    roots = [m for i, m in enumerate(found.moments) if any(found.writes[i])]
+    roots = [m for i, m in enumerate(found.points) if any(found.writes[i])]
     assert len(set(roots)) == len(roots)
 
 
@@ -929,7 +929,7 @@ func.func @main(%x: tensor<32x32xf32>, {arguments})
 }}""")
     loads = [found.life("custom_call", 2 * n) for n in range(5)]
     assert [first for first, _ in loads[1:]] == [0] * 4
-    assert loads[0][0] == found.moments[found.op("custom_call")] > 0
+    assert loads[0][0] == found.points[found.op("custom_call")] > 0
 
 
 # Checks of the core

@@ -35,25 +35,25 @@ std::vector<Sharding> from_lists(const std::vector<Dims>& lists, const Program& 
 using Answers = std::map<std::string, double>;
 
 /// What the core says of the memory of a program.
-struct StorageTables {
-  /// By value: the first moment, and behind the last one.
-  std::vector<std::pair<std::int32_t, std::int32_t>> lifetimes;
+struct MemoryTables {
+  /// By value: the first program point, and the one behind the last.
+  std::vector<std::pair<std::int32_t, std::int32_t>> live_ranges;
   /// By op, of each operand and of each result.
   std::vector<std::vector<bool>> reads, writes;
-  std::vector<std::int32_t> moments;
+  std::vector<std::int32_t> points;
 };
 
-StorageTables storage_of(const Program& program, const Answers& compiler) {
+MemoryTables memory_tables(const Program& program, const Answers& compiler) {
   const ProgramMemory memory = memory_of(program, compiler_of(compiler));
-  StorageTables tables;
+  MemoryTables tables;
   for (const LiveRange& live : memory.live) {
-    tables.lifetimes.emplace_back(live.first, live.last);
+    tables.live_ranges.emplace_back(live.first, live.last);
   }
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const auto op = static_cast<std::int32_t>(i);
     tables.reads.push_back(memory.reads[op]);
     tables.writes.push_back(memory.writes[op]);
-    tables.moments.push_back(memory.point[op]);
+    tables.points.push_back(memory.point[op]);
   }
   return tables;
 }
@@ -67,60 +67,63 @@ Peak peak_of(const Program& program, const std::vector<Dims>& shardings,
     if (op < 0 || static_cast<std::size_t>(op) >= program.ops.size()) {
       throw InvalidProgram("op of a transient out of range");
     }
-    const std::int32_t moment = memory.point[op];
-    list.push_back({{moment, moment + 1}, bytes});
+    const std::int32_t point = memory.point[op];
+    list.push_back({{point, point + 1}, bytes});
   }
   return peak(memory.buffers, memory.num_points,
               shards_of(from_lists(shardings, program), program.mesh), list);
 }
 
-/// Which of all that is stored lends each its storage, or -1; `made`: of results, when they
-/// are made.
-std::vector<std::int32_t> lenders_of(
-    std::vector<Buffer> stored, const std::vector<std::pair<std::int32_t, std::int32_t>>& made,
-    std::int32_t moments) {
+/// By buffer: the one whose memory it uses, or -1. `made`: indices of results, and the points
+/// at which they are made.
+std::vector<std::int32_t> reused_buffers(
+    std::vector<Buffer> buffers,
+    const std::vector<std::pair<std::int32_t, std::int32_t>>& made, std::int32_t points) {
   std::vector<ResultBuffer> results;
-  for (const auto& [index, moment] : made) {
-    if (index < 0 || static_cast<std::size_t>(index) >= stored.size()) {
-      throw nb::value_error("no such stored value");
+  for (const auto& [index, point] : made) {
+    if (index < 0 || static_cast<std::size_t>(index) >= buffers.size()) {
+      throw nb::value_error("no such buffer");
     }
-    results.push_back({index, moment});
+    results.push_back({index, point});
   }
-  reuse_results(results, moments, stored);
+  reuse_results(results, points, buffers);
   std::vector<std::int32_t> found;
-  for (const Buffer& each : stored) found.push_back(each.reused);
+  for (const Buffer& each : buffers) found.push_back(each.reused);
   return found;
 }
 
 }  // namespace
 
-void bind_storage(nb::module_& module) {
-  nb::class_<StorageTables>(module, "StorageTables",
-                            "Which values of a program are stored, and when; see "
-                            "passes/memory/program_memory.h.")
-      .def_ro("lifetimes", &StorageTables::lifetimes,
-              "By value: the first moment, and behind the last one.")
-      .def_ro("reads", &StorageTables::reads, "By op: whether it reads each operand.")
-      .def_ro("writes", &StorageTables::writes, "By op: whether it stores each result.")
-      .def_ro("moments", &StorageTables::moments, "By op: when it runs.");
-  nb::class_<Buffer>(module, "Stored", "One stretch of moments in which a value takes memory.")
+void bind_memory(nb::module_& module) {
+  nb::class_<MemoryTables>(module, "MemoryTables",
+                           "Which values of a program have buffers, and when; see "
+                           "passes/memory/program_memory.h.")
+      .def_ro("live_ranges", &MemoryTables::live_ranges,
+              "By value: the first program point, and the one behind the last.")
+      .def_ro("reads", &MemoryTables::reads, "By op: whether it reads each operand.")
+      .def_ro("writes", &MemoryTables::writes, "By op: whether it stores each result.")
+      .def_ro("points", &MemoryTables::points, "By op: the program point at which it runs.");
+  nb::class_<Buffer>(
+      module, "Buffer",
+      "The program points [first, last) at which a value takes memory, and its bytes.")
       .def(
           "__init__",
           [](Buffer* self, std::int32_t first, std::int32_t last, double bytes) {
             new (self) Buffer{0, {first, last}, bytes};
           },
           "first"_a, "last"_a, "bytes"_a);
-  nb::class_<Peak>(module, "Peak", "The worst moment of a plan.")
+  nb::class_<Peak>(module, "Peak", "The worst program point of a plan.")
       .def_ro("bytes", &Peak::bytes)
-      .def_ro("moment", &Peak::moment)
+      .def_ro("point", &Peak::point)
       .def_ro("live", &Peak::live, "(value, bytes) of what lives then, largest first.");
 
-  module.def("storage_of", &storage_of, "program"_a, "compiler"_a = Answers{},
-             "The compiler is its answers by name.");
+  module.def("memory_tables", &memory_tables, "program"_a, "compiler"_a = Answers{},
+             "When and where values of a program are in memory. The compiler is its answers "
+             "by name.");
   module.def(
-      "lenders_of", &lenders_of, "stored"_a, "made"_a, "moments"_a,
-      "Which result lends each its storage, -1: none; see passes/memory/buffer_reuse.h. "
-      "`made`: (index, moment) of the results.");
+      "reused_buffers", &reused_buffers, "buffers"_a, "made"_a, "points"_a,
+      "By buffer: the one whose memory it uses, or -1; see passes/memory/buffer_reuse.h. "
+      "`made`: (index, point) of results.");
   module.def("matmuls_that_wait", &matmuls_that_wait, "program"_a,
              "Of each op, whether it is a matmul that waits; see "
              "passes/memory/waiting_matmuls.h.");

@@ -1,4 +1,4 @@
-// Moments that cannot be overfull unless a neighbouring one is are dropped.
+// Points that cannot be overfull unless a neighbouring one is are dropped.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +20,10 @@ struct Change {
   const Reduction::Piece* piece;
 };
 
-/// Finds moments that are implied by the next one left, before or behind.
-class ImpliedMoments {
+/// Finds points that are implied by the next one left, before or behind.
+class ImpliedPoints {
  public:
-  explicit ImpliedMoments(const Reduction& reduction)
+  explicit ImpliedPoints(const Reduction& reduction)
       : reduction_(reduction),
         count_(static_cast<int>(reduction.room().size())),
         starts_(count_ + 1),
@@ -43,7 +43,7 @@ class ImpliedMoments {
     }
   }
 
-  /// By moment: it is dropped.
+  /// By point: it is dropped.
   std::vector<char> find() {
     std::vector<char> dropped(count_, 0);
     std::vector<int> queue(count_);
@@ -73,14 +73,14 @@ class ImpliedMoments {
 
   const Reduction& reduction_;
   int count_;
-  /// By moment: changes on the way to it from the previous one left.
+  /// By point: changes on the way to it from the previous one left.
   std::vector<std::vector<Change>> starts_, ends_;
   std::vector<int> previous_, next_;
   std::vector<std::pair<int, const Reduction::Piece*>> grown_, shrunk_;
   std::vector<std::int64_t> difference_;
 };
 
-bool ImpliedMoments::is_implied(int t) {
+bool ImpliedPoints::is_implied(int t) {
   const std::vector<std::int64_t>& room = reduction_.room();
   const int before = previous_[t], after = next_[t];
   if (starts_[t].size() + ends_[t].size() + starts_[after].size() + ends_[after].size() >
@@ -92,8 +92,8 @@ bool ImpliedMoments::is_implied(int t) {
 }
 
 /// Upper bound on bytes at one end of the gap minus bytes at the other end.
-std::int64_t ImpliedMoments::excess(const std::vector<Change>& plus,
-                                    const std::vector<Change>& minus) {
+std::int64_t ImpliedPoints::excess(const std::vector<Change>& plus,
+                                   const std::vector<Change>& minus) {
   grown_.clear();
   shrunk_.clear();
   for (const Change& change : plus) grown_.emplace_back(change.node, change.piece);
@@ -123,9 +123,9 @@ std::int64_t ImpliedMoments::excess(const std::vector<Change>& plus,
   return total;
 }
 
-/// Takes moment t out. Pieces live at t only are gone; the rest joins the gap before the next
+/// Takes point t out. Pieces live at t only are gone; the rest joins the gap before the next
 /// one.
-void ImpliedMoments::join_gaps(int t) {
+void ImpliedPoints::join_gaps(int t) {
   const int before = previous_[t], after = next_[t];
   next_[before >= 0 ? before : count_] = after;  // entry `count_` of next_ is never read
   previous_[after] = before;
@@ -150,7 +150,7 @@ void ImpliedMoments::join_gaps(int t) {
   ends_[t].clear();
 }
 
-/// Pieces over the same moments add up; those over none are gone.
+/// Pieces over the same points add up; those over none are gone.
 void add_up(std::vector<Reduction::Piece>& pieces) {
   using Piece = Reduction::Piece;
   std::erase_if(pieces, [](const Piece& piece) { return piece.first >= piece.last; });
@@ -174,22 +174,22 @@ void add_up(std::vector<Reduction::Piece>& pieces) {
 
 }  // namespace
 
-bool Reduction::drop_implied_moments() {
+bool Reduction::drop_implied_points() {
   const int count = static_cast<int>(room_.size());
   if (count == 0) return false;
-  const std::vector<char> dropped = ImpliedMoments(*this).find();
+  const std::vector<char> dropped = ImpliedPoints(*this).find();
   if (std::find(dropped.begin(), dropped.end(), 1) == dropped.end()) return false;
   std::vector<int> position(count + 1, 0);
   int left = 0;
   for (int t = 0; t < count; ++t) {
     position[t] = left;
     if (dropped[t]) continue;
-    moments_[left] = moments_[t];
+    points_[left] = points_[t];
     room_[left] = room_[t];
     ++left;
   }
   position[count] = left;
-  moments_.resize(left);
+  points_.resize(left);
   room_.resize(left);
   for (Node& node : nodes_) {
     for (Piece& piece : node.memory) {

@@ -1,0 +1,196 @@
+#include "planning/level_network.h"
+
+#include <utility>
+
+namespace autoshard::planning {
+namespace {
+
+constexpr double not_allowed = solver::kNotAllowed;
+
+/// `what`: which of the tables of a use.
+std::uint64_t use_id(const Use& use, const LevelOptions& level, unsigned what) {
+  return (static_cast<std::uint64_t>(level.domains[use.sharding_class]) << 40) |
+         (static_cast<std::uint64_t>(level.ops[use.op]) << 16) |
+         (static_cast<std::uint64_t>(use.position) << 2) | what;
+}
+
+std::uint64_t flow_id(std::int32_t source, std::int32_t target) {
+  return (1ull << 63) | (static_cast<std::uint64_t>(source) << 31) |
+         static_cast<std::uint64_t>(target);
+}
+
+std::uint64_t copy_id(std::int32_t source, std::int32_t target) {
+  return (1ull << 62) | flow_id(source, target);
+}
+
+}  // namespace
+
+NetworkBuilder::NetworkBuilder(const Classes& classes, const Costs& costs, OptionStore& store)
+    : classes_(classes), costs_(costs), store_(store) {}
+
+/// A table that is made once: `cost(s, c)` for every sharding s in `rows` and column c.
+template <typename Cost>
+std::int32_t NetworkBuilder::table(std::uint64_t id, const std::vector<std::int32_t>& rows,
+                                   std::size_t cols, const Cost& cost) {
+  auto [entry, is_new] =
+      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
+  if (!is_new) return entry->second;
+  solver::Table made;
+  made.rows = static_cast<std::int32_t>(rows.size());
+  made.cols = static_cast<std::int32_t>(cols);
+  made.cost.reserve(rows.size() * cols);
+  for (std::int32_t s : rows) {
+    for (std::int32_t c = 0; c < made.cols; ++c) made.cost.push_back(cost(s, c));
+  }
+  tables_.push_back(std::move(made));
+  return entry->second;
+}
+
+/// Reshard costs, the options of the sharding class by those of the op. Partial sums are
+/// reduced and resharded on the way from the op to its result.
+std::int32_t NetworkBuilder::use_table(const Use& use, const LevelOptions& level) {
+  const OpOptions& op = store_.options_at(level.ops[use.op]);
+  return table(use_id(use, level, (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u)),
+               store_.domain_at(level.domains[use.sharding_class]).shardings,
+               op.strategies.size(),
+               [&](std::int32_t s, std::int32_t o) { return store_.use_cost(use, s, op, o); });
+}
+
+/// Bytes of the operand on a device if the op has to reshard it, the options of the sharding
+/// class by those of the op.
+std::int32_t NetworkBuilder::transient_table(const Use& use, const LevelOptions& level) {
+  const Domain& held = store_.domain_at(level.domains[use.sharding_class]);
+  const std::vector<std::int32_t>& wanted =
+      store_.options_at(level.ops[use.op]).operands[use.position];
+  return table(use_id(use, level, 3u), held.shardings, wanted.size(),
+               [&](std::int32_t s, std::int32_t o) {
+                 return store_.copied_bytes(held.type, s, wanted[o]);
+               });
+}
+
+/// Reshard costs, the options of the source's domain by those of the target's.
+std::int32_t NetworkBuilder::flow_table(std::int32_t source, std::int32_t target) {
+  const Domain &from = store_.domain_at(source), &to = store_.domain_at(target);
+  return table(flow_id(source, target), from.shardings, to.shardings.size(),
+               [&](std::int32_t s, std::int32_t t) {
+                 return store_.flow_cost(from.type, s, to.type, to.shardings[t]);
+               });
+}
+
+/// Bytes of a copy on a device, the options of its source's domain by those of its own.
+std::int32_t NetworkBuilder::copy_table(std::int32_t source, std::int32_t target) {
+  const Domain &from = store_.domain_at(source), &to = store_.domain_at(target);
+  return table(copy_id(source, target), from.shardings, to.shardings.size(),
+               [&](std::int32_t s, std::int32_t t) {
+                 return store_.copied_bytes(from.type, s, to.shardings[t]);
+               });
+}
+
+/// Moves a table into the network being built, unless it is there; returns its index there.
+std::int32_t NetworkBuilder::index_in_network(std::int32_t table) {
+  if (static_cast<std::size_t>(table) >= index_in_network_.size()) {
+    index_in_network_.resize(tables_.size(), -1);
+  }
+  if (index_in_network_[table] < 0) {
+    index_in_network_[table] = network_.add_table(std::move(tables_[table]));
+    tables_in_network_.push_back(table);
+  }
+  return index_in_network_[table];
+}
+
+void NetworkBuilder::take_back() {
+  for (std::size_t t = 0; t < tables_in_network_.size(); ++t) {
+    tables_[tables_in_network_[t]] = std::move(network_.tables[t]);
+  }
+  tables_in_network_.clear();
+  network_.tables.clear();
+}
+
+void NetworkBuilder::add_nodes(const LevelOptions& level) {
+  std::vector<double> costs;
+  for (std::size_t c = 0; c < level.domains.size(); ++c) {
+    const Domain& options = store_.domain_at(level.domains[c]);
+    costs.clear();
+    for (std::int32_t s : options.shardings) {
+      costs.push_back(
+          costs_.held(static_cast<std::int32_t>(c), store_.sharding(options.type, s)));
+    }
+    network_.add_node(costs);
+  }
+  for (std::size_t o = 0; o < level.ops.size(); ++o) {
+    costs = store_.options_at(level.ops[o]).costs;
+    for (double& cost : costs) cost *= classes_.ops[o].trips;
+    network_.add_node(costs);
+  }
+}
+
+const solver::Problem& NetworkBuilder::build(const LevelOptions& level) {
+  network_ = {};
+  index_in_network_.assign(tables_.size(), -1);
+  add_nodes(level);
+  const auto first_op = static_cast<std::int32_t>(level.domains.size());
+  for (const Use& use : classes_.uses) {
+    const std::int32_t op = first_op + use.op;
+    network_.add_edge(use.sharding_class, op, index_in_network(use_table(use, level)),
+                      use.trips);
+    if (use.is_result || use.is_kept) continue;
+    const double price = costs_.transient(use.op);
+    if (price > 0) {
+      network_.add_edge(use.sharding_class, op, index_in_network(transient_table(use, level)),
+                        price);
+    }
+  }
+  for (const Flow& flow : classes_.flows) {
+    const std::int32_t source = level.domains[flow.source],
+                       target = level.domains[flow.target];
+    network_.add_edge(flow.source, flow.target, index_in_network(flow_table(source, target)),
+                      flow.trips);
+    const double price = costs_.copy(flow.target);
+    if (price > 0) {
+      network_.add_edge(flow.source, flow.target, index_in_network(copy_table(source, target)),
+                        price);
+    }
+  }
+  return network_;
+}
+
+double NetworkBuilder::cost_of(const LevelOptions& level,
+                               const std::vector<std::int32_t>& choice) {
+  const std::size_t first_op = level.domains.size();
+  long double total = 0;
+  for (std::size_t c = 0; c < first_op; ++c) {
+    const Domain& options = store_.domain_at(level.domains[c]);
+    total += costs_.held(static_cast<std::int32_t>(c),
+                         store_.sharding(options.type, options.shardings[choice[c]]));
+  }
+  for (std::size_t o = 0; o < level.ops.size(); ++o) {
+    total +=
+        store_.options_at(level.ops[o]).costs[choice[first_op + o]] * classes_.ops[o].trips;
+  }
+  for (const Use& use : classes_.uses) {
+    const Domain& options = store_.domain_at(level.domains[use.sharding_class]);
+    const std::int32_t s = options.shardings[choice[use.sharding_class]];
+    const OpOptions& op = store_.options_at(level.ops[use.op]);
+    const std::int32_t option = choice[first_op + static_cast<std::size_t>(use.op)];
+    const double cost = store_.use_cost(use, s, op, option);
+    if (cost == not_allowed) return not_allowed;
+    total += use.trips * cost;
+    if (use.is_result || use.is_kept) continue;
+    const double price = costs_.transient(use.op);
+    if (price > 0) {
+      total += price * store_.copied_bytes(options.type, s, op.operands[use.position][option]);
+    }
+  }
+  for (const Flow& flow : classes_.flows) {
+    const Domain& source = store_.domain_at(level.domains[flow.source]);
+    const Domain& target = store_.domain_at(level.domains[flow.target]);
+    const std::int32_t from = source.shardings[choice[flow.source]];
+    const std::int32_t to = target.shardings[choice[flow.target]];
+    total += flow.trips * store_.flow_cost(source.type, from, target.type, to);
+    const double price = costs_.copy(flow.target);
+    if (price > 0) total += price * store_.copied_bytes(source.type, from, to);
+  }
+  return static_cast<double>(total);
+}
+
+}  // namespace autoshard::planning
