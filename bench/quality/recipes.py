@@ -1,7 +1,7 @@
 """Plans of published training runs beside the splits they were published with, both compiled.
 
     python bench/quality/recipes.py [--recipes PART ...] [--plans autoshard published]
-                                    [--no-flags] [--save FILE] [--show FILE]
+                                    [--no-flags] [--cached] [--save FILE] [--show FILE]
 
 Train steps of MaxText, lowered from shapes alone, with Pallas kernels in them ($AUTOSHARD_RECIPES:
 a folder of NAME.mlir.gz). Ours is what the search finds with nothing given. The published split is
@@ -13,8 +13,8 @@ ahead of time, with the flags of the published run unless --no-flags, and the st
 both compiled programs by the same code.
 
 The kernels need the libtpu that comes with the JAX that lowered them, 0.12: run this in an
-environment with it. Compiled programs are kept (bench/common/compile_cache.py). Each row runs in a
-process of its own, and stays with its reason where it failed.
+environment with it. Compiled programs are kept (bench/common/compile_cache.py); ``--cached`` shows
+what is there. Each row runs in a process of its own, and stays with its reason where it failed.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ Point = tuple[str, str]
 """Recipe, plan."""
 
 
-def measure(recipe: Recipe, plan: str, flags: bool, timeout: float) -> dict[str, Any]:
+def measure(recipe: Recipe, plan: str, options: argparse.Namespace) -> dict[str, Any]:
     """The row of one plan."""
     from autoshard.cluster import Cluster
     from autoshard.errors import AutoshardError, AutoshardWarning
@@ -270,8 +270,9 @@ def measure(recipe: Recipe, plan: str, flags: bool, timeout: float) -> dict[str,
         found = cached_compile(
             module,
             cluster,
-            timeout=timeout,
-            compiler_options=recipe.flags if flags else None,
+            timeout=options.timeout,
+            compiler_options=None if options.no_flags else recipe.flags,
+            only_kept=options.cached,
         )
     except AutoshardError as error:
         return row | {"failed": f"{type(error).__name__}: {error.message}"}
@@ -474,6 +475,7 @@ def main() -> None:
     parser.add_argument("--plans", nargs="+", default=PLANS, choices=PLANS)
     parser.add_argument("--no-flags", action="store_true", help="without the published flags")
     parser.add_argument("--timeout", type=float, default=900, help="seconds a compile (900)")
+    parser.add_argument("--cached", action="store_true", help="compile nothing")
     parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
     parser.add_argument("--show", type=Path, help="print the table of a saved file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -481,8 +483,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         name, plan = json.loads(options.one)
-        made = measure(recipe_called(name), plan, not options.no_flags, options.timeout)
-        print(json.dumps(made))
+        print(json.dumps(measure(recipe_called(name), plan, options)))
         return
     console = Console(width=None if sys.stdout.isatty() else 250)
     rows = kept_rows(options.show or options.save, point_of)
@@ -493,7 +494,8 @@ def main() -> None:
     for point in () if options.show else points(options):
         if point in rows:
             continue
-        more = ["--timeout", str(options.timeout), *["--no-flags"] * options.no_flags]
+        more = ["--timeout", str(options.timeout)]
+        more += ["--no-flags"] * options.no_flags + ["--cached"] * options.cached
         made = in_a_process(__file__, json.dumps(point), options.timeout + 300, *more)
         row = {**dict(zip(("recipe", "plan"), point, strict=True)), **made}
         rows[point] = row

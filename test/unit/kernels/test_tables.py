@@ -71,9 +71,9 @@ def reading(x: Any, table: Any) -> Any:
         in_specs=[pl.BlockSpec((8, 128), lambda i, table: (table[i], 0))],
         out_specs=pl.BlockSpec((8, 128), lambda i, table: (i, 0)),
     )
-    return pl.pallas_call(
-        body, grid_spec=spec, out_shape=jax.ShapeDtypeStruct((32, 128), x.dtype)
-    )(table, x)
+    return pl.pallas_call(body, grid_spec=spec, out_shape=jax.ShapeDtypeStruct((32, 128), x.dtype))(
+        table, x
+    )
 
 
 def kernel_in(fn: Any, *args: Any) -> tuple[mlir.Module, mlir.Operation]:
