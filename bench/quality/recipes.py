@@ -137,15 +137,15 @@ RECIPES = (
         "default32b_v5p64",
         *("v5p:4x4x4", 32, 8192, 16, 4, (28672, 64, 32000)),
         "328 TFLOP/s a chip: 7.3 s",
-        _PIPELINED_GATHERS | _DATA_PARALLEL | _GATHERS,
+        _PIPELINED_GATHERS | _DATA_PARALLEL,
     ),
 )
 """Sources: AI-Hypercomputer/tpu-recipes (training/trillium) and maxtext (configs/v5e/16b.sh,
 configs/v5p/32b.sh, benchmarks/xla_flags_library.py). Left out are collectives on sparse cores,
-which the first run has and which ask for a flag of the whole process, and on v6e the fusion of
-gathers with other work, which libtpu 0.0.52 refuses there. Seconds of models without a published
-step: FLOPs as MaxText counts them, 6 for each weight and token and 12 for each layer, feature of
-queries, token and position, over the rate."""
+which the first run has and which ask for a flag of the whole process, and but for v5e the fusion of
+gathers with other work, which libtpu 0.0.52 refuses elsewhere. Seconds of models without a
+published step: FLOPs as MaxText counts them, 6 for each weight and token and 12 for each layer,
+feature of queries, token and position, over the rate."""
 
 
 def recipes_folder() -> Path | None:
