@@ -61,6 +61,18 @@ def test_nothing_of_it_is_left_in_a_file() -> None:
     )
 
 
+def test_nothing_of_it_is_left_where_a_larger_mesh_was_written_into_the_file() -> None:
+    text = jax.jit(fn).lower(X).as_text()
+    argument = "%arg0: tensor<16x32xf32>"
+    assert argument in text
+    marked = f'{argument} {{sdy.sharding = #sdy.sharding<@by_hand, [{{"d"}}, {{}}]>}}'
+    mesh = '\n  sdy.mesh @by_hand = <["d"=8]>\n'
+    text = text.replace(argument, marked, 1).replace("\n", mesh, 1)
+    module = parse_bytes(text.encode(), new_context())
+    run_passes(module, parse_pipeline("builtin.module(autoshard-plan{cluster=cpu:8})"))
+    assert "all_reduce" not in str(module)
+
+
 def test_a_mesh_of_several_devices_is_refused() -> None:
     types = (jax.sharding.AxisType.Auto,)
     mesh = jax.make_mesh((2,), ("other",), types, devices=jax.devices()[:2])

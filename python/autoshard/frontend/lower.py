@@ -30,7 +30,7 @@ from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
 from autoshard.ir.lowering import LoweredProgram, NotLoweredError, Rules, lower
-from autoshard.ir.module import is_of_one_device, operations_of
+from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
@@ -145,7 +145,8 @@ def _of_one_device(
     except (ValueError, RuntimeError, NotLoweredError):
         return None
     module = parse_bytes(program.bytecode, new_context())
-    if not is_of_one_device(module):
+    # JAX may lower a shard_map for one device and leave it the mesh of an earlier trace.
+    if has_large_mesh(module):
         return None
     with module.context:
         drop_collectives_of_one(operations_of(module.operation))

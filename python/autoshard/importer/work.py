@@ -175,7 +175,7 @@ def _kernel_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     tables = [table_contents(value) for value in list(op.operands)[: kernel.num_tables]]
     counted = kernel_work(kernel, tables)
     behind = [*list(op.operands)[kernel.num_tables :], *op.results]
-    moved = bytes_moved(kernel, [value.type for value in behind])
+    moved = bytes_moved(kernel, [value.type for value in behind], tables)
     read, written = moved[: len(moved) - len(op.results)], moved[len(moved) - len(op.results) :]
     own = estimate_of(op).get("flops", 0.0)
     if counted.product is None and not own:

@@ -158,17 +158,25 @@ def structure_of(module: ir.Module) -> bytes:
 
 
 def is_of_one_device(module: ir.Module) -> bool:
-    """Whether a module was lowered for one device, and no mesh in it has more."""
+    """Whether a module was lowered for one device.
+
+    It says so itself; of one that does not, no mesh may have more. A mesh that somebody wrote into
+    it later, with shardings of arguments over it, changes nothing of what its ops mean.
+    """
     attributes = module.operation.attributes
     counts = [
         ir.IntegerAttr(attributes[name]).value
         for name in (NUM_PARTITIONS, NUM_REPLICAS)
         if name in attributes
     ]
+    return all(count == 1 for count in counts) if counts else not has_large_mesh(module)
+
+
+def has_large_mesh(module: ir.Module) -> bool:
+    """Whether a module has a mesh of several devices."""
     meshes = [op.operation for op in module.body.operations if op.operation.name == "sdy.mesh"]
     axes = [axis for op in meshes for axis in sdy.MeshAttr(op.attributes["mesh"]).axes]
-    sizes = [sdy.MeshAxisAttr(axis).size for axis in axes]
-    return all(count == 1 for count in (*counts, *sizes))
+    return any(sdy.MeshAxisAttr(axis).size > 1 for axis in axes)
 
 
 def module_of(op: ir.Operation) -> ir.Operation:

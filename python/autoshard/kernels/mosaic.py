@@ -99,9 +99,13 @@ def is_tpu_kernel(op: mlir.Operation) -> bool:
 
 def kernel_of(op: mlir.Operation) -> Kernel | None:
     """The kernel that a ``tpu_custom_call`` runs; None where it cannot be read."""
-    config = _config(op)
-    body = None if config is None else config.get("custom_call_config", {}).get("body")
+    body = body_of(op)
     return None if body is None else _read(body, len(op.results))
+
+
+def body_of(op: mlir.Operation) -> str | None:
+    """The Mosaic module of a ``tpu_custom_call``, as text; None where it has none."""
+    return (_config(op) or {}).get("custom_call_config", {}).get("body")
 
 
 def estimate_of(op: mlir.Operation) -> dict[str, float]:

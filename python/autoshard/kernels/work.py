@@ -115,25 +115,60 @@ def _vector_flops(name: str, type_: mlir.VectorType) -> float:
     return elements if name.startswith("arith.") and name != "arith.constant" else 0.0
 
 
-def bytes_moved(kernel: Kernel, types: Sequence[mlir.Type]) -> list[float]:
+_MOST_PLACES = 2**22
+"""Of a grid that is walked through place by place."""
+
+
+def bytes_moved(
+    kernel: Kernel, types: Sequence[mlir.Type], tables: Sequence[Integers | None]
+) -> list[float]:
     """Bytes between HBM and blocks, for each window: a block is moved whenever its place changes.
 
     Args:
         kernel: Any.
         types: Of the array behind each window.
+        tables: Contents of its tables, None where they are not known.
     """
     return [
-        _moved(kernel, window, mlir.RankedTensorType(type_))
+        _moved(kernel, window, mlir.RankedTensorType(type_), tables)
         for window, type_ in zip(kernel.windows, types, strict=True)
     ]
 
 
-def _moved(kernel: Kernel, window: Window | None, type_: mlir.RankedTensorType) -> float:
+def _moved(
+    kernel: Kernel,
+    window: Window | None,
+    type_: mlir.RankedTensorType,
+    tables: Sequence[Integers | None],
+) -> float:
     size = element_bits(type_.element_type) / 8
     if window is None:
         return prod(type_.shape) * size
     needed = set[mlir.Value]().union(*map(roots, window.place))
     followed = [dim for dim, place in enumerate(window.grid) if place in needed]
     # The last dim of the grid is the fastest.
-    changes = prod(kernel.grid[: followed[-1] + 1]) if followed else 1
+    walked = kernel.grid[: followed[-1] + 1] if followed else ()
+    changes = _changes(window, walked, tables) or prod(walked)
     return changes * prod(window.block) * size
+
+
+def _changes(
+    window: Window, walked: tuple[int, ...], tables: Sequence[Integers | None]
+) -> int | None:
+    """How many places follow each other along the first dims of the grid; None if not known."""
+    if prod(walked) > _MOST_PLACES:
+        return None
+    known: dict[mlir.Value, Integers] = {
+        value: np.arange(size).reshape(-1, *[1] * (len(walked) - dim - 1))
+        for dim, (value, size) in enumerate(zip(window.grid, walked, strict=False))
+    }
+    given = zip(window.tables, tables, strict=True)
+    known |= {value: contents for value, contents in given if contents is not None}
+    scalars = Scalars(known)
+    differs = np.zeros(max(0, prod(walked) - 1), bool)
+    for value in window.place:
+        along = scalars.value(value)
+        if along is None:
+            return None
+        differs |= np.diff(np.broadcast_to(along, walked).ravel()) != 0
+    return 1 + int(np.count_nonzero(differs))

@@ -85,7 +85,7 @@ def _numbers(found: Verification) -> Table:
             *_both_sides([side.host_transfer_bytes for side in sides], bytes_text),
         )
     for name, field in _SECONDS.items():
-        if uses_host or field != "host_transfer_seconds":
+        if uses_host or not field.startswith("host_"):
             numbers = [getattr(side, field) for side in sides]
             table.add_row(name, *_both_sides(numbers, seconds_text))
     return table
@@ -96,6 +96,7 @@ _SECONDS = {
     "  compute": "compute_seconds",
     "  communication": "communication_seconds",
     "  host transfers": "host_transfer_seconds",
+    "    of these not hidden": "host_exposed_seconds",
 }
 """Of a plan's summary and of the compiled program's estimate alike."""
 

@@ -85,9 +85,10 @@ class CompiledProgram:
         buffers. Small buffers that a TPU keeps in its vector memory count, too.
 
         The count has what lies in the memory of the host in it (libtpu 0.0.42, jax-cuda12-pjrt
-        0.10.2: arguments and outputs, what is aliased once).
+        0.10.2: arguments and outputs, what is aliased once). Temporaries there, such as stacks that
+        a loop writes, come and go, so that the count says nothing of the device: None.
         """
-        if self.reported_peak_bytes is None:
+        if self.reported_peak_bytes is None or self.host_temporary_bytes:
             return None
         on_host = (self.host_argument_bytes or 0) + (self.host_output_bytes or 0)
         return self.reported_peak_bytes - on_host + (self.host_aliased_bytes or 0)

@@ -3,7 +3,7 @@
     compute        sum over instructions of trips * seconds on one device
     communication  sum over collectives of trips * seconds by the cluster's formulas
     host transfers bytes over the link / the chip's host bandwidth
-    step           compute + communication - what is hidden + host transfers
+    step           compute + communication - what is hidden + host transfers that are not hidden
 
 Seconds of an instruction are the compiler's own where its HLO has them: XLA:TPU writes
 ``estimated_cycles``. Elsewhere they follow from a roofline. docs/results/step_estimate.md has the
@@ -13,8 +13,9 @@ formulas, what they miss, and where the constants come from.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
@@ -29,9 +30,11 @@ from autoshard.verify.hlo_program import (
     HloComputation,
     HloInstruction,
     HloProgram,
+    Run,
     arrays_of,
 )
 from autoshard.verify.instruction_costs import PRODUCTS, InstructionCosts
+from autoshard.verify.kernel_costs import KernelCosts, kernel_cost
 
 SLOWEST_OPS = 32
 """Ops that an estimate names; the others are in its sums."""
@@ -95,7 +98,7 @@ class StepEstimate:
     overlap: float
     """Share of the communication that is taken to hide behind compute."""
     flops: float
-    """As XLA counts them, loops multiplied; custom calls have none."""
+    """As XLA counts them, loops multiplied; custom calls have none, but for known kernels."""
     bytes_accessed: float
     """Read and written by all ops, in any memory of the device."""
     cycle_seconds: float
@@ -106,7 +109,9 @@ class StepEstimate:
     host_transfer_bytes: float
     """Copied between the memories of the device and of its host, both ways together."""
     host_transfer_seconds: float
-    """Of these, one after the other and beside nothing, as planning counts them."""
+    """Of these, one after the other, as planning counts them."""
+    host_exposed_seconds: float
+    """What of them no other work of the same loop hides."""
     collectives: tuple[TimedCollective, ...]
     """In program order."""
     slowest_ops: tuple[TimedOp, ...]
@@ -124,11 +129,10 @@ class StepEstimate:
 
     @property
     def step_seconds(self) -> float:
-        """Compute, what of communication does not hide behind it, and transfers to and from
-        hosts."""
+        """Compute, and what of communication and of transfers to and from hosts is not hidden."""
         hidden = min(self.overlap * self.communication_seconds, self.compute_seconds)
         on_device = self.compute_seconds + self.communication_seconds - hidden
-        return on_device + self.host_transfer_seconds
+        return on_device + self.host_exposed_seconds
 
 
 def estimate_step(
@@ -138,6 +142,7 @@ def estimate_step(
     *,
     unknown_trip_count: int = 1,
     overlap: float = 0.0,
+    kernels: KernelCosts | None = None,
 ) -> StepEstimate:
     """Estimate one step from a compiled program.
 
@@ -147,6 +152,7 @@ def estimate_step(
         cluster: What the program was compiled for; devices are numbered as ``Cluster`` says.
         unknown_trip_count: Trips of a loop for which the compiler knows none.
         overlap: Share of communication that is hidden behind compute, 0 to 1, as for planning.
+        kernels: What TPU kernels cost (``kernel_costs``); of others the operands and results.
 
     Raises:
         ParseError: The text cannot be read, or is for another number of devices.
@@ -159,8 +165,9 @@ def estimate_step(
         TimedCollective(found.collective, seconds_of.of(found.collective, found.groups))
         for found in find_collectives(program, mesh, unknown_trip_count)
     )
-    ops = _Ops(program, cluster)
-    compute = cycles = flops = touched = hidden = to_hosts = 0.0
+    ops = _Ops(program, cluster, kernels or {})
+    link = _HostLink()
+    compute = cycles = flops = touched = hidden = 0.0
     uncounted: dict[str, None] = {}
     timed: list[TimedOp] = []
     unknown: list[TimedOp] = []
@@ -174,13 +181,14 @@ def estimate_step(
             continue
         over_link = _host_bytes(instruction, run.computation)
         if over_link:
-            to_hosts += run.times * over_link
+            link.add(run, over_link)
             continue
         if instruction.opcode in _COPIES:
             hidden += run.times * _copied_bytes(instruction, run.computation)
             continue
         op, is_known = ops.timed(instruction, run.computation, run.times)
         compute += op.total_seconds
+        link.beside[run.computation.name] += op.total_seconds
         cycles += op.total_seconds if op.from_cycles else 0.0
         flops += op.flops * op.times
         touched += op.bytes * op.times
@@ -188,6 +196,7 @@ def estimate_step(
             timed.append(op)
         if not is_known:
             unknown.append(op)
+    bandwidth = cluster.chip.host_bandwidth.value
     return StepEstimate(
         compute_seconds=compute,
         communication_seconds=sum((one.total_seconds for one in collectives), 0.0),
@@ -196,8 +205,9 @@ def estimate_step(
         bytes_accessed=touched,
         cycle_seconds=cycles,
         hidden_copy_bytes=hidden,
-        host_transfer_bytes=to_hosts,
-        host_transfer_seconds=to_hosts / cluster.chip.host_bandwidth.value,
+        host_transfer_bytes=link.bytes,
+        host_transfer_seconds=link.bytes / bandwidth,
+        host_exposed_seconds=link.exposed_seconds(bandwidth),
         collectives=collectives,
         slowest_ops=tuple(sorted(timed, key=lambda op: -op.total_seconds)[:SLOWEST_OPS]),
         unknown=tuple(unknown),
@@ -266,6 +276,28 @@ def _host_bytes(instruction: HloInstruction, computation: HloComputation) -> flo
     return sum(array.bytes for array in moved) if crosses else 0.0
 
 
+@dataclass
+class _HostLink:
+    """What a program moves to and from its host, and what else devices do meanwhile."""
+
+    bytes: float = 0.0
+    early: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Bytes that a loop's body moves without waiting, by the body's name."""
+    beside: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds of the other ops of each computation."""
+
+    def add(self, run: Run, moved: float) -> None:
+        """A transfer of so many bytes."""
+        self.bytes += run.times * moved
+        if run.instruction.opcode in _COPIES and not run.computation.is_entry:
+            self.early[run.computation.name] += run.times * moved
+
+    def exposed_seconds(self, bandwidth: float) -> float:
+        """Of all but what moves while other ops of the same loop run, as planning counts it."""
+        hidden = (min(moved / bandwidth, self.beside[name]) for name, moved in self.early.items())
+        return self.bytes / bandwidth - sum(hidden)
+
+
 def _cycles(instruction: HloInstruction) -> int | None:
     """The compiler's own count; None where it has none."""
     found = _CYCLES.search(instruction.rest)
@@ -277,8 +309,9 @@ def _cycles(instruction: HloInstruction) -> int | None:
 class _Ops:
     """Times of a program's instructions."""
 
-    def __init__(self, program: HloProgram, cluster: Cluster) -> None:
+    def __init__(self, program: HloProgram, cluster: Cluster, kernels: KernelCosts) -> None:
         self.program = program
+        self.kernels = kernels
         # Cycles have the start of a kernel in them; what has none beside them is scalar arithmetic.
         has_cycles = any(
             _CYCLES.search(instruction.rest)
@@ -297,7 +330,7 @@ class _Ops:
             done = computation.end_of(instruction) or instruction
             opcode = instruction.opcode.removesuffix("-start")
             instruction = replace(instruction, opcode=opcode, result=done.result)
-        cost = self.costs.of(instruction, computation)
+        cost = kernel_cost(instruction, self.kernels) or self.costs.of(instruction, computation)
         cycles = _cycles(instruction)
         seconds = cost.seconds if cycles is None else cycles / self._clock()
         op = TimedOp(

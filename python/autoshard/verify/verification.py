@@ -29,6 +29,7 @@ from autoshard.verify.ahead_of_time import (
     CompiledProgram,
     compile_in_subprocess,
 )
+from autoshard.verify.kernel_costs import kernel_costs
 from autoshard.verify.matching import (
     CollectiveMatch,
     CollectiveSide,
@@ -177,6 +178,7 @@ class Verification:
                 "sent_bytes": sum(one.total_bytes for one in self.predicted.collectives),
                 "host_transfer_bytes": self.predicted.host_transfer_bytes,
                 "host_transfer_seconds": self.predicted.host_transfer_seconds,
+                "host_exposed_seconds": self.predicted.host_exposed_seconds,
             },
             "compiled": None,
             "moved": [asdict(one) for one in self.moved],
@@ -195,6 +197,7 @@ class Verification:
                 "sent_bytes": self.collectives.compiled_bytes,
                 "host_transfer_bytes": self.estimate.host_transfer_bytes,
                 "host_transfer_seconds": self.estimate.host_transfer_seconds,
+                "host_exposed_seconds": self.estimate.host_exposed_seconds,
                 "flops": self.estimate.flops,
                 "cycle_seconds": self.estimate.cycle_seconds,
                 "trips_known": self.estimate.trips_known,
@@ -279,6 +282,7 @@ def verify_module(
             cluster,
             unknown_trip_count=trip_count,
             overlap=predicted.overlap,
+            kernels=kernel_costs(module, cluster) if use_shardy else None,
         )
     return Verification(
         mesh=str(plan.mesh),

@@ -311,6 +311,16 @@ def test_what_lives_on_the_device_has_nothing_of_the_host_in_it(donated: tuple[i
     assert found.live_bytes == pytest.approx(found.peak_bytes, rel=0.01)
 
 
+def test_what_lives_is_not_known_of_a_program_that_stacks_values_on_the_host() -> None:
+    said = {
+        **{"target": "v6e:2x4", "compiler": "libtpu", "partitioner": "shardy", "fits": True},
+        **{"needed_bytes": 60, "usable_bytes": 100, "compile_seconds": 1.0, "host_bytes": 1},
+        **{"reported_peak_bytes": 90, "host_argument_bytes": 10, "host_output_bytes": 10},
+    }
+    assert CompiledProgram.from_json({**said, "host_aliased_bytes": 10}).live_bytes == 80
+    assert CompiledProgram.from_json({**said, "host_temporary_bytes": 40}).live_bytes is None
+
+
 def _as_compiler(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """Let ``script`` be what runs in the process; ``sys.argv[1]`` is the folder."""
     monkeypatch.setattr(ahead_of_time, "_PROCESS", ("-c", script))

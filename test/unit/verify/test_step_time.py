@@ -255,6 +255,50 @@ def test_copies_to_and_from_the_host_take_the_time_of_its_link() -> None:
     assert found.step_seconds == found.compute_seconds + found.host_transfer_seconds
 
 
+def stack_on_host(copies: str) -> StepEstimate:
+    """Four trips of a loop that copies 4,000 bytes to the host beside a microsecond of work."""
+    host, device = "f32[1000]{0:T(1024)S(5)}", "f32[1000]{0:T(1024)}"
+    before = f"""%cond (t: (s32[], f32[1000], f32[1000])) -> pred[] {{
+  %t = (s32[], {device}, {host}) parameter(0)
+  %end = s32[] constant(4)
+  %i = s32[] get-tuple-element(%t), index=0
+  ROOT %lt = pred[] compare(%i, %end), direction=LT
+}}
+
+%body (t: (s32[], f32[1000], f32[1000])) -> (s32[], f32[1000], f32[1000]) {{
+  %t = (s32[], {device}, {host}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %x = {device} get-tuple-element(%t), index=1
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one), {cycles(1750)}
+  {copies}
+  ROOT %r = (s32[], {device}, {host}) tuple(%next, %x, %d)
+}}
+"""
+    return estimate(
+        f"%p = {device} parameter(0)",
+        f"%h = {host} parameter(1)",
+        "%zero = s32[] constant(0)",
+        f"%t = (s32[], {device}, {host}) tuple(%zero, %p, %h)",
+        f"ROOT %w = (s32[], {device}, {host}) while(%t), condition=%cond, body=%body",
+        before=before,
+        cluster=V5P,
+    )
+
+
+def test_what_a_loop_copies_to_the_host_without_waiting_goes_beside_its_other_ops() -> None:
+    host, device = "f32[1000]{0:T(1024)S(5)}", "f32[1000]{0:T(1024)}"
+    found = stack_on_host(
+        f"%s = ({host}, {device}, u32[]{{:S(2)}}) copy-start(%x)\n  %d = {host} copy-done(%s)"
+    )
+    assert found.host_transfer_seconds == pytest.approx(4 * 4000 / 15e9)
+    assert found.host_exposed_seconds == pytest.approx(0, abs=1e-9)
+    waiting = stack_on_host(f"%d = {host} copy(%x)")
+    assert waiting.host_transfer_seconds == found.host_transfer_seconds
+    assert waiting.host_exposed_seconds == waiting.host_transfer_seconds
+    assert waiting.step_seconds == waiting.compute_seconds + waiting.host_transfer_seconds
+
+
 def test_overlap_hides_a_share_of_communication() -> None:
     lines = (
         "%p = f32[1000000]{0} parameter(0)",

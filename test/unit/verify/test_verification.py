@@ -88,16 +88,20 @@ def test_transfers_to_the_host_are_shown_where_there_are_any(verified: Verificat
         verified,
         predicted=replace(verified.predicted, host_transfer_bytes=2**20),
         estimate=replace(
-            verified.estimate, host_transfer_bytes=3 * 2**20, host_transfer_seconds=0.25
+            verified.estimate,
+            host_transfer_bytes=3 * 2**20,
+            host_transfer_seconds=0.25,
+            host_exposed_seconds=0.125,
         ),
     )
     table = [line.split() for line in str(with_host).splitlines()]
     row = "bytes to and from the host 1 MiB 3 MiB (+200.0%)"
     assert row.split() in table
     assert ["host", "transfers", "0", "ns", "250", "ms"] in table
+    assert ["of", "these", "not", "hidden", "0", "ns", "125", "ms"] in table
     numbers = with_host.to_json()["compiled"]
     assert (numbers["host_transfer_bytes"], numbers["host_transfer_seconds"]) == (3 * 2**20, 0.25)
-    assert numbers["step_seconds"] == verified.estimate.step_seconds + 0.25
+    assert numbers["step_seconds"] == verified.estimate.step_seconds + 0.125
 
 
 def test_a_plan_for_a_cluster_from_a_file_knows_it(tmp_path, capsys):
