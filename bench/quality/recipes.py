@@ -46,7 +46,7 @@ from autoshard.verify.hlo_program import VIEWS, HloComputation, HloInstruction, 
 from autoshard.verify.kernel_costs import KernelCosts, kernel_costs
 from bench.common import results
 from bench.common.corpus import attach, in_a_process, machine
-from bench.common.points import keep_row, kept_rows
+from bench.common.points import SavedRows
 
 PLANS = ("autoshard", "published")
 
@@ -238,6 +238,7 @@ def mark(module: mlir.Module, recipe: Recipe) -> None:
 
 
 Point = tuple[str, str]
+POINT = ("recipe", "plan")
 """Recipe, plan."""
 
 
@@ -447,11 +448,6 @@ def recipe_called(name: str) -> Recipe:
     return next(recipe for recipe in RECIPES if recipe.name == name)
 
 
-def point_of(row: dict[str, Any]) -> Point:
-    """Of a row."""
-    return row["recipe"], row["plan"]
-
-
 def points(options: argparse.Namespace) -> Iterator[Point]:
     """Those asked for, the program that compiles fastest first."""
     for recipe in RECIPES:
@@ -486,23 +482,19 @@ def main() -> None:
         print(json.dumps(measure(recipe_called(name), plan, options)))
         return
     console = Console(width=None if sys.stdout.isatty() else 250)
-    rows = kept_rows(options.show or options.save, point_of)
+    rows = SavedRows(POINT, options.show or options.save)
     missing = None if options.show else why_not()
     if missing is not None:
         console.print(f"Skipped: {missing}.")
         return
-    for point in () if options.show else points(options):
-        if point in rows:
-            continue
+    for point in rows.missing(() if options.show else points(options)):
         more = ["--timeout", str(options.timeout)]
         more += ["--no-flags"] * options.no_flags + ["--cached"] * options.cached
         made = in_a_process(__file__, json.dumps(point), options.timeout + 300, *more)
-        row = {**dict(zip(("recipe", "plan"), point, strict=True)), **made}
-        rows[point] = row
-        keep_row(options.save, row)
+        row = rows.add(point, made)
         console.print(f"[dim]{' | '.join(cells(row))}", markup=True, highlight=False)
-    console.print(table(list(rows.values())))
-    results.write_rows(options.csv, HEADS, map(cells, rows.values()))
+    console.print(table(list(rows)))
+    results.write_rows(options.csv, HEADS, map(cells, rows))
     console.print(f"{machine()}.")
 
 

@@ -60,7 +60,7 @@ def assert_cut_is_right(case: RandomKernel, kernel: Kernel, cut: Cut, parts: int
     np.testing.assert_array_equal(np.concatenate(found, cut.array_dims[-1]), whole)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_what_is_derived_of_a_random_kernel_is_right(seed: int) -> None:
     case = random_kernel(np.random.default_rng(seed))
     module = lowered(case.call, case.arguments(np.random.default_rng(0)))

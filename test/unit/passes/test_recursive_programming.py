@@ -288,7 +288,7 @@ def test_operands_gathered_and_sums_not_yet_scattered_take_memory() -> None:
     assert error.value.args[1] == free.peak_bytes
 
 
-COEFFICIENTS = (0.0, 1e-3, 0.1, 1.0, 3.0, 10.0, 100.0, 1e4, 1e6, 1e12)
+COEFFICIENTS = (0.0, 1e-3, 1.0, 10.0, 100.0, 1e4, 1e12)
 
 
 @pytest.mark.parametrize("cluster", ["h100:8", "v5e:2x4", "h100:2x8"])
