@@ -252,8 +252,9 @@ def _on_device(device: Any) -> Generator[None]:
     """Nothing but this device is around; libraries that ask which one is traced for are told it."""
     empty: Any = mesh_lib.empty_abstract_mesh
     alone = jax.sharding.AbstractMesh((1,), ("one",), abstract_device=device)
-    meshes: Any = config.abstract_mesh_context_manager
-    devices: Any = config.device_context
+    # jax 0.10 keeps them with its other settings, 0.12 beside the meshes.
+    home: Any = mesh_lib if hasattr(mesh_lib, "device_context") else config
+    meshes, devices = home.abstract_mesh_context_manager, home.device_context
     mesh_before = meshes.swap_local(empty if device is None else alone)
     devices_before = devices.swap_local(mesh_lib.empty_concrete_mesh)
     try:
