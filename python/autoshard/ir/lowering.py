@@ -251,7 +251,8 @@ def lower_at_home(
 def _on_device(device: Any) -> Generator[None]:
     """Nothing but this device is around; libraries that ask which one is traced for are told it."""
     empty: Any = mesh_lib.empty_abstract_mesh
-    alone = jax.sharding.AbstractMesh((1,), ("one",), abstract_device=device)
+    auto = (jax.sharding.AxisType.Auto,)
+    alone = jax.sharding.AbstractMesh((1,), ("one",), axis_types=auto, abstract_device=device)
     # jax 0.10 keeps them with its other settings, 0.12 beside the meshes.
     home: Any = mesh_lib if hasattr(mesh_lib, "device_context") else config
     meshes, devices = home.abstract_mesh_context_manager, home.device_context
