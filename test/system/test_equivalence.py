@@ -25,15 +25,18 @@ import autoshard
 
 by_name = {"ids": lambda value: getattr(value, "name", None)}
 every_model = pytest.mark.parametrize("model", MODELS, **by_name)
-both_arithmetics = pytest.mark.parametrize("arithmetic", [INTEGERS, REALS], **by_name)
+arithmetics_and_partitioners = pytest.mark.parametrize(
+    ("arithmetic", "use_shardy"),
+    [(INTEGERS, True), (INTEGERS, False), (REALS, True)],  # integers are exact, so say more
+    ids=["integers-shardy", "integers-gspmd", "reals-shardy"],
+)
 both_partitioners = pytest.mark.parametrize("use_shardy", [True, False], ids=("shardy", "gspmd"))
 every_stage = pytest.mark.parametrize("stage", STAGES)
 
 
 @every_model
-@both_arithmetics
+@arithmetics_and_partitioners
 @every_stage
-@both_partitioners
 def test_sharded_run_equals_unsharded_run(
     model: Model, arithmetic: Arithmetic, stage: str, use_shardy: bool
 ) -> None:
@@ -44,9 +47,8 @@ def test_sharded_run_equals_unsharded_run(
 
 
 @every_model
-@both_arithmetics
+@arithmetics_and_partitioners
 @every_stage
-@both_partitioners
 def test_searched_run_equals_unsharded_run(
     model: Model, arithmetic: Arithmetic, stage: str, use_shardy: bool
 ) -> None:
