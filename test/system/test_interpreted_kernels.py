@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from equivalence import assert_equal, shardy
-from jax.experimental import pallas as pl
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
 import autoshard
+from norm_kernel import pallas_norm, plain_norm
 from random_kernels import random_kernel
 
 LAYERS, BATCH, LENGTH, HEADS, GROUPS, WIDTH = 2, 8, 128, 4, 2, 128
@@ -26,33 +26,13 @@ def attend(q: Any, k: Any, v: Any) -> Any:
     return jax.vmap(kernel)(q, k, v)
 
 
-def _norm_kernel(x_ref: Any, scale_ref: Any, y_ref: Any) -> None:
-    x = x_ref[...]
-    y_ref[...] = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * scale_ref[...]
-
-
-def pallas_norm(x: Any, scale: Any) -> Any:
-    rows = pl.BlockSpec((None, *x.shape[1:]), lambda i: (i, 0, 0))
-    return pl.pallas_call(
-        _norm_kernel,
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(x.shape[0],),
-        in_specs=[rows, pl.BlockSpec(scale.shape, lambda i: (0,))],
-        out_specs=rows,
-        interpret=True,
-    )(x, scale)
-
-
 @jax.custom_vjp
 def norm(x: Any, scale: Any) -> Any:
     return pallas_norm(x, scale)
 
 
 def _norm_backward(kept: Any, g: Any) -> Any:
-    def plain(x: Any, scale: Any) -> Any:
-        return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * scale
-
-    return jax.vjp(plain, *kept)[1](g)
+    return jax.vjp(plain_norm, *kept)[1](g)
 
 
 norm.defvjp(lambda x, scale: (pallas_norm(x, scale), (x, scale)), _norm_backward)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from equivalence import assert_equal, shardy
-from jax.experimental import pallas as pl
 from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
 
 import autoshard
+from norm_kernel import pallas_norm, plain_norm
 
 LAYERS, BATCH, LENGTH, HEADS, GROUPS, WIDTH = 2, 8, 16, 8, 4, 8
 P = jax.sharding.PartitionSpec
@@ -31,27 +31,6 @@ def attend(q: Any, k: Any, v: Any) -> Any:
     k, v = jnp.repeat(k, group, 1), jnp.repeat(v, group, 1)
     scores = jnp.einsum("bhqd,bhsd->bhqs", q, k) / q.shape[-1] ** 0.5
     return jnp.einsum("bhqs,bhsd->bhqd", jax.nn.softmax(scores, -1), v)
-
-
-def _norm_kernel(x_ref: Any, scale_ref: Any, y_ref: Any) -> None:
-    x = x_ref[...]
-    y_ref[...] = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * scale_ref[...]
-
-
-def pallas_norm(x: Any, scale: Any) -> Any:
-    rows = pl.BlockSpec((None, *x.shape[1:]), lambda i: (i, 0, 0))
-    return pl.pallas_call(
-        _norm_kernel,
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(x.shape[0],),
-        in_specs=[rows, pl.BlockSpec(scale.shape, lambda i: (0,))],
-        out_specs=rows,
-        interpret=True,
-    )(x, scale)
-
-
-def plain_norm(x: Any, scale: Any) -> Any:
-    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * scale
 
 
 @jax.custom_vjp
