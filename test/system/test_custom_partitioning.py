@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from equivalence import assert_equal, shardy
+from equivalence import assert_equal
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -21,12 +21,6 @@ NO_RULE = "ignore:.*calls of custom_partitioning have no rule:autoshard.Autoshar
 
 Seen = list[tuple[jax.sharding.Mesh, list[Any]]]
 """The mesh, and the shardings of the operands, of each call of a callback."""
-
-
-@pytest.fixture(params=[True, False], ids=["shardy", "gspmd"])
-def partitioner(request: pytest.FixtureRequest) -> Iterator[bool]:
-    with shardy(request.param):
-        yield request.param
 
 
 def _by_rows(fn: Callable[..., Any], count: int, seen: Seen, rule: str | None = "rows") -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from equivalence import assert_equal, shardy
+from equivalence import assert_equal
 from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
 
 import autoshard
@@ -18,12 +18,6 @@ from norm_kernel import pallas_norm, plain_norm
 LAYERS, BATCH, LENGTH, HEADS, GROUPS, WIDTH = 2, 8, 16, 8, 4, 8
 P = jax.sharding.PartitionSpec
 ATTENTION = "b h q d, b k s d, b k s d -> b h q d; h = k * g"
-
-
-@pytest.fixture(params=[True, False], ids=["shardy", "gspmd"])
-def partitioner(request: pytest.FixtureRequest) -> Iterator[bool]:
-    with shardy(request.param):
-        yield request.param
 
 
 def attend(q: Any, k: Any, v: Any) -> Any:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from equivalence import assert_equal, shardy
+from equivalence import assert_equal
 
 import autoshard
 
 EXPERTS, ROWS, FEATURES, HIDDEN = 8, 64, 16, 32
 P = jax.sharding.PartitionSpec
-
-
-@pytest.fixture(params=[True, False], ids=["shardy", "gspmd"])
-def partitioner(request: pytest.FixtureRequest) -> Iterator[bool]:
-    with shardy(request.param):
-        yield request.param
 
 
 def experts(weights: Any, x: Any) -> Any:

@@ -5,26 +5,20 @@ from __future__ import annotations
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from equivalence import assert_equal, shardy
+from equivalence import assert_equal
 
 import autoshard
 from autoshard.passes.recursive_programming import MEMORY_MARGIN
 
 LAYERS, WIDTH, HIDDEN, ROWS = 4, 32, 64, 2048
 Params = Any
-
-
-@pytest.fixture(params=[True, False], ids=["shardy", "gspmd"])
-def partitioner(request: pytest.FixtureRequest) -> Iterator[bool]:
-    with shardy(request.param):
-        yield request.param
 
 
 def _layer(x: Any, p: Any) -> Any:
