@@ -64,7 +64,7 @@ class RuleTable:
             rule = _for_host(rule, op)
         if self._types.padded_to > 1 and op.name not in _NAMED_BY_USERS:
             if any(map(self._is_padded, (*operand_types, *result_types))):
-                rule = _whole(rule, block_factors(op, rule))
+                rule = _whole(rule, block_factors(op, rule) | _scattered_factors(op, rule))
             rule = _padded(rule, self._types.padded_to)
         number = self._numbers[key] = len(self.rules)
         if op.name in MATRIX_OPS:
@@ -96,6 +96,16 @@ def _for_host(rule: FactorRule, op: mlir.Operation) -> FactorRule:
         index for index, factor in enumerate(rule.factors) if factor.kind == FactorKind.REDUCTION
     }
     return _whole(rule, frozenset(whole | summed))
+
+
+def _scattered_factors(op: mlir.Operation, rule: FactorRule) -> frozenset[int]:
+    """The factors of the dims that a scatter's indices name: XLA loses updates where those are cut
+    and the indices are cut and padded."""
+    if op.name != "stablehlo.scatter":
+        return frozenset()
+    operand, updates = rule.operands[0], rule.operands[-1]
+    updated = {factor for factors in updates for factor in factors}
+    return frozenset(factor for factors in operand for factor in factors) - updated
 
 
 def _whole(rule: FactorRule, kept: frozenset[int]) -> FactorRule:
