@@ -26,9 +26,11 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from importlib import metadata, resources
+from importlib import resources
 from itertools import combinations
 from typing import Any
+
+import jaxlib
 
 from autoshard.errors import AutoshardError, AutoshardWarning
 
@@ -112,7 +114,7 @@ class PartitionerTable:
     @staticmethod
     def of_installed() -> PartitionerTable:
         """The table of the installed jaxlib, as ``of_release`` finds it."""
-        return PartitionerTable.of_release(metadata.version("jaxlib"))
+        return PartitionerTable.of_release(jaxlib.__version__)
 
     @staticmethod
     def of_release(release: str) -> PartitionerTable:

@@ -11,7 +11,7 @@ from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.values import Values
 from autoshard.ir import mlir
 from autoshard.ir.attributes import ALIASING_OUTPUT, BUFFER_DONOR, KEY_WORDS, PIN
-from autoshard.ir.boundary import attributes_at, replaced_arguments
+from autoshard.ir.boundary import attributes_at, replaced_by
 from autoshard.ir.host_memory import on_host
 
 _DONATED = (ALIASING_OUTPUT, BUFFER_DONOR)
@@ -27,11 +27,15 @@ class MainArguments:
     """Positions in ``values``."""
     free: frozenset[int]
     """Values that may lie as a mark says; one that would have to be padded for it may not."""
+    attributes: list[dict[str, mlir.Attribute]]
+    result_attributes: list[dict[str, mlir.Attribute]]
+    replaced: dict[int, int]
+    """Result of ``main`` -> argument that it becomes in the next call, or that is donated to it."""
 
 
 def read_arguments(main: mlir.Operation, values: Values, pins: PinnedValues) -> MainArguments:
     """New values for the arguments of ``main``, pinned as it says."""
-    dictionaries = attributes_at(main, "arg_attrs")
+    dictionaries, of_results = attributes_at(main, "arg_attrs"), attributes_at(main, "res_attrs")
     there = on_host(main, "arg_attrs")
     numbers = [
         values.new(argument, main, is_on_host=index in there)
@@ -50,12 +54,19 @@ def read_arguments(main: mlir.Operation, values: Values, pins: PinnedValues) -> 
         for index, attributes in enumerate(dictionaries)
         if any(name in attributes for name in _DONATED)
     )
-    return MainArguments(numbers, donated, frozenset(free))
+    return MainArguments(
+        numbers,
+        donated,
+        frozenset(free),
+        dictionaries,
+        of_results,
+        replaced_by(dictionaries, of_results),
+    )
 
 
 def read_results(
     main: mlir.Operation,
-    arguments: list[int],
+    arguments: MainArguments,
     returned: list[int],
     values: Values,
     pins: PinnedValues,
@@ -67,13 +78,13 @@ def read_results(
     that are split alike.
     """
     results = list(returned)
-    replaced = replaced_arguments(main)
-    free_donated = _free_donated(main)
+    replaced = arguments.replaced
+    free_donated = _free_donated(arguments)
     pinned: set[int] = set()
-    for index, attributes in enumerate(attributes_at(main, "res_attrs")):
+    for index, attributes in enumerate(arguments.result_attributes):
         argument = free_donated.get(index)
         if PIN in attributes and argument is not None and argument == replaced[index]:
-            pins.pin(arguments[argument], main, attributes[PIN], at_boundary=True)
+            pins.pin(arguments.values[argument], main, attributes[PIN], at_boundary=True)
         elif results[index] != NO_VALUE:
             is_replacement = index in replaced
             pin = _pin_of_result(results[index], main, attributes, is_replacement, values, pins)
@@ -82,7 +93,7 @@ def read_results(
                 pin(results[index])
                 pinned.add(index)
     for index, argument in replaced.items():
-        target = arguments[argument]
+        target = arguments.values[argument]
         if index not in pinned and target != NO_VALUE and results[index] != NO_VALUE:
             values.join(results[index], target, 1.0)
             results[index] = target
@@ -111,10 +122,10 @@ def _pin_of_result(
     return None
 
 
-def _free_donated(main: mlir.Operation) -> dict[int, int]:
+def _free_donated(arguments: MainArguments) -> dict[int, int]:
     """Result -> argument that is donated to it and has no pin."""
     return {
         mlir.IntegerAttr(attributes[ALIASING_OUTPUT]).value: argument
-        for argument, attributes in enumerate(attributes_at(main, "arg_attrs"))
+        for argument, attributes in enumerate(arguments.attributes)
         if ALIASING_OUTPUT in attributes and PIN not in attributes and KEY_WORDS not in attributes
     }

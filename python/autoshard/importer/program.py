@@ -46,7 +46,6 @@ from autoshard.ir.boundary import (
     allows_all_to_all,
     main_function,
     pads_indivisible,
-    replaced_arguments,
 )
 from autoshard.ir.host_memory import PLACEMENT
 from autoshard.ir.module import operations_of, structure_of
@@ -145,7 +144,7 @@ class _Importer:
         arguments = read_arguments(main, self._values, self._pins)
         self._register_handlers(arguments)
         returned = self._flow.body(number, arguments.values, 1.0)
-        results = read_results(main, arguments.values, returned, self._values, self._pins)
+        results = read_results(main, arguments, returned, self._values, self._pins)
         return self._imported(main, arguments, results)
 
     def _register_handlers(self, arguments: MainArguments) -> None:
@@ -204,7 +203,7 @@ class _Importer:
             pads=self._pads,
             matrix_ops=[op for op, rule in enumerate(op_rules) if rule in rules.of_matrix_ops],
             host=self._host.found(),
-            state=frozenset(replaced_arguments(main).values()),
+            state=frozenset(arguments.replaced.values()),
             one_device_ops=self._reader.on_one_device([number for number, _ in read_values]),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 from jaxlib.mlir import ir
@@ -221,11 +221,18 @@ def tied_arguments(module: ir.Module) -> dict[int, int]:
 
 def replaced_arguments(main: ir.Operation) -> dict[int, int]:
     """Result -> argument that it becomes in the next call, or else that is donated to it."""
+    return replaced_by(attributes_at(main, "arg_attrs"), attributes_at(main, "res_attrs"))
+
+
+def replaced_by(
+    arguments: Sequence[Mapping[str, ir.Attribute]], results: Sequence[Mapping[str, ir.Attribute]]
+) -> dict[int, int]:
+    """As ``replaced_arguments``, of what stands at the arguments and results of ``main``."""
     pairs: dict[int, int] = {}
-    for number, attributes in enumerate(attributes_at(main, "res_attrs")):
+    for number, attributes in enumerate(results):
         if FEEDS_ARGUMENT in attributes:
             pairs[number] = ir.IntegerAttr(attributes[FEEDS_ARGUMENT]).value
-    for number, attributes in enumerate(attributes_at(main, "arg_attrs")):
+    for number, attributes in enumerate(arguments):
         if ALIASING_OUTPUT in attributes:
             pairs.setdefault(ir.IntegerAttr(attributes[ALIASING_OUTPUT]).value, number)
     return pairs
