@@ -30,7 +30,7 @@ from importlib import resources
 from itertools import combinations
 from typing import Any
 
-import jaxlib
+from jaxlib import version
 
 from autoshard.errors import AutoshardError, AutoshardWarning
 
@@ -114,7 +114,7 @@ class PartitionerTable:
     @staticmethod
     def of_installed() -> PartitionerTable:
         """The table of the installed jaxlib, as ``of_release`` finds it."""
-        return PartitionerTable.of_release(jaxlib.__version__)
+        return PartitionerTable.of_release(version.__version__)
 
     @staticmethod
     def of_release(release: str) -> PartitionerTable:

@@ -180,7 +180,7 @@ def nothing_warned() -> Iterator[None]:
 
 def test_a_newer_release_takes_the_newest_table_and_says_so_once(nothing_warned, monkeypatch):
     newest = max(releases(), key=lambda each: [int(part) for part in each.split(".")])
-    monkeypatch.setattr(partitioner.jaxlib, "__version__", "999.0.1")
+    monkeypatch.setattr(partitioner.version, "__version__", "999.0.1")
     with pytest.warns(AutoshardWarning, match=rf"not known of jaxlib 999\.0\.1: .* by {newest}\."):
         assert PartitionerTable.of_installed().release == newest
     assert PartitionerTable.of_installed().release == newest

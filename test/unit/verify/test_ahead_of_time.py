@@ -208,7 +208,7 @@ def test_devices_of_tpus_are_in_the_order_of_the_dims(name: str, devices: int):
 import dataclasses
 from autoshard.cluster import Cluster
 from autoshard.cluster.devices import physical_place
-from autoshard.verify.compile_process import devices_of_target
+from autoshard.verify.described_devices import devices_of_target
 from autoshard.verify.targets import target_of
 found = devices_of_target(dataclasses.asdict(target_of(Cluster.parse("{name}"))))
 print([list(physical_place(one)) for one in found])
