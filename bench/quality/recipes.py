@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rich.console import Console
 from rich.table import Table
 
+from autoshard.compilers.options import read_compiler_options
 from autoshard.ir import mlir, new_context, parse_file
 from autoshard.ir.module import operations_of
 from autoshard.kernels.mosaic import TARGET, is_tpu_kernel
@@ -49,43 +50,6 @@ from bench.common.corpus import attach, in_a_process, machine
 from bench.common.points import SavedRows
 
 PLANS = ("autoshard", "published")
-
-_GATHERS = {
-    "xla_tpu_enable_async_collective_fusion": "true",
-    "xla_tpu_enable_async_collective_fusion_fuse_all_gather": "true",
-    "xla_tpu_enable_async_collective_fusion_multiple_steps": "true",
-    "xla_tpu_overlap_compute_collective_tc": "true",
-    "xla_enable_async_all_gather": "true",
-}
-_DATA_PARALLEL = {
-    "xla_tpu_enable_data_parallel_all_reduce_opt": "true",
-    "xla_tpu_data_parallel_opt_different_sized_ops": "true",
-}
-_VECTOR_MEMORY = {"xla_tpu_scoped_vmem_limit_kib": "98304"}
-_REDUCE_SCATTER_LAYOUT = {
-    "xla_tpu_use_minor_sharding_for_major_trivial_input": "true",
-    "xla_tpu_relayout_group_size_threshold_for_reduce_scatter": "1",
-    "xla_tpu_assign_all_reduce_scatter_layout": "true",
-}
-_HOST_OFFLOAD = {
-    "xla_tpu_enable_all_experimental_scheduler_features": "true",
-    "xla_tpu_enable_scheduler_memory_pressure_tracking": "true",
-    "xla_tpu_host_transfer_overlap_limit": "24",
-    "xla_tpu_aggressive_opt_barrier_removal": "ENABLED",
-    "xla_lhs_prioritize_async_depth_over_stall": "ENABLED",
-    "xla_tpu_enable_ag_backward_pipelining": "true",
-    "xla_should_allow_loop_variant_parameter_in_chain": "ENABLED",
-    "xla_should_add_loop_invariant_op_in_chain": "ENABLED",
-    "xla_max_concurrent_host_send_recv": "100",
-    "xla_tpu_scheduler_percent_shared_memory_limit": "100",
-    "xla_latency_hiding_scheduler_rerun": "2",
-}
-_NO_COLLECTIVE_MATMUL = {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}
-_PIPELINED_GATHERS = {
-    "xla_tpu_megacore_fusion_allow_ags": "false",
-    "xla_enable_async_collective_permute": "true",
-    "xla_tpu_enable_ag_backward_pipelining": "true",
-}
 
 
 @dataclass(frozen=True)
@@ -104,8 +68,8 @@ class Recipe:
     """Sizes of hidden features, heads and vocabulary, which are cut over tensor."""
     published: str
     """Seconds of a step, or what was published of it."""
-    flags: dict[str, str]
-    """XLA's."""
+    options: str
+    """XLA's, a set of ``autoshard/compilers/option_sets``."""
 
 
 RECIPES = (
@@ -113,39 +77,31 @@ RECIPES = (
         "llama31_8b_v6e8",
         *("v6e:2x4", 32, 4096, 8, 1, ()),
         "3.443 s",
-        _VECTOR_MEMORY
-        | _REDUCE_SCATTER_LAYOUT
-        | _DATA_PARALLEL
-        | _HOST_OFFLOAD
-        | _NO_COLLECTIVE_MATMUL,
+        "maxtext-v6e-offload",
     ),
     Recipe(
         "default16b_v5e256",
         *("v5e:16x16", 32, 4096, 256, 1, ()),
         "61.1 % of peak: 10.3 s",
-        _DATA_PARALLEL | _GATHERS,
+        "maxtext-v5e",
     ),
     Recipe(
         "gpt3_175b_v6e256",
         *("v6e:16x16", 96, 12288, 256, 1, ()),
         "17.182 s",
-        _VECTOR_MEMORY
-        | _DATA_PARALLEL
-        | {"xla_tpu_use_bundle_aware_cost_model_for_fusions": "false"},
+        "maxtext-v6e",
     ),
     Recipe(
         "default32b_v5p64",
         *("v5p:4x4x4", 32, 8192, 16, 4, (28672, 64, 32000)),
         "328 TFLOP/s a chip: 7.3 s",
-        _PIPELINED_GATHERS | _DATA_PARALLEL,
+        "maxtext-v5p",
     ),
 )
-"""Sources: AI-Hypercomputer/tpu-recipes (training/trillium) and maxtext (configs/v5e/16b.sh,
-configs/v5p/32b.sh, benchmarks/xla_flags_library.py). Left out are collectives on sparse cores,
-which the first run has and which ask for a flag of the whole process, and but for v5e the fusion of
-gathers with other work, which libtpu 0.0.52 refuses elsewhere. Seconds of models without a
-published step: FLOPs as MaxText counts them, 6 for each weight and token and 12 for each layer,
-feature of queries, token and position, over the rate."""
+"""Sources: AI-Hypercomputer/tpu-recipes (training/trillium) and maxtext (configs/v5e, configs/v5p);
+those of the options stand in their sets. Seconds of models without a published step: FLOPs as
+MaxText counts them, 6 for each weight and token and 12 for each layer, feature of queries, token
+and position, over the rate."""
 
 
 def recipes_folder() -> Path | None:
@@ -272,7 +228,7 @@ def measure(recipe: Recipe, plan: str, options: argparse.Namespace) -> dict[str,
             module,
             cluster,
             timeout=options.timeout,
-            compiler_options=None if options.no_flags else recipe.flags,
+            compiler_options=None if options.no_flags else read_compiler_options(recipe.options),
             only_kept=options.cached,
         )
     except AutoshardError as error:

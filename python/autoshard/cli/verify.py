@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoshard.cli.output import printing
 from autoshard.errors import AutoshardError, PassOptionError
@@ -82,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of XLA, xla_gpu_autotune_level=0; may be repeated",
+        help="of XLA, xla_gpu_autotune_level=0, or a published set, maxtext-v6e; may be repeated,"
+        " later ones count",
     )
     parser.add_argument(
         "--check",
@@ -159,7 +160,7 @@ def _verify(given: argparse.Namespace) -> Verification:
         use_shardy=given.form == "shardy",
         timeout=given.timeout,
         trip_count=given.trip_count,
-        compiler_options=dict(_option(text) for text in given.compiler_option),
+        compiler_options=_compiler_options(given.compiler_option),
     )
 
 
@@ -177,14 +178,19 @@ def _planned_cluster(module: mlir.Module, file: str) -> Cluster:
     return summary.read_cluster()
 
 
-def _option(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise PassOptionError(
-            f"--compiler-option={text} is not of the form NAME=VALUE. Write it as"
-            " --compiler-option=xla_gpu_autotune_level=0."
-        )
-    return name, value
+def _compiler_options(texts: Sequence[str]) -> dict[str, Any]:
+    from autoshard.compilers.options import read_compiler_options
+
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name:
+            raise PassOptionError(
+                f"--compiler-option={text} has no name. Write it as"
+                " --compiler-option=xla_gpu_autotune_level=0."
+            )
+        found |= {name: value} if equals else read_compiler_options(name)
+    return found
 
 
 def _print(found: Verification | Check) -> None:

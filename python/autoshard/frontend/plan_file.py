@@ -60,6 +60,7 @@ def _to_json(plan: Plan) -> dict[str, Any]:
         "is_on_cluster": plan.machine.cluster is not None,
         "summary": None if plan.summary is None else json.loads(plan.summary.to_json()),
         "batch": None if plan.batch is None else asdict(plan.batch),
+        "compiler_options": dict(plan.compiler_options),
         "arguments": [_value_to_json(value) for value in plan.arguments],
         "results": [_value_to_json(value) for value in plan.results],
         "in_tree": _tree_to_json(plan.in_tree),
@@ -85,6 +86,7 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
         machine=_machine_from_json(read, mesh, summary),
         summary=summary,
         batch=None if read["batch"] is None else BatchSplit(**read["batch"]),
+        compiler_options=read.get("compiler_options", {}),
     )
 
 

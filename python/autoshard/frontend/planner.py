@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from autoshard.compilers.options import CompilerOptions
 from autoshard.errors import PlanError
 from autoshard.frontend.lower import Source
 from autoshard.frontend.pins import pins_of
@@ -63,6 +64,7 @@ class Planner:
         optimizer_parallel: OptimizerParallelLike | None = None,
         host_offload: HostMemory = "marks",
         recompute: RecomputeLike = "marks",
+        compiler_options: CompilerOptions | None = None,
         static_argnums: Any = None,
         static_argnames: Any = None,
         donate_argnums: Any = None,
@@ -93,6 +95,7 @@ class Planner:
             optimizer_parallel=optimizer_parallel,
             host_offload=host_offload,
             recompute=recompute,
+            compiler_options=compiler_options,
         )
         _check_plans_at_once(request)
         self._request = request
@@ -168,12 +171,12 @@ class Planner:
 
     def _read(self, source: Source, planned: PlannedProgram) -> Plan:
         if not self._is_rewritten:
-            return read_planned(source, Planned(planned.module, planned.summary))
+            return read_planned(source, Planned(planned.module, planned.summary), self._request)
         # a copy: the module that is kept must stay as the search left it
         bytecode = print_module(planned.module, "bytecode")
         module = parse_bytes(bytecode, new_context(), source.name)
         summary = job_of(source, self._request).finish(module, planned.summary)
-        return read_planned(source, Planned(module, summary))
+        return read_planned(source, Planned(module, summary), self._request)
 
     def _pins(self, shardings: dict[int, Sharding], values: list[int], place: str) -> list[Pinned]:
         mesh = self._planned.mesh.without_unit_axes()

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import jax
 
+from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
@@ -77,6 +78,7 @@ def plan(
     optimizer_parallel: OptimizerParallelLike | None = None,
     host_offload: HostMemory = "marks",
     recompute: RecomputeLike = "marks",
+    compiler_options: CompilerOptions | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -113,7 +115,7 @@ def plan(
         batch_argnums: In mode ``"data_parallel"`` the positional arguments that hold the batch, in
             dim 0 of each array; static ones do not count. None: those that no result replaces, as
             it does with a step's parameters and optimizer state.
-        enable_alltoall: Values may be redistributed by all-to-alls. False: by gathers, slices and
+        enable_alltoall: Values may be resharded by all-to-alls. False: by gathers, slices and
             permutes; bodies of ``jax.shard_map`` keep what they have.
         indivisible: What becomes of a dim that shall be cut, but not in equal parts, as 250 rows on
             7 devices. ``"refuse"``: a mark on it is an error, the search leaves it whole.
@@ -131,6 +133,9 @@ def plan(
             makes the step fit the memory, or faster; needs a cluster. ``"marks"``: as
             ``autoshard.recompute`` and ``jax.checkpoint`` in ``fn`` say. ``"none"``: the two
             switches of these marks are not looked at. Or an ``autoshard.Recompute``.
+        compiler_options: XLA's, for ``Plan.verify`` and ``autoshard.jit``, which compile what is
+            planned: ``{"xla_gpu_autotune_level": "0"}``, or the name of a published set, such as
+            ``"maxtext-v6e"``. Planning itself does not look at them.
         static_argnums: As in ``jax.jit``.
         static_argnames: As in ``jax.jit``.
         donate_argnums: As in ``jax.jit``.
@@ -161,6 +166,7 @@ def plan(
         optimizer_parallel=optimizer_parallel,
         host_offload=host_offload,
         recompute=recompute,
+        compiler_options=compiler_options,
     )
     source = lowered_for(
         fn,
@@ -205,7 +211,7 @@ def plan_source(source: Source, request: Request) -> Plan:
     job = job_of(source, request)
     plan_once = job.plan if source.mode == "auto" else partial(_propagated, source, request, job)
     planned = _with_host(source, job, plan_once) if request.host_offload == "auto" else plan_once()
-    return read_planned(source, planned, request.batch_argnums)
+    return read_planned(source, planned, request)
 
 
 def job_of(
@@ -314,12 +320,10 @@ def _module_of(
     return module
 
 
-def read_planned(
-    source: Source, planned: Planned, batch_argnums: int | Sequence[int] | None = None
-) -> Plan:
+def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     """The plan that a module carries; how it splits the batch is written there, too."""
     untie_unequal(planned.module)
-    return _read(source, planned.module, planned.summary, batch_argnums)
+    return _read(source, planned.module, planned.summary, request)
 
 
 def _batch_of(
@@ -347,7 +351,7 @@ def _read(
     source: Source,
     module: mlir.Module,
     summary: PlanSummary | None,
-    batch_argnums: int | Sequence[int] | None,
+    request: Request,
 ) -> Plan:
     mesh = Mesh.parse(mesh_text(module))
     (main,) = [function for function in read_plan(module).functions if function.is_entry]
@@ -371,7 +375,7 @@ def _read(
         value(name, type_, kept.get(number), number in kept, place.get(number) in host_arguments)
         for number, (name, type_) in enumerate(zip(source.argument_names, types, strict=True))
     )
-    batch = _batch_of(source, module, arguments, batch_argnums)
+    batch = _batch_of(source, module, arguments, request.batch_argnums)
     if summary is not None and batch is not None:
         summary = replace(summary, batch=batch)
         with module.context:
@@ -393,6 +397,7 @@ def _read(
         machine=source.machine.with_mesh(mesh),
         summary=summary,
         batch=batch,
+        compiler_options=read_compiler_options(request.compiler_options),
     )
 
 

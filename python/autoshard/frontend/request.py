@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 import jax
 
 from autoshard.cluster import Cluster
+from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.frontend.argnums import read_argnums, whole_number
 from autoshard.frontend.mesh import MeshLike
@@ -54,6 +55,7 @@ class PlanOptions(TypedDict, total=False):
     optimizer_parallel: OptimizerParallelLike | None
     host_offload: HostMemory
     recompute: RecomputeLike
+    compiler_options: CompilerOptions | None
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Request:
     optimizer_parallel: OptimizerParallelLike | None = None
     host_offload: HostMemory = "marks"
     recompute: RecomputeLike = "marks"
+    compiler_options: CompilerOptions | None = None
 
     def __post_init__(self) -> None:
         if self.mode is not None and not _is_one_of(self.mode, MODES):
@@ -100,6 +103,8 @@ class Request:
                 f"batch_argnums says what mode 'data_parallel' splits, but the mode is"
                 f" {self.mode or 'not given'!r}. Give mode='data_parallel', or leave it out."
             )
+        options = read_compiler_options(self.compiler_options)
+        object.__setattr__(self, "compiler_options", options)
         self.spreading()  # says what is wrong with it
         self.recomputing()  # likewise
         self.options()  # likewise

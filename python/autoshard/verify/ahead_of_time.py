@@ -76,6 +76,8 @@ class CompiledProgram:
     hlo_text: str | None = field(default=None, repr=False)
     """Of one partition, optimised; None where ``no_hlo_text`` says why."""
     no_hlo_text: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of the compiler, those that the target needs among them."""
     messages: tuple[str, ...] = field(default=(), repr=False)
     """Lines of the compiler's log: warnings and errors, involuntary rematerialisations too."""
 
@@ -169,7 +171,7 @@ def compile_in_subprocess(
             raise CompileError(f"{what} {_death(code, log)}", reason=reason)
         said: dict[str, Any] = json.loads(result.read_text())
         said.update(target=target.name, compiler=compiler, partitioner=partitioner)
-        said["messages"] = _messages(log)
+        said.update(messages=_messages(log), options=request["options"])
         refusal = said["refusal"]
         memory = None if refusal is None else read_out_of_memory(refusal)
         if memory is not None:
