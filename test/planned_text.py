@@ -2,7 +2,7 @@
 
 $([{dp}, {}])                               mhlo.sharding of an argument, result or op
 $([{dp}, {}], [{}, {tp}] -> [{dp}, {tp}])   the same, and the op's strategy
-$([{dp}, {tp}] -> [{dp}, {}] => [{dp}, {tp}])   results redistributed after the op
+$([{dp}, {tp}] -> [{dp}, {}] => [{dp}, {tp}])   results resharded after the op
 $([], [{dp}, {}])                           several results without strategy: a tuple
 """
 

@@ -74,8 +74,8 @@ def highs_reference(path: Path, seconds: float) -> str:
                 )
     if problem.memory_limit is not None:
         starts = sorted({int(t) for t in problem.live_first})
-        for moment in starts:
-            live = np.flatnonzero((problem.live_first <= moment) & (moment < problem.live_last))
+        for point in starts:
+            live = np.flatnonzero((problem.live_first <= point) & (point < problem.live_last))
             options = np.concatenate(
                 [
                     np.arange(problem.options(int(n)).start, problem.options(int(n)).stop)

@@ -39,7 +39,7 @@ from autoshard.planned.collective import total_bytes
 from autoshard.verify.shardy_collectives import shardy_collectives
 from bench.common.corpus import Entry, count_ops, entries, in_a_process, load, machine, pin
 
-REDISTRIBUTED = "autoshard.redistributed_bytes"
+RESHARDED = "autoshard.resharded_bytes"
 SIDES = ("autoshard", "shardy")
 
 
@@ -55,7 +55,7 @@ def measure(name: str, side: str) -> dict[str, Any]:
         ImportStrategies().run(module)
         ShardingPropagation().run(module)
         seconds = time.perf_counter() - start
-        planned = mlir.FloatAttr(module.operation.attributes[REDISTRIBUTED]).value
+        planned = mlir.FloatAttr(module.operation.attributes[RESHARDED]).value
         ExportShardy().run(module)
     else:
         run_native(module, "builtin.module(sdy-propagation-pipeline)")

@@ -3,7 +3,7 @@
     python bench/speed/solver_small.py [--runs 20]
 
 1,000 nodes x 8 options x 1,500 edges: a program-like order, most edges to recent nodes, tables of
-redistribution costs shared by many edges. Prints the time to within 0.1 % of the bound.
+reshard costs shared by many edges. Prints the time to within 0.1 % of the bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GAP = 1e-3
 
 
 def network(seed: int, nodes: int = 1000, options: int = 8, edges: int = 1500) -> Problem:
-    """Redistribution between layouts: free on the diagonal, else bytes times what must move."""
+    """Reshard between layouts: free on the diagonal, else bytes times what must move."""
     rng = np.random.default_rng(seed)
     moved = rng.integers(1, 8, (options, options)) / 8.0
     np.fill_diagonal(moved, 0.0)

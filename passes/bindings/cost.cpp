@@ -3,7 +3,7 @@
 #include "bindings/bindings.h"
 #include "cost/collectives.h"
 #include "cost/compute.h"
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 #include "cost/reshard_path.h"
 
 namespace nb = nanobind;
@@ -23,12 +23,12 @@ Mesh checked_mesh(const Sizes& axis_sizes, const Cluster& cluster) {
 }  // namespace
 
 void bind_cost(nb::module_& module) {
-  nb::class_<Redistribution>(module, "Redistribution", "What every device sends.")
-      .def_ro("bytes", &Redistribution::bytes)
-      .def_ro("collectives", &Redistribution::collectives);
+  nb::class_<Reshard>(module, "Reshard", "What every device sends.")
+      .def_ro("bytes", &Reshard::bytes)
+      .def_ro("collectives", &Reshard::collectives);
 
   nb::class_<Step>(module, "Step",
-                   "One collective of a redistribution; see passes/cost/collectives.h.")
+                   "One collective of a reshard; see passes/cost/collectives.h.")
       .def(nb::init<CollectiveKind, AxisMask, std::int64_t, double>(), "kind"_a, "axes"_a,
            "participants"_a, "held_bytes"_a)
       .def_ro("kind", &Step::kind)
@@ -43,22 +43,22 @@ void bind_cost(nb::module_& module) {
       .def_ro("seconds", &Compute::seconds);
 
   module.def(
-      "redistribution",
+      "reshard",
       [](const Sizes& shape, std::int64_t element_bits, const Dims& from, const Dims& to,
          AxisMask partial, const Sizes& axis_sizes, bool may_scatter) {
-        return redistribution({shape, element_bits}, sharding_of(from), sharding_of(to),
-                              partial, Mesh{axis_sizes}, may_scatter);
+        return reshard({shape, element_bits}, sharding_of(from), sharding_of(to), partial,
+                       Mesh{axis_sizes}, may_scatter);
       },
       "shape"_a, "element_bits"_a, "from_dims"_a, "to_dims"_a, "partial_axes"_a,
       "axis_sizes"_a, "may_scatter"_a = true,
       "What it takes to go from one sharding to another.");
 
   module.def(
-      "redistribution_steps",
+      "reshard_steps",
       [](const Sizes& shape, std::int64_t element_bits, const Dims& from, const Dims& to,
          AxisMask partial, const Sizes& axis_sizes, bool may_scatter, bool all_to_all) {
-        return redistribution_steps({shape, element_bits}, sharding_of(from), sharding_of(to),
-                                    partial, Mesh{axis_sizes, all_to_all}, may_scatter);
+        return reshard_steps({shape, element_bits}, sharding_of(from), sharding_of(to),
+                             partial, Mesh{axis_sizes, all_to_all}, may_scatter);
       },
       "shape"_a, "element_bits"_a, "from_dims"_a, "to_dims"_a, "partial_axes"_a,
       "axis_sizes"_a, "may_scatter"_a = true, "all_to_all"_a = true,
@@ -80,7 +80,7 @@ void bind_cost(nb::module_& module) {
       "The shardings on the cheapest path, one a step; the axes are those that move.");
 
   module.def(
-      "redistribution_steps_in_order",
+      "reshard_steps_in_order",
       [](const Sizes& shape, std::int64_t element_bits, const Dims& from, const Dims& to,
          const Sizes& axis_sizes, bool all_to_all) {
         return steps_in_order(shape, sharding_of(from), sharding_of(to),
@@ -91,12 +91,12 @@ void bind_cost(nb::module_& module) {
       "all_to_all"_a = true, "The same by rules instead of a search, for tests.");
 
   module.def(
-      "redistribution_seconds",
+      "reshard_seconds",
       [](const Sizes& shape, std::int64_t element_bits, const Dims& from, const Dims& to,
          AxisMask partial, const Cluster& cluster, const Sizes& axis_sizes, bool may_scatter) {
         const Mesh mesh = checked_mesh(axis_sizes, cluster);
-        return redistribution_seconds({shape, element_bits}, sharding_of(from),
-                                      sharding_of(to), partial, mesh, cluster, may_scatter);
+        return reshard_seconds({shape, element_bits}, sharding_of(from), sharding_of(to),
+                               partial, mesh, cluster, may_scatter);
       },
       "shape"_a, "element_bits"_a, "from_dims"_a, "to_dims"_a, "partial_axes"_a, "cluster"_a,
       "axis_sizes"_a, "may_scatter"_a = true,

@@ -14,7 +14,7 @@ namespace autoshard {
 /// Enums whose members are written in files and reports have that text as their value; where
 /// Python needs the number they are integers.
 void bind_enums(nb::module_& module) {
-  using Place = planning::PlannedRedistribution::Place;
+  using Place = planning::PlannedReshard::Place;
   using solver::StopReason;
 
   module.attr("NO_VALUE") = no_value;
@@ -80,7 +80,7 @@ void bind_enums(nb::module_& module) {
       .value("POLYNOMIALS", Expense::polynomials, "Several of them: erfc.")
       .value("NEVER", Expense::never, "As a limit: nothing is so expensive.");
 
-  nb::enum_<Place>(module, "Place", "Where a redistribution of a plan is.")
+  nb::enum_<Place>(module, "Place", "Where a reshard of a plan is.")
       .value("OPERAND", Place::operand)
       .value("RESULT", Place::result)
       .value("JOIN", Place::join)

@@ -20,33 +20,31 @@ namespace autoshard {
 using planning::CollectiveTable;
 using planning::CutTable;
 using planning::PlanTable;
-using planning::RedistributionTable;
+using planning::ReshardTable;
 
 namespace {
 
 void bind_tables(nb::module_& module) {
-  nb::class_<RedistributionTable>(module, "RedistributionTable",
-                                  "The redistributions of a plan, in columns of one row each; "
-                                  "see `PlannedRedistribution` in passes/planning/plan.h.")
-      .def("__len__", [](const RedistributionTable& t) { return t.place.size(); })
-      .def_ro("place", &RedistributionTable::place)
-      .def_ro("index", &RedistributionTable::index, "Of the op, or of the join.")
-      .def_ro("position", &RedistributionTable::position, "Which operand or result.")
-      .def_ro("value", &RedistributionTable::value)
-      .def_ro("from_sharding", &RedistributionTable::from, "Row of the plan's shardings.")
-      .def_ro("to_sharding", &RedistributionTable::to)
-      .def_ro("partial_axes", &RedistributionTable::partial, "One bit a mesh axis.")
-      .def_ro("bytes", &RedistributionTable::bytes, "Sent by a device in one run.")
-      .def_ro("collectives", &RedistributionTable::collectives, "How many.")
-      .def_ro("trips", &RedistributionTable::trips, "How often it runs.");
+  nb::class_<ReshardTable>(module, "ReshardTable",
+                           "The reshards of a plan, in columns of one row each; "
+                           "see `PlannedReshard` in passes/planning/plan.h.")
+      .def("__len__", [](const ReshardTable& t) { return t.place.size(); })
+      .def_ro("place", &ReshardTable::place)
+      .def_ro("index", &ReshardTable::index, "Of the op, or of the join.")
+      .def_ro("position", &ReshardTable::position, "Which operand or result.")
+      .def_ro("value", &ReshardTable::value)
+      .def_ro("from_sharding", &ReshardTable::from, "Row of the plan's shardings.")
+      .def_ro("to_sharding", &ReshardTable::to)
+      .def_ro("partial_axes", &ReshardTable::partial, "One bit a mesh axis.")
+      .def_ro("bytes", &ReshardTable::bytes, "Sent by a device in one run.")
+      .def_ro("collectives", &ReshardTable::collectives, "How many.")
+      .def_ro("trips", &ReshardTable::trips, "How often it runs.");
 
-  nb::class_<CollectiveTable>(
-      module, "CollectiveTable",
-      "The collectives of all redistributions of a plan with costs, in "
-      "columns of one row each.")
+  nb::class_<CollectiveTable>(module, "CollectiveTable",
+                              "The collectives of all reshards of a plan with costs, in "
+                              "columns of one row each.")
       .def("__len__", [](const CollectiveTable& t) { return t.kind.size(); })
-      .def_ro("redistribution", &CollectiveTable::redistribution,
-              "Row of the redistribution that it is a step of.")
+      .def_ro("reshard", &CollectiveTable::reshard, "Row of the reshard that it is a step of.")
       .def_ro("kind", &CollectiveTable::kind)
       .def_ro("axes", &CollectiveTable::axes, "One bit a mesh axis.")
       .def_ro("participants", &CollectiveTable::participants)
@@ -69,8 +67,8 @@ void bind_planning(nb::module_& module) {
           "Rows of the shardings of operands and of results; -1: rank 0.")
       .def_prop_ro("op_strategy",
                    [](const PlanTable& p) -> const auto& { return p.cuts.op_strategy; })
-      .def_ro("redistributions", &PlanTable::redistributions)
-      .def_ro("redistributed_bytes", &PlanTable::redistributed_bytes)
+      .def_ro("reshards", &PlanTable::reshards)
+      .def_ro("resharded_bytes", &PlanTable::resharded_bytes)
       .def_ro("objective", &PlanTable::objective)
       .def_ro("lower_bound", &PlanTable::lower_bound)
       .def_ro("levels", &PlanTable::levels)
@@ -124,7 +122,7 @@ void bind_planning(nb::module_& module) {
         return planning::table_of(program, plan);
       },
       "program"_a, nb::kw_only(), "max_options"_a = 160, "sweeps"_a = 2, "seed"_a = 0,
-      "The plan of least redistribution; raises Contradiction(message, op, value).");
+      "The plan of least resharding; raises Contradiction(message, op, value).");
 
   module.def(
       "recursive_programming",

@@ -21,7 +21,7 @@ void bind_symbolic(nb::module_& module) {
       .def_ro("factor", &SymbolicCandidate::factor,
               "What is cut; -1 for none, and for what is not possible.")
       .def_ro("op_cost", &SymbolicCandidate::op_cost)
-      .def_ro("redistribution_cost", &SymbolicCandidate::redistribution_cost);
+      .def_ro("reshard_cost", &SymbolicCandidate::reshard_cost);
 
   nb::class_<SymbolicChoice>(module, "SymbolicChoice",
                              "The choice of one matmul at one level; see "
@@ -50,12 +50,12 @@ void bind_symbolic(nb::module_& module) {
       "(batch, i, k, j).");
 
   module.def(
-      "symbolic_redistribution",
+      "symbolic_reshard",
       [](const std::vector<std::int64_t>& shape, const Dims& from, const Dims& to,
          const std::vector<std::int64_t>& axis_sizes) {
         const auto all = static_cast<AxisMask>((1ull << axis_sizes.size()) - 1);
-        return symbolic_redistribution(shape, sharding_of(from), sharding_of(to),
-                                       Mesh{axis_sizes}, all);
+        return symbolic_reshard(shape, sharding_of(from), sharding_of(to), Mesh{axis_sizes},
+                                all);
       },
       "shape"_a, "from_dims"_a, "to_dims"_a, "axis_sizes"_a,
       "Elements charged for going from one sharding to another.");

@@ -18,7 +18,7 @@ enum class CollectiveKind : std::uint8_t {
   permute,
 };
 
-/// One collective of a redistribution.
+/// One collective of a reshard.
 struct Step {
   CollectiveKind kind;
   /// The axes whose devices take part; of an axis that only takes part with some of its
@@ -31,7 +31,7 @@ struct Step {
   /// exchanged comes first; 0 where it does.
   double transposed_bytes = 0;
 
-  /// Bytes that a device sends, by ring algorithms (cost/redistribution.h).
+  /// Bytes that a device sends, by ring algorithms (cost/reshard.h).
   double sent_bytes() const;
 };
 

@@ -205,14 +205,14 @@ MatMulSizes local_sizes(const MatMulFactors& factors, const std::vector<double>&
   return {product(factors.batch), product(factors.i), product(factors.k), product(factors.j)};
 }
 
-double symbolic_redistribution(const std::vector<std::int64_t>& dims, const Sharding& from,
-                               const Sharding& to, const Mesh& mesh, AxisMask known) {
+double symbolic_reshard(const std::vector<std::int64_t>& dims, const Sharding& from,
+                        const Sharding& to, const Mesh& mesh, AxisMask known) {
   if (from == to) return 0;
   double local = 1, total = 0;
   for (std::int64_t dim : dims) local *= static_cast<double>(dim);
   for (const SymbolicLevel& level : symbolic_levels(mesh, known)) {
     const std::int32_t wanted = place_of(level.axis, to.dims);
-    if (place_of(level.axis, from.dims) != wanted) total += elements_per_redistributed * local;
+    if (place_of(level.axis, from.dims) != wanted) total += elements_per_resharded * local;
     if (wanted >= 0) local /= static_cast<double>(level.parts);
   }
   return total;

@@ -21,8 +21,8 @@ namespace autoshard {
 /// The cost of a cut that is not possible.
 inline constexpr double not_possible = std::numeric_limits<double>::infinity();
 
-/// Elements charged for each local element of a tensor that is redistributed at a level.
-inline constexpr double elements_per_redistributed = 16;
+/// Elements charged for each local element of a tensor that is resharded at a level.
+inline constexpr double elements_per_resharded = 16;
 /// A matmul whose cheapest cut costs less than this many elements is better not cut.
 inline constexpr double replicate_below = 25;
 
@@ -116,7 +116,7 @@ double symbolic_cost(const Rule& rule, const std::vector<TensorType>& types,
 
 /// Sum over the levels of `known` at which `from` and `to` cut different dims: 16 times the
 /// elements that `to` left on a device before that level.
-double symbolic_redistribution(const std::vector<std::int64_t>& dims, const Sharding& from,
-                               const Sharding& to, const Mesh& mesh, AxisMask known);
+double symbolic_reshard(const std::vector<std::int64_t>& dims, const Sharding& from,
+                        const Sharding& to, const Mesh& mesh, AxisMask known);
 
 }  // namespace autoshard

@@ -168,7 +168,7 @@ std::int32_t ProgramBuilder::rule_of(std::int32_t op,
   })];
 }
 
-/// Which operands an op takes as they are, because nothing can redistribute them there.
+/// Which operands an op takes as they are, because nothing can reshard them there.
 std::vector<bool> ProgramBuilder::kept_on_host(const Op& op) {
   std::vector<bool> kept;
   for (const std::int32_t value : op.operands) {

@@ -14,7 +14,7 @@ inline constexpr int max_mesh_axes = 16;
 /// Python. Every size is >= 2: an axis of size 1 says nothing and is dropped on import.
 struct Mesh {
   std::vector<std::int64_t> axis_sizes;
-  /// False: no redistribution on it may use an all-to-all.
+  /// False: no reshard on it may use an all-to-all.
   bool has_all_to_all = true;
 
   int rank() const { return static_cast<int>(axis_sizes.size()); }

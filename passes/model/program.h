@@ -116,7 +116,7 @@ struct Op {
   std::vector<std::int32_t> results;
   /// How often the op runs: the product of the trip counts of the loops around it.
   double trips = 1.0;
-  /// Operands that the op takes as they are, without redistribution: what the user pinned
+  /// Operands that the op takes as they are, without a reshard: what the user pinned
   /// with `autoshard.shard`.
   std::vector<bool> kept_operands;
   /// The last op that its operands of rank 0 depend on; -1: none.
@@ -126,7 +126,7 @@ struct Op {
   std::int32_t until = -1;
 };
 
-/// `source` flows into `target`, redistributed if their shardings differ: initial and
+/// `source` flows into `target`, resharded if their shardings differ: initial and
 /// yielded values of a loop into its carried value, branch results into the result of an
 /// `if`, an operand into its sharding constraint.
 struct Join {

@@ -11,16 +11,15 @@ namespace autoshard::planning {
 /// What a level minimises:
 ///
 ///   sum over op classes    trips * op
-///   + sum over uses, flows trips * redistribution
+///   + sum over uses, flows trips * reshard
 ///   + sum over sharding classes  held
-///   + sum over operands    transient * bytes that an op redistributes for itself
+///   + sum over operands    transient * bytes that an op reshards for itself
 class Costs {
  public:
   virtual ~Costs() = default;
-  /// Once, to go from one sharding to another; see cost/redistribution.h.
-  virtual double redistribution(const TensorType& type, const Sharding& from,
-                                const Sharding& to, AxisMask partial,
-                                bool may_scatter) const = 0;
+  /// Once, to go from one sharding to another; see cost/reshard.h.
+  virtual double reshard(const TensorType& type, const Sharding& from, const Sharding& to,
+                         AxisMask partial, bool may_scatter) const = 0;
   /// One run of an op whose factors are cut as `axes`; `base` is what other levels decided.
   virtual double op(const OpSignature& signature, const FactorAxes& base,
                     const FactorAxes& axes) const = 0;

@@ -19,12 +19,12 @@ namespace autoshard::planning {
 FactorAxes factors_of(const Rule& rule, const std::vector<const Sharding*>& operands,
                       const std::vector<const Sharding*>& results, const Mesh& mesh);
 
-/// Every term of what `plan` costs. Its redistributions are those that its shardings ask for:
+/// Every term of what `plan` costs. Its reshards are those that its shardings ask for:
 /// readers close to each other share a copy, held as the value is or as one of them wants it,
 /// whichever costs least.
 PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& plan);
 
-/// Bytes that live on a device while each op runs, without the copies that redistributions
+/// Bytes that live on a device while each op runs, without the copies that reshards
 /// make.
 std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
                                const Plan& plan);

@@ -5,7 +5,7 @@
 
 #include "cost/collectives.h"
 #include "cost/compute.h"
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 #include "planning/dependences.h"
 #include "planning/options.h"
 #include "planning/steps.h"
@@ -44,14 +44,14 @@ std::vector<Sent> sent_by_classes(const ProgramOnMesh& on, const Assignment& ass
         project((use.is_result ? rule.results : rule.operands)[use.position], axes);
     if (!use.is_result) {
       const double seconds =
-          seconds_of(redistribution_steps(type, held, used, 0, on.mesh), on.cluster, on.mesh);
+          seconds_of(reshard_steps(type, held, used, 0, on.mesh), on.cluster, on.mesh);
       sent.seconds += seconds;
       sent.is_gathered = sent.is_gathered || seconds > 0;
       continue;
     }
     const AxisMask partial = partial_axes(rule, axes);
     std::vector<Step> steps =
-        redistribution_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes));
+        reshard_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes));
     sent.seconds += seconds_of(steps, on.cluster, on.mesh);
     if (rule.work != Work::matmul || partial == 0 || steps.empty() ||
         !may_wait(on, assignment, use.op, steps[0])) {
@@ -68,9 +68,9 @@ std::vector<double> seconds_of_copies(const ProgramOnMesh& on, const Assignment&
   for (const Copy& copy : on.classes.copies) {
     const ShardingClass& sharding_class = on.classes.values[copy.sharding_class];
     seconds[copy.first_reader] +=
-        seconds_of(redistribution_steps(on.program.types[sharding_class.type],
-                                        assignment.sharding(sharding_class.source),
-                                        assignment.sharding(copy.sharding_class), 0, on.mesh),
+        seconds_of(reshard_steps(on.program.types[sharding_class.type],
+                                 assignment.sharding(sharding_class.source),
+                                 assignment.sharding(copy.sharding_class), 0, on.mesh),
                    on.cluster, on.mesh);
   }
   return seconds;

@@ -74,8 +74,7 @@ double OptionStore::new_cost_between(std::int32_t type, std::int32_t from, std::
     known.stride = stride;
   }
   double& cost = known.costs[static_cast<std::size_t>(from) * known.stride + to];
-  cost =
-      costs_.redistribution(program_.types[type], known.list[from], known.list[to], 0, true);
+  cost = costs_.reshard(program_.types[type], known.list[from], known.list[to], 0, true);
   return cost;
 }
 
@@ -87,8 +86,8 @@ double OptionStore::partial_cost_between(std::int32_t type, std::int32_t from, s
                            (static_cast<std::uint64_t>(scatters) << 16) | partial;
   auto [entry, is_new] = known.partial_costs.try_emplace(id, 0.0);
   if (is_new) {
-    entry->second = costs_.redistribution(program_.types[type], known.list[from],
-                                          known.list[to], partial, scatters);
+    entry->second = costs_.reshard(program_.types[type], known.list[from], known.list[to],
+                                   partial, scatters);
   }
   return entry->second;
 }

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 #include "model/program.h"
 
 namespace autoshard::planning {
@@ -54,7 +54,7 @@ Sharding project(const RuleTensor& tensor, const FactorAxes& axes);
 /// Whether partitioners reduce the partial sums of an op straight into a result that is cut
 /// further. They do where every reduction factor that is cut is in two operands or more, as in
 /// dot_general: where it is in one, as in gather, they would rather cut the other factors and
-/// redistribute the operand, so such sums are planned to be reduced in place.
+/// reshard the operand, so such sums are planned to be reduced in place.
 bool may_scatter(const Rule& rule, const FactorAxes& axes);
 
 /// What a device exchanges with its neighbours where a factor with a halo is cut.

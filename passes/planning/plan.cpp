@@ -73,9 +73,9 @@ struct Wish {
 Sharding cheapest_copy(const TensorType& type, const Sharding& held, double copy_trips,
                        const std::vector<Wish>& wishes, const Costs& costs) {
   const auto cost = [&](const Sharding& copy) {
-    double total = copy_trips * costs.redistribution(type, held, copy, 0, true);
+    double total = copy_trips * costs.reshard(type, held, copy, 0, true);
     for (const Wish& wish : wishes) {
-      total += wish.trips * costs.redistribution(type, copy, wish.sharding, 0, true);
+      total += wish.trips * costs.reshard(type, copy, wish.sharding, 0, true);
     }
     return total;
   };
@@ -126,12 +126,11 @@ std::vector<Sharding> shardings_of_classes(const Program& program, const Classes
 
 }  // namespace
 
-/// Every place where a plan's shardings differ. Free values are copied, not redistributed, and
+/// Every place where a plan's shardings differ. Free values are copied, not resharded, and
 /// readers that want a value in one sharding share one copy: the first one's.
-std::vector<PlannedRedistribution> redistributions_of(const Program& program,
-                                                      const Plan& plan) {
-  using Place = PlannedRedistribution::Place;
-  std::vector<PlannedRedistribution> found;
+std::vector<PlannedReshard> reshards_of(const Program& program, const Plan& plan) {
+  using Place = PlannedReshard::Place;
+  std::vector<PlannedReshard> found;
   std::unordered_set<std::string> copies;
   const auto add = [&](Place place, std::size_t index, std::size_t position,
                        std::int32_t value, const Sharding& from, const Sharding& to,
@@ -139,8 +138,8 @@ std::vector<PlannedRedistribution> redistributions_of(const Program& program,
     if (from == to && partial == 0) return;
     found.push_back({place, static_cast<std::int32_t>(index),
                      static_cast<std::int32_t>(position), value, from, to, partial,
-                     redistribution(program.types[program.values[value].type], from, to,
-                                    partial, program.mesh, scatters),
+                     reshard(program.types[program.values[value].type], from, to, partial,
+                             program.mesh, scatters),
                      trips});
   };
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
@@ -167,7 +166,7 @@ std::vector<PlannedRedistribution> redistributions_of(const Program& program,
                          {},
                          {},
                          partial,
-                         redistribution(scalar_type, {}, {}, partial, program.mesh),
+                         reshard(scalar_type, {}, {}, partial, program.mesh),
                          op.trips});
       }
     }
@@ -264,7 +263,7 @@ void verify(const Program& program, const Mesh& mesh, const Plan& plan) {
       const std::int32_t v = op.operands[k];
       if (!op.kept_operands[k] || v == no_value || program.values[v].is_free) continue;
       if (!(project(rule.operands[k], plan.ops[i]) == plan.values[v])) {
-        throw std::logic_error("kept operand redistributed at " + where);
+        throw std::logic_error("kept operand resharded at " + where);
       }
     }
   }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 #include "model/program.h"
 #include "planning/assignment.h"
 #include "planning/classes.h"
@@ -14,7 +14,7 @@
 namespace autoshard::planning {
 
 /// One change of sharding that a plan asks for.
-struct PlannedRedistribution {
+struct PlannedReshard {
   enum class Place : std::uint8_t { operand, result, join, halo };
   Place place;
   /// Index of the op, or of the join.
@@ -25,7 +25,7 @@ struct PlannedRedistribution {
   Sharding from, to;
   AxisMask partial;
   /// Once; multiply by `trips`.
-  Redistribution volume;
+  Reshard volume;
   double trips;
 };
 
@@ -34,9 +34,9 @@ struct Plan {
   std::vector<Sharding> values;
   /// One an op: the axes that cut each of its factors.
   std::vector<FactorAxes> ops;
-  std::vector<PlannedRedistribution> redistributions;
-  /// Sum over `redistributions` of bytes times trips: what each device sends.
-  double redistributed_bytes = 0;
+  std::vector<PlannedReshard> reshards;
+  /// Sum over `reshards` of bytes times trips: what each device sends.
+  double resharded_bytes = 0;
   /// Lower bound on the objective of the last network solved, and the objective reached.
   double objective = 0, lower_bound = 0;
   /// 1: all mesh axes were decided together in the end, and the bound holds for all plans;
@@ -54,10 +54,9 @@ Plan plan_of(const Program& program, const Mesh& mesh, const Classes& classes,
 Assignment assignment_of(const Program& program, const Classes& classes, const Costs& costs,
                          const Plan& plan);
 
-/// Every place where a plan's shardings differ. Free values are copied, not redistributed, and
+/// Every place where a plan's shardings differ. Free values are copied, not resharded, and
 /// readers that want a value in one sharding share one copy: the first one's.
-std::vector<PlannedRedistribution> redistributions_of(const Program& program,
-                                                      const Plan& plan);
+std::vector<PlannedReshard> reshards_of(const Program& program, const Plan& plan);
 
 /// The sharding of a result when its op is done. Partial sums are reduced by then: straight
 /// into the value's sharding where that only cuts further and the op may scatter (a
@@ -65,8 +64,8 @@ std::vector<PlannedRedistribution> redistributions_of(const Program& program,
 Sharding result_of(const Program& program, const Plan& plan, std::size_t op,
                    std::size_t result);
 
-/// Re-derives every redistribution of a plan and checks it: one sharding a value, each axis
-/// at most once, even splits, pins kept, kept operands not redistributed. Throws
+/// Re-derives every reshard of a plan and checks it: one sharding a value, each axis
+/// at most once, even splits, pins kept, kept operands not resharded. Throws
 /// `std::logic_error` that names the value or op. Used on every plan, searched or given.
 void verify(const Program& program, const Mesh& mesh, const Plan& plan);
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 #include "planning/collective_matmul.h"
 #include "planning/options.h"
 #include "planning/steps.h"
@@ -14,9 +14,9 @@
 namespace autoshard::planning {
 namespace {
 
-using Place = PlannedRedistribution::Place;
+using Place = PlannedReshard::Place;
 
-/// Where a redistribution stands in the program; see `PlannedRedistribution`.
+/// Where a reshard stands in the program; see `PlannedReshard`.
 struct Spot {
   Place place;
   std::size_t index, position;
@@ -50,8 +50,8 @@ class CostSum {
   const Rule& rule(std::size_t op) const {
     return on_.program.rules[on_.program.ops[op].rule];
   }
-  static PlannedRedistribution move_at(const Spot& spot, const Sharding& from,
-                                       const Sharding& to, AxisMask partial) {
+  static PlannedReshard move_at(const Spot& spot, const Sharding& from, const Sharding& to,
+                                AxisMask partial) {
     return {spot.place,
             static_cast<std::int32_t>(spot.index),
             static_cast<std::int32_t>(spot.position),
@@ -63,9 +63,9 @@ class CostSum {
             spot.trips};
   }
 
-  void add(PlannedRedistribution move, std::vector<Step> steps);
-  void redistribute(const Spot& spot, const Sharding& from, const Sharding& to,
-                    AxisMask partial, bool scatters);
+  void add(PlannedReshard move, std::vector<Step> steps);
+  void reshard(const Spot& spot, const Sharding& from, const Sharding& to, AxisMask partial,
+               bool scatters);
   void add_copies();
   void add_compute(std::size_t i);
   void add_operands(std::size_t i);
@@ -79,7 +79,7 @@ class CostSum {
   PlanCosts costs_;
 };
 
-void CostSum::add(PlannedRedistribution move, std::vector<Step> steps) {
+void CostSum::add(PlannedReshard move, std::vector<Step> steps) {
   if (steps.empty() && move.from == move.to) return;
   costs_.compute_seconds +=
       move.trips * slice_seconds(steps, move.from, move.to, move.partial, on_.cluster);
@@ -107,12 +107,12 @@ void CostSum::add(PlannedRedistribution move, std::vector<Step> steps) {
   costs_.moves.push_back(std::move(costed));
 }
 
-void CostSum::redistribute(const Spot& spot, const Sharding& from, const Sharding& to,
-                           AxisMask partial, bool scatters) {
+void CostSum::reshard(const Spot& spot, const Sharding& from, const Sharding& to,
+                      AxisMask partial, bool scatters) {
   if (from == to && partial == 0) return;
   const TensorType& type = on_.program.types[on_.program.values[spot.value].type];
   add(move_at(spot, from, to, partial),
-      redistribution_steps(type, from, to, partial, on_.mesh, scatters));
+      reshard_steps(type, from, to, partial, on_.mesh, scatters));
 }
 
 void CostSum::add_copies() {
@@ -124,8 +124,7 @@ void CostSum::add_copies() {
     const Op& op = on_.program.ops[copy.first_reader];
     while (op.operands[position] != copy.value) ++position;
     const auto reader = static_cast<std::size_t>(copy.first_reader);
-    redistribute({Place::operand, reader, position, copy.value, copy.trips}, from, to, 0,
-                 true);
+    reshard({Place::operand, reader, position, copy.value, copy.trips}, from, to, 0, true);
   }
 }
 
@@ -142,9 +141,9 @@ void CostSum::add_operands(std::size_t i) {
     const std::int32_t sharding_class =
         on_.classes.operand_class[on_.classes.operand_offset[i] + k];
     if (sharding_class < 0) continue;
-    redistribute({Place::operand, i, k, op.operands[k], op.trips},
-                 assignment_.sharding(sharding_class),
-                 project(rule(i).operands[k], plan_.ops[i]), 0, true);
+    reshard({Place::operand, i, k, op.operands[k], op.trips},
+            assignment_.sharding(sharding_class), project(rule(i).operands[k], plan_.ops[i]),
+            0, true);
   }
 }
 
@@ -159,8 +158,8 @@ void CostSum::add_results(std::size_t i) {
       continue;
     }
     if (on_.program.values[v].is_free) continue;
-    redistribute(spot, project(rule(i).results[k], plan_.ops[i]), plan_.values[v], partial,
-                 may_scatter(rule(i), plan_.ops[i]));
+    reshard(spot, project(rule(i).results[k], plan_.ops[i]), plan_.values[v], partial,
+            may_scatter(rule(i), plan_.ops[i]));
   }
 }
 
@@ -176,8 +175,8 @@ void CostSum::add_joins() {
   for (std::size_t j = 0; j < program.joins.size(); ++j) {
     const Join& join = program.joins[j];
     if (program.values[join.source].is_free || program.values[join.target].is_free) continue;
-    redistribute({Place::join, j, 0, join.source, join.trips}, plan_.values[join.source],
-                 plan_.values[join.target], 0, true);
+    reshard({Place::join, j, 0, join.source, join.trips}, plan_.values[join.source],
+            plan_.values[join.target], 0, true);
   }
 }
 

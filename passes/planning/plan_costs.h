@@ -11,9 +11,9 @@
 
 namespace autoshard::planning {
 
-/// One redistribution of a plan and the collectives it is made of.
+/// One reshard of a plan and the collectives it is made of.
 struct CostedMove {
-  PlannedRedistribution move;
+  PlannedReshard move;
   std::vector<Step> steps;
   /// One a step, once.
   std::vector<double> step_seconds;
@@ -23,7 +23,7 @@ struct CostedMove {
 struct PlanCosts {
   /// One an op, once.
   std::vector<Compute> ops;
-  /// Redistributions, halos (place `halo`), and shared copies before their readers.
+  /// Reshards, halos (place `halo`), and shared copies before their readers.
   std::vector<CostedMove> moves;
   double compute_seconds = 0;
   double communication_seconds = 0;

@@ -109,8 +109,8 @@ PlanTable table_of(const Program& program, const Plan& plan) {
     known->second = entry->second;
     cuts.op_strategy.push_back(entry->second);
   }
-  RedistributionTable& moves = result.redistributions;
-  for (const PlannedRedistribution& r : plan.redistributions) {
+  ReshardTable& moves = result.reshards;
+  for (const PlannedReshard& r : plan.reshards) {
     moves.place.push_back(r.place);
     moves.index.push_back(r.index);
     moves.position.push_back(r.position);
@@ -123,7 +123,7 @@ PlanTable table_of(const Program& program, const Plan& plan) {
     moves.trips.push_back(r.trips);
   }
   cuts.shardings = std::move(table.list);
-  result.redistributed_bytes = plan.redistributed_bytes;
+  result.resharded_bytes = plan.resharded_bytes;
   result.objective = plan.objective;
   result.lower_bound = plan.lower_bound;
   result.levels = plan.levels;
@@ -137,7 +137,7 @@ PlanTable table_of(const Program& program, RecursivePlan found) {
     const CostedMove& move = found.costs.moves[r];
     for (std::size_t k = 0; k < move.steps.size(); ++k) {
       const Step& step = move.steps[k];
-      rows.redistribution.push_back(static_cast<std::int32_t>(r));
+      rows.reshard.push_back(static_cast<std::int32_t>(r));
       rows.kind.push_back(step.kind);
       rows.axes.push_back(step.axes);
       rows.participants.push_back(step.participants);
@@ -174,9 +174,9 @@ PlanTable estimate_table(const Program& program, const Cluster& cluster,
   for (int axis = 0; axis < program.mesh.rank(); ++axis) given.axis_groups.push_back({axis});
   given.costs = estimate(program, cluster, given.plan);
   for (const CostedMove& move : given.costs.moves) {
-    given.plan.redistributions.push_back(move.move);
+    given.plan.reshards.push_back(move.move);
   }
-  given.plan.redistributed_bytes = given.costs.sent_bytes;
+  given.plan.resharded_bytes = given.costs.sent_bytes;
   std::vector<double> live = live_bytes(program, cluster, given.plan);
   PlanTable result = table_of(program, std::move(given));
   result.live_bytes = std::move(live);

@@ -30,10 +30,10 @@ struct CutTable {
   std::vector<std::int32_t> op_strategy;
 };
 
-/// The fields of `PlannedRedistribution`, one row each; `from` and `to` are rows of
+/// The fields of `PlannedReshard`, one row each; `from` and `to` are rows of
 /// `CutTable::shardings`.
-struct RedistributionTable {
-  std::vector<PlannedRedistribution::Place> place;
+struct ReshardTable {
+  std::vector<PlannedReshard::Place> place;
   std::vector<std::int32_t> index, position, value, from, to;
   std::vector<AxisMask> partial;
   std::vector<double> bytes;
@@ -41,10 +41,10 @@ struct RedistributionTable {
   std::vector<double> trips;
 };
 
-/// The collectives of all redistributions, in their order.
+/// The collectives of all reshards, in their order.
 struct CollectiveTable {
-  /// Row of `RedistributionTable`.
-  std::vector<std::int32_t> redistribution;
+  /// Row of `ReshardTable`.
+  std::vector<std::int32_t> reshard;
   std::vector<CollectiveKind> kind;
   std::vector<AxisMask> axes;
   std::vector<std::int64_t> participants;
@@ -55,8 +55,8 @@ struct CollectiveTable {
 
 struct PlanTable {
   CutTable cuts;
-  RedistributionTable redistributions;
-  double redistributed_bytes = 0, objective = 0, lower_bound = 0;
+  ReshardTable reshards;
+  double resharded_bytes = 0, objective = 0, lower_bound = 0;
   int levels = 1;
 
   // Of plans with costs; else empty.

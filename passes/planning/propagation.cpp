@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 #include "planning/classes.h"
 #include "planning/level.h"
 
@@ -24,10 +24,9 @@ class BytesCosts : public Costs {
   BytesCosts(const Program& program, const Classes& classes)
       : program_(program), classes_(classes) {}
 
-  double redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
-                        AxisMask partial, bool may_scatter) const override {
-    return cost(
-        autoshard::redistribution(type, from, to, partial, program_.mesh, may_scatter));
+  double reshard(const TensorType& type, const Sharding& from, const Sharding& to,
+                 AxisMask partial, bool may_scatter) const override {
+    return cost(autoshard::reshard(type, from, to, partial, program_.mesh, may_scatter));
   }
 
   double op(const OpSignature& signature, const FactorAxes&,
@@ -47,7 +46,7 @@ class BytesCosts : public Costs {
     for (const RuleTensor& tensor : rule.results) {
       add(tensor);
       if (tensor.type == no_type && partial != 0) {
-        total += cost(autoshard::redistribution(scalar_type, {}, {}, partial, program_.mesh));
+        total += cost(autoshard::reshard(scalar_type, {}, {}, partial, program_.mesh));
       }
     }
     return total + tie_per_byte * local;
@@ -142,9 +141,9 @@ Plan propagate(const Program& program, const PropagationOptions& options) {
   plan.levels = search.together ? 1 : search.rank;
   plan.objective = result.objective;
   plan.lower_bound = result.lower_bound;
-  plan.redistributions = redistributions_of(program, plan);
-  for (const PlannedRedistribution& r : plan.redistributions) {
-    plan.redistributed_bytes += r.volume.bytes * r.trips;
+  plan.reshards = reshards_of(program, plan);
+  for (const PlannedReshard& r : plan.reshards) {
+    plan.resharded_bytes += r.volume.bytes * r.trips;
   }
   verify(program, program.mesh, plan);
   return plan;

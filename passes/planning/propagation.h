@@ -1,5 +1,5 @@
 /// Sharding propagation: from the pins of a program to a sharding for every value and a
-/// strategy for every op, at the least redistribution.
+/// strategy for every op, at the least resharding.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ struct PropagationOptions {
 
 /// Minimises, over all shardings that the pins allow,
 ///
-///   sum of trips * (bytes + 1024 * collectives)       (see cost/redistribution.h)
+///   sum of trips * (bytes + 1024 * collectives)       (see cost/reshard.h)
 ///     + 2^-20 * trips * (local bytes that ops read and write)
 ///
-/// Every reader of a value pays for its own redistribution here; the plan then counts one for
+/// Every reader of a value pays for its own reshard here; the plan then counts one for
 /// all readers that want the same sharding.
 ///
 /// The last term only breaks ties: of plans that move the same bytes the one that splits

@@ -59,9 +59,9 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
   result.known = std::make_shared<const KnownProgram>(
       KnownProgram{memory, classes, search.levels().messages_of_axes()});
   for (const CostedMove& move : result.costs.moves) {
-    result.plan.redistributions.push_back(move.move);
+    result.plan.reshards.push_back(move.move);
   }
-  result.plan.redistributed_bytes = result.costs.sent_bytes;
+  result.plan.resharded_bytes = result.costs.sent_bytes;
   result.plan.objective = best.seconds;
   result.plan.lower_bound = result.lower_bound_seconds;
   result.plan.levels = best.is_joint ? 1 : result.mesh.rank();

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "cost/compute.h"
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 #include "planning/collective_matmul.h"
 #include "planning/options.h"
 #include "planning/steps.h"
@@ -74,11 +74,10 @@ double SecondsCosts::most_untimed_cost(double memory_limit) const {
   return most;
 }
 
-double SecondsCosts::redistribution(const TensorType& type, const Sharding& from,
-                                    const Sharding& to, AxisMask partial,
-                                    bool may_scatter) const {
+double SecondsCosts::reshard(const TensorType& type, const Sharding& from, const Sharding& to,
+                             AxisMask partial, bool may_scatter) const {
   const std::vector<Step> steps =
-      redistribution_steps(type, from, to, partial, on_.mesh, may_scatter);
+      reshard_steps(type, from, to, partial, on_.mesh, may_scatter);
   return slice_seconds(steps, from, to, partial, on_.cluster) +
          (1 - on_.cluster.overlap) * seconds_of(steps, on_.cluster, on_.mesh);
 }
@@ -109,9 +108,8 @@ double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& 
                                         on_.program.types, on_.mesh, on_.cluster)
                                     .seconds;
   double total = 0;
-  for (const Step& step :
-       redistribution_steps(on_.program.types[rule.results[0].type], made, held, partial,
-                            on_.mesh, may_scatter(rule, axes))) {
+  for (const Step& step : reshard_steps(on_.program.types[rule.results[0].type], made, held,
+                                        partial, on_.mesh, may_scatter(rule, axes))) {
     if (as_made(step, matmul_seconds, on_.cluster, on_.mesh).second) {
       total +=
           ring_seconds(on_.program, signature, axes, made, held, step, on_.cluster, on_.mesh);

@@ -34,7 +34,7 @@ Step halo_step(const Halo& halo, const Mesh& mesh) {
 }
 
 std::vector<Step> scalar_steps(const Mesh& mesh, AxisMask partial) {
-  return redistribution_steps(scalar_type, {}, {}, partial, mesh);
+  return reshard_steps(scalar_type, {}, {}, partial, mesh);
 }
 
 }  // namespace autoshard::planning

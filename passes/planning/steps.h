@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cost/collectives.h"
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 #include "model/cluster.h"
 #include "model/sharding.h"
 #include "planning/options.h"

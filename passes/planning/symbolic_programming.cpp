@@ -78,11 +78,11 @@ class Walk {
   /// Elements that a mismatch at operand k of op i is charged.
   double operand_charge(std::size_t i, std::size_t k) const {
     const Rule& rule = program_.rules[program_.ops[i].rule];
-    return elements_per_redistributed * program_.ops[i].trips *
+    return elements_per_resharded * program_.ops[i].trips *
            local_elements(rule.operands[k], rule, program_.types, sizes_[i]);
   }
   double result_charge(std::size_t i, std::int32_t value) const {
-    return elements_per_redistributed * value_local_[value] * program_.ops[i].trips;
+    return elements_per_resharded * value_local_[value] * program_.ops[i].trips;
   }
 
   /// Calls `visit(value, dim the op wants cut, charge if it is not)` for every tensor of op i
@@ -117,8 +117,7 @@ class Walk {
     }
     for (const Join& join : program_.joins) {
       if (!has_node(join.source) || !has_node(join.target)) continue;
-      const double charge =
-          elements_per_redistributed * value_local_[join.target] * join.trips;
+      const double charge = elements_per_resharded * value_local_[join.target] * join.trips;
       charges_[join.source][cut_dim_[join.target] + 1] += charge;
       charges_[join.target][cut_dim_[join.source] + 1] += charge;
     }
@@ -150,7 +149,7 @@ class Walk {
   }
 
   /// What op i is charged for the tensors around it when it cuts `factor`; one run.
-  double redistribution_cost(std::size_t i, std::int32_t factor) const {
+  double reshard_cost(std::size_t i, std::int32_t factor) const {
     std::vector<std::int32_t> around;
     std::vector<std::vector<double>> charges;
     const auto of = [&](std::int32_t v) -> std::vector<double>& {
@@ -199,14 +198,14 @@ class Walk {
       const MatMulCut cut = static_cast<MatMulCut>(c);
       SymbolicCandidate best{cut, -1, not_possible, 0};
       if (cut == MatMulCut::none) {
-        best = {cut, -1, costs[c], redistribution_cost(i, -1)};
+        best = {cut, -1, costs[c], reshard_cost(i, -1)};
       } else if (cut == chosen) {
-        best = {cut, cut_now, costs[c], redistribution_cost(i, cut_now)};
+        best = {cut, cut_now, costs[c], reshard_cost(i, cut_now)};
       } else if (!(cut == MatMulCut::j && was_k) && !(cut == MatMulCut::k && was_j)) {
         for (std::int32_t f = 0; f < static_cast<std::int32_t>(sizes_[i].size()); ++f) {
           if (matmul.cut_of(f) != cut || !can_cut(i, f)) continue;
-          const double around = redistribution_cost(i, f);
-          if (best.factor < 0 || around < best.redistribution_cost) {
+          const double around = reshard_cost(i, f);
+          if (best.factor < 0 || around < best.reshard_cost) {
             best = {cut, f, costs[c], around};
           }
         }
@@ -263,9 +262,9 @@ class SymbolicCosts : public Costs {
   /// Levels of other axes cost nothing. Costs that were asked for before do not change.
   void set_known(AxisMask known) { known_ = known; }
 
-  double redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
-                        AxisMask, bool) const override {
-    return symbolic_redistribution(type.dims, from, to, program_.mesh, known_);
+  double reshard(const TensorType& type, const Sharding& from, const Sharding& to, AxisMask,
+                 bool) const override {
+    return symbolic_reshard(type.dims, from, to, program_.mesh, known_);
   }
 
   double op(const OpSignature& signature, const FactorAxes&,
@@ -463,9 +462,9 @@ SymbolicPlan symbolic_programming(const Program& program, const SymbolicOptions&
   followed.values.resize(program.values.size());
   result.plan.values = std::move(followed.values);
   result.plan.ops = std::move(followed.ops);
-  result.plan.redistributions = redistributions_of(program, result.plan);
-  for (const PlannedRedistribution& r : result.plan.redistributions) {
-    result.plan.redistributed_bytes += r.volume.bytes * r.trips;
+  result.plan.reshards = reshards_of(program, result.plan);
+  for (const PlannedReshard& r : result.plan.reshards) {
+    result.plan.resharded_bytes += r.volume.bytes * r.trips;
   }
   verify(program, program.mesh, result.plan);
   result.choices =

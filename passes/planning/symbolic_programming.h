@@ -20,9 +20,9 @@ struct SymbolicCandidate {
   double op_cost;
   /// What is charged on the tensors around the op more than without the op. Tensors that
   /// nothing else holds, as a parameter with one reader, are cut as the op wants them.
-  double redistribution_cost;
+  double reshard_cost;
 
-  double total() const { return op_cost + redistribution_cost; }
+  double total() const { return op_cost + reshard_cost; }
 };
 
 /// The choice of one matmul at one level.
@@ -60,8 +60,8 @@ struct SymbolicOptions {
 
 struct SymbolicPlan {
   /// `objective` and `lower_bound` are of the symbolic cost, in elements: ops and
-  /// redistributions times their trips, readers of a value that want the same sharding sharing
-  /// one redistribution. The bound is over plans in which ops that look alike are cut alike.
+  /// reshards times their trips, readers of a value that want the same sharding sharing
+  /// one reshard. The bound is over plans in which ops that look alike are cut alike.
   Plan plan;
   std::vector<SymbolicChoice> choices;
 };

@@ -125,7 +125,7 @@ class Expense(enum.IntEnum):
     """As a limit: nothing is so expensive."""
 
 class Place(enum.Enum):
-    """Where a redistribution of a plan is."""
+    """Where a reshard of a plan is."""
 
     OPERAND = 0
 
@@ -502,7 +502,7 @@ class ProgramBuilder:
     def program(self, *, axis_sizes: Sequence[int], types: Sequence[TensorType], rules: Sequence[Rule], pins: Sequence[Pin], loops: Sequence[Loop], arguments: Sequence[Argument], results: Sequence[int], early: Sequence[int], all_to_all: bool) -> Program:
         """The program; nothing can be added any more."""
 
-class Redistribution:
+class Reshard:
     """What every device sends."""
 
     @property
@@ -512,7 +512,7 @@ class Redistribution:
     def collectives(self) -> int: ...
 
 class Step:
-    """One collective of a redistribution; see passes/cost/collectives.h."""
+    """One collective of a reshard; see passes/cost/collectives.h."""
 
     def __init__(self, kind: CollectiveKind, axes: int, participants: int, held_bytes: float) -> None: ...
 
@@ -546,10 +546,10 @@ class Compute:
     @property
     def seconds(self) -> float: ...
 
-def redistribution(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True) -> Redistribution:
+def reshard(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True) -> Reshard:
     """What it takes to go from one sharding to another."""
 
-def redistribution_steps(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True, all_to_all: bool = True) -> list[Step]:
+def reshard_steps(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True, all_to_all: bool = True) -> list[Step]:
     """Its collectives in order."""
 
 def reshard_path(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[list[list[int]]]:
@@ -557,10 +557,10 @@ def reshard_path(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_di
     The shardings on the cheapest path, one a step; the axes are those that move.
     """
 
-def redistribution_steps_in_order(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[Step]:
+def reshard_steps_in_order(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[Step]:
     """The same by rules instead of a search, for tests."""
 
-def redistribution_seconds(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, cluster: Cluster, axis_sizes: Sequence[int], may_scatter: bool = True) -> float:
+def reshard_seconds(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, cluster: Cluster, axis_sizes: Sequence[int], may_scatter: bool = True) -> float:
     """Seconds of those collectives, one after the other."""
 
 def collective_seconds(step: Step, cluster: Cluster, axis_sizes: Sequence[int]) -> float:
@@ -593,7 +593,7 @@ class SymbolicCandidate:
     def op_cost(self) -> float: ...
 
     @property
-    def redistribution_cost(self) -> float: ...
+    def reshard_cost(self) -> float: ...
 
 class SymbolicChoice:
     """
@@ -626,12 +626,12 @@ def symbolic_matmul_costs(sizes: Sequence[float], has_batch: bool, mem_coeff: fl
     Elements that each cut costs, in the order batch, expert, i, j, k, none; sizes are (batch, i, k, j).
     """
 
-def symbolic_redistribution(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int]) -> float:
+def symbolic_reshard(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int]) -> float:
     """Elements charged for going from one sharding to another."""
 
-class RedistributionTable:
+class ReshardTable:
     """
-    The redistributions of a plan, in columns of one row each; see `PlannedRedistribution` in passes/planning/plan.h.
+    The reshards of a plan, in columns of one row each; see `PlannedReshard` in passes/planning/plan.h.
     """
 
     def __len__(self) -> int: ...
@@ -675,14 +675,14 @@ class RedistributionTable:
 
 class CollectiveTable:
     """
-    The collectives of all redistributions of a plan with costs, in columns of one row each.
+    The collectives of all reshards of a plan with costs, in columns of one row each.
     """
 
     def __len__(self) -> int: ...
 
     @property
-    def redistribution(self) -> list[int]:
-        """Row of the redistribution that it is a step of."""
+    def reshard(self) -> list[int]:
+        """Row of the reshard that it is a step of."""
 
     @property
     def kind(self) -> list[CollectiveKind]: ...
@@ -719,10 +719,10 @@ class CorePlan:
     def op_strategy(self) -> list[int]: ...
 
     @property
-    def redistributions(self) -> RedistributionTable: ...
+    def reshards(self) -> ReshardTable: ...
 
     @property
-    def redistributed_bytes(self) -> float: ...
+    def resharded_bytes(self) -> float: ...
 
     @property
     def objective(self) -> float: ...
@@ -797,7 +797,7 @@ class Contradiction(Exception):
 
 def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed: int = 0) -> CorePlan:
     """
-    The plan of least redistribution; raises Contradiction(message, op, value).
+    The plan of least resharding; raises Contradiction(message, op, value).
     """
 
 def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:

@@ -126,7 +126,7 @@ def neighbouring_shardings() -> list[str]:
 
 
 @pytest.mark.parametrize("form", [ExportShardy, ExportGspmd], ids=["shardy", "gspmd"])
-def test_no_redistribution_of_a_matrix_is_compiled_to_an_all_to_all(form: type[Pass]) -> None:
+def test_no_reshard_of_a_matrix_is_compiled_to_an_all_to_all(form: type[Pass]) -> None:
     row = neighbouring_shardings()
     lines = [
         "func.func public @main(%v0: tensor<16x8xf32> $([{}, {}]))"

@@ -1,4 +1,4 @@
-"""What the cost model says a redistribution moves is what the compiled program moves."""
+"""What the cost model says a reshard moves is what the compiled program moves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARDINGS = [
 ]
 
 
-def redistribution(source: Sharding, target: Sharding) -> mlir.Module:
+def reshard(source: Sharding, target: Sharding) -> mlir.Module:
     def attribute(sharding: Sharding) -> str:
         dims = ", ".join(
             "{" + ", ".join(f'"{ref.name}"' for ref in dim) + "}" for dim in sharding.dims
@@ -42,13 +42,13 @@ def redistribution(source: Sharding, target: Sharding) -> mlir.Module:
 
 
 @pytest.mark.parametrize("source", SHARDINGS, ids=str)
-def test_every_redistribution_of_a_matrix_moves_the_predicted_bytes(source: Sharding) -> None:
+def test_every_reshard_of_a_matrix_moves_the_predicted_bytes(source: Sharding) -> None:
     for target in SHARDINGS:
         if source == target:
             continue
-        module = redistribution(source, target)
+        module = reshard(source, target)
         run_passes(module, ["autoshard-import-strategies", "autoshard-sharding-propagation"])
-        attribute = module.operation.attributes["autoshard.redistributed_bytes"]
+        attribute = module.operation.attributes["autoshard.resharded_bytes"]
         predicted = mlir.FloatAttr(attribute).value
         run_passes(module, ["autoshard-export-shardy"])
         found = hlo_collectives(compile_module(module).hlo_text(), MESH)

@@ -179,7 +179,7 @@ def strategies(rule: Rule, mesh: tuple[int, ...]) -> list[Dims]:
 
 
 @cache
-def redistribution_cost(
+def reshard_cost(
     shape: Shape,
     before: Dims,
     after: Dims,
@@ -187,7 +187,7 @@ def redistribution_cost(
     mesh: tuple[int, ...],
     scatters: bool = True,
 ) -> float:
-    made = _core.redistribution(
+    made = _core.reshard(
         shape, 32, before, after, sum(1 << axis for axis in partial), mesh, scatters
     )
     return made.bytes + COLLECTIVE * made.collectives
@@ -273,7 +273,7 @@ def op_cost(
         held = copies.get((index, position), values[value])
         if kept and needed != held:
             return inf
-        cost += redistribution_cost(program.shapes[value], held, needed, (), mesh)
+        cost += reshard_cost(program.shapes[value], held, needed, (), mesh)
     partial = tuple(
         axis
         for (_, kind, _), axes in zip(rule.factors, cuts, strict=True)
@@ -284,7 +284,7 @@ def op_cost(
     for tensor, value in zip(rule.results, op.results, strict=True):
         if value not in program.free:
             made, shape = project(tensor, cuts), program.shapes[value]
-            cost += redistribution_cost(shape, made, values[value], partial, mesh, scatters)
+            cost += reshard_cost(shape, made, values[value], partial, mesh, scatters)
     return op.trips * cost
 
 
@@ -356,7 +356,7 @@ def _held_cost(program: Program, values: Sequence[Dims]) -> float:
     )
     for source, target, trips in program.joins:
         if source not in program.free:
-            cost += trips * redistribution_cost(
+            cost += trips * reshard_cost(
                 program.shapes[source], values[source], values[target], (), program.mesh
             )
     return cost
@@ -367,9 +367,7 @@ def _copying_cost(
 ) -> float:
     return sum(
         copy.trips
-        * redistribution_cost(
-            program.shapes[copy.value], values[copy.value], dims, (), program.mesh
-        )
+        * reshard_cost(program.shapes[copy.value], values[copy.value], dims, (), program.mesh)
         for copy, dims in zip(copies, kept, strict=True)
     )
 

@@ -15,7 +15,7 @@ import planning_oracle
 
 from autoshard import _core
 
-REDISTRIBUTION = 16
+RESHARD = 16
 CUTS = ("I", "J", "K", "none")
 Plan = list[list[str]]
 """The cut of every matmul at every level."""
@@ -77,14 +77,14 @@ def edges(graph: Sequence[MatMul]) -> list[tuple[int, int, int]]:
     return found
 
 
-def redistribution(graph: Sequence[MatMul], edge: tuple[int, int, int], plan: Plan) -> float:
+def reshard(graph: Sequence[MatMul], edge: tuple[int, int, int], plan: Plan) -> float:
     """Charged on one edge at the last level that both ends have decided."""
     source, target, operand = edge
     level = min(len(plan[source]), len(plan[target])) - 1
     if made(plan[source][level]) == wanted(plan[target][level], operand):
         return 0
     i, k, j = sizes_before(graph[target], plan[target][:level])
-    return REDISTRIBUTION * (i * k if operand == 0 else k * j)
+    return RESHARD * (i * k if operand == 0 else k * j)
 
 
 def greedy(
@@ -101,7 +101,7 @@ def greedy(
             for cut, cost in op_costs(matmul, plan[number], coefficient).items():
                 trial = [*plan[:number], [*plan[number], cut], *plan[number + 1 :]]
                 around = [
-                    redistribution(graph, edge, trial)
+                    reshard(graph, edge, trial)
                     for edge in edges(graph)
                     if number in edge[:2] and min(len(trial[e]) for e in edge[:2]) == level + 1
                 ]
@@ -111,14 +111,13 @@ def greedy(
 
 
 def total(graph: Sequence[MatMul], plan: Plan, coefficient: float) -> float:
-    """Ops and redistributions of all levels: one accounting for every plan."""
+    """Ops and reshards of all levels: one accounting for every plan."""
     cost = 0.0
     for level in range(len(plan[0])):
         for matmul, cuts in zip(graph, plan, strict=True):
             cost += op_costs(matmul, cuts[:level], coefficient)[cuts[level]]
         cost += sum(
-            redistribution(graph, edge, [cuts[: level + 1] for cuts in plan])
-            for edge in edges(graph)
+            reshard(graph, edge, [cuts[: level + 1] for cuts in plan]) for edge in edges(graph)
         )
     return cost
 

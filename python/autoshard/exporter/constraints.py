@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autoshard.exporter.form import Form
-from autoshard.exporter.steps import redistribution_steps
+from autoshard.exporter.steps import reshard_steps
 from autoshard.ir import mlir
 from autoshard.planned.module import Placement
 from autoshard.sharding.padding import padded_shape
@@ -41,7 +41,7 @@ class Constraints:
         where: mlir.InsertionPoint,
         why: mlir.Location,
     ) -> mlir.Value:
-        """``value``, held in ``source``, redistributed step by step."""
+        """``value``, held in ``source``, resharded step by step."""
         if source is target or source is None or target is None or not target.rank:
             return value
         for step in self._steps(source, target, value.type):
@@ -81,7 +81,7 @@ class Constraints:
         found = self._known.get(key)
         if found is None:
             shape = padded_shape(mlir.RankedTensorType(type_).shape, self._padded_to)
-            *middle, _ = redistribution_steps(
+            *middle, _ = reshard_steps(
                 source.sharding, target.sharding, shape, self._has_all_to_all
             )
             found = self._known[key] = (*map(self._placement, middle), target)

@@ -1,7 +1,7 @@
 """Write a plan into a module such that a partitioner cannot change it.
 
 Every value of rank 1 or more gets a closed constraint right after the op that makes it, and all
-its readers read the constrained value. An operand that its op wants elsewhere is redistributed by
+its readers read the constrained value. An operand that its op wants elsewhere is resharded by
 a constraint right before the op; ``copies`` says who shares it. What a callee reads in one sharding
 only is handed over in that sharding. Loops are pinned at their operands, block arguments, yields
 and results.

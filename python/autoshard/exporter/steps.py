@@ -1,6 +1,6 @@
 """From one sharding to another in steps that the partitioner does with one collective each.
 
-XLA redistributes in one go only what its partitioner has a pattern for; anything else it gathers
+XLA reshards in one go only what its partitioner has a pattern for; anything else it gathers
 whole on every device ("involuntary full rematerialization"), although a cheaper way exists:
 
     [{}, {tp}] -> [{dp}, {}]                    all-gather of the whole value
@@ -35,7 +35,7 @@ the search is not worth its time, and one step is taken."""
 
 
 @lru_cache(maxsize=4096)
-def redistribution_steps(
+def reshard_steps(
     source: Sharding, target: Sharding, shape: tuple[int, ...], has_all_to_all: bool = True
 ) -> tuple[Sharding, ...]:
     """The shardings to go through, ``target`` last; empty if there is nothing to do.

@@ -60,7 +60,6 @@ class JitOptions(PlanOptions, total=False):
     donate_argnums: int | Sequence[int] | None
     donate_argnames: str | Sequence[str] | None
     keep_unused: bool
-    compiler_options: dict[str, Any] | None
     check: bool
 
 
@@ -91,9 +90,9 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         options: ``mesh``, ``cluster``, ``compiler``, ``mode``, ``in_shardings``,
             ``out_shardings``, ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``,
             ``batch_argnums``, ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``,
-            ``host_offload`` and ``recompute`` as for ``autoshard.plan``; to run there must be
-            enough devices, of the cluster's kind. ``static_argnums``, ``static_argnames``,
-            ``donate_argnums``, ``donate_argnames``, ``keep_unused`` and ``compiler_options`` as in
+            ``host_offload``, ``recompute`` and ``compiler_options`` as for ``autoshard.plan``; to
+            run there must be enough devices, of the cluster's kind. ``static_argnums``,
+            ``static_argnames``, ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in
             ``jax.jit``. ``check=True``: before the first step of each program, ``plan.check()``.
 
     Raises:
@@ -112,7 +111,6 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
     settings = _Settings(
         Request(**asked),
         options.get("keep_unused", False),
-        options.get("compiler_options"),
         options.get("check", False),
     )
 
@@ -152,7 +150,6 @@ cast(Any, jit).__signature__ = _signature()
 class _Settings:
     request: Request
     keep_unused: bool
-    compiler_options: dict[str, Any] | None
     check: bool
 
 
@@ -302,7 +299,7 @@ class _Program:
         if self.settings.check:
             check_computes_right(self.plan, self.shardy)
         try:
-            compiled = lowered.compile(self.settings.compiler_options)
+            compiled = lowered.compile(dict(self.plan.compiler_options))
         except Exception:
             if self.failures:
                 raise _callback_failed(self.plan, self.failures[0]) from self.failures[0].error

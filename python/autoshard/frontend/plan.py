@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, cast
 import jax
 
 from autoshard.cluster import Cluster
+from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.frontend.mesh import Machine, cluster_of
 from autoshard.frontend.request import ClusterLike
@@ -22,10 +23,10 @@ from autoshard.planned.collective import Collective
 from autoshard.planned.module import PlannedModule, read_plan
 from autoshard.planned.ops import (
     PlannedOp,
-    Redistribution,
+    Reshard,
     callback_bytes,
     planned_ops,
-    redistributions,
+    reshards,
 )
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.planned.symbolic_costs import SymbolicCosts
@@ -89,6 +90,8 @@ class Plan:
     """``size``, ``data_parallel``, ``micro_batch`` and ``gradient_accumulation``; None where no
     result replaces an argument, which tells state from batch, and ``batch_argnums`` is not given,
     or where the arguments outside the state differ in dim 0."""
+    compiler_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """What it is compiled with, by ``verify`` and by ``autoshard.jit``."""
 
     FORMAT: ClassVar[int] = 2
     """Version of the JSON that ``save`` writes."""
@@ -204,9 +207,9 @@ class Plan:
         return planned_ops(self._planned)
 
     @cached_property
-    def redistributions(self) -> tuple[Redistribution, ...]:
+    def reshards(self) -> tuple[Reshard, ...]:
         """Every operand that an op needs in another sharding than its producer leaves it."""
-        return redistributions(self._planned)
+        return reshards(self._planned)
 
     @cached_property
     def callback_bytes(self) -> tuple[tuple[int, int], ...]:
@@ -239,7 +242,7 @@ class Plan:
         *,
         timeout: float = TIME_LIMIT_SECONDS,
         form: Literal["shardy", "gspmd"] | None = None,
-        compiler_options: Mapping[str, str] | None = None,
+        compiler_options: CompilerOptions | None = None,
     ) -> Verification:
         """Compile the plan once, in a process of its own, and put what came out beside it.
 
@@ -251,7 +254,8 @@ class Plan:
                 else the devices here.
             timeout: Seconds of the compile.
             form: ``"shardy"`` or ``"gspmd"``; None: the partitioner that JAX is set to.
-            compiler_options: XLA's, ``{"xla_gpu_autotune_level": "0"}``.
+            compiler_options: XLA's, ``{"xla_gpu_autotune_level": "0"}``, or the name of a
+                published set, ``"maxtext-v6e"``. None: those of the plan.
 
         Raises:
             CompileError: The compiler is not installed, fails for another reason than memory, or
@@ -267,7 +271,11 @@ class Plan:
             use_shardy=uses_shardy() if form is None else form == "shardy",
             timeout=timeout,
             device_order=self.machine.numbers,
-            compiler_options=compiler_options,
+            compiler_options=(
+                self.compiler_options
+                if compiler_options is None
+                else read_compiler_options(compiler_options)
+            ),
         )
 
     def check(
@@ -320,7 +328,7 @@ class Plan:
         return load_plan(path)
 
     def __rich__(self) -> Any:
-        """Tables of arguments, results, ops and redistributions."""
+        """Tables of arguments, results, ops and reshards."""
         from autoshard.report.plan_table import plan_table
 
         return plan_table(self)

@@ -89,7 +89,7 @@ def read_results(
             is_replacement = index in replaced
             pin = _pin_of_result(results[index], main, attributes, is_replacement, values, pins)
             if pin is not None:
-                results[index] = values.redistributed(results[index], 1.0)
+                results[index] = values.resharded(results[index], 1.0)
                 pin(results[index])
                 pinned.add(index)
     for index, argument in replaced.items():

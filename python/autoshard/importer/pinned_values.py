@@ -82,7 +82,7 @@ class PinnedValues:
             raise StrategyError(
                 f"two strategies contradict on one argument: {first.text} at {first.place} and "
                 f"{pinned.text} at {pinned.place}. Give both ops one strategy for it, or "
-                "redistribute it for one of them with jax.lax.with_sharding_constraint.",
+                "reshard it for one of them with jax.lax.with_sharding_constraint.",
                 pinned.place,
             )
 

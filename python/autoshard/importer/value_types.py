@@ -14,7 +14,7 @@ NO_TYPE = _core.NO_TYPE
 
 _HOST_BITS = 1
 """Of an element in the memory of the host: nearly nothing of the device's, but not nothing, so that
-redistributing it there is never free."""
+resharding it there is never free."""
 
 
 @dataclass(frozen=True, slots=True)

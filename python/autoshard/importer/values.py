@@ -62,7 +62,7 @@ class Values:
         """A value of the core for each result."""
         return [self.new(value, op) for value in op.results]
 
-    def redistributed(self, value: int, trips: float) -> int:
+    def resharded(self, value: int, trips: float) -> int:
         """A value of its own in the same memory, as which ``value`` is read."""
         new = self._builder.new_value(self._builder.type_of(value))
         if value in self._host:
@@ -71,7 +71,7 @@ class Values:
         return new
 
     def join(self, source: int, target: int, trips: float) -> None:
-        """Say that ``target`` is ``source``, redistributed where they are split otherwise."""
+        """Say that ``target`` is ``source``, resharded where they are split otherwise."""
         self._builder.join(source, target, trips)
 
     # Results that are values the core has
@@ -82,13 +82,13 @@ class Values:
         self._pins.pin_results(self._operations[number], values)
 
     def alias_or_copy(self, number: int, values: list[int], trips: float) -> None:
-        """As ``alias``, but a value that is pinned otherwise is redistributed.
+        """As ``alias``, but a value that is pinned otherwise is resharded.
 
         Shardy's propagation leaves two shardings on barriers and calls of closed values.
         """
         values = list(values)
         for position in self._pins.contradicted(self._operations[number], values):
-            values[position] = self.redistributed(values[position], trips)
+            values[position] = self.resharded(values[position], trips)
         self.alias(number, values)
 
     def copy(self, number: int, trips: float) -> tuple[int, int]:

@@ -77,7 +77,7 @@ def mesh_text(module: ir.Module) -> str:
 
 
 def allow_all_to_all(module: ir.Module, is_allowed: bool) -> None:
-    """Say whether redistributions may use all-to-alls. Expects the module's context."""
+    """Say whether reshards may use all-to-alls. Expects the module's context."""
     attributes = module.operation.attributes
     if not is_allowed:
         attributes[ENABLE_ALLTOALL] = ir.BoolAttr.get(False)

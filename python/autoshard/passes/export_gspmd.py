@@ -27,7 +27,7 @@ class ExportGspmd(Pass):
 
     Runs after a planning pass. GSPMD takes ``mhlo.sharding`` on an op as a hint only, so every
     value becomes a ``Sharding`` custom call, and every operand that its op wants elsewhere is
-    redistributed right before it. Nothing of the plan's own attributes stays inside.
+    resharded right before it. Nothing of the plan's own attributes stays inside.
     """
 
     name: ClassVar[str] = "autoshard-export-gspmd"

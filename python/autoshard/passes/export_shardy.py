@@ -28,7 +28,7 @@ class ExportShardy(Pass):
 
     Runs after a planning pass. Shardings on ops would be dropped by XLA without a word, so every
     value becomes an ``sdy.sharding_constraint``, and every operand that its op wants elsewhere is
-    redistributed right before it. Nothing of the plan's own attributes stays.
+    resharded right before it. Nothing of the plan's own attributes stays.
     """
 
     name: ClassVar[str] = "autoshard-export-shardy"

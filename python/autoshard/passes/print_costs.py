@@ -136,7 +136,7 @@ class PrintCosts(Pass):
         console.print()
         console.print("memory at the peak")
         console.print(peak_table(summary, self.max_rows or sys.maxsize))
-        console.print("memory over the step, without the copies that redistributions make")
+        console.print("memory over the step, without the copies that reshards make")
         console.print(_timeline(costed))
 
     def _table(
@@ -270,7 +270,7 @@ def _move_rows(costed: Costed) -> list[_Row]:
 
 
 def _timeline(costed: Costed) -> Table:
-    """The fullest moment of each stretch of the program."""
+    """The fullest program point of each stretch of the program."""
     live, ops = costed.plan.live_bytes, costed.imported.core_ops
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("ops", "fullest at", "op", "bytes on one device", ""):
@@ -279,7 +279,7 @@ def _timeline(costed: Costed) -> Table:
     count = min(_TIMELINE_ROWS, len(live))
     for row in range(count):
         first, last = row * len(live) // count, (row + 1) * len(live) // count
-        fullest = max(range(first, last), key=lambda moment: live[moment])
+        fullest = max(range(first, last), key=lambda point: live[point])
         op = ops[fullest] if fullest < len(ops) else None
         table.add_row(
             f"{first} to {last - 1}",

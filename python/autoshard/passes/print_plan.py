@@ -1,4 +1,4 @@
-"""Print a plan as tables: arguments and results, ops, redistributions.
+"""Print a plan as tables: arguments and results, ops, reshards.
 
     arguments and results of @main
      what    name  type          sharding     a device holds
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from autoshard.errors import PassError, PassOptionError
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import REDISTRIBUTED_BYTES, RESULT_INFO, STRATEGY
+from autoshard.ir.attributes import RESHARDED_BYTES, RESULT_INFO, STRATEGY
 from autoshard.passes.base import Pass
 from autoshard.planned.module import (
     Kind,
@@ -36,9 +36,9 @@ from autoshard.planned.module import (
 
 @dataclass(frozen=True)
 class PrintPlan(Pass):
-    """Print a plan: every argument, result and op with its sharding, and what is redistributed.
+    """Print a plan: every argument, result and op with its sharding, and what is resharded.
 
-    Equal rows are printed once with their count. Bytes of redistributions are those of the whole
+    Equal rows are printed once with their count. Bytes of reshards are those of the whole
     value; those inside a loop are not multiplied by its trips.
     """
 
@@ -77,19 +77,19 @@ class PrintPlan(Pass):
         console = Console(file=file, width=width, highlight=False, emoji=False, markup=False)
         console.print(f"plan on mesh {plan.mesh} ({plan.mesh.size} devices)")
         attributes = plan.module.operation.attributes
-        if REDISTRIBUTED_BYTES in attributes:
-            total = mlir.FloatAttr(attributes[REDISTRIBUTED_BYTES]).value
-            console.print(f"each device sends {_size_text(total)} to redistribute values")
+        if RESHARDED_BYTES in attributes:
+            total = mlir.FloatAttr(attributes[RESHARDED_BYTES]).value
+            console.print(f"each device sends {_size_text(total)} to reshard values")
         for function in plan.functions:
             if function.is_entry:
                 title = f"arguments and results of @{_symbol(function.op)}"
                 self._table(console, title, _BOUNDARY_COLUMNS, _boundary_rows(function))
         self._table(console, "ops", _OP_COLUMNS, _counted(_op_rows(plan)))
-        moves = list(_redistributions(plan))
+        moves = list(_reshards(plan))
         if moves:
-            self._table(console, "redistributions", _MOVE_COLUMNS, _counted(moves))
+            self._table(console, "reshards", _MOVE_COLUMNS, _counted(moves))
         else:
-            console.print("\nno redistributions")
+            console.print("\nno reshards")
 
     def _table(
         self, console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
@@ -197,10 +197,10 @@ def _ops_of(block: PlannedBlock) -> Iterator[PlannedOp]:
             yield from _ops_of(inner)
 
 
-# Redistributions
+# Reshards
 
 
-def _redistributions(plan: PlannedModule) -> Iterator[Row]:
+def _reshards(plan: PlannedModule) -> Iterator[Row]:
     """Operands that an op wants elsewhere than they are, and results that are kept elsewhere."""
     for function in plan.functions:
         yield from _block_moves(function.body, {})
@@ -244,7 +244,7 @@ def _move(
 
 
 def move_kind(have: Placement, want: Placement) -> str:
-    """What a redistribution is, from the axes alone.
+    """What a reshard is, from the axes alone.
 
     ``slice`` needs no communication, ``all-gather`` gives axes up, ``all-to-all`` moves axes
     between dims or within one; ``mixed`` does several of these.

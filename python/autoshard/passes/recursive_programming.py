@@ -102,7 +102,7 @@ class RecursiveProgramming(Pass):
     """Share of communication that hides behind compute, 0 to 1."""
 
     enable_alltoall: bool = True
-    """Redistribute by all-to-alls, too; false: by gathers, slices and permutes only."""
+    """Reshard by all-to-alls, too; false: by gathers, slices and permutes only."""
 
     indivisible: Literal["refuse", "pad"] = "refuse"
     """What to do with dims that have not as many equal parts as there are devices; pad: cut them

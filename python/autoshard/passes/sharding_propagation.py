@@ -1,4 +1,4 @@
-"""From a few pins to a sharding for every value, at the least redistribution.
+"""From a few pins to a sharding for every value, at the least resharding.
 
 before  %1 = stablehlo.dot_general %x, %w ..       with autoshard.pin on some values
 after   %1 = stablehlo.dot_general %x, %w .. {
@@ -32,10 +32,10 @@ from autoshard.planned.write import (
 
 @dataclass(frozen=True)
 class ShardingPropagation(Pass):
-    """Give every value a sharding and every op a strategy, at the least redistribution.
+    """Give every value a sharding and every op a strategy, at the least resharding.
 
     Reads the pins that ``autoshard-import-strategies`` writes. Least means: over all plans that
-    keep the pins, the sum over all redistributions of trips x (bytes a device sends + 1 KiB a
+    keep the pins, the sum over all reshards of trips x (bytes a device sends + 1 KiB a
     collective); of equal ones the plan that splits more work.
     """
 
@@ -48,7 +48,7 @@ class ShardingPropagation(Pass):
     """Rounds over the mesh axes, one at a time, after the first one."""
 
     enable_alltoall: bool = True
-    """Redistribute by all-to-alls, too; false: by gathers, slices and permutes only."""
+    """Reshard by all-to-alls, too; false: by gathers, slices and permutes only."""
 
     needs_pins: bool = True
     """Refuse a module in which nothing is pinned; false: then everything is on every device."""

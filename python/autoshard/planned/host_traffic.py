@@ -106,12 +106,12 @@ def _check_host_computes_alone(imported: ImportedProgram, plan: _core.CorePlan) 
     """
     on_host = set(imported.host.ops)
     made_there = _made_there(imported)
-    moves, rows = plan.redistributions, plan.collectives
+    moves, rows = plan.reshards, plan.collectives
     places, indices, values = moves.place, moves.index, moves.value
-    for row, kind in zip(rows.redistribution, rows.kind, strict=True):
+    for row, kind in zip(rows.reshard, rows.kind, strict=True):
         where, index, value = places[row], indices[row], values[row]
         inside = where is not Place.JOIN and index in on_host
-        # What the device makes is redistributed before it is handed over.
+        # What the device makes is resharded before it is handed over.
         inside = inside and (where is not Place.OPERAND or value in made_there)
         if not inside and value not in imported.host.values:
             continue

@@ -103,7 +103,7 @@ class PlannedModule:
     mesh: Mesh
     functions: tuple[PlannedFunction, ...]
     has_all_to_all: bool
-    """False: it is redistributed without all-to-all."""
+    """False: it is resharded without all-to-all."""
     pads: bool
     """True: inside, dims may be cut that have to be padded for it."""
     compiler: Compiler | None

@@ -38,7 +38,7 @@ class PlannedOp:
 
 
 @dataclass(frozen=True, slots=True)
-class Redistribution:
+class Reshard:
     """A value that an op needs in another sharding than its producer left it in."""
 
     reader: str
@@ -55,12 +55,12 @@ def planned_ops(planned: PlannedModule) -> tuple[PlannedOp, ...]:
     return tuple(_record(op) for block in _blocks(planned) for op in block.ops if op.results)
 
 
-def redistributions(planned: PlannedModule) -> tuple[Redistribution, ...]:
+def reshards(planned: PlannedModule) -> tuple[Reshard, ...]:
     """Every operand whose sharding is not the one its op needs.
 
     Constants, iotas and broadcast scalars are made again where they are needed.
     """
-    found: list[Redistribution] = []
+    found: list[Reshard] = []
     held: dict[Any, Placement | None] = {}
     remade: set[Any] = set()
     for block in _blocks(planned):
@@ -72,7 +72,7 @@ def redistributions(planned: PlannedModule) -> tuple[Redistribution, ...]:
                 if have is None or need is None or have is need or value in remade:
                     continue
                 found.append(
-                    Redistribution(
+                    Reshard(
                         short_name(op.op),
                         number,
                         place(op.op.location),

@@ -127,7 +127,7 @@ def shardings_of(plan: _core.CorePlan, mesh: Mesh) -> list[Sharding]:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One collective of one redistribution of a plan."""
+    """One collective of one reshard of a plan."""
 
     kind: CollectiveKind
     axes: tuple[str, ...]
@@ -151,8 +151,8 @@ class Moved:
 
 
 def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[Moved]:
-    """Every collective of a plan, in the order of its redistributions."""
-    table = plan.redistributions
+    """Every collective of a plan, in the order of its reshards."""
+    table = plan.reshards
     places, indices, values = table.place, table.index, table.value
     positions, trips = table.position, table.trips
     joined = value_names(imported, _joined_values(places, values))
@@ -190,10 +190,10 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
 
 
 def _rows(plan: _core.CorePlan) -> Iterator[tuple[int, CollectiveKind, int, int, float, float]]:
-    """Redistribution, kind, axes, participants, held bytes and seconds of every collective."""
+    """Reshard, kind, axes, participants, held bytes and seconds of every collective."""
     rows = plan.collectives
     return zip(
-        rows.redistribution,
+        rows.reshard,
         rows.kind,
         rows.axes,
         rows.participants,
@@ -204,7 +204,7 @@ def _rows(plan: _core.CorePlan) -> Iterator[tuple[int, CollectiveKind, int, int,
 
 
 def _joined_values(places: Sequence[Place], values: Sequence[int]) -> set[int]:
-    """Values of the redistributions that are joins."""
+    """Values of the reshards that are joins."""
     return {value for place, value in zip(places, values, strict=True) if place is Place.JOIN}
 
 
@@ -225,7 +225,7 @@ def collectives_of(
     imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh
 ) -> tuple[CollectiveSummary, ...]:
     """The ``moves`` that are alike once, with the sum of their runs; what takes longest first."""
-    table = plan.redistributions
+    table = plan.reshards
     places, indices, values, trips = table.place, table.index, table.value, table.trips
     joined = value_names(imported, _joined_values(places, values))
     lines = imported.lines
@@ -259,7 +259,7 @@ def peak_values(
     live: Sequence[tuple[int, float]],
     value_sharding: Mapping[int, str],
 ) -> tuple[PeakValue, ...]:
-    """The largest values that live at a moment, named; those of equal layers are one row."""
+    """The largest values that live at a program point, named; those of equal layers are one row."""
     names = value_names(imported, {value for value, _ in live if value != NO_VALUE})
     alike: dict[tuple[str, str, str, str | None], list[tuple[str, float]]] = {}
     for value, size in live:
@@ -324,7 +324,7 @@ def summarize(
         devices=cluster.num_devices,
         axes=tuple(axes),
         collectives=collectives_of(imported, plan, mesh),
-        peak_moment=_line_of_moment(imported, plan.peak_point),
+        peak_line=_line_of_point(imported, plan.peak_point),
         peak_values=_peak(imported, plan, mesh),
         host_bytes_per_device=host.held_bytes,
         host_transfer_bytes=host.sent_bytes,
@@ -342,8 +342,8 @@ def _peak(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> tuple[
     return peak_values(imported, live, {value: texts[index] for value, index in used.items()})
 
 
-def _line_of_moment(imported: ImportedProgram, moment: int) -> str | None:
+def _line_of_point(imported: ImportedProgram, point: int) -> str | None:
     """The line of an op by its number; None before the first and after the last one."""
-    if not 0 <= moment < len(imported.core_ops):
+    if not 0 <= point < len(imported.core_ops):
         return None
-    return _line_of_op(imported, moment)
+    return _line_of_op(imported, point)

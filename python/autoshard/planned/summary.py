@@ -129,7 +129,7 @@ class PlanSummary:
     axes: tuple[AxisSummary, ...] = ()
     collectives: tuple[CollectiveSummary, ...] = ()
     """Those that take longest first."""
-    peak_moment: str | None = None
+    peak_line: str | None = None
     """``file:line`` of the op that runs at the worst moment."""
     peak_values: tuple[PeakValue, ...] = ()
     """The largest tensors that live then, largest first."""

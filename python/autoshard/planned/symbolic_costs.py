@@ -28,13 +28,13 @@ class SymbolicCandidate:
     """One of ``AXES``."""
     op_cost: float
     """Infinite where the cut is not possible."""
-    redistribution_cost: float
+    reshard_cost: float
     """For the tensors around the op, which stay as the plan cuts them."""
 
     @property
     def total(self) -> float:
         """Both together."""
-        return self.op_cost + self.redistribution_cost
+        return self.op_cost + self.reshard_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class SymbolicChoice:
                 cut = "do NOT cut the axis"
             yield (
                 f"If {cut}, the op-cost is {candidate.op_cost:g}, the redist-cost is "
-                f"{candidate.redistribution_cost:g}, and the total cost is {candidate.total:g}"
+                f"{candidate.reshard_cost:g}, and the total cost is {candidate.total:g}"
             )
         axes = [candidate.axis for candidate in self.candidates]
         names = "/".join("no_cut" if axis == "none" else f"{axis}-axis" for axis in axes)
@@ -168,7 +168,7 @@ def _kind_from_json(read: Mapping[str, Any]) -> SymbolicChoice:
         SymbolicCandidate(
             candidate["axis"],
             math.inf if candidate["op_cost"] is None else candidate["op_cost"],
-            candidate["redistribution_cost"],
+            candidate["reshard_cost"],
         )
         for candidate in read["candidates"]
     )
@@ -202,7 +202,7 @@ def symbolic_costs(
         level = levels.get(choice.op, 0)
         levels[choice.op] = level + 1
         candidates = tuple(
-            SymbolicCandidate(one.cut.value, one.op_cost, one.redistribution_cost)
+            SymbolicCandidate(one.cut.value, one.op_cost, one.reshard_cost)
             for one in choice.candidates
         )
         batch, i, k, j = choice.sizes

@@ -18,7 +18,7 @@ from autoshard.ir.attributes import (
     MESH,
     MHLO_SHARDING,
     PIN,
-    REDISTRIBUTED_BYTES,
+    RESHARDED_BYTES,
     STRATEGY,
     custom_call_target,
     text_of,
@@ -75,7 +75,7 @@ def explain(imported: ImportedProgram, error: _core.Contradiction) -> StrategyEr
             )
         listed = " and ".join(f"{pin.text} at {pin.place}" for pin in pins)
         return StrategyError(
-            f"pins contradict on one value: {listed}. Remove one, or redistribute between them "
+            f"pins contradict on one value: {listed}. Remove one, or reshard between them "
             "with jax.lax.with_sharding_constraint.",
             pins[-1].place,
         )
@@ -165,9 +165,7 @@ def write_plan(
     entries: dict[tuple[mlir.Attribute | None, mlir.Attribute], mlir.Attribute] = {}
     for function in imported.functions:
         _write_function(function, attributes, is_same, entries)
-    module.operation.attributes[REDISTRIBUTED_BYTES] = mlir.FloatAttr.get_f64(
-        plan.redistributed_bytes
-    )
+    module.operation.attributes[RESHARDED_BYTES] = mlir.FloatAttr.get_f64(plan.resharded_bytes)
     if imported.replicated_ops:
         _warn_of_replicated(imported, plan)
     if imported.assumed_loops:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from autoshard.ir import mlir, parse_bytes, print_module
-from autoshard.ir.attributes import MESH, PLAN, REDISTRIBUTED_BYTES
+from autoshard.ir.attributes import MESH, PLAN, RESHARDED_BYTES
 from autoshard.ir.boundary import allows_all_to_all
 
 _NO_CLUSTER = (
@@ -37,7 +37,7 @@ def plan_json(module: mlir.Module) -> bytes | None:
     attributes = module.operation.attributes
     if PLAN in attributes:
         read = json.loads(mlir.StringAttr(attributes[PLAN]).value)
-    elif REDISTRIBUTED_BYTES in attributes:
+    elif RESHARDED_BYTES in attributes:
         read = _of_propagation(module)
     else:
         return None
@@ -56,7 +56,7 @@ def _of_propagation(module: mlir.Module) -> dict[str, Any]:
         **dict.fromkeys(_TIMES),
         "mesh": mlir.StringAttr(attributes[MESH]).value,
         "cost_model": "bytes",
-        "redistributed_bytes": mlir.FloatAttr(attributes[REDISTRIBUTED_BYTES]).value,
+        "resharded_bytes": mlir.FloatAttr(attributes[RESHARDED_BYTES]).value,
         "collectives": [
             {
                 "kind": one.kind.value,

@@ -33,7 +33,7 @@ _MAIN_OPS = frozenset({"dot_general", "dot", "convolution", "gather", "scatter",
 
 
 def plan_table(plan: Plan) -> RenderableType:
-    """Arguments, results, the ops that matter and what is redistributed."""
+    """Arguments, results, the ops that matter and what is resharded."""
     on = "" if plan.cluster is None else f" of {plan.cluster}"
     head = f"{plan.name}: {plan.mode} plan on mesh {plan.mesh} ({plan.mesh.size} devices{on})"
     parts: list[RenderableType] = [Text(head)]
@@ -49,7 +49,7 @@ def plan_table(plan: Plan) -> RenderableType:
     if shown:
         parts.append(_ops(shown))
     parts.append(Text(f"{len(shown)} of {len(plan.ops)} ops shown; plan.ops has all."))
-    parts.append(_redistributions(plan))
+    parts.append(_reshards(plan))
     if plan.summary is None:
         parts.append(_collectives(plan))
     else:
@@ -132,8 +132,8 @@ def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableT
 
 def peak_table(summary: PlanSummary, most: int = MOST_PEAK_ROWS) -> RenderableType:
     """The largest tensors at the worst moment of a step."""
-    moment = "" if summary.peak_moment is None else f" at {short_line(summary.peak_moment)}"
-    table = new_table(f"in memory{moment}", "tensors", "line", "type", "sharding", "on one device")
+    where = "" if summary.peak_line is None else f" at {short_line(summary.peak_line)}"
+    table = new_table(f"in memory{where}", "tensors", "line", "type", "sharding", "on one device")
     for value in summary.peak_values[:most]:
         table.add_row(
             Text(value.name),
@@ -200,11 +200,11 @@ def _ops(ops: Iterable[PlannedOp]) -> Table:
     return table
 
 
-def _redistributions(plan: Plan) -> RenderableType:
-    if not plan.redistributions:
-        return Text("No value is redistributed.")
-    table = new_table("redistributed for", "line", "value", "from", "to")
-    for one in plan.redistributions:
+def _reshards(plan: Plan) -> RenderableType:
+    if not plan.reshards:
+        return Text("No value is resharded.")
+    table = new_table("resharded for", "line", "value", "from", "to")
+    for one in plan.reshards:
         table.add_row(
             Text(f"{one.reader} operand {one.operand}"),
             Text(short_place(one.location)),

@@ -48,9 +48,9 @@ def suggest_mem_coeff(
             (``model.py:42``).
         want: ``I``, ``J``, ``K`` or ``none``; with batch dims also ``Batch`` and ``Expert``.
         level: The level that should choose it; all of them if None.
-        neighbours: ``follow``: the ops around it choose what needs no redistribution, as the two
+        neighbours: ``follow``: the ops around it choose what needs no reshard, as the two
             matmuls of an MLP do, which turn over together. ``stay``: they stay as the plan has
-            them, and what is redistributed between them and the op counts.
+            them, and what is resharded between them and the op counts.
 
     Returns:
         The coefficient: where the two costs are equal if that decides for ``want`` (the first of
@@ -115,7 +115,7 @@ class _Level:
     barred: str | None
     """J or K if a level before cuts the other one."""
     around: Mapping[str, float]
-    """The redistribution cost of every cut."""
+    """The reshard cost of every cut."""
 
     @classmethod
     def of(cls, choice: SymbolicChoice, neighbours_stay: bool) -> _Level:
@@ -124,9 +124,7 @@ class _Level:
             for c in choice.candidates
             if math.isinf(c.op_cost) and choice.sizes[_CUT_SIZE[c.axis]] % choice.parts == 0
         )
-        around = {
-            c.axis: c.redistribution_cost if neighbours_stay else 0.0 for c in choice.candidates
-        }
+        around = {c.axis: c.reshard_cost if neighbours_stay else 0.0 for c in choice.candidates}
         return cls(choice, choice.sizes, next(barred, None), around)
 
     def costs(self, coefficient: float) -> dict[str, float]:
@@ -135,8 +133,8 @@ class _Level:
             self.sizes, self.choice.has_batch, coefficient, self.choice.parts
         )
         return {
-            axis: ops[AXES.index(axis)] + redistribution if self.can_cut(axis) else math.inf
-            for axis, redistribution in self.around.items()
+            axis: ops[AXES.index(axis)] + reshard if self.can_cut(axis) else math.inf
+            for axis, reshard in self.around.items()
         }
 
     def can_cut(self, axis: str) -> bool:

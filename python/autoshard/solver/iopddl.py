@@ -87,7 +87,7 @@ class _Memory:
     usages: list[NDArray[np.float64]]
     """By node, of each option."""
     spans: NDArray[np.int64]
-    """First moment of each node and the one behind its last, of shape ``(nodes, 2)``."""
+    """First program point of each node and the one behind its last, of shape ``(nodes, 2)``."""
 
 
 @dataclass(frozen=True, slots=True)

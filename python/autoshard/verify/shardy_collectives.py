@@ -1,6 +1,6 @@
 """What a module communicates, by Shardy's own passes and without compiling.
 
-Shardy completes the shardings, makes every redistribution explicit and turns it into collectives.
+Shardy completes the shardings, makes every reshard explicit and turns it into collectives.
 An exported module (``autoshard-export-shardy``) has nothing left to complete, so the result is
 what the plan communicates; a module with shardings on its arguments only gives what Shardy's
 propagation would communicate.
@@ -41,7 +41,7 @@ _TO_COLLECTIVES = (
     "func.func(sdy-reshard-to-collectives), canonicalize)"
 )
 _JOIN_STEPS = ", canonicalize"
-"""Makes one redistribution of those that follow each other, which may then be an all-to-all."""
+"""Makes one reshard of those that follow each other, which may then be an all-to-all."""
 
 
 _AXES_ATTRIBUTE = {
@@ -72,7 +72,7 @@ def shardy_collectives(
         module: With Shardy's shardings; not one that has been exported for GSPMD.
         unknown_trip_count: Trips of a loop that is not a counted one; collectives in it have
             ``times_known=False``.
-        has_all_to_all: False for a module that was planned without: every step of a redistribution
+        has_all_to_all: False for a module that was planned without: every step of a reshard
             counts as it is written.
 
     Returns:

@@ -2,7 +2,7 @@
 
 // Each call is planned with its own operands: one function called twice is split in two ways, and
 // calls inside calls are followed.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"},
     %y: tensor<64x128xf32> {mhlo.sharding = "{devices=[1,8]<=[8]}"}) -> (tensor<64x128xf32>, tensor<64x128xf32>) {

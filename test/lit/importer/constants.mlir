@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation %s | filecheck %s
 
 // A constant read by two ops is not one value to be agreed on: each reader makes its own part.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"},
     %y: tensor<64x128xf32> {mhlo.sharding = "{devices=[1,8]<=[8]}"}) -> (tensor<64x128xf32>, tensor<64x128xf32>) {

@@ -4,7 +4,7 @@
 sdy.mesh @mesh = <["dp"=2, "tp"=4]>
 
 // The body of a manual computation is left alone; what it takes and gives is as it says.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 // CHECK-SAME:    %arg0: tensor<8x16xf32> {mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}
 func.func @main(%x: tensor<8x16xf32>) -> tensor<8x16xf32> {

@@ -5,7 +5,7 @@ sdy.mesh @one = <["dp"=1, "tp"=1]>
 
 // A program traced on one device carries constraints that say nothing: they pin nothing, and the
 // cut of the argument passes through them.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"}) -> tensor<64x128xf32> {
   // CHECK:      sdy.sharding_constraint

@@ -7,9 +7,9 @@
 // momentum is spread, the all-reduced gradient is cut where it is added, the new parameter is
 // gathered: 3/2 + 3/4 times 8 KiB are sent. Level 2: the gradient is reduce-scattered, 3/4 + 3/4
 // times. Level 3: the parameter is spread, gathered for the forward pass only.
-// ONE:   autoshard.redistributed_bytes = 1.843200e+04
-// TWO:   autoshard.redistributed_bytes = 1.228800e+04
-// THREE: autoshard.redistributed_bytes = 1.228800e+04
+// ONE:   autoshard.resharded_bytes = 1.843200e+04
+// TWO:   autoshard.resharded_bytes = 1.228800e+04
+// THREE: autoshard.resharded_bytes = 1.228800e+04
 // SMALL-NOT: devices=[4,1]<=[4]}", tf.aliasing_output
 
 // CHECK-LABEL: func.func public @main

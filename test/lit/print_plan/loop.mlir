@@ -1,12 +1,12 @@
 // RUN: autoshard-opt --autoshard-import-strategies --autoshard-sharding-propagation --autoshard-print-plan %s 2>&1 >%t | filecheck %s
 
-// Ops inside a loop are listed, constants need no redistribution, and what a device sends in all
+// Ops inside a loop are listed, constants need no reshard, and what a device sends in all
 // stands first.
 // CHECK:       plan on mesh tp=2 (2 devices)
-// CHECK-NEXT:  each device sends 0 B to redistribute values
+// CHECK-NEXT:  each device sends 0 B to reshard values
 // CHECK:         stablehlo.while
 // CHECK:         stablehlo.tanh {{ +}} {{.*}} [{tp}, {}] -> [{tp}, {}] {{ +}} [{tp}, {}]
-// CHECK:       no redistributions
+// CHECK:       no reshards
 module attributes {autoshard.mesh = "tp=2"} {
   func.func public @main(%x: tensor<8x4xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}) -> tensor<8x4xf32> {
     %zero = stablehlo.constant dense<0> : tensor<i32>

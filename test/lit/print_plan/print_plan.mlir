@@ -4,7 +4,7 @@
 // RUN: autoshard-opt --autoshard-print-plan='max-rows=1' %s 2>&1 >%t.mlir | filecheck %s --check-prefix=ROWS
 // RUN: autoshard-opt %s -o %t.same && diff %t.mlir %t.same
 
-// Tables of the interface, the ops and the redistributions; the module stays as it is.
+// Tables of the interface, the ops and the reshards; the module stays as it is.
 // CHECK:       plan on mesh dp=2,tp=4 (8 devices)
 // CHECK:       arguments and results of @main
 // CHECK:         arg 0 {{ +}} x {{ +}} 8x16xf32 {{ +}} [{dp}, {}] {{ +}} 4x16xf32 {{ +}} 256 B
@@ -13,7 +13,7 @@
 // CHECK:       ops
 // CHECK:         1 {{ +}} stablehlo.dot_general {{ +}} model.py:42 {{ +}} 8x64xf32 {{ +}} [{dp}, {}], [{}, {tp}] -> [{dp}, {tp}] {{ +}} [{dp}, {tp}]
 // CHECK-NEXT:    2 {{ +}} stablehlo.tanh {{ +}} model.py:43 {{ +}} 8x64xf32 {{ +}} [{dp}, {tp}] -> [{dp}, {tp}] {{ +}} [{dp}, {tp}]
-// CHECK:       redistributions
+// CHECK:       reshards
 // CHECK:         1 {{ +}} operand 0 {{ +}} func.return {{.*}} 8x64xf32 {{ +}} [{dp}, {tp}] {{ +}} [{dp}, {}] {{ +}} all-gather {{ +}} 2 KiB
 // ROWS:        arg 0
 // ROWS-NOT:    arg 1

@@ -25,7 +25,7 @@
 // CHECK-NEXT:   "location": "{{.*}}plan_json.mlir:{{[0-9]+}}"
 // CHECK:      "gap": {{[0-9.e-]+}}
 // BYTES:      "step_seconds": null,
-// BYTES:      "redistributed_bytes": 114688.0,
+// BYTES:      "resharded_bytes": 114688.0,
 // BYTES:        "kind": "all-reduce",
 // BYTES:        "bytes": 114688.0,
 // BYTES:      "missing": "planned without a cluster

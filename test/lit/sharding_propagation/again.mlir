@@ -4,7 +4,7 @@
 // RUN: filecheck %s < %t.twice
 
 // A planned module is a module whose every value is pinned: planning it again changes no sharding.
-// CHECK:       autoshard.redistributed_bytes = 2.457600e+04
+// CHECK:       autoshard.resharded_bytes = 2.457600e+04
 // CHECK-LABEL: func.func @main
 // CHECK-SAME:    mhlo.sharding = "{devices=[2,4]<=[8]}"
 func.func @main(%x: tensor<64x128xf32>, %w: tensor<128x256xf32>) -> tensor<64x256xf32> {

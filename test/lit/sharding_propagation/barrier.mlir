@@ -2,7 +2,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --autoshard-export-shardy --split-input-file %s | filecheck %s --check-prefix=EXPORT
 
 // Shardy's propagation leaves another sharding on a barrier than on the closed argument that it
-// holds back: both stay, and the argument is redistributed before the barrier.
+// holds back: both stay, and the argument is resharded before the barrier.
 // CHECK-LABEL: func.func @main
 // CHECK-SAME:    %arg0: tensor<64x128xf32> {{.*}}mhlo.sharding = "{replicated}"}
 // CHECK:       optimization_barrier {{.*}}mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"} %arg0
@@ -18,7 +18,7 @@ func.func @main(%w: tensor<64x128xf32> {mhlo.sharding = "{replicated}"}) -> tens
 
 // -----
 
-// The same of a call: what it returns is redistributed behind it.
+// The same of a call: what it returns is resharded behind it.
 // CHECK-LABEL: func.func @main
 // CHECK:       call @double(%arg0) {{.*}}mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}
 // CHECK:       stablehlo.add %arg0, %arg0 {{.*}}mhlo.sharding = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"

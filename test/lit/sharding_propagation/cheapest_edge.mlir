@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation %s | filecheck %s
 
-// Two strategies meet: the redistribution happens where the value is smallest, on the bf16 copy.
-// CHECK:       autoshard.redistributed_bytes = 1.792000e+03
+// Two strategies meet: the reshard happens where the value is smallest, on the bf16 copy.
+// CHECK:       autoshard.resharded_bytes = 1.792000e+03
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
   // CHECK:      stablehlo.tanh

@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s | filecheck %s
 
 // A convolution over a cut batch sends nothing, and its kernel replicates over dp.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<16x32x32x8xf32>, %k: tensor<3x3x8x64xf32>) -> tensor<16x32x32x64xf32> {
   // CHECK:      stablehlo.convolution
@@ -15,8 +15,8 @@ func.func @main(%x: tensor<16x32x32x8xf32>, %k: tensor<3x3x8x64xf32>) -> tensor<
 
 // -----
 
-// The rows of the image may be cut as well: neighbours exchange a halo, which redistributes nothing.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// The rows of the image may be cut as well: neighbours exchange a halo, which reshards nothing.
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<16x32x32x8xf32>, %k: tensor<3x3x8x64xf32>) -> tensor<16x32x32x64xf32> {
   // CHECK:      stablehlo.convolution

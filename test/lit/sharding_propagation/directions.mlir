@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s | filecheck %s
 
 // From one marked op in the middle both ways: to the arguments it is made of and to the result.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 // CHECK-SAME:    %arg0: tensor<64x128xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}
 // CHECK-SAME:    %arg1: tensor<64x128xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}

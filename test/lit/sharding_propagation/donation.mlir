@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation %s | filecheck %s
 
 // A donated argument and the result in its place are one choice: the update comes back as it went in.
-// CHECK:       autoshard.redistributed_bytes = 3.584000e+03
+// CHECK:       autoshard.resharded_bytes = 3.584000e+03
 // CHECK-LABEL: func.func @main
 // CHECK-SAME:    %arg0: tensor<64x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}", tf.aliasing_output = 0 : i32}
 // CHECK-SAME:    -> (tensor<64x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"})

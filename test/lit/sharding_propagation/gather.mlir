@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s | filecheck %s
 
 // Looking up rows of a table whose columns are cut: the columns of the result are cut, no bytes.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%table: tensor<1024x64xf32>, %ids: tensor<32xi32>) -> tensor<32x64xf32> {
   // CHECK:      stablehlo.gather
@@ -16,7 +16,7 @@ func.func @main(%table: tensor<1024x64xf32>, %ids: tensor<32xi32>) -> tensor<32x
 
 // A table cut by rows: every device looks up what it has, and the partial results are added in
 // place, 2 * 3/4 of 16 x 64 x 4 bytes; cutting the sum further is free.
-// CHECK:       autoshard.redistributed_bytes = 6.144000e+03
+// CHECK:       autoshard.resharded_bytes = 6.144000e+03
 // CHECK-LABEL: func.func @main
 func.func @main(%table: tensor<1024x64xf32>, %ids: tensor<32xi32>) -> tensor<32x64xf32> {
   // CHECK:      stablehlo.gather

@@ -2,7 +2,7 @@
 // RUN: autoshard-opt --mesh=a=2,b=2,c=2,d=2 --autoshard-import-strategies --autoshard-sharding-propagation='sweeps=0' %s | filecheck %s
 
 // On a mesh of more axes than can be decided together they are decided in groups.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128x32xf32>, %w: tensor<64x32x16xf32>) -> tensor<64x128x16xf32> {
   // CHECK:      stablehlo.dot_general

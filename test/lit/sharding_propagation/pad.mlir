@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation %s | filecheck %s
 
 // Padding one dim leaves the cuts of the others.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64x144xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>

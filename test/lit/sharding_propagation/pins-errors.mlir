@@ -1,8 +1,8 @@
 // RUN: not autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s 2>&1 | filecheck %s
 
-// Two strategies that want one argument in different ways contradict: it would be redistributed
+// Two strategies that want one argument in different ways contradict: it would be resharded
 // behind the user's back.
-// CHECK: pins-errors.mlir:[[# @LINE + 3]]:8: error: two strategies contradict on one argument: [{dp}, {}] at {{.*}}pins-errors.mlir:[[# @LINE + 2]]:8 and [{}, {tp}] at {{.*}}pins-errors.mlir:[[# @LINE + 3]]:8. Give both ops one strategy for it, or redistribute it for one of them with jax.lax.with_sharding_constraint.
+// CHECK: pins-errors.mlir:[[# @LINE + 3]]:8: error: two strategies contradict on one argument: [{dp}, {}] at {{.*}}pins-errors.mlir:[[# @LINE + 2]]:8 and [{}, {tp}] at {{.*}}pins-errors.mlir:[[# @LINE + 3]]:8. Give both ops one strategy for it, or reshard it for one of them with jax.lax.with_sharding_constraint.
 func.func @main(%w: tensor<64x128xf32>) -> (tensor<64x128xf32>, tensor<64x128xf32>) {
   %0 = stablehlo.tanh %w {autoshard.in_strategy = ["[{dp}, {}]"]} : tensor<64x128xf32>
   %1 = stablehlo.cosine %w {autoshard.in_strategy = ["[{}, {tp}]"]} : tensor<64x128xf32>

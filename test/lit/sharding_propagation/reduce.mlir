@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s | filecheck %s
 
 // Reducing over a dim that is not cut sends nothing.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
@@ -16,7 +16,7 @@ func.func @main(%x: tensor<64x128xf32>) -> tensor<64xf32> {
 
 // Over a cut dim each device has a partial result, which is added up in place: 2 * 3/4 of
 // 32 x 4 bytes. Partitioners scatter only the sums of ops with two operands, as dot_general.
-// CHECK:       autoshard.redistributed_bytes = 1.920000e+02
+// CHECK:       autoshard.resharded_bytes = 1.920000e+02
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>

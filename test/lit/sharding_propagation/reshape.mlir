@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s | filecheck %s
 
 // Merging dims keeps cuts of the major one; the minor one would need the major one cut completely.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<16x4x8xf32>) -> tensor<64x8xf32> {
   // CHECK:      stablehlo.tanh
@@ -16,7 +16,7 @@ func.func @main(%x: tensor<16x4x8xf32>) -> tensor<64x8xf32> {
 // -----
 
 // Splitting a dim: its major part takes the cuts.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x8xf32>) -> tensor<16x4x8xf32> {
   // CHECK:      stablehlo.tanh
@@ -31,7 +31,7 @@ func.func @main(%x: tensor<64x8xf32>) -> tensor<16x4x8xf32> {
 // -----
 
 // A major part that is cut completely lets the minor part be cut.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x8xf32>) -> tensor<2x32x8xf32> {
   // CHECK:      stablehlo.tanh
@@ -46,7 +46,7 @@ func.func @main(%x: tensor<64x8xf32>) -> tensor<2x32x8xf32> {
 // -----
 
 // A minor part cut alone cannot be merged: the cut moves, and bytes are sent.
-// CHECK:       autoshard.redistributed_bytes = 1.800000e+02
+// CHECK:       autoshard.resharded_bytes = 1.800000e+02
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<15x4x8xf32>) -> tensor<60x8xf32> {
   // CHECK:      stablehlo.tanh

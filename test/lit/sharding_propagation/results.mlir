@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation %s | filecheck %s
 
 // Rows come in and columns must go out: one all-to-all of 7/8 of the 4096 bytes that a device holds.
-// CHECK:       autoshard.redistributed_bytes = 3.584000e+03
+// CHECK:       autoshard.resharded_bytes = 3.584000e+03
 // CHECK-LABEL: func.func @main
 // CHECK-SAME:    %arg0: tensor<64x128xf32> {autoshard.pin = "[{dp, tp}, {}]", mhlo.sharding = "{devices=[8,1]<=[8]}"}
 // CHECK-SAME:    -> (tensor<64x128xf32> {autoshard.pin = "[{}, {dp, tp}]", mhlo.sharding = "{devices=[1,8]<=[8]}"})

@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation %s | filecheck %s
 
 // Adding rows into a table whose columns are cut stays local.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%table: tensor<1024x64xf32>, %ids: tensor<32x1xi32>, %rows: tensor<32x64xf32>) -> tensor<1024x64xf32> {
   // CHECK:      stablehlo.scatter

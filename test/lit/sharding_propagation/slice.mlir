@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s | filecheck %s
 
 // A slice leaves dims that it takes whole as they are cut.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64x32xf32> {
   // CHECK:      stablehlo.tanh
@@ -16,7 +16,7 @@ func.func @main(%x: tensor<64x128xf32>) -> tensor<64x32xf32> {
 // -----
 
 // The same for dynamic slices and updates.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>, %i: tensor<i32>) -> tensor<64x128xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>

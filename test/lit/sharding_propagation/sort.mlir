@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation %s | filecheck %s
 
 // The sorted dim must be whole; the other one keeps its cut.
-// CHECK:       autoshard.redistributed_bytes = 3.072000e+03
+// CHECK:       autoshard.resharded_bytes = 3.072000e+03
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
   // CHECK:      stablehlo.tanh

@@ -1,7 +1,7 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation %s | filecheck %s
 
 // A transpose carries axes along with their dims.
-// CHECK:       autoshard.redistributed_bytes = 0.000000e+00
+// CHECK:       autoshard.resharded_bytes = 0.000000e+00
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128x8xf32>) -> tensor<8x64x128xf32> {
   // CHECK:      stablehlo.tanh

@@ -162,10 +162,10 @@ def test_axes_one_by_one_give_a_plan_that_costs_what_it_says(program: Program) -
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
-def test_redistributed_bytes_are_the_sum_of_what_is_listed(program: Program) -> None:
+def test_resharded_bytes_are_the_sum_of_what_is_listed(program: Program) -> None:
     plan = propagate(program)
     total = 0.0
-    moves = plan.redistributions
+    moves = plan.reshards
     for place, index, value, before, after, partial, sent, collectives, trips in zip(
         moves.place,
         moves.index,
@@ -179,7 +179,7 @@ def test_redistributed_bytes_are_the_sum_of_what_is_listed(program: Program) -> 
         strict=True,
     ):
         is_result = place is _core.Place.RESULT
-        expected = _core.redistribution(
+        expected = _core.reshard(
             program.shapes[value],
             32,
             plan.shardings[before],
@@ -190,7 +190,7 @@ def test_redistributed_bytes_are_the_sum_of_what_is_listed(program: Program) -> 
         )
         assert (sent, collectives) == (expected.bytes, expected.collectives)
         total += sent * trips
-    assert plan.redistributed_bytes == pytest.approx(total)
+    assert plan.resharded_bytes == pytest.approx(total)
 
 
 def test_one_marked_matmul_splits_its_neighbours_without_sending_anything() -> None:
@@ -201,7 +201,7 @@ def test_one_marked_matmul_splits_its_neighbours_without_sending_anything() -> N
     y = program.apply(matmul(64, 128, 256), x, w)
     z = program.apply(elementwise((64, 256)), y)
     plan = propagate(program)
-    assert plan.redistributed_bytes == 0
+    assert plan.resharded_bytes == 0
     assert values_of(plan)[y] == values_of(plan)[z] == ((0,), (1,))
 
 
@@ -212,11 +212,11 @@ def test_partial_sums_are_scattered_where_the_reader_is_cut() -> None:
     y = program.apply(matmul(64, 128, 256), x, w, kept=(True, False))
     plan = propagate(program)
     # 3/4 of 64 x 256 float32; an all-reduce would send twice as much
-    assert plan.redistributed_bytes == 0.75 * 64 * 256 * 4
+    assert plan.resharded_bytes == 0.75 * 64 * 256 * 4
     assert values_of(plan)[y] in [((0,), ()), ((), (0,))]
 
 
-def test_a_trip_count_decides_on_which_side_of_a_loop_to_redistribute() -> None:
+def test_a_trip_count_decides_on_which_side_of_a_loop_to_reshard() -> None:
     for trips, inside in ((100.0, False), (0.01, True)):
         program = Program((2,))
         x = program.value(64, 64)
@@ -233,7 +233,7 @@ def test_a_trip_count_decides_on_which_side_of_a_loop_to_redistribute() -> None:
 
 
 def test_kept_operands_are_taken_as_pinned() -> None:
-    # cutting the contracted dim sends a partial sum; redistributing x first would send less
+    # cutting the contracted dim sends a partial sum; resharding x first would send less
     program = Program((2,))
     x, w = program.value(8, 2), program.value(2, 256)
     program.pin(x, [], [0])
@@ -258,7 +258,7 @@ def test_free_values_tie_nobody() -> None:
     program.apply(elementwise((64, 64), 2), x, half)
     program.apply(elementwise((64, 64), 2), y, half)
     plan = propagate(program)
-    assert plan.redistributed_bytes == 0
+    assert plan.resharded_bytes == 0
     assert plan.objective == pytest.approx(least_cost(program), rel=GAP)
 
 
@@ -268,7 +268,7 @@ def test_a_minor_factor_is_cut_only_where_the_major_one_is_cut_completely() -> N
     y = program.apply(spread((4,)), x)
     program.pin(x, [0, 1])
     plan = propagate(program)
-    assert plan.redistributed_bytes == 0
+    assert plan.resharded_bytes == 0
     assert values_of(plan)[y] == ((0,), (1,))
 
 

@@ -1,4 +1,4 @@
-"""Who shares a redistributed copy of a value in an exported module."""
+"""Who shares a resharded copy of a value in an exported module."""
 
 from __future__ import annotations
 

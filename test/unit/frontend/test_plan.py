@@ -85,7 +85,7 @@ def test_ops_have_the_line_the_strategy_and_the_sharding():
     assert second.strategy.startswith("[{dp}, {tp}], [{tp}, {}] -> ")
 
 
-def test_redistributions_name_reader_line_and_both_shardings():
+def test_reshards_name_reader_line_and_both_shardings():
     wide = autoshard.shard(jnp.tanh, (layout("None", "tp"),))
     plan = autoshard.plan(
         lambda x, w: wide(columns(x, w)),
@@ -94,10 +94,10 @@ def test_redistributions_name_reader_line_and_both_shardings():
         mesh=MESH,
         out_shardings=layout("None", "tp"),
     )
-    assert plan.redistributions
-    assert {str(one.before) for one in plan.redistributions} == {"[{dp}, {tp}]"}
-    assert {str(one.after) for one in plan.redistributions} == {"[{}, {tp}]"}
-    assert all(one.location.startswith(__file__) for one in plan.redistributions)
+    assert plan.reshards
+    assert {str(one.before) for one in plan.reshards} == {"[{dp}, {tp}]"}
+    assert {str(one.after) for one in plan.reshards} == {"[{}, {tp}]"}
+    assert all(one.location.startswith(__file__) for one in plan.reshards)
 
 
 def test_table_shows_arguments_ops_and_lines():
@@ -154,7 +154,7 @@ def test_static_donated_and_unused_arguments():
 
 
 def test_state_that_a_step_returns_lies_as_it_came():
-    """Otherwise every step would redistribute what the last one returned."""
+    """Otherwise every step would reshard what the last one returned."""
 
     def step(weights, x):
         grads = jax.grad(lambda w: jnp.sum(mlp(w, x)["y"] ** 2))(weights)
@@ -199,7 +199,7 @@ def test_pinned_arguments_and_results(pin):
     )
     assert shardings(plan.arguments)["x"] == "[{tp}, {dp}]"
     assert shardings(plan.results)["result['y']"] == "[{tp}, {dp}]"
-    assert plan.redistributions
+    assert plan.reshards
 
 
 def test_pins_alone_are_enough_to_plan():

@@ -38,8 +38,8 @@ def run(module: mlir.Module, passes: str) -> mlir.Module:
     return module
 
 
-def redistributed_bytes(module: mlir.Module) -> float:
-    return mlir.FloatAttr(module.operation.attributes["autoshard.redistributed_bytes"]).value
+def resharded_bytes(module: mlir.Module) -> float:
+    return mlir.FloatAttr(module.operation.attributes["autoshard.resharded_bytes"]).value
 
 
 # Trip counts
@@ -157,7 +157,7 @@ def test_loops_of_jax_count_their_trips(make_loop: Callable[..., Any]) -> None:
         mesh=MESH,
     )
     # rows to columns and back, 7/8 of 4 KiB each
-    assert redistributed_bytes(parse(plan.to_mlir())) == 7 * 2 * 3584
+    assert resharded_bytes(parse(plan.to_mlir())) == 7 * 2 * 3584
 
 
 # Rules that users attach

@@ -53,7 +53,7 @@ def search(
 
 def chosen(plan: _core.CorePlan) -> tuple[Any, ...]:
     """All that a plan decides."""
-    moves = plan.redistributions
+    moves = plan.reshards
     return (
         plan.axis_groups,
         plan.shardings,
@@ -100,9 +100,9 @@ def test_numbers_of_a_plan_agree_with_each_other(name: str, cluster: str) -> Non
     program, core = program_on(block_module(name), cluster)
     plan = search(program, core)
     assert plan.step_seconds == pytest.approx(plan.compute_seconds + plan.communication_seconds)
-    trips, rows = plan.redistributions.trips, plan.collectives
+    trips, rows = plan.reshards.trips, plan.collectives
     sent = sum(
-        trips[row] * seconds for row, seconds in zip(rows.redistribution, rows.seconds, strict=True)
+        trips[row] * seconds for row, seconds in zip(rows.reshard, rows.seconds, strict=True)
     )
     assert sent == pytest.approx(plan.communication_seconds)
     # The network charged what the plan costs, and ties.

@@ -1,4 +1,4 @@
-"""The propagation cases of MindSpore: the same strategies, or less redistributed.
+"""The propagation cases of MindSpore: the same strategies, or less resharded.
 
 Names of ops and shapes follow MindSpore's own tests (tests/ut/python/parallel). Strategies are
 numbers of blocks of each operand, as in its logs.
@@ -28,7 +28,7 @@ class Planned:
     """Strategies of the ops of a module, by name and in program order."""
 
     strategies: dict[str, list[Strategy]]
-    redistributed_bytes: float
+    resharded_bytes: float
 
     def of(self, name: str, index: int = 0) -> Strategy:
         """Blocks of each operand of an op; rank 0 is ``()``."""
@@ -54,7 +54,7 @@ def plan(text: str, mesh: str) -> Planned:
             if name == "custom_call":
                 name = mlir.StringAttr(op.attributes["call_target_name"]).value
             found.setdefault(name, []).append([s.tile for s in strategy.operands])
-    return Planned(found, mlir.FloatAttr(attributes["autoshard.redistributed_bytes"]).value)
+    return Planned(found, mlir.FloatAttr(attributes["autoshard.resharded_bytes"]).value)
 
 
 def function(arguments: str, body: str, result: str) -> str:
@@ -158,7 +158,7 @@ def test_28_broadcast_multiply() -> None:
     )
     assert planned.of("broadcast_in_dim") == [(4, 1)]
     assert planned.of("multiply") == [(4, 2), (4, 2)]
-    assert planned.redistributed_bytes == 0
+    assert planned.resharded_bytes == 0
 
 
 def test_29_matmul_between_layouts() -> None:
@@ -192,7 +192,7 @@ def test_30_layouts_are_not_packed_to_the_left() -> None:
         text.replace("STRATEGY", marks("[{}, {ax1}]", "[{ax1}, {ax0}]")), "ax0=2,ax1=2,ax2=2"
     )
     assert theirs.of("dot_general") == [(1, 2), (2, 2)]
-    assert planned.redistributed_bytes == theirs.redistributed_bytes
+    assert planned.resharded_bytes == theirs.resharded_bytes
 
 
 def test_31_add_of_a_row() -> None:
@@ -209,7 +209,7 @@ def test_31_add_of_a_row() -> None:
     )
     assert planned.of("broadcast_in_dim") == [(1, 2)]
     assert planned.of("add") == [(4, 2), (4, 2)]
-    assert planned.redistributed_bytes == 0
+    assert planned.resharded_bytes == 0
 
 
 def test_32_flash_attention_takes_what_its_inputs_are() -> None:
@@ -231,7 +231,7 @@ def test_32_flash_attention_takes_what_its_inputs_are() -> None:
         "x=8",
     )
     assert planned.of("test.flash_attention") == [(2, 1, 4)] * 3
-    assert planned.redistributed_bytes == 0
+    assert planned.resharded_bytes == 0
 
 
 def test_33_backwards_to_an_input_of_a_configured_matmul() -> None:
@@ -309,7 +309,7 @@ def test_34_convolution_network(strategy: str) -> None:
         assert planned.of("batch_norm_inference") == [batch, (1,), (1,), (1,), (1,)]
         assert planned.of("reduce_window") == [batch, ()]
         assert planned.of("convolution", 1) == [batch, whole]
-        assert planned.redistributed_bytes == 0
+        assert planned.resharded_bytes == 0
     else:
         # MindSpore only asks that it compiles
         assert planned.of("tanh") == [tuple(map(int, strategy.strip("()").split(",")))]
@@ -333,14 +333,14 @@ def test_35_partial_sums_are_scattered_over_all_devices() -> None:
     # A reduce-scatter, over either dim, sends half of that.
     assert add == bias
     assert prod(add) == 8
-    assert planned.redistributed_bytes == 1 / 2 * 64 * 8 * 4 / 4
+    assert planned.resharded_bytes == 1 / 2 * 64 * 8 * 4 / 4
     pinned = plan(
         add_after_matmul(None).replace(
             "stablehlo.add %m, %b", f"stablehlo.add %m, %b {marks('(4, 2)', '(4, 2)')}"
         ),
         "x=8",
     )
-    assert planned.redistributed_bytes <= pinned.redistributed_bytes
+    assert planned.resharded_bytes <= pinned.resharded_bytes
 
 
 def test_36_out_strategy_decides_the_next_op() -> None:
@@ -356,7 +356,7 @@ def test_37_reshape_carries_the_cuts_of_rows(shape: str, expected: tuple[int, in
     planned = plan(add_after_matmul("(8, 1)", then, shape), "x=8")
     assert planned.of("add") == [(8, 1), (8, 1)]
     assert planned.of("tanh") == [expected]
-    assert planned.redistributed_bytes == 1 / 2 * 64 * 8 * 4 / 4
+    assert planned.resharded_bytes == 1 / 2 * 64 * 8 * 4 / 4
 
 
 def classifier(fc: tuple[str, str], classes: int) -> str:
@@ -400,7 +400,7 @@ def test_39_classifier_split_by_batch() -> None:
     assert planned.of("convolution")[0] == (8, 1, 1, 1)
     assert planned.of("dot_general") == [(8, 1), (1, 1)]
     assert planned.of("reduce", 1) == [(8, 1), ()]
-    assert planned.redistributed_bytes == 0
+    assert planned.resharded_bytes == 0
 
 
 def test_40_attention_from_its_four_matmuls() -> None:
@@ -452,7 +452,7 @@ def test_40_attention_from_its_four_matmuls() -> None:
     assert planned.of("broadcast_in_dim") == [(2, 1, 1, 1)]
     assert planned.of("add") == [heads_cut, heads_cut]
     # one all-reduce of the output's partial sums, nothing else
-    assert planned.redistributed_bytes == 2 * 7 / 8 * 128 * 512 * 4 / 2
+    assert planned.resharded_bytes == 2 * 7 / 8 * 128 * 512 * 4 / 2
     # MindSpore: (2, 1); rows that nobody needs in one place are sliced before they are summed
     assert planned.of("reduce")[0] == (16, 1)
 
@@ -474,7 +474,7 @@ def test_41_a_parameter_of_two_matmuls_is_split_once() -> None:
     assert planned.of("dot_general", 0)[1] == planned.of("dot_general", 1)[1]
 
 
-def test_42_strategies_that_disagree_are_redistributed_once() -> None:
+def test_42_strategies_that_disagree_are_resharded_once() -> None:
     planned = plan(
         function(
             "%x: tensor<64x64xf32>, %y: tensor<64x64xf32>",
@@ -489,4 +489,4 @@ def test_42_strategies_that_disagree_are_redistributed_once() -> None:
     assert planned.of("logistic") in ([(4, 4)], [(8, 2)])
     assert planned.of("tanh") == [(8, 2)]
     # one of the axes of the columns moves to the rows: half of 1 KiB
-    assert planned.redistributed_bytes == 1 / 2 * 64 * 64 * 4 / 16
+    assert planned.resharded_bytes == 1 / 2 * 64 * 64 * 4 / 16

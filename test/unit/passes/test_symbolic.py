@@ -94,12 +94,12 @@ def test_a_batched_matmul_has_six_cuts() -> None:
     assert list(_core.symbolic_matmul_costs((64, 8, 16, 32), True, 0.1))[:2] == [0, 1]
 
 
-def test_a_redistribution_costs_16_for_each_element_and_level() -> None:
+def test_a_reshard_costs_16_for_each_element_and_level() -> None:
     rows, columns = [[0, 1], []], [[0], [1]]
-    assert _core.symbolic_redistribution([8, 4], rows, rows, [2, 2]) == 0
+    assert _core.symbolic_reshard([8, 4], rows, rows, [2, 2]) == 0
     # The second level differs; the first one has left 16 of 32 elements.
-    assert _core.symbolic_redistribution([8, 4], rows, columns, [2, 2]) == 16 * 16
-    assert _core.symbolic_redistribution([8, 4], [[], []], columns, [2, 2]) == 16 * 32 + 16 * 16
+    assert _core.symbolic_reshard([8, 4], rows, columns, [2, 2]) == 16 * 16
+    assert _core.symbolic_reshard([8, 4], [[], []], columns, [2, 2]) == 16 * 32 + 16 * 16
 
 
 def test_an_axis_of_8_is_three_levels_of_2() -> None:
@@ -222,13 +222,13 @@ def test_the_whole_network_costs_no_more_than_visits(seed: int) -> None:
     theirs = oracle.total(graph, oracle.greedy(graph, 3, coefficient), coefficient)
     ours, reported = oracle.planned(graph, 3, coefficient)
     assert reported <= theirs * (1 + 1e-9)
-    # Readers that want the same share a redistribution; MindSpore counts each.
+    # Readers that want the same share a reshard; MindSpore counts each.
     assert reported <= oracle.total(graph, ours, coefficient) * (1 + 1e-9)
 
 
 def test_the_whole_network_is_cheaper_where_the_first_visit_does_not_suit_the_second() -> None:
     # I is the cheapest cut of the first matmul, by a tenth. Of the second one it is the dearest,
-    # and any other is charged the redistribution of what the first one made.
+    # and any other is charged the reshard of what the first one made.
     graph = [MatMul(64, 64, 64), MatMul(64, 64, 4096, 0)]
     theirs = oracle.greedy(graph, 2, 0.9)
     ours, total = oracle.planned(graph, 2, 0.9)
@@ -345,7 +345,7 @@ def test_1_and_2_ops_between_matmuls_follow_them(size: int, levels: int) -> None
     # sends twice as much, an all-reduce, and makes all of it everywhere.
     added = blocks(core, mesh, names.index("add"))
     assert math.prod(added[0]) == devices
-    assert core.redistributed_bytes == 4 * size * 2 * size * (devices - 1) / devices
+    assert core.resharded_bytes == 4 * size * 2 * size * (devices - 1) / devices
 
 
 @pytest.mark.parametrize("shape", [(64, 10, 1280), (10, 64, 1280)])
@@ -361,7 +361,7 @@ def test_9_and_10_a_reshape_and_what_follows_are_cut(shape: tuple[int, int, int]
     assert math.prod(blocks(core, mesh, last)[0]) == 64
     # At least a reduce-scatter over all devices; sums are scattered over one dim only.
     least = 4 * 640 * 1280 * 63 / 64
-    assert least <= core.redistributed_bytes <= 1.02 * least
+    assert least <= core.resharded_bytes <= 1.02 * least
 
 
 def gather(rows: int, columns: int, first: int, second: int) -> str:
@@ -384,7 +384,7 @@ def test_6_an_embedding_cuts_its_indices_as_the_matmul_behind_it() -> None:
     )
     core, _, names = imported_plan(text, "a=2,b=2,c=2", 0.1)
     assert blocks(core, "a=2,b=2,c=2", names.index("gather")) == [[1, 1], [8, 1, 1]]
-    assert core.redistributed_bytes == 0
+    assert core.resharded_bytes == 0
 
 
 def test_11_without_a_matmul_all_devices_work() -> None:
@@ -456,16 +456,16 @@ def test_the_log_reads_as_the_document_says(caplog: pytest.LogCaptureFixture) ->
     assert "The I-axis is chosen to cut" in caplog.messages
 
 
-def test_the_redistribution_of_the_other_cuts_is_in_the_log() -> None:
+def test_the_reshard_of_the_other_cuts_is_in_the_log() -> None:
     costs = costs_of(ROWS["1"][0], 1, 1024)
     second = costs.of("dot_general_1")[0]
     assert second.chosen == "K"
     chosen, other = second.candidate("K"), second.candidate("J")
     assert chosen is not None
     assert other is not None
-    assert chosen.redistribution_cost == 0
+    assert chosen.reshard_cost == 0
     # What the first matmul made is cut along its columns, which J needs whole.
-    assert other.redistribution_cost == 16 * 160 * 320
+    assert other.reshard_cost == 16 * 160 * 320
 
 
 def test_costs_survive_json() -> None:

@@ -18,7 +18,7 @@ from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summarize import main_values
-from autoshard.rewrites.recomputation.plan_costs import PlanCosts, redistributions_sent
+from autoshard.rewrites.recomputation.plan_costs import PlanCosts, reshards_sent
 
 _HELD = frozenset(
     (
@@ -253,11 +253,11 @@ class Block:
     def gathers(self) -> frozenset[int]:
         """Positions of ops for which something made of parameters alone is sent."""
         plan = self.costed.plan
-        table = plan.redistributions
+        table = plan.reshards
         places, indices, positions = table.place, table.index, table.position
         sent = {
             (indices[row], positions[row])
-            for row in redistributions_sent(plan)
+            for row in reshards_sent(plan)
             if places[row] is Place.OPERAND
         }
         return frozenset(

@@ -64,22 +64,22 @@ class PlanCosts:
         return core != NO_VALUE and self.live_ranges[core][1] > self.live_ranges[core][0]
 
 
-def redistributions_sent(plan: _core.CorePlan) -> set[int]:
-    """Rows of ``plan.redistributions`` that take a collective."""
-    return set(plan.collectives.redistribution)
+def reshards_sent(plan: _core.CorePlan) -> set[int]:
+    """Rows of ``plan.reshards`` that take a collective."""
+    return set(plan.collectives.reshard)
 
 
 def _sent_results(plan: _core.CorePlan) -> set[int]:
     """Ops of the core whose result is sent."""
-    places, indices = plan.redistributions.place, plan.redistributions.index
-    return {indices[row] for row in redistributions_sent(plan) if places[row] is Place.RESULT}
+    places, indices = plan.reshards.place, plan.reshards.index
+    return {indices[row] for row in reshards_sent(plan) if places[row] is Place.RESULT}
 
 
 def _moved_seconds(plan: _core.CorePlan) -> Mapping[int, float]:
-    """Op of the core -> seconds of one run of its redistributions."""
-    table, rows = plan.redistributions, plan.collectives
+    """Op of the core -> seconds of one run of its reshards."""
+    table, rows = plan.reshards, plan.collectives
     seconds = [0.0] * len(table)
-    for row, one in zip(rows.redistribution, rows.seconds, strict=True):
+    for row, one in zip(rows.reshard, rows.seconds, strict=True):
         seconds[row] += one
     found: dict[int, float] = {}
     for where, index, own in zip(table.place, table.index, seconds, strict=True):

@@ -11,7 +11,7 @@
 namespace autoshard {
 
 /// What every device sends, and in how many collectives.
-struct Redistribution {
+struct Reshard {
   double bytes = 0;
   int collectives = 0;
 };
@@ -34,30 +34,28 @@ struct Redistribution {
 /// Example: 64x128 float32 on a mesh (2, 4). From rows on axis 0 to replicated: 32 KiB in
 /// all, 16 KiB held, 16 KiB sent, one all-gather. A partial sum over axis 1 to replicated,
 /// nothing cut: 2 * 3/4 * 32 KiB = 48 KiB, one all-reduce.
-Redistribution redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
-                              AxisMask partial, const Mesh& mesh, bool may_scatter = true);
+Reshard reshard(const TensorType& type, const Sharding& from, const Sharding& to,
+                AxisMask partial, const Mesh& mesh, bool may_scatter = true);
 
-/// The collectives of that redistribution, in their order; their `sent_bytes` sum up to its
+/// The collectives of that reshard, in their order; their `sent_bytes` sum up to its
 /// bytes.
 ///
 /// Example: as above, rows on axis 0 of (2, 4) to replicated: all_gather, axes {0}, 2
 /// participants, 16 KiB held.
-std::vector<Step> redistribution_steps(const TensorType& type, const Sharding& from,
-                                       const Sharding& to, AxisMask partial, const Mesh& mesh,
-                                       bool may_scatter = true);
+std::vector<Step> reshard_steps(const TensorType& type, const Sharding& from,
+                                const Sharding& to, AxisMask partial, const Mesh& mesh,
+                                bool may_scatter = true);
 
 /// Seconds of those collectives, one after the other.
-double redistribution_seconds(const TensorType& type, const Sharding& from, const Sharding& to,
-                              AxisMask partial, const Mesh& mesh, const Cluster& cluster,
-                              bool may_scatter = true);
+double reshard_seconds(const TensorType& type, const Sharding& from, const Sharding& to,
+                       AxisMask partial, const Mesh& mesh, const Cluster& cluster,
+                       bool may_scatter = true);
 
 /// Bytes that stand for the latency of one collective, so that of two plans that move the
 /// same bytes the one with fewer collectives is cheaper.
 inline constexpr double bytes_per_collective = 1024;
 
 /// `bytes + bytes_per_collective * collectives`: what sharding propagation minimises.
-inline double cost(const Redistribution& r) {
-  return r.bytes + bytes_per_collective * r.collectives;
-}
+inline double cost(const Reshard& r) { return r.bytes + bytes_per_collective * r.collectives; }
 
 }  // namespace autoshard

@@ -1,8 +1,8 @@
 // RUN: autoshard-opt --mesh=dp=2,tp=4 --autoshard-import-strategies --autoshard-sharding-propagation --split-input-file %s | filecheck %s
 
-// What must be redistributed inside a loop counts once a trip: the body goes from rows to columns
+// What must be resharded inside a loop counts once a trip: the body goes from rows to columns
 // and the carried value comes back, 2 x 3584 bytes in each of 10 trips.
-// CHECK:       autoshard.redistributed_bytes = 7.168000e+04
+// CHECK:       autoshard.resharded_bytes = 7.168000e+04
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
@@ -28,7 +28,7 @@ func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
 // -----
 
 // Loops in loops multiply: 10 x 3 trips.
-// CHECK:       autoshard.redistributed_bytes = 2.150400e+05
+// CHECK:       autoshard.resharded_bytes = 2.150400e+05
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>

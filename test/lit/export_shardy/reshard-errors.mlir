@@ -1,10 +1,10 @@
-// RUN: not autoshard-opt --autoshard-export-gspmd --split-input-file %s 2>&1 | filecheck %s
+// RUN: not autoshard-opt --autoshard-export-shardy --split-input-file %s 2>&1 | filecheck %s
 
 // A sharding of another rank.
 module attributes {autoshard.mesh = "dp=2,tp=4"} {
 func.func @wrong_rank(%x: tensor<16x8xf32> {mhlo.sharding = "{replicated}"})
     -> (tensor<16x8xf32> {mhlo.sharding = "{replicated}"}) {
-  // CHECK: redistribution-errors.mlir:[[# @LINE + 1]]:8: error: the result of stablehlo.tanh:
+  // CHECK: reshard-errors.mlir:[[# @LINE + 1]]:8: error: the result of stablehlo.tanh:
   %y = stablehlo.tanh %x {mhlo.sharding = "{devices=[8]<=[8]}"} : tensor<16x8xf32>
   return %y : tensor<16x8xf32>
 }
@@ -16,7 +16,7 @@ func.func @wrong_rank(%x: tensor<16x8xf32> {mhlo.sharding = "{replicated}"})
 module attributes {autoshard.mesh = "dp=2,tp=4"} {
 func.func @indivisible(%x: tensor<16x6xf32> {mhlo.sharding = "{replicated}"})
     -> (tensor<16x6xf32> {mhlo.sharding = "{replicated}"}) {
-  // CHECK: redistribution-errors.mlir:[[# @LINE + 1]]:8: error: the result of stablehlo.tanh: {{.*}}dim 1 (size 6) cannot be split by axis "tp" (size 4): 6 % 4 = 2
+  // CHECK: reshard-errors.mlir:[[# @LINE + 1]]:8: error: the result of stablehlo.tanh: {{.*}}dim 1 (size 6) cannot be split by axis "tp" (size 4): 6 % 4 = 2
   %y = stablehlo.tanh %x {mhlo.sharding = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"} : tensor<16x6xf32>
   return %y : tensor<16x6xf32>
 }
@@ -28,7 +28,7 @@ func.func @indivisible(%x: tensor<16x6xf32> {mhlo.sharding = "{replicated}"})
 module attributes {autoshard.mesh = "dp=2,tp=4"} {
 func.func @strategy_does_not_fit(%x: tensor<16x8xf32> {mhlo.sharding = "{replicated}"})
     -> (tensor<16x8xf32> {mhlo.sharding = "{replicated}"}) {
-  // CHECK: redistribution-errors.mlir:[[# @LINE + 1]]:8: error: stablehlo.tanh: autoshard.strategy '[{}, {}], [{}, {}] -> [{}, {}]': does not have one sharding for each of 1 operands and 1 results
+  // CHECK: reshard-errors.mlir:[[# @LINE + 1]]:8: error: stablehlo.tanh: autoshard.strategy '[{}, {}], [{}, {}] -> [{}, {}]': does not have one sharding for each of 1 operands and 1 results
   %y = stablehlo.tanh %x {mhlo.sharding = "{replicated}", autoshard.strategy = "[{}, {}], [{}, {}] -> [{}, {}]"} : tensor<16x8xf32>
   return %y : tensor<16x8xf32>
 }

@@ -2,7 +2,7 @@
 
 module attributes {autoshard.mesh = "dp=2,tp=4"} {
 
-// An operand that its op wants elsewhere is redistributed right before it; what XLA has no
+// An operand that its op wants elsewhere is resharded right before it; what XLA has no
 // pattern for is done in steps, here a cut before the all-gather.
 // CHECK-LABEL: func.func @operand_moves_in_steps
 func.func @operand_moves_in_steps(

@@ -1,4 +1,4 @@
-"""What a redistribution sends, against volumes worked out by hand."""
+"""What a reshard sends, against volumes worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planning_oracle import Dims, blocks, shardings
 
 from autoshard import _core
-from autoshard.exporter.steps import redistribution_steps
+from autoshard.exporter.steps import reshard_steps
 from autoshard.sharding import AxisRef, Sharding
 from autoshard.sharding.mesh import Axis, Mesh
 
@@ -25,7 +25,7 @@ def sent(
     before: Dims, after: Dims, partial: tuple[int, ...] = (), shape=SHAPE, mesh=MESH, bits: int = 32
 ) -> tuple[float, int]:
     mask = sum(1 << axis for axis in partial)
-    made = _core.redistribution(shape, bits, before, after, mask, mesh)
+    made = _core.reshard(shape, bits, before, after, mask, mesh)
     return made.bytes, made.collectives
 
 
@@ -160,7 +160,7 @@ def steps(
 ) -> Steps:
     """(kind, axes as bits, participants, bytes held), of float32."""
     mask = sum(1 << axis for axis in partial)
-    return rows(_core.redistribution_steps(shape, 32, before, after, mask, mesh))
+    return rows(_core.reshard_steps(shape, 32, before, after, mask, mesh))
 
 
 def rows(made: list[_core.Step]) -> Steps:
@@ -252,7 +252,7 @@ def moves(draw: st.DrawFn, mesh: tuple[int, ...]) -> tuple[Dims, Dims]:
 
 def in_order(before: Dims, after: Dims, mesh: tuple[int, ...]) -> float:
     shape = (720,) * len(before)
-    return sent_bytes(rows(_core.redistribution_steps_in_order(shape, 32, before, after, mesh)))
+    return sent_bytes(rows(_core.reshard_steps_in_order(shape, 32, before, after, mesh)))
 
 
 @settings(max_examples=500, deadline=None)
@@ -283,9 +283,7 @@ def test_meshes_of_four_axes_take_the_ways_that_are_exported(mesh: tuple[int, ..
     )
     written = 0.0
     at = before
-    for sharding in redistribution_steps(
-        as_exported(before, mesh), as_exported(after, mesh), shape
-    ):
+    for sharding in reshard_steps(as_exported(before, mesh), as_exported(after, mesh), shape):
         to = tuple(tuple(int(ref.name[1:]) for ref in dim) for dim in sharding.dims)
         written += sent(at, to, (), shape, mesh)[0]
         at = to
@@ -304,7 +302,7 @@ def test_many_axes_take_no_more_than_the_rules(move: tuple[Dims, Dims]) -> None:
     made = steps(before, after, (), shape, mesh)
     assert sent_bytes(made) == pytest.approx(searched)
     assert len(made) == collectives
-    by_rules = sent_bytes(rows(_core.redistribution_steps_in_order(shape, 32, before, after, mesh)))
+    by_rules = sent_bytes(rows(_core.reshard_steps_in_order(shape, 32, before, after, mesh)))
     assert searched <= by_rules + 4 * prod(shape) / 1000
     assert (searched == 0) == all(
         new[: len(old)] == old for old, new in zip(before, after, strict=True)
@@ -331,7 +329,7 @@ def test_seconds_are_those_of_the_steps() -> None:
     alone = [
         _core.collective_seconds(_core.Step(*step), cluster, MESH) for step in steps(*swap, ())
     ]
-    total = _core.redistribution_seconds(SHAPE, 32, *swap, 0, cluster, MESH)
+    total = _core.reshard_seconds(SHAPE, 32, *swap, 0, cluster, MESH)
     assert len(alone) == 2
     assert total == pytest.approx(sum(alone))
 
@@ -340,7 +338,7 @@ def test_seconds_are_those_of_the_steps() -> None:
 @given(cases(2))
 def test_without_all_to_all_there_are_gathers_and_permutes(case) -> None:
     mesh, shape, (before, after) = case
-    found = rows(_core.redistribution_steps(shape, 32, before, after, 0, mesh, all_to_all=False))
+    found = rows(_core.reshard_steps(shape, 32, before, after, 0, mesh, all_to_all=False))
     assert {kind for kind, *_ in found} <= {GATHER, PERMUTE}
     # a way of fewer steps is taken at up to a thousandth of the tensor more
     least = sent_bytes(steps(before, after, (), shape, mesh))
@@ -353,7 +351,7 @@ def test_without_all_to_all_no_exported_step_moves_axes_between_dims(mesh, data)
     before, after = data.draw(moves(mesh))
     shape = (720,) * len(before)
     now = as_exported(before, mesh)
-    for step in redistribution_steps(now, as_exported(after, mesh), shape, False):
+    for step in reshard_steps(now, as_exported(after, mesh), shape, False):
         cuts = zip(now.dims, step.dims, strict=True)
         changes = {_change(old, new) for old, new in cuts if old != new}
         assert len(changes) == 1 or now.tile == step.tile, (now, step)

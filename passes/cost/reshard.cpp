@@ -1,4 +1,4 @@
-#include "cost/redistribution.h"
+#include "cost/reshard.h"
 
 #include <algorithm>
 #include <array>
@@ -57,7 +57,7 @@ void reduce(const TensorType& type, const Sharding& from, const Sharding& to, Ax
   }
 }
 
-/// The partial sums of a redistribution. True if that is all of it.
+/// The partial sums of a reshard. True if that is all of it.
 template <typename Take>
 bool reduce_first(const TensorType& type, const Sharding& from, const Sharding& to,
                   AxisMask partial, const Mesh& mesh, bool may_scatter, const Take& take) {
@@ -111,9 +111,9 @@ void add_transposed(const TensorType& type, const Sharding& from, const Sharding
 
 }  // namespace
 
-Redistribution redistribution(const TensorType& type, const Sharding& from, const Sharding& to,
-                              AxisMask partial, const Mesh& mesh, bool may_scatter) {
-  Redistribution result;
+Reshard reshard(const TensorType& type, const Sharding& from, const Sharding& to,
+                AxisMask partial, const Mesh& mesh, bool may_scatter) {
+  Reshard result;
   if (reduce_first(type, from, to, partial, mesh, may_scatter, [&result](const Step& step) {
         result.bytes += step.sent_bytes();
         ++result.collectives;
@@ -126,9 +126,9 @@ Redistribution redistribution(const TensorType& type, const Sharding& from, cons
   return result;
 }
 
-std::vector<Step> redistribution_steps(const TensorType& type, const Sharding& from,
-                                       const Sharding& to, AxisMask partial, const Mesh& mesh,
-                                       bool may_scatter) {
+std::vector<Step> reshard_steps(const TensorType& type, const Sharding& from,
+                                const Sharding& to, AxisMask partial, const Mesh& mesh,
+                                bool may_scatter) {
   std::vector<Step> steps;
   const bool is_all = reduce_first(type, from, to, partial, mesh, may_scatter,
                                    [&steps](const Step& step) { steps.push_back(step); });
@@ -144,11 +144,11 @@ std::vector<Step> redistribution_steps(const TensorType& type, const Sharding& f
   return steps;
 }
 
-double redistribution_seconds(const TensorType& type, const Sharding& from, const Sharding& to,
-                              AxisMask partial, const Mesh& mesh, const Cluster& cluster,
-                              bool may_scatter) {
+double reshard_seconds(const TensorType& type, const Sharding& from, const Sharding& to,
+                       AxisMask partial, const Mesh& mesh, const Cluster& cluster,
+                       bool may_scatter) {
   double total = 0;
-  for (const Step& step : redistribution_steps(type, from, to, partial, mesh, may_scatter)) {
+  for (const Step& step : reshard_steps(type, from, to, partial, mesh, may_scatter)) {
     total += seconds(step, cluster, mesh);
   }
   return total;
