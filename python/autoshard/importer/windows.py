@@ -99,28 +99,31 @@ _KEYS = {
 }
 
 
-def block_dims(op: mlir.Operation) -> list[int]:
-    """Dims of the first operand that XLA does not cut right: the exporter does, in equal blocks.
+def block_dims(op: mlir.Operation) -> dict[int, int]:
+    """Dims of the first operand that XLA does not cut right, with those of the result that each
+    becomes: the exporter cuts them, in equal blocks.
 
     ``bench/truth/partitioner.py`` says which (docs/design/partitioner.md).
     """
     match op.name:
         case "stablehlo.convolution":
             numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-            return list(numbers.input_spatial_dimensions)
+            made = numbers.output_spatial_dimensions
+            return dict(zip(numbers.input_spatial_dimensions, made, strict=True))
         case "stablehlo.select_and_scatter":
-            return windowed_dims(op)
+            dims = windowed_dims(op)
         case "stablehlo.reduce_window":
-            return [dim for dim in windowed_dims(op) if _is_hard_for_pools(op, dim)]
+            dims = [dim for dim in windowed_dims(op) if _is_hard_for_pools(op, dim)]
         case "stablehlo.pad":
             interior, low = (
                 ints(op, name, []) for name in ("interior_padding", "edge_padding_low")
             )
-            return [dim for dim in padded_dims(op) if interior[dim] > 0 and low[dim] < 0]
+            dims = [dim for dim in padded_dims(op) if interior[dim] > 0 and low[dim] < 0]
         case "stablehlo.dynamic_update_slice":
-            return updated_dims(op)
+            dims = updated_dims(op)
         case _:
-            return []
+            dims = []
+    return dict(zip(dims, dims, strict=True))
 
 
 def block_factors(op: mlir.Operation, rule: FactorRule) -> frozenset[int]:

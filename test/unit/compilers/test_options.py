@@ -18,7 +18,8 @@ def test_a_set_says_where_it_is_from(name):
     assert "/" in found.source
     assert found.date.startswith("20")
     assert found.options
-    assert all(key.startswith("xla_") and isinstance(value, str) for key, value in found.options.items())
+    assert all(option.startswith("xla_") for option in found.options)
+    assert all(isinstance(value, str) for value in found.options.values())
 
 
 def test_a_set_is_given_by_its_name():

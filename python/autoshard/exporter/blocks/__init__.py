@@ -107,8 +107,10 @@ def _is_hard_convolution(planned: PlannedOp) -> bool:
 
 
 def _cuts_block_dims(planned: PlannedOp) -> bool:
-    first = shardings(planned.operands)[0]
-    return any(first.dims[dim] for dim in block_dims(planned.op))
+    """Of the first operand or the result: what an image of one pixel makes may be cut, it is not."""
+    first, made = shardings(planned.operands)[0], shardings(planned.computed)[0]
+    dims = block_dims(planned.op)
+    return any(first.dims[dim] or made.dims[to] for dim, to in dims.items())
 
 
 _FORMS: dict[str, tuple[Callable[[PlannedOp], bool], Callable[[PlannedOp], Form]]] = {
