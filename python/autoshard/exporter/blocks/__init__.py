@@ -107,7 +107,7 @@ def _is_hard_convolution(planned: PlannedOp) -> bool:
 
 
 def _cuts_block_dims(planned: PlannedOp) -> bool:
-    """Of the first operand or the result: what an image of one pixel makes is cut, the pixel not."""
+    """Of the first operand or the result: what one pixel makes may be cut, the pixel is whole."""
     first, made = shardings(planned.operands)[0], shardings(planned.computed)[0]
     dims = block_dims(planned.op)
     return any(first.dims[dim] or made.dims[to] for dim, to in dims.items())
