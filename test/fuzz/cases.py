@@ -22,6 +22,7 @@ from fuzz.one_device import is_of_one_device
 from fuzz.outcomes import (
     BROKEN,
     DOES_NOT_FIT,
+    EQUAL,
     OF_ONE_DEVICE,
     OWN_FAULT,
     REFUSED,
@@ -90,6 +91,16 @@ def run_case(case: Case, reference: Reference | None = None) -> Outcome:
         str(it.message) for it in caught if issubclass(it.category, autoshard.PlanMismatchWarning)
     )
     return replace(outcome, mismatches=texts, seconds=time.monotonic() - start)
+
+
+def run_unsharded(case: Case) -> Outcome:
+    """The program without a plan, as it is compared with; this, too, may end the process."""
+    with settings(case):
+        try:
+            Reference().results(case)
+        except Exception as error:  # as above
+            return Outcome(BROKEN, f"{type(error).__name__}: {error}"[:500])
+    return Outcome(EQUAL)
 
 
 def _is_own_fault(error: autoshard.AutoshardError) -> bool:

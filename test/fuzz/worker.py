@@ -27,7 +27,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 
 from fuzz.attribution import verdict
-from fuzz.cases import Case, Reference, run_case
+from fuzz.cases import Case, Reference, run_case, run_unsharded
 from fuzz.configurations import random_configuration
 from fuzz.outcomes import BROKEN, Outcome
 from fuzz.random_programs import random_program
@@ -51,6 +51,8 @@ class Worker:
             return asdict(case)
         if request.get("variant"):
             return {"result": verdict(case, str(request["variant"]))}
+        if request.get("unsharded"):
+            return asdict(run_unsharded(case))
         described = {
             "family": case.configuration.family,
             "style": case.program.style,

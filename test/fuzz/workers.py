@@ -15,12 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fuzz.outcomes import ABORT, HANG
+from fuzz.outcomes import ABORT, BROKEN, HANG
 
 _WORKER = Path(__file__).resolve().parent / "worker.py"
 _START_SECONDS = 120.0
 _BETWEEN_LOOKS = 1.0
 _PATIENCE = 10.0
+_OTHER_QUESTIONS = {"describe", "unsharded", "variant"}
+"""What may be asked of a case but how it goes."""
 
 
 class Process:
@@ -54,14 +56,22 @@ class Process:
         text = f"no answer within {limit:g} s" if is_alive else self._last_words()
         code = process.returncode
         detail = text if is_alive else f"the process ended with {code}: {text}"
-        return {"result": HANG if is_alive else ABORT, "detail": detail, "seconds": seconds}
+        result = HANG if is_alive else ABORT
+        if result == ABORT and not request.keys() & _OTHER_QUESTIONS:
+            result = ABORT if self._runs_unsharded(request, limit) else BROKEN
+        return {"result": result, "detail": detail, "seconds": seconds}
+
+    def _runs_unsharded(self, request: dict[str, Any], limit: float) -> bool:
+        """Whether the program of a case, without a plan, does not end the process."""
+        return self.ask({**request, "unsharded": True}, limit)["result"] != ABORT
 
     def ask_for(
         self, case: Any, limit_seconds: float | None = None, variant: str | None = None
     ) -> dict[str, Any]:
         """For a case of one's own: how it goes, or how the variant of it does."""
         pickled = base64.b64encode(pickle.dumps(case)).decode()
-        return self.ask({"case": pickled, "variant": variant}, limit_seconds)
+        asked = {} if variant is None else {"variant": variant}
+        return self.ask({"case": pickled, **asked}, limit_seconds)
 
     def stop(self) -> None:
         if self._process is not None:

@@ -81,6 +81,29 @@ def test_a_fault_is_found(fault: str, result: str, process: Process) -> None:
     assert answer["result"] == result, answer["detail"]
 
 
+def test_a_program_at_which_one_device_ends_the_process_is_no_fault(process: Process) -> None:
+    # XLA takes two taps on an image dilated by two for groups, and swaps image and kernel.
+    convolution = (
+        "lax.conv_general_dilated({0}, {1}, (2, 1), ((0, 2), (0, 0)), lhs_dilation=(2, 2), "
+        "dimension_numbers=('NHWC', 'HWIO', 'NHWC'))"
+    )
+    kinds = {
+        "a": Kind((8, 1, 3, 4), "float32"),
+        "b": Kind((3, 2, 4, 8), "float32"),
+        "c": Kind((8, 1, 4, 8), "float32"),
+    }
+    program = Program(
+        tuple(Argument(name, kinds[name]) for name in "ab"),
+        (Instruction(("c",), convolution, ("a", "b")),),
+        ("c",),
+        kinds,
+    )
+    pinned = Configuration("pinned", {"mesh": "'d=8'"}, ("P('d')", "None"))
+    answer = process.ask_for(Case(program, pinned, seed=1))
+    assert answer["result"] == BROKEN, answer["detail"]
+    assert "Window dimensions do not match RHS shape" in answer["detail"]
+
+
 def test_a_process_that_hangs_is_stopped_and_the_next_case_runs(process: Process) -> None:
     answer = process.ask_for(faulty("sleep_long()"), limit_seconds=1.0)
     assert answer["result"] == HANG
