@@ -154,6 +154,8 @@ class Family:
     num_cores: int = 1
     """Of one device, as JAX counts them: TensorCores of a TPU that run as one, multiprocessors of a
     GPU."""
+    compute_capability: str = ""
+    """Of a GPU, as CUDA numbers it: ``9.0``."""
     clock: Constant | None = None
     """Cycles per second of a device whose compiler writes cycles."""
 
@@ -211,6 +213,7 @@ def _family(name: str) -> Family:
         on_chip=_link(read["on_chip"]) if "on_chip" in read else None,
         device_kinds=tuple(read.get("device_kinds", ())),
         num_cores=read.get("num_cores", 1),
+        compute_capability=read.get("compute_capability", ""),
         clock=_constant(read["clock"]["frequency"]) if "clock" in read else None,
     )
 

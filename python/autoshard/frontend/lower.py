@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
+from autoshard.ir.cudnn import cudnn_described
 from autoshard.ir.lowering import LoweredProgram, NotLoweredError, Rules, lower
 from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
@@ -94,7 +96,7 @@ def lower_source(
     @functools.cache
     def lowered(mesh: Any, platform: str | None) -> LoweredProgram:
         jitted = jax.jit(_fresh(fn), **jit_options)
-        with padding_allowed(request.indivisible == "pad"):
+        with padding_allowed(request.indivisible == "pad"), _libraries_of(mesh, platform):
             try:
                 program = lower(jitted, args, kwargs, mesh, platform, rules=_own_rules)
             except NotLoweredError as error:
@@ -176,6 +178,15 @@ def _devices(machine: Machine, cluster: Cluster | None) -> tuple[Any, str | None
     name = "gpu" if platform == "cuda" else platform
     device = jax.sharding.AbstractDevice(family.device_kinds[0], family.num_cores, name)
     return mesh.update(abstract_device=device), platform
+
+
+def _libraries_of(mesh: Any, platform: str | None) -> contextlib.AbstractContextManager[None]:
+    """What libraries of a platform that is not here say of it."""
+    device = None if platform != "cuda" or mesh is None else mesh.abstract_device
+    for family in FAMILIES.values():
+        if device is not None and device.device_kind in family.device_kinds:
+            return cudnn_described(family.compute_capability)
+    return contextlib.nullcontext()
 
 
 def _target(request: Request, marks: Callable[[Any, str | None], list[str]], name: str) -> _Target:

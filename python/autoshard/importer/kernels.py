@@ -1,4 +1,5 @@
-"""Rules of kernels: each dim of the grid that may be cut is a factor."""
+"""Rules of kernels: a factor for each dim of the grid that may be cut, or as a table of known calls
+says."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from autoshard.importer.factors import Dims, Factor, FactorRule
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.module import operations_of
 from autoshard.ir.reading import shape_of
+from autoshard.kernels.cudnn_attention import cudnn_attention
 from autoshard.kernels.cuts import Cut, cuts_of
 from autoshard.kernels.mosaic import Kernel, aliases_of, is_tpu_kernel, kernel_of, talks_to_others
 
@@ -75,6 +77,27 @@ def _cuts_aliases_alike(op: mlir.Operation, kernel: Kernel, cut: Cut) -> bool:
 
 
 def kernel_rule(op: mlir.Operation) -> FactorRule | None:
+    """The rule of a call of a kernel; None: it calls none, or nothing of it may be cut."""
+    return _attention_rule(op) or (_grid_rule(op) if is_tpu_kernel(op) else None)
+
+
+def _attention_rule(op: mlir.Operation) -> FactorRule | None:
+    attention = cudnn_attention(op)
+    if attention is None:
+        return None
+    number = {name: index for index, name in enumerate(attention.factors)}
+    factors = tuple(
+        Factor(size) if name in attention.cuttable else Factor(size, FactorKind.NEED_REPLICATION)
+        for name, size in attention.factors.items()
+    )
+
+    def placed(tensors: tuple[tuple[tuple[str, ...], ...], ...]) -> tuple[Dims, ...]:
+        return tuple(tuple(tuple(number[n] for n in dim) for dim in dims) for dims in tensors)
+
+    return FactorRule(factors, placed(attention.operands), placed(attention.results))
+
+
+def _grid_rule(op: mlir.Operation) -> FactorRule | None:
     """The rule of a ``tpu_custom_call``; None where nothing of it may be cut.
 
     A dim of an array that follows the grid is cut in as many parts as the grid is, so it is made of

@@ -19,7 +19,6 @@ from autoshard.importer.windows import with_windows
 from autoshard.ir import mlir, place, sdy
 from autoshard.ir.reading import shape_of
 from autoshard.kernels.calls import kernel_call
-from autoshard.kernels.mosaic import is_tpu_kernel
 from autoshard.sharding.sdy_text import factor_symbol
 
 Shape = tuple[int, ...]
@@ -197,7 +196,7 @@ def partitioners_rule_of(op: mlir.Operation, attribute: mlir.Attribute | None) -
         return _elementwise(op)
     if op.name == "chlo.top_k":
         return _top_k(op)
-    if is_tpu_kernel(op) and (rule := kernel_rule(op)) is not None:
+    if (rule := kernel_rule(op)) is not None:
         return rule
     return FactorRule(
         (), tuple(_no_factors(v) for v in op.operands), tuple(_no_factors(v) for v in op.results)

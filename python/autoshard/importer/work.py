@@ -15,6 +15,7 @@ from autoshard._core import Arithmetic, Expense, Work
 from autoshard.importer.decomposition import decomposition_work
 from autoshard.ir import chlo, element_bits, mlir, stablehlo
 from autoshard.kernels.calls import kernel_call
+from autoshard.kernels.cudnn_attention import cudnn_attention
 from autoshard.kernels.mosaic import estimate_of, is_tpu_kernel, kernel_of
 from autoshard.kernels.tables import table_contents
 from autoshard.kernels.work import bytes_moved, kernel_work
@@ -157,6 +158,8 @@ def work_of(op: mlir.Operation) -> OpWork:
         return _kernel_work(op, arithmetic)
     if kernel_call(op) is not None:
         return _call_work(op, arithmetic)
+    if (attention := cudnn_attention(op)) is not None:
+        return OpWork(Work.KERNEL, arithmetic, attention.flops)
     if name == _RAGGED_DOT:
         return OpWork(Work.MATMUL, arithmetic, _ragged_dot_flops(op))
     if name in _OTHERS:

@@ -25,6 +25,7 @@ from autoshard.ir.attributes import (
 )
 from autoshard.ir.native import nested, run_native
 from autoshard.kernels.calls import kernel_call
+from autoshard.kernels.cudnn_attention import is_cudnn_attention
 from autoshard.kernels.mosaic import is_tpu_kernel, kernel_of
 from autoshard.planned.summary import seconds_text
 from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
@@ -226,8 +227,8 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
             " def_partition a sharding_rule; JAX hands it on where Shardy is the partitioner.",
             calls[0].location,
         )
-    kernels = [op for op in ops if is_tpu_kernel(op)]
-    unread = sum(kernel_of(op) is None for op in kernels)
+    kernels = [op for op in ops if is_tpu_kernel(op) or is_cudnn_attention(op)]
+    unread = sum(is_tpu_kernel(op) and kernel_of(op) is None for op in kernels)
     kernels += [
         op for op in imported.core_ops if (call := kernel_call(op)) is not None and call.is_unproven
     ]
@@ -235,13 +236,13 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
         why = f", {unread} cannot be read by this jaxlib" if unread else ""
         warn(
             f"{len(kernels)} kernels run whole on every device{_cost(kernels, imported, plan)}:"
-            f" no dim of their grids was proven to be one that devices may share{why}"
+            f" nothing of them was proven to be what devices may share{why}"
             " (docs/design/kernels.md). Say how they may be cut with autoshard.kernel, or call them"
             " in jax.shard_map.",
             kernels[0].location,
         )
     others = [
-        op for op in ops if custom_call_target(op) != CUSTOM_PARTITIONING and not is_tpu_kernel(op)
+        op for op in ops if op not in kernels and custom_call_target(op) != CUSTOM_PARTITIONING
     ]
     if others:
         warn(

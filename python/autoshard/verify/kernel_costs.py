@@ -1,21 +1,25 @@
-"""What TPU kernels of a program cost, found again in the compiled one by their Mosaic modules.
+"""What kernels of a program cost, found again in the compiled one by what they say of themselves.
 
-Compilers know nothing of what a kernel computes, and hand its module on as it is. What the module
-says, and the tables that it is given, are known before compiling only.
+Compilers know nothing of what a kernel computes, and hand its Mosaic module or its configuration on
+as it is. What that says, and the tables that it is given, are known before compiling only.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from math import prod
+from typing import Any
 
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.cluster.alone import Tensor, rule_alone
 from autoshard.importer.work import work_of
 from autoshard.ir import element_bits, mlir
+from autoshard.ir.attributes import custom_call_target
 from autoshard.ir.module import operations_of
+from autoshard.kernels.cudnn_attention import cudnn_attention
 from autoshard.kernels.mosaic import body_of, is_tpu_kernel
 from autoshard.sharding.mesh import Axis, Mesh
 from autoshard.verify.hlo_program import HloInstruction
@@ -23,8 +27,10 @@ from autoshard.verify.instruction_costs import InstructionCost
 
 _BODY = re.compile(r'"custom_call_config":\{.*?"body":"([^"]*)"')
 
+_ATTENTION = re.compile(r'custom_call_target="(__cudnn[^"]*)".*?backend_config=(\{.*\})')
+
 KernelCosts = Mapping[str, InstructionCost]
-"""By the text of the Mosaic module."""
+"""By the text of the Mosaic module, or by the name of a call of cuDNN and its configuration."""
 
 
 def kernel_costs(module: mlir.Module, cluster: Cluster) -> dict[str, InstructionCost]:
@@ -41,7 +47,13 @@ def kernel_costs(module: mlir.Module, cluster: Cluster) -> dict[str, Instruction
             body = body_of(op) if is_tpu_kernel(op) else None
             if body is not None:
                 found[body] = _cost(op, cluster)
+            elif (attention := cudnn_attention(op)) is not None:
+                found[_key(str(custom_call_target(op)), attention.config)] = _cost(op, cluster)
     return found
+
+
+def _key(target: str, config: Mapping[str, Any]) -> str:
+    return f"{target} {json.dumps(config, sort_keys=True)}"
 
 
 def kernel_cost(instruction: HloInstruction, costs: KernelCosts) -> InstructionCost | None:
@@ -49,7 +61,13 @@ def kernel_cost(instruction: HloInstruction, costs: KernelCosts) -> InstructionC
     if not costs or instruction.opcode != "custom-call":
         return None
     body = _BODY.search(instruction.rest)
-    return None if body is None else costs.get(body[1])
+    if body is not None:
+        return costs.get(body[1])
+    attention = _ATTENTION.search(instruction.rest)
+    if attention is None:
+        return None
+    config, _ = json.JSONDecoder().raw_decode(attention[2])
+    return costs.get(_key(attention[1], config))
 
 
 def _cost(op: mlir.Operation, cluster: Cluster) -> InstructionCost:

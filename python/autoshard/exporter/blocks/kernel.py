@@ -1,4 +1,5 @@
-"""TPU kernels on blocks: the same kernel, on the part of its grid that a device has."""
+"""Kernels on blocks: the same kernel, on the part of its grid, or of batch and heads, that a device
+has."""
 
 from __future__ import annotations
 
@@ -7,28 +8,34 @@ from autoshard.exporter.blocks.block_op import Form, same_op, shardings
 from autoshard.exporter.blocks.emitter import Emitter, local_type
 from autoshard.importer.kernels import kernel_cuts
 from autoshard.ir import mlir, place
+from autoshard.kernels.cudnn_attention import cudnn_attention, is_cudnn_attention
 from autoshard.kernels.mosaic import config_on_grid, is_tpu_kernel
 from autoshard.planned.module import PlannedOp
 from autoshard.sharding.sharding import Sharding
 
 
 def is_kernel(planned: PlannedOp) -> bool:
-    """Whether ``planned`` is a kernel whose grid can be cut."""
-    return is_tpu_kernel(planned.op)
+    """Whether ``planned`` calls a kernel that can be cut."""
+    return is_tpu_kernel(planned.op) or is_cudnn_attention(planned.op)
 
 
 def kernel_form(planned: PlannedOp) -> Form:
-    """How ``planned``, a ``tpu_custom_call`` with equal blocks, is computed on them.
+    """How ``planned``, a kernel with equal blocks, is computed on them.
 
     Raises:
         PlanError: An array is cut along a dim that no dim of the kernel's grid follows.
     """
     op, computed = planned.op, shardings(planned.computed)
-    config = config_on_grid(op, _local_grid(op, (*shardings(planned.operands), *computed)))
     types = [
         local_type(value.type, sharding)
         for value, sharding in zip(op.results, computed, strict=True)
     ]
+    attention = cudnn_attention(op)
+    if attention is None:
+        config = config_on_grid(op, _local_grid(op, (*shardings(planned.operands), *computed)))
+    else:
+        batch, heads, *_ = mlir.RankedTensorType(types[0]).shape
+        config = attention.config_for(batch, heads)
 
     def compute(emit: Emitter, blocks: list[mlir.Value]) -> list[mlir.Value]:
         changed: dict[str, mlir.Attribute] = {"backend_config": mlir.StringAttr.get(config)}

@@ -1,0 +1,170 @@
+"""Attention by cuDNN is cut by batch and heads, planned and compiled where no GPU is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+from autoshard.errors import AutoshardWarning
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir.attributes import custom_call_target
+from autoshard.ir.cudnn import cudnn_described
+from autoshard.ir.module import operations_of
+from autoshard.ir.reading import shape_of
+from autoshard.kernels.cudnn_attention import cudnn_attention, is_cudnn_attention
+from autoshard.passes.pipeline import run_passes
+
+BATCH, LENGTH, HEADS, GROUPS, WIDTH = 32, 1024, 8, 4, 64
+P = jax.sharding.PartitionSpec
+
+
+def struct(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+Q = struct(BATCH, LENGTH, HEADS, WIDTH)
+K = struct(BATCH, LENGTH, HEADS // GROUPS, WIDTH)
+BIAS = struct(1, HEADS, LENGTH, LENGTH)
+LENGTHS = struct(BATCH, dtype=jnp.int32)
+
+
+def attend(q: Any, k: Any, bias: Any = None, lengths: Any = None) -> Any:
+    return jax.nn.dot_product_attention(
+        q,
+        k,
+        k,
+        bias=bias,
+        is_causal=True,
+        query_seq_lengths=lengths,
+        key_value_seq_lengths=lengths,
+        implementation="cudnn",
+    )
+
+
+def gradients(*arguments: Any) -> Any:
+    given = [n for n, it in enumerate(arguments) if it is not None and it.dtype == jnp.bfloat16]
+
+    def loss(*arguments: Any) -> Any:
+        return jnp.sum(jnp.tanh(attend(*arguments).astype(jnp.float32)))
+
+    return jax.value_and_grad(loss, argnums=tuple(given))(*arguments)
+
+
+def calls(module: mlir.Module) -> list[mlir.Operation]:
+    return [op for op in operations_of(module.operation) if is_cudnn_attention(op)]
+
+
+def described(op: mlir.Operation) -> tuple[Any, ...]:
+    """All that a call is, but for the text of its configuration, which is compared as read."""
+    attention = cudnn_attention(op)
+    assert attention is not None
+    layouts = str(op.attributes["operand_layouts"]), str(op.attributes["result_layouts"])
+    shapes = [shape_of(value) for value in (*op.operands, *op.results)]
+    return custom_call_target(op), attention.config, layouts, shapes
+
+
+def as_jax_lowers(*arguments: Any) -> list[tuple[Any, ...]]:
+    """The calls that JAX makes of arrays of these shapes, for one GPU."""
+    with cudnn_described("9.0"):
+        text = jax.jit(gradients).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+    module = parse_bytes(text.encode(), new_context(), "part")
+    with module.context:
+        # custom_partitioning calls stand for the functions behind them
+        return [described(op) for op in calls(module)]
+
+
+@pytest.mark.parametrize("form", ["shardy", "gspmd"])
+@pytest.mark.parametrize(
+    ("more", "pin", "part"),
+    [
+        ((), P("a", None, "b"), (4, 2)),
+        ((None, LENGTHS), P("a", None, "b"), (4, 2)),
+        ((BIAS,), P(None, None, "b"), (1, 2)),
+    ],
+    ids=["causal", "lengths", "bias"],
+)
+def test_each_device_makes_the_call_that_jax_makes_of_its_part(more, pin, part, form):
+    plan = autoshard.plan(
+        gradients,
+        *(Q, K, *more),
+        cluster=f"h100:{prod(part)}",
+        mesh="a=4,b=2" if part[0] > 1 else "b=2",
+        in_shardings=(pin, pin, *(None for _ in more)),
+    )
+    module = parse_bytes(plan.bytecode, new_context(), "planned")
+    run_passes(module, [f"autoshard-export-{form}"])
+
+    def of(it: Any) -> Any:
+        if it is None or it is BIAS:
+            return it if it is None else struct(1, HEADS // part[1], LENGTH, LENGTH)
+        heads = () if it.ndim == 1 else (LENGTH, it.shape[2] // part[1], WIDTH)
+        return struct(BATCH // part[0], *heads, dtype=it.dtype)
+
+    with module.context:
+        found = [described(op) for op in calls(module)]
+    assert found == as_jax_lowers(*map(of, (Q, K, *more)))
+
+
+def test_the_search_cuts_it_without_a_warning(recwarn):
+    plan = autoshard.plan(gradients, Q, K, cluster="h100:8")
+    assert not [it for it in recwarn if issubclass(it.category, AutoshardWarning)]
+    strategies = re.findall(r'fmha\w+\(.*?autoshard.strategy = "([^"]*)"', str(planned(plan)))
+    assert len(strategies) == 2
+    assert all(re.match(r"\[\{\w", text) for text in strategies)  # the batch
+
+
+def test_the_gradient_of_a_bias_that_sequences_share_keeps_them_together():
+    plan = autoshard.plan(gradients, Q, K, BIAS, cluster="h100:8")
+    module = planned(plan)
+    with module.context:
+        for op in calls(module):
+            attention = cudnn_attention(op)
+            assert attention is not None
+            expected = {"m"} if attention.is_backward else {"b", "m"}
+            assert attention.cuttable == expected
+
+
+def test_operations_are_those_of_the_matmuls():
+    module = planned(autoshard.plan(gradients, Q, K, cluster="h100:8"))
+    with module.context:
+        forward, backward = map(cudnn_attention, calls(module))
+    scores = BATCH * HEADS * LENGTH * LENGTH / 2
+    assert forward is not None
+    assert backward is not None
+    assert forward.flops == 2 * 2 * scores * WIDTH
+    assert backward.flops == 5 * 2 * scores * WIDTH
+
+
+def test_a_configuration_that_nobody_has_seen_is_whole_with_a_warning():
+    text = """
+    func.func @main(%q: tensor<8x64x4x64xbf16>) -> tensor<8x4x64x64xbf16> {
+      %0:2 = stablehlo.custom_call @__cudnn$fmhaSoftmax(%q, %q, %q) {backend_config = "{}"}
+        : (tensor<8x64x4x64xbf16>, tensor<8x64x4x64xbf16>, tensor<8x64x4x64xbf16>)
+        -> (tensor<8x4x64x64xbf16>, tensor<0xui8>)
+      return %0#0 : tensor<8x4x64x64xbf16>
+    }"""
+    module = parse_bytes(text.encode(), new_context(), "file")
+    with pytest.warns(AutoshardWarning, match="1 kernels run whole on every device"):
+        run_passes(module, ["autoshard-recursive-programming{cluster=h100:8}"])
+
+
+def test_the_gpu_compiler_takes_the_parts():
+    try:
+        importlib.metadata.version("jax-cuda12-plugin")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("needs autoshard[gpu]: the compiler for GPUs")
+    found = autoshard.plan(gradients, Q, K, cluster="h100:8").verify()
+    assert found.ok
+    assert found.estimate is not None
+    assert found.estimate.flops > 7 * 2 * BATCH * HEADS * LENGTH * LENGTH / 2 * WIDTH / 8
+
+
+def planned(plan: Any) -> mlir.Module:
+    return parse_bytes(plan.bytecode, new_context(), "planned")
