@@ -35,7 +35,7 @@ BATCH, HIDDEN, EPOCHS = 32, 512, 10
 LEARNING_RATE = 0.15
 """The guide has 0.01, for the 60,000 digits of MNIST."""
 DEVIATION = 0.03
-"""Of the weights at first, so that the loss starts at ln 10: no digit is likelier than others."""
+"""Deviation of the first weights: the loss starts at ln 10, as no digit is likelier than others."""
 TARGET = 0.8
 """Where the guide's table of losses ends, at step 90."""
 

@@ -42,12 +42,12 @@ from byte_transformer import BYTES
 
 CLUSTER = "v5e:4x4"
 MEMORY_LIMIT = "14.4GiB"
-"""That a plan may use, of the 15.75 GiB that libtpu gives a program on v5e."""
+"""Memory that a plan may use, of the 15.75 GiB that libtpu gives a program on v5e."""
 STEPS = {"batch": 16, "layers": 8}
 """What a size is a multiple of: one text a device, or eight layers."""
 TRAINED_ON = "cpu:8"
 SMALL_SHARE = 0.8
-"""Of the memory that the small model needs, what it gets where values are computed again."""
+"""Memory where values are computed again, as a share of what the small model needs."""
 OPTIMIZER = optax.adamw(3e-4)
 
 Parameters = dict[str, Any]
@@ -65,7 +65,7 @@ class Config:
     batch: int = 16
     """Texts a step."""
     dtype: Any = jnp.bfloat16
-    """Of the arithmetic; parameters are float32."""
+    """Type of the arithmetic; parameters are float32."""
 
 
 SMALL = Config(features=64, heads=4, layers=3, tokens=64, batch=16, dtype=jnp.float32)
@@ -77,7 +77,7 @@ class Way:
 
     name: str
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of ``autoshard.plan`` and ``autoshard.jit``, beside ``ALWAYS``."""
+    """Options of ``autoshard.plan`` and ``autoshard.jit``, beside ``ALWAYS``."""
     states_on_host: bool = False
 
 
@@ -96,7 +96,7 @@ WAYS = (
 
 
 def parameter_shapes(config: Config) -> Parameters:
-    """Of the parameters; those of all layers are stacked in front."""
+    """Shapes of the parameters; those of all layers are stacked in front."""
     size, layers = config.features, config.layers
 
     def struct(*shape: int) -> jax.ShapeDtypeStruct:

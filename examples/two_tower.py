@@ -62,7 +62,7 @@ class Lookup:
     """The table as the parameters have it."""
     unpack: Callable[[Any], Any]
     update: Callable[..., Any]
-    """Of the table: ``(table, gradient, optimizer state) -> (table, state)``."""
+    """Update of the table: ``(table, gradient, optimizer state) -> (table, state)``."""
 
 
 OPTIMIZER = optax.adam(0.01)
@@ -108,7 +108,7 @@ def initial_parameters(how: How) -> Parameters:
 
 
 def initial_state(parameters: Parameters) -> dict[str, Any]:
-    """Of the optimizer, for each parameter."""
+    """State of the optimizer, for each parameter."""
     return {name: OPTIMIZER.init(value) for name, value in parameters.items()}
 
 
@@ -153,7 +153,7 @@ def batches(count: int) -> Iterator[Batch]:
 
 
 def plan_of(how: How, cluster: str | None = None) -> Any:
-    """Of a step, from shapes alone, for the mesh or also for a cluster."""
+    """Plan of a step, from shapes alone, for the mesh or also for a cluster."""
     lookup = lookup_of(how)
     parameters = initial_parameters(how)
     arguments = (parameters, initial_state(parameters), *next(batches(1)))
@@ -162,7 +162,7 @@ def plan_of(how: How, cluster: str | None = None) -> Any:
 
 
 def options_of(how: How) -> dict[str, Any]:
-    """Of ``autoshard.jit``."""
+    """Options of ``autoshard.jit``."""
     mode = "data_parallel" if how == "replicated" else "semi_auto"
     return {"mesh": MESH, "mode": mode, "donate_argnums": (0, 1)}
 

@@ -45,14 +45,14 @@ class RandomKernel:
     table: np.ndarray
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of all operands, and of the result."""
+        """Shapes of all operands, and of the result."""
         return [
             (*(each.block * each.blocks for each in array), *TILE)
             for array in (*self.operands, self.result)
         ]
 
     def arguments(self, random: np.random.Generator) -> list[np.ndarray]:
-        """Of the operands behind the table."""
+        """Arrays for the operands behind the table."""
         return [random.integers(-3, 4, s).astype(np.float32) for s in self.shapes()[:-1]]
 
     def call(

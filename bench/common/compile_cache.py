@@ -27,7 +27,7 @@ from autoshard.verify.ahead_of_time import CompiledProgram, compile_in_subproces
 from autoshard.verify.targets import Target, target_of
 
 FORMAT = 1
-"""Of the files; of another format are as if they were not there."""
+"""Format of the files; those of another format are as if they were not there."""
 
 
 def cache_folder() -> Path:

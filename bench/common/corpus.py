@@ -20,7 +20,7 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sdy_text import mesh_from_sdy, per_value_from_sdy, to_sdy_per_value
 
 MESH = "dp=2,tp=4"
-"""Of all modules but the ``.expert`` ones, which bring their own."""
+"""Mesh of all modules but the ``.expert`` ones, which bring their own."""
 
 _DP, _TP = 2, 4
 _SHARE_OF_LARGEST = 8

@@ -111,7 +111,7 @@ class Structure:
     features: int
     """Width of what flows from layer to layer; 0 if there is no norm to tell."""
     stacked_dim: int | None
-    """Of parameters of scanned layers: the dim that counts layers."""
+    """Dim that counts layers, of parameters of scanned layers."""
     layers: int
     """Size of that dim; 0 without."""
     output_is_first: bool
@@ -401,5 +401,5 @@ def _is_data(argument: dict[str, Any]) -> bool:
 
 
 def _divisors(number: int, most: int) -> list[int]:
-    """Of ``number``, from 2 to ``most``, increasing."""
+    """Divisors of ``number``, from 2 to ``most``, increasing."""
     return [d for d in range(2, min(number, most) + 1) if number % d == 0]

@@ -47,7 +47,7 @@ class SavedRows:
         self.of_point = {self.point(row): row for row in rows}
 
     def point(self, row: Row) -> Point:
-        """Of a row."""
+        """Point of a row."""
         return tuple(row[name] for name in self.names)
 
     def missing(self, points: Iterable[Point]) -> Iterator[Point]:

@@ -179,7 +179,7 @@ def train_step(config: Config) -> tuple[Any, tuple[Any, ...]]:
 
 
 ROLES = ("params", "opt_state", "batch", "batch")
-"""Of the arguments of ``train_step``."""
+"""Roles of the arguments of ``train_step``."""
 
 
 def main() -> None:

@@ -67,13 +67,13 @@ class Command:
 
     model: str
     changes: dict[str, Any]
-    """Of the model's configuration."""
+    """Changes of the model's configuration."""
     output: Path | None
     """Where to write the bytecode."""
 
     @classmethod
     def read(cls, description: str, models: Iterable[str]) -> Command:
-        """Of ``sys.argv``; ``models`` are those to choose from."""
+        """The command in ``sys.argv``; ``models`` are those to choose from."""
         parser = argparse.ArgumentParser(description=description.splitlines()[0])
         parser.add_argument("model", choices=list(models))
         parser.add_argument("--layers", type=int)

@@ -190,7 +190,7 @@ def conv_loss(params: Any, x: Any, y: Any) -> Any:
 
 
 def bottleneck_params(width: int, wide: int, inner: int) -> Any:
-    """Of a block from ``width`` to ``wide`` features: three convolutions and one beside them."""
+    """Parameters of a block from ``width`` to ``wide`` features: 3 convolutions, 1 beside them."""
     shapes = {
         "narrow": (1, 1, width, inner),
         "middle": (3, 3, inner, inner),
@@ -204,7 +204,7 @@ def bottleneck_params(width: int, wide: int, inner: int) -> Any:
 
 
 def resnet_params(stages: int = 4) -> Any:
-    """Of ResNet-50's stem and head, and of the first block of each of its stages."""
+    """Parameters of ResNet-50's stem and head, and of the first block of each of its stages."""
     blocks = [
         bottleneck_params(64 if stage == 0 else 128 << stage, 256 << stage, 64 << stage)
         for stage in range(stages)

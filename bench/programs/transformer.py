@@ -33,7 +33,7 @@ class Config:
 
     features: int
     hidden: int
-    """Of the feed-forward layers."""
+    """Width of the feed-forward layers."""
     heads: int
     kv_heads: int
     layers: int
@@ -52,7 +52,7 @@ class Config:
     positions: Literal["rotary", "alibi", "learned"] = "rotary"
     qkv_bias: bool = False
     bias: bool = False
-    """Of every matrix."""
+    """Whether every matrix has one."""
     tied: bool = False
     """The embedding is the output matrix, too."""
     normalized_head: bool = False
@@ -442,7 +442,7 @@ class Step:
     function: Any
     arguments: tuple[Any, ...]
     roles: tuple[str, ...]
-    """Of each argument: params, opt_state, frozen (parameters that stay), batch."""
+    """Role of each argument: params, opt_state, frozen (parameters that stay), batch."""
     num_parameters: int
     """Those of the published model: LoRA's own do not count."""
 
@@ -475,7 +475,7 @@ def train_step(config: Config) -> Step:
 
 
 def check_parameters(config: Config, count: int) -> None:
-    """That the model is the published one.
+    """Check that the model is the published one.
 
     Raises:
         ValueError: It has another number of parameters.

@@ -60,7 +60,7 @@ class Row:
     """The whole command."""
     exit_code: int
     ops: int | None
-    """Of the written module."""
+    """Number of ops of the written module."""
     plan: dict[str, Any] | None
     """The JSON."""
     note: str

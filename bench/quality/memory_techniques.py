@@ -48,10 +48,10 @@ MODELS = {
 }
 """And what each is compiled for: it fits there at one level at least."""
 CLUSTER = "v5e:4x4"
-"""Of other models."""
+"""Cluster that other models are compiled for."""
 LEVELS = (0, 1, 2, 3)
 RECOMPUTE = ("off", "75%")
-"""Of the memory that a plan needs without, what it gets where values are computed again."""
+"""Memory where values are computed again, as a share of what the plan needs without."""
 STATES = ("device", "host")
 
 Point = tuple[str, str, int, str, str]
@@ -64,7 +64,7 @@ POINT = ("model", "cluster", "level", "recompute", "states")
 
 
 def program_of(name: str) -> Lowered:
-    """Of the corpus, or a train step of bench/programs/storage.py."""
+    """Program of the corpus, or a train step of bench/programs/storage.py."""
     from bench.programs.storage import CASES
 
     return of_case(CASES[name]()) if name in CASES else of_corpus(name)

@@ -57,7 +57,7 @@ class Recipe:
     """A published run."""
 
     name: str
-    """Of the module."""
+    """Name of the module."""
     cluster: str
     layers: int
     features: int
@@ -128,13 +128,13 @@ def load(recipe: Recipe) -> mlir.Module:
 
 @dataclass(frozen=True)
 class Argument:
-    """Of the step's entry."""
+    """Argument of the step's entry."""
 
     index: int
     shape: tuple[int, ...]
     dtype: str
     result: int | None
-    """That is written over it."""
+    """Number of the result that is written over it."""
 
 
 def arguments_of(module: mlir.Module) -> list[Argument]:
@@ -175,7 +175,7 @@ def cut_of(recipe: Recipe, argument: Argument) -> str:
 
 
 def mesh_of(recipe: Recipe) -> dict[str, int]:
-    """Of the published split."""
+    """Mesh of the published split."""
     sizes = {"fsdp": recipe.fsdp, "tensor": recipe.tensor}
     return {axis: size for axis, size in sizes.items() if size > 1}
 
@@ -267,11 +267,11 @@ def planned(recipe: Recipe, plan: str, cluster: Any) -> tuple[mlir.Module, Any]:
 
 
 Shapes = tuple[tuple[int, ...], ...]
-"""Of all results of a kernel."""
+"""Shapes of all results of a kernel."""
 
 
 def kernel_shapes(module: mlir.Module) -> set[Shapes]:
-    """Of the kernels of a module where nothing is cut."""
+    """Shapes of the kernels of a module where nothing is cut."""
     found: set[Shapes] = set()
     with module.context:
         for op in operations_of(module.operation):

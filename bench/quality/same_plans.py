@@ -72,11 +72,11 @@ class Point:
     """One program on one cluster; all its modes are planned by one process."""
 
     program: str
-    """Of the corpus, or ``seed:NAME``."""
+    """Program of the corpus, or ``seed:NAME``."""
     cluster: str
 
     def key(self, mode: str) -> str:
-        """Of the mode's row in the file."""
+        """Key of the mode's row in the file."""
         return f"{self.program} | {self.cluster} | {mode}"
 
 
@@ -209,7 +209,7 @@ MODES: dict[str, Callable[..., Any]] = {
 
 
 def _hashes(module: Any) -> Row:
-    """Of a planned module: the plan with its summary, and the text of each exporter."""
+    """Hashes of a planned module: the plan with its summary, and the text of each exporter."""
     from autoshard.ir import mlir, new_context, parse_bytes, print_module
     from autoshard.ir.inline import bytes_of
     from autoshard.passes.pipeline import run_passes

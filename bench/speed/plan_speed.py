@@ -35,7 +35,7 @@ from bench.common import results
 from bench.common.corpus import Entry, count_ops, entries, in_a_process, load, machine
 
 BATCH, TOKENS = 16, 2048
-"""Of the Llama steps: activations of 80 layers barely fit 64 devices without recomputation."""
+"""Sizes of the Llama steps: 80 layers' activations barely fit 64 devices without recomputation."""
 READING = ("strategies", "rules", "import")
 WRITING = "write"
 

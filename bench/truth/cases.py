@@ -67,7 +67,7 @@ INEXACT = frozenset(
     )
 )
 TOLERANCE = 1e-4
-"""Of ops whose results are rounded."""
+"""Tolerance of ops whose results are rounded."""
 
 Cut = Mapping[int, str]
 """Factor -> axes."""
@@ -89,7 +89,7 @@ class Operand:
     limits: tuple[int, ...] = ()
     """The largest start within bounds, for each component of an index."""
     sizes: tuple[int, ...] = ()
-    """Of the operand's dims that the components index."""
+    """Sizes of the operand's dims that the components index."""
     windows: tuple[int, ...] = ()
     """What is taken or written there."""
     batch_dims: tuple[int, ...] = ()
@@ -112,7 +112,7 @@ class Pins:
         return not self.before and not self.after
 
     def roles(self, roles: Sequence[str]) -> list[str]:
-        """Of the factors that are cut; what is cut only before or after the op says so."""
+        """Roles of the factors that are cut; what is cut only before or after the op says so."""
         found = [roles[factor] for factor in self.cut]
         for more, suffix in ((self.before, "before"), (self.after, "after")):
             moved = [factor for factor, axes in more.items() if self.cut.get(factor) != axes]
@@ -370,7 +370,7 @@ class Candidate:
 
     @property
     def traits(self) -> list[str]:
-        """Of the op and of the cut, types of numbers left out."""
+        """Traits of the op and of the cut, types of numbers left out."""
         return sorted(self.instance.traits | ({UNEVEN_CUT} if self.is_padded else set()))
 
     @property

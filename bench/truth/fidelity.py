@@ -53,7 +53,8 @@ from bench.common.sources import Lowered, lowered, of_case, of_corpus
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8")
 POINT = ("program", "cluster", "plan")
 KINDS = ("ours", "data", "fsdp", "tensor")
-"""Of hand plans the first whose name begins so and whose mesh has tensor axes of 4, if it can."""
+"""Kinds of plans: ours, and of hand plans the first whose name begins so and whose mesh has tensor
+axes of 4, if it can."""
 
 PEAK_MEAN, PEAK_WORST = 0.05, 0.12
 BYTES_WITHIN, BYTES_POINTS = 0.03, 0.9

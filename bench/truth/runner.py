@@ -48,7 +48,7 @@ OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }
-"""Of XLA: what is partitioned is the question, not how well it is compiled."""
+"""Options of XLA: what is partitioned is the question, not how well it is compiled."""
 
 MOST_TOGETHER = 24
 BATCH_SECONDS, JOB_SECONDS = 60, 10

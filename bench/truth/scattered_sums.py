@@ -75,7 +75,7 @@ FUSED = """%a = stablehlo.tanh %x : tensor<{tokens}x{rows}xbf16>
 def estimate(
     cluster: Cluster, case: tuple[int, int, int, bool], is_scattered: bool
 ) -> StepEstimate:
-    """Of the compiled step.
+    """Estimate of the compiled step.
 
     Raises:
         CompileError: The compiler refused it, or is not installed.

@@ -100,7 +100,7 @@ void bind_importer(nb::module_& module) {
             }
             return blocks;
           },
-          "Of each region its first block.")
+          "First block of each region.")
       .def("new_value", &ProgramBuilder::new_value, nb::arg("type"),
            nb::arg("is_free") = false)
       .def_prop_ro("num_values", &ProgramBuilder::num_values)

@@ -31,7 +31,7 @@ std::vector<Sharding> from_lists(const std::vector<Dims>& lists, const Program& 
   return shardings;
 }
 
-/// Of a compiler, by name.
+/// Answers of a compiler, by name.
 using Answers = std::map<std::string, double>;
 
 /// What the core says of the memory of a program.
@@ -125,8 +125,7 @@ void bind_memory(nb::module_& module) {
       "By buffer: the one whose memory it uses, or -1; see passes/memory/buffer_reuse.h. "
       "`made`: (index, point) of results.");
   module.def("matmuls_that_wait", &matmuls_that_wait, "program"_a,
-             "Of each op, whether it is a matmul that waits; see "
-             "passes/memory/waiting_matmuls.h.");
+             "Whether each op is a matmul that waits; see passes/memory/waiting_matmuls.h.");
   module.def("peak", &peak_of, "program"_a, "shardings"_a, "transients"_a,
              "compiler"_a = Answers{},
              "Peak memory of a device. Shardings are axis lists by value and dim, transients "

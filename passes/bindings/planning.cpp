@@ -30,7 +30,7 @@ void bind_tables(nb::module_& module) {
                            "see `PlannedReshard` in passes/planning/plan.h.")
       .def("__len__", [](const ReshardTable& t) { return t.place.size(); })
       .def_ro("place", &ReshardTable::place)
-      .def_ro("index", &ReshardTable::index, "Of the op, or of the join.")
+      .def_ro("index", &ReshardTable::index, "Number of the op, or of the join.")
       .def_ro("position", &ReshardTable::position, "Which operand or result.")
       .def_ro("value", &ReshardTable::value)
       .def_ro("from_sharding", &ReshardTable::from, "Row of the plan's shardings.")
@@ -49,7 +49,7 @@ void bind_tables(nb::module_& module) {
       .def_ro("axes", &CollectiveTable::axes, "One bit a mesh axis.")
       .def_ro("participants", &CollectiveTable::participants)
       .def_ro("held_bytes", &CollectiveTable::held_bytes, "By a device before it.")
-      .def_ro("seconds", &CollectiveTable::seconds, "Of one run.");
+      .def_ro("seconds", &CollectiveTable::seconds, "Seconds of one run.");
 }
 
 }  // namespace

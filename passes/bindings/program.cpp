@@ -19,7 +19,7 @@ using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device:
 using Flags = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using List = std::vector<std::int32_t>;
 
-/// Of the ops and values of a program, one array for each field of all of them.
+/// The ops and values of a program, one array for each field of all of them.
 struct Columns {
   Ints value_type;
   Flags value_is_free;
@@ -206,7 +206,7 @@ void bind_program(nb::module_& module) {
           "join_trips"_a, "pins"_a, "op_after"_a = nb::none(), "op_until"_a = nb::none(),
           "loops"_a = std::vector<Loop>{}, "arguments"_a = std::vector<Argument>{},
           "program_results"_a = List{}, "early"_a = List{}, "all_to_all"_a = true,
-          "Of all ops and values, and of what they read and make, one array a field.")
+          "Fields of all ops and values, and of what they read and make, one array each.")
       .def(
           "changed",
           [](const Program& p, const std::vector<std::int64_t>& axis_sizes,

@@ -91,14 +91,15 @@ struct Schedule {
 
 /// How collectives are written, and what they cost besides the links.
 struct Collectives {
-  /// Of a whole slice of a torus: from so many devices on all-gathers and reduce-scatters
+  /// From so many devices on all-gathers and reduce-scatters over a whole slice of a torus
   /// become all-reduces; 0: never.
   std::int64_t whole_slice_devices = 0;
   /// On slices of two dims larger results are gathered as they are. Bytes.
   double whole_plane_bytes = 0;
   /// Share of the memory's bandwidth at which the zeros for that are filled.
   double zero_fill_share = 1;
-  /// Of a whole slice: from so many devices on what no matmul scatters is reduced; 0: never.
+  /// From so many devices on what no matmul scatters is reduced over a whole slice;
+  /// 0: never.
   std::int64_t reduced_slice_devices = 0;
   /// From so many devices on a matmul scatters its partial sums while it runs, in a ring;
   /// 0: never.

@@ -170,8 +170,8 @@ Both switched_seconds(const Reaches& over, int first, int last, double bytes) {
   return {gather, std::min(2 * gather, tree_latency + 2 * bytes / rate)};
 }
 
-/// Of `bytes` before a reduce-scatter or behind an all-gather. Tier by tier: slow links see
-/// the shard that the fast ones leave.
+/// Seconds for `bytes` before a reduce-scatter or behind an all-gather. Tier by tier: slow
+/// links see the shard that the fast ones leave.
 Both tiered_seconds(const Reaches& over, double bytes) {
   Both total;
   for (int first = 0, last; first < over.count; first = last) {

@@ -70,7 +70,7 @@ Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh)
 /// (n+1)/n of its bytes. `matmul_seconds`: of the whole matmul on one device.
 bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& mesh,
                         double matmul_seconds);
-/// That step with `held_bytes` so that it sends what the loop does.
+/// The reduce-scatter with `held_bytes` so that it sends what the loop does.
 Step as_ring_of_matmuls(const Step& step);
 
 }  // namespace autoshard

@@ -67,7 +67,7 @@ struct ReshardQuery {
   ReshardState start, goal;
   /// How many blocks each dim can have.
   ShortList<std::int64_t, ReshardState::max_dims> capacity;
-  /// Of each part: its size and the mesh axes it belongs to.
+  /// Size of each part, and the mesh axes it belongs to.
   ShortList<std::int64_t, max_moving> sizes;
   ShortList<AxisMask, max_moving> axes;
   /// What a device holds before the parts cut anything, of the whole tensor.

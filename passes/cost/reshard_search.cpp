@@ -8,7 +8,7 @@
 namespace autoshard {
 namespace {
 
-/// Of two paths that move the same, the shorter one is taken.
+/// Cost of each step, so that the shorter of two paths that move the same is taken.
 constexpr double step_penalty = 1e-4;
 /// Searches are dropped when they have reached so many shardings, of some 140 bytes each.
 constexpr std::size_t most_reached = 1 << 18;

@@ -98,8 +98,8 @@ class ReshardSearch {
   std::int64_t turns_ = 0;
   /// Entries stay where they are.
   std::deque<Entry> entries_;
-  /// Of each entry, apart, as most that is reached is known and no better: its key, and the
-  /// cost that another path must be below.
+  /// Key of each entry, and the cost that another path must be below: apart, as most that is
+  /// reached is known and no better.
   std::vector<std::uint64_t> keys_;
   std::vector<double> better_than_;
   static constexpr double done = -1;

@@ -17,8 +17,9 @@ std::size_t common_prefix(const AxisList& a, const AxisList& b);
 /// The product of the sizes of some axes.
 std::int64_t devices_along(AxisMask axes, const Mesh& mesh);
 
-/// Of gathers in a row the smallest group first, of equal ones that of the most major axis,
-/// whose links are the slow ones. Each is of another dim, so that their order is free.
+/// Put gathers in a row in order: the smallest group first, of equal ones that of the most
+/// major axis, whose links are the slow ones. Each is of another dim, so that their order is
+/// free.
 void sort_gathers(std::vector<Step>& steps);
 
 }  // namespace autoshard

@@ -280,7 +280,7 @@ class ModuleReader {
   static constexpr std::int32_t most_ops_of_a_reducer = 8;
   ModuleStructure module_;
   std::vector<Head> heads_;
-  /// Of every value.
+  /// Number of every value's type.
   std::vector<std::uint64_t> types_;
 };
 

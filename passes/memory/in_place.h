@@ -10,7 +10,7 @@
 
 namespace autoshard {
 
-/// Of each root that computes in place one operand ends where the result begins: an operand of
+/// One operand of each root that computes in place ends where the result begins: an operand of
 /// the same size that nobody reads after it and, for dynamic update slices and scatters, that
 /// is updated. `live` are the live ranges by value without that.
 ///

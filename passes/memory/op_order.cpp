@@ -211,7 +211,7 @@ OpOrder order_of(const FusedProgram& fused) {
   const std::vector<Place> place = places_of(fused);
   std::vector<std::int32_t> order(place.size());
   std::iota(order.begin(), order.end(), 0);
-  // Of a kernel of two results the one that is first in the program takes what is left.
+  // Where a kernel has two results, the one that is first in the program takes what is left.
   const auto is_younger = [&](std::int32_t i) { return place[i].second != i; };
   std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
     return std::pair(place[a], is_younger(a)) < std::pair(place[b], is_younger(b));

@@ -8,7 +8,7 @@
 
 namespace autoshard {
 
-/// Of a list of integers.
+/// Hash of a list of integers.
 template <typename Integers>
 std::uint64_t hash_of(const Integers& integers) {
   std::uint64_t hash = 0xcbf29ce484222325ull;

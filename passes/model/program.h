@@ -99,7 +99,7 @@ struct Rule {
   /// Bytes of the copy of the first operand that is read where its padding may not differ on
   /// its two sides; 0: they are alike.
   double padded_bytes = 0;
-  /// Of elementwise ops.
+  /// Cost of an element of an elementwise op's result.
   Expense expense = Expense::cheap;
 };
 
@@ -139,7 +139,7 @@ struct Join {
 /// nest; inner ones come before the outer one that contains them.
 struct Loop {
   std::int32_t first_op, last_op;
-  /// Of the whole loop once: its own count, without those around it.
+  /// Trips of the whole loop once: its own count, without those around it.
   double trips = 1.0;
   /// Values carried from one trip to the next: one buffer for initial value, body argument,
   /// yielded value and result. Without those of rank 0.

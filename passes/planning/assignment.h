@@ -35,7 +35,7 @@ struct ProgramOnMesh {
   const ProgramMemory& memory;
   const Cluster& cluster;
 
-  /// Of a device, for one value of the type.
+  /// Bytes of one value of the type on a device.
   double local_bytes(std::int32_t type, const Sharding& sharding) const {
     return program.types[type].bytes() / static_cast<double>(num_shards(sharding, mesh));
   }

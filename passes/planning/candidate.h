@@ -32,8 +32,8 @@ inline bool by_objective(const Candidate& a, const Candidate& b) {
   return a.objective < b.objective;
 }
 
-/// Of the plans that cost up to `tolerance` more than the cheapest, the cheapest on the fewest
-/// axes; null if the list is empty.
+/// The cheapest plan on the fewest axes among those that cost up to `tolerance` more than the
+/// cheapest; null if the list is empty.
 template <typename Cost>
 Candidate* with_fewest_axes(std::vector<Candidate>& list, const Cost& cost, double tolerance) {
   double least = std::numeric_limits<double>::infinity();
@@ -49,8 +49,8 @@ Candidate* with_fewest_axes(std::vector<Candidate>& list, const Cost& cost, doub
   return best;
 }
 
-/// Of the plans within `memory_limit` that cost up to `tolerance` more than the cheapest, one
-/// on the fewest axes; `price` is seconds for a byte of peak memory. Throws `DoesNotFit`.
+/// A plan on the fewest axes among those within `memory_limit` that cost up to `tolerance`
+/// more than the cheapest; `price` is seconds for a byte of peak memory. Throws `DoesNotFit`.
 Candidate fastest_that_fits(std::vector<Candidate>& pool, double memory_limit, double price,
                             double tolerance);
 

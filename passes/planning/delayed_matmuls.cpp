@@ -9,7 +9,7 @@
 namespace autoshard::planning {
 namespace {
 
-/// Of the ops of a loop.
+/// What the ops of a loop read.
 struct LoopReads {
   /// By value: a matmul that is waited for is computed from it.
   std::vector<bool> drives;

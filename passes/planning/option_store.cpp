@@ -164,7 +164,8 @@ OptionStore::OpOptions OptionStore::options_from(std::int32_t signature, FactorA
   return made;
 }
 
-/// Of the sums of a result that an op makes as `made`, when it is held as `held`.
+/// Cost of scattering the sums of a result that an op makes as `made` and that is held as
+/// `held`.
 double OptionStore::scattering(const Use& use, std::int32_t strategy, std::int32_t made,
                                std::int32_t held) {
   const std::int32_t signature = classes_.ops[use.op].signature,

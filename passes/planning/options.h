@@ -59,7 +59,7 @@ bool may_scatter(const Rule& rule, const FactorAxes& axes);
 
 /// What a device exchanges with its neighbours where a factor with a halo is cut.
 struct Halo {
-  /// Of an operand, once.
+  /// Bytes of an operand's halo, once.
   double bytes;
   AxisMask axes;
 };

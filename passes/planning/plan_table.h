@@ -49,7 +49,7 @@ struct CollectiveTable {
   std::vector<AxisMask> axes;
   std::vector<std::int64_t> participants;
   std::vector<double> held_bytes;
-  /// Of one run.
+  /// Seconds of one run.
   std::vector<double> seconds;
 };
 
@@ -59,7 +59,7 @@ struct PlanTable {
   double resharded_bytes = 0, objective = 0, lower_bound = 0;
   int levels = 1;
 
-  // Of plans with costs; else empty.
+  // What follows is of plans with costs; else it is empty.
 
   CollectiveTable collectives;
   std::vector<std::vector<int>> axis_groups;

@@ -13,7 +13,7 @@ constexpr int fold_rounds = 6;
 constexpr std::size_t fold_from_ops = 400;
 /// Single axes, for a bound on a plan that is made again.
 constexpr Rounds bound_rounds{10, 30, 150'000};
-/// Of those that are, up to so many ops are looked at again without folding, if that halved
+/// Folded programs of up to so many ops are looked at again without folding, if that halved
 /// them.
 constexpr std::size_t unfold_up_to_ops = 12'000;
 /// Seconds; what is longer is no limit, and more than clocks can count.

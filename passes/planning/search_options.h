@@ -41,7 +41,7 @@ struct DoesNotFit : std::runtime_error {
   DoesNotFit(const std::string& what, double limit, Peak peak)
       : std::runtime_error(what), limit(limit), peak(std::move(peak)) {}
   double limit;
-  /// Of the plan that needs least.
+  /// Peak of the plan that needs least.
   Peak peak;
 };
 

@@ -135,7 +135,7 @@ class FromTheEnd {
 
   std::vector<DelayedSum*> late_;
   std::vector<OtherOp> others_;
-  /// Of others: how many of them wait for collectives, up to each.
+  /// How many of the others wait for collectives, up to each.
   std::vector<std::int32_t> depths_;
   std::vector<std::vector<DelayedSum*>> groups_;
   /// Program points at which something is made that an unscheduled matmul or collective reads.

@@ -23,7 +23,7 @@ struct DelayedSum {
   /// Only equal sums are joined.
   CollectiveKind kind = CollectiveKind::all_reduce;
   AxisMask axes = 0;
-  /// Of the matmul and of its sum, once.
+  /// Seconds of the matmul and of its sum, once.
   double seconds = 0, sum_seconds = 0;
   /// What a device makes, and what the sum leaves of it.
   double bytes = 0, summed_bytes = 0;

@@ -25,8 +25,8 @@ void min_plus_matrix(const double* left, const double* right, int rows, int inne
 /// finite; 0 if there are none. `transposed`: the table by columns.
 void largest_differences(const double* transposed, int rows, int cols, double* out);
 
-/// Of dense tables over the same digits, the last of which has `cols` values that follow each
-/// other in all of them, the sum over the tables, minimised over this last digit.
+/// The sum of dense tables over the same digits, minimised over the last digit, which has
+/// `cols` values that follow each other in all of them.
 ///
 ///   least[row] = min_c sum_t first[t][sum_k digit_k * stride[k * tables + t] + c]
 ///

@@ -127,7 +127,7 @@ class Reduction {
     /// Which state of the options of `neighbour[i]` (and, last, of `node`) the table speaks
     /// of.
     std::size_t version[3];
-    /// Of `node`, which keeps them when it is gone.
+    /// Costs of `node`, which keeps them when it is gone.
     std::span<const double> cost;
   };
   void read_memory(const Problem& problem);

@@ -19,7 +19,7 @@ bool Reduction::merge_tied() {
     for (int side = 0; side < 2; ++side) {
       const int u = side == 0 ? edges_[e].a : edges_[e].b;
       const int v = side == 0 ? edges_[e].b : edges_[e].a;
-      // Of two nodes that determine each other, the one with fewer edges goes.
+      // Where two nodes determine each other, the one with fewer edges goes.
       if (side == 0 && nodes_[v].degree > nodes_[u].degree &&
           nodes_[u].cost.size() == nodes_[v].cost.size()) {
         continue;

@@ -19,7 +19,7 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
-/// Of a block of tables; larger ones have a block of their own.
+/// Entries of a block of tables; larger tables have a block of their own.
 constexpr std::size_t block_entries = 1 << 13;
 
 enum Operation : std::int32_t { kTranspose, kScaled, kSum, kSelected, kProduct };

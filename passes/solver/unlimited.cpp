@@ -105,7 +105,7 @@ class Unlimited {
   Reduction& reduction_;
   const Network network_;
   Solution solution_;
-  /// Of the network: the best choice and the last one.
+  /// The best choice for the network and the last one.
   std::vector<int> best_, current_;
   double best_cost_ = kNotAllowed;
   double bound_;

@@ -354,7 +354,7 @@ class Program:
 
     def __init__(self, *, axis_sizes: Sequence[int], types: Sequence[TensorType], rules: Sequence[Rule], value_type: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], value_is_free: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], op_rule: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], op_trips: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], operand_offset: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], operands: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], operand_kept: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], result_offset: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], results: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], join_source: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], join_target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], join_trips: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], pins: Sequence[Pin], op_after: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, op_until: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, loops: Sequence[Loop] = [], arguments: Sequence[Argument] = [], program_results: Sequence[int] = [], early: Sequence[int] = [], all_to_all: bool = True) -> None:
         """
-        Of all ops and values, and of what they read and make, one array a field.
+        Fields of all ops and values, and of what they read and make, one array each.
         """
 
     def changed(self, *, axis_sizes: Sequence[int], pins: Sequence[Pin]) -> Program:
@@ -425,7 +425,7 @@ class ProgramBuilder:
         """Values of the module that an op makes."""
 
     def blocks(self, arg: int, /) -> list[RegionBlock]:
-        """Of each region its first block."""
+        """First block of each region."""
 
     def new_value(self, type: int, is_free: bool = False) -> int: ...
 
@@ -641,7 +641,7 @@ class ReshardTable:
 
     @property
     def index(self) -> list[int]:
-        """Of the op, or of the join."""
+        """Number of the op, or of the join."""
 
     @property
     def position(self) -> list[int]:
@@ -700,7 +700,7 @@ class CollectiveTable:
 
     @property
     def seconds(self) -> list[float]:
-        """Of one run."""
+        """Seconds of one run."""
 
 class CorePlan:
     """A plan by numbers; see passes/planning/plan_table.h."""
@@ -1017,7 +1017,7 @@ def reused_buffers(buffers: Sequence[Buffer], made: Sequence[tuple[int, int]], p
 
 def matmuls_that_wait(program: Program) -> list[bool]:
     """
-    Of each op, whether it is a matmul that waits; see passes/memory/waiting_matmuls.h.
+    Whether each op is a matmul that waits; see passes/memory/waiting_matmuls.h.
     """
 
 def peak(program: Program, shardings: Sequence[Sequence[Sequence[int]]], transients: Sequence[tuple[int, float]], compiler: Mapping[str, float] = {}) -> Peak:

@@ -76,7 +76,7 @@ class Kind:
 
 
 def kind_of(spec: Any, bound: float, exact: bool) -> Kind:
-    """Of an abstract value that JAX gives."""
+    """Kind of an abstract value that JAX gives."""
     is_key = jax.dtypes.issubdtype(spec.dtype, jax.dtypes.prng_key)
     return Kind(tuple(spec.shape), KEY if is_key else str(spec.dtype), bound, exact)
 

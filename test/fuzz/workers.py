@@ -140,7 +140,7 @@ class Process:
 
 
 def _computed_seconds(pid: int) -> float:
-    """Of all threads of a process; where the system does not tell, those since it started."""
+    """Seconds of all threads of a process; where the system does not tell, of its clock."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -64,11 +64,11 @@ class Case:
 
     @property
     def level(self) -> int:
-        """Of optimizer parallelism; 0: none."""
+        """Level of optimizer parallelism; 0: none."""
         return next((n for n, name in enumerate(LEVELS, start=1) if self.has(name)), 0)
 
     def options(self) -> dict[str, Any]:
-        """Of ``autoshard.jit``, but ``memory_limit``."""
+        """Options of ``autoshard.jit``, but ``memory_limit``."""
         found: dict[str, Any] = {"cluster": f"cpu:{DEVICES}", "donate_argnums": (0, 1)}
         if self.has("manual split"):
             rows = None if self.has("pad") else PartitionSpec(("dp", "tp"))

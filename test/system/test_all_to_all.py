@@ -118,7 +118,7 @@ def test_a_plan_without_all_to_alls_is_slower() -> None:
 
 @functools.cache
 def neighbouring_shardings() -> list[str]:
-    """Of a matrix on the mesh dp=2,tp=4, in a row in which every two are neighbours once."""
+    """Shardings of a matrix on the mesh dp=2,tp=4, in a row where every two are neighbours once."""
     row: list[str] = []
     for before, after in permutations(every_matrix_sharding(), 2):
         row += [before, after]

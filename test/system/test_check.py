@@ -167,7 +167,7 @@ def test_an_op_that_does_not_end_is_named(monkeypatch):
 
 
 def _signs(x):
-    """Of differences of equal numbers, made of sums in other orders."""
+    """Sines of differences of equal numbers, scaled up, made of sums in other orders."""
     rows = jnp.tanh(x)
     difference = rows.sum(0) - rows[::-1].sum(0)
     return jnp.sin(difference * 1e18)

@@ -16,7 +16,7 @@ import autoshard
 from bench.common import corpus
 
 ROUNDING = 2e-5
-"""Of a leaf's largest entry: sums in another order, through a backward pass and an optimizer."""
+"""Error over a leaf's largest entry: sums in another order, a backward pass, an optimizer."""
 
 
 @cache

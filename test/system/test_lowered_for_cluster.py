@@ -73,7 +73,7 @@ def test_a_kernel_asks_for_the_device_of_the_cluster() -> None:
 
 def test_what_insists_on_a_device_is_an_error_with_a_way_out() -> None:
     def fn(q: Any) -> Any:
-        return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
+        return q * len(jax.devices("cuda"))
 
     with pytest.raises(autoshard.PlanError, match=r"for cuda here.*autoshard-opt"):
         autoshard.plan(fn, QUERIES, cluster="h100:8")

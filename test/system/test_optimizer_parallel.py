@@ -259,7 +259,7 @@ def planned_momentum(**options: Any) -> Plan:
 def test_pins_of_parameters_and_states_are_kept(
     level: int, donated: tuple[int, ...], ins: tuple[Any, ...], outs: tuple[Any, ...]
 ) -> None:
-    """Of arguments and results, whether they are one array of the plan or two."""
+    """Pins of arguments and results are kept, whether they are one array of the plan or two."""
 
     plan = planned_momentum(
         mode="semi_auto",

@@ -12,7 +12,7 @@ def core_cluster(
     axes: Sequence[Sequence[tuple[int, int]]],
     compiler: Mapping[str, float] | None = None,
 ) -> _core.Cluster:
-    """Of dims (size, kind, bandwidth, latency); each axis covers parts of these: (dim, size)."""
+    """Cluster of dims (size, kind, bandwidth, latency); axes cover parts of these: (dim, size)."""
     return _core.Cluster(
         matmul_flops=[1e12] * 5,
         vector_flops=1e12,

@@ -31,7 +31,7 @@ CLUSTERS = (
     "v5p:2x2x4",
     "h100:2x8",
 )
-"""Of at most 16 devices."""
+"""Clusters of at most 16 devices."""
 
 Shape = tuple[int, ...]
 

@@ -64,7 +64,7 @@ DimPin = tuple[Axes, bool, int | None]
 class Program:
     mesh: tuple[int, ...]
     shapes: list[Shape] = field(default_factory=list)
-    """Of every value; all are float32."""
+    """Shape of every value; all are float32."""
     ops: list[Op] = field(default_factory=list)
     joins: list[tuple[int, int, float]] = field(default_factory=list)
     pins: list[tuple[int, tuple[DimPin, ...]]] = field(default_factory=list)
@@ -348,7 +348,7 @@ def least_cost(program: Program) -> float:
 
 
 def _held_cost(program: Program, values: Sequence[Dims]) -> float:
-    """Of values and joins."""
+    """Cost of values and joins."""
     cost = sum(
         TIE * local_bytes(shape, dims, program.mesh)
         for value, (shape, dims) in enumerate(zip(program.shapes, values, strict=True))

@@ -39,7 +39,7 @@ class Calibration:
     notes: tuple[str, ...]
     """What was not measured, and why."""
     seconds: float
-    """That it took."""
+    """Seconds that measuring and fitting took."""
 
     def predicted(self) -> tuple[float, ...]:
         """Seconds of each point by the cost model with the measured constants."""

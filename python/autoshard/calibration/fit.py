@@ -27,8 +27,8 @@ _NEAR = 0.2
 """Logarithms of ratios up to this count squared, larger ones by their size: one point that went
 wrong does not move the others."""
 _LEAST_SPAN = 16
-"""Of the bytes of a dim's collectives, the largest over the smallest: else bandwidth and latency
-cannot be told apart, and the link stays as it was."""
+"""Least ratio of the largest to the smallest bytes of a dim's collectives: below it bandwidth and
+latency cannot be told apart, and the link stays as it was."""
 _MAX_ROUNDS = 200
 _LEAST_SECONDS = 1e-10
 """Where the search for a latency ends that the points do not show."""
@@ -41,9 +41,9 @@ class Quality:
     kind: str
     points: int
     median_ratio: float
-    """Of predicted to measured."""
+    """Median of the ratio of predicted to measured seconds."""
     median_error: float
-    """Of the factor between predicted and measured, less 1."""
+    """Median of the factor between predicted and measured seconds, less 1."""
     worst_error: float
 
 

@@ -46,7 +46,7 @@ _LEAST_LAUNCHES = 5
 _SHARE = 4
 """A ladder may take so many times an equal share of the time that is left."""
 _MEMORY_SHARE = 0.1
-"""Of a device's memory that one measurement may fill."""
+"""Share of a device's memory that one measurement may fill."""
 
 _TYPES = {
     "f64": jnp.float64,

@@ -55,9 +55,9 @@ class Chip:
     matmul_f8: _Flops
     matmul_i8: _Flops
     vector_flops: _Flops
-    """Of everything that is not a matmul, in f32."""
+    """Peak FLOP/s of everything that is not a matmul, in f32."""
     memory_bytes: _Bytes
-    """That a program may use."""
+    """Bytes that a program may use."""
     memory_bandwidth: _BytesPerSecond
     tile_rows: _Rows
     """Matmuls are padded to multiples of this in the rows of the left operand,"""
@@ -91,7 +91,7 @@ class Link:
     bandwidth: _BytesPerSecond
     """One way: of one link of a torus, of one device of a switch or network."""
     latency: _Seconds
-    """Of one hop of a torus, of one step of a collective elsewhere."""
+    """Seconds of one hop of a torus, of one step of a collective elsewhere."""
 
 
 def _units(kind: type[Chip | Link]) -> dict[str, str]:
@@ -115,9 +115,9 @@ class Torus:
 
     rank: int
     max_size: int
-    """Of one dim."""
+    """Most chips along one dim."""
     max_chips: int
-    """Of one slice."""
+    """Most chips of one slice."""
     wrap_multiple: int
     """Its ends are joined in slices whose dims are all multiples of this,"""
     wraps_alone: bool
@@ -152,10 +152,10 @@ class Family:
     device_kinds: tuple[str, ...] = ()
     """What ``jax.Device.device_kind`` is."""
     num_cores: int = 1
-    """Of one device, as JAX counts them: TensorCores of a TPU that run as one, multiprocessors of a
-    GPU."""
+    """Cores of one device, as JAX counts them: TensorCores of a TPU that run as one, or
+    multiprocessors of a GPU."""
     compute_capability: str = ""
-    """Of a GPU, as CUDA numbers it: ``9.0``."""
+    """Compute capability of a GPU, as CUDA numbers it: ``9.0``."""
     clock: Constant | None = None
     """Cycles per second of a device whose compiler writes cycles."""
 

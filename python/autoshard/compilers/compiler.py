@@ -83,7 +83,7 @@ class CompilerFile:
     packages: tuple[str, ...]
     """Packages that bring it; the version of the first one that is installed is its release."""
     rows: Mapping[str, tuple[Answer, ...]]
-    """Of each rule that is answered, by release, oldest first."""
+    """Answers to each rule that has any, by release, oldest first."""
     unchanged: tuple[Unchanged, ...]
 
     @property

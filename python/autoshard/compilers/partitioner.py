@@ -59,7 +59,7 @@ class Bad:
     """What the partitioner does not do right."""
 
     traits: Traits
-    """Of ops that have at least these."""
+    """Traits that such an op has at least."""
     verdict: Verdict
     when: str
     """``outside``: with indices out of bounds only."""
@@ -70,7 +70,7 @@ class Bad:
     partitioners: tuple[str, ...]
     """``shardy``, ``gspmd``: those that failed."""
     cut: str
-    """Of the smallest failing program: ``batch:a image:b on a=2,b=4, ..``."""
+    """Cut of the smallest failing program: ``batch:a image:b on a=2,b=4, ..``."""
     said: str
     """What XLA said, or how many elements are wrong."""
     program: str
@@ -108,7 +108,7 @@ class PartitionerTable:
     """The rows of one release."""
 
     release: str
-    """Of jaxlib."""
+    """Release of jaxlib."""
     rows: Mapping[tuple[str, Roles], Row]
 
     @staticmethod

@@ -29,7 +29,7 @@ _RESHAPE = "stablehlo.reshape"
 _MATMUL = "stablehlo.dot_general"
 _NUMBERS = "dot_dimension_numbers"
 _RESULT = 2
-"""Of the three tensors of a matmul; 0 and 1 are its operands."""
+"""Number of the result among the three tensors of a matmul; 0 and 1 are its operands."""
 
 _Shape = tuple[int, ...]
 _Axes = tuple[AxisRef, ...]
@@ -55,7 +55,7 @@ class _Split:
 
     sizes: _Shape
     axes: tuple[_Axes, ...]
-    """Of each part, in the reshape that is taken away."""
+    """Axes of each part, in the reshape that is taken away."""
 
 
 _Splits = dict[int, _Split]
@@ -74,7 +74,7 @@ class _Side:
     parts: _Shape = ()
     """The shape on the far side of ``reshape``."""
     inner: Placement | None = None
-    """Of what is on the far side of ``reshape``."""
+    """Placement of what is on the far side of ``reshape``."""
 
     @property
     def shape(self) -> _Shape:

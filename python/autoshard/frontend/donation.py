@@ -17,7 +17,7 @@ from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.ir.lowering import user_line
 
 Placement = tuple[int, Any, bool]
-"""Of an argument: its number, its sharding, whether it is donated."""
+"""Number of an argument, its sharding, and whether it is donated."""
 
 
 def own_arrays(

@@ -113,7 +113,7 @@ class _OnGrid:
         return list(self.primitive.bind(*operands, **{**self.params, **local}))
 
     def _parts(self, cut: Cut, operands: Any) -> int:
-        """Of how many equal parts along ``cut`` the operands are one."""
+        """Number of equal parts along ``cut`` of which the operands are one."""
         for window, dim in enumerate(cut.array_dims):
             number = self.proven.num_tables + window
             if dim is not None and number < len(operands):

@@ -125,7 +125,7 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
 
 
 def _signature() -> inspect.Signature:
-    """That of ``jit``, its options one by one."""
+    """Signature of ``jit``, its options one by one."""
     defaults = {field.name: field.default for field in fields(Request)} | {
         "keep_unused": False,
         "check": False,
@@ -279,7 +279,7 @@ class _Program:
         self.shardy = shardy
         self.lock = threading.Lock()
         self.failures: Sequence[CallbackFailure] = ()
-        """Of callbacks of ``custom_partitioning``, while it was compiled."""
+        """Failures of callbacks of ``custom_partitioning``, while it was compiled."""
 
     @cached_property
     def lowered(self) -> jax.stages.Lowered:

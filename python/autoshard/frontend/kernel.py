@@ -100,7 +100,7 @@ class _Flat:
         return _tree.tree_leaves(self._call(*arrays))
 
     def result_structure(self, arrays: Sequence[Any]) -> Any:
-        """Of what the function returns."""
+        """Tree structure of what the function returns."""
         structs = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
         return _tree.tree_structure(jax.eval_shape(self._call, *structs))
 
@@ -146,7 +146,7 @@ class _Gradients:
     function: Callable[..., list[Any]]
     wanted: tuple[int, ...]
     is_given: tuple[bool, ...]
-    """Of each result, whether it has a cotangent: integers have none."""
+    """Whether each result has a cotangent: integers have none."""
 
     def __call__(self, *arrays: Any) -> list[Any]:
         count = len(arrays) - sum(self.is_given)

@@ -81,12 +81,12 @@ class ManualSplit:
 
     @property
     def rows(self) -> int:
-        """Of the whole table."""
+        """Rows of the whole table."""
         return sum(self.split)
 
     @property
     def packed_rows(self) -> int:
-        """Of a packed table: every sub-table as long as the longest."""
+        """Rows of a packed table: every sub-table is as long as the longest."""
         return len(self.split) * max(self.split)
 
     @property
@@ -192,7 +192,7 @@ class ManualSplit:
         return table, indices
 
     def _inner_strategies(self, table_rank: int, indices_rank: int) -> tuple[_Said, _Said]:
-        """Of the blocks, ``(part, row, ..)``, and the columns, ``(part, .., column)``."""
+        """Strategies of the blocks, ``(part, row, ..)``, and columns, ``(part, .., column)``."""
         count = len(self.split)
         table: _Said
         indices: _Said

@@ -20,7 +20,7 @@ MeshLike = str | Mapping[str, int] | Mesh | jax.sharding.Mesh | jax.sharding.Abs
 
 
 MOST_DEVICES = 1 << 20
-"""Of a mesh. Its devices are listed, which takes a second for so many."""
+"""Most devices of a mesh. They are listed, which takes a second for so many."""
 
 
 @dataclass(frozen=True)

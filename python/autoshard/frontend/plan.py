@@ -111,12 +111,12 @@ class Plan:
 
     @property
     def compute_seconds(self) -> float:
-        """Of one step on one device."""
+        """Seconds of compute in one step on one device."""
         return self._estimate.compute_seconds
 
     @property
     def communication_seconds(self) -> float:
-        """Of all collectives of one step, hidden or not."""
+        """Seconds of all collectives of one step, hidden or not."""
         return self._estimate.communication_seconds
 
     @property

@@ -83,11 +83,11 @@ class _Local:
     numbers: Any
     params: tuple[tuple[str, Any], ...]
     num_experts: int
-    """Of all devices."""
+    """Experts on all devices together."""
 
     @property
     def ragged_dim(self) -> int:
-        """That dim of the left operand which the rows are."""
+        """The dim of the left operand that counts the rows."""
         (dim,) = self.numbers.lhs_ragged_dimensions
         return dim
 

@@ -144,7 +144,7 @@ class Request:
                 )
 
     def options(self) -> RecursiveProgramming:
-        """Of the pass that searches.
+        """Options of the pass that searches.
 
         Raises:
             PassOptionError: A number out of its range.

@@ -35,7 +35,7 @@ class Dataflow:
     node_value: list[mlir.Value] = field(default_factory=list[mlir.Value])
     """The first value of each node."""
     names: list[str] = field(default_factory=list[str])
-    """Of each step: its op, or one of the three names above."""
+    """Name of each step: its op, or one of the three names above."""
     ops: list[mlir.Operation] = field(default_factory=list[mlir.Operation])
     sources: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     targets: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
@@ -45,9 +45,9 @@ class Dataflow:
     """Nodes of ``main``'s arguments."""
     results: list[int] = field(default_factory=list[int])
     readers: list[list[int]] = field(default_factory=list[list[int]])
-    """Of each node, the steps that it is a source of."""
+    """Steps that each node is a source of."""
     makers: list[list[int]] = field(default_factory=list[list[int]])
-    """Of each node, the steps that it is a target of: several for carried values."""
+    """Steps that each node is a target of: several for carried values."""
 
     def reached(self, start: Iterable[int], blocked: frozenset[int] = frozenset()) -> set[int]:
         """Nodes that depend on those in ``start``, which are among them; not through blocked."""
@@ -231,6 +231,6 @@ def _terminator(block: mlir.Block) -> mlir.Operation:
 
 
 def shape_of(value: mlir.Value) -> tuple[int, ...]:
-    """Of a tensor; () for anything else."""
+    """Shape of a tensor; () for anything else."""
     type_ = value.type
     return tuple(type_.shape) if isinstance(type_, mlir.RankedTensorType) else ()

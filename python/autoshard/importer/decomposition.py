@@ -31,7 +31,7 @@ class DecompositionWork:
     matmul_flops: float = 0.0
     other_flops: float = 0.0
     product: Arithmetic | None = None
-    """Of the first matmul."""
+    """Arithmetic of the first matmul."""
 
 
 def decomposition_work(

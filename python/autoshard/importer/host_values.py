@@ -18,7 +18,7 @@ class ValuesOnHost:
 
     def __init__(self, builder: _core.ProgramBuilder, stacks: Collection[mlir.Value]) -> None:
         self.stacks = stacks
-        """Of loops, and what they start with (``host_stacks``): values of the module."""
+        """Stacks of loops, and what they start with (``host_stacks``): values of the module."""
         self._builder = builder
         self._values: set[int] = set()
         self._moves: list[int] = []

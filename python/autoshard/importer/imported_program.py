@@ -87,7 +87,7 @@ class ImportedProgram:
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])
     """``file:line`` of the core's ops, as far as somebody asked."""
     names: dict[int, ValueName] = field(default_factory=dict[int, ValueName])
-    """Of the core's values, as far as somebody asked."""
+    """Names of the core's values, as far as somebody asked."""
     values_of_module: dict[mlir.Value, int] | None = None
     """``value_of``, once somebody asked."""
 

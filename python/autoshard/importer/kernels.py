@@ -22,7 +22,7 @@ class ProvenKernel:
     cuts: tuple[Cut, ...]
     num_tables: int
     shapes: tuple[tuple[int, ...], ...]
-    """Of whole operands and results."""
+    """Shapes of whole operands and results."""
     rule: FactorRule
 
 

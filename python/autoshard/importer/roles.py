@@ -46,7 +46,7 @@ class Role(Enum):
     COUNTER = "counter"
     """Numbers that do not depend on data: steps, learning rates."""
     KEY = "key"
-    """Of a random number generator."""
+    """Key of a random number generator."""
 
 
 @dataclass(frozen=True, slots=True)

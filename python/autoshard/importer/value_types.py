@@ -13,8 +13,8 @@ from autoshard.sharding.padding import padded_shape
 NO_TYPE = _core.NO_TYPE
 
 _HOST_BITS = 1
-"""Of an element in the memory of the host: nearly nothing of the device's, but not nothing, so that
-resharding it there is never free."""
+"""Bits of an element in the memory of the host: nearly nothing of the device's, but not nothing, so
+that resharding it there is never free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ValueType:
     counted: tuple[int, ...]
     """The shape with the sizes that dims count as: padded, where they may be cut so."""
     bits: int
-    """Of an element."""
+    """Bits of an element."""
 
     @property
     def is_padded(self) -> bool:
@@ -39,7 +39,7 @@ class ValueType:
 
     @property
     def total_bits(self) -> int:
-        """Of a value before it is cut."""
+        """Bits of a value before it is cut."""
         return prod(self.shape) * self.bits
 
 

@@ -28,7 +28,7 @@ class CallbackFailure:
     """What a callback of the user raised while the program was compiled."""
 
     location: str | None
-    """Of the call of the function."""
+    """Location of the call of the function."""
     callback: str
     error: Exception
 

@@ -147,7 +147,7 @@ def take_contents(module: ir.Module, other: ir.Module) -> None:
 
 
 _STRUCTURE_VERSION = 6
-"""Of MLIR's bytecode: the one that passes/importer/bytecode.h reads."""
+"""Version of MLIR's bytecode: the one that passes/importer/bytecode.h reads."""
 
 
 def structure_of(module: ir.Module) -> bytes:

@@ -8,7 +8,7 @@ from jaxlib.mlir import ir
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:
-    """Of a tensor."""
+    """Shape of a tensor."""
     return tuple(ir.RankedTensorType(value.type).shape)
 
 

@@ -17,7 +17,7 @@ class KernelCall:
     """What a composite says of its kernel."""
 
     name: str
-    """That the user's function has."""
+    """Name of the user's function."""
     rule: str
     """In Shardy's notation."""
     is_unproven: bool

@@ -42,7 +42,7 @@ class Cut:
     unit: int
     """Places along it that stay together."""
     array_dims: tuple[int | None, ...]
-    """Of each window's array the dim that is cut with it, in as many parts."""
+    """Dim of each window's array that is cut with it, in as many parts."""
 
 
 @lru_cache(maxsize=64)

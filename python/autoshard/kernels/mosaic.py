@@ -54,9 +54,9 @@ class Kernel:
     name: str
     grid: tuple[int, ...]
     is_parallel: tuple[bool, ...]
-    """Of each dim of the grid: no place along it needs what another one left behind."""
+    """Whether no place along each dim of the grid needs what another one left behind."""
     windows: tuple[Window | None, ...]
-    """Of operands behind the tables, then of results; None: the whole array, in HBM."""
+    """Windows of operands behind the tables, then of results; None: the whole array, in HBM."""
     body: mlir.Block
     num_tables: int
     num_results: int

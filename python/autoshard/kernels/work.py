@@ -21,7 +21,7 @@ _TRANSCENDENTAL = 10.0
 
 @dataclass(slots=True)
 class KernelWork:
-    """Of all places of the grid."""
+    """Operations at all places of the grid together."""
 
     matmul_flops: float = 0.0
     """Two for each multiply-add."""
@@ -85,7 +85,7 @@ def _count(block: mlir.Block, runs: NDArray[np.bool_], scalars: Scalars, work: K
 
 
 def _trips(op: mlir.Operation, scalars: Scalars) -> float:
-    """Of ``scf.for``; of other loops one, for which nothing is known."""
+    """Trips of ``scf.for``; 1 for other loops, of which nothing is known."""
     if op_name(op) != "scf.for":
         return 1.0
     low, high, step = (scalars.value(operand) for operand in list(op.operands)[:3])
@@ -116,7 +116,7 @@ def _vector_flops(name: str, type_: mlir.VectorType) -> float:
 
 
 _MOST_PLACES = 2**22
-"""Of a grid that is walked through place by place."""
+"""Most places of a grid that is walked through place by place."""
 
 
 def bytes_moved(

@@ -135,7 +135,7 @@ def _read_by_host(main: mlir.Operation) -> set[int]:
 
 
 def _may_be_table(type_: mlir.Type) -> bool:
-    """Of rank 2 or more, and no indices, which are integers of 32 bits or more."""
+    """Whether it has rank 2 or more and holds no indices, which are integers of 32 bits or more."""
     if not isinstance(type_, mlir.RankedTensorType) or type_.rank < 2:
         return False
     element = type_.element_type

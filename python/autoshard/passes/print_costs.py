@@ -198,7 +198,7 @@ class _Row:
 
     cells: tuple[str, ...]
     seconds: float
-    """Of all runs in a step."""
+    """Seconds of all runs in a step."""
 
 
 def _compute_rows(costed: Costed) -> list[_Row]:

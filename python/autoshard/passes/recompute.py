@@ -269,7 +269,7 @@ def _cost(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
 def _summary(
     module: mlir.Module, costed: Costed, cluster: Cluster, options: Recompute, limit: float
 ) -> PlanSummary:
-    """Of the plan as it is now, with what is known of its search."""
+    """Summary of the plan as it is now, with what is known of its search."""
     axes = describe_axes(costed.imported, costed.plan)
     found = summarize(costed.imported, costed.plan, costed.mesh, axes, cluster)
     found = replace(found, overlap=options.overlap, memory_limit=limit, cost_model="bytes")

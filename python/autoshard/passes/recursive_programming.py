@@ -124,7 +124,7 @@ class RecursiveProgramming(Pass):
     """Assumed trips of loops whose count cannot be read from the program."""
 
     seed: int = 0
-    """Of the search's random choices."""
+    """Seed of the search's random choices."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,7 +201,7 @@ class PlannedProgram:
     imported: ImportedProgram
     plan: _core.CorePlan
     mesh: Mesh
-    """Of the plan."""
+    """Mesh of the plan."""
     cluster: Cluster
     options: RecursiveProgramming
     summary: PlanSummary

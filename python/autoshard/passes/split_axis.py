@@ -74,13 +74,13 @@ class _Change:
         return self.known[text]
 
     def strategy(self, text: str) -> str:
-        """Of an op."""
+        """Text of an op's strategy, with both axes where one was."""
         said = OpStrategy.parse(text, self.before)
         operands, results = (tuple(map(self.split, s)) for s in (said.operands, said.results))
         return str(OpStrategy(operands, results))
 
     def pin(self, text: str) -> str:
-        """Of a value; numbers of blocks stay."""
+        """Text of a value's pin, with both axes where one was; numbers of blocks stay."""
         return text if text[0] == "(" else str(self.split(parse_sharding(text, self.before)))
 
     def split(self, sharding: Sharding) -> Sharding:

@@ -229,7 +229,7 @@ class GivenPlan:
         return None
 
     def of_results(self, op: mlir.Operation) -> tuple[Sharding, ...]:
-        """Of the results of an op, as the module says."""
+        """Shardings of the results of an op, as the module says."""
         attribute = attribute_of(op, MHLO_SHARDING)
         if attribute is None:
             raise PlanError(
@@ -241,7 +241,7 @@ class GivenPlan:
         return self.parsed(mlir.StringAttr(attribute).value, ranks)
 
     def of_boundary(self, main: mlir.Operation, name: str) -> list[Sharding | None]:
-        """Of the arguments or results of ``main``; None where the module does not say."""
+        """Shardings of the arguments or results of ``main``; None where the module does not say."""
         function = mlir.FunctionType(mlir.TypeAttr(main.attributes["function_type"]).value)
         types = function.inputs if name == "arg_attrs" else function.results
         attributes = attribute_of(main, name)

@@ -16,14 +16,14 @@ from autoshard.sharding import Mesh
 
 @dataclass(frozen=True, slots=True)
 class HostTraffic:
-    """Of one device in one step."""
+    """Traffic between one device and its host in one step."""
 
     held_bytes: float
     """Arguments, results and stacks of loops in the memory of the host."""
     sent_bytes: float
     """Over the link, both ways together."""
     seconds: float
-    """Of these transfers, one after the other."""
+    """Seconds of these transfers, one after the other."""
     exposed_seconds: float
     """What of them no op of the same loop hides."""
     counted_bytes: float
@@ -36,7 +36,7 @@ NO_TRAFFIC = HostTraffic(0.0, 0.0, 0.0, 0.0, 0.0)
 def host_traffic(
     imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, cluster: Cluster
 ) -> HostTraffic:
-    """Of a plan with costs.
+    """Host traffic of a plan with costs.
 
         seconds = bytes / host_bandwidth
 

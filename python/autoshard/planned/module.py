@@ -107,7 +107,7 @@ class PlannedModule:
     pads: bool
     """True: inside, dims may be cut that have to be padded for it."""
     compiler: Compiler | None
-    """That of the cluster that it is planned for; None: it is planned for none."""
+    """Compiler of the cluster that it is planned for; None: it is planned for none."""
     one_device_meshes: frozenset[str]
     """Symbols of the ``sdy.mesh`` ops that name a single device; calls into Python use them."""
     placements: dict[tuple[tuple[AxisRef, ...], ...], Placement]

@@ -30,7 +30,7 @@ class PlannedOp:
     types: tuple[str, ...]
     """``f32[8,16]``-like types of its results, as MLIR writes them: ``tensor<8x16xf32>``."""
     shardings: tuple[Sharding | None, ...]
-    """Of its results, as their readers find them; None for what is no tensor."""
+    """Shardings of its results, as their readers find them; None for what is no tensor."""
     strategy: str | None
     """What its operands must be and what it gives: ``[{dp}, {}], [{}, {tp}] -> [{dp}, {tp}]``."""
     is_pinned: bool
@@ -107,7 +107,7 @@ def callback_bytes(planned: PlannedModule) -> tuple[tuple[int, int], ...]:
 
 
 def _trips(op: mlir.Operation) -> int:
-    """Of an op with blocks; a loop of unknown length counts once."""
+    """Trips of an op with blocks; a loop of unknown length counts once."""
     if op.name != "stablehlo.while":
         return 1
     return trip_count(op, lambda value: value) or 1

@@ -136,7 +136,7 @@ class Moved:
     """What a device has before it."""
     times: float
     seconds: float
-    """Of one run."""
+    """Seconds of one run."""
     location: str | None
     """``file:line`` of the op that asks for it."""
     what: str

@@ -28,7 +28,7 @@ class CollectiveSummary:
     times: float
     """Runs in one step, loops and equal layers included."""
     seconds: float | None
-    """Of all runs, before overlap; None where no cluster is known."""
+    """Seconds of all runs, before overlap; None where no cluster is known."""
     location: str | None
     """``file:line`` of the op that asks for it; the first one of a fold."""
 
@@ -93,7 +93,7 @@ class RecomputedValue:
     bytes: float
     """On one device, all of them: what need not wait."""
     seconds: float
-    """Of one run of the ops that make them, without what these need first."""
+    """Seconds of one run of the ops that make them, without what these need first."""
     location: str | None
     """``file:line``."""
 
@@ -106,7 +106,7 @@ class PlanSummary:
     """Compute, what of communication does not hide behind it, and transfers to and from hosts."""
     compute_seconds: float
     communication_seconds: float
-    """Of all collectives, hidden or not."""
+    """Seconds of all collectives, hidden or not."""
     peak_bytes_per_device: float
     cluster: str
     mesh: str
@@ -136,11 +136,11 @@ class PlanSummary:
     symbolic_costs: SymbolicCosts | None = None
     """What the symbolic cost weighed; None in other cost models."""
     host_bytes_per_device: float = 0.0
-    """Of arguments and results in the memory of the host."""
+    """Bytes of arguments and results in the memory of the host."""
     host_transfer_bytes: float = 0.0
     """Over the link to the host in one step, both ways together."""
     host_transfer_seconds: float = 0.0
-    """Of these, if nothing ran beside them."""
+    """Seconds of these transfers, if nothing ran beside them."""
     host_exposed_seconds: float = 0.0
     """What of that is a part of ``step_seconds``: what no op of the same loop hides."""
     batch: BatchSplit | None = None

@@ -98,7 +98,7 @@ _SECONDS = {
     "  host transfers": "host_transfer_seconds",
     "    of these not hidden": "host_exposed_seconds",
 }
-"""Of a plan's summary and of the compiled program's estimate alike."""
+"""Fields that a plan's summary and the compiled program's estimate both have."""
 
 
 def _both_sides(numbers: Sequence[float], text: Callable[[float], str]) -> list[str]:

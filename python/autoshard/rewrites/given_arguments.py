@@ -34,7 +34,7 @@ def numbers_called(names: Sequence[str], texts: Iterable[str], pass_name: str) -
 
 
 def argument_names(main: mlir.Operation) -> list[str]:
-    """Of every argument, as JAX names them; empty where the module has no names."""
+    """Name of every argument, as JAX gives it; empty where the module has no names."""
     return [
         argument.location.name_str if isinstance(argument.location, mlir.NameLoc) else ""
         for argument in main.regions[0].blocks[0].arguments

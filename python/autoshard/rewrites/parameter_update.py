@@ -41,7 +41,7 @@ class ParameterUpdate:
     flow: Dataflow
     roles: Roles
     planned: list[Dims]
-    """Of each value of the core."""
+    """Dims of each value of the core, as planned."""
     options: SpreadOptions
     pins: dict[int, Dims] = field(default_factory=dict[int, Dims])
     """Value of the core -> how it is to be cut."""
@@ -149,7 +149,7 @@ class ParameterUpdate:
         return None
 
     def _local_bytes(self, number: int) -> float:
-        """Of an argument on a device or its host, where the search counts nearly nothing."""
+        """Bytes of an argument on a device or its host, where the search counts nearly nothing."""
         node = self.flow.arguments[number]
         type_ = self.flow.node_value[node].type
         assert isinstance(type_, mlir.RankedTensorType), "an array"
@@ -275,7 +275,7 @@ class ParameterUpdate:
         self.free -= {self.nodes.value(node) for node in kept}
 
     def changed_ops(self) -> list[bool]:
-        """Of every op of the core: is it a part of the update, or does it prepare a parameter?
+        """Whether each op of the core is a part of the update, or prepares a parameter.
 
         All others keep their strategies, also those that make gradients.
         """
@@ -295,7 +295,7 @@ class ParameterUpdate:
             self.pins[value] = dims
 
     def all_pins(self) -> list[Pinned]:
-        """Of every value: as spread, free but for what the user says, or as planned."""
+        """Pins of all values: as spread, free but for what the user says, or as planned."""
         known: dict[Dims, Pin] = {}
 
         def exactly(dims: Dims) -> Pin:

@@ -56,7 +56,7 @@ class Job:
     """What is planned, for which machine, and what may be done to make it fit."""
 
     name: str
-    """Of the program."""
+    """Name of the program."""
     read: Read
     num_devices: int
     cluster: Cluster | None

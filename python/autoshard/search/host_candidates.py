@@ -24,9 +24,9 @@ class Candidate:
 
     argument: int
     bytes: float
-    """Of the whole array."""
+    """Bytes of the whole array."""
     transfers: int
-    """Of all of it over the link to the host in one step."""
+    """Transfers of all of it over the link to the host in one step."""
 
 
 def candidates(module: mlir.Module, mesh: Mesh) -> list[Candidate]:

@@ -98,7 +98,7 @@ class KernelRule:
         return found
 
     def shape(self, number: int, sizes: dict[str, int]) -> tuple[int, ...] | None:
-        """Of operand or result ``number`` for factors of these sizes; None where any will do."""
+        """Shape of operand or result ``number`` for these factor sizes; None where any will do."""
         tensor = self.tensors[number]
         return None if tensor is None else tuple(prod(sizes[n] for n in dim) for dim in tensor)
 

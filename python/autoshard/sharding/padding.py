@@ -15,5 +15,5 @@ def padded_size(size: int, devices: int) -> int:
 
 
 def padded_shape(shape: Sequence[int], devices: int) -> tuple[int, ...]:
-    """Of a value that is neither an argument nor a result of the program."""
+    """Padded shape of a value that is neither an argument nor a result of the program."""
     return tuple(padded_size(size, devices) for size in shape)

@@ -28,7 +28,7 @@ class Window:
     """
 
     size: int
-    """Of the whole operand along the dim."""
+    """Elements of the whole operand along the dim."""
     starts: tuple[int, ...]
     length: int
     dilation: int

@@ -95,7 +95,7 @@ class _Edges:
     """Pairs of nodes, with tables that several may share."""
 
     ends: NDArray[np.int32]
-    """Of shape ``(edges, 2)``."""
+    """Both nodes of each edge, of shape ``(edges, 2)``."""
     table_of: NDArray[np.int32]
     """Number of each edge's table."""
     tables: list[NDArray[np.float64]]

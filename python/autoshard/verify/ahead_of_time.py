@@ -46,9 +46,9 @@ class CompiledProgram:
     """``shardy`` or ``gspmd``."""
     fits: bool
     needed_bytes: int
-    """Of the compiler's own count where it fits, else as its message says."""
+    """Bytes by the compiler's own count where it fits, else as its message says."""
     usable_bytes: int
-    """Of its message where it does not fit, else ``Cluster.usable_memory_bytes``."""
+    """Bytes by its message where it does not fit, else ``Cluster.usable_memory_bytes``."""
     compile_seconds: float
     """The compiler's, without starting a process and loading it."""
     host_bytes: int
@@ -56,15 +56,15 @@ class CompiledProgram:
     argument_bytes: int | None = None
     output_bytes: int | None = None
     aliased_bytes: int | None = None
-    """Of outputs that are written over arguments."""
+    """Bytes of outputs that are written over arguments."""
     temporary_bytes: int | None = None
     peak_bytes: int | None = None
     """Arguments, outputs and temporaries, less what is aliased."""
     reported_peak_bytes: int | None = None
     """The compiler's own count of what lives at once; ``live_bytes`` is the part on the device."""
     host_argument_bytes: int | None = None
-    """Of arguments in the memory of the host. None of the bytes above counts what is there, but
-    those of XLA's CPU devices, which are the host."""
+    """Bytes of arguments in the memory of the host. None of the bytes above counts what is there,
+    but those of XLA's CPU devices, which are the host."""
     host_output_bytes: int | None = None
     host_aliased_bytes: int | None = None
     host_temporary_bytes: int | None = None
@@ -74,10 +74,10 @@ class CompiledProgram:
     """HloSharding texts; none where the compiler names none."""
     result_shardings: tuple[str, ...] = ()
     hlo_text: str | None = field(default=None, repr=False)
-    """Of one partition, optimised; None where ``no_hlo_text`` says why."""
+    """HLO of one partition, optimised; None where ``no_hlo_text`` says why."""
     no_hlo_text: str | None = None
     options: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of the compiler, those that the target needs among them."""
+    """Options of the compiler, those that the target needs among them."""
     messages: tuple[str, ...] = field(default=(), repr=False)
     """Lines of the compiler's log: warnings and errors, involuntary rematerialisations too."""
 

@@ -40,7 +40,7 @@ class CollectivePart:
     """What the partitioner wanted; another kind than the collective's where the compiler wrote it
     as that."""
     seconds: float
-    """Of one run: its share of the whole collective's, by bytes."""
+    """Seconds of one run: its share of the whole collective's, by bytes."""
 
 
 def collective_parts(

@@ -80,7 +80,7 @@ class DeviceGroups:
     """Groups of one size each, int64 of shape ``(number of groups, group size)``; of a permute
     one array of (source, target), without those that stay."""
     size: int
-    """Of the largest group; 2 for a permute, 1 where nobody talks."""
+    """Devices of the largest group; 2 for a permute, 1 where nobody talks."""
     axes: tuple[AxisRef, ...] | None
     """As ``Collective.axes``."""
 

@@ -328,7 +328,7 @@ def _target(instruction: HloInstruction) -> str:
 
 
 def _arithmetic(operands: tuple[HloArray, ...]) -> Arithmetic:
-    """That of the widest operand."""
+    """Arithmetic of the widest operand."""
     return min(_arithmetic_of(array.dtype) for array in operands)
 
 

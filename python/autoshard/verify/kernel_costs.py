@@ -34,7 +34,7 @@ KernelCosts = Mapping[str, InstructionCost]
 
 
 def kernel_costs(module: mlir.Module, cluster: Cluster) -> dict[str, InstructionCost]:
-    """Of the kernels of an exported module, on one device: by the planner's formulas.
+    """Costs of the kernels of an exported module, on one device: by the planner's formulas.
 
     Args:
         module: Exported for Shardy; a kernel stands there with the part of its grid that a device
@@ -57,7 +57,7 @@ def _key(target: str, config: Mapping[str, Any]) -> str:
 
 
 def kernel_cost(instruction: HloInstruction, costs: KernelCosts) -> InstructionCost | None:
-    """That of the kernel that an instruction calls; None where it calls none that is known."""
+    """Cost of the kernel that an instruction calls; None where it calls none that is known."""
     if not costs or instruction.opcode != "custom-call":
         return None
     body = _BODY.search(instruction.rest)

@@ -92,12 +92,12 @@ class Matching:
 
     @property
     def planned_seconds(self) -> float:
-        """Of one step."""
+        """Seconds of the plan's collectives in one step."""
         return sum(row.planned.seconds for row in self.rows if row.planned)
 
     @property
     def compiled_seconds(self) -> float:
-        """Of one step."""
+        """Seconds of the compiled program's collectives in one step."""
         return sum(row.compiled.seconds for row in self.rows if row.compiled)
 
     @property

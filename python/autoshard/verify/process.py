@@ -14,7 +14,7 @@ _PACKAGES = Path(__file__).parents[2]
 
 
 def compile_environment() -> dict[str, str]:
-    """Of a process that compiles: the same packages, and no device of this machine."""
+    """Environment of a process that compiles: the same packages, and no device of this machine."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(_PACKAGES), *filter(None, sys.path)]),

@@ -29,10 +29,10 @@ class Rematerialization:
     """One "involuntary full rematerialization" of the partitioner."""
 
     name: str
-    """Of the instruction at that time, ``copy.2``; empty where the message has another form."""
+    """Name of the instruction then, ``copy.2``; empty where the message has another form."""
     opcode: str
     type: str
-    """Of one device's part of the value, ``f32[12,16]``; the whole value is made from it."""
+    """Type of one device's part of the value, ``f32[12,16]``; the whole value is made from it."""
     before: str
     """HloSharding text."""
     after: str

@@ -53,11 +53,11 @@ class TimedCollective:
 
     collective: Collective
     seconds: float
-    """Of one run."""
+    """Seconds of one run."""
 
     @property
     def total_seconds(self) -> float:
-        """Of all runs of one step."""
+        """Seconds of all runs of one step."""
         return self.seconds * self.collective.times
 
 
@@ -73,18 +73,18 @@ class TimedOp:
     place: str | None
     """``file:line`` of the user's code."""
     seconds: float
-    """Of one run."""
+    """Seconds of one run."""
     times: int
     """Trip counts of the loops around it."""
     flops: float
-    """Of one run, as ``bytes``."""
+    """Operations of one run; ``bytes`` are of one run, too."""
     bytes: float
     from_cycles: bool
     """Whether the seconds are the compiler's own cycles, or else a roofline."""
 
     @property
     def total_seconds(self) -> float:
-        """Of all runs of one step."""
+        """Seconds of all runs of one step."""
         return self.seconds * self.times
 
 
@@ -94,7 +94,7 @@ class StepEstimate:
 
     compute_seconds: float
     communication_seconds: float
-    """Of all collectives, hidden or not."""
+    """Seconds of all collectives, hidden or not."""
     overlap: float
     """Share of the communication that is taken to hide behind compute."""
     flops: float
@@ -109,7 +109,7 @@ class StepEstimate:
     host_transfer_bytes: float
     """Copied between the memories of the device and of its host, both ways together."""
     host_transfer_seconds: float
-    """Of these, one after the other, as planning counts them."""
+    """Seconds of these copies, one after the other, as planning counts them."""
     host_exposed_seconds: float
     """What of them no other work of the same loop hides."""
     collectives: tuple[TimedCollective, ...]
@@ -243,7 +243,7 @@ def _is_communication(instruction: HloInstruction, program: HloProgram) -> bool:
 
 
 def _opcodes_inside(fusion: HloInstruction, program: HloProgram) -> Iterator[str]:
-    """Of all instructions of a fusion and of the fusions in it."""
+    """Opcodes of all instructions of a fusion and of the fusions in it."""
     for name in fusion.called:
         for each in program.computations[name].instructions:
             yield each.opcode
@@ -293,7 +293,7 @@ class _HostLink:
             self.early[run.computation.name] += run.times * moved
 
     def exposed_seconds(self, bandwidth: float) -> float:
-        """Of all but what moves while other ops of the same loop run, as planning counts it."""
+        """Seconds of all but what other ops of the same loop hide, as planning counts it."""
         hidden = (min(moved / bandwidth, self.beside[name]) for name, moved in self.early.items())
         return self.bytes / bandwidth - sum(hidden)
 

@@ -39,11 +39,11 @@ class Target:
     host; empty for CPUs."""
     num_slices: int = 1
     chips_per_host: tuple[int, ...] = ()
-    """Of a slice that is not made of the usual hosts of 2x2x1 chips; empty for those."""
+    """Chips per host of a slice whose hosts are not the usual ones of 2x2x1 chips; else empty."""
     gpu_target: str = ""
     """Text of XLA's ``GpuTargetConfigProto``; empty elsewhere."""
     options: tuple[tuple[str, str], ...] = ()
-    """Of the compiler, that such a compile needs."""
+    """Options of the compiler that such a compile needs."""
 
     def compiler(self) -> str:
         """The packages that compile for it: ``libtpu 0.0.42, jaxlib 0.10.2``.
@@ -108,7 +108,7 @@ def target_of(cluster: Cluster) -> Target:
 
 
 def _chips_per_host(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a slice in chips: hosts have 2x2x1, where that fills it, else as much of that as does."""
+    """Chips per host of a slice in chips: empty for 2x2x1, else as much of that as fills it."""
     usual = (2, 2, 1)
     sizes = (*sizes, 1, 1)[:3]
     if all(size % chips == 0 for size, chips in zip(sizes, usual, strict=True)):

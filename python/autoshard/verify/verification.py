@@ -100,7 +100,7 @@ class Verification:
     replications: tuple[CollectiveMatch, ...]
     """Gathers among ``collectives`` that the plan does not have."""
     estimate: StepEstimate | None
-    """Of the compiled program; None as ``collectives``."""
+    """Estimate of the compiled program; None as ``collectives``."""
 
     @property
     def fits(self) -> bool:

@@ -102,7 +102,7 @@ def _of_small(region: mlir.Region) -> list[str] | int:
 
 
 def _names(op: mlir.Operation) -> list[str]:
-    """Of the attributes; jaxlib 0.10.2 gives them with their values."""
+    """Names of the attributes; jaxlib 0.10.2 gives them with their values."""
     return [each if isinstance(each, str) else each.name for each in op.attributes]
 
 

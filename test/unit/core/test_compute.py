@@ -16,7 +16,7 @@ F64, F32, F16, F8, I8 = _core.Arithmetic
 MESH = (2, 4)
 MATMUL_FLOPS, VECTOR_FLOPS, BANDWIDTH, LAUNCH = 100e12, 2e12, 1e12, 5e-6
 EFFICIENCY = 0.5
-"""Of matmuls; of the memory 0.8."""
+"""Efficiency of matmuls; that of the memory is 0.8."""
 
 Dims = tuple[tuple[int, ...], ...]
 Tensor = tuple[Dims, int]

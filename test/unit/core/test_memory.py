@@ -47,7 +47,7 @@ def test_a_result_must_have_a_buffer() -> None:
 
 
 def waiting(function: object, matrices: int) -> list[bool]:
-    """Of each matmul, whether it waits."""
+    """Whether each matmul waits."""
     found = read(function, *[(8, 8)] * matrices)  # pyright: ignore[reportArgumentType]
     flags = _core.matmuls_that_wait(found.program)
     return [flags[i] for i, name in enumerate(found.names) if name == "dot_general"]

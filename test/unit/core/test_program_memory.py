@@ -94,14 +94,14 @@ def read(
 
 
 def work(function: Callable[..., Any], *arguments: Any, op: str = "") -> _core.Rule:
-    """Of the last op of the core in ``function``, or of the last one called ``op``."""
+    """Rule of the last op of the core in ``function``, or of the last one called ``op``."""
     found = read_text(jax.jit(function).lower(*arguments).as_text())
     index = found.op(op, -1) if op else -1
     return found.program.rule_of(index % found.program.num_ops)
 
 
 def rules(found: Read) -> list[_core.Rule]:
-    """Of every op."""
+    """Rules of all ops."""
     return [found.program.rule_of(op) for op in range(found.program.num_ops)]
 
 

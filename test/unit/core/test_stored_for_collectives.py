@@ -212,7 +212,7 @@ def test_of_rings_only_three_do_not_wait_for_the_end(layers: int) -> None:
 
 
 def test_operands_that_late_rings_cannot_slice_are_copied() -> None:
-    """Of 6 rings 3 are late; they read 3 gradients, two of which others read as well. Parts of
+    """Three of 6 rings are late; they read 3 gradients, two of which others read as well. Parts of
     4,032 / 8 columns are no whole tiles of 128."""
     rows, width = 16384, 4032
     found = planned(scattered(6, width), rows=8 * rows)

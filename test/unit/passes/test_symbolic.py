@@ -297,7 +297,7 @@ def imported_plan(text: str, mesh: str, coefficient: float):
 
 
 def blocks(core: _core.CorePlan, mesh: str, op: int) -> list[list[int]]:
-    """Of each operand of an op."""
+    """Blocks of each dim of each operand of an op."""
     sizes = [axis.size for axis in Mesh.parse(mesh).axes]
     return [
         [math.prod(sizes[axis] for axis in axes) for axes in core.shardings[index]]

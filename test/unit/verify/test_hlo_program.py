@@ -18,7 +18,7 @@ from autoshard.verify.step_time import StepEstimate, estimate_step
 V5E = Cluster.parse("v5e:4x4")
 V5P = Cluster.parse("v5p:2x2x2")
 CLOCK = 1.5e9
-"""Of v5e, in Hz."""
+"""Clock of v5e, in Hz."""
 
 
 def cycles(count: int) -> str:

@@ -133,7 +133,7 @@ def test_an_elementwise_op_takes_its_bytes() -> None:
 
 
 def test_the_gradient_of_a_maximum_over_windows_is_read() -> None:
-    """Of 16 pixels and 4 windows: it reads both and the initial value, and writes the pixels."""
+    """It reads 16 pixels, 4 windows and the initial value, and writes the pixels."""
     before = "".join(
         f"%{name} (a: f32[], b: f32[]) -> {result} {{\n  %a = f32[] parameter(0)\n"
         f"  %b = f32[] parameter(1)\n  ROOT %r = {result} {op}\n}}\n\n"

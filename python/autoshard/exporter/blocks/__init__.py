@@ -107,7 +107,7 @@ def _is_hard_convolution(planned: PlannedOp) -> bool:
 
 
 def _cuts_block_dims(planned: PlannedOp) -> bool:
-    """Of the first operand or the result: what one pixel makes may be cut, the pixel is whole."""
+    """Whether block dims of the first operand or result are cut: one whole pixel may make many."""
     first, made = shardings(planned.operands)[0], shardings(planned.computed)[0]
     dims = block_dims(planned.op)
     return any(first.dims[dim] or made.dims[to] for dim, to in dims.items())

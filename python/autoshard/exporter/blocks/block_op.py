@@ -36,7 +36,7 @@ class BlockOp:
     operands: tuple[Sharding, ...]
     operand_blocks: tuple[mlir.Type, ...]
     types: tuple[mlir.Type, ...]
-    """Of the results together; in front the parts of sums."""
+    """Types of the results together; in front the parts of sums."""
     results: tuple[Sharding, ...]
     """How ``types`` are cut."""
     compute: Compute
@@ -81,17 +81,17 @@ def on_blocks(planned: PlannedOp, form: Form) -> BlockOp:
 
 
 def shardings(placements: Sequence[Placement | None]) -> tuple[Sharding, ...]:
-    """Of tensors, which all operands and results of these ops are."""
+    """Shardings of tensors, which all operands and results of these ops are."""
     return tuple(cast("Placement", placement).sharding for placement in placements)
 
 
 def result_sharding(planned: PlannedOp, summed: Axes) -> Sharding:
-    """Of the first result, before a sum over ``summed`` is scattered."""
+    """Sharding of the first result, before a sum over ``summed`` is scattered."""
     return _made(planned, summed, shardings(planned.computed)[0])
 
 
 def _made(planned: PlannedOp, summed: Axes, computed: Sharding) -> Sharding:
-    """Of a result as blocks of the operands make it.
+    """Sharding of a result as blocks of the operands make it.
 
     Not cut yet are axes that sums are scattered over, and those that cut no operand: an
     optimizer's shard is cut out of what devices that have equal operands make alike.

@@ -27,7 +27,7 @@ class _CutImage:
     number: int
     """Among the spatial dims."""
     dim: int
-    """Of the images."""
+    """Dim of the images."""
     axes: Axes
     window: Window
 

@@ -352,11 +352,11 @@ def pair_array(pairs: Sequence[tuple[int, int]]) -> mlir.Attribute:
 
 
 def local_shape(type_: mlir.Type, sharding: Sharding) -> tuple[int, ...]:
-    """Of one device's block."""
+    """Shape of one device's block."""
     return tuple(sharding.local_shape(mlir.RankedTensorType(type_).shape))
 
 
 def local_type(type_: mlir.Type, sharding: Sharding) -> mlir.Type:
-    """Of one device's block."""
+    """Type of one device's block."""
     old = mlir.RankedTensorType(type_)
     return mlir.RankedTensorType.get(sharding.local_shape(old.shape), old.element_type)

@@ -24,7 +24,7 @@ class _Scattered:
     images: Window
     """What these windows cover."""
     starts: tuple[int, ...]
-    """Of the device's own block in that."""
+    """Start of each device's own block in what the windows cover."""
     missing: int
     """Elements of own blocks behind the last window."""
 

@@ -11,7 +11,7 @@ from autoshard.sharding.placement import prime_factors
 from autoshard.sharding.strategy import Cuts, check_device_count
 
 ONE_DEVICE = Mesh((Axis("device", 1),))
-"""Of shardings that name no axis, where no mesh is given."""
+"""Mesh of shardings that name no axis, where no mesh is given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def errors_at(owner: mlir.Operation) -> Generator[None]:
 
 
 def rank_of(value: mlir.Value) -> int:
-    """Of a tensor; 0 for anything else."""
+    """Rank of a tensor; 0 for anything else."""
     return value.type.rank if isinstance(value.type, mlir.RankedTensorType) else 0
 
 

@@ -109,7 +109,7 @@ class Block:
         self.point = self._points(number > 0)
         """When the op at each position runs."""
         self.seconds = [costs.seconds_of(op) for op in self.ops]
-        """Of all runs of the op at each position, with what its operands and results send."""
+        """Seconds of all runs of the op at each position, with what operands and results send."""
         self.collective = {n for n, op in enumerate(self.ops) if costs.sends_result(op)}
         """Positions of ops whose result is sent: sums over devices, mostly."""
         self.values: list[Value] = []
@@ -191,7 +191,7 @@ class Block:
             self.results.append(results)
 
     def _number(self, ssa: mlir.Value) -> int:
-        """Of an operand; one that is made outside of the block is kept there."""
+        """Number of an operand; one that is made outside of the block is kept there."""
         return self.number_of[ssa] if ssa in self.number_of else self._add(ssa, -1, Kind.KEPT)
 
     def _add(self, ssa: mlir.Value, maker: int, kind: Kind) -> int:

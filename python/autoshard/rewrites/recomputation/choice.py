@@ -20,7 +20,7 @@ from autoshard.rewrites.recomputation.block import Block, Gap, Kind
 from autoshard.rewrites.recomputation.clones import Clones, Dropped, clones_for
 
 _SMALLEST = 1e-5
-"""Of the memory limit: values below are not worth a decision."""
+"""Share of the memory limit: values below are not worth a decision."""
 
 _MOST_PICKS = 3
 """A group that was given up again is taken at most so often."""
@@ -46,7 +46,7 @@ class Choice:
     dropped: tuple[Dropped, ...]
     clones: Clones
     peak_bytes: float
-    """Of the values that live at the fullest point."""
+    """Bytes of the values that live at the fullest point."""
 
 
 def choose(block: Block, limit: float, rules: Rules) -> Choice:
@@ -100,7 +100,7 @@ class _Search:
         return self.base + np.cumsum(change)[: len(self.base)]
 
     def live(self, groups: Collection[int]) -> np.ndarray:
-        """Likewise."""
+        """Bytes at each point once groups are dropped."""
         return self.live_with(self.clones(groups))
 
     def excess(self, live: np.ndarray) -> float:

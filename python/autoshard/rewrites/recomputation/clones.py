@@ -17,7 +17,7 @@ class Batch:
     """Ops that run again before one reader."""
 
     position: int
-    """Of the reader."""
+    """Position of the reader."""
     ops: list[int] = field(default_factory=list[int])
     """Positions of the originals, in the order in which the copies run; none if the reader
     finds all it needs among earlier copies."""
@@ -30,7 +30,7 @@ class Dropped:
     """A value that is not kept between two of its readers."""
 
     number: int
-    """Of the value in the block."""
+    """Number of the value in the block."""
     gap: Gap
     """Where it is not kept."""
 
@@ -41,7 +41,7 @@ class Clones:
 
     batches: list[Batch]
     seconds: float
-    """Of all ops that run again, with what they send."""
+    """Seconds of all ops that run again, with what they send."""
     delta: list[tuple[int, float]]
     """(point, bytes): from this point on so many bytes more live on a device."""
     cloned: set[int]

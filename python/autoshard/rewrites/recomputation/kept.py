@@ -315,7 +315,7 @@ def _kept_parameters(second: Block, numbers: Numbering) -> list[Kept]:
 
 
 def _number_of(block: Block, own: Numbering, value: mlir.Value) -> int:
-    """Of the first value of a block that is the same; -1 for one of another block."""
+    """Number of the first value of a block that is the same; -1 for one of another block."""
     source = own.of(value)
     return block.number_of.get(source, -1) if isinstance(source, mlir.Value) else -1
 

@@ -25,7 +25,7 @@ class Stack:
     """Ops of the second loop that take a trip's part, without the dim of the trips."""
     read_index: mlir.Value
     bytes: float
-    """Of the whole stack on one device."""
+    """Bytes of the whole stack on one device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,21 +31,21 @@ def scope_of(mp_comm_recompute: bool, parallel_optimizer_comm_recompute: bool) -
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """Of one marked function."""
+    """Switches of one marked function."""
 
     mp_comm_recompute: bool
     parallel_optimizer_comm_recompute: bool
 
 
 def switches_of(op: mlir.Operation) -> Switches | None:
-    """Of the function that an op is computed again for; None where it is not marked, or is not
-    computed again."""
+    """Switches of the function that an op is computed again for; None where it is not marked, or is
+    not computed again."""
     found = _SCOPE.search(_name(op.location))
     return None if found is None else Switches(found[1] == "1", found[2] == "1")
 
 
 def scope_switches(op: mlir.Operation) -> Switches | None:
-    """Of the marked function that an op belongs to, forward or backward."""
+    """Switches of the marked function that an op belongs to, forward or backward."""
     found = _IN_SCOPE.search(_name(op.location))
     return None if found is None else Switches(found[1] == "1", found[2] == "1")
 

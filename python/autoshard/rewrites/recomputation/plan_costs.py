@@ -40,7 +40,7 @@ class PlanCosts:
         return self._core_of.get(op, -1)
 
     def seconds_of(self, op: mlir.Operation) -> float:
-        """Of all runs of an op in a step, with what it sends."""
+        """Seconds of all runs of an op in a step, with what it sends."""
         number = self.core_number(op)
         if number < 0:
             return 0.0
@@ -51,7 +51,7 @@ class PlanCosts:
         return self.core_number(op) in self._sent
 
     def bytes_of(self, core: int) -> float:
-        """Of a value of the core on one device."""
+        """Bytes of a value of the core on one device."""
         if core == NO_VALUE:
             return 0.0
         imported = self._imported

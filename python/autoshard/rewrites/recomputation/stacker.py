@@ -27,7 +27,7 @@ class Stacker:
         self.value_of = costed.imported.value_of
 
     def sharding(self, value: mlir.Value) -> Sharding:
-        """Of a value of the module as it was read."""
+        """Sharding of a value of the module as it was read."""
         core = self.value_of.get(value, NO_VALUE)
         return Sharding(self.mesh, ()) if core == NO_VALUE else self.shardings[self.rows[core]]
 

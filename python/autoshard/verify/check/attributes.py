@@ -17,7 +17,7 @@ Numbers = Sequence[int]
 
 
 def shape_of(value: mlir.Value) -> tuple[int, ...]:
-    """Of a tensor; that of other values is empty."""
+    """Shape of a tensor; that of other values is empty."""
     type_ = value.type
     return tuple(type_.shape) if isinstance(type_, mlir.RankedTensorType) else ()
 

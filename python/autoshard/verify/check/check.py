@@ -16,7 +16,7 @@ from autoshard.verify.check.run import Failure, Limits, run_both
 from autoshard.verify.check.small import make_small
 
 TIME_LIMIT_SECONDS = 600.0
-"""Of a check, and of finding the op where something is wrong."""
+"""Seconds of a check, and of finding the op where something is wrong."""
 
 MOST_DEVICES = 16
 """Virtual ones; a larger mesh is made smaller."""
@@ -27,7 +27,7 @@ class Check:
     """What a run of a plan, small, on virtual devices, says of it."""
 
     mesh: str
-    """That of the plan."""
+    """Mesh of the plan."""
     checked_mesh: str
     """On which it was run."""
     form: str
@@ -46,7 +46,7 @@ class Check:
     not_finite: float
     """Part of the elements compared that are no finite numbers, which hide what is wrong."""
     ops: int
-    """Of the program's ``main``, its calls included."""
+    """Number of ops of the program's ``main``, its calls included."""
     looked_at: int
     """Those of them that were run: where ops repeat, one of each kind."""
     not_run: tuple[str, ...]

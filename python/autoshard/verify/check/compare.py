@@ -27,7 +27,7 @@ SINGLE = Tolerance(1e-5, 1e-6)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one array on all devices from what it should be."""
+    """Difference of one array on all devices from what it should be."""
 
     different: int
     """Elements that differ on some device by more than the tolerance, or that none holds."""

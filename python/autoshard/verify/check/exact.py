@@ -18,7 +18,7 @@ from autoshard.verify.check.part import entry_of
 from autoshard.verify.check.shapes.elements import IDENTITY_TARGETS
 
 _BITS = 52
-"""Of a float64."""
+"""Bits of a float64's fraction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _of_type(value: mlir.Value) -> Bits | None:
 
 
 def _bits(op: mlir.Operation, operands: Sequence[Bits | None]) -> Bits | None:
-    """Of the results of an op; None where it may round."""
+    """Bits of the results of an op; None where it may round."""
     if op.name == "stablehlo.constant":
         return _of_constant(op)
     if op.name == "stablehlo.iota":

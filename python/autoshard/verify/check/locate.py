@@ -30,7 +30,7 @@ _SHOWN = 1000
 _ROUNDS = 4
 
 _AMPLIFIED = 1e-6
-"""Of the largest element: what rounding in double precision may have grown to behind many ops."""
+"""Part of the largest element that rounding in double precision may grow to behind many ops."""
 
 _SUMS = frozenset({"stablehlo.add", "stablehlo.subtract"})
 _PRODUCTS = frozenset({"stablehlo.dot_general", "stablehlo.convolution"})

@@ -102,7 +102,7 @@ def set_boundary(
 
 
 def _attributes(value: mlir.Value, placement: Placement | None) -> mlir.Attribute:
-    """Of an argument or result that is in ``placement``, but whole where that would be padded."""
+    """Attributes of an argument or result in ``placement``, whole where that would be padded."""
     if placement is None or not isinstance(value.type, mlir.RankedTensorType):
         return mlir.DictAttr.get({})
     sharding = placement.sharding

@@ -55,7 +55,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of every result of ``main``, what differs, the worse of all draws."""
+    """Differences of all results of ``main``, the worse of all draws."""
 
     results: tuple[Difference, ...]
     is_exact: tuple[bool, ...]
@@ -64,12 +64,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one check."""
+    """Limits of one check."""
 
     deadline: float
     """``time.monotonic()`` at its end."""
     host_memory_bytes: int | None
-    """Of one process."""
+    """Bytes of one process."""
 
     @property
     def seconds_left(self) -> float:

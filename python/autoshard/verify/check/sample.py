@@ -62,9 +62,9 @@ class _Graph:
         self.is_free = [planned.kind is Kind.RECOMPUTED for planned in ops]
         """Constants and the like: many ops read them that have nothing else in common."""
         self.reads: list[list[tuple[int, int]]] = []
-        """Of each op, the ops whose results it reads, and which results."""
+        """Ops whose results each op reads, and which results."""
         self.readers: list[list[tuple[int, int]]] = [[] for _ in ops]
-        """Of each op, the ops that read its results, and as which operand."""
+        """Ops that read the results of each op, and as which operand."""
         self.colours: list[int] = []
         makers: dict[mlir.Value, tuple[int, int]] = {}
         placements = dict(entry.body.arguments)

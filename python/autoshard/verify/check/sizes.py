@@ -115,7 +115,7 @@ class Sizes:
 
     def __init__(self) -> None:
         self.old: list[int] = []
-        """Of every atom."""
+        """Size of every atom so far."""
         self._bound: dict[int, Size] = {}
         self._above: list[tuple[Size, Size]] = []
         self._divisors: dict[Size, set[int]] = defaultdict(set)

@@ -26,16 +26,16 @@ from autoshard.verify.check.sizes import Least
 from autoshard.verify.check.trips import shorten_loops
 
 MOST_ELEMENTS = 2**31
-"""Of all values together; more would not be run in the time."""
+"""Elements of all values together; more would not be run in the time."""
 
 _LEASTS = (Least(), Least(atom=2), Least(atom=2, local=1))
 """How small sizes become: the first that leaves few elements."""
 
 _FEW_ELEMENTS = 2**26
-"""Of all values together: they are computed in seconds."""
+"""Elements of all values together that are computed in seconds."""
 
 _MANY_ELEMENTS = 2**29
-"""Of all values together: of a program of more, fewer ops are kept."""
+"""Elements of all values together: of a program of more, fewer ops are kept."""
 
 _NOT_RUN = frozenset(
     {
@@ -54,10 +54,10 @@ class Small:
     program: bytes
     """Planned module."""
     mesh: str
-    """That of the plan."""
+    """Mesh of the plan."""
     checked_mesh: str
     ops: int
-    """Of ``main``, calls included."""
+    """Number of ops of ``main``, calls included."""
     looked_at: int
     """Those of them that are in ``program``."""
     not_run: tuple[str, ...]

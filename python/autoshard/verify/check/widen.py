@@ -176,4 +176,4 @@ _ATTRIBUTES = {
     "stablehlo.reduce_precision": _widen_precision,
     "stablehlo.dot_general": _drop_algorithm,
 }
-"""Of ops whose attributes hold numbers, or say how numbers are computed."""
+"""Changes of ops whose attributes hold numbers, or say how numbers are computed."""

@@ -47,7 +47,7 @@ _LOOP = _bytecode("""
 
 
 def _names(program: bytes) -> tuple[set[str], list[str]]:
-    """Of all ops of a program, and of those whose results it returns."""
+    """Names of all ops of a program, and of those whose results it returns."""
     with new_context() as context:
         module = parse_bytes(program, context)
         last = entry_of(read_plan(module)).body.ops[-1].op

@@ -32,7 +32,7 @@ class _Reader:
         self.shapes = Shapes()
         self._functions = functions
         self._results: dict[str, list[Shape]] = {}
-        """Of each function that has been read."""
+        """Shapes of the results of each function that has been read."""
         self._rules: dict[str, Rule] = {
             **_RULES,
             "stablehlo.while": self._while,
