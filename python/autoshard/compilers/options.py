@@ -53,7 +53,8 @@ def read_option_set(name: str) -> OptionSet:
         raise PlanError(
             f'compiler_options: no set of options is called "{name}".{hint} There are'
             f" {', '.join(known)}; others are given by name and value:"
-            ' compiler_options={"xla_gpu_autotune_level": "0"}.'
+            ' compiler_options={"xla_gpu_autotune_level": "0"}, or'
+            " --compiler-option=xla_gpu_autotune_level=0."
         )
     import tomllib  # here, so that to import autoshard stays quick
 

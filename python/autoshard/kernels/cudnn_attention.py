@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from autoshard.ir import mlir
@@ -44,12 +46,13 @@ class CudnnAttention:
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
     is_backward: bool
-    is_causal: bool
+    share: float
+    """Part of the scores that is computed: half of them where they are causal."""
     config: dict[str, Any] = field(repr=False)
 
     @property
     def flops(self) -> float:
-        """Floating point operations of the matmuls, of half the scores where they are causal.
+        """Floating point operations of the matmuls.
 
         Two matmuls forward; five backward, one of which computes the scores again.
         """
@@ -57,7 +60,7 @@ class CudnnAttention:
         scores = size["b"] * size["m"] * size["g"] * size["t"] * size["s"]
         key, value = size["d"], size["e"]
         matmuls = 3 * key + 2 * value if self.is_backward else key + value
-        return 2.0 * scores * matmuls * (0.5 if self.is_causal else 1.0)
+        return 2.0 * self.share * scores * matmuls
 
     def config_for(self, batch: int, heads: int) -> str:
         """The configuration of a call on so many sequences and heads of queries."""
@@ -82,102 +85,115 @@ def cudnn_attention(op: mlir.Operation) -> CudnnAttention | None:
     """
     if not is_cudnn_attention(op):
         return None
+    shapes = [shape_of(value) for value in (*op.operands, *op.results)]
     try:
         config = json.loads(mlir.StringAttr(op.attributes[_CONFIG]).value)
         fields = config[_FIELDS]
         if fields.get("max_seg_per_batch", 1) > 1 or fields.get("is_paged_attention", False):
             return None
-        batch, heads, *positions = map(int, fields[_SCORES]["dimensions"])
-        is_backward = _FIRST_MATMUL[1] in fields
-        numbers = fields[_FIRST_MATMUL[is_backward]]
-        is_heads_first = numbers["lhs_batch_dimensions"] == _HEADS_FIRST
-        is_causal = "CAUSAL" in fields["mask_type"]
-    except (KeyError, TypeError, ValueError):
+        batch, heads, queries, keys = map(int, fields[_SCORES]["dimensions"])
+        call = _Call.of(fields, str(custom_call_target(op)), len(op.operands), shapes)
+        groups = call.heads_of_keys
+        sizes = dict(b=batch, m=groups, g=heads // groups, t=queries, s=keys)
+        sizes |= dict(d=shapes[0][3], e=shapes[2][3])
+        operands, results = call.operands(), call.results()
+        share = 0.5 if "CAUSAL" in fields["mask_type"] else 1.0
+        window = fields.get("sliding_window_length", 0)
+    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
-    operands = [shape_of(value) for value in op.operands]
-    results = [shape_of(value) for value in op.results]
-    heads_dim = 1 if is_heads_first else 2
-    if len(operands) < 3 or {len(shape) for shape in operands[:3]} != {4}:
+    if not _fits(sizes, (*operands, *results), shapes):
         return None
-    keys = operands[1][heads_dim]
-    sizes = dict(b=batch, m=keys, g=heads // max(1, keys), t=positions[0], s=positions[1])
-    sizes |= dict(d=operands[0][3], e=operands[2][3])
-    placed = _arrays(op, sizes, is_heads_first, is_backward, (operands, results))
-    if placed is None or not _fits(sizes, placed, (operands, results)):
-        return None
-    summed = {"b", "m"} - _names(placed[1][3]) if is_backward and len(results) == 5 else set[str]()
+    has_shared = {"b", "m"} - {name for dim in results[3] for name in dim} if call.has_dbias else ()
     return CudnnAttention(
         sizes,
-        frozenset({"b", "m"} - summed),
-        *placed,
-        is_backward=is_backward,
-        is_causal=is_causal,
-        config=config,
+        frozenset({"b", "m"}.difference(has_shared)),
+        operands,
+        results,
+        call.is_backward,
+        min(share, window / keys) if window else share,
+        config,
     )
 
 
-def _arrays(
-    op: mlir.Operation,
-    sizes: dict[str, int],
-    is_heads_first: bool,
-    is_backward: bool,
-    shapes: tuple[list[tuple[int, ...]], list[tuple[int, ...]]],
-) -> tuple[tuple[Dims, ...], tuple[Dims, ...]] | None:
-    """The factors of operands and results; None where there are others than expected."""
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Which arrays a call has, and how their dims are ordered."""
 
-    def given(heads: tuple[str, ...], position: str, feature: str) -> Dims:
-        inner = (heads, (position,)) if is_heads_first else ((position,), heads)
+    shapes: list[tuple[int, ...]]
+    """Shapes of operands, then of results."""
+    num_operands: int
+    is_heads_first: bool
+    is_backward: bool
+    has_bias: bool
+
+    @classmethod
+    def of(
+        cls,
+        fields: Mapping[str, Any],
+        target: str,
+        num_operands: int,
+        shapes: list[tuple[int, ...]],
+    ) -> _Call:
+        is_backward = _FIRST_MATMUL[1] in fields
+        batch_dims = fields[_FIRST_MATMUL[is_backward]]["lhs_batch_dimensions"]
+        has_bias = "ScaleBias" in target
+        return cls(shapes, num_operands, batch_dims == _HEADS_FIRST, is_backward, has_bias)
+
+    @property
+    def heads_of_keys(self) -> int:
+        return self.shapes[1][1 if self.is_heads_first else 2]
+
+    @property
+    def has_dbias(self) -> bool:
+        return self.is_backward and len(self.shapes) - self.num_operands == 5
+
+    def operands(self) -> tuple[Dims, ...]:
+        output = self._given(_QUERIES, "t", "e")
+        found = [self._given(_QUERIES, "t", "d"), self._given(_KEYS, "s", "d")]
+        found.append(self._given(_KEYS, "s", "e"))
+        if self.is_backward:
+            found += [_STATISTICS, output]
+        if self.has_bias:
+            found.append(self._bias())
+        if self.is_backward:
+            found.append(output)
+        lengths: Dims = (("b",),)
+        return (*found, *[lengths] * (self.num_operands - len(found)))
+
+    def results(self) -> tuple[Dims, ...]:
+        """Heads first, whatever order the operands have; JAX transposes them."""
+        workspace: Dims = ((),)
+        if not self.is_backward:
+            made: Dims = (*_STATISTICS, ("e",))
+            has_statistics = len(self.shapes) - self.num_operands == 3
+            return (made, *([_STATISTICS] if has_statistics else []), workspace)
+        gradients: list[Dims] = [
+            (*_STATISTICS, ("d",)),
+            (("b",), _KEYS, ("s",), ("d",)),
+            (("b",), _KEYS, ("s",), ("e",)),
+        ]
+        return (*gradients, *([self._bias()] if self.has_dbias else []), workspace)
+
+    def _given(self, heads: tuple[str, ...], position: str, feature: str) -> Dims:
+        inner = (heads, (position,)) if self.is_heads_first else ((position,), heads)
         return (("b",), *inner, (feature,))
 
-    queries, keys, workspace = ("m", "g"), ("m",), ((),)
-    statistics: Dims = (("b",), queries, ("t",))
-    made: Dims = (*statistics, ("e",))
-    output = given(queries, "t", "e")
-    first = [given(queries, "t", "d"), given(keys, "s", "d"), given(keys, "s", "e")]
-    if is_backward:
-        first += [statistics, output]
-    bias: list[Dims] = []
-    target = custom_call_target(op)
-    if target is not None and "ScaleBias" in target:
-        full = (("b",), queries, ("t",), ("s",))
-        shape = shapes[0][len(first)]
-        bias.append(tuple(() if size == 1 else dim for size, dim in zip(shape, full, strict=True)))
-    operands = [*first, *bias, *([output] if is_backward else [])]
-    lengths: Dims = (("b",),)
-    missing = len(shapes[0]) - len(operands)
-    if missing not in (0, 2):
-        return None
-    operands += [lengths] * missing
-    if is_backward:
-        gradients: list[Dims] = [
-            (("b",), queries, ("t",), ("d",)),
-            (("b",), keys, ("s",), ("d",)),
-            (("b",), keys, ("s",), ("e",)),
-        ]
-        results = [*gradients, *bias[: len(shapes[1]) - 4], workspace]
-    else:
-        results = [made, *([statistics] if len(shapes[1]) == 3 else []), workspace]
-    return (tuple(operands), tuple(results)) if len(results) == len(shapes[1]) else None
+    def _bias(self) -> Dims:
+        """Added to the scores; a dim of size 1 is shared."""
+        shape = self.shapes[5 if self.is_backward else 3]
+        full = (("b",), _QUERIES, ("t",), ("s",))
+        return tuple(() if size == 1 else dim for size, dim in zip(shape, full, strict=True))
 
 
-def _fits(
-    sizes: dict[str, int],
-    placed: tuple[tuple[Dims, ...], tuple[Dims, ...]],
-    shapes: tuple[list[tuple[int, ...]], list[tuple[int, ...]]],
-) -> bool:
+_QUERIES, _KEYS = ("m", "g"), ("m",)
+"""Factors of the heads of queries, and of keys."""
+_STATISTICS: Dims = (("b",), _QUERIES, ("t",))
+
+
+def _fits(sizes: Mapping[str, int], tensors: Sequence[Dims], shapes: Sequence[Any]) -> bool:
     """Whether every dim is what its factors make up; one without factors may have any size."""
-    for tensors, given in zip(placed, shapes, strict=True):
-        for dims, shape in zip(tensors, given, strict=True):
-            if len(dims) != len(shape):
-                return False
-            for names, size in zip(dims, shape, strict=True):
-                product = 1
-                for name in names:
-                    product *= sizes[name]
-                if names and product != size:
-                    return False
-    return True
-
-
-def _names(dims: Dims) -> set[str]:
-    return {name for dim in dims for name in dim}
+    return list(map(len, tensors)) == list(map(len, shapes)) and all(
+        not names or prod(sizes[name] for name in names) == size
+        for dims, shape in zip(tensors, shapes, strict=True)
+        for names, size in zip(dims, shape, strict=True)
+    )

@@ -18,7 +18,7 @@ RECIPE = Recipe(
     tensor=2,
     inner=(256,),
     published="1 s",
-    flags={},
+    options="maxtext-v5p",
 )
 STEP = b"""
 module @step attributes {mhlo.num_partitions = 1 : i32} {

@@ -269,7 +269,7 @@ def test_the_command_says_what_does_not_fit(planned_file, capsys, monkeypatch):
         (["--cluster", "cpu:4"], "is for 8 devices"),
         (["--cluster", "nobody:4"], 'no chip "nobody" is known'),
         (["--timeout", "0"], "more than 0 seconds"),
-        (["--compiler-option", "x"], "not of the form NAME=VALUE"),
+        (["--compiler-option", "x"], 'no set of options is called "x"'),
     ],
 )
 def test_the_command_says_what_is_wrong(planned_file, capsys, arguments, said):
