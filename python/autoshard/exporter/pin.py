@@ -20,7 +20,7 @@ their values are known on every device, so nothing has to travel.
 
 from __future__ import annotations
 
-from autoshard.exporter.blocks import BlockOp, added_parts, block_op
+from autoshard.exporter.blocks import BlockOp, Emitter, added_parts, block_op
 from autoshard.exporter.blocks.cropped import crop_whole_images
 from autoshard.exporter.callees import Callees, name_of
 from autoshard.exporter.constraints import Constraints
@@ -137,7 +137,7 @@ class _Pinner:
         for block in planned.blocks:
             self._block(block, pin_arguments=True)
         emit = self.form.emitter(mlir.InsertionPoint(op), op.location)
-        keep_slices_apart(planned, emit)
+        self._keep_slices_apart(planned, emit)
         crop_whole_images(planned, emit)
         on_blocks = block_op(planned)
         if on_blocks is not None:
@@ -148,6 +148,16 @@ class _Pinner:
             self.copies.be_recomputed(op, planned.results[0])
         elif next_op is not None:
             self._results(planned, mlir.InsertionPoint(next_op))
+
+    def _keep_slices_apart(self, planned: PlannedOp, emit: Emitter) -> None:
+        """What is written before the operands lies as they do, or GSPMD may cut a clamped index."""
+        op = planned.op
+        before = list(op.operands)
+        keep_slices_apart(planned, emit)
+        for index, (known, wanted) in enumerate(zip(before, planned.operands, strict=True)):
+            if op.operands[index] != known:
+                operand, where = op.operands[index], mlir.InsertionPoint(op)
+                op.operands[index] = self.constraints.held(operand, wanted, where, op.location)
 
     def _identity(self, planned: PlannedOp) -> None:
         """The readers of a mark or an old constraint read its operand, in the plan's sharding."""
