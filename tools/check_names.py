@@ -4,8 +4,8 @@
 
 Reads sources below FOLDER (the repository). No compiler, library or proxy for one is named where
 analyses are: they ask for rows. Names may stand where compilers are described or run: compilers/,
-verify/, calibration/ and chips. What links there are is asked where links are costed. Attributes
-are spelled in ir/attributes.py alone.
+verify/, calibration/ and chips; a library's also where its calls are read. What links there are is
+asked where links are costed. Attributes are spelled in ir/attributes.py alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _MAY_NAME = (
     "python/autoshard/calibration/",
     "python/autoshard/cluster/",
     "python/autoshard/compilers/",
+    "python/autoshard/ir/cudnn.py",
+    "python/autoshard/kernels/cudnn_attention.py",
     "python/autoshard/verify/",
 )
 _MAY_ASK_FOR_LINKS = (
