@@ -157,6 +157,12 @@ class Case:
             ).astype(np.int32)
         return parameters, jax.device_get(OPTIMIZER.init(parameters)), batch
 
+    @property
+    def plain(self) -> Case:
+        """The case on one device: without what only says how a step is run."""
+        matters = {"manual split", "no all-to-all", "pad", "accumulate"}
+        return Case(self.techniques & matters, self.scans)
+
     def planned(self) -> tuple[Any, Tree]:
         """The jitted step and its arguments; its memory is short where that is the technique."""
         step, args, options = self.step(), self.arguments(), self.options()

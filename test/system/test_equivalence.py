@@ -25,20 +25,24 @@ import autoshard
 
 by_name = {"ids": lambda value: getattr(value, "name", None)}
 every_model = pytest.mark.parametrize("model", MODELS, **by_name)
-arithmetics_and_partitioners = pytest.mark.parametrize(
-    ("arithmetic", "use_shardy"),
-    [(INTEGERS, True), (INTEGERS, False), (REALS, True)],  # integers are exact, so say more
-    ids=["integers-shardy", "integers-gspmd", "reals-shardy"],
+stages_and_partitioners = pytest.mark.parametrize(
+    ("stage", "arithmetic", "use_shardy"),
+    [
+        ("forward", INTEGERS, True),
+        ("train_step", INTEGERS, True),  # integers are exact, so say more
+        ("train_step", INTEGERS, False),
+        ("train_step", REALS, True),
+    ],
+    ids=["forward", "integers-shardy", "integers-gspmd", "reals-shardy"],
 )
 both_partitioners = pytest.mark.parametrize("use_shardy", [True, False], ids=("shardy", "gspmd"))
 every_stage = pytest.mark.parametrize("stage", STAGES)
 
 
 @every_model
-@arithmetics_and_partitioners
-@every_stage
+@stages_and_partitioners
 def test_sharded_run_equals_unsharded_run(
-    model: Model, arithmetic: Arithmetic, stage: str, use_shardy: bool
+    model: Model, stage: str, arithmetic: Arithmetic, use_shardy: bool
 ) -> None:
     expected = on_one_device(model, arithmetic, stage)
     with shardy(use_shardy):
@@ -47,10 +51,9 @@ def test_sharded_run_equals_unsharded_run(
 
 
 @every_model
-@arithmetics_and_partitioners
-@every_stage
+@stages_and_partitioners
 def test_searched_run_equals_unsharded_run(
-    model: Model, arithmetic: Arithmetic, stage: str, use_shardy: bool
+    model: Model, stage: str, arithmetic: Arithmetic, use_shardy: bool
 ) -> None:
     expected = on_one_device(model, arithmetic, stage)
     with shardy(use_shardy):
