@@ -16,6 +16,7 @@ from autoshard.errors import PlanError
 from autoshard.frontend.mesh import Machine, cluster_of
 from autoshard.frontend.request import ClusterLike
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.ir.boundary import allows_all_to_all
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import uses_shardy
 from autoshard.passes.pipeline import run_passes
@@ -199,7 +200,7 @@ class Plan:
 
     @cached_property
     def _planned(self) -> PlannedModule:
-        return read_plan(parse_bytes(self.bytecode, new_context(), self.name))
+        return read_plan(self._module())
 
     @cached_property
     def ops(self) -> tuple[PlannedOp, ...]:
@@ -214,7 +215,7 @@ class Plan:
     @cached_property
     def callback_bytes(self) -> tuple[tuple[int, int], ...]:
         """Bytes of each value that a call back into Python reads or gives, and how often."""
-        return callback_bytes(self._planned)
+        return callback_bytes(self._module())
 
     @cached_property
     def collectives(self) -> tuple[Collective, ...]:
@@ -224,7 +225,7 @@ class Plan:
         not numbers of ops.
         """
         module = self.exported("autoshard-export-shardy")
-        return tuple(shardy_collectives(module, has_all_to_all=self._planned.has_all_to_all))
+        return tuple(shardy_collectives(module, has_all_to_all=allows_all_to_all(self._module())))
 
     def exported(self, form: str) -> mlir.Module:
         """A module of its own in the form that a partitioner keeps.
@@ -232,9 +233,20 @@ class Plan:
         Args:
             form: ``"autoshard-export-shardy"`` or ``"autoshard-export-gspmd"``.
         """
-        module = parse_bytes(self.bytecode, new_context(), self.name)
-        run_passes(module, [form])
-        return module
+        if form not in self._exports:
+            module = self._module()
+            run_passes(module, [form])
+            self._exports[form] = print_module(module, "bytecode")
+        return parse_bytes(self._exports[form], new_context(), self.name)
+
+    @cached_property
+    def _exports(self) -> dict[str, bytes]:
+        """Bytecode of what has been exported, by form."""
+        return {}
+
+    def _module(self) -> mlir.Module:
+        """The planned module, a new one each time."""
+        return parse_bytes(self.bytecode, new_context(), self.name)
 
     def verify(
         self,
@@ -266,7 +278,7 @@ class Plan:
         if target is None and self.summary is not None:
             target = self.summary.read_cluster()
         return verify_module(
-            parse_bytes(self.bytecode, new_context(), self.name),
+            self._module(),
             Cluster.of(cluster_of(self.machine) if target is None else target),
             use_shardy=uses_shardy() if form is None else form == "shardy",
             timeout=timeout,
@@ -299,7 +311,7 @@ class Plan:
             CheckError: The program cannot be run on a CPU or cannot be made small.
         """
         return check_module(
-            parse_bytes(self.bytecode, new_context(), self.name),
+            self._module(),
             use_shardy=uses_shardy() if form is None else form == "shardy",
             timeout=timeout,
             host_memory_bytes=host_memory_bytes,
@@ -307,8 +319,7 @@ class Plan:
 
     def to_mlir(self, debug_info: bool = True) -> str:
         """The planned module as text, with the plan's attributes; ``autoshard-opt`` reads it."""
-        module = parse_bytes(self.bytecode, new_context(), self.name)
-        return print_module(module, debug_info=debug_info).decode()
+        return print_module(self._module(), debug_info=debug_info).decode()
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, the module included."""

@@ -36,7 +36,13 @@ from autoshard.frontend.request import (
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.attributes import PLAN
-from autoshard.ir.boundary import mesh_text, tied_arguments, unpin, untie_unequal
+from autoshard.ir.boundary import (
+    main_function,
+    mesh_text,
+    tied_arguments,
+    unpin,
+    untie_unequal,
+)
 from autoshard.ir.host_memory import on_host
 from autoshard.ir.module import operations_of
 from autoshard.passes.host_offload import HostOffload
@@ -48,7 +54,7 @@ from autoshard.passes.recursive_programming import (
     estimate_planned,
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
-from autoshard.planned.module import read_plan
+from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
@@ -354,14 +360,14 @@ def _read(
     request: Request,
 ) -> Plan:
     mesh = Mesh.parse(mesh_text(module))
-    (main,) = [function for function in read_plan(module).functions if function.is_entry]
+    main, boundary = main_function(module), read_boundary(module)
     program, stage = source.program, cast(Any, source.program.stage)
     types = _tree.tree_leaves(stage.args_info)
     out_types = _tree.tree_leaves(stage.out_info)
-    kept = dict(zip(program.kept, main.arguments[program.constant_count :], strict=True))
+    kept = dict(zip(program.kept, boundary.arguments[program.constant_count :], strict=True))
     names = result_names(stage.out_tree)
 
-    host_arguments, host_results = on_host(main.op, "arg_attrs"), on_host(main.op, "res_attrs")
+    host_arguments, host_results = on_host(main, "arg_attrs"), on_host(main, "res_attrs")
     place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
 
     def value(name: str, type_: Any, found: Any, is_used: bool, is_on_host: bool) -> PlannedValue:
@@ -388,7 +394,7 @@ def _read(
         results=tuple(
             value(name, type_, found, True, number in host_results)
             for number, (name, type_, found) in enumerate(
-                zip(names, out_types, main.results, strict=True)
+                zip(names, out_types, boundary.results, strict=True)
             )
         ),
         bytecode=print_module(module, "bytecode"),

@@ -16,7 +16,7 @@ from autoshard.compilers.compiler import Compiler
 from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MARK, MESH, MHLO_SHARDING, PLAN, STRATEGY
-from autoshard.ir.boundary import allows_all_to_all, pads_indivisible
+from autoshard.ir.boundary import allows_all_to_all, main_function, pads_indivisible
 from autoshard.ir.locations import place
 from autoshard.ir.module import functions_of
 from autoshard.ir.one_device import one_device_meshes
@@ -96,6 +96,14 @@ class PlannedFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where the arguments and results of a function are; None for what is no tensor."""
+
+    arguments: tuple[Placement | None, ...]
+    results: tuple[Placement | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedModule:
     """All entries and the functions that they call, in module order."""
 
@@ -136,6 +144,16 @@ def read_plan(module: mlir.Module) -> PlannedModule:
     return _Reader(module).read()
 
 
+def read_boundary(module: mlir.Module) -> Boundary:
+    """What the plan says about the arguments and results of ``main``, without reading its ops.
+
+    Raises:
+        PlanError: No ``autoshard.mesh``, or an argument or result without ``mhlo.sharding``.
+        ShardingError: A sharding that cannot be read, has the wrong rank or does not divide.
+    """
+    return _Reader(module).boundary(main_function(module))
+
+
 def _text(attribute: mlir.Attribute) -> str:
     return mlir.StringAttr(attribute).value
 
@@ -151,12 +169,6 @@ def _growing(names: list[str]) -> Iterator[str]:
     while position < len(names):
         yield names[position]
         position += 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    arguments: tuple[Placement | None, ...]
-    results: tuple[Placement | None, ...]
 
 
 class _Reader:
@@ -175,7 +187,7 @@ class _Reader:
         self.strategies: dict[
             tuple[mlir.Attribute, tuple[mlir.Type, ...]], tuple[tuple[Placement | None, ...], ...]
         ] = {}
-        self.signatures: dict[str, _Signature] = {}
+        self.boundaries: dict[str, Boundary] = {}
         self.functions = {
             name: function
             for name, function in functions_of(module).items()
@@ -218,14 +230,14 @@ class _Reader:
 
     # Functions ------------------------------------------------------------------------------
 
-    def _signature(self, function: mlir.Operation) -> _Signature:
+    def boundary(self, function: mlir.Operation) -> Boundary:
         function_type = mlir.FunctionType(mlir.TypeAttr(function.attributes["function_type"]).value)
-        return _Signature(
-            self._boundary(function, "arg_attrs", "argument", function_type.inputs),
-            self._boundary(function, "res_attrs", "result", function_type.results),
+        return Boundary(
+            self._side_of(function, "arg_attrs", "argument", function_type.inputs),
+            self._side_of(function, "res_attrs", "result", function_type.results),
         )
 
-    def _boundary(
+    def _side_of(
         self, function: mlir.Operation, key: str, role: str, types: Sequence[mlir.Type]
     ) -> tuple[Placement | None, ...]:
         attributes = function.attributes.get(key)
@@ -252,14 +264,14 @@ class _Reader:
             raise ShardingError(f"{name}: {error.message}", place(function.location)) from error
 
     def _function(self, function: mlir.Operation) -> PlannedFunction:
-        signature = self.signatures[_text(function.attributes["sym_name"])]
+        boundary = self.boundaries[_text(function.attributes["sym_name"])]
         (block,) = function.regions[0].blocks
         return PlannedFunction(
             op=function,
             is_entry=self._is_entry(_text(function.attributes["sym_name"])),
-            body=self._block(block, signature.arguments, signature.results),
-            arguments=signature.arguments,
-            results=signature.results,
+            body=self._block(block, boundary.arguments, boundary.results),
+            arguments=boundary.arguments,
+            results=boundary.results,
         )
 
     def _block(
@@ -320,18 +332,18 @@ class _Reader:
         """
         return name == "main" if "main" in self.functions else _is_public(self.functions[name])
 
-    def _callee(self, op: mlir.Operation) -> _Signature:
+    def _callee(self, op: mlir.Operation) -> Boundary:
         return self._reach(mlir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
-    def _reach(self, name: str) -> _Signature:
-        """The signature of a function that is planned.
+    def _reach(self, name: str) -> Boundary:
+        """The boundary of a function that is planned.
 
         Functions that nobody calls are decompositions of composites, which are planned as one op.
         """
-        if name not in self.signatures:
-            self.signatures[name] = self._signature(self.functions[name])
+        if name not in self.boundaries:
+            self.boundaries[name] = self.boundary(self.functions[name])
             self.reached.append(name)
-        return self.signatures[name]
+        return self.boundaries[name]
 
     def _results(self, op: mlir.Operation) -> tuple[Placement | None, ...]:
         results = op.results

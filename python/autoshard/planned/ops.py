@@ -10,6 +10,7 @@ from typing import Any, cast
 from autoshard.importer.loops import trip_count
 from autoshard.ir import element_bits, mlir, place
 from autoshard.ir.attributes import MARK, PIN, STRATEGY
+from autoshard.ir.module import functions_of
 
 # pyright: reportMissingTypeArgument=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -88,21 +89,28 @@ def reshards(planned: PlannedModule) -> tuple[Reshard, ...]:
     return tuple(found)
 
 
-def callback_bytes(planned: PlannedModule) -> tuple[tuple[int, int], ...]:
-    """For each operand and result of a call back into Python: its bytes and how often it runs."""
+def callback_bytes(module: mlir.Module) -> tuple[tuple[int, int], ...]:
+    """For each operand and result of a call back into Python: its bytes and how often it runs.
+
+    Counts the trips of loops around it, those of unknown length once.
+    """
+    functions = functions_of(module)
     found: list[tuple[int, int]] = []
 
-    def visit(block: PlannedBlock, times: int) -> None:
-        for op in block.ops:
-            if _is_callback(op.op):
-                found.extend((_bytes(value.type), times) for value in op.op.operands)
-                found.extend((_bytes(value.type), times) for value in op.op.results)
-            for inner in op.blocks:
-                trips = _trips(op.op)
-                visit(inner, times * trips)
+    def visit(outer: mlir.Operation, times: int) -> None:
+        for region in outer.regions:
+            for block in region.blocks:
+                for view in block.operations:
+                    op = view.operation
+                    if op.name == "func.call":
+                        callee = mlir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                        visit(functions[callee], times)
+                    if _is_callback(op):
+                        values = (*op.operands, *op.results)
+                        found.extend((_bytes(value.type), times) for value in values)
+                    visit(op, times * _trips(op))
 
-    for function in planned.functions:
-        visit(function.body, 1)
+    visit(functions["main"], 1)
     return tuple(found)
 
 

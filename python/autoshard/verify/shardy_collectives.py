@@ -83,11 +83,12 @@ def shardy_collectives(
         PassError: Shardy refuses the module.
     """
     clone = mlir.Module.parse(print_module(module, "bytecode"), module.context)
-    run_native(clone, _FLATTEN)
+    run_native(clone, _FLATTEN, verify=False)
     with clone.context:
         _note_trip_counts(clone)
         _forget_callbacks(clone)
-    run_native(clone, _TO_COLLECTIVES.format(_JOIN_STEPS if has_all_to_all else ""))
+    to_collectives = _TO_COLLECTIVES.format(_JOIN_STEPS if has_all_to_all else "")
+    run_native(clone, to_collectives, verify=False)
     return _Counter(clone, unknown_trip_count).collectives()
 
 

@@ -422,3 +422,27 @@ def test_things_that_are_no_mesh():
         autoshard.plan(mlp, WEIGHTS, X, mesh=8)
     with pytest.raises(autoshard.AutoshardError, match="mesh"):
         autoshard.plan(mlp, WEIGHTS, X, mesh="dp:2")
+
+
+@pytest.mark.parametrize("form", ["autoshard-export-shardy", "autoshard-export-gspmd"])
+def test_each_exported_module_is_its_own(form):
+    plan = autoshard.plan(mlp, WEIGHTS, X, mesh=MESH, mode="semi_auto")
+    changed = plan.exported(form)
+    before = str(changed)
+    with changed.context:
+        del changed.operation.attributes["mhlo.num_partitions"]
+    assert str(changed) != before
+    assert str(plan.exported(form)) == before
+
+
+def test_calls_back_into_python_are_counted_by_the_trips_of_their_loops():
+    def step(x):
+        def body(x, _):
+            return jax.pure_callback(lambda y: y, type_of(16), x), None
+
+        x, _ = jax.lax.scan(body, x, None, length=5)
+        return jax.pure_callback(lambda y: y, type_of(16), x)
+
+    plan = autoshard.plan(step, type_of(16), mesh="d=2", mode="data_parallel", batch_argnums=0)
+    times = [times for size, times in plan.callback_bytes if size == 64]
+    assert times == [5, 5, 1, 1]
