@@ -4,8 +4,8 @@
 
 #include "solver/messages.h"
 #include "solver/network.h"
+#include "solver/presolve.h"
 #include "solver/problem.h"
-#include "solver/reduction.h"
 #include "solver/run.h"
 
 namespace autoshard::solver {
@@ -43,11 +43,11 @@ Certificate certify(const Problem& problem, const std::vector<std::int64_t>& poi
     largest_charge += largest;
   }
   Reduction reduction(charged);
-  if (!reduction.restrict_options()) {
+  if (!restrict_options(reduction)) {
     certificate.lower_bound = kNotAllowed;
     return certificate;
   }
-  reduction.merge_tied();
+  merge_tied(reduction);
   for (const auto& [node, into] : reduction.merged()) {
     certificate.merged_node.push_back(node);
     certificate.merged_into.push_back(into);

@@ -5,6 +5,7 @@
 
 #include "solver/limited_stage.h"
 #include "solver/limited_state.h"
+#include "solver/presolve.h"
 
 namespace autoshard::solver {
 
@@ -13,7 +14,7 @@ Solution solve_limited(const Problem& problem, const Options& options, Run& run)
   if (options.start) state.take_start();
   bool more = true;
   while (more) {
-    if (!state.reduction.presolve()) {
+    if (!presolve(state.reduction)) {
       state.finish_exhausted();
       break;
     }

@@ -32,7 +32,7 @@ class LimitedStage {
       : state_(state),
         network_(network),
         memory_(memory),
-        points_(state.reduction.points()),
+        points_(state.reduction.points),
         dual_(network, memory),
         walkers_{{network, memory, state.options.seed * 2 + 1, 60},
                  {network, memory, state.options.seed * 2 + 2, 3}},
@@ -329,9 +329,9 @@ bool search_stage(LimitedState& state) {
   if (is_small(network, state.options)) {
     state.enumerate(network, memory);
     if (state.solution.choice.empty()) {
-      state.reduction.diagnose(
+      state.reduction.diagnosis =
           "memory: every allowed choice exceeds the limit; tightest point " +
-          std::to_string(state.tightest_point()));
+          std::to_string(state.tightest_point());
     }
     state.finish_exhausted();
     return false;

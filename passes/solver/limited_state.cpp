@@ -32,7 +32,7 @@ void LimitedState::finish_exhausted() {
   if (solution.choice.empty()) {
     solution.stop_reason = StopReason::kInfeasible;
     solution.lower_bound = kNotAllowed;
-    solution.diagnosis = reduction.diagnosis();
+    solution.diagnosis = reduction.diagnosis;
   } else {
     solution.stop_reason = StopReason::kOptimal;
     solution.lower_bound = solution.cost;
@@ -51,7 +51,7 @@ bool LimitedState::proven() const {
 }
 
 void LimitedState::accept_reduced(const Network& network, const std::vector<int>& choice) {
-  std::vector<int> of_reduction(reduction.nodes(), 0);
+  std::vector<int> of_reduction(reduction.count(), 0);
   for (int i = 0; i < network.nodes(); ++i) of_reduction[network.source[i]] = choice[i];
   std::vector<std::int32_t> full = reduction.complete(of_reduction);
   const double cost = cost_of(problem, full);
@@ -101,9 +101,9 @@ std::size_t LimitedState::remove_hopeless(const Network& network, double bound,
 }
 
 std::int64_t LimitedState::tightest_point() const {
-  const std::vector<std::int64_t>& room = reduction.room();
+  const std::vector<std::int64_t>& room = reduction.room;
   if (room.empty()) return 0;
-  return reduction.points()[std::min_element(room.begin(), room.end()) - room.begin()];
+  return reduction.points[std::min_element(room.begin(), room.end()) - room.begin()];
 }
 
 void LimitedState::enumerate(const Network& network, const MemoryModel& memory) {

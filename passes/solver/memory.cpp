@@ -41,11 +41,11 @@ void MemoryModel::add_priced(int node, int options, const std::vector<double>& s
 
 MemoryModel memory_of(const Network& network, const Reduction& reduction) {
   MemoryModel model;
-  model.room.assign(reduction.room().begin(), reduction.room().end());
+  model.room.assign(reduction.room.begin(), reduction.room.end());
   model.piece_offset.push_back(0);
   std::vector<std::vector<std::int32_t>> live(model.room.size());
   for (int i = 0; i < network.nodes(); ++i) {
-    for (const Reduction::Piece& piece : reduction.node(network.source[i]).memory) {
+    for (const Reduction::Piece& piece : reduction.nodes[network.source[i]].memory) {
       model.pieces.push_back(
           {piece.first, piece.last, static_cast<std::int64_t>(model.bytes.size())});
       model.bytes.insert(model.bytes.end(), piece.bytes.begin(), piece.bytes.end());

@@ -19,11 +19,11 @@ double Network::cost(const std::vector<int>& choice, const std::vector<double>& 
 
 Network freeze(Reduction& reduction) {
   Network network;
-  network.constant = reduction.constant();
-  std::vector<int> index(reduction.nodes(), -1);
+  network.constant = reduction.constant;
+  std::vector<int> index(reduction.count(), -1);
   network.offset.push_back(0);
-  for (int i = 0; i < reduction.nodes(); ++i) {
-    const Reduction::Node& node = reduction.node(i);
+  for (int i = 0; i < reduction.count(); ++i) {
+    const Reduction::Node& node = reduction.nodes[i];
     if (!node.alive) continue;
     index[i] = network.nodes();
     network.source.push_back(i);
@@ -33,7 +33,7 @@ Network freeze(Reduction& reduction) {
     network.offset.push_back(static_cast<std::int32_t>(network.unary.size()));
   }
   std::vector<std::int32_t> degree(network.nodes(), 0);
-  for (const Reduction::Edge& edge : reduction.edges()) {
+  for (const Reduction::Edge& edge : reduction.edges) {
     if (!edge.alive) continue;
     network.edges.push_back({index[edge.a], index[edge.b], edge.table});
   }
@@ -49,7 +49,7 @@ Network freeze(Reduction& reduction) {
   }
   network.arcs.resize(network.arc_offset.back());
   std::vector<std::int32_t> next(network.arc_offset.begin(), network.arc_offset.end() - 1);
-  TableStore& tables = reduction.tables();
+  TableStore& tables = reduction.tables;
   const auto put = [&](int node, const Network::Arc& arc) {
     network.arcs[next[node]++] = arc;
   };

@@ -1,7 +1,7 @@
 #include "solver/reduction.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <utility>
 
 namespace autoshard::solver {
@@ -17,11 +17,11 @@ std::uint64_t hash_of_pair(int a, int b) {
 }  // namespace
 
 Reduction::Reduction(const Problem& problem) {
-  nodes_.resize(problem.nodes());
+  nodes.resize(problem.nodes());
   costs_ = problem.option_cost;
   originals_.resize(costs_.size());
   for (int i = 0; i < problem.nodes(); ++i) {
-    Node& node = nodes_[i];
+    Node& node = nodes[i];
     const auto count = static_cast<std::size_t>(problem.option_count(i));
     node.cost = {costs_.data() + problem.option_offset[i], count};
     node.original = {originals_.data() + problem.option_offset[i], count};
@@ -31,20 +31,20 @@ Reduction::Reduction(const Problem& problem) {
   }
   if (problem.memory_limit) read_memory(problem);
   std::vector<int> stored(problem.tables.size(), -1);
-  edges_.reserve(problem.edge_from.size() + problem.edge_from.size() / 2);
+  edges.reserve(problem.edge_from.size() + problem.edge_from.size() / 2);
   for (int e = 0; e < problem.edges(); ++e) {
     const int t = problem.edge_table[e];
     if (stored[t] < 0) {
       const Table& table = problem.tables[t];
-      stored[t] = tables_.add(table.rows, table.cols, table.cost.data());
+      stored[t] = tables.add(table.rows, table.cols, table.cost.data());
     }
     const double weight = problem.edge_weight.empty() ? 1.0 : problem.edge_weight[e];
-    const int table = tables_.scaled(stored[t], weight);
+    const int table = tables.scaled(stored[t], weight);
     const int a = problem.edge_from[e], b = problem.edge_to[e];
     if (a == b) {
-      const int k = tables_.rows(table);
+      const int k = tables.rows(table);
       for (int s = 0; s < k; ++s) {
-        nodes_[a].cost[s] += tables_.data(table)[static_cast<std::size_t>(s) * k + s];
+        nodes[a].cost[s] += tables.data(table)[static_cast<std::size_t>(s) * k + s];
       }
     } else {
       add_edge(a, b, table);
@@ -52,23 +52,76 @@ Reduction::Reduction(const Problem& problem) {
   }
 }
 
+void Reduction::read_memory(const Problem& problem) {
+  // The live set grows at firsts and shrinks at lasts; it is maximal at a first that is
+  // followed by a last. Every interval keeps at least one such point.
+  std::vector<std::pair<std::int64_t, bool>> events;  // (time, is a first); lasts sort first
+  for (int i = 0; i < problem.nodes(); ++i) {
+    if (problem.live_first[i] >= problem.live_last[i]) continue;
+    events.emplace_back(problem.live_first[i], true);
+    events.emplace_back(problem.live_last[i], false);
+  }
+  std::sort(events.begin(), events.end());
+  for (std::size_t e = 0; e + 1 < events.size(); ++e) {
+    if (events[e].second && !events[e + 1].second) points.push_back(events[e].first);
+  }
+  room.assign(points.size(), *problem.memory_limit);
+  const auto position = [this](std::int64_t time) {
+    return static_cast<int>(std::lower_bound(points.begin(), points.end(), time) -
+                            points.begin());
+  };
+  for (int i = 0; i < problem.nodes(); ++i) {
+    if (problem.live_first[i] >= problem.live_last[i]) continue;
+    const auto begin = problem.option_memory.begin() + problem.option_offset[i];
+    nodes[i].memory.push_back({position(problem.live_first[i]),
+                               position(problem.live_last[i]),
+                               {begin, begin + problem.option_count(i)}});
+  }
+  // Through differences: one sweep for all nodes.
+  std::vector<std::int64_t> change(points.size() + 1, 0);
+  for (Node& node : nodes) {
+    for (Piece& piece : node.memory) {
+      const std::int64_t least = *std::min_element(piece.bytes.begin(), piece.bytes.end());
+      change[piece.first] += least;
+      change[piece.last] -= least;
+      for (std::int64_t& bytes : piece.bytes) bytes -= least;
+    }
+    level_memory(node);
+  }
+  std::int64_t used = 0;
+  for (std::size_t t = 0; t < room.size(); ++t) room[t] -= used += change[t];
+}
+
+void Reduction::level_memory(Node& node) {
+  for (Piece& piece : node.memory) {
+    const std::int64_t least = *std::min_element(piece.bytes.begin(), piece.bytes.end());
+    if (least == 0) continue;
+    for (std::int64_t& bytes : piece.bytes) bytes -= least;
+    for (int t = piece.first; t < piece.last; ++t) room[t] -= least;
+  }
+  std::erase_if(node.memory, [](const Piece& piece) {
+    return std::all_of(piece.bytes.begin(), piece.bytes.end(),
+                       [](std::int64_t bytes) { return bytes == 0; });
+  });
+}
+
 void Reduction::add_edge(int a, int b, int table) {
   if (a > b) {
     std::swap(a, b);
-    table = tables_.transpose(table);
+    table = tables.transpose(table);
   }
   const std::uint64_t hash = hash_of_pair(a, b);
   const int found = edge_of_pair_.find(
-      hash, [&](int e) { return edges_[e].alive && edges_[e].a == a && edges_[e].b == b; });
+      hash, [&](int e) { return edges[e].alive && edges[e].a == a && edges[e].b == b; });
   if (found >= 0) {
-    edges_[found].table = tables_.sum(edges_[found].table, table);
+    edges[found].table = tables.sum(edges[found].table, table);
     return;
   }
-  const int added = static_cast<int>(edges_.size());
+  const int added = static_cast<int>(edges.size());
   edge_of_pair_.insert(hash, added);
-  edges_.push_back({a, b, table, true});
+  edges.push_back({a, b, table, true});
   for (int end : {a, b}) {
-    Node& node = nodes_[end];
+    Node& node = nodes[end];
     (node.last_edge < 0 ? node.first_edge : next_edge(node.last_edge, end)) = added;
     node.last_edge = added;
     ++node.degree;
@@ -76,22 +129,22 @@ void Reduction::add_edge(int a, int b, int table) {
 }
 
 void Reduction::drop_edge(int e) {
-  edges_[e].alive = false;
-  --nodes_[edges_[e].a].degree;
-  --nodes_[edges_[e].b].degree;
+  edges[e].alive = false;
+  --nodes[edges[e].a].degree;
+  --nodes[edges[e].b].degree;
 }
 
 int Reduction::oriented(int e, int node) {
-  return edges_[e].a == node ? edges_[e].table : tables_.transpose(edges_[e].table);
+  return edges[e].a == node ? edges[e].table : tables.transpose(edges[e].table);
 }
 
 void Reduction::live_edges(int node, std::vector<int>& out) {
   out.clear();
-  Node& owner = nodes_[node];
+  Node& owner = nodes[node];
   int last = -1;
   // Dead ones are taken out on the way.
   for (int e = owner.first_edge; e >= 0; e = next_edge(e, node)) {
-    if (!edges_[e].alive) continue;
+    if (!edges[e].alive) continue;
     (last < 0 ? owner.first_edge : next_edge(last, node)) = e;
     last = e;
     out.push_back(e);
@@ -105,8 +158,8 @@ void Reduction::live_edges(int node, std::vector<int>& out) {
 }
 
 void Reduction::keep_options(int node, const std::vector<int>& kept) {
-  Node& changed = nodes_[node];
-  const int list = tables_.add_list(kept);
+  Node& changed = nodes[node];
+  const int list = tables.add_list(kept);
   changed.history.emplace_back(
       earlier_.emplace_back(changed.original.begin(), changed.original.end()));
   for (std::size_t s = 0; s < kept.size(); ++s) {
@@ -120,30 +173,13 @@ void Reduction::keep_options(int node, const std::vector<int>& kept) {
   level_memory(changed);
   changed.cost = changed.cost.first(kept.size());
   changed.original = changed.original.first(kept.size());
-  std::vector<int> edges;
-  live_edges(node, edges);
-  for (int e : edges) {
-    Edge& edge = edges_[e];
-    edge.table = edge.a == node ? tables_.selected(edge.table, list, -1)
-                                : tables_.selected(edge.table, -1, list);
+  std::vector<int> touching;
+  live_edges(node, touching);
+  for (int e : touching) {
+    Edge& edge = edges[e];
+    edge.table = edge.a == node ? tables.selected(edge.table, list, -1)
+                                : tables.selected(edge.table, -1, list);
   }
-}
-
-bool Reduction::presolve() {
-  bool any = true;
-  while (any) {
-    if (!restrict_options()) return false;
-    fold_single_options();
-    any = merge_tied();
-    if (any && !restrict_options()) return false;
-    any |= remove_dominated();
-    fold_single_options();
-    bool memory = false;
-    if (!restrict_memory(memory)) return false;
-    any |= memory;
-    any |= drop_implied_points();
-  }
-  return true;
 }
 
 void Reduction::remove_options(int node, const std::vector<char>& removed) {
@@ -155,24 +191,28 @@ void Reduction::remove_options(int node, const std::vector<char>& removed) {
 }
 
 int Reduction::option_left(int node, std::int32_t original) const {
-  const std::span<const int> left = nodes_[node].original;
+  const std::span<const int> left = nodes[node].original;
   const auto found = std::lower_bound(left.begin(), left.end(), original);
   return found != left.end() && *found == original ? static_cast<int>(found - left.begin())
                                                    : -1;
 }
 
+void Reduction::dominate_again(int node) {
+  if (!dominance_current.empty()) dominance_current[node] = 0;
+}
+
 std::span<const int> Reduction::options_at(int node, std::size_t version) const {
-  const Node& owner = nodes_[node];
+  const Node& owner = nodes[node];
   return version < owner.history.size() ? owner.history[version]
                                         : std::span<const int>(owner.original);
 }
 
 std::vector<std::int32_t> Reduction::complete(const std::vector<int>& choice) const {
-  std::vector<std::int32_t> result(nodes_.size());
-  for (int i = 0; i < nodes(); ++i) {
-    result[i] = nodes_[i].original[nodes_[i].alive ? choice[i] : 0];
+  std::vector<std::int32_t> result(nodes.size());
+  for (int i = 0; i < count(); ++i) {
+    result[i] = nodes[i].original[nodes[i].alive ? choice[i] : 0];
   }
-  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const double* column[2] = {nullptr, nullptr};
     std::size_t stride[2] = {0, 0};
     for (int n = 0; n < 2; ++n) {
@@ -180,8 +220,8 @@ std::vector<std::int32_t> Reduction::complete(const std::vector<int>& choice) co
       if (u < 0) continue;
       const std::span<const int> options = options_at(u, step->version[n]);
       const auto found = std::lower_bound(options.begin(), options.end(), result[u]);
-      column[n] = tables_.data(step->table[n]) + (found - options.begin());
-      stride[n] = static_cast<std::size_t>(tables_.cols(step->table[n]));
+      column[n] = tables.data(step->table[n]) + (found - options.begin());
+      stride[n] = static_cast<std::size_t>(tables.cols(step->table[n]));
     }
     std::size_t best = 0;
     double least = kNotAllowed;
@@ -202,7 +242,7 @@ std::vector<std::int32_t> Reduction::complete(const std::vector<int>& choice) co
 
 std::vector<std::pair<std::int32_t, std::int32_t>> Reduction::merged() const {
   std::vector<std::pair<std::int32_t, std::int32_t>> result;
-  for (const Step& step : steps_) result.emplace_back(step.node, step.neighbour[0]);
+  for (const Step& step : steps) result.emplace_back(step.node, step.neighbour[0]);
   return result;
 }
 

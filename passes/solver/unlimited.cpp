@@ -12,8 +12,8 @@
 #include "solver/forest.h"
 #include "solver/messages.h"
 #include "solver/network.h"
+#include "solver/presolve.h"
 #include "solver/random.h"
-#include "solver/reduction.h"
 
 namespace autoshard::solver {
 namespace {
@@ -26,17 +26,17 @@ constexpr double more_operations = 5;
 constexpr int patience = 12;
 
 /// All presolve rules, until no option is dominated; false: infeasible.
-bool presolve(Reduction& reduction) {
+bool presolve_and_eliminate(Reduction& reduction) {
   do {
-    if (!reduction.restrict_options()) return false;
-    reduction.fold_single_options();
-    reduction.merge_tied();
-    reduction.remove_dominated();
-    reduction.fold_single_options();
-    reduction.eliminate();
-    if (!reduction.restrict_options()) return false;
-    reduction.fold_single_options();
-  } while (reduction.remove_dominated());
+    if (!restrict_options(reduction)) return false;
+    fold_single_options(reduction);
+    merge_tied(reduction);
+    remove_dominated(reduction);
+    fold_single_options(reduction);
+    eliminate(reduction);
+    if (!restrict_options(reduction)) return false;
+    fold_single_options(reduction);
+  } while (remove_dominated(reduction));
   return true;
 }
 
@@ -82,7 +82,7 @@ class Unlimited {
 
  private:
   std::vector<std::int32_t> full_choice() const {
-    std::vector<int> choice(reduction_.nodes(), 0);
+    std::vector<int> choice(reduction_.count(), 0);
     for (int i = 0; i < network_.nodes(); ++i) choice[network_.source[i]] = best_[i];
     return reduction_.complete(choice);
   }
@@ -153,7 +153,7 @@ bool Unlimited::eliminate(double most_operations) {
 std::vector<int> Unlimited::start_left() const {
   std::vector<int> start(network_.nodes(), 0);
   for (int i = 0; i < network_.nodes(); ++i) {
-    const std::span<const int> left = reduction_.node(network_.source[i]).original;
+    const std::span<const int> left = reduction_.nodes[network_.source[i]].original;
     const auto found =
         std::lower_bound(left.begin(), left.end(), (*options_.start)[network_.source[i]]);
     start[i] = found == left.end() ? 0 : static_cast<int>(found - left.begin());
@@ -244,11 +244,12 @@ void Unlimited::search() {
 
 Solution solve_unlimited(const Problem& problem, const Options& options, Run& run) {
   Reduction reduction(problem);
-  if (presolve(reduction)) return Unlimited(problem, options, run, reduction).solve();
+  if (presolve_and_eliminate(reduction))
+    return Unlimited(problem, options, run, reduction).solve();
   Solution solution;
   solution.stop_reason = StopReason::kInfeasible;
   solution.lower_bound = kNotAllowed;
-  solution.diagnosis = reduction.diagnosis();
+  solution.diagnosis = reduction.diagnosis;
   solution.seconds = run.seconds();
   return solution;
 }

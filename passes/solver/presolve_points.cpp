@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "solver/reduction.h"
+#include "solver/presolve.h"
 
 namespace autoshard::solver {
 namespace {
@@ -25,14 +25,14 @@ class ImpliedPoints {
  public:
   explicit ImpliedPoints(const Reduction& reduction)
       : reduction_(reduction),
-        count_(static_cast<int>(reduction.room().size())),
+        count_(static_cast<int>(reduction.room.size())),
         starts_(count_ + 1),
         ends_(count_ + 1),
         previous_(count_ + 1),
         next_(count_ + 1) {
-    for (int v = 0; v < reduction.nodes(); ++v) {
-      if (!reduction.node(v).alive) continue;
-      for (const Reduction::Piece& piece : reduction.node(v).memory) {
+    for (int v = 0; v < reduction.count(); ++v) {
+      if (!reduction.nodes[v].alive) continue;
+      for (const Reduction::Piece& piece : reduction.nodes[v].memory) {
         starts_[piece.first].push_back({v, &piece});
         ends_[piece.last].push_back({v, &piece});
       }
@@ -81,7 +81,7 @@ class ImpliedPoints {
 };
 
 bool ImpliedPoints::is_implied(int t) {
-  const std::vector<std::int64_t>& room = reduction_.room();
+  const std::vector<std::int64_t>& room = reduction_.room;
   const int before = previous_[t], after = next_[t];
   if (starts_[t].size() + ends_[t].size() + starts_[after].size() + ends_[after].size() >
       kLargestGap) {
@@ -105,7 +105,7 @@ std::int64_t ImpliedPoints::excess(const std::vector<Change>& plus,
   std::size_t other = 0;
   for (std::size_t i = 0; i < grown_.size();) {
     const int v = grown_[i].first;
-    difference_.assign(reduction_.node(v).cost.size(), 0);
+    difference_.assign(reduction_.nodes[v].cost.size(), 0);
     for (; i < grown_.size() && grown_[i].first == v; ++i) {
       for (std::size_t s = 0; s < difference_.size(); ++s) {
         difference_[s] += grown_[i].second->bytes[s];
@@ -153,13 +153,15 @@ void ImpliedPoints::join_gaps(int t) {
 /// Pieces over the same points add up; those over none are gone.
 void add_up(std::vector<Reduction::Piece>& pieces) {
   using Piece = Reduction::Piece;
-  std::erase_if(pieces, [](const Piece& piece) { return piece.first >= piece.last; });
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& x, const Piece& y) {
-    return std::tie(x.first, x.last) < std::tie(y.first, y.last);
-  });
+  std::erase_if(pieces,
+                [](const Reduction::Piece& piece) { return piece.first >= piece.last; });
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Reduction::Piece& x, const Reduction::Piece& y) {
+              return std::tie(x.first, x.last) < std::tie(y.first, y.last);
+            });
   std::size_t kept = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    Piece& piece = pieces[i];
+    Reduction::Piece& piece = pieces[i];
     if (kept > 0 && pieces[kept - 1].first == piece.first &&
         pieces[kept - 1].last == piece.last) {
       for (std::size_t s = 0; s < piece.bytes.size(); ++s) {
@@ -174,8 +176,8 @@ void add_up(std::vector<Reduction::Piece>& pieces) {
 
 }  // namespace
 
-bool Reduction::drop_implied_points() {
-  const int count = static_cast<int>(room_.size());
+bool drop_implied_points(Reduction& reduction) {
+  const int count = static_cast<int>(reduction.room.size());
   if (count == 0) return false;
   const std::vector<char> dropped = ImpliedPoints(*this).find();
   if (std::find(dropped.begin(), dropped.end(), 1) == dropped.end()) return false;
@@ -184,22 +186,22 @@ bool Reduction::drop_implied_points() {
   for (int t = 0; t < count; ++t) {
     position[t] = left;
     if (dropped[t]) continue;
-    points_[left] = points_[t];
-    room_[left] = room_[t];
+    reduction.points[left] = reduction.points[t];
+    reduction.room[left] = reduction.room[t];
     ++left;
   }
   position[count] = left;
-  points_.resize(left);
-  room_.resize(left);
-  for (Node& node : nodes_) {
-    for (Piece& piece : node.memory) {
+  reduction.points.resize(left);
+  reduction.room.resize(left);
+  for (Reduction::Node& node : reduction.nodes) {
+    for (Reduction::Piece& piece : node.memory) {
       piece.first = position[piece.first];
       piece.last = position[piece.last];
     }
     add_up(node.memory);
-    level_memory(node);
+    reduction.level_memory(node);
   }
-  std::fill(dominance_current_.begin(), dominance_current_.end(), 0);
+  std::fill(reduction.dominance_current.begin(), reduction.dominance_current.end(), 0);
   return true;
 }
 

@@ -3,28 +3,29 @@
 #include <cstddef>
 #include <vector>
 
-#include "solver/reduction.h"
+#include "solver/presolve.h"
 
 namespace autoshard::solver {
 
-bool Reduction::remove_dominated() {
+bool remove_dominated(Reduction& reduction) {
   bool any = false;
   std::vector<int> edges, kept;
   std::vector<const double*> excess;
-  if (dominance_current_.empty()) dominance_current_.assign(nodes_.size(), 0);
-  for (int v = 0; v < nodes(); ++v) {
-    Node& node = nodes_[v];
+  if (reduction.dominance_current.empty())
+    reduction.dominance_current.assign(reduction.nodes.size(), 0);
+  for (int v = 0; v < reduction.count(); ++v) {
+    Reduction::Node& node = reduction.nodes[v];
     const int k = static_cast<int>(node.cost.size());
-    if (!node.alive || k == 1 || dominance_current_[v]) continue;
-    dominance_current_[v] = 1;
-    live_edges(v, edges);
+    if (!node.alive || k == 1 || reduction.dominance_current[v]) continue;
+    reduction.dominance_current[v] = 1;
+    reduction.live_edges(v, edges);
     // A node with very many options or neighbours would cost more than it gives.
     if (static_cast<double>(k) * k * static_cast<double>(edges.size()) > 1e7) continue;
     excess.clear();
     for (int e : edges) {
-      const int table = oriented(e, v);
-      if (static_cast<double>(tables_.size(table)) * k > 2e6) break;
-      excess.push_back(tables_.largest_excess(table));
+      const int table = reduction.oriented(e, v);
+      if (static_cast<double>(reduction.tables.size(table)) * k > 2e6) break;
+      excess.push_back(reduction.tables.largest_excess(table));
     }
     if (excess.size() != edges.size()) continue;
     std::vector<char> gone(k, 0);
@@ -38,9 +39,9 @@ bool Reduction::remove_dominated() {
           cost += excess[i][static_cast<std::size_t>(s) * k + t];
         }
         if (!(cost <= limit) || cost == kNotAllowed) continue;
-        gone[t] = std::all_of(node.memory.begin(), node.memory.end(), [&](const Piece& piece) {
-          return piece.bytes[s] <= piece.bytes[t];
-        });
+        gone[t] = std::all_of(
+            node.memory.begin(), node.memory.end(),
+            [&](const Reduction::Piece& piece) { return piece.bytes[s] <= piece.bytes[t]; });
       }
     }
     kept.clear();
@@ -48,8 +49,8 @@ bool Reduction::remove_dominated() {
       if (!gone[s]) kept.push_back(s);
     }
     if (static_cast<int>(kept.size()) == k) continue;
-    keep_options(v, kept);
-    for (int e : edges) dominance_current_[other(e, v)] = 0;
+    reduction.keep_options(v, kept);
+    for (int e : edges) reduction.dominance_current[reduction.other(e, v)] = 0;
     any = true;
   }
   return any;
