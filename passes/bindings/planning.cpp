@@ -36,7 +36,7 @@ void bind_tables(nb::module_& module) {
       .def_ro("from_sharding", &ReshardTable::from, "Row of the plan's shardings.")
       .def_ro("to_sharding", &ReshardTable::to)
       .def_ro("partial_axes", &ReshardTable::partial, "One bit a mesh axis.")
-      .def_ro("bytes", &ReshardTable::bytes, "Sent by a device in one run.")
+      .def_ro("bytes", &ReshardTable::bytes, "What a device sends in one run.")
       .def_ro("collectives", &ReshardTable::collectives, "How many.")
       .def_ro("trips", &ReshardTable::trips, "How often it runs.");
 

@@ -62,7 +62,7 @@ class Exchange:
     axes: tuple[str, ...]
     group_size: int
     held_bytes: int
-    """By each device, before."""
+    """Bytes that each device holds before."""
 
     def __str__(self) -> str:
         return f"{self.kind.value} {','.join(self.axes)} {_bytes(self.held_bytes)}"

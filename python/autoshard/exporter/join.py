@@ -59,7 +59,7 @@ class _Split:
 
 
 _Splits = dict[int, _Split]
-"""By dim of one tensor."""
+"""The split of each dim of one tensor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class _Blocks:
     """Axes that stand side by side before and after, or on one side only: each block is one."""
 
     of_first: Mapping[AxisRef, tuple[AxisRef, ...]]
-    """By its first axis, which stands for the block."""
+    """Each block by its first axis, which stands for it."""
 
     @classmethod
     def of(cls, start: Dims, goal: Dims) -> _Blocks:

@@ -83,7 +83,7 @@ class ImportedProgram:
     one_device_ops: frozenset[int]
     """Numbers of ``result_values`` that one device runs."""
     makers: list[int] | None = None
-    """By value: which of ``result_values`` it is first, once somebody asked."""
+    """Which of ``result_values`` each value is first, once somebody asked."""
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])
     """``file:line`` of the core's ops, as far as somebody asked."""
     names: dict[int, ValueName] = field(default_factory=dict[int, ValueName])

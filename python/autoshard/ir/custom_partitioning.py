@@ -75,7 +75,7 @@ def _records(module: ir.Module) -> Iterator[tuple[ir.Operation, Any]]:
 
 
 def _named_over(mesh: jax.sharding.Mesh) -> Callable[[Any, int], Any]:
-    """From a sharding of XLA, and a rank, to one over the axes of ``mesh``."""
+    """What makes a sharding over the axes of ``mesh`` from one of XLA and a rank."""
 
     def named(sharding: Any, rank: int) -> Any:
         if sharding is None:

@@ -46,7 +46,7 @@ _SAME = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui",
 _COMPARISONS: tuple[Callable[[Integers, Integers], NDArray[np.bool_]], ...] = (
     *(np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal),
 )
-"""By the number of the predicate; the unsigned ones behind them are not known."""
+"""Comparisons by the number of their predicate; the unsigned ones behind them are not known."""
 
 
 def is_arithmetic(op: mlir.Operation) -> bool:

@@ -79,7 +79,7 @@ class Traffic:
 
     runs: int
     total_bytes: float
-    """Sent by one device in one run of the program."""
+    """Bytes that one device sends in one run of the program."""
 
 
 def traffic(

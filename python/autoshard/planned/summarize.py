@@ -146,7 +146,7 @@ class Moved:
 
     @property
     def sent_bytes(self) -> float:
-        """By one device in one run, on a ring."""
+        """What one device sends in one run, on a ring."""
         return Collective(self.kind, (), self.participants, self.held_bytes).moved_bytes
 
 

@@ -24,7 +24,7 @@ class CollectiveSummary:
     axes: tuple[str, ...]
     """Mesh axes whose devices take part."""
     bytes: float
-    """Sent by one device in one run, on a ring."""
+    """What one device sends in one run, on a ring."""
     times: float
     """Runs in one step, loops and equal layers included."""
     seconds: float | None
@@ -34,7 +34,7 @@ class CollectiveSummary:
 
     @property
     def total_bytes(self) -> float:
-        """Sent by one device in all runs."""
+        """What one device sends in all runs."""
         return self.bytes * self.times
 
 

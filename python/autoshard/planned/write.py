@@ -182,7 +182,7 @@ class _Unchanged:
     def __init__(self, plan: _core.CorePlan, written: _core.CorePlan | None) -> None:
         new = plan.value_sharding
         self.is_same = [False] * (len(new) + 1)
-        """By value; the last entry is that of ``NO_VALUE``."""
+        """One entry for each value; the last is that of ``NO_VALUE``."""
         self.old_strategy: Sequence[int] | None = None
         if written is None:
             return

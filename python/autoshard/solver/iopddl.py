@@ -85,7 +85,7 @@ class _Memory:
     """What options take, and when."""
 
     usages: list[NDArray[np.float64]]
-    """By node, of each option."""
+    """Bytes of each option, node by node."""
     spans: NDArray[np.int64]
     """First program point of each node and the one behind its last, of shape ``(nodes, 2)``."""
 

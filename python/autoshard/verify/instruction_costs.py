@@ -87,7 +87,7 @@ class InstructionCost:
     """One run of one instruction on one device."""
 
     seconds: float
-    """By the roofline, with the start of a kernel where the chip has one."""
+    """Time by the roofline, with the start of a kernel where the chip has one."""
     flops: float
     """Transcendental functions with the operations that the planner counts."""
     bytes: float
@@ -173,7 +173,7 @@ class InstructionCosts:
     def _matmul_seconds(
         self, product: HloInstruction, computation: HloComputation, flops: float
     ) -> float:
-        """By the core, so that tiles pad as in the planner."""
+        """Seconds of a matmul as the core counts them: tiles pad as in the planner."""
         left, right = (
             arrays_of(computation.by_name[name].result)[0] for name in product.operands[:2]
         )
@@ -344,7 +344,7 @@ def _touched_bytes(instruction: HloInstruction, computation: HloComputation) -> 
 
 
 def _only_views(computation: HloComputation) -> dict[int, HloInstruction]:
-    """By the number of a parameter, the bitcast that is all that reads it."""
+    """The bitcast that is all that reads a parameter, by the number of that."""
     found: dict[int, HloInstruction] = {}
     for parameter in computation.instructions:
         users = computation.users.get(parameter.name, [])

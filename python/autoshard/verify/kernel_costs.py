@@ -30,7 +30,7 @@ _BODY = re.compile(r'"custom_call_config":\{.*?"body":"([^"]*)"')
 _ATTENTION = re.compile(r'custom_call_target="(__cudnn[^"]*)".*?backend_config=(\{.*\})')
 
 KernelCosts = Mapping[str, InstructionCost]
-"""By the text of the Mosaic module, or by the name of a call of cuDNN and its configuration."""
+"""Cost of a kernel by the text of its Mosaic module; of cuDNN's by its name and configuration."""
 
 
 def kernel_costs(module: mlir.Module, cluster: Cluster) -> dict[str, InstructionCost]:

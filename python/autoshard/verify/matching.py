@@ -55,7 +55,7 @@ class CollectiveSide:
     axes: tuple[AxisRef, ...] | None
     """None: no set of axes gives the groups."""
     bytes: float
-    """Sent by one device in one step."""
+    """What one device sends in one step."""
     seconds: float
     """In one step, by the cluster's formulas."""
 
@@ -82,12 +82,12 @@ class Matching:
 
     @property
     def planned_bytes(self) -> float:
-        """Sent by one device in one step."""
+        """What one device sends in one step."""
         return sum(row.planned.bytes for row in self.rows if row.planned)
 
     @property
     def compiled_bytes(self) -> float:
-        """Sent by one device in one step."""
+        """What one device sends in one step."""
         return sum(row.compiled.bytes for row in self.rows if row.compiled)
 
     @property
@@ -199,7 +199,7 @@ class CollectiveRow:
     data: float
     """Bytes of the data that moves in one step, the whole array of a gather or scatter."""
     bytes: float
-    """Sent by one device in one step."""
+    """What one device sends in one step."""
     seconds: float
     runs: float
     """Arrays that move in one step."""

@@ -124,4 +124,4 @@ _FORMS: dict[str, tuple[Callable[[PlannedOp], bool], Callable[[PlannedOp], Form]
     "stablehlo.pad": (_cuts_block_dims, pad_form),
     "stablehlo.dynamic_update_slice": (_cuts_block_dims, dynamic_update_slice_form),
 }
-"""By op: where the partitioner does not do it, and how it is done then."""
+"""Where the partitioner does not do an op, and how it is done then, by the name of the op."""

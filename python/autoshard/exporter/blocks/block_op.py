@@ -16,7 +16,7 @@ from autoshard.planned.module import OWN_PREFIX, Placement, PlannedOp
 from autoshard.sharding.sharding import AxisRef, Sharding
 
 Compute = Callable[[Emitter, list[mlir.Value]], list[mlir.Value]]
-"""From the blocks of the operands to those of the results."""
+"""Computes the blocks of the results from those of the operands."""
 
 
 @dataclass(frozen=True, slots=True)

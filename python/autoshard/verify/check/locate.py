@@ -174,7 +174,7 @@ def _seen(planned: bytes, outcome: Outcome) -> _Seen:
 
 
 def _makers(ops: Sequence[PlannedOp]) -> dict[mlir.Value, int]:
-    """By value, the number of the op that gives it."""
+    """The number of the op that gives each value."""
     found: dict[mlir.Value, int] = {}
     for number, planned in enumerate(ops):
         found.update((value, number) for value in planned.op.results)
@@ -201,7 +201,7 @@ def _sources(
 
 
 def _spread(numbers: Sequence[int]) -> list[int]:
-    """At most ``_SHOWN`` of them, evenly."""
+    """The numbers that are shown: at most ``_SHOWN``, evenly taken."""
     step = max(1, -(-len(numbers) // _SHOWN))
     return list(numbers[::step])
 

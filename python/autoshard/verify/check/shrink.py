@@ -70,7 +70,7 @@ def shrink(plan: PlannedModule, most_devices: int) -> tuple[Mesh, Mesh]:
 
 
 class _Writer:
-    """From texts on one mesh to texts on another."""
+    """Rewrites texts on one mesh into texts on another."""
 
     def __init__(self, before: Mesh, after: Mesh) -> None:
         self.before, self.after = before, after
