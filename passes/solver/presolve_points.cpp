@@ -152,7 +152,6 @@ void ImpliedPoints::join_gaps(int t) {
 
 /// Pieces over the same points add up; those over none are gone.
 void add_up(std::vector<Reduction::Piece>& pieces) {
-  using Piece = Reduction::Piece;
   std::erase_if(pieces,
                 [](const Reduction::Piece& piece) { return piece.first >= piece.last; });
   std::sort(pieces.begin(), pieces.end(),
@@ -179,7 +178,7 @@ void add_up(std::vector<Reduction::Piece>& pieces) {
 bool drop_implied_points(Reduction& reduction) {
   const int count = static_cast<int>(reduction.room.size());
   if (count == 0) return false;
-  const std::vector<char> dropped = ImpliedPoints(*this).find();
+  const std::vector<char> dropped = ImpliedPoints(reduction).find();
   if (std::find(dropped.begin(), dropped.end(), 1) == dropped.end()) return false;
   std::vector<int> position(count + 1, 0);
   int left = 0;

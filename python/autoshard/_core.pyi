@@ -663,7 +663,7 @@ class ReshardTable:
 
     @property
     def bytes(self) -> list[float]:
-        """Sent by a device in one run."""
+        """What a device sends in one run."""
 
     @property
     def collectives(self) -> list[int]:
