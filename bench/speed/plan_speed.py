@@ -6,7 +6,7 @@ Every row is one program on one cluster in a process of its own: "strategies", "
 read the module, the phases of the core search, "write" puts attributes on every op. Parsing the
 file is not counted, nor is reading the descriptions of the cluster and its compiler. "JAX s" is
 tracing and lowering the same program: measured here, in a process of its own, for the Llama steps
-of bench/models; for the corpus as recorded when it was made, on another machine. A row's target is
+of bench/programs; for the corpus as recorded when it was made, on another machine. A row's target is
 less than JAX's seconds, or so many times another row's. "CPU s" is what the process computed, less
 than "total s" where other programs had the processor; targets are held against it, and JAX's
 seconds are of the same kind.
@@ -47,7 +47,7 @@ class Row:
 
     name: str
     module: str
-    """A corpus module, or ``llama:70B:80:scan`` of bench/models."""
+    """A corpus module, or ``llama:70B:80:scan`` of bench/programs."""
     cluster: str
     mesh: str = ""
     replan: bool = False

@@ -3,15 +3,16 @@
 ///   tie        a node whose option follows from a neighbour's (each option of the neighbour
 ///              allows exactly one) is merged into it
 ///   restrict   options without an allowed partner on some edge are removed, until none is
-///              left;
-///              nodes with one option are folded into their neighbours
-///              With a memory limit, so do options too large even if all others are smallest.
+///              left; with a memory limit, so are those too large even if all others are
+///              smallest, and points that another one implies
+///   fold       nodes with one option are added to their neighbours
 ///   dominate   option t goes if some s takes no more memory and is never dearer, whatever the
 ///              neighbours do:  cost(s) + sum_e max_c (T_e(s, c) - T_e(t, c)) <= cost(t)
 ///   eliminate  nodes with at most two neighbours are minimised out (without
 ///              memory limit only)
 ///
-/// Each rule has a source file, presolve_ties.cpp and so on.
+/// Each rule has a source file: presolve_ties.cpp, presolve_options.cpp, presolve_memory.cpp,
+/// presolve_points.cpp, presolve_dominance.cpp, presolve_elimination.cpp.
 #pragma once
 
 #include "solver/reduction.h"

@@ -47,8 +47,7 @@ void eliminate(Reduction& reduction, double largest_product) {
     node.alive = false;
     const int k = static_cast<int>(node.cost.size());
     if (edges.empty()) {
-      const double least = minimum(node.cost.data(), k);
-      reduction.constant += least;
+      reduction.constant += minimum(node.cost.data(), k);
     } else if (edges.size() == 1) {
       Reduction::Node& neighbour = reduction.nodes[step.neighbour[0]];
       message.resize(neighbour.cost.size());
@@ -62,12 +61,9 @@ void eliminate(Reduction& reduction, double largest_product) {
                          reduction.tables.product(left, middle, step.table[1]));
     }
     for (int n : step.neighbour) {
-      if (n >= 0) consider(n);
-    }
-    if (!reduction.dominance_current.empty()) {
-      for (int n : step.neighbour) {
-        if (n >= 0) reduction.dominance_current[n] = 0;
-      }
+      if (n < 0) continue;
+      consider(n);
+      reduction.dominate_again(n);
     }
     reduction.steps.push_back(std::move(step));
   }

@@ -1,4 +1,4 @@
-// Memory: its points, what all options take, and options that cannot fit.
+// Options that cannot fit are removed.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
