@@ -6,9 +6,9 @@ Every row is one program on one cluster in a process of its own: "strategies", "
 read the module, the phases of the core search, "write" puts attributes on every op. Parsing the
 file is not counted, nor is reading the descriptions of the cluster and its compiler. "JAX s" is
 tracing and lowering the same program: measured here, in a process of its own, for the Llama steps
-of bench/programs; for the corpus as recorded when it was made, on another machine. A row's target is
-less than JAX's seconds, or so many times another row's. "CPU s" is what the process computed, less
-than "total s" where other programs had the processor; targets are held against it, and JAX's
+of bench/programs; for the corpus as recorded when it was made, on another machine. A row's target
+is less than JAX's seconds, or so many times another row's. "CPU s" is what the process computed,
+less than "total s" where other programs had the processor; targets are held against it, and JAX's
 seconds are of the same kind.
 
 ROW is a part of a row's name; without one all rows are run.

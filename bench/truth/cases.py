@@ -17,9 +17,6 @@ from itertools import combinations, permutations
 from math import prod
 from typing import Any
 
-from bench.truth import core_or_none  # noqa: F401
-
-# isort: split
 from autoshard.compilers.partitioner import DTYPES
 from autoshard.importer.factor_roles import UNEVEN_CUT, role_of, traits_of
 from autoshard.importer.factors import FactorKind

@@ -60,7 +60,7 @@ _INSTEAD = {
     ),
     "stablehlo.fft": "Each device computes its block.",
     "stablehlo.gather": "autoshard clamps a single index before the op.",
-    "stablehlo.pad": "Where a dim with both pads is cut, each device computes its block.",
+    "stablehlo.pad": "Where a dim with interior pads is cut, each device computes its block.",
     "stablehlo.scatter": "A barrier before the op keeps XLA from joining its slices.",
     "stablehlo.select_and_scatter": "Each device computes its block; halos are exchanged.",
     "chlo.top_k": "Each device computes its block.",

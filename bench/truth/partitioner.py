@@ -4,10 +4,9 @@
     python bench/truth/partitioner.py --sample 100
 
 Writes python/autoshard/compilers/partitioner_tables/jaxlib-RELEASE.json for the jaxlib that runs
-it, and docs/design/partitioner.md from all tables there are. Needs JAX and this checkout's
-``python`` on the path; autoshard's core need not be built. Answers are kept in the folder, by
-release: a run that was stopped goes on where it was. ``--sample`` runs so many programs only, and
-says what differs from the table.
+it, with ``--ops`` the rows of these ops, and docs/design/partitioner.md from all tables there are.
+Answers are kept in the folder, by release: a run that was stopped goes on where it was.
+``--sample`` runs so many programs only, and says what differs from the table.
 
 Programs (``programs.py``) become single ops (``cases.py``), each is cut by the factors of its rule,
 alone and in pairs, and run in processes of their own (``runner.py``); ``table.py`` joins the
@@ -34,9 +33,6 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.truth import core_or_none  # noqa: F401
-
-# isort: split
 import jaxlib
 
 from autoshard.compilers.partitioner import PartitionerTable, Verdict
@@ -146,11 +142,19 @@ def main() -> None:
     print(f"{len(failed)} failed; their cuts are tried on like ops", flush=True)
     found |= run(second_round(rows, failed), folder, options.processes)
     TABLES.mkdir(exist_ok=True)
+    path = TABLES / f"jaxlib-{release}.json"
     written = table.rows((job, answer) for _, job, answer in found.values())
-    table.write(TABLES / f"jaxlib-{release}.json", release, written)
+    table.write(path, release, [*rows_of_others(path, {row["op"] for row in written}), *written])
     PAGE.write_text(page.text())
     bad = sum(len(row["bad"]) for row in written)
-    print(f"{len(written)} rows, {bad} faults: {TABLES / f'jaxlib-{release}.json'}")
+    print(f"{len(written)} rows, {bad} faults: {path}")
+
+
+def rows_of_others(path: Path, ops: Collection[str]) -> list[dict[str, Any]]:
+    """Rows that the table has of other ops than ``ops``: they stay as they are."""
+    if not path.exists():
+        return []
+    return [row for row in json.loads(path.read_text())["rows"] if row["op"] not in ops]
 
 
 def compared(rows: Rows, options: argparse.Namespace) -> int:

@@ -248,6 +248,13 @@ def moves() -> Iterator[Program]:
         (0, 8, 0),
         (16, 16, 0),
         (0, 7, 7),
+        # The first blocks have padding only: gradients of slices far behind.
+        (32, 1, 1),
+        (9, 0, 1),
+        (56, 1, 1),
+        (20, -2, 1),
+        (36, 2, 2),
+        (64, 32, 0),
     )
     for pad in pads:
         yield of(

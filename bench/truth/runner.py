@@ -34,9 +34,6 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench.truth import core_or_none  # noqa: F401
-
-# isort: split
 import jax
 import numpy as np
 

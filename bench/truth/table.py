@@ -153,9 +153,9 @@ def _largest(sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
 
 
 def write(path: Path, release: str, found: Sequence[Mapping[str, Any]]) -> None:
-    """The table as JSON, a line for each row and each fault."""
+    """The table as JSON, a line for each row and each fault, sorted by op and roles."""
     lines = []
-    for row in found:
+    for row in sorted(found, key=lambda row: (row["op"], row["roles"])):
         head = json.dumps({key: value for key, value in row.items() if key != "bad"})
         bad = ",\n   ".join(json.dumps(each) for each in row["bad"])
         lines.append(head[:-1] + (f', "bad": [\n   {bad}]}}' if bad else ', "bad": []}'))

@@ -108,6 +108,12 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
         (integers(1, 16, 16, 3), integers(1, 2, 3, 5)),
         (P(None, "a", "b"), P()),
     ),
+    # Blocks have no padding along the cut dim: XLA would take it for one of groups.
+    "dilated by the number of taps": (
+        convolution(padding=((0, 3), (0, 2)), lhs_dilation=(2, 2), rhs_dilation=(2, 1)),
+        (integers(1, 1, 8, 2), integers(2, 2, 2, 5)),
+        (P(None, None, "a"), P()),
+    ),
     "depthwise": (
         with_gradients(convolution(feature_group_count=3)),
         (integers(1, 32, 16, 3), integers(7, 7, 1, 3)),
@@ -139,6 +145,22 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
         lambda x: lax.pad(x, 5.0, ((-1, 3, 2), (0, 0, 0))),
         (integers(34, 7),),
         (P("a"),),
+    ),
+    # The first blocks have padding alone.
+    "interior pad far behind": (
+        lambda x: lax.pad(x, 5.0, ((23, 14, 1), (0, 0, 0))),
+        (integers(8, 7),),
+        (P("b"),),
+    ),
+    "cropped interior pad far behind": (
+        lambda x: lax.pad(x, 5.0, ((11, -2, 1), (0, 0, 0))),
+        (integers(4, 7),),
+        (P("b"),),
+    ),
+    "interior pad of nothing": (
+        lambda x: lax.pad(x[:0], 5.0, ((4, 4, 1), (0, 0, 0))),
+        (TABLE,),
+        (P("b"),),
     ),
     "reverse": (lambda x: lax.rev(x, (0,)), (TABLE,), (P("b"),)),
     "half": (lambda x: x[16:], (TABLE,), (P("b"),)),
@@ -197,7 +219,13 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
         (P(), P("b"), P("b")),
     ),
 }
-RESULTS = {"slice at the end": P("b")}
+RESULTS: dict[str, Any] = {
+    "slice at the end": P("b"),
+    "interior pad far behind": P("b"),
+    "cropped interior pad far behind": P("b"),
+    "interior pad of nothing": P("b"),
+    "dilated by the number of taps": P(None, None, "a"),
+}
 
 
 @pytest.mark.parametrize("use_shardy", [True, False], ids=["shardy", "gspmd"])

@@ -115,10 +115,9 @@ def block_dims(op: mlir.Operation) -> dict[int, int]:
         case "stablehlo.reduce_window":
             dims = [dim for dim in windowed_dims(op) if _is_hard_for_pools(op, dim)]
         case "stablehlo.pad":
-            interior, low = (
-                ints(op, name, []) for name in ("interior_padding", "edge_padding_low")
-            )
-            dims = [dim for dim in padded_dims(op) if interior[dim] > 0 and low[dim] < 0]
+            # A dim of no elements becomes padding alone.
+            sizes, interior = shape_of(op.operands[0]), ints(op, "interior_padding", [])
+            dims = [dim for dim in padded_dims(op) if sizes[dim] and interior[dim] > 0]
         case "stablehlo.dynamic_update_slice":
             dims = updated_dims(op)
         case _:

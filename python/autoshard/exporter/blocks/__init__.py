@@ -9,7 +9,7 @@ not split right, is written as ops on one device's blocks instead:
 - kernels: each device runs its part of the grid (``kernel``), or the user's function on its blocks
   (``kernel_call``);
 - ``reduce_window`` along a cut dim whose elements stand apart or are cropped;
-- ``pad`` with interior and negative padding along a cut dim;
+- ``pad`` with interior padding along a cut dim;
 - ``dynamic_update_slice`` along a cut dim, with starts that are clamped before they become places
   in a block (``update``).
 

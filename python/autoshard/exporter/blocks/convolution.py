@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 from autoshard.exporter.blocks.block_op import Form, result_sharding, same_op, shardings
 from autoshard.exporter.blocks.cropped import cropped
-from autoshard.exporter.blocks.emitter import Axes, Emitter, int_array, local_type, pair_array
+from autoshard.exporter.blocks.emitter import (
+    Axes,
+    Emitter,
+    int_array,
+    local_type,
+    pair_array,
+    with_size,
+)
+from autoshard.exporter.blocks.swapped import Dim, swapped_wrongly
 from autoshard.exporter.blocks.windows import read_window, spread
 from autoshard.importer.windows import convolution_window
 from autoshard.ir import mlir, stablehlo
@@ -64,14 +72,54 @@ def convolution_form(planned: PlannedOp) -> Form:
         dims = list(numbers.input_spatial_dimensions)
         numbers_cut = [cut.number for cut in cuts]
         images, padding = cropped(emit, images, dims, padding, dilations, numbers_cut)
+        groups = _groups(numbers, (images, weights), result)
+        wider = result
+        if all(count == 1 for count in groups.values()):
+            dims_of_blocks = _dims(op, numbers, (images, weights), padding, dilations)
+            for number in swapped_wrongly(dims_of_blocks):
+                low, high = padding[number]
+                padding[number] = low, high + dims_of_blocks[number].stride
+                made_dim = numbers.output_spatial_dimensions[number]
+                size = mlir.RankedTensorType(wider).shape[made_dim]
+                wider = with_size(wider, made_dim, size + 1)
         changed = {
             "padding": pair_array(padding),
             "lhs_dilation": int_array(dilations),
-            **_groups(numbers, (images, weights), result),
+            **{name: _int64(count) for name, count in groups.items()},
         }
-        return same_op(op, emit, (images, weights), [result], changed)
+        (value,) = same_op(op, emit, (images, weights), [wider], changed)
+        for dim, size in enumerate(mlir.RankedTensorType(result).shape):
+            if shape_of(value)[dim] != size:
+                value = emit.slice(value, dim, 0, size)
+        return [value]
 
     return Form(compute, summed)
+
+
+def _dims(
+    op: mlir.Operation,
+    numbers: stablehlo.ConvDimensionNumbers,
+    blocks: tuple[mlir.Value, mlir.Value],
+    padding: list[tuple[int, int]],
+    dilations: list[int],
+) -> list[Dim]:
+    """The spatial dims of the convolution of ``blocks``."""
+    images, kernel = (shape_of(block) for block in blocks)
+    ones = [1] * _rank(numbers)
+    strides, reaches = (ints(op, name, ones) for name in ("window_strides", "rhs_dilation"))
+    reversals = ints(op, "window_reversal", [0] * _rank(numbers))
+    return [
+        Dim(
+            images[numbers.input_spatial_dimensions[number]],
+            kernel[numbers.kernel_spatial_dimensions[number]],
+            strides[number],
+            padding[number],
+            dilations[number],
+            reaches[number],
+            bool(reversals[number]),
+        )
+        for number in range(_rank(numbers))
+    ]
 
 
 def _cut_image(
@@ -97,7 +145,7 @@ def _groups(
     numbers: stablehlo.ConvDimensionNumbers,
     blocks: tuple[mlir.Value, mlir.Value],
     result: mlir.Type,
-) -> dict[str, mlir.Attribute]:
+) -> dict[str, int]:
     """How many of a convolution's groups are in the blocks of its operands."""
     images, kernel = (shape_of(block) for block in blocks)
     made = mlir.RankedTensorType(result).shape
@@ -105,8 +153,8 @@ def _groups(
         images[numbers.input_feature_dimension] // kernel[numbers.kernel_input_feature_dimension]
     )
     batches = images[numbers.input_batch_dimension] // made[numbers.output_batch_dimension]
-    int64 = mlir.IntegerType.get_signless(64)
-    return {
-        "feature_group_count": mlir.IntegerAttr.get(int64, features),
-        "batch_group_count": mlir.IntegerAttr.get(int64, batches),
-    }
+    return {"feature_group_count": features, "batch_group_count": batches}
+
+
+def _int64(number: int) -> mlir.Attribute:
+    return mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), number)
