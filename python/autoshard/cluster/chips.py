@@ -41,6 +41,7 @@ _Seconds = Annotated[Constant, "s"]
 _Rows = Annotated[Constant, "rows"]
 _Columns = Annotated[Constant, "columns"]
 _Share = Annotated[Constant, "of the peak"]
+_Times = Annotated[Constant, "times as long"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Chip:
     """To start one op that is not fused, a kernel or a step of one program."""
     host_bandwidth: _BytesPerSecond
     """Between the device and its host's memory, one way."""
+    overlap_slowdown: _Times
+    """What compute takes while a collective runs beside it."""
     compiler: str = ""
     """The name of its compiler; empty: nothing is known of it."""
     compiled_as: str = ""
