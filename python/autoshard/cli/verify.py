@@ -92,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
         " computes when it is split as planned with what one device computes",
     )
     parser.add_argument("--json", metavar="FILE", help="write everything as JSON; - is stdout")
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the step as the compiler ordered it, simulated, for https://ui.perfetto.dev",
+    )
     return parser
 
 
@@ -102,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     try:
-        found = _check(given) if given.check else _verify(given)
+        found = _check(given) if given.check else _verified(given)
         if given.json not in (None, "-"):
             _write(Path(given.json), found)
     except AutoshardError as error:
@@ -131,6 +136,8 @@ def _check(given: argparse.Namespace) -> Check:
     from autoshard.ir import new_context, parse_file
     from autoshard.verify.check.check import check_module
 
+    if given.trace is not None:
+        raise PassOptionError("--check runs nothing that has a schedule: leave out --trace.")
     _need_time(given)
     return check_module(
         parse_file(given.module, new_context()),
@@ -145,6 +152,21 @@ def _need_time(given: argparse.Namespace) -> None:
             f"--timeout={given.timeout:g} --trip-count={given.trip_count}: give more than 0 seconds"
             " and 0 or more trips."
         )
+
+
+def _verified(given: argparse.Namespace) -> Verification:
+    """The comparison; its trace is written where one is asked for."""
+    found = _verify(given)
+    if given.trace is None:
+        return found
+    if found.schedule is None:
+        print(f"{PROGRAM}: no trace is written: there is no program to simulate", file=sys.stderr)
+        return found
+    try:
+        found.write_trace(given.trace)
+    except OSError as error:
+        raise PassOptionError(f"--trace: cannot write {given.trace}: {error.strerror}.") from error
+    return found
 
 
 def _verify(given: argparse.Namespace) -> Verification:

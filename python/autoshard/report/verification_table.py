@@ -14,6 +14,7 @@ from autoshard.report.plan_table import MOST_ROWS, new_table, short_line
 
 if TYPE_CHECKING:
     from autoshard.verify.matching import CollectiveMatch, CollectiveSide
+    from autoshard.verify.schedule.schedule import Schedule
     from autoshard.verify.verification import Verification
 
 
@@ -25,6 +26,8 @@ def verification_table(found: Verification) -> RenderableType:
         loops = ", ".join(found.estimate.uncounted_loops)
         parts.append(Text(f"No trip count was found for {loops}: trips are as assumed."))
     parts += _collectives(found)
+    if found.schedule is not None:
+        parts += _schedule(found.schedule)
     if found.differences:
         parts.append(Text("Compiled otherwise than planned:", style="bold"))
         parts += [Text(f"  {difference}") for difference in found.differences]
@@ -134,6 +137,43 @@ def _collectives(found: Verification) -> Iterator[RenderableType]:
         seconds_text(found.collectives.compiled_seconds),
         f"{found.collectives.partitioner_agreement:.1%} of the bytes as planned",
     )
+    yield table
+
+
+_MOST_EXPOSED = 8
+"""Transfers that a schedule names."""
+
+
+def _schedule(schedule: Schedule) -> Iterator[RenderableType]:
+    """The three numbers of a step, and what it waits for most."""
+    numbers = new_table("step, simulated", "seconds", "beyond compute")
+    for name, seconds in (
+        ("nothing hidden", schedule.nothing_hidden_seconds),
+        ("as scheduled", schedule.scheduled_seconds),
+        ("all hidden", schedule.all_hidden_seconds),
+    ):
+        beyond = seconds - schedule.compute_seconds
+        numbers.add_row(name, seconds_text(seconds), seconds_text(max(0.0, beyond)))
+    yield numbers
+    waited = [one for one in schedule.transfers if one.exposed_seconds > 0]
+    if not waited:
+        return
+    table = new_table("waited for", "in the program", "line", "runs", "seconds", "exposed", "slack")
+    for one in waited[:_MOST_EXPOSED]:
+        table.add_row(
+            one.transfer.what,
+            Text(one.transfer.name),
+            Text(short_line(one.transfer.place)),
+            str(one.times),
+            seconds_text(one.total_seconds),
+            seconds_text(one.exposed_seconds),
+            seconds_text(one.slack_seconds),
+        )
+    if len(waited) > _MOST_EXPOSED:
+        table.add_section()
+        rest = sum(one.exposed_seconds for one in waited[_MOST_EXPOSED:])
+        more = f"and {len(waited) - _MOST_EXPOSED} more"
+        table.add_row(more, "", "", "", "", seconds_text(rest), "")
     yield table
 
 

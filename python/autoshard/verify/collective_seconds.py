@@ -13,6 +13,7 @@ import numpy as np
 
 from autoshard import _core
 from autoshard.cluster import Cluster
+from autoshard.cluster.topology import LinkKind
 from autoshard.errors import ClusterError
 from autoshard.planned.collective import (
     Collective,
@@ -41,6 +42,7 @@ class CollectiveSeconds:
             for dim in cluster.dims
             for number, prime in enumerate(prime_factors(dim.size))
         ]
+        self.kinds = [dim.kind for dim in cluster.dims for _ in prime_factors(dim.size)]
         self.mesh = Mesh(tuple(primes), mesh.device_ids)
         """The machine's dims, split into primes; device numbers are the program's."""
         self.core = cluster.to_core(self.mesh)
@@ -58,6 +60,13 @@ class CollectiveSeconds:
         participants = 2 if collective.kind is CollectiveKind.PERMUTE else span
         step = _core.Step(collective.kind, mask, participants, collective.local_bytes)
         return _core.collective_seconds(step, self.core, self.mesh.axis_sizes)
+
+    def links(self, collective: Collective, groups: DeviceGroups) -> tuple[LinkKind, ...]:
+        """The kinds of links that it goes over."""
+        mask, _ = self._span(groups, collective.kind)
+        return tuple(
+            dict.fromkeys(kind for index, kind in enumerate(self.kinds) if mask >> index & 1)
+        )
 
     def over_axes(self, collective: Collective, axes: tuple[AxisRef, ...], mesh: Mesh) -> float:
         """As ``of``, along axes of the program's mesh."""

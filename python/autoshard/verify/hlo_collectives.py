@@ -66,6 +66,9 @@ _TRANSFER = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
 _TARGET = re.compile(r'_xla_megascale_target="?([^"=]*[\d}])(?=[",])')
 _PRODUCT = re.compile(r"\{([^{}]*)\}x\{([^{}]*)\}")
 _CHAIN = "frontend_attributes={chain_id="
+CHAIN_START, CHAIN_DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
+"""The custom calls of XLA:TPU in the first and in the last fusion of a collective that is spread
+over several."""
 _MATMUL = "dot_general"
 """End of the names that JAX gives matmuls."""
 _SLICE_UNIT = 100_000
@@ -119,7 +122,7 @@ def find_collectives(
     program: HloProgram, mesh: Mesh, unknown_trip_count: int
 ) -> list[FoundCollective]:
     """As ``hlo_collectives``, with the devices and the instruction of each."""
-    reader = _Reader(program, mesh, unknown_trip_count)
+    reader = CollectiveReader(program, mesh, unknown_trip_count)
     return list(reader.collectives(program.entry, 1, True))
 
 
@@ -128,8 +131,8 @@ def is_collective(opcode: str) -> bool:
     return opcode.removesuffix("-start").removesuffix("-done") in _KINDS
 
 
-class _Reader:
-    """Walks the call graph from the entry, with the number of runs so far."""
+class CollectiveReader:
+    """The collectives of one program, by instruction or along its call graph."""
 
     def __init__(self, program: HloProgram, mesh: Mesh, unknown_trip_count: int) -> None:
         self.program = program
@@ -148,23 +151,42 @@ class _Reader:
     def collectives(
         self, computation: HloComputation, times: int, known: bool
     ) -> Iterator[FoundCollective]:
-        starts_chain = any("AsyncCollectiveStart" in i.rest for i in computation.instructions)
+        """All that a computation and what it calls run, ``times`` times over."""
         for instruction in computation.instructions:
-            opcode = instruction.opcode
-            if _CHAIN in instruction.rest and not starts_chain:
-                # XLA:TPU spreads a collective over several fusions; each of them names it.
-                continue
-            if opcode == "while":
+            if instruction.opcode == "while":
                 yield from self._while(computation, instruction, times, known)
-            elif opcode.removesuffix("-start") in _KINDS:
-                yield from self._collective(instruction, computation, times, known)
-            elif opcode == "send":
-                yield from self._sent(instruction, computation, times, known)
-            elif opcode in CALLS:
+            elif instruction.opcode in CALLS:
                 for name in instruction.called:
                     yield from self._repeated(name, times, known)
-            elif opcode.removesuffix("-start") == "fusion":
-                yield from self._fused(instruction, times, known)
+            else:
+                yield from self._own(instruction, computation, times, known)
+
+    def carried_by(
+        self, instruction: HloInstruction, computation: HloComputation
+    ) -> list[FoundCollective]:
+        """What one run of an instruction begins, if it is neither a loop nor a call.
+
+        An asynchronous collective is that of its start, and one that XLA:TPU spreads over several
+        fusions that of the first.
+        """
+        return list(self._own(instruction, computation, 1, True))
+
+    def _own(
+        self, instruction: HloInstruction, computation: HloComputation, times: int, known: bool
+    ) -> Iterator[FoundCollective]:
+        opcode = instruction.opcode
+        if _CHAIN in instruction.rest and not self._starts_chain(computation):
+            # XLA:TPU spreads a collective over several fusions; each of them names it.
+            return
+        if opcode.removesuffix("-start") in _KINDS:
+            yield from self._collective(instruction, computation, times, known)
+        elif opcode == "send":
+            yield from self._sent(instruction, computation, times, known)
+        elif opcode.removesuffix("-start") == "fusion":
+            yield from self._fused(instruction, times, known)
+
+    def _starts_chain(self, computation: HloComputation) -> bool:
+        return any(CHAIN_START in each.rest for each in computation.instructions)
 
     def _while(
         self, computation: HloComputation, loop: HloInstruction, times: int, known: bool

@@ -238,10 +238,10 @@ class HloProgram:
             if instruction.opcode == "while":
                 trips = self.trips(computation, instruction)
                 count = unknown if trips is None else trips
-                for pattern, runs in ((_CONDITION, count + 1), (_BODY, count)):
-                    inner = self.computations.get(find(pattern, instruction.rest)[1])
-                    if inner is not None:
-                        yield from self._runs(inner, times * runs, unknown)
+                condition = self.condition(instruction)
+                if condition is not None:
+                    yield from self._runs(condition, times * (count + 1), unknown)
+                yield from self._runs(self.body(instruction), times * count, unknown)
             elif instruction.opcode in CALLS:
                 for name in instruction.called:
                     yield from self._runs(self.computations[name], times, unknown)
@@ -249,6 +249,10 @@ class HloProgram:
     def body(self, loop: HloInstruction) -> HloComputation:
         """What a loop runs."""
         return self.computations[find(_BODY, loop.rest)[1]]
+
+    def condition(self, loop: HloInstruction) -> HloComputation | None:
+        """What says whether a loop goes on; None where the text does not have it."""
+        return self.computations.get(find(_CONDITION, loop.rest)[1])
 
     def trips(self, computation: HloComputation, loop: HloInstruction) -> int | None:
         """How often a loop runs its body; None where neither text nor counter says it.
@@ -260,7 +264,7 @@ class HloProgram:
         stated = _TRIPS.search(loop.rest)
         if stated:
             return int(stated[1])
-        condition = self.computations.get(find(_CONDITION, loop.rest)[1])
+        condition = self.condition(loop)
         if condition is None or condition.root.opcode != "compare":
             return None
         init = computation.source(loop.operands[0])

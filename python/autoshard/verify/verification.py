@@ -7,8 +7,10 @@ whole, arguments and results that are split in another way, and seconds of a ste
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from autoshard.cluster import Cluster
@@ -43,6 +45,8 @@ from autoshard.verify.rematerialization import (
     read_rematerializations,
     unplanned_replications,
 )
+from autoshard.verify.schedule.schedule import Schedule
+from autoshard.verify.schedule.trace import write_trace
 from autoshard.verify.step_time import StepEstimate, estimate_step
 
 TOLERANCE = 0.05
@@ -106,6 +110,23 @@ class Verification:
     def fits(self) -> bool:
         """Within the memory that the compiler lets a program use of a device."""
         return self.program.fits
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The step as the compiler ordered it, simulated; None as ``estimate``."""
+        return None if self.estimate is None else self.estimate.schedule
+
+    def write_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the simulated step as a file for https://ui.perfetto.dev.
+
+        Raises:
+            CompileError: The compiler left no program to simulate.
+            OSError: The file cannot be written.
+        """
+        if self.schedule is None:
+            why = self.program.no_hlo_text or "it does not fit"
+            raise CompileError(f"there is no schedule to write: {why}.", reason="refused")
+        write_trace(self.schedule, Path(path))
 
     @property
     def unplanned(self) -> tuple[CollectiveMatch, ...]:
@@ -183,6 +204,7 @@ class Verification:
             "compiled": None,
             "moved": [asdict(one) for one in self.moved],
             "rematerializations": [asdict(one) for one in self.rematerializations],
+            "schedule": None if self.schedule is None else self.schedule.to_json(),
             "collectives": None,
             "replications": [_match_json(row) for row in self.replications],
         }

@@ -81,6 +81,20 @@ def test_the_numbers_are_in_the_table_and_in_json(verified: Verification):
     assert read["collectives"][0]["verdict"] == "as planned"
 
 
+def test_the_three_numbers_of_the_schedule_are_in_the_table_and_in_json(verified: Verification):
+    assert verified.schedule is not None
+    assert verified.estimate is not None
+    # XLA:CPU begins no collective before it waits for it: nothing is hidden.
+    assert verified.schedule.scheduled_seconds == pytest.approx(verified.estimate.step_seconds)
+    said = verified.to_json()["schedule"]
+    (waited,) = said["transfers"]
+    assert waited["exposed_seconds"] == pytest.approx(verified.estimate.communication_seconds)
+    assert said["scheduled_seconds"] == said["nothing_hidden_seconds"]
+    text = str(verified)
+    assert all(name in text for name in ("nothing hidden", "as scheduled", "all hidden"))
+    assert waited["name"] in text
+
+
 def test_transfers_to_the_host_are_shown_where_there_are_any(verified: Verification):
     assert "host" not in str(verified)
     assert verified.estimate is not None
@@ -244,11 +258,12 @@ def planned_file(plan, tmp_path):
     return path
 
 
-def test_the_command_prints_the_table_and_writes_json(planned_file, tmp_path, capsys):
-    out = tmp_path / "out.json"
-    assert cli.main([str(planned_file), "--json", str(out)]) == cli.OK
+def test_the_command_prints_the_table_and_writes_json_and_a_trace(planned_file, tmp_path, capsys):
+    out, trace = tmp_path / "out.json", tmp_path / "trace.json"
+    assert cli.main([str(planned_file), "--json", str(out), "--trace", str(trace)]) == cli.OK
     assert "fits: needs" in capsys.readouterr().out
     assert json.loads(out.read_text())["fits"] is True
+    assert json.loads(trace.read_text())["traceEvents"]
 
 
 def test_the_command_says_what_does_not_fit(planned_file, capsys, monkeypatch):
@@ -261,6 +276,8 @@ def test_the_command_says_what_does_not_fit(planned_file, capsys, monkeypatch):
     assert cli.main([str(planned_file), "--cluster", "cpu:8"]) == cli.DOES_NOT_FIT
     out = capsys.readouterr().out
     assert "DOES NOT FIT: needs 18.97 GiB of the 15.75 GiB of a device, 3.22 GiB too much" in out
+    assert cli.main([str(planned_file), "--trace", "trace.json"]) == cli.DOES_NOT_FIT
+    assert "no trace is written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -269,6 +286,8 @@ def test_the_command_says_what_does_not_fit(planned_file, capsys, monkeypatch):
         (["--cluster", "cpu:4"], "is for 8 devices"),
         (["--cluster", "nobody:4"], 'no chip "nobody" is known'),
         (["--timeout", "0"], "more than 0 seconds"),
+        (["--check", "--trace", "trace.json"], "leave out --trace"),
+        (["--trace", "/nowhere/trace.json"], "cannot write /nowhere/trace.json"),
         (["--compiler-option", "x"], 'no set of options is called "x"'),
     ],
 )
