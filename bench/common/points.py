@@ -33,6 +33,19 @@ def peak_error(row: Row) -> float | None:
     return row["peak"] / theirs - 1 if theirs else None
 
 
+def step_fields(estimate: Any) -> Row:
+    """Seconds of a compiled step: the three numbers that tables put beside each other."""
+    schedule = estimate.schedule
+    return {
+        "nothing hidden": schedule.nothing_hidden_seconds,
+        "as scheduled": schedule.scheduled_seconds,
+        "all hidden": schedule.all_hidden_seconds,
+    }
+
+
+STEP_FIELDS = ("nothing hidden", "as scheduled", "all hidden")
+
+
 class SavedRows:
     """Rows of a table by point, kept in a file as they are made.
 

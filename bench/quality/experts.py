@@ -14,8 +14,9 @@ Hand plans are written as people write them: ``sdy.sharding`` on arguments and r
 priority 0 and parameters at 1, constraints inside where the model has a place for them; Shardy and
 XLA complete them. What lies between is also completed by autoshard's own search, the best that
 could happen to the plan. Of all hand plans the cost model picks the most promising ones
-(``--compile-best``); these and ours are compiled, and the step time of all is estimated from the
-compiled program by the same code. Nothing is tuned for a row.
+(``--compile-best``); these and ours are compiled, and the step of all is simulated as the compiler
+ordered it, by the same code; what it takes with nothing and with all hidden stands beside it.
+Nothing is tuned for a row.
 
 Two other planners take part where they are installed, in environments of their own:
 ``--parallax PYTHON`` (google-parallax's AUTO, models of seeds only) and ``--xla-auto PYTHON``
@@ -55,6 +56,7 @@ from autoshard.ir import mlir, new_context
 from bench.common import results
 from bench.common.corpus import Entry, attach, entries, in_a_process, load, machine, propagate
 from bench.common.hand_plans import HandPlan, hand_plans, semi_automatic
+from bench.common.points import step_fields
 from bench.quality.plan_quality import expert_sibling, published, searched
 
 MOST = 1.02
@@ -607,6 +609,7 @@ def compiled(candidate: Candidate, cluster: Any, options: argparse.Namespace) ->
 def _estimate_fields(step: Any) -> dict[str, Any]:
     return {
         "step": step.step_seconds,
+        **step_fields(step),
         "compute": step.compute_seconds,
         "communication": step.communication_seconds,
         "sent": sum(one.collective.total_bytes for one in step.collectives),
@@ -735,6 +738,21 @@ def is_compiled(row: dict[str, Any]) -> bool:
     return "step" in row.get("ours", {}).get("compiled", {}) and any("step" in o for o in others)
 
 
+def compared_by(row: dict[str, Any]) -> str:
+    """The seconds that decide: as scheduled, but in rows that were saved before that was known."""
+    plans = (row.get("ours", {}), *row.get("others", ()))
+    found = [each for plan in plans if (each := outcome(plan, True)) is not None]
+    simulated = is_compiled(row) and all("as scheduled" in each for each in found)
+    return "as scheduled" if simulated else "step"
+
+
+def source(row: dict[str, Any]) -> str:
+    """Where the seconds that decide come from: one word."""
+    if not is_compiled(row):
+        return "modelled"
+    return "simulated" if compared_by(row) == "as scheduled" else "compiled"
+
+
 def outcome(plan: dict[str, Any], compiled: bool) -> dict[str, Any] | None:
     """Seconds and bytes of a plan that fits, compiled or modelled; else None."""
     found = plan.get("compiled" if compiled else "modelled", {})
@@ -743,9 +761,9 @@ def outcome(plan: dict[str, Any], compiled: bool) -> dict[str, Any] | None:
 
 def best_other(row: dict[str, Any]) -> dict[str, Any] | None:
     """The fastest other plan that fits: as compiled, where ours is, else as modelled."""
-    how = is_compiled(row)
+    how, by = is_compiled(row), compared_by(row)
     fitting = [plan for plan in row.get("others", ()) if outcome(plan, how)]
-    return min(fitting, key=lambda plan: outcome(plan, how)["step"], default=None)  # type: ignore[index]
+    return min(fitting, key=lambda plan: outcome(plan, how)[by], default=None)  # type: ignore[index]
 
 
 def ratio(row: dict[str, Any]) -> float:
@@ -753,33 +771,42 @@ def ratio(row: dict[str, Any]) -> float:
     ours, other = outcome(row.get("ours", {}), is_compiled(row)), best_other(row)
     if ours is None:
         return math.inf if other or "ours" not in row else 0.0
-    return ours["step"] / outcome(other, is_compiled(row))["step"] if other else 0.0  # type: ignore[index]
+    by = compared_by(row)
+    return ours[by] / outcome(other, is_compiled(row))[by] if other else 0.0  # type: ignore[index]
 
 
 def cells(row: dict[str, Any]) -> list[str]:
     """Ours, the best other, and their ratio; what failed stays with its reason."""
     if "failed" in row:
-        return [row["failed"], *[""] * 12]
+        return [row["failed"], *[""] * (2 * len(PLAN_HEADS) + 2)]
     how = is_compiled(row)
     other = best_other(row)
     return [
         *plan_cells(row["ours"], how),
-        *(["none fits", *[""] * 5] if other is None else [other["name"], *plan_cells(other, how)]),
+        *(
+            ["none fits", *[""] * len(PLAN_HEADS)]
+            if other is None
+            else [other["name"], *plan_cells(other, how)]
+        ),
         f"{row['ours']['planning']:.1f}",
         f"{ratio(row):.3f}" if other else "-",
     ]
 
 
+PLAN_HEADS = ("ms", "scheduled", "hidden", "compute", "moving", "GB sent", "peak GB")
+
+
 def plan_cells(plan: dict[str, Any], compiled: bool) -> list[str]:
-    """ms a step, ms of it computing and moving, GB sent and at the peak."""
+    """ms a step with nothing hidden, as scheduled, with all hidden, computing and moving; GB."""
     found = outcome(plan, compiled)
     if found is None:
         said = plan.get("compiled", {}) if compiled else {}
         said = said or plan["modelled"]
         why = said.get("failed") or said.get("note") or f"{said['peak'] / 1e9:.1f} GB do not fit"
-        return [why, *[""] * 4]
+        return [why, *[""] * (len(PLAN_HEADS) - 1)]
     sent = f"{found['sent'] / 1e9:.1f}" if "sent" in found else ""
-    times = (f"{found[key] * 1e3:,.1f}" for key in ("step", "compute", "communication"))
+    keys = ("step", "as scheduled", "all hidden", "compute", "communication")
+    times = (f"{found[key] * 1e3:,.1f}" if key in found else "" for key in keys)
     return [*times, sent, f"{found['peak'] / 1e9:.1f}"]
 
 
@@ -803,7 +830,7 @@ def seeds_table(rows: list[dict[str, Any]]) -> Table:
         table.add_row(
             name,
             row["cluster"],
-            "compiler" if is_compiled(row) else "model",
+            source(row),
             *cells(row)[:-1],
             speedup,
             "" if model.published is None else f"{model.published:.1f}",
@@ -825,7 +852,7 @@ def corpus_table(rows: list[dict[str, Any]]) -> Table:
     for heading in ("planning s", "ratio"):
         table.add_column(heading, justify="right")
     for row in sorted(rows, key=ratio, reverse=True):
-        by = "compiler" if is_compiled(row) else "model"
+        by = source(row)
         style = "bold red" if ratio(row) > MOST else ""
         table.add_row(row["module"], row["cluster"], by, *cells(row), style=style)
     compared = [ratio(row) for row in rows if 0 < ratio(row) < math.inf]
@@ -840,7 +867,7 @@ def corpus_table(rows: list[dict[str, Any]]) -> Table:
 
 def add_plan_columns(table: Table, whose: str) -> None:
     """Those of ``plan_cells``."""
-    for heading in ("ms", "compute", "moving", "GB sent", "peak GB"):
+    for heading in PLAN_HEADS:
         table.add_column(f"{whose} {heading}".strip(), justify="right")
 
 
@@ -852,7 +879,7 @@ def details_table(row: dict[str, Any]) -> Table:
     for whose in ("modelled", "compiled"):
         add_plan_columns(table, whose)
     for plan in (row.get("ours", {"modelled": row}), *row.get("others", ())):
-        built = plan_cells(plan, True) if "compiled" in plan else [""] * 5
+        built = plan_cells(plan, True) if "compiled" in plan else [""] * len(PLAN_HEADS)
         table.add_row(plan.get("name", ""), plan.get("mesh", ""), *plan_cells(plan, False), *built)
     return table
 

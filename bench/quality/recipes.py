@@ -47,7 +47,7 @@ from autoshard.verify.hlo_program import VIEWS, HloComputation, HloInstruction, 
 from autoshard.verify.kernel_costs import KernelCosts, kernel_costs
 from bench.common import results
 from bench.common.corpus import attach, in_a_process, machine
-from bench.common.points import SavedRows
+from bench.common.points import SavedRows, step_fields
 
 PLANS = ("autoshard", "published")
 
@@ -342,6 +342,7 @@ def compiled_program(
         "estimated compute": step.compute_seconds,
         "estimated communication": step.communication_seconds,
         "host": step.host_exposed_seconds,
+        **step_fields(step),
         "of kernels": sum(o.total_seconds for o in step.slowest_ops if o.opcode == "custom-call"),
         "sent": sum(one.collective.total_bytes for one in step.collectives),
         "collectives": dict(counted.most_common()),
@@ -358,8 +359,16 @@ def compiled_program(
 
 
 HEADS = (
-    *("recipe", "cluster", "plan", "mesh", "published", "step planned s", "step compiled s"),
-    *("of it compute s", "moving s", "host s", "sent GB", "peak planned GiB"),
+    *("recipe", "cluster", "plan", "mesh", "published", "step planned s", "step as scheduled s"),
+    *(
+        "nothing hidden s",
+        "all hidden s",
+        "of it compute s",
+        "moving s",
+        "host s",
+        "sent GB",
+        "peak planned GiB",
+    ),
     *("peak compiled GiB", "usable GiB", "kernels cut", "whole", "gathers for kernels"),
     *("collectives run", "note"),
 )
@@ -378,7 +387,9 @@ def cells(row: dict[str, Any]) -> list[str]:
         note = "does not fit"
     return [
         *(row["recipe"], recipe.cluster, row["plan"], row.get("mesh", ""), recipe.published),
-        *(number("step"), number("estimate"), number("estimated compute")),
+        *(number("step"), number("as scheduled")),
+        number("nothing hidden" if "nothing hidden" in row else "estimate"),
+        *(number("all hidden"), number("estimated compute")),
         *(number("estimated communication"), number("host"), number("sent", 1e9)),
         *(number("peak", 2**30), number("live" if row.get("live") else "needed", 2**30)),
         number("usable", 2**30),

@@ -13,8 +13,9 @@ needed. Then
 - the bytes that a device sends beside those of the compiled program, and the share of them with
   the planned kind over the planned axes,
 - values that the partitioner replicates ("involuntary full rematerialization") are counted,
-- the predicted seconds of a step beside an estimate from the compiled program; over all pairs of
-  plans of one program and cluster the two should order the plans alike.
+- the predicted seconds of a step beside those of the compiled program as scheduled, with nothing
+  and with all hidden beside it; over all pairs of plans of one program and cluster the plan and the
+  schedule should order the plans alike.
 
 The worst rows come first, and none is left out: what fails says why. Compiled programs are kept
 (bench/common/compile_cache.py); ``--save`` keeps the rows as well, and a later run with the same
@@ -47,7 +48,14 @@ from rich.table import Table
 
 from bench.common import results
 from bench.common.corpus import attach, in_a_process, machine
-from bench.common.points import SavedRows, compiled_peak, compiled_row, peak_error
+from bench.common.points import (
+    STEP_FIELDS,
+    SavedRows,
+    compiled_peak,
+    compiled_row,
+    peak_error,
+    step_fields,
+)
 from bench.common.sources import Lowered, lowered, of_case, of_corpus
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8")
@@ -229,6 +237,7 @@ def compiled(
         "estimated compute": estimate.compute_seconds,
         "estimated communication": estimate.communication_seconds,
         "uncounted loops": list(estimate.uncounted_loops),
+        **step_fields(estimate),
     }
     row["compiled collectives"] = [
         [
@@ -272,17 +281,23 @@ def right_bytes(row: dict[str, Any]) -> tuple[float, float]:
     return sum(min(made[key], planned[key]) for key in made), sum(made.values())
 
 
-def ranked(rows: Iterable[dict[str, Any]]) -> tuple[list[str], int]:
-    """Pairs of plans in another order than compiled, and how many pairs are apart."""
+def ranked(rows: Iterable[dict[str, Any]], by: str) -> tuple[list[str], int]:
+    """Pairs of plans in another order than compiled, and how many pairs are apart.
+
+    Args:
+        rows: Those without seconds of that name are left out.
+        by: Which of the compiled program's seconds decide, ``as scheduled``.
+    """
     wrong: list[str] = []
     pairs = 0
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
-        if row.get("estimate"):
+        if compiled_seconds(row, by):
             groups.setdefault((row["program"], row["cluster"]), []).append(row)
     for (program, cluster), plans in groups.items():
         for one, other in combinations(plans, 2):
-            apart = one["estimate"] / other["estimate"]
+            seconds = [compiled_seconds(each, by) or 0.0 for each in (one, other)]
+            apart = seconds[0] / seconds[1]
             if max(apart, 1 / apart) <= 1 + RANKED_APART:
                 continue
             pairs += 1
@@ -290,7 +305,7 @@ def ranked(rows: Iterable[dict[str, Any]]) -> tuple[list[str], int]:
                 wrong.append(
                     f"{program}, {cluster}: {one['plan']} {one['step'] * 1e3:.1f} and"
                     f" {other['plan']} {other['step'] * 1e3:.1f} ms planned,"
-                    f" {one['estimate'] * 1e3:.1f} and {other['estimate'] * 1e3:.1f} ms compiled"
+                    f" {seconds[0] * 1e3:.1f} and {seconds[1] * 1e3:.1f} ms {by}"
                 )
     return wrong, pairs
 
@@ -334,15 +349,20 @@ def cells(row: dict[str, Any]) -> list[str]:
         f"{error:+.1%}",
         f"{right / all_bytes:.0%}" if all_bytes else "-",
         str(row["rematerialized"]),
-        f"{row['step'] * 1e3:.2f}",
-        f"{row['estimate'] * 1e3:.2f}" if row.get("estimate") else "",
+        *step_cells(row),
         f"{row['compile']:.0f}",
     ]
 
 
+def step_cells(row: dict[str, Any]) -> list[str]:
+    """Milliseconds of a step, planned and the three of the compiled program."""
+    seconds = (row["step"], *(compiled_seconds(row, name) for name in STEP_FIELDS))
+    return ["" if one is None else f"{one * 1e3:.2f}" for one in seconds]
+
+
 HEADS = (
     *("program", "cluster", "plan", "mesh", "peak GiB", "compiled", "allocated", "error"),
-    *("fits", "sent GB", "compiled", "error", "right", "remat", "step ms", "compiled", "s"),
+    *("fits", "sent GB", "compiled", "error", "right", "remat", "step ms", *STEP_FIELDS, "s"),
 )
 
 
@@ -371,6 +391,30 @@ def page_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
             f"{peak_error(row) or 0:+.1%}",
             "" if sent is None else f"{sent:+.1%}",
         ]
+
+
+def compiled_seconds(row: dict[str, Any], name: str) -> float | None:
+    """Seconds of the compiled step, by one of ``STEP_FIELDS``.
+
+    Rows that were saved before schedules were simulated have those with nothing hidden alone.
+    """
+    return row.get(name, row.get("estimate") if name == "nothing hidden" else None)
+
+
+STEP_HEADS = (*POINT, "planned ms", *(f"{name} ms" for name in STEP_FIELDS))
+
+
+def step_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
+    """Seconds of all points whose schedule was simulated, the worst first."""
+    known = [row for row in rows if "as scheduled" in row]
+    for row in sorted(known, key=lambda row: -abs(step_error(row, "as scheduled") or 0)):
+        yield [*(row[name] for name in POINT), *step_cells(row)]
+
+
+def step_error(row: dict[str, Any], against: str) -> float | None:
+    """Planned seconds over the compiled program's of that name, less 1; None without these."""
+    compiled = compiled_seconds(row, against)
+    return row["step"] / compiled - 1 if compiled else None
 
 
 CLUSTER_HEADS = ("cluster", "points", "mean error", "largest", "within 12%", "bytes within 3%")
@@ -449,13 +493,20 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         f"{sum(row['rematerialized'] for row in ours)} involuntary rematerialisations in our"
         f" {len(ours)} plans (aim 0), {sum(row['rematerialized'] for row in done)} in all."
     )
-    wrong, pairs = ranked(done)
-    if pairs:
-        yield (
-            f"Order of plans: {pairs - len(wrong)} of {pairs} pairs that are {RANKED_APART:.0%}"
-            f" apart, {1 - len(wrong) / pairs:.0%} (aim {RANKED_PAIRS:.0%}). Wrong:"
-        )
-        yield from (f"  {pair}" for pair in wrong)
+    for name in STEP_FIELDS:
+        steps = [abs(error) for row in done if (error := step_error(row, name)) is not None]
+        if steps:
+            mean = sum(steps) / len(steps)
+            yield f"Step, {name}: mean error {mean:.1%}, worst {max(steps):.1%} of {len(steps)}."
+    for by in ("as scheduled", "nothing hidden"):
+        wrong, pairs = ranked(done, by)
+        if pairs:
+            yield (
+                f"Order of plans, {by}: {pairs - len(wrong)} of {pairs} pairs that are"
+                f" {RANKED_APART:.0%} apart, {1 - len(wrong) / pairs:.0%} (aim"
+                f" {RANKED_PAIRS:.0%}). Wrong:"
+            )
+            yield from (f"  {pair}" for pair in wrong)
 
 
 def points(options: argparse.Namespace) -> Iterable[tuple[str, str, str]]:
@@ -506,6 +557,8 @@ def main() -> None:
     results.write_rows(options.csv, PAGE_HEADS, page_rows(measured))
     by_cluster = options.csv and options.csv.with_stem(f"{options.csv.stem}-clusters")
     results.write_rows(by_cluster, CLUSTER_HEADS, cluster_rows(measured))
+    steps = options.csv and options.csv.with_stem(f"{options.csv.stem}-steps")
+    results.write_rows(steps, STEP_HEADS, step_rows(measured))
     for line in summary(measured):
         console.print(line)
     left_out = len(rows.of_point) - len(measured)
