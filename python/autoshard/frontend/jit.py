@@ -61,6 +61,7 @@ class JitOptions(PlanOptions, total=False):
     donate_argnames: str | Sequence[str] | None
     keep_unused: bool
     check: bool
+    refine: int
 
 
 @overload
@@ -94,6 +95,8 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
             run there must be enough devices, of the cluster's kind. ``static_argnums``,
             ``static_argnames``, ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in
             ``jax.jit``. ``check=True``: before the first step of each program, ``plan.check()``.
+            ``refine=4``: the best of so many plans as the compiler schedules them,
+            ``plan.refine(4)``.
 
     Raises:
         AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.
@@ -112,6 +115,7 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         Request(**asked),
         options.get("keep_unused", False),
         options.get("check", False),
+        options.get("refine", 0),
     )
 
     def wrap(fn: Callable[P, R]) -> Jitted[P, R]:
@@ -129,6 +133,7 @@ def _signature() -> inspect.Signature:
     defaults = {field.name: field.default for field in fields(Request)} | {
         "keep_unused": False,
         "check": False,
+        "refine": 0,
     }
     function, *_ = inspect.signature(jit).parameters.values()
     named = [
@@ -151,6 +156,8 @@ class _Settings:
     request: Request
     keep_unused: bool
     check: bool
+    refine: int
+    """Plans that are compiled to choose one; 0: the search's own is taken."""
 
 
 class Jitted(Generic[P, R]):
@@ -254,6 +261,8 @@ class Jitted(Generic[P, R]):
         settings = self._settings
         source = lower_source(self._fn, arguments, settings.request, self._jit_options)
         plan = plan_source(source, settings.request)
+        if settings.refine:
+            plan = plan.refine(settings.refine)
         return _Program(source, plan, settings, uses_shardy())
 
     def _warn_unplanned(self) -> None:

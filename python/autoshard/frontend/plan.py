@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import jax
 
@@ -31,12 +31,16 @@ from autoshard.planned.ops import (
 )
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.planned.symbolic_costs import SymbolicCosts
+from autoshard.search.refine import Budget, Refinement
 from autoshard.sharding import Mesh, Sharding, to_named_sharding, to_partition_spec
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 from autoshard.verify.check.check import TIME_LIMIT_SECONDS as CHECK_SECONDS
 from autoshard.verify.check.check import Check, check_module
 from autoshard.verify.shardy_collectives import shardy_collectives
 from autoshard.verify.verification import Verification, verify_module
+
+if TYPE_CHECKING:
+    from autoshard.frontend.refining import Origin
 
 _tree: Any = jax.tree_util
 
@@ -93,6 +97,12 @@ class Plan:
     or where the arguments outside the state differ in dim 0."""
     compiler_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """What it is compiled with, by ``verify`` and by ``autoshard.jit``."""
+
+    refinement: Refinement | None = field(default=None, repr=False, compare=False)
+    """The plans that were compiled to take this one; None where ``refine`` did not make it."""
+    origin: Origin | None = field(default=None, repr=False, compare=False)
+    """What ``autoshard.plan`` planned, which ``refine`` plans again; None where it was loaded, or
+    made by a ``Planner``."""
 
     FORMAT: ClassVar[int] = 2
     """Version of the JSON that ``save`` writes."""
@@ -289,6 +299,37 @@ class Plan:
                 else read_compiler_options(compiler_options)
             ),
         )
+
+    def refine(
+        self,
+        compiles: int = 4,
+        seconds: float | None = None,
+        *,
+        processes: int | None = None,
+        form: Literal["shardy", "gspmd"] | None = None,
+    ) -> Plan:
+        """The best of several plans, this one among them, as the compiler schedules them.
+
+        Plans on meshes of other shapes, the fastest by the model, are compiled as ``verify``
+        compiles this one; of those that fit as compiled the one with the shortest step as scheduled
+        is taken. ``refinement`` of the plan that comes back tells of all. Where standard error is a
+        terminal, a table shows how far it is; Ctrl-C takes the best so far.
+
+        Args:
+            compiles: Plans that are compiled.
+            seconds: After which no more compiles begin, and those that run are stopped.
+            processes: Compilers at a time; None: one for every four cores.
+            form: As in ``verify``.
+
+        Raises:
+            PlanError: The search did not make this plan, or it was loaded from a file.
+            CompileError: The compiler is not installed.
+            ClusterError: No compiler knows the cluster.
+            PassOptionError: A number out of its range.
+        """
+        from autoshard.frontend.refining import refine_plan
+
+        return refine_plan(self, Budget(compiles, seconds, processes), form)
 
     def check(
         self,

@@ -23,6 +23,7 @@ from autoshard.frontend.pins import (
     write_request,
 )
 from autoshard.frontend.plan import Plan, PlannedValue
+from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import (
     ClusterLike,
     CostModel,
@@ -217,7 +218,18 @@ def plan_source(source: Source, request: Request) -> Plan:
     job = job_of(source, request)
     plan_once = job.plan if source.mode == "auto" else partial(_propagated, source, request, job)
     planned = _with_host(source, job, plan_once) if request.host_offload == "auto" else plan_once()
-    return read_planned(source, planned, request)
+    return replace(read_planned(source, planned, request), origin=Origin(source, request))
+
+
+def plan_on_shape(source: Source, request: Request, mesh_shape: str) -> Planned:
+    """What the search finds on a mesh of this shape, with all that saves memory around it.
+
+    Raises:
+        DoesNotFitError: No such plan fits.
+    """
+    job = job_of(source, request)
+    job = replace(job, options=replace(job.options, mesh_shape=mesh_shape))
+    return _with_host(source, job, job.plan) if request.host_offload == "auto" else job.plan()
 
 
 def job_of(

@@ -64,6 +64,8 @@ _UNITS = {"": 1, "B": 1} | {
 }
 _BYTES = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE]\d+)?)\s*([A-Za-z]*)\s*")
 
+_SHAPE = re.compile(r"[1-9]\d*(x[1-9]\d*)*")
+
 Coefficient = float | Literal["auto"]
 
 
@@ -87,6 +89,9 @@ class RecursiveProgramming(Pass):
 
     mesh: str = ""
     """The mesh, dp=2,tp=4; else the module's own, else one that the search makes."""
+
+    mesh_shape: str = ""
+    """Sizes of the axes of the mesh that the search makes, 2x4; else it chooses them, too."""
 
     mem_coeff: Coefficient = "auto"
     """Price of memory: 1 is the time to read a byte of the peak once; in the symbolic cost it is
@@ -153,6 +158,11 @@ class RecursiveProgramming(Pass):
                 )
         if self.memory_limit:
             read_bytes_text(self.memory_limit, f"{self.name}: option memory-limit")
+        if self.mesh_shape and (self.mesh or not _SHAPE.fullmatch(self.mesh_shape)):
+            raise PassOptionError(
+                f"{self.name}: option mesh-shape={self.mesh_shape}: expected sizes such as 2x4, and"
+                " no mesh beside them."
+            )
         if self.mesh:
             try:
                 Mesh.parse(self.mesh)
@@ -216,7 +226,7 @@ def search_module(
         if options.indivisible == "pad":
             pad_indivisible(module)
         with clock.phase("strategies"):
-            read = _read_strategies(module, cluster, options.mesh)
+            read = _read_strategies(module, cluster, options)
             is_free = read.has_default_mesh
             mesh = mesh_of(module)
             _check_size(mesh, cluster, module)
@@ -233,7 +243,7 @@ def search_module(
             )
         limit = memory_limit_of(cluster, options.memory_limit)
         with clock.phase("search"):
-            found = _search(imported, cluster, options, limit, is_free)
+            found = _search(imported, cluster, options, limit, is_free and not options.mesh_shape)
         clock.split("search", found.phases)
         with clock.phase("write"):
             if is_free:
@@ -381,12 +391,35 @@ def estimate_planned(
     return summary
 
 
-def _read_strategies(module: mlir.Module, cluster: Cluster, mesh: str) -> ReadModule:
+def _read_strategies(
+    module: mlir.Module, cluster: Cluster, options: RecursiveProgramming
+) -> ReadModule:
     """Write pins and mesh; the search may make up its own mesh where none is given."""
-    if mesh:
-        _set_mesh(module, mesh)
+    if options.mesh:
+        _set_mesh(module, options.mesh)
     levels = cluster.level_mesh()
+    if options.mesh_shape:
+        levels = _with_shape(levels, options)
     return import_strategies(module, levels if levels.axes else Mesh((Axis("data", 1),)))
+
+
+def _with_shape(levels: Mesh, options: RecursiveProgramming) -> Mesh:
+    """Neighbours of the axes of a search joined to axes of the sizes that are asked for."""
+    left = list(levels.axes)
+    joined: list[Axis] = []
+    for size in map(int, options.mesh_shape.split("x")):
+        names, reached = list[str](), 1
+        while left and reached < size:
+            axis = left.pop(0)
+            names.append(axis.name)
+            reached *= axis.size
+        joined.append(Axis("_".join(names) or "data", reached))
+    if left or "x".join(str(axis.size) for axis in joined) != options.mesh_shape:
+        raise PassOptionError(
+            f"{options.name}: option mesh-shape={options.mesh_shape} joins no neighbours of the"
+            f" axes {levels}. Their product has to be {levels.size}; or give mesh=."
+        )
+    return Mesh(tuple(joined))
 
 
 def _set_mesh(module: mlir.Module, mesh: str) -> None:
@@ -424,7 +457,7 @@ def _search(
     cluster: Cluster,
     options: RecursiveProgramming,
     limit: float,
-    is_free: bool,
+    may_merge: bool,
 ) -> _Found:
     core_cluster = cluster.to_core(imported.mesh, options.overlap)
     with _explained(imported, limit):
@@ -439,7 +472,7 @@ def _search(
             joint=options.joint,
             fold=options.fold,
             # Numbers of blocks may not be products of merged axes.
-            merge_axes=is_free and not _counts_blocks(imported),
+            merge_axes=may_merge and not _counts_blocks(imported),
             time_limit=math.inf if options.time_limit is None else options.time_limit,
             seed=options.seed,
         )

@@ -16,6 +16,7 @@ ALL_PASSES: Mapping[str, str] = {
         "autoshard.passes.recursive_programming:RecursiveProgramming"
     ),
     "autoshard-plan": "autoshard.search.plan_pass:PlanProgram",
+    "autoshard-refine": "autoshard.search.plan_pass:RefineProgram",
     "autoshard-optimizer-parallel": "autoshard.passes.optimizer_parallel:OptimizerParallel",
     "autoshard-recompute": "autoshard.passes.recompute:Recompute",
     "autoshard-export-shardy": "autoshard.passes.export_shardy:ExportShardy",

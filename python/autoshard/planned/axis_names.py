@@ -79,8 +79,9 @@ def describe_axes(imported: ImportedProgram, plan: _core.CorePlan) -> tuple[Axis
 
 
 def _physical_name(parts: Sequence[str]) -> str:
-    """``node_gpu`` for ``node0``, ``node1`` and ``gpu0``."""
-    return "_".join(dict.fromkeys(part.rstrip("0123456789") for part in parts))
+    """``node_gpu`` for ``node0``, ``node1`` and ``gpu0``, and for ``node0_node1`` and ``gpu0``."""
+    alone = [name for part in parts for name in part.split("_")]
+    return "_".join(dict.fromkeys(name.rstrip("0123456789") for name in alone))
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

@@ -1,12 +1,14 @@
-"""The pass ``autoshard-plan``: what ``autoshard.plan`` does in the automatic mode, on a file."""
+"""``autoshard-plan`` and ``autoshard-refine``: what the automatic mode does, on a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 from autoshard.ir import mlir, parse_bytes, print_module
+from autoshard.ir.attributes import MESH
 from autoshard.ir.boundary import untie_unequal
 from autoshard.ir.module import take_contents
 from autoshard.passes.host_offload import HostOffload
@@ -14,8 +16,9 @@ from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recompute import Recompute
 from autoshard.passes.recursive_programming import RecursiveProgramming
-from autoshard.search.automatic import Job, plan_with_host
+from autoshard.search.automatic import Job, Planned, plan_with_host
 from autoshard.search.host_candidates import candidates
+from autoshard.search.refine import Budget, mesh_shapes, refine, verifier
 from autoshard.sharding import Axis, Mesh
 
 
@@ -53,6 +56,12 @@ class PlanProgram(RecursiveProgramming):
         Raises:
             DoesNotFitError: No plan fits.
         """
+        planned = self.plan_with(self.job_for(module), "")
+        untie_unequal(planned.module)
+        take_contents(module, planned.module)
+
+    def job_for(self, module: mlir.Module) -> Job:
+        """What is asked of the search for a module, which stays as it is."""
         cluster = self.given_cluster()
         source = print_module(module, "bytecode")
 
@@ -63,7 +72,7 @@ class PlanProgram(RecursiveProgramming):
             return copy
 
         level = self.optimizer_parallel
-        job = Job(
+        return Job(
             name=self.name,
             read=read,
             num_devices=cluster.num_devices,
@@ -73,14 +82,17 @@ class PlanProgram(RecursiveProgramming):
             recomputing=self._recomputing(),
             has_limit=bool(self.memory_limit),
         )
-        mesh = Mesh((Axis("data", cluster.num_devices),))
-        planned = (
-            plan_with_host(job, job.plan, lambda: candidates(read(()), mesh), "argument {}".format)
-            if self.host_offload == "auto"
-            else job.plan()
+
+    def plan_with(self, job: Job, mesh_shape: str) -> Planned:
+        """The plan of a job, on a mesh of this shape; empty: the one that was asked for."""
+        if mesh_shape:
+            job = replace(job, options=replace(job.options, mesh_shape=mesh_shape))
+        if self.host_offload != "auto":
+            return job.plan()
+        mesh = Mesh((Axis("data", job.num_devices),))
+        return plan_with_host(
+            job, job.plan, lambda: candidates(job.read(()), mesh), "argument {}".format
         )
-        untie_unequal(planned.module)
-        take_contents(module, planned.module)
 
     def _recomputing(self) -> Recompute | None:
         if self.recompute == "none":
@@ -91,3 +103,51 @@ class PlanProgram(RecursiveProgramming):
             overlap=self.overlap,
             trip_count=self.trip_count,
         )
+
+
+@dataclass(frozen=True)
+class RefineProgram(PlanProgram):
+    """Find several plans as autoshard-plan does, compile them, and take the best one.
+
+    The plans are those of meshes of different shapes, the fastest ones by the model. Each is
+    compiled in a process of its own, for devices that need not be here; of those that fit as
+    compiled the one with the shortest step as scheduled is taken. Ctrl-C takes the best so far.
+    """
+
+    name: ClassVar[str] = "autoshard-refine"
+
+    compiles: int = 4
+    """Plans that are compiled."""
+
+    seconds: float | None = None
+    """After which no more compiles begin, and those that run are stopped; none: no limit."""
+
+    processes: int | None = None
+    """Compilers at a time; none: one for every four cores."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._budget()  # says what is wrong with it
+
+    def run(self, module: mlir.Module) -> None:
+        """See ``Pass.run``.
+
+        Raises:
+            DoesNotFitError: No plan fits.
+            CompileError: The compiler is not installed.
+        """
+        job, cluster = self.job_for(module), self.given_cluster()
+        first = self.plan_with(job, "")
+        untie_unequal(first.module)
+        is_free = MESH not in module.operation.attributes and not (self.mesh or self.mesh_shape)
+        planned, _ = refine(
+            first,
+            partial(self.plan_with, job),
+            mesh_shapes(cluster) if is_free else (),
+            verifier(cluster, trip_count=self.trip_count),
+            self._budget(),
+        )
+        take_contents(module, planned.module)
+
+    def _budget(self) -> Budget:
+        return Budget(self.compiles, self.seconds, self.processes)

@@ -10,6 +10,7 @@ import json
 import re
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -119,6 +120,7 @@ def compile_in_subprocess(
     timeout: float = TIME_LIMIT_SECONDS,
     compiler_options: Mapping[str, str] | None = None,
     host_memory_bytes: int | None = None,
+    stop: threading.Event | None = None,
 ) -> CompiledProgram:
     """Compile an exported module for a cluster.
 
@@ -132,6 +134,7 @@ def compile_in_subprocess(
         compiler_options: XLA's, such as ``{"xla_gpu_autotune_level": "0"}``, beside those that
             the target needs.
         host_memory_bytes: That the compiling process may take; None: no limit.
+        stop: Ends the compile as the time limit does, from another thread.
 
     Raises:
         CompileError: The compiler is not installed, refuses the module for another reason than
@@ -155,7 +158,7 @@ def compile_in_subprocess(
         }
         (folder / "request.json").write_text(json.dumps(request))
         start = time.perf_counter()
-        code = exit_code(_PROCESS, folder, timeout)
+        code = exit_code(_PROCESS, folder, timeout, stop)
         seconds = time.perf_counter() - start
         log = (folder / "log").read_text(errors="replace")
         result = folder / "result.json"
