@@ -196,13 +196,13 @@ def refine(
 def mesh_shapes(cluster: Cluster) -> tuple[str, ...]:
     """Every mesh of up to ``MOST_AXES`` axes that joins neighbours of the search's axes.
 
-    Example: ``h100:8`` has 8, 2x4, 4x2 and 2x2x2.
+    Example: ``h100:8`` has 8, 2x4, 4x2 and 2x2x2; one device has none.
     """
     sizes = [axis.size for axis in cluster.level_mesh().axes]
     found: dict[str, None] = {}
 
     def add(start: int, groups: tuple[int, ...]) -> None:
-        if start == len(sizes):
+        if groups and start == len(sizes):
             found["x".join(map(str, groups))] = None
         elif len(groups) < MOST_AXES:
             for end in range(start + 1, len(sizes) + 1):

@@ -15,7 +15,9 @@ What the text of a compiled program says (docs/results/step_estimate.md):
     collective_parts    what the compiler meant by each, array by array
     collective_seconds  how long one takes, by the cluster's formulas
     instruction_costs   how long other instructions take, where the compiler does not say
+    instruction_work    what one instruction does: compute, copy, or nothing
     step_time           how long a step takes
+    schedule/           the same with what runs beside what, simulated
     matching            planned collectives beside compiled ones
     rematerialization   values made whole on every device
 

@@ -96,7 +96,7 @@ def refined(
 def test_meshes_join_neighbours_of_the_axes_of_a_search():
     assert mesh_shapes(Cluster.parse("h100:8")) == ("8", "2x4", "4x2", "2x2x2")
     assert mesh_shapes(Cluster.parse("v5e:2x3")) == ("6", "2x3")
-    assert mesh_shapes(Cluster.parse("h100:1")) == ("",)
+    assert mesh_shapes(Cluster.parse("h100:1")) == ()
 
 
 def test_the_shortest_step_as_scheduled_is_taken_whatever_the_model_says():

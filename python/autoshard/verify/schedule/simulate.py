@@ -141,7 +141,7 @@ class _Simulation:
         self.totals.busy[Stream.COMPUTE] += taken
 
     def _begin(self, transfer: Transfer) -> None:
-        start = max(self.now, *(self.free[stream] for stream in transfer.streams))
+        start = max([self.now, *(self.free[stream] for stream in transfer.streams)])
         end = start + transfer.seconds
         for stream in transfer.streams:
             self.free[stream] = end
