@@ -13,9 +13,10 @@ from math import prod
 
 from autoshard._core import FactorKind
 from autoshard.errors import StrategyError
-from autoshard.importer.factors import Factor, FactorRule
+from autoshard.importer.factors import Dims, Factor, FactorRule
 from autoshard.importer.kernels import kernel_rule
 from autoshard.importer.windows import with_windows
+from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir, place, sdy
 from autoshard.ir.reading import shape_of
 from autoshard.kernels.calls import kernel_call
@@ -29,7 +30,7 @@ ELEMENTWISE_CHLO = frozenset(
     for name in (
         *("acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "conj", "cosh"),
         *("digamma", "erf", "erf_inv", "erfc", "is_inf", "is_neg_inf", "is_pos_inf", "lgamma"),
-        *("next_after", "polygamma", "sinh", "square", "tan", "zeta"),
+        *("mulhi", "next_after", "polygamma", "sinh", "square", "tan", "zeta"),
     )
 )
 """CHLO ops that Shardy has no rule for: every dim passes through."""
@@ -196,6 +197,8 @@ def partitioners_rule_of(op: mlir.Operation, attribute: mlir.Attribute | None) -
         return _elementwise(op)
     if op.name == "chlo.top_k":
         return _top_k(op)
+    if op.name == "chlo.scan" and _combines_elements(op):
+        return _scan(op)
     if (rule := kernel_rule(op)) is not None:
         return rule
     return FactorRule(
@@ -225,6 +228,39 @@ def _top_k(op: mlir.Operation) -> FactorRule:
     )
     dims = tuple((d,) for d in range(len(shape)))
     return FactorRule(factors, (dims,), (dims,) * len(op.results))
+
+
+def _scan(op: mlir.Operation) -> FactorRule:
+    """The scanned dim must be whole; carries do not have it, all other dims pass through."""
+    shape = shape_of(op.operands[0])
+    scanned = mlir.IntegerAttr(op.attributes["dimension"]).value
+    factors = tuple(
+        Factor(size, FactorKind.NEED_REPLICATION) if dim == scanned else Factor(size)
+        for dim, size in enumerate(shape)
+    )
+    dims = tuple((d,) for d in range(len(shape)))
+    carried = tuple(dim for dim in dims if dim != (scanned,))
+
+    def of(values: Sequence[mlir.Value]) -> tuple[Dims, ...]:
+        return tuple(dims if len(shape_of(v)) == len(shape) else carried for v in values)
+
+    return FactorRule(factors, of(list(op.operands)), of(list(op.results)))
+
+
+def _combines_elements(op: mlir.Operation) -> bool:
+    """Whether the body of a scan makes each element from one element of each argument."""
+    ranks = [len(shape_of(value)) for value in op.operands]
+    shapes = {shape_of(value) for value in (*op.operands, *op.results)}
+    inside = [each.operation for region in op.regions for each in region.blocks[0].operations]
+    return len(shapes) == len(set(ranks)) == 2 and all(
+        not len(each.regions) and (is_elementwise(each.name) or _is_splat(each)) for each in inside
+    )
+
+
+def _is_splat(op: mlir.Operation) -> bool:
+    if op.name != "stablehlo.constant":
+        return False
+    return mlir.DenseElementsAttr(op.attributes["value"]).is_splat
 
 
 def _from_shardy(op: mlir.Operation, rule: sdy.OpShardingRuleAttr) -> FactorRule:

@@ -46,7 +46,7 @@ _OTHERS = frozenset(
         *("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute"),
         *("collective_broadcast", "infeed", "outfeed", "send", "recv"),
     )
-) | {"chlo.top_k"}
+) | {"chlo.top_k", "chlo.scan"}
 
 MADE_OF_NOTHING = frozenset(("stablehlo.constant", "stablehlo.iota"))
 """Ops without operands, of whose result each reader can make its own copy."""

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import autoshard
-from autoshard.errors import StrategyError
+from autoshard.errors import AutoshardWarning, StrategyError
 from autoshard.importer import import_program
 from autoshard.importer.loops import trip_count
 from autoshard.ir import mlir, new_context, parse_bytes
@@ -259,6 +259,42 @@ def test_rules_that_do_not_fit_the_op_are_refused(rule: str, message: str) -> No
     module = custom_call(rule, ["8x16"], "8x16", "[{dp}, {}]")
     with pytest.raises(StrategyError, match=message):
         run(module, PLAN)
+
+
+SCAN = """
+func.func @main(%x: tensor<64x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"},
+                %init: tensor<64xf32>) -> tensor<64x128xf32> {
+  %y:2 = chlo.scan(%x) inits (%init) dimension=1 {
+  ^bb0(%element: tensor<64xf32>, %carry: tensor<64xf32>):
+    MADE
+    %sum = stablehlo.add %made, %carry : tensor<64xf32>
+    stablehlo.return %sum, %sum : tensor<64xf32>, tensor<64xf32>
+  } : (tensor<64x128xf32>, tensor<64xf32>) -> (tensor<64x128xf32>, tensor<64xf32>)
+  return %y#0 : tensor<64x128xf32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "%made = stablehlo.tanh %element : tensor<64xf32>",
+        "%two = stablehlo.constant dense<2.0> : tensor<64xf32>\n"
+        "%made = stablehlo.multiply %element, %two : tensor<64xf32>",
+    ],
+    ids=["function", "product with a constant"],
+)
+def test_a_scan_is_cut_along_all_other_dims(made: str) -> None:
+    module = run(parse(SCAN.replace("MADE", made)), PLAN)
+    rows = "{dp, tp}"
+    assert strategy_of(module, "chlo.scan") == f"[{rows}, {{}}], [{rows}] -> [{rows}, {{}}], [{rows}]"
+
+
+def test_a_scan_whose_body_mixes_elements_is_whole() -> None:
+    made = "%made = stablehlo.reverse %element, dims = [0] : tensor<64xf32>"
+    with pytest.warns(AutoshardWarning, match=r"no factor rule.*chlo\.scan"):
+        module = run(parse(SCAN.replace("MADE", made)), PLAN)
+    assert strategy_of(module, "chlo.scan") == "[{}, {}], [{}] -> [{}, {}], [{}]"
 
 
 # Programs of JAX
