@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoshard import _core
+from autoshard.cluster import Cluster
 from autoshard.importer import import_program
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.passes.import_strategies import ImportStrategies
@@ -66,7 +67,9 @@ def predicted(case: Case) -> tuple[float, float]:
     with context:
         program = import_program(module, mesh).program
     start = time.perf_counter()
-    peak = _core.peak(program, [[] for _ in range(program.num_values)], []).bytes
+    shardings = [[] for _ in range(program.num_values)]
+    compiler = Cluster.of(TOPOLOGY).compiler.to_core()
+    peak = _core.peak(program, shardings, [], compiler=compiler).bytes
     return peak, time.perf_counter() - start
 
 

@@ -20,6 +20,8 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.ignores_stored_functions", fusion.ignores_stored_functions);
   visit("fusion.reads_what_is_stored", fusion.reads_what_is_stored);
   visit("fusion.two_results", fusion.two_results);
+  visit("fusion.summed_of_batches", fusion.summed_of_batches);
+  visit("fusion.stores_gathered", fusion.stores_gathered);
   visit("layout.row_major_arguments", layout.row_major_arguments);
   visit("layout.row_major_matmuls", layout.row_major_matmuls);
   visit("layout.row_major_stacks", layout.row_major_stacks);

@@ -43,6 +43,10 @@ struct Fusion {
   bool reads_what_is_stored = false;
   /// One kernel writes two elementwise results of one size that share what they are made of.
   bool two_results = false;
+  /// An exponential that a sum reads is stored only if it is computed from a batch of matmuls.
+  bool summed_of_batches = false;
+  /// What a gather takes one element of each row from is stored.
+  bool stores_gathered = false;
 };
 
 /// In which order values lie in memory.

@@ -51,6 +51,41 @@ bool is_cast_of_one(const FusionInput& input, const Sources& sources, std::int32
          in(input.uses.readers, source).back().op > readers.back().op;
 }
 
+/// Whether a value is the result of a batch of matmuls: a factor is in both operands and in the
+/// result.
+bool is_of_batch(const ProgramIndex& index, std::int32_t value) {
+  const std::int32_t producer = index.producer[value];
+  if (producer == no_op || index.rule(producer).work != Work::matmul) return false;
+  const Rule& rule = index.rule(producer);
+  const auto has = [](const RuleTensor& tensor, std::int32_t factor) {
+    return std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const auto& factors) {
+      return std::find(factors.begin(), factors.end(), factor) != factors.end();
+    });
+  };
+  for (std::int32_t f = 0; f < static_cast<std::int32_t>(rule.factors.size()); ++f) {
+    if (rule.factors[f].size > 1 && has(rule.results[0], f) &&
+        std::all_of(rule.operands.begin(), rule.operands.end(),
+                    [&](const RuleTensor& operand) { return has(operand, f); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Whether a sum over a function stores it on the way, as a second output of the same kernel:
+/// the exponentials of a softmax. A single matmul writes the maximum of each row beside its
+/// result, and whoever reads the exponentials computes them from these two.
+bool is_stored_by_sum(const FusionInput& input, const Sources& sources, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  if (index.rule(op).is_cheap) return false;
+  const auto readers = in(input.uses.readers, index.op(op).results[0]);
+  const bool is_summed = std::any_of(readers.begin(), readers.end(), [&](const Reader& reader) {
+    return index.rule(reader.op).work == Work::reduce;
+  });
+  return is_summed && (!input.rules.summed_of_batches ||
+                       sources.any([&](std::int32_t v) { return is_of_batch(index, v); }));
+}
+
 /// The bytes, in those of a value, that each of several fusions may read to compute it.
 double most_read(const Fusion& rules, std::size_t fusions) {
   const auto count = static_cast<double>(fusions);
@@ -86,8 +121,9 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
   switch (rule.work) {
     case Work::elementwise:
     case Work::view:
-    case Work::reduce:
       return true;
+    case Work::reduce:
+      return !rule.is_cheap || !input.rules.stores_gathered;
     case Work::matmul: {
       if (input.rules.matmul_operands) return true;
       const std::int32_t producer = index.producer[index.op(op).operands[operand]];
@@ -160,13 +196,7 @@ bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources
   const ProgramIndex& index = input.index;
   const std::int32_t result = index.op(op).results[0];
   if (fusions > most_copies) return false;
-  if (!index.rule(op).is_cheap) {
-    // A sum over it stores it on the way, as a second output of the same fusion.
-    for (const Reader& reader : in(input.uses.readers, result)) {
-      if (index.rule(reader.op).work == Work::reduce) return false;
-    }
-  }
-  if (is_expensive(input, op)) return false;
+  if (is_stored_by_sum(input, sources[op], op) || is_expensive(input, op)) return false;
   if (input.rules.casts_of_arguments && is_cast_of_argument(input, op)) return true;
   if (input.rules.casts && is_cast_of_one(input, sources[op], op)) return true;
   // Nobody reads more to save memory that is read once.

@@ -41,6 +41,12 @@ class Sources {
     for (const auto& source : list_) sum += source.second;
     return sum;
   }
+  /// Whether `is_wanted` is true of one of the values that are known by name.
+  template <typename IsWanted>
+  bool any(const IsWanted& is_wanted) const {
+    return std::any_of(list_.begin(), list_.end(),
+                       [&](const auto& source) { return is_wanted(source.first); });
+  }
   /// The value of which most is read, with the bytes; `no_value` if there is no value.
   std::pair<std::int32_t, double> largest() const {
     std::pair<std::int32_t, double> most{no_value, 0};

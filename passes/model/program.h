@@ -84,7 +84,7 @@ struct Rule {
   /// Operations of the whole op, on all devices together: 2 per multiply-add.
   double flops = 0;
   /// Cheap enough to be computed again in every fusion that reads it: no transcendental
-  /// function.
+  /// function. Of a reduction: it is a gather of one element of each row.
   bool is_cheap = false;
   /// Whether the op, where it is a kernel of its own, returns a tuple of its result and a
   /// workspace, over which no fusion writes (convolutions of a library).

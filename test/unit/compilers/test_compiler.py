@@ -165,10 +165,22 @@ def twice(made: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def softmax_cast(x: Any, w: Any) -> Any:
-    e = jnp.exp(x)
-    p = (e / e.sum(1, keepdims=True)).astype(jnp.bfloat16)
+    e = jnp.exp(x @ w)
+    p = (e / e.sum(-1, keepdims=True)).astype(jnp.bfloat16)
     z = (p @ w.astype(jnp.bfloat16)) @ p
     return z + e.sum(0) * z
+
+
+def cross_entropy(x: Any, w: Any) -> Any:
+    logits = (x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(jnp.float32)
+    e = jnp.exp(logits)
+    return jnp.sort(e / e.sum(1, keepdims=True))
+
+
+def probability_of_labels(x: Any, w: Any) -> Any:
+    logits = x @ w
+    probabilities = logits - jnp.log(jnp.exp(logits).sum(1, keepdims=True))
+    return jnp.take_along_axis(probabilities, jnp.zeros((64, 1), int), 1), logits @ w
 
 
 def cast_of_argument(x: Any) -> Any:
@@ -295,7 +307,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
         lambda x, b: jnp.maximum(x @ x, 0) @ b, (MATRIX, MATRIX), GPU, 0
     ),
     "fusion.matmul_results": Memory(product_of_tanh, (MATRIX, MATRIX), TPU, 0),
-    "fusion.casts": Memory(softmax_cast, (MATRIX, MATRIX), TPU, 1),
+    "fusion.casts": Memory(softmax_cast, ((4, 64, 64),) * 2, TPU, 1),
     "fusion.casts_of_arguments": Memory(
         cast_of_argument, ((8, 8, 8),), {**TPU, "fusion.ignores_arguments": 0}, 0
     ),
@@ -309,6 +321,8 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "fusion.ignores_stored_functions": Memory(erfc_activation, (MATRIX,) * 3, TPU, 0),
     "fusion.reads_what_is_stored": Memory(sum_beside_a_matmul, (MATRIX,) * 4, GPU, 0),
     "fusion.two_results": Memory(recomputed_activation, (MATRIX,) * 4, GPU, 0),
+    "fusion.summed_of_batches": Memory(cross_entropy, (MATRIX, MATRIX), TPU, 0),
+    "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.repeats_batched_matmuls": Text(
         attention_scores, ((8, 16, 32), (32, 32), (8, 16, 4, 8)), "v5p:2x2x1", False
     ),

@@ -420,15 +420,39 @@ def test_nothing_is_written_over_what_lies_beside_a_workspace(fuses: bool) -> No
     assert made[1] == product[0] + 1
 
 
-def test_a_sum_over_a_transcendental_stores_it_on_the_way() -> None:
-    def softmax(x: Any, a: Any) -> Any:
-        e = jnp.exp(x @ a)
-        return (e / e.sum(1, keepdims=True)) @ a
+def softmax_of_scores(x: Any, a: Any) -> Any:
+    e = jnp.exp(x @ a)
+    return (e / e.sum(-1, keepdims=True)) @ a
 
-    found = read(softmax, (32, 32), (32, 32))
+
+def test_a_sum_over_an_exponential_of_a_batch_of_matmuls_stores_it_on_the_way() -> None:
+    found = read(softmax_of_scores, (4, 32, 32), (4, 32, 32))
     first, last = found.op("exponential"), found.op("dot_general", 1)
     assert found.life("exponential") == (found.points[first], found.points[last] + 1)
     assert found.life("divide") == EMPTY
+
+
+@pytest.mark.parametrize("compiler", [TPU, GPU], ids=["tpu", "gpu"])
+def test_exponentials_of_one_matmul_are_computed_again_where_the_compiler_does_so(
+    compiler: Mapping[str, float],
+) -> None:
+    found = read(softmax_of_scores, (32, 32), (32, 32), compiler=compiler)
+    is_stored = not compiler["fusion.summed_of_batches"]
+    assert (found.life("exponential") != EMPTY) == is_stored
+    assert found.life("dot_general") != EMPTY
+
+
+def test_what_the_probabilities_of_labels_are_taken_from_is_stored() -> None:
+    def of_labels(x: Any, a: Any) -> Any:
+        logits = x @ a
+        log_probabilities = logits - jnp.log(jnp.exp(logits).sum(1, keepdims=True))
+        labels = jnp.zeros((32, 1), int)
+        return jnp.take_along_axis(log_probabilities, labels, 1), logits @ a
+
+    stored = read(of_labels, (32, 32), (32, 32))
+    fused = read(of_labels, (32, 32), (32, 32), compiler=TPU | {"fusion.stores_gathered": 0.0})
+    assert stored.life("subtract") != EMPTY
+    assert fused.life("subtract") == EMPTY
 
 
 @pytest.mark.parametrize(("name", "is_stored"), [("erfc", True), ("tanh", False)])
@@ -556,13 +580,13 @@ def test_a_cast_that_two_matmuls_read_is_stored_unless_they_make_it_of_what_is_t
     fuses: bool, is_read_again: bool, is_stored: bool
 ) -> None:
     def function(x: Any, w: Any) -> Any:
-        e = jnp.exp(x)
-        p = (e / e.sum(1, keepdims=True)).astype(jnp.bfloat16)
+        e = jnp.exp(x @ w)
+        p = (e / e.sum(-1, keepdims=True)).astype(jnp.bfloat16)
         y = p @ w.astype(jnp.bfloat16)
         z = y @ p
         return z + e.sum(0) * z if is_read_again else z
 
-    found = read(function, (64, 64), (64, 64), compiler=TPU | {"fusion.casts": float(fuses)})
+    found = read(function, (4, 64, 64), (4, 64, 64), compiler=TPU | {"fusion.casts": float(fuses)})
     assert (found.life("convert") != EMPTY) == is_stored
 
 
