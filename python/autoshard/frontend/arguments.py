@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import jax
@@ -61,7 +61,16 @@ class Arguments:
 
     def types(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with types in place of arrays; static arguments as they are."""
-        dynamic, by_name = _tree.tree_unflatten(self.tree, [type_of(x) for x in self.leaves])
+        return self.with_leaves([type_of(x) for x in self.leaves])
+
+    def as_types(self) -> Arguments:
+        """The same call, holding no array."""
+        args, kwargs = self.types()
+        return replace(self, args=args, kwargs=kwargs, leaves=[type_of(x) for x in self.leaves])
+
+    def with_leaves(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with others in place of its arrays."""
+        dynamic, by_name = _tree.tree_unflatten(self.tree, leaves)
         rest = iter(dynamic)
         args = tuple(
             arg if place in self.static_places else next(rest)

@@ -14,15 +14,16 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import jax
 
-from autoshard.errors import (
-    AutoshardWarning,
-    CheckError,
-    CompileError,
-    PlanError,
-    PlanMismatchWarning,
-)
+from autoshard.errors import CheckError, CompileError, PlanError, PlanMismatchWarning
 from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
 from autoshard.frontend.donation import is_placed, own_arrays, own_memory
+from autoshard.frontend.inside import (
+    call_inside,
+    keeps_apart,
+    planned_call,
+    unplanned_because,
+    warn_unplanned,
+)
 from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
@@ -32,14 +33,16 @@ from autoshard.ir import print_module
 from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import (
+    ClosesOverTracedError,
     Tracing,
     accept_sub_byte_arguments,
+    marks_are_lowered,
     replace_module,
     trace_settings,
     tracing,
-    user_line,
     uses_shardy,
 )
+from autoshard.ir.planned_call import PlannedCall
 from autoshard.planned.collective import Collective, CollectiveKind
 from autoshard.sharding import AxisRef
 from autoshard.verify.compiled import differences_from_readings
@@ -82,9 +85,11 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
     they are. Calls with the same types and static arguments share one plan and one program.
     ``jax.jit(fn)`` of the same function stays what it is.
 
-    Called inside another ``jit`` it is just ``fn``, with its marks, and the outer program is what
-    is planned. ``grad`` and ``vmap`` from outside run ``fn`` unplanned, with a warning: transform
-    first, then ``autoshard.jit`` the result.
+    Called inside another ``jax.jit``, a loop or ``jax.export`` it is planned by itself and its plan
+    is written into that program; inside another ``autoshard.jit`` it is just ``fn``, with its
+    marks, and the outer program is what is planned. Where it cannot be planned, as where ``grad``
+    or ``vmap`` comes from outside, it runs unplanned, with a warning: transform first, then
+    ``autoshard.jit`` the result.
 
     Args:
         fn: A function of arrays. Without it, a decorator comes back.
@@ -192,11 +197,27 @@ class Jitted(Generic[P, R]):
             return cast(R, self._plain(*args, **kwargs))
         around = tracing()
         if around is not Tracing.NONE:
-            if around is Tracing.EAGER:
-                self._warn_unplanned()
-            return cast(R, self._plain(*args, **kwargs))
+            return cast(R, self._inside(around, args, kwargs))
         arguments = Arguments.of(self._static, args, kwargs)
         return cast(R, self._program(arguments).run(arguments))
+
+    def _inside(self, around: Tracing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Within another trace; where autoshard itself traces, the program around it is planned."""
+        if marks_are_lowered():
+            return self._plain(*args, **kwargs)
+        reason = unplanned_because(around)
+        if reason is None:
+            arguments = Arguments.of(self._static, args, kwargs)
+            try:
+                program = self._program(arguments)
+            except ClosesOverTracedError:
+                reason = "uses a value of the function around it, which is no argument"
+            else:
+                reason = program.keeps_apart
+                if reason is None:
+                    return call_inside(program.call(self._plain), program.source, arguments)
+        warn_unplanned(_name(self._fn), reason)
+        return self._plain(*args, **kwargs)
 
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """The plan for arguments of these types; ``jax.ShapeDtypeStruct``s will do."""
@@ -215,13 +236,14 @@ class Jitted(Generic[P, R]):
         return self._plain.eval_shape(*args, **kwargs)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Traced:
-        """As of ``jax.jit``; what lowers from it is not planned, use ``lower`` for that."""
-        return self._plain.trace(*args, **kwargs)
+        """As of ``jax.jit``: a program with one op, which is planned when it is lowered."""
+        return self._as_one_op.trace(*args, **kwargs)
 
     def clear_cache(self) -> None:
         """Forget all plans and programs."""
         with self._lock:
             self._programs.clear()
+            self._as_one_op.clear_cache()
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A jitted method is bound like a function."""
@@ -242,6 +264,16 @@ class Jitted(Generic[P, R]):
 
         return jax.jit(plain, **self._jit_options)
 
+    @cached_property
+    def _as_one_op(self) -> Any:
+        """For ``trace``, and ``jax.export`` with it: a program around this one."""
+
+        @functools.wraps(self._fn, updated=())
+        def planned(*args: Any, **kwargs: Any) -> Any:
+            return self(*args, **kwargs)
+
+        return jax.jit(planned, **self._jit_options)
+
     def _program(self, arguments: Arguments) -> _Program:
         try:
             types_of_leaves = tuple(map(type_key, arguments.leaves))
@@ -260,35 +292,56 @@ class Jitted(Generic[P, R]):
     def _new_program(self, arguments: Arguments) -> _Program:
         settings = self._settings
         source = lower_source(self._fn, arguments, settings.request, self._jit_options)
-        plan = plan_source(source, settings.request)
-        if settings.refine:
-            plan = plan.refine(settings.refine)
-        return _Program(source, plan, settings, uses_shardy())
-
-    def _warn_unplanned(self) -> None:
-        name = _name(self._fn)
-        where = user_line()
-        warnings.warn(
-            AutoshardWarning(
-                f"autoshard.jit({name}) is called inside grad, vmap or the like: it runs unplanned,"
-                f" on one device. Transform first: autoshard.jit(jax.grad({name})).",
-                where,
-            ),
-            stacklevel=3,
-        )
+        return _Program(source, arguments, settings, uses_shardy())
 
 
 class _Program:
     """One function for one set of argument types: planned, compiled when it is first run."""
 
-    def __init__(self, source: Source, plan: Plan, settings: _Settings, shardy: bool) -> None:
+    def __init__(
+        self, source: Source, arguments: Arguments, settings: _Settings, shardy: bool
+    ) -> None:
         self.source = source
-        self.plan = plan
+        self.arguments = arguments.as_types()
         self.settings = settings
         self.shardy = shardy
         self.lock = threading.Lock()
         self.failures: Sequence[CallbackFailure] = ()
         """Failures of callbacks of ``custom_partitioning``, while it was compiled."""
+        self.planning = threading.Lock()
+        self.found: Plan | None = None
+        self.op: PlannedCall | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """Made when it is first asked for: shapes alone need none."""
+        if self.found is None:
+            with self.planning:
+                if self.found is None:
+                    plan = plan_source(self.source, self.settings.request)
+                    refine = self.settings.refine
+                    self.found = plan.refine(refine) if refine else plan
+        return self.found
+
+    @cached_property
+    def keeps_apart(self) -> str | None:
+        """Why it cannot be written into another program; None if it can."""
+        return keeps_apart(self.source)
+
+    def call(self, unplanned: Callable[..., Any]) -> PlannedCall:
+        """The op that calls it in another program, one for all such calls.
+
+        Args:
+            unplanned: The function, given arguments and arguments by name.
+        """
+        if self.op is None:
+
+            def with_leaves(leaves: Sequence[Any]) -> Any:
+                args, kwargs = self.arguments.with_leaves(leaves)
+                return unplanned(*args, **kwargs)
+
+            self.op = planned_call(self.source, lambda: self.plan, with_leaves)
+        return self.op
 
     @cached_property
     def lowered(self) -> jax.stages.Lowered:

@@ -127,6 +127,7 @@ def lower(
 
     Raises:
         NotLoweredError: The program cannot be lowered for ``platform`` here.
+        ClosesOverTracedError: It is no program of its own.
     """
     devices = mesh if has_own_meshes and isinstance(mesh, jax.sharding.Mesh) else None
     try:
@@ -161,6 +162,16 @@ class NotLoweredError(Exception):
     """A program that cannot be lowered where no device of the platform is; its cause says why."""
 
 
+class ClosesOverTracedError(Exception):
+    """A function that uses a value of another program, which is traced around it."""
+
+
+def _check_closed(traced: Any) -> None:
+    constants = (*traced.jaxpr.consts, *traced._consts)
+    if any(isinstance(constant, core.Tracer) for constant in constants):
+        raise ClosesOverTracedError
+
+
 def _stage(
     jitted: Any,
     args: tuple[Any, ...],
@@ -169,11 +180,15 @@ def _stage(
     platform: str | None,
     rules: Callable[[], Rules],
 ) -> Any:
-    with lower_marks(), _mesh_context(mesh):
+    # Also while another program is traced: this one is a program of its own.
+    with core.eval_context(), lower_marks(), _mesh_context(mesh):
         if platform is None:
-            return jitted.trace(*args, **kwargs).lower(_private_parameters=_parameters(rules()))
+            traced = jitted.trace(*args, **kwargs)
+            _check_closed(traced)
+            return traced.lower(_private_parameters=_parameters(rules()))
         try:
             traced = jitted.trace(*args, **kwargs)
+            _check_closed(traced)
         except RuntimeError as error:  # how libraries say that they miss a device
             raise NotLoweredError from error
         try:
