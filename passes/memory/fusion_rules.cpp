@@ -51,8 +51,8 @@ bool is_cast_of_one(const FusionInput& input, const Sources& sources, std::int32
          in(input.uses.readers, source).back().op > readers.back().op;
 }
 
-/// Whether a value is the result of a batch of matmuls: a factor is in both operands and in the
-/// result.
+/// Whether a value is the result of a batch of matmuls: a factor is in both operands and in
+/// the result.
 bool is_of_batch(const ProgramIndex& index, std::int32_t value) {
   const std::int32_t producer = index.producer[value];
   if (producer == no_op || index.rule(producer).work != Work::matmul) return false;
@@ -79,9 +79,9 @@ bool is_stored_by_sum(const FusionInput& input, const Sources& sources, std::int
   const ProgramIndex& index = input.index;
   if (index.rule(op).is_cheap) return false;
   const auto readers = in(input.uses.readers, index.op(op).results[0]);
-  const bool is_summed = std::any_of(readers.begin(), readers.end(), [&](const Reader& reader) {
-    return index.rule(reader.op).work == Work::reduce;
-  });
+  const bool is_summed = std::any_of(
+      readers.begin(), readers.end(),
+      [&](const Reader& reader) { return index.rule(reader.op).work == Work::reduce; });
   return is_summed && (!input.rules.summed_of_batches ||
                        sources.any([&](std::int32_t v) { return is_of_batch(index, v); }));
 }
