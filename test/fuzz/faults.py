@@ -9,6 +9,8 @@ import os
 import time
 from collections import Counter
 
+import jax
+
 _traces: Counter[str] = Counter()
 
 
@@ -22,6 +24,12 @@ def end_the_process():
     if traced_before("end"):
         os.abort()
     return 0
+
+
+def end_in_double_precision():
+    if jax.config.jax_enable_x64:
+        os.abort()
+    return traced_before("double")
 
 
 def sleep_long():

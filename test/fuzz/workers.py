@@ -23,6 +23,9 @@ _BETWEEN_LOOKS = 1.0
 _PATIENCE = 10.0
 _OTHER_QUESTIONS = {"describe", "unsharded", "variant"}
 """What may be asked of a case but how it goes."""
+_ON_ONE_DEVICE = "in _in_double_precision"
+"""In the frames of a fatal error: the run that judges a difference ended the process, and that one
+has no plan."""
 
 
 class Process:
@@ -58,7 +61,8 @@ class Process:
         detail = text if is_alive else f"the process ended with {code}: {text}"
         result = HANG if is_alive else ABORT
         if result == ABORT and not request.keys() & _OTHER_QUESTIONS:
-            result = ABORT if self._runs_unsharded(request, limit) else BROKEN
+            is_planned = _ON_ONE_DEVICE not in detail and self._runs_unsharded(request, limit)
+            result = ABORT if is_planned else BROKEN
         return {"result": result, "detail": detail, "seconds": seconds}
 
     def _runs_unsharded(self, request: dict[str, Any], limit: float) -> bool:

@@ -104,6 +104,12 @@ def test_a_program_at_which_one_device_ends_the_process_is_no_fault(process: Pro
     assert "Window dimensions do not match RHS shape" in answer["detail"]
 
 
+def test_a_program_at_which_the_judge_ends_the_process_is_no_fault(process: Process) -> None:
+    answer = process.ask_for(faulty("end_in_double_precision()"))
+    assert answer["result"] == BROKEN, answer["detail"]
+    assert "Fatal Python error" in answer["detail"]
+
+
 def test_a_process_that_hangs_is_stopped_and_the_next_case_runs(process: Process) -> None:
     answer = process.ask_for(faulty("sleep_long()"), limit_seconds=1.0)
     assert answer["result"] == HANG
