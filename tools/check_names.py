@@ -26,6 +26,7 @@ _MAY_NAME = (
     "python/autoshard/calibration/",
     "python/autoshard/cluster/",
     "python/autoshard/compilers/",
+    "python/autoshard/frontend/triton_kernels.py",
     "python/autoshard/ir/cudnn.py",
     "python/autoshard/kernels/cudnn_attention.py",
     "python/autoshard/verify/",

@@ -14,7 +14,6 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
-from autoshard.frontend.interpreted_kernels import interpreted_kernel_rules
 from autoshard.frontend.mesh import (
     Machine,
     cluster_of,
@@ -24,6 +23,7 @@ from autoshard.frontend.mesh import (
     meshes_of_marks,
     read_machine,
 )
+from autoshard.frontend.pallas_kernels import pallas_kernel_rules
 from autoshard.frontend.ragged_dot import ragged_dot_rules
 from autoshard.frontend.request import Mode, Request
 from autoshard.frontend.shard import padding_allowed
@@ -135,7 +135,7 @@ def lower_source(
 
 
 def _own_rules() -> Rules:
-    return (*interpreted_kernel_rules(), *ragged_dot_rules())
+    return (*pallas_kernel_rules(), *ragged_dot_rules())
 
 
 def _of_one_device(

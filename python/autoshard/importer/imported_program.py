@@ -66,7 +66,7 @@ class ImportedProgram:
     assumed_loops: list[str]
     """Places of loops whose trip count is not known; ``trip_count`` was assumed."""
     replicated_ops: list[mlir.Operation]
-    """Ops without a rule: their operands and results are replicated."""
+    """Ops without a rule, or with one that nobody could find: operands and results are whole."""
     value_shapes: list[Sequence[int]]
     """Shape of every value of the core."""
     value_bits: list[int]

@@ -3,6 +3,7 @@ says."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard._core import FactorKind
@@ -37,13 +38,31 @@ def only_kernel(bytecode: bytes, num_operands: int) -> ProvenKernel | None:
         if len(kernels) != 1 or len(kernels[0].operands) != num_operands:
             return None
         (op,) = kernels
-        found, rule = kernel_cuts(op), kernel_rule(op)
-        if found is None or rule is None:
+        found = kernel_cuts(op)
+        if found is None:
             return None
         kernel, cuts = found
-        return ProvenKernel(
-            cuts, kernel.num_tables, tuple(map(shape_of, (*op.operands, *op.results))), rule
-        )
+        shapes = tuple(map(shape_of, (*op.operands, *op.results)))
+        return proven_kernel(kernel.grid, cuts, shapes, kernel.num_tables, num_operands)
+
+
+def proven_kernel(
+    grid: Sequence[int],
+    cuts: Sequence[Cut],
+    shapes: tuple[tuple[int, ...], ...],
+    num_tables: int,
+    num_operands: int,
+) -> ProvenKernel | None:
+    """A kernel of which a device can tell its part by the shapes of its operands.
+
+    None: nothing of it may be cut that any operand is cut with. Arguments as of ``grid_rule``.
+    """
+    count = num_operands - num_tables
+    told = tuple(cut for cut in cuts if any(d is not None for d in cut.array_dims[:count]))
+    if not told:
+        return None
+    rule = grid_rule(grid, told, shapes, num_tables, num_operands)
+    return ProvenKernel(told, num_tables, shapes, rule)
 
 
 def kernel_cuts(op: mlir.Operation) -> tuple[Kernel, tuple[Cut, ...]] | None:
@@ -98,28 +117,45 @@ def _attention_rule(op: mlir.Operation) -> FactorRule | None:
 
 
 def _grid_rule(op: mlir.Operation) -> FactorRule | None:
-    """The rule of a ``tpu_custom_call``; None where nothing of it may be cut.
-
-    A dim of an array that follows the grid is cut in as many parts as the grid is, so it is made of
-    two factors: units of the grid, and what of the array belongs to one of them.
-    """
+    """The rule of a ``tpu_custom_call``; None where nothing of it may be cut."""
     found = kernel_cuts(op)
     if found is None:
         return None
     kernel, cuts = found
-    factors = [Factor(kernel.grid[cut.grid_dim] // cut.unit) for cut in cuts]
-    values = [*op.operands, *op.results]
-    tensors: list[list[tuple[int, ...]]] = [[() for _ in shape_of(value)] for value in values]
+    shapes = tuple(map(shape_of, (*op.operands, *op.results)))
+    return grid_rule(kernel.grid, cuts, shapes, kernel.num_tables, len(op.operands))
+
+
+def grid_rule(
+    grid: Sequence[int],
+    cuts: Sequence[Cut],
+    shapes: Sequence[tuple[int, ...]],
+    num_tables: int,
+    num_operands: int,
+) -> FactorRule:
+    """The rule of a kernel.
+
+    A dim of an array that follows the grid is cut in as many parts as the grid is, so it is made of
+    two factors: units of the grid, and what of the array belongs to one of them.
+
+    Args:
+        grid: Places along each dim.
+        cuts: Dims of it that may be cut.
+        shapes: Of operands and results; the first ``num_tables`` are tables.
+        num_tables: See ``shapes``.
+        num_operands: Tables among them.
+    """
+    factors = [Factor(grid[cut.grid_dim] // cut.unit) for cut in cuts]
+    tensors: list[list[tuple[int, ...]]] = [[() for _ in shape] for shape in shapes]
     for number, cut in enumerate(cuts):
         for window, dim in enumerate(cut.array_dims):
             if dim is None:
                 continue
-            value = kernel.num_tables + window
-            inside = shape_of(values[value])[dim] // factors[number].size
+            value = num_tables + window
+            inside = shapes[value][dim] // factors[number].size
             tensors[value][dim] = (number,)
             if inside > 1:
                 tensors[value][dim] = (number, len(factors))
                 factors.append(Factor(inside, FactorKind.NEED_REPLICATION))
     dims: list[Dims] = [tuple(tensor) for tensor in tensors]
-    count = len(op.operands)
-    return FactorRule(tuple(factors), tuple(dims[:count]), tuple(dims[count:]))
+    return FactorRule(tuple(factors), tuple(dims[:num_operands]), tuple(dims[num_operands:]))

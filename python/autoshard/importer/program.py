@@ -49,6 +49,7 @@ from autoshard.ir.boundary import (
 )
 from autoshard.ir.host_memory import PLACEMENT
 from autoshard.ir.module import operations_of, structure_of
+from autoshard.kernels.calls import kernel_call
 from autoshard.sharding import Mesh
 
 _SAYING = (SDY_SHARDING_RULE, STRATEGY, SDY_SHARDING, MHLO_SHARDING)
@@ -183,7 +184,7 @@ class _Importer:
         types = [self._types[number] for number in builder.types]
         core_ops = [operations[number] for number in builder.read_ops]
         read_values = builder.result_values
-        without_factors = {n for n, rule in enumerate(rules.rules) if not rule.factors}
+        whole = {n for n, rule in enumerate(rules.rules) if not any(map(_may_be_cut, rule.factors))}
         return ImportedProgram(
             program=self._program(arguments, results),
             mesh=self._mesh,
@@ -195,7 +196,7 @@ class _Importer:
             replicated_ops=[
                 op
                 for op, rule in zip(core_ops, op_rules, strict=True)
-                if rule in without_factors and _needs_rule(op)
+                if rule in whole and _needs_rule(op, rules.rules[rule])
             ],
             value_shapes=[type_.shape for type_ in types],
             value_bits=[type_.bits for type_ in types],
@@ -225,8 +226,15 @@ class _Importer:
         )
 
 
-def _needs_rule(op: mlir.Operation) -> bool:
-    """Whether an op has elements that could be split, and does not say how."""
+def _may_be_cut(factor: _core.Factor) -> bool:
+    return factor.kind != _core.FactorKind.NEED_REPLICATION
+
+
+def _needs_rule(op: mlir.Operation, rule: _core.Rule) -> bool:
+    """Whether an op has elements that could be split, and nobody says how."""
+    if rule.factors:
+        call = kernel_call(op)
+        return call is not None and call.is_unproven
     if any(name in op.attributes for name in _SAYING):
         return False
     types = [v.type for v in op.results if isinstance(v.type, mlir.RankedTensorType)]

@@ -156,7 +156,9 @@ def work_of(op: mlir.Operation) -> OpWork:
         return _indexed(op, arithmetic)
     if is_tpu_kernel(op):
         return _kernel_work(op, arithmetic)
-    if kernel_call(op) is not None:
+    if (call := kernel_call(op)) is not None:
+        if call.matmul_flops:
+            return OpWork(Work.KERNEL, arithmetic, call.matmul_flops)
         return _call_work(op, arithmetic)
     if (attention := cudnn_attention(op)) is not None:
         return OpWork(Work.KERNEL, arithmetic, attention.flops)

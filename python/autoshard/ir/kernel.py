@@ -38,6 +38,9 @@ class Call:
     rule: KernelRule
     is_unproven: bool = False
     """The rule leaves it whole since nobody knows of a part of it."""
+    matmul_flops: float = 0.0
+    """Operations of its matmuls, two for each multiply-add, where what it is lowered to does not
+    show them."""
 
     def __str__(self) -> str:
         """``attend "b h q d, b h s d -> b h q d"``, as jaxprs show it."""
@@ -173,6 +176,7 @@ def lower_as_composite(context: Any, operands: Arrays, call: Call) -> Any:
         "name": call.name,
         "rule": call.rule.to_sdy(shapes),
         "is_unproven": call.is_unproven,
+        "matmul_flops": call.matmul_flops,
     }
     composite = jax.lax.composite(lambda *values, **_: call.function(*values), name=KERNEL)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoshard.ir import mlir
-from autoshard.ir.attributes import KERNEL
+from autoshard.ir.attributes import KERNEL, custom_call_target
 from autoshard.ir.local_functions import LocalFunction, local_function
 from autoshard.ir.module import module_of
 
@@ -22,7 +22,18 @@ class KernelCall:
     """In Shardy's notation."""
     is_unproven: bool
     """It is whole since nobody knows of a part of it."""
+    matmul_flops: float
+    """Operations of its matmuls; 0: those of what the composite is made of."""
     function: LocalFunction
+
+
+_OPAQUE = frozenset({"__gpu$xla.gpu.triton", "mosaic_gpu", "mosaic_gpu_v2", "triton_kernel_call"})
+"""Targets of kernels for GPUs that hold a program which nobody reads here."""
+
+
+def is_opaque_kernel(op: mlir.Operation) -> bool:
+    """Whether ``op`` calls a kernel for GPUs that is a program of its own."""
+    return custom_call_target(op) in _OPAQUE
 
 
 def is_kernel_call(op: mlir.Operation) -> bool:
@@ -44,7 +55,8 @@ def kernel_call(op: mlir.Operation) -> KernelCall | None:
     if function is None:
         return None
     is_unproven = mlir.BoolAttr(attributes["is_unproven"]).value
-    return KernelCall(name, rule, is_unproven, function)
+    flops = mlir.FloatAttr(attributes["matmul_flops"]).value
+    return KernelCall(name, rule, is_unproven, flops, function)
 
 
 def decomposition_of(op: mlir.Operation) -> mlir.Operation:

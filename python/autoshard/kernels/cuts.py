@@ -107,7 +107,7 @@ def _placed(
         if place not in needed:
             continue
         along = Scalars({place: np.arange(size)}).value(value) if needed == {place} else None
-        divisor = None if along is None else _divisor(along, size)
+        divisor = None if along is None else divisor_of(along, size)
         is_filled = (
             divisor is not None and window.block[array_dim] * (size // divisor) == shape[array_dim]
         )
@@ -117,8 +117,11 @@ def _placed(
     return found
 
 
-def _divisor(along: Integers, size: int) -> int | None:
-    """The number by which the place is divided; None if that is not what is computed."""
+def divisor_of(along: Integers, size: int) -> int | None:
+    """The number by which places are divided to make ``along``, of shape ``(size,)`` or ``(1,)``.
+
+    None if that is not what is computed.
+    """
     counts = int(np.count_nonzero(np.broadcast_to(along, size) == 0))
     if counts == 0 or size % counts:
         return None

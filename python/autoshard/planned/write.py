@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from math import prod
 
 from autoshard import _core
 from autoshard.errors import ShardingError, StrategyError
 from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram
-from autoshard.ir import mlir, place, warn
+from autoshard.ir import element_bits, mlir, place, warn
 from autoshard.ir.attributes import (
     CUSTOM_PARTITIONING,
     MESH,
@@ -24,10 +25,10 @@ from autoshard.ir.attributes import (
     text_of,
 )
 from autoshard.ir.native import nested, run_native
-from autoshard.kernels.calls import kernel_call
+from autoshard.kernels.calls import is_opaque_kernel, kernel_call
 from autoshard.kernels.cudnn_attention import is_cudnn_attention
 from autoshard.kernels.mosaic import is_tpu_kernel, kernel_of
-from autoshard.planned.summary import seconds_text
+from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
 
 _POPULATE = nested(("builtin.module", "func.func"), "sdy-populate-op-sharding-rules")
@@ -227,18 +228,16 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
             " def_partition a sharding_rule; JAX hands it on where Shardy is the partitioner.",
             calls[0].location,
         )
-    kernels = [op for op in ops if is_tpu_kernel(op) or is_cudnn_attention(op)]
+    kernels = [op for op in ops if _is_kernel(op)]
     unread = sum(is_tpu_kernel(op) and kernel_of(op) is None for op in kernels)
-    kernels += [
-        op for op in imported.core_ops if (call := kernel_call(op)) is not None and call.is_unproven
-    ]
     if kernels:
         why = f", {unread} cannot be read by this jaxlib" if unread else ""
         warn(
-            f"{len(kernels)} kernels run whole on every device{_cost(kernels, imported, plan)}:"
-            f" nothing of them was proven to be what devices may share{why}"
-            " (docs/design/kernels.md). Say how they may be cut with autoshard.kernel, or call them"
-            " in jax.shard_map.",
+            f"{len(kernels)} kernels run whole on every device{_cost(kernels, imported, plan)},"
+            f" with {bytes_text(_whole_bytes(kernels))} of operands and results: nothing of them"
+            f" was proven to be what devices may share{why} (docs/design/kernels.md). Say how they"
+            " may be cut with autoshard.kernel, call them in jax.shard_map, or give a call that"
+            " computes blocks as it is a rule with autoshard.register_rule.",
             kernels[0].location,
         )
     others = [
@@ -253,6 +252,15 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
         )
 
 
+def _is_kernel(op: mlir.Operation) -> bool:
+    return (
+        is_tpu_kernel(op)
+        or is_cudnn_attention(op)
+        or is_opaque_kernel(op)
+        or kernel_call(op) is not None
+    )
+
+
 def _cost(ops: Sequence[mlir.Operation], imported: ImportedProgram, plan: _core.CorePlan) -> str:
     """``, 3.1 ms of 9 ms``; nothing where plans have no seconds."""
     if not plan.step_seconds:
@@ -265,6 +273,12 @@ def _cost(ops: Sequence[mlir.Operation], imported: ImportedProgram, plan: _core.
         if op in wanted
     )
     return f", {seconds_text(spent)} of {seconds_text(plan.step_seconds)}"
+
+
+def _whole_bytes(ops: Sequence[mlir.Operation]) -> float:
+    values = [value for op in ops for value in (*op.operands, *op.results)]
+    types = [v.type for v in values if isinstance(v.type, mlir.RankedTensorType)]
+    return sum(prod(type_.shape) * element_bits(type_.element_type) / 8 for type_ in types)
 
 
 def _op_text(op: mlir.Operation) -> str:

@@ -37,6 +37,8 @@ class KernelRule:
     """Factors over whose parts the results of devices are added."""
     whole: frozenset[str]
     """Factors that are not cut."""
+    given: tuple[tuple[str, int], ...] = ()
+    """Factors with sizes that no dim alone need say."""
 
     @property
     def cuttable(self) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ class KernelRule:
         return self._solved(dims)
 
     def _solved(self, dims: Sequence[tuple[tuple[str, ...], int]]) -> dict[str, int]:
-        found: dict[str, int] = {}
+        found = dict(self.given)
         for _ in dims:
             for names, size in dims:
                 unknown = [name for name in names if name not in found]

@@ -1,0 +1,40 @@
+"""How ``pallas_call`` is lowered for a plan: as a composite with the rule that is proven of it.
+
+Kernels for TPUs are left alone, for what is lowered of them can be read. Of kernels in interpret
+mode and of those for GPUs nobody could tell later that devices may share the grid out.
+Where nothing is proven, the composite leaves all of it whole, of which plans warn.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from autoshard.frontend.interpreted_kernels import proven_on_tpu
+from autoshard.frontend.part_of_grid import call_of
+from autoshard.frontend.triton_kernels import is_for_triton, matmul_flops, proven_of_blocks
+from autoshard.ir.kernel import is_in_composite, lower_as_composite
+from autoshard.ir.lowering import Rules, lowering_rule, marks_are_lowered
+
+_PALLAS = "jax._src.pallas.pallas_call"
+
+
+def pallas_kernel_rules() -> Rules:
+    """How ``pallas_call`` is lowered; nothing where Pallas was never imported."""
+    pallas: Any = sys.modules.get(_PALLAS)
+    return () if pallas is None else ((pallas.pallas_call_p, _lower),)
+
+
+def _lower(context: Any, *operands: Any, **params: Any) -> Any:
+    primitive: Any = sys.modules[_PALLAS].pallas_call_p
+    platform = context.module_context.platforms[0]
+    is_interpreted = params["interpret"] is True
+    is_planned = marks_are_lowered() and not is_in_composite()
+    if not is_planned or not (is_interpreted or is_for_triton(platform, params)):
+        return lowering_rule(primitive, platform)(context, *operands, **params)
+    if is_interpreted:
+        proven, flops = proven_on_tpu(primitive, context.avals_in, params), 0.0
+    else:
+        proven, flops = proven_of_blocks(params), matmul_flops(params)
+    call = call_of(primitive, params, proven, len(operands), flops)
+    return lower_as_composite(context, operands, call)

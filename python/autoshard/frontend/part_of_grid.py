@@ -1,0 +1,90 @@
+"""A ``pallas_call`` on a part of its grid, and the rule that says which parts there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoshard.importer.factors import FactorRule
+from autoshard.importer.kernels import ProvenKernel
+from autoshard.ir.kernel import Call
+from autoshard.kernels.cuts import Cut
+from autoshard.sharding.kernel_rule import Dims, KernelRule
+
+
+def call_of(
+    primitive: Any,
+    params: dict[str, Any],
+    proven: ProvenKernel | None,
+    num_operands: int,
+    matmul_flops: float = 0.0,
+) -> Call:
+    """The kernel with the rule that is proven of it; whole on every device if that is nothing."""
+    name = params["jaxpr"].debug_info.func_name
+    if proven is not None:
+        function, rule = _OnGrid(primitive, params, proven), _as_kernel_rule(name, proven.rule)
+        return Call(name, function, rule, matmul_flops=matmul_flops)
+
+    def whole(*operands: Any) -> list[Any]:
+        return list(primitive.bind(*operands, **params))
+
+    arrays = (None,) * num_operands, (None,) * len(params["out_avals"])
+    rule = KernelRule(f"nothing proven of {name}", *arrays, frozenset(), frozenset())
+    return Call(name, whole, rule, is_unproven=True, matmul_flops=matmul_flops)
+
+
+@dataclass(frozen=True, eq=False)
+class _OnGrid:
+    """A ``pallas_call`` on that part of its grid which its operands are."""
+
+    primitive: Any
+    params: dict[str, Any]
+    proven: ProvenKernel
+
+    def __call__(self, *operands: Any) -> list[Any]:
+        mapping, num_tables = self.params["grid_mapping"], self.proven.num_tables
+        grid = list(mapping.grid)
+        shapes = [list(shape) for shape in self.proven.shapes[num_tables:]]
+        for cut in self.proven.cuts:
+            parts = self._parts(cut, operands)
+            grid[cut.grid_dim] //= parts
+            for shape, dim in zip(shapes, cut.array_dims, strict=True):
+                if dim is not None:
+                    shape[dim] //= parts
+        blocks = tuple(
+            replace(block, array_aval=block.array_aval.update(shape=tuple(shape)))
+            for block, shape in zip(mapping.block_mappings, shapes, strict=True)
+        )
+        results = shapes[len(operands) - num_tables :]
+        local = {
+            "grid_mapping": replace(mapping, grid=tuple(grid), block_mappings=blocks),
+            "out_avals": tuple(
+                aval.update(shape=tuple(shape))
+                for aval, shape in zip(self.params["out_avals"], results, strict=True)
+            ),
+        }
+        return list(self.primitive.bind(*operands, **{**self.params, **local}))
+
+    def _parts(self, cut: Cut, operands: Any) -> int:
+        """Number of equal parts along ``cut`` of which the operands are one."""
+        for window, dim in enumerate(cut.array_dims):
+            number = self.proven.num_tables + window
+            if dim is not None and number < len(operands):
+                return self.proven.shapes[number][dim] // operands[number].shape[dim]
+        return 1
+
+
+def _as_kernel_rule(name: str, rule: FactorRule) -> KernelRule:
+    whole = {f"f{n}" for n, it in enumerate(rule.factors) if it.kind.name == "NEED_REPLICATION"}
+    tensors: list[Dims] = []
+    for number, dims in enumerate((*rule.operands, *rule.results)):
+        named: list[tuple[str, ...]] = []
+        for dim, factors in enumerate(dims):
+            names = tuple(f"f{factor}" for factor in factors) or (f"d{number}_{dim}",)
+            whole |= set(names) if not factors else set()
+            named.append(names)
+        tensors.append(tuple(named))
+    count = len(rule.operands)
+    sides = tuple(tensors[:count]), tuple(tensors[count:])
+    given = tuple((f"f{number}", factor.size) for number, factor in enumerate(rule.factors))
+    return KernelRule(f"derived of {name}", *sides, frozenset(), frozenset(whole), given)

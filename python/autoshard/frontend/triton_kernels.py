@@ -1,0 +1,177 @@
+"""Pallas kernels that Triton compiles for GPUs: which dims of the grid devices may share.
+
+The programs of such a grid run in any order and leave each other nothing but what they write. So a
+dim may be cut if
+
+- the index of every block is free of it, or is the place along it divided by a constant, and then
+  depends on nothing else;
+- every result has one dim of the second kind, whose blocks fill it, so that no two devices write
+  the same block;
+- the body never asks for its place along the dim, nor how large the grid is;
+- no program adds to memory that others add to (atomic operations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import lcm, prod
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from autoshard.importer.kernels import ProvenKernel, proven_kernel
+from autoshard.kernels.cuts import Cut, divisor_of
+
+_PLATFORMS = ("cuda", "rocm")
+_TRITON = "jax._src.pallas.triton"
+
+
+def is_for_triton(platform: str, params: dict[str, Any]) -> bool:
+    """Whether Triton compiles the kernel of a ``pallas_call`` with these parameters."""
+    if platform not in _PLATFORMS or params["interpret"]:
+        return False
+    given = params.get("compiler_params")
+    if given is None:
+        return not getattr(jax.config, "jax_pallas_use_mosaic_gpu", False)
+    return type(given).__module__.startswith(_TRITON)
+
+
+def proven_of_blocks(params: dict[str, Any]) -> ProvenKernel | None:
+    """What may be cut of a kernel that Triton compiles; None: nothing."""
+    mapping = params["grid_mapping"]
+    grid = tuple(mapping.grid)
+    if mapping.num_index_operands or mapping.scratch_avals:
+        return None
+    if not all(isinstance(size, int) for size in grid):
+        return None
+    if any(name.startswith("atomic") for name, _ in _asked(params["jaxpr"])):
+        return None
+    blocks = tuple(mapping.block_mappings)
+    shapes = tuple(tuple(block.array_aval.shape) for block in blocks)
+    found = (_cut(params, dim) for dim in range(len(grid)))
+    cuts = tuple(cut for cut in found if cut is not None and _cuts_aliases_alike(params, cut))
+    return proven_kernel(grid, cuts, shapes, 0, mapping.num_inputs)
+
+
+def matmul_flops(params: dict[str, Any]) -> float:
+    """Operations of the kernel's matmuls: its author's estimate, else counted over the grid.
+
+    A loop whose trips are not known counts once, of a condition the branch that does most.
+    """
+    estimate = params.get("cost_estimate")
+    if estimate is not None:
+        return float(estimate.flops)
+    return prod(params["grid_mapping"].grid) * _flops(params["jaxpr"])
+
+
+def _flops(jaxpr: Any) -> float:
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            left, made = equation.invars[0].aval, equation.outvars[0].aval
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            total += 2.0 * prod(made.shape) * prod(left.shape[dim] for dim in contracted)
+        else:
+            inside = [_flops(inner) for inner in _inside(equation)] or [0.0]
+            trips = equation.params["length"] if equation.primitive.name == "scan" else 1
+            is_choice = equation.primitive.name == "cond"
+            total += trips * (max(inside) if is_choice else sum(inside))
+    return total
+
+
+def _cut(params: dict[str, Any], dim: int) -> Cut | None:
+    mapping = params["grid_mapping"]
+    size = mapping.grid[dim]
+    for name, axis in _asked(params["jaxpr"]):
+        if name in ("program_id", "num_programs") and axis == dim:
+            return None
+    dims: list[int | None] = []
+    unit = 1
+    for block in mapping.block_mappings:
+        placed = _placed(block, dim, len(mapping.grid), size)
+        if placed is None:
+            return None
+        array_dim, divisor = placed
+        dims.append(array_dim)
+        unit = lcm(unit, divisor)
+    if size % unit or size == unit or None in dims[mapping.num_inputs :]:
+        return None
+    return Cut(dim, unit, tuple(dims))
+
+
+def _cuts_aliases_alike(params: dict[str, Any], cut: Cut) -> bool:
+    """Whether results that are written over operands are cut as those are."""
+    first = params["grid_mapping"].num_inputs
+    aliases = params.get("input_output_aliases") or ()
+    return all(
+        cut.array_dims[operand] == cut.array_dims[first + result] for operand, result in aliases
+    )
+
+
+def _placed(block: Any, dim: int, rank: int, size: int) -> tuple[int | None, int] | None:
+    """Which dim of its array a block follows along a dim of the grid, and at how many places it
+    stays the same; None where it follows in another way."""
+    found: tuple[int | None, int] = (None, 1)
+    closed = block.index_map_jaxpr
+    for array_dim, needed in enumerate(_needed(closed.jaxpr)):
+        if dim not in needed:
+            continue
+        extent = _extent(block.block_shape[array_dim])
+        if needed != {dim} or extent is None or found[0] is not None:
+            return None
+        divisor = divisor_of(_along(closed, array_dim, dim, rank, size), size)
+        if divisor is None or extent * (size // divisor) != block.array_aval.shape[array_dim]:
+            return None
+        found = array_dim, divisor
+    return found
+
+
+def _needed(jaxpr: Any) -> list[set[int]]:
+    """For each result, the numbers of the arguments that it is computed from."""
+    known: dict[Any, set[int]] = {value: {number} for number, value in enumerate(jaxpr.invars)}
+
+    def of(values: Any) -> set[int]:
+        # Literals cannot be hashed, and depend on nothing.
+        return set[int]().union(*(known.get(v, set()) for v in values if not hasattr(v, "val")))
+
+    for equation in jaxpr.eqns:
+        made = of(equation.invars)
+        known.update((value, made) for value in equation.outvars)
+    return [of([value]) for value in jaxpr.outvars]
+
+
+def _along(closed: Any, result: int, dim: int, rank: int, size: int) -> Any:
+    """The index of a block along one dim of its array, at every place along a dim of the grid."""
+
+    def index(place: Any) -> Any:
+        return jaxpr_as_fun(closed)(*(place if each == dim else 0 for each in range(rank)))[result]
+
+    with jax.ensure_compile_time_eval():
+        return np.asarray(jax.vmap(index)(np.arange(size, dtype=np.int32)))
+
+
+def _extent(block_dim: Any) -> int | None:
+    """Elements of a block along a dim; None where blocks overlap or vary."""
+    if block_dim is None or type(block_dim).__name__ == "Squeezed":
+        return 1
+    if isinstance(block_dim, int):
+        return block_dim
+    return block_dim.block_size if type(block_dim).__name__ == "Blocked" else None
+
+
+def _asked(jaxpr: Any) -> Iterator[tuple[str, int | None]]:
+    """Name and axis of every operation in a body, those inside of others too."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name, equation.params.get("axis")
+        for inner in _inside(equation):
+            yield from _asked(inner)
+
+
+def _inside(equation: Any) -> Iterator[Any]:
+    """Bodies that an operation holds."""
+    for value in jax.tree.leaves(equation.params):
+        inner = getattr(value, "jaxpr", value)
+        if hasattr(inner, "eqns"):
+            yield inner
