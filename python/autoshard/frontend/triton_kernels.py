@@ -104,7 +104,7 @@ def _cut(params: dict[str, Any], dim: int) -> Cut | None:
 def _cuts_aliases_alike(params: dict[str, Any], cut: Cut) -> bool:
     """Whether results that are written over operands are cut as those are."""
     first = params["grid_mapping"].num_inputs
-    aliases = params.get("input_output_aliases") or ()
+    aliases: Any = params.get("input_output_aliases") or ()
     return all(
         cut.array_dims[operand] == cut.array_dims[first + result] for operand, result in aliases
     )
@@ -145,8 +145,10 @@ def _needed(jaxpr: Any) -> list[set[int]]:
 def _along(closed: Any, result: int, dim: int, rank: int, size: int) -> Any:
     """The index of a block along one dim of its array, at every place along a dim of the grid."""
 
+    function: Any = jaxpr_as_fun(closed)
+
     def index(place: Any) -> Any:
-        return jaxpr_as_fun(closed)(*(place if each == dim else 0 for each in range(rank)))[result]
+        return function(*(place if each == dim else 0 for each in range(rank)))[result]
 
     with jax.ensure_compile_time_eval():
         return np.asarray(jax.vmap(index)(np.arange(size, dtype=np.int32)))
