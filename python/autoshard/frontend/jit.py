@@ -24,6 +24,14 @@ from autoshard.frontend.inside import (
     unplanned_because,
     warn_unplanned,
 )
+from autoshard.frontend.kept_plan import (
+    KeptPlan,
+    PlanLike,
+    Update,
+    lower_for_plan,
+    plan_for,
+    updated,
+)
 from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
@@ -65,6 +73,8 @@ class JitOptions(PlanOptions, total=False):
     keep_unused: bool
     check: bool
     refine: int
+    plan: PlanLike | None
+    update: Update | None
 
 
 @overload
@@ -101,10 +111,16 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
             ``static_argnames``, ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in
             ``jax.jit``. ``check=True``: before the first step of each program, ``plan.check()``.
             ``refine=4``: the best of so many plans as the compiler schedules them,
-            ``plan.refine(4)``.
+            ``plan.refine(4)``. ``plan``: a plan that was made before, or the path of its file, is
+            run in place of a new one; options that would make another one are refused.
+            ``update="if-better"``: a new plan is made and takes its place, and that of its file,
+            where it is faster by the cost model, where the program is another one, or where there
+            is no file yet.
 
     Raises:
         AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.
+        PlanError: When called with ``plan``: it is for another program; the message says what
+            changed.
         CheckError: When called with ``check=True``: the plan computes something wrong, which the
             message names with its line, or cannot be checked.
 
@@ -116,11 +132,13 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         raise TypeError(f"autoshard.jit has no option {', '.join(sorted(unknown))}")
     given = cast(dict[str, Any], options)
     asked = {name: given[name] for name in given.keys() & PlanOptions.__annotations__.keys()}
+    kept = _kept_plan(options, sorted(asked))
     settings = _Settings(
         Request(**asked),
         options.get("keep_unused", False),
         options.get("check", False),
         options.get("refine", 0),
+        kept,
     )
 
     def wrap(fn: Callable[P, R]) -> Jitted[P, R]:
@@ -131,6 +149,17 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         return Jitted(fn, static, *donated, settings)
 
     return wrap if fn is None else wrap(fn)
+
+
+def _kept_plan(options: JitOptions, asked: list[str]) -> KeptPlan | None:
+    plan, update = options.get("plan"), options.get("update")
+    if plan is None:
+        if update is not None:
+            raise PlanError(f"update={update!r} says what becomes of plan=, which is not given.")
+        return None
+    kept = KeptPlan(plan, update)
+    kept.check_options(asked)
+    return kept
 
 
 def _signature() -> inspect.Signature:
@@ -163,6 +192,7 @@ class _Settings:
     check: bool
     refine: int
     """Plans that are compiled to choose one; 0: the search's own is taken."""
+    kept: KeptPlan | None
 
 
 class Jitted(Generic[P, R]):
@@ -291,15 +321,36 @@ class Jitted(Generic[P, R]):
 
     def _new_program(self, arguments: Arguments) -> _Program:
         settings = self._settings
-        source = lower_source(self._fn, arguments, settings.request, self._jit_options)
-        return _Program(source, arguments, settings, uses_shardy())
+        kept, request = settings.kept, settings.request
+        if kept is not None and kept.update is None:
+            plan = cast(Plan, kept.read())
+            source = lower_for_plan(self._fn, arguments, plan, self._jit_options)
+            found = plan_for(plan, source)
+            return _Program(source, arguments, settings, uses_shardy(), lambda: found)
+        if kept is not None:
+            request = kept.request(request)
+        source = lower_source(self._fn, arguments, request, self._jit_options)
+
+        def planned() -> Plan:
+            plan = plan_source(source, request)
+            return plan.refine(settings.refine) if settings.refine else plan
+
+        def up_to_date() -> Plan:
+            return planned() if kept is None else updated(kept, source, planned)
+
+        return _Program(source, arguments, settings, uses_shardy(), up_to_date)
 
 
 class _Program:
     """One function for one set of argument types: planned, compiled when it is first run."""
 
     def __init__(
-        self, source: Source, arguments: Arguments, settings: _Settings, shardy: bool
+        self,
+        source: Source,
+        arguments: Arguments,
+        settings: _Settings,
+        shardy: bool,
+        planned: Callable[[], Plan],
     ) -> None:
         self.source = source
         self.arguments = arguments.as_types()
@@ -308,6 +359,7 @@ class _Program:
         self.lock = threading.Lock()
         self.failures: Sequence[CallbackFailure] = ()
         """Failures of callbacks of ``custom_partitioning``, while it was compiled."""
+        self.planned = planned
         self.planning = threading.Lock()
         self.found: Plan | None = None
         self.op: PlannedCall | None = None
@@ -318,9 +370,7 @@ class _Program:
         if self.found is None:
             with self.planning:
                 if self.found is None:
-                    plan = plan_source(self.source, self.settings.request)
-                    refine = self.settings.refine
-                    self.found = plan.refine(refine) if refine else plan
+                    self.found = self.planned()
         return self.found
 
     @cached_property

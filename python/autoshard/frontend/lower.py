@@ -31,7 +31,12 @@ from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
 from autoshard.ir.cudnn import cudnn_described
-from autoshard.ir.lowering import LoweredProgram, NotLoweredError, Rules, lower
+from autoshard.ir.lowering import (
+    LoweredProgram,
+    NotLoweredError,
+    Rules,
+    lower,
+)
 from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
@@ -61,7 +66,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class _Target:
+class Target:
     """For what a function is lowered."""
 
     machine: Machine
@@ -91,12 +96,77 @@ def lower_source(
         ClusterError: The cluster is none, or the devices are none that autoshard knows.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
-    args, kwargs = arguments.types()
+    lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options)
+    return lowered.source(_target(request, lowered.marks, name))
 
-    @functools.cache
-    def lowered(mesh: Any, platform: str | None) -> LoweredProgram:
-        jitted = jax.jit(_fresh(fn), **jit_options)
-        with padding_allowed(request.indivisible == "pad"), _libraries_of(mesh, platform):
+
+def lower_again(
+    fn: Callable[..., Any],
+    arguments: Arguments,
+    target: Target,
+    jit_options: Mapping[str, Any],
+    *,
+    may_pad: bool,
+) -> Source:
+    """Lower ``fn`` for what it was lowered for before.
+
+    Args:
+        fn: As ``lower_source`` takes it.
+        arguments: Likewise.
+        target: What a plan says of itself.
+        jit_options: As ``lower_source`` takes them.
+        may_pad: Marks may cut dims that do not fall into equal parts.
+    """
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return _Lowering(name, fn, arguments, may_pad, jit_options).source(target)
+
+
+class _Lowering:
+    """One function with one set of arguments, lowered once for each mesh and platform."""
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        arguments: Arguments,
+        may_pad: bool,
+        jit_options: Mapping[str, Any],
+    ) -> None:
+        self.name = name
+        self.fn = fn
+        self.arguments = arguments
+        self.may_pad = may_pad
+        self.jit_options = jit_options
+        self.known: dict[tuple[Any, str | None], LoweredProgram] = {}
+
+    def source(self, target: Target) -> Source:
+        return Source(
+            name=self.name,
+            program=self.lowered(*_devices(target.machine, target.cluster)),
+            machine=target.machine,
+            argument_names=tuple(self.arguments.names(self.fn)),
+            mode=target.mode,
+            cluster=target.cluster,
+            has_mesh=target.has_mesh,
+        )
+
+    def marks(self, mesh: Any, platform: str | None) -> list[str]:
+        """What the program's marks say."""
+        bytecode = self.lowered(mesh, platform).bytecode
+        return mark_texts(parse_bytes(bytecode, new_context(), self.name), MARK)
+
+    def lowered(self, mesh: Any, platform: str | None) -> LoweredProgram:
+        """Lowered under a mesh of JAX for a platform; None: that of the devices here."""
+        key = mesh, platform
+        if key not in self.known:
+            self.known[key] = self._lower(mesh, platform)
+        return self.known[key]
+
+    def _lower(self, mesh: Any, platform: str | None) -> LoweredProgram:
+        name = self.name
+        args, kwargs = self.arguments.types()
+        jitted = jax.jit(_fresh(self.fn), **self.jit_options)
+        with padding_allowed(self.may_pad), _libraries_of(mesh, platform):
             try:
                 program = lower(jitted, args, kwargs, mesh, platform, rules=_own_rules)
             except NotLoweredError as error:
@@ -118,20 +188,6 @@ def lower_source(
                 " ordered=False, or take them out of the function."
             )
         return program
-
-    def marks(mesh: Any, platform: str | None) -> list[str]:
-        return mark_texts(parse_bytes(lowered(mesh, platform).bytecode, new_context(), name), MARK)
-
-    target = _target(request, marks, name)
-    return Source(
-        name=name,
-        program=lowered(*_devices(target.machine, target.cluster)),
-        machine=target.machine,
-        argument_names=tuple(arguments.names(fn)),
-        mode=target.mode,
-        cluster=target.cluster,
-        has_mesh=target.has_mesh,
-    )
 
 
 def _own_rules() -> Rules:
@@ -189,7 +245,7 @@ def _libraries_of(mesh: Any, platform: str | None) -> contextlib.AbstractContext
     return contextlib.nullcontext()
 
 
-def _target(request: Request, marks: Callable[[Any, str | None], list[str]], name: str) -> _Target:
+def _target(request: Request, marks: Callable[[Any, str | None], list[str]], name: str) -> Target:
     """What the request means; ``marks`` lowers under a mesh of JAX for a platform, and reads."""
     cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
     mesh = request.mesh
@@ -200,28 +256,28 @@ def _target(request: Request, marks: Callable[[Any, str | None], list[str]], nam
         mode = request.mode or ("semi_auto" if cluster is None else "auto")
         if mode == "auto" and cluster is None:
             cluster = Cluster.of(cluster_of(machine), request.compiler)
-        return _Target(machine, mode, cluster)
+        return Target(machine, mode, cluster)
     if cluster is None:
         texts = marks(None, None)
         if request.mode == "semi_auto" or texts:
             machine = machine_of(mesh_of_marks(texts, name))
             mode = request.mode or "semi_auto"
             if mode != "auto":
-                return _Target(machine, mode, None)
-            return _Target(machine, mode, Cluster.of(cluster_of(machine), request.compiler))
+                return Target(machine, mode, None)
+            return Target(machine, mode, Cluster.of(cluster_of(machine), request.compiler))
         cluster = Cluster.of(Cluster.detect(), request.compiler)
     flat = machine_of_cluster(cluster, _flat(cluster, request.mode))
     meshes = meshes_of_marks(marks(*_devices(flat, cluster)))
     mode = request.mode or "auto"
     if meshes:
         machine = machine_of_cluster(cluster, Mesh.common_refinement(meshes))
-        return _Target(machine, mode, cluster)
+        return Target(machine, mode, cluster)
     if mode == "semi_auto":
         raise PlanError(
             f"{name}: no mesh is given, and no Layout in the program has one. Give"
             ' mesh="dp=2,tp=4", use autoshard.Layout in autoshard.shard, or mode="auto".'
         )
-    return _Target(flat, mode, cluster, has_mesh=mode == "data_parallel")
+    return Target(flat, mode, cluster, has_mesh=mode == "data_parallel")
 
 
 def _flat(cluster: Cluster, mode: Mode | None) -> Mesh:

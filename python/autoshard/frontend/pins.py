@@ -13,10 +13,8 @@ import jax.numpy as jnp
 from autoshard.errors import AutoshardError, PlanError
 from autoshard.frontend.batch import batch_pins
 from autoshard.frontend.lower import Source
-from autoshard.frontend.request import (
-    Request,
-    is_pin,
-)
+from autoshard.frontend.request import Request, is_pin
+from autoshard.frontend.result_names import result_names
 from autoshard.importer.dataflow import dataflow
 from autoshard.importer.roles import is_added_to
 from autoshard.ir import mlir
@@ -350,12 +348,3 @@ def _physical_rank(type_: Any) -> int:
         return len(type_.shape)
     words: Any = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(type_.shape, type_.dtype))
     return len(words.shape)
-
-
-# --- JSON ---
-
-
-def result_names(tree: Any) -> list[str]:
-    """``result['loss']``, one for each array."""
-    leaves = _tree.tree_leaves_with_path(_tree.tree_unflatten(tree, range(tree.num_leaves)))
-    return [f"result{_tree.keystr(path)}" for path, _ in leaves]

@@ -13,8 +13,10 @@ import jax
 from autoshard.cluster import Cluster
 from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
+from autoshard.frontend.fingerprint import Fingerprint, LoweredProgram
 from autoshard.frontend.mesh import Machine, cluster_of
 from autoshard.frontend.request import ClusterLike
+from autoshard.frontend.saved_tree import SavedTree
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import allows_all_to_all
 from autoshard.ir.host_memory import PINNED_HOST
@@ -85,8 +87,8 @@ class Plan:
     bytecode: bytes = field(repr=False)
     """The planned module."""
     in_tree: Any = field(repr=False)
-    """Structure of ``(positional, by name)`` without static arguments; None if it was loaded and
-    holds types of the user's own."""
+    """Structure of ``(positional, by name)`` without static arguments; a ``SavedTree`` if it was
+    loaded where types in it are not imported."""
     out_tree: Any = field(repr=False)
     machine: Machine = field(repr=False, compare=False)
     summary: PlanSummary | None = field(default=None, repr=False, compare=False)
@@ -103,8 +105,10 @@ class Plan:
     origin: Origin | None = field(default=None, repr=False, compare=False)
     """What ``autoshard.plan`` planned, which ``refine`` plans again; None where it was loaded, or
     made by a ``Planner``."""
+    made_for: LoweredProgram | Fingerprint | None = field(default=None, repr=False, compare=False)
+    """The program that it was made for; its fingerprint if the plan was loaded."""
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
     """Version of the JSON that ``save`` writes."""
 
     @property
@@ -166,6 +170,12 @@ class Plan:
         return self.summary
 
     @cached_property
+    def fingerprint(self) -> Fingerprint | None:
+        """For which program the plan was made."""
+        made_for = self.made_for
+        return made_for.fingerprint() if isinstance(made_for, LoweredProgram) else made_for
+
+    @cached_property
     def jax_mesh(self) -> Any:
         """The mesh as JAX's: over devices where there are enough, else abstract.
 
@@ -201,12 +211,46 @@ class Plan:
         return arguments, tuple(_named(value, self.jax_mesh) for value in self.results)
 
     def _as_tree(self, tree: Any, values: Sequence[PlannedValue], side: str) -> Any:
-        if tree is None:
-            raise PlanError(
-                f"plan of {self.name}: the {side} hold types of your own, whose structure a plan"
-                f" file does not keep. Use plan.{side}, which is flat and has names, or plan again."
-            )
+        if isinstance(tree, SavedTree):
+            tree = tree.resolved(self.name)
         return _tree.tree_unflatten(tree, [_named(value, self.jax_mesh) for value in values])
+
+    def place(self, *args: Any, **kwargs: Any) -> Any:
+        """Arguments of the program, each where the plan wants it.
+
+        What lies there already is passed on, as are numbers of Python and arguments that the
+        program does not read.
+
+        Args:
+            args: The positional arguments, without static ones.
+            kwargs: Those by name.
+
+        Returns:
+            The positional arguments as a tuple, ``step(*plan.place(params, x))``; with arguments
+            by name a pair of that and a dict.
+
+        Raises:
+            PlanError: Other arguments than those that the plan is for.
+            ShardingError: Its devices are not here.
+        """
+        from autoshard.frontend.place import placed
+
+        self.machine.needs_devices()
+        found = placed(self, (args, kwargs))
+        return found if kwargs else found[0]
+
+    def __reduce__(self) -> Any:
+        """Pickled as the text that ``save`` writes."""
+        from autoshard.frontend.plan_file import plan_of_text, text_of_plan
+
+        return plan_of_text, (text_of_plan(self),)
+
+    def __copy__(self) -> Plan:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Plan:
+        """Itself: nothing of a plan can change."""
+        return self
 
     @cached_property
     def _planned(self) -> PlannedModule:
@@ -363,7 +407,11 @@ class Plan:
         return print_module(self._module(), debug_info=debug_info).decode()
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as JSON, the module included."""
+        """Write the plan as JSON, the module included: all at once, or not at all.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
         from autoshard.frontend.plan_file import save_plan
 
         save_plan(self, path)

@@ -7,51 +7,96 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from autoshard.errors import AutoshardError, ParseError
+from autoshard.errors import AutoshardError, ParseError, PlanError
+from autoshard.frontend.fingerprint import Fingerprint
 from autoshard.frontend.mesh import Machine, machine_of, machine_of_cluster, machine_of_ids
 from autoshard.frontend.plan import Plan, PlannedValue
+from autoshard.frontend.saved_tree import SavedTree, leaf_count, tree_to_json
+from autoshard.ir.writing import write_file
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.sharding import Mesh, parse_sharding
-
-_tree: Any = jax.tree_util
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
     """See ``Plan.save``."""
-    Path(path).write_text(json.dumps(_to_json(plan), indent=1) + "\n")
+    write_file(str(path), text_of_plan(plan).encode())
 
 
 def load_plan(path: str | Path) -> Plan:
     """See ``Plan.load``."""
     try:
-        read = json.loads(Path(path).read_text())
-        version = read["autoshard_plan"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = Path(path).read_text()
+    except (OSError, ValueError) as error:
         raise ParseError(
             f"no plan can be read: {error}. Give a file that plan.save wrote.", str(path)
         ) from error
-    if version != Plan.FORMAT:
+    return plan_of_text(text, str(path))
+
+
+def text_of_plan(plan: Plan) -> str:
+    """JSON of a plan, the whole file."""
+    return json.dumps(_to_json(plan), indent=1) + "\n"
+
+
+def plan_of_text(text: str, path: str = "a plan") -> Plan:
+    """What ``text_of_plan`` made.
+
+    Args:
+        text: The whole file.
+        path: Its name, for errors.
+
+    Raises:
+        ParseError: The text is no plan, or one of another version.
+    """
+    try:
+        read = json.loads(text)
+        version = read["autoshard_plan"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ParseError(
-            f"the plan has version {version}, this autoshard reads version {Plan.FORMAT}."
-            " Plan again, or use the autoshard that wrote it.",
-            str(path),
-        )
+            f"no plan can be read: {error}. Give a file that plan.save wrote.", path
+        ) from error
+    if version != Plan.FORMAT:
+        raise ParseError(_other_version(version, read.get("written_by")), path)
     try:
         return _from_json(read)
-    except (AutoshardError, KeyError, TypeError, ValueError, OSError, EOFError) as error:
+    except (
+        AutoshardError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OSError,
+        EOFError,
+        RecursionError,
+    ) as error:
         raise ParseError(
-            f"the plan is damaged: {error}. Plan again, and save it again.", str(path)
+            f"the plan is damaged: {error}. Plan again, and save it again.", path
         ) from error
+
+
+def _other_version(version: Any, release: Any) -> str:
+    said = f"the plan has version {version}, this autoshard reads version {Plan.FORMAT}"
+    if isinstance(version, int) and version < Plan.FORMAT:
+        return f"{said}: {_OLDER.get(version, 'it lacks what is needed now')}. Plan again."
+    by = f" It was written by autoshard {release}." if isinstance(release, str) else ""
+    return f"{said}, which does not know what newer ones mean.{by} Use that release, or plan again."
+
+
+_OLDER = {
+    1: "it does not say how much of a batch a device has",
+    2: "it does not say for which program it was made",
+}
+"""What files of older versions lack."""
 
 
 def _to_json(plan: Plan) -> dict[str, Any]:
     return {
         "autoshard_plan": Plan.FORMAT,
+        "written_by": metadata.version("autoshard"),
         "name": plan.name,
         "mode": plan.mode,
         "mesh": str(plan.mesh),
@@ -63,8 +108,9 @@ def _to_json(plan: Plan) -> dict[str, Any]:
         "compiler_options": dict(plan.compiler_options),
         "arguments": [_value_to_json(value) for value in plan.arguments],
         "results": [_value_to_json(value) for value in plan.results],
-        "in_tree": _tree_to_json(plan.in_tree),
-        "out_tree": _tree_to_json(plan.out_tree),
+        "in_tree": tree_to_json(plan.in_tree),
+        "out_tree": tree_to_json(plan.out_tree),
+        "fingerprint": None if plan.fingerprint is None else plan.fingerprint.to_json(),
         "module": base64.b64encode(gzip.compress(plan.bytecode, mtime=0)).decode(),
     }
 
@@ -81,12 +127,15 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
         arguments=tuple(_value_from_json(value, mesh) for value in read["arguments"]),
         results=tuple(_value_from_json(value, mesh) for value in read["results"]),
         bytecode=gzip.decompress(base64.b64decode(read["module"])),
-        in_tree=_tree_from_json(read["in_tree"]),
-        out_tree=_tree_from_json(read["out_tree"]),
+        in_tree=_tree_from_json(read["in_tree"], len(read["arguments"]), read["name"]),
+        out_tree=_tree_from_json(read["out_tree"], len(read["results"]), read["name"]),
         machine=_machine_from_json(read, mesh, summary),
         summary=summary,
         batch=None if read["batch"] is None else BatchSplit(**read["batch"]),
-        compiler_options=read.get("compiler_options", {}),
+        compiler_options=read["compiler_options"],
+        made_for=None
+        if read["fingerprint"] is None
+        else Fingerprint.from_json(read["fingerprint"]),
     )
 
 
@@ -124,17 +173,12 @@ def _machine_from_json(read: Mapping[str, Any], mesh: Mesh, summary: PlanSummary
     return machine_of(numbered)
 
 
-def _tree_to_json(tree: Any) -> str | None:
-    """None for a structure with types of the user's own, or none at all."""
-    if tree is None:
-        return None
+def _tree_from_json(read: Any, count: int, name: str) -> Any:
+    """The structure; as it is in the file where its types are not imported yet."""
+    if leaf_count(read) != count:
+        raise ParseError(f"a structure of {leaf_count(read)} arrays has {count} of them")
+    saved = SavedTree(read)
     try:
-        return base64.b64encode(tree.serialize_using_proto()).decode()
-    except ValueError:
-        return None
-
-
-def _tree_from_json(text: str | None) -> Any:
-    if text is None:
-        return None
-    return _tree.PyTreeDef.deserialize_using_proto(_tree.default_registry, base64.b64decode(text))
+        return saved.resolved(name)
+    except PlanError:
+        return saved

@@ -13,16 +13,17 @@ from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
+from autoshard.frontend.fingerprint import LoweredProgram
 from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.mesh import MeshLike
 from autoshard.frontend.pins import (
     Pins,
     fed_back_arguments,
-    result_names,
     write_pins,
     write_request,
 )
 from autoshard.frontend.plan import Plan, PlannedValue
+from autoshard.frontend.plan_cache import cached
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import (
     ClusterLike,
@@ -34,6 +35,7 @@ from autoshard.frontend.request import (
     RecomputeLike,
     Request,
 )
+from autoshard.frontend.result_names import result_names
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.attributes import PLAN
@@ -215,10 +217,17 @@ def lowered_for(
 def plan_source(source: Source, request: Request) -> Plan:
     """Plan what was lowered; see ``plan``."""
     request.check_for(source.mode, source.cluster is not None, source.name)
+    plan = cached(
+        source, request, lambda: _module_of(source, request), lambda: _planned(source, request)
+    )
+    return replace(plan, origin=Origin(source, request))
+
+
+def _planned(source: Source, request: Request) -> Plan:
     job = job_of(source, request)
     plan_once = job.plan if source.mode == "auto" else partial(_propagated, source, request, job)
     planned = _with_host(source, job, plan_once) if request.host_offload == "auto" else plan_once()
-    return replace(read_planned(source, planned, request), origin=Origin(source, request))
+    return read_planned(source, planned, request)
 
 
 def plan_on_shape(source: Source, request: Request, mesh_shape: str) -> Planned:
@@ -416,6 +425,7 @@ def _read(
         summary=summary,
         batch=batch,
         compiler_options=read_compiler_options(request.compiler_options),
+        made_for=LoweredProgram.of(source),
     )
 
 

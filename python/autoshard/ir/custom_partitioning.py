@@ -63,6 +63,13 @@ def show_mesh(module: ir.Module, mesh: jax.sharding.Mesh) -> list[CallbackFailur
     return failures
 
 
+def names_callbacks(module: ir.Module) -> bool:
+    """Does a module name records of callbacks, which are of this process alone?"""
+    return any(
+        custom_call_target(op) == CUSTOM_PARTITIONING for op in operations_of(module.operation)
+    )
+
+
 def _records(module: ir.Module) -> Iterator[tuple[ir.Operation, Any]]:
     for op in operations_of(module.operation):
         if custom_call_target(op) != CUSTOM_PARTITIONING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import re
 import subprocess
@@ -231,62 +230,7 @@ def test_wrong_pins():
         autoshard.plan(lambda x: x + 1, X, mesh=MESH, in_shardings="dp")
 
 
-# --- files ---
-
-
-def test_a_saved_plan_is_the_same(tmp_path):
-    plan = autoshard.plan(mlp, WEIGHTS, X, mesh=MESH)
-    plan.save(tmp_path / "plan.json")
-    loaded = autoshard.Plan.load(tmp_path / "plan.json")
-    assert loaded == plan
-    assert loaded.in_shardings == plan.in_shardings
-    assert loaded.out_shardings == plan.out_shardings
-    assert loaded.ops == plan.ops
-    assert loaded.to_mlir() == plan.to_mlir()
-    assert json.loads((tmp_path / "plan.json").read_text())["mesh"] == MESH
-
-
-def test_a_saved_plan_keeps_the_device_order(tmp_path):
-    other = autoshard.Layout((2, 4), ("dp", "tp"), (0, 2, 4, 6, 1, 3, 5, 7))
-    fn = autoshard.shard(jnp.matmul, (other("dp", "None"), other("None", "tp")))
-    plan = autoshard.plan(lambda x, w: fn(x, w), X, WEIGHTS["up"])
-    plan.save(tmp_path / "plan.json")
-    loaded = autoshard.Plan.load(tmp_path / "plan.json")
-    assert loaded.in_shardings == plan.in_shardings
-    assert [d.id for d in loaded.jax_mesh.devices.flat] == [0, 2, 4, 6, 1, 3, 5, 7]
-
-
-@pytest.mark.parametrize("order", [[7, 6, 5, 4, 3, 2, 1, 0], [4, 5, 6, 7]])
-def test_a_saved_plan_keeps_the_devices_of_a_mesh_of_jax(tmp_path, order):
-    mesh = jax.sharding.Mesh(np.array(jax.devices())[order], ("d",))
-    rows = PartitionSpec("d")
-    plan = autoshard.plan(jnp.matmul, X, WEIGHTS["up"], mesh=mesh, in_shardings=(rows, None))
-    plan.save(tmp_path / "plan.json")
-    loaded = autoshard.Plan.load(tmp_path / "plan.json")
-    assert loaded.jax_mesh == plan.jax_mesh
-    placed = jax.device_put(jnp.zeros((16, 8)), loaded.in_shardings[0])
-    assert placed.sharding.is_equivalent_to(jax.NamedSharding(mesh, rows), 2)
-
-
-def test_a_saved_plan_for_devices_that_are_not_here_says_so(tmp_path):
-    path = tmp_path / "plan.json"
-    mesh = jax.sharding.Mesh(jax.devices()[4:], ("d",))
-    autoshard.plan(jnp.tanh, X, mesh=mesh, in_shardings=PartitionSpec("d")).save(path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"device_ids": [6, 7, 8, 9]}))
-    loaded = autoshard.Plan.load(path)
-    assert "tanh" in str(loaded)
-    with pytest.raises(autoshard.ShardingError, match=r"none with the ids 8, 9 here, only 0, 1, "):
-        _ = loaded.in_shardings
-
-
-def test_a_saved_plan_stays_for_its_cluster(tmp_path):
-    plan = autoshard.plan(jnp.matmul, X, WEIGHTS["up"], cluster="v5e:2x4")
-    assert isinstance(plan.jax_mesh, jax.sharding.AbstractMesh)
-    plan.save(tmp_path / "plan.json")
-    loaded = autoshard.Plan.load(tmp_path / "plan.json")
-    assert loaded.jax_mesh == plan.jax_mesh
-    with pytest.raises(autoshard.ShardingError, match=r"the plan is for v5e:2x4, but the devices"):
-        loaded.machine.needs_devices()
+# --- pins ---
 
 
 @pytest.mark.parametrize("pinned", ["pinned_host", "unpinned_host"])
@@ -296,43 +240,6 @@ def test_a_pin_says_nothing_of_memory(pinned):
     with pytest.raises(autoshard.PlanError, match=rf"x: .*'{pinned}'.*autoshard\.in_host_memory"):
         autoshard.plan(jnp.tanh, X, in_shardings=pin)
     autoshard.plan(jnp.tanh, X, in_shardings=pin.with_memory_kind("device"))
-
-
-class Own:
-    def __init__(self, x):
-        self.x = x
-
-
-jax.tree_util.register_pytree_node(Own, lambda own: ((own.x,), None), lambda _, xs: Own(*xs))
-
-
-def test_types_of_the_users_own_are_flat_in_a_saved_plan(tmp_path):
-    plan = autoshard.plan(lambda own: mlp(WEIGHTS_ONES, own.x), Own(X), mesh=MESH)
-    assert isinstance(plan.in_shardings[0], Own)
-    plan.save(tmp_path / "plan.json")
-    loaded = autoshard.Plan.load(tmp_path / "plan.json")
-    assert loaded.arguments == plan.arguments
-    with pytest.raises(autoshard.PlanError, match="types of your own"):
-        _ = loaded.in_shardings
-    assert loaded.out_shardings == plan.out_shardings
-
-
-WEIGHTS_ONES = {"up": np.ones((8, 32), np.float32), "down": np.ones((32, 8), np.float32)}
-
-
-def test_files_that_are_no_plan(tmp_path):
-    path = tmp_path / "plan.json"
-    with pytest.raises(autoshard.AutoshardError, match="no plan can be read"):
-        autoshard.Plan.load(path)
-    path.write_text("{}")
-    with pytest.raises(autoshard.AutoshardError, match=r"plan\.json: no plan can be read"):
-        autoshard.Plan.load(path)
-    path.write_text('{"autoshard_plan": 99}')
-    with pytest.raises(autoshard.AutoshardError, match="has version 99"):
-        autoshard.Plan.load(path)
-    path.write_text('{"autoshard_plan": 2}')
-    with pytest.raises(autoshard.AutoshardError, match="the plan is damaged: 'mesh'"):
-        autoshard.Plan.load(path)
 
 
 def test_cholesky_is_cut_by_matrices_only():

@@ -7,12 +7,13 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from autoshard.cli.opt_driver.files import read_chunks, write_file, write_output
+from autoshard.cli.opt_driver.files import read_chunks, write_output
 from autoshard.cli.opt_driver.help import ANSWERS
 from autoshard.cli.opt_driver.settings import PROGRAM, command_line_parser, read_settings
 from autoshard.cli.opt_driver.timing import Timing
 from autoshard.cli.opt_driver.transform import run_chunk
 from autoshard.errors import AutoshardError
+from autoshard.ir.writing import write_file
 
 
 def run_command(arguments: Sequence[str], report: Callable[[str], None]) -> int:

@@ -1,0 +1,117 @@
+"""Plans that are kept between processes: ``AUTOSHARD_CACHE=DIR``.
+
+A plan is found again by everything that decides it: the program with its pins and marks, the
+cluster with its constants, the options, the devices, and this release of autoshard with its tables.
+Locations do not count: lines in a plan that was found are those of the program that it was made
+for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from autoshard.compilers.options import read_compiler_options
+from autoshard.errors import AutoshardError, AutoshardWarning
+from autoshard.frontend.fingerprint import program_text
+from autoshard.frontend.kept_plan import bound_to_process, changes_of, plan_for
+from autoshard.frontend.lower import Source
+from autoshard.frontend.plan import Plan
+from autoshard.frontend.request import Request
+from autoshard.ir import mlir
+
+VARIABLE = "AUTOSHARD_CACHE"
+"""The directory; without it nothing is kept."""
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_DECIDES = (".py", ".so", ".toml", ".json", ".txt")
+"""Ends of the names of files that decide what a plan is."""
+
+
+def cached(
+    source: Source,
+    request: Request,
+    module: Callable[[], mlir.Module],
+    planned: Callable[[], Plan],
+) -> Plan:
+    """The plan of an earlier process for the same question, or a new one, which is kept.
+
+    What cannot be read or written is warned of and planned again.
+
+    Args:
+        source: The program.
+        request: What is asked of the plan.
+        module: The program with all pins written.
+        planned: Makes the plan.
+    """
+    directory = os.environ.get(VARIABLE)
+    if not directory or bound_to_process(source) is not None:
+        return planned()
+    path = Path(directory).expanduser() / f"{_key(source, request, module())}.json"
+    found = _found(path, source)
+    if found is not None:
+        return found
+    plan = planned()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plan.save(path)
+    except (AutoshardError, OSError) as error:
+        _warn(f"the plan of {source.name} is not kept: {error}. Give {VARIABLE} another directory.")
+    return plan
+
+
+def _found(path: Path, source: Source) -> Plan | None:
+    if not path.exists():
+        return None
+    try:
+        plan = Plan.load(path)
+        changes = changes_of(plan, source)
+    except AutoshardError as error:
+        _warn(f"a plan that was kept is not used, {source.name} is planned again: {error}")
+        return None
+    if changes:  # two programs of one key
+        return None
+    return replace(
+        plan_for(plan, source), name=source.name, machine=source.machine.with_mesh(plan.mesh)
+    )
+
+
+def _key(source: Source, request: Request, module: mlir.Module) -> str:
+    said = (
+        Plan.FORMAT,
+        release(),
+        program_text(module),
+        source.argument_names,
+        source.mode,
+        source.cluster,
+        None if source.cluster is None else str(source.cluster.compiler),
+        source.machine.numbers,
+        source.machine.chosen_ids,
+        request.options(),
+        request.spreading(),
+        request.recomputing(),
+        request.host_offload,
+        request.batch_argnums,
+        sorted(read_compiler_options(request.compiler_options).items()),
+    )
+    return hashlib.sha256("\n".join(map(repr, said)).encode()).hexdigest()
+
+
+@functools.cache
+def release() -> str:
+    """A digest of all that decides in this package, code and tables."""
+    found = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*")):
+        if path.suffix in _DECIDES:
+            found.update(path.relative_to(_PACKAGE).as_posix().encode())
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(AutoshardWarning(message), stacklevel=4)
