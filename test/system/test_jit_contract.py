@@ -633,3 +633,20 @@ def test_no_mesh_anywhere():
 def test_unknown_mode():
     with pytest.raises(autoshard.PlanError, match="mode 'magic' is not known"):
         autoshard.jit(mlp, mesh=MESH, mode="magic")(WEIGHTS, X)
+
+
+# --- invalid values ---
+
+
+def test_debug_nans_names_the_op():
+    def invalid(x):
+        return jnp.log(x) * 2
+
+    with jax.debug_nans(True):
+        assert autoshard.jit(invalid, cluster="cpu:8")(X + 8).shape == X.shape
+        with pytest.raises(FloatingPointError, match=r"\(nan\) encountered in log"):
+            autoshard.jit(invalid, cluster="cpu:8")(-X - 8)
+        given = autoshard.jit(invalid, cluster="cpu:8", donate_argnums=0)
+        placed = given.plan(X).place(-X - 8)
+        with pytest.raises(FloatingPointError, match=r"\(nan\) encountered in log"):
+            given(*placed)

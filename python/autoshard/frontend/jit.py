@@ -42,9 +42,11 @@ from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import (
     ClosesOverTracedError,
+    InvalidValueError,
     Tracing,
     accept_sub_byte_arguments,
     marks_are_lowered,
+    raise_where_invalid,
     replace_module,
     trace_settings,
     tracing,
@@ -106,16 +108,16 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         options: ``mesh``, ``cluster``, ``compiler``, ``mode``, ``in_shardings``,
             ``out_shardings``, ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``,
             ``batch_argnums``, ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``,
-            ``host_offload``, ``recompute`` and ``compiler_options`` as for ``autoshard.plan``; to
-            run there must be enough devices, of the cluster's kind. ``static_argnums``,
-            ``static_argnames``, ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in
-            ``jax.jit``. ``check=True``: before the first step of each program, ``plan.check()``.
-            ``refine=4``: the best of so many plans as the compiler schedules them,
-            ``plan.refine(4)``. ``plan``: a plan that was made before, or the path of its file, is
-            run in place of a new one; options that would make another one are refused.
-            ``update="if-better"``: a new plan is made and takes its place, and that of its file,
-            where it is faster by the cost model, where the program is another one, or where there
-            is no file yet.
+            ``host_offload``, ``recompute``, ``compiler_options``, ``trip_count`` and
+            ``time_limit`` as for ``autoshard.plan``; to run there must be enough devices, of the
+            cluster's kind. ``static_argnums``, ``static_argnames``, ``donate_argnums``,
+            ``donate_argnames`` and ``keep_unused`` as in ``jax.jit``. ``check=True``: before the
+            first step of each program, ``plan.check()``. ``refine=4``: the best of so many plans
+            as the compiler schedules them, ``plan.refine(4)``. ``plan``: a plan that was made
+            before, or the path of its file, is run in place of a new one; options that would make
+            another one are refused. ``update="if-better"``: a new plan is made and takes its
+            place, and that of its file, where it is faster by the cost model, where the program is
+            another one, or where there is no file yet.
 
     Raises:
         AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.
@@ -229,7 +231,11 @@ class Jitted(Generic[P, R]):
         if around is not Tracing.NONE:
             return cast(R, self._inside(around, args, kwargs))
         arguments = Arguments.of(self._static, args, kwargs)
-        return cast(R, self._program(arguments).run(arguments))
+        program = self._program(arguments)
+        try:
+            return cast(R, program.run(arguments))
+        except InvalidValueError as error:
+            raise_where_invalid(error, self._fn, args, kwargs)
 
     def _inside(self, around: Tracing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Within another trace; where autoshard itself traces, the program around it is planned."""

@@ -35,6 +35,7 @@ from autoshard.ir.lowering import (
     LoweredProgram,
     NotLoweredError,
     Rules,
+    context_mesh,
     lower,
 )
 from autoshard.ir.module import has_large_mesh, operations_of
@@ -63,6 +64,8 @@ class Source:
     """What it is planned for; None: by the bytes that are sent alone."""
     has_mesh: bool
     """False: the axes of ``machine.mesh`` mean nothing, the plan makes its own."""
+    is_mesh_given: bool = False
+    """Was it given by name, by ``mesh=`` or ``jax.set_mesh``, and not made of marks or pins?"""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class Target:
     mode: Mode
     cluster: Cluster | None
     has_mesh: bool = True
+    is_mesh_given: bool = False
 
 
 def lower_source(
@@ -148,6 +152,7 @@ class _Lowering:
             mode=target.mode,
             cluster=target.cluster,
             has_mesh=target.has_mesh,
+            is_mesh_given=target.is_mesh_given,
         )
 
     def marks(self, mesh: Any, platform: str | None) -> list[str]:
@@ -176,10 +181,7 @@ class _Lowering:
                     raise
                 found = _of_one_device(jitted, args, kwargs, mesh, platform)
                 if found is None:
-                    raise PlanError(
-                        f"{name}: a shard_map or a sharding constraint in it is for another mesh"
-                        f" than the plan: {str(error).rstrip('.')}. Give that mesh: mesh=."
-                    ) from error
+                    raise _for_another_mesh(name, str(error).rstrip(".")) from error
                 program = found
         if program.ordered_effects:
             raise PlanError(
@@ -188,6 +190,19 @@ class _Lowering:
                 " ordered=False, or take them out of the function."
             )
         return program
+
+
+def _for_another_mesh(name: str, said: str) -> PlanError:
+    way_out = "Give that mesh: mesh=."
+    if "Explicit" in said:
+        way_out = (
+            "The axes of that mesh are Explicit, each op in the function says how it is split, and"
+            " nothing is left to plan. Make it with axis_types=(jax.sharding.AxisType.Auto,) * n."
+        )
+    return PlanError(
+        f"{name}: a shard_map or a sharding constraint in it is for another mesh than the plan:"
+        f" {said}. {way_out}"
+    )
 
 
 def _own_rules() -> Rules:
@@ -248,15 +263,20 @@ def _libraries_of(mesh: Any, platform: str | None) -> contextlib.AbstractContext
 def _target(request: Request, marks: Callable[[Any, str | None], list[str]], name: str) -> Target:
     """What the request means; ``marks`` lowers under a mesh of JAX for a platform, and reads."""
     cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
-    mesh = request.mesh
-    if mesh is None and request.mode != "semi_auto":
+    mesh, mode = request.mesh, request.mode
+    if mesh is None:
+        mesh = context_mesh()
+        # Who sets a mesh for everything says nothing of how a function is planned.
+        mode = mode or ("auto" if mesh is not None else None)
+    is_given = mesh is not None
+    if mesh is None and mode != "semi_auto":
         mesh = request.mesh_of_pins()
     if mesh is not None:
         machine = read_machine(mesh) if cluster is None else machine_of_cluster(cluster, mesh)
-        mode = request.mode or ("semi_auto" if cluster is None else "auto")
+        mode = mode or ("semi_auto" if cluster is None else "auto")
         if mode == "auto" and cluster is None:
             cluster = Cluster.of(cluster_of(machine), request.compiler)
-        return Target(machine, mode, cluster)
+        return Target(machine, mode, cluster, is_mesh_given=is_given)
     if cluster is None:
         texts = marks(None, None)
         if request.mode == "semi_auto" or texts:

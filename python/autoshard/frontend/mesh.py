@@ -67,6 +67,26 @@ class Machine:
             self.mesh.axis_sizes, self.mesh.axis_names, axis_types=auto
         )
 
+    def check_mark(self, text: str) -> None:
+        """Refuse a layout that means other devices by the names of the mesh.
+
+        Raises:
+            ShardingError: An axis has another size, or the axes another order.
+        """
+        mark = parse_mark(text)
+        if not isinstance(mark, Sharding):
+            return
+        said = dict(zip(mark.mesh.axis_names, mark.mesh.axis_sizes, strict=True))
+        sizes = dict(zip(self.mesh.axis_names, self.mesh.axis_sizes, strict=True))
+        shared = {name: size for name, size in sizes.items() if name in said}
+        in_layout = {name: said[name] for name in said if name in shared}
+        if list(shared.items()) != list(in_layout.items()):
+            raise ShardingError(
+                f"the layout has the device matrix {_matrix(said)}, but the mesh is"
+                f" {_matrix(sizes)}: the same names mean other devices. Give the layout's mesh,"
+                f' mesh="{_matrix(said)}", or other names.'
+            )
+
     def mark_text(self, text: str) -> str:
         """The text of a mark, its devices numbered as in the assignment."""
         mark = parse_mark(text)
@@ -97,6 +117,10 @@ class Machine:
                 f" {_some(self.missing)} here, only {_some(here)}. Use it where those devices are,"
                 " or plan again."
             )
+
+
+def _matrix(sizes: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def _some(numbers: Sequence[int]) -> str:

@@ -20,6 +20,7 @@ from autoshard.importer.roles import is_added_to
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import (
+    check_marks,
     constrain_arguments,
     feed_back,
     follow_arguments,
@@ -52,6 +53,8 @@ def write_request(source: Source, module: mlir.Module, request: Request) -> None
     if request.indivisible == "pad":
         with module.context:
             pad_indivisible(module)
+    if source.is_mesh_given:
+        check_marks(module, MARK, source.machine.check_mark)
     rewrite_marks(module, MARK, source.machine.mark_text)
     tie_donated(module)
     fed_back = fed_back_arguments(source, module)

@@ -42,6 +42,7 @@ from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import (
     main_function,
     mesh_text,
+    say_trips,
     tied_arguments,
     unpin,
     untie_unequal,
@@ -88,6 +89,8 @@ def plan(
     host_offload: HostMemory = "marks",
     recompute: RecomputeLike = "marks",
     compiler_options: CompilerOptions | None = None,
+    trip_count: int | None = None,
+    time_limit: float | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -145,6 +148,10 @@ def plan(
         compiler_options: XLA's, for ``Plan.verify`` and ``autoshard.jit``, which compile what is
             planned: ``{"xla_gpu_autotune_level": "0"}``, or the name of a published set, such as
             ``"maxtext-v6e"``. Planning itself does not look at them.
+        trip_count: How often loops run whose number of trips is not in the program, as a
+            ``jax.lax.while_loop`` that waits for an error to be small. None: 100, with a warning.
+        time_limit: Seconds after which the search tries nothing more and takes the best plan so
+            far. None: it ends by itself.
         static_argnums: As in ``jax.jit``.
         static_argnames: As in ``jax.jit``.
         donate_argnums: As in ``jax.jit``.
@@ -176,6 +183,8 @@ def plan(
         host_offload=host_offload,
         recompute=recompute,
         compiler_options=compiler_options,
+        trip_count=trip_count,
+        time_limit=time_limit,
     )
     source = lowered_for(
         fn,
@@ -341,6 +350,7 @@ def _module_of(
         with module.context:
             bound_gradients(module, source.cluster, operations_of(module.operation))
     write_request(source, module, request)
+    say_trips(module, request.trip_count)
     write_pins(module, *pins)
     offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")
     run_passes(module, [offload])

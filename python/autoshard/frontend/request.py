@@ -56,6 +56,8 @@ class PlanOptions(TypedDict, total=False):
     host_offload: HostMemory
     recompute: RecomputeLike
     compiler_options: CompilerOptions | None
+    trip_count: int | None
+    time_limit: float | None
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Request:
     host_offload: HostMemory = "marks"
     recompute: RecomputeLike = "marks"
     compiler_options: CompilerOptions | None = None
+    trip_count: int | None = None
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         if self.mode is not None and not _is_one_of(self.mode, MODES):
@@ -103,6 +107,13 @@ class Request:
                 f"batch_argnums says what mode 'data_parallel' splits, but the mode is"
                 f" {self.mode or 'not given'!r}. Give mode='data_parallel', or leave it out."
             )
+        if self.trip_count is not None:
+            trips = whole_number(self.trip_count)
+            if trips is None or trips < 0:
+                raise PlanError(
+                    f"trip_count={self.trip_count!r} is no number of trips. Give a whole number of"
+                    " 0 or more: how often a loop runs whose trips are not in the program."
+                )
         options = read_compiler_options(self.compiler_options)
         object.__setattr__(self, "compiler_options", options)
         self.spreading()  # says what is wrong with it
@@ -126,6 +137,7 @@ class Request:
         for option, value, is_given, needs_search in (
             ("mem_coeff", self.mem_coeff, self.mem_coeff != "auto", True),
             ("cost_model", self.cost_model, self.cost_model != "seconds", True),
+            ("time_limit", self.time_limit, self.time_limit is not None, True),
             ("memory_limit", self.memory_limit, self.memory_limit is not None, False),
             ("overlap", self.overlap, self.overlap != 0, False),
             ("compiler", self.compiler, self.compiler is not None, False),
@@ -157,6 +169,7 @@ class Request:
             cost_model=self.cost_model,
             enable_alltoall=self.enable_alltoall,
             indivisible=self.indivisible,
+            time_limit=self.time_limit,
         )
 
     def spreading(self) -> OptimizerParallel | None:

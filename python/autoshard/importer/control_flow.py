@@ -12,7 +12,9 @@ from autoshard.importer.imported_program import NO_VALUE, FunctionValues
 from autoshard.importer.loops import trip_count
 from autoshard.importer.values import Values
 from autoshard.ir import mlir, place
+from autoshard.ir.attributes import SAID_TRIPS
 from autoshard.ir.host_memory import runs_on_host
+from autoshard.ir.reading import ints
 
 
 class ControlFlow:
@@ -139,6 +141,8 @@ class ControlFlow:
 
     def _trip_count(self, loop: mlir.Operation) -> int:
         count = trip_count(loop, self._values.origin)
+        if count is None and SAID_TRIPS in loop.attributes:
+            (count,) = ints(loop, SAID_TRIPS, ())
         if count is None:
             self.assumed_loops.append(place(loop.location) or loop.name)
             return self._unknown_trip_count

@@ -46,6 +46,8 @@ SDY_SHARDING_RULE = "sdy.sharding_rule"
 FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
 TRIP_COUNT = "autoshard.trip_count"
 """How often a loop runs, where it is known."""
+SAID_TRIPS = "autoshard.said_trips"
+"""How often a loop is said to run, should the program not tell."""
 
 # Of arguments and results of ``main`` only.
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from jaxlib.mlir import ir
 
+from autoshard.errors import AutoshardError
 from autoshard.ir.attributes import (
     ALIASING_OUTPUT,
     BUFFER_DONOR,
@@ -21,8 +22,11 @@ from autoshard.ir.attributes import (
     MHLO_SHARDING,
     NUM_PARTITIONS,
     PIN,
+    SAID_TRIPS,
     SDY_SHARDING,
 )
+from autoshard.ir.locations import place
+from autoshard.ir.module import operations_of
 from autoshard.ir.native import run_native
 
 PAD = "pad"
@@ -351,9 +355,29 @@ def _array(attributes: list[dict[str, ir.Attribute]]) -> ir.ArrayAttr:
     return ir.ArrayAttr.get([ir.DictAttr.get(found) for found in attributes])
 
 
+def say_trips(module: ir.Module, trips: int | None) -> None:
+    """Say how often loops run whose trips the program does not tell; None: nothing is said."""
+    if trips is None:
+        return
+    with module.context:
+        count = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), trips)
+        for op in operations_of(module.operation):
+            if op.name == "stablehlo.while":
+                op.attributes[SAID_TRIPS] = count
+
+
 def mark_texts(module: ir.Module, target: str) -> list[str]:
     """The ``autoshard.layout`` of every custom call to ``target``, in the order of a walk."""
     return [_text(op.attributes[LAYOUT]) for op in _calls(module, target)]
+
+
+def check_marks(module: ir.Module, target: str, check: Callable[[str], None]) -> None:
+    """Give every mark's text to ``check``; what it raises gets the mark's place."""
+    for op in _calls(module, target):
+        try:
+            check(_text(op.attributes[LAYOUT]))
+        except AutoshardError as error:
+            raise type(error)(error.message, place(op.location)) from error
 
 
 def rewrite_marks(module: ir.Module, target: str, rewrite: Callable[[str], str]) -> None:

@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import jax
 from jax._src import (  # pyright: ignore[reportPrivateUsage]
@@ -69,6 +69,21 @@ def tracing() -> Tracing:
     if core.trace_ctx.is_top_level():
         return Tracing.NONE
     return Tracing.STAGED if core.unsafe_am_i_under_a_jit() else Tracing.EAGER
+
+
+InvalidValueError: Any = api_util.InternalFloatingPointError
+"""What a compiled program raises where ``jax_debug_nans`` or ``jax_debug_infs`` finds one."""
+
+
+def raise_where_invalid(
+    error: Exception, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> NoReturn:
+    """Run ``fn`` op by op, as ``jax.jit`` does, to name the op that makes a NaN or infinity.
+
+    Raises:
+        FloatingPointError: Always.
+    """
+    api_util.maybe_recursive_nan_check(error, fn, args, kwargs)
 
 
 def user_line() -> str | None:
@@ -278,6 +293,15 @@ def _on_device(device: Any) -> Generator[None]:
     finally:
         meshes.set_local(mesh_before)
         devices.set_local(devices_before)
+
+
+def context_mesh() -> jax.sharding.Mesh | jax.sharding.AbstractMesh | None:
+    """The mesh of ``jax.set_mesh`` or ``with mesh:`` around the call; None if there is none."""
+    concrete: Any = mesh_lib.get_concrete_mesh()
+    if concrete is not None and not concrete.empty:
+        return concrete
+    by_name: Any = mesh_lib.thread_resources.env.physical_mesh
+    return None if by_name.empty else by_name
 
 
 def _mesh_context(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None) -> Any:

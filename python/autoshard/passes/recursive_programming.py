@@ -352,7 +352,8 @@ def _warn_of_idle_axes(planned: PlannedProgram) -> None:
     sizes = {size for value in arguments if value != NO_VALUE for size in shapes[value]}
     for index, axis in enumerate(planned.mesh.without_unit_axes().axes):
         larger = sorted(size for size in sizes if size > axis.size)
-        if index in used or not larger or any(size % axis.size == 0 for size in larger):
+        divides = any(size and size % axis.size == 0 for size in sizes)
+        if index in used or not larger or divides:
             continue
         warn(
             f'axis "{axis.name}" of the mesh cuts nothing: no dim of the arguments has {axis.size}'

@@ -173,7 +173,8 @@ def write_plan(
     if imported.assumed_loops:
         warn(
             f"{len(imported.assumed_loops)} loops without a known trip count are counted "
-            f"as the option trip-count says, first at {imported.assumed_loops[0]}."
+            f"as the option trip-count says, first at {imported.assumed_loops[0]}. Give how often"
+            " they run: trip_count= of autoshard.plan and autoshard.jit."
         )
 
 

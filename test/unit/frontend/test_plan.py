@@ -176,6 +176,47 @@ def test_typed_keys_are_scalars():
     assert plan.arguments[-1].shape == ()
 
 
+@pytest.mark.parametrize(
+    ("mesh", "said"), [("dp=4,tp=2", r"dp=4,tp=2"), ("tp=4,dp=2", r"tp=4,dp=2"), ("tp=8", "tp=8")]
+)
+def test_a_layout_against_the_mesh_under_the_same_names_is_refused(mesh, said):
+    with pytest.raises(
+        autoshard.ShardingError,
+        match=rf"test_plan\.py:\d+.*device matrix dp=2,tp=4, but the mesh is {said}: the same name",
+    ):
+        autoshard.plan(mlp, WEIGHTS, X, mesh=mesh)
+
+
+def test_a_layout_of_other_names_than_the_mesh_is_refined():
+    plan = autoshard.plan(mlp, WEIGHTS, X, mesh="a=4,b=2")
+    assert plan.mesh.size == 8
+
+
+# --- loops and time ---
+
+
+def test_trips_that_the_program_does_not_tell_are_said():
+    def halved(x):
+        return jax.lax.while_loop(lambda c: c.sum() > 1, lambda c: c @ c.T @ c, x)
+
+    seconds = [
+        autoshard.plan(halved, X, cluster="cpu:8", trip_count=trips).step_seconds
+        for trips in (10, 1000)
+    ]
+    assert seconds[1] > 50 * seconds[0]
+    with pytest.warns(autoshard.AutoshardWarning, match=r"test_plan\.py:\d+.*Give .* trip_count="):
+        autoshard.plan(halved, X, cluster="cpu:8")
+    with pytest.raises(autoshard.PlanError, match="trip_count=-1 is no number of trips"):
+        autoshard.plan(halved, X, cluster="cpu:8", trip_count=-1)
+
+
+def test_a_time_limit_is_said_to_the_search():
+    plan = autoshard.plan(jnp.tanh, X, cluster="cpu:8", time_limit=1e-9)
+    assert plan.step_seconds > 0
+    with pytest.raises(autoshard.PlanError, match="time_limit=1 is said to the search"):
+        autoshard.plan(jnp.tanh, X, mesh="d=8", mode="semi_auto", time_limit=1)
+
+
 # --- pins ---
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -608,6 +609,12 @@ def test_a_loop_of_unknown_trips_is_planned_with_a_warning() -> None:
             lambda x: jax.lax.while_loop(lambda c: jnp.sum(c) > 0, lambda c: c - 1.0, x),
             struct(64, 64),
         )
+
+
+def test_a_dim_of_as_many_rows_as_devices_has_equal_parts() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        planned(lambda a, b: jnp.sin(a).sum() * b.sum(), struct(8), struct(9))
 
 
 def test_a_large_constant_is_planned_like_a_parameter() -> None:
