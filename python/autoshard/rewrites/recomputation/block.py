@@ -18,6 +18,7 @@ from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summarize import main_values
+from autoshard.rewrites.numbering import has_effect
 from autoshard.rewrites.recomputation.plan_costs import PlanCosts, reshards_sent
 
 _HELD = frozenset(
@@ -368,10 +369,3 @@ def _captured(op: mlir.Operation) -> list[mlir.Value]:
     if not len(op.regions):
         return []
     return [operand for inner in _inner(op) for operand in inner.operands]
-
-
-def has_effect(op: mlir.Operation) -> bool:
-    """Does an op do more than make its results?"""
-    return (
-        "has_side_effect" in op.attributes and mlir.BoolAttr(op.attributes["has_side_effect"]).value
-    )

@@ -19,28 +19,18 @@ from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, STRATEGY
 from autoshard.planned.given_plan import Dims
 from autoshard.planned.summarize import shardings_of
+from autoshard.rewrites.numbering import Numbering
 from autoshard.rewrites.recomputation.block import Block
-from autoshard.rewrites.recomputation.loop_rebuild import Carried, Now, erase_unused, rebuilt
-from autoshard.rewrites.recomputation.loops import Pair, body_of, pairs_of, yielded_of
+from autoshard.rewrites.recomputation.loops import Pair, body_of, invariant_slots, pairs_of
 from autoshard.rewrites.recomputation.marks import (
-    Numbering,
     is_backward,
     no_twin,
     scope_switches,
     switches_of,
 )
+from autoshard.rewrites.recomputation.more_stacks import Kept, stack_more
 from autoshard.rewrites.recomputation.stacker import Stacker
 from autoshard.sharding import Sharding, format_sharding, to_v2
-
-
-@dataclass(slots=True)
-class Kept:
-    """A value of the first loop that the second one shall read."""
-
-    value: mlir.Value
-    sharding: Sharding
-    readers: list[tuple[mlir.Operation, int]]
-    """Operands of the second loop that are to be it."""
 
 
 @dataclass(slots=True)
@@ -75,7 +65,7 @@ def keep_in_loops(block: Block, blocks: Mapping[mlir.Block, Block]) -> bool:
         kept = [*_kept_sums(second, numbers), *_kept_gathers(first, second, numbers)]
         is_changed = _keep_whole_arrays(block, pair, second)
         if kept:
-            _write_stacks(block, pair, kept)
+            stack_more(pair, Stacker.of_plan(block, pair), kept)
         if kept or is_changed:
             return True
     return False
@@ -88,11 +78,11 @@ def _keep_whole_arrays(block: Block, pair: Pair, second: Block) -> bool:
         return False
     gathered = {
         pair.first.operands[slot]: pair.first.results[slot]
-        for slot in _invariant(pair.first)
+        for slot in invariant_slots(pair.first)
         if block.number_of.get(pair.first.operands[slot], -1) in block.made_of_arguments
     }
     is_changed = False
-    for slot in _invariant(pair.second):
+    for slot in invariant_slots(pair.second):
         init = pair.second.operands[slot]
         if init not in gathered:
             continue
@@ -101,12 +91,6 @@ def _keep_whole_arrays(block: Block, pair: Pair, second: Block) -> bool:
             pair.second.operands[slot] = gathered[init]
             is_changed = True
     return is_changed
-
-
-def _invariant(loop: mlir.Operation) -> list[int]:
-    """Slots that a loop does not change."""
-    arguments, yielded = body_of(loop).arguments, yielded_of(loop)
-    return [slot for slot, value in enumerate(yielded) if value == arguments[slot]]
 
 
 def keep_gathered(block: Block) -> bool:
@@ -233,7 +217,7 @@ def _numbers(pair: Pair) -> Numbering:
     numbers = Numbering()
     first, second = body_of(pair.first), body_of(pair.second)
     same: dict[mlir.Value, mlir.Value] = {}
-    for slot in _invariant(pair.first):
+    for slot in invariant_slots(pair.first):
         argument = first.arguments[slot]
         same[pair.first.operands[slot]] = same[pair.first.results[slot]] = argument
     index = pair.stacks[0]
@@ -241,7 +225,7 @@ def _numbers(pair: Pair) -> Numbering:
     for op in first.operations:
         if index.index not in list(op.operation.results):
             numbers.read(op.operation)
-    for slot in _invariant(pair.second):
+    for slot in invariant_slots(pair.second):
         if pair.second.operands[slot] in same:
             numbers.number[second.arguments[slot]] = same[pair.second.operands[slot]]
     numbers.number[index.read_index] = _INDEX
@@ -318,42 +302,3 @@ def _number_of(block: Block, own: Numbering, value: mlir.Value) -> int:
     """Number of the first value of a block that is the same; -1 for one of another block."""
     source = own.of(value)
     return block.number_of.get(source, -1) if isinstance(source, mlir.Value) else -1
-
-
-def _write_stacks(block: Block, pair: Pair, kept: list[Kept]) -> None:
-    stacker = Stacker(block, pair)
-    first_texts = stacker.texts(pair.first.results)
-    second_texts = stacker.texts(pair.second.results)
-    outside = mlir.InsertionPoint(pair.first)
-    added = [stacker.empty(one.value, one.sharding, outside) for one in kept]
-    stack = pair.stacks[0]
-
-    def write(arguments: list[mlir.Value], now: Now) -> list[mlir.Value]:
-        return [
-            stacker.update(argument, one.value, empty.sharding, now(stack.index), now.end)
-            for argument, one, empty in zip(arguments, kept, added, strict=True)
-        ]
-
-    first, _ = rebuilt(pair.first, set(), added, first_texts, write)
-    made = list(first.results)[-len(kept) :]
-    position = {op.operation: number for number, op in enumerate(body_of(pair.second).operations)}
-    replaced: list[mlir.Value] = []
-
-    def read(arguments: list[mlir.Value], now: Now) -> list[mlir.Value]:
-        for argument, one in zip(arguments, kept, strict=True):
-            point = mlir.InsertionPoint(
-                min((op for op, _ in one.readers), key=position.__getitem__)
-            )
-            index = now(stack.read_index)
-            part = stacker.part(argument, one.value.type, one.sharding, index, point)
-            for op, number in one.readers:
-                replaced.append(op.operands[number])
-                op.operands[number] = part
-        return arguments
-
-    stacks = [Carried(value, one.sharding) for value, one in zip(made, added, strict=True)]
-    rebuilt(pair.second, set(), stacks, second_texts, read)
-    for value in replaced:
-        erase_unused(value)
-    pair.second.erase()
-    pair.first.erase()

@@ -16,16 +16,19 @@ class Carried:
     """A value that a loop is to carry."""
 
     init: mlir.Value
-    sharding: Sharding
+    sharding: Sharding | None
+    """None in a module that is not planned."""
 
     @property
     def text(self) -> str:
         """Its ``mhlo.sharding``."""
+        assert self.sharding is not None, "the loop is planned"
         return to_v2(self.sharding)
 
     @property
     def pin(self) -> str:
         """Its sharding as a plan writes it."""
+        assert self.sharding is not None, "the loop is planned"
         return format_sharding(self.sharding)
 
 
@@ -47,7 +50,7 @@ def rebuilt(
     loop: mlir.Operation,
     gone: set[int],
     added: Sequence[Carried],
-    texts: list[str],
+    texts: list[str] | None,
     write: Callable[[list[mlir.Value], Now], list[mlir.Value]],
 ) -> tuple[mlir.Operation, list[mlir.Value]]:
     """A loop without some carried values and with some more; ``loop`` is left without ops.
@@ -56,26 +59,21 @@ def rebuilt(
         loop: What is rebuilt.
         gone: Slots that are left out; after ``write`` nothing reads them but their own updates.
         added: New ones.
-        texts: Shardings of the old ones.
+        texts: Shardings of the old ones; None in a module that is not planned.
         write: Given the new block arguments of the body that were added, and where the old ones
             are now, writes what the body computes and returns what they are in the next trip.
     """
     kept = [slot for slot in range(len(loop.operands)) if slot not in gone]
     operands = [*(loop.operands[slot] for slot in kept), *(one.init for one in added)]
     types = [value.type for value in operands]
-    made_texts = [*(texts[slot] for slot in kept), *(one.text for one in added)]
     attributes = {name: loop.attributes[name] for name in loop.attributes if name != MHLO_SHARDING}
-    if PIN in attributes:
-        pins = attributes[PIN]
-        old_pins = list(pins) if isinstance(pins, mlir.ArrayAttr) else [pins] * len(texts)
-        new_pins = [mlir.StringAttr.get(one.pin) for one in added]
-        attributes[PIN] = mlir.ArrayAttr.get([*(old_pins[slot] for slot in kept), *new_pins])
-    whole = made_texts[0] if len(made_texts) == 1 else f"{{{', '.join(made_texts)}}}"
+    if texts is not None:
+        attributes |= _said(loop, [texts[slot] for slot in kept], kept, added)
     made = mlir.Operation.create(
         "stablehlo.while",
         results=types,
         operands=operands,
-        attributes={**attributes, MHLO_SHARDING: mlir.StringAttr.get(whole)},
+        attributes=attributes,
         regions=2,
         loc=loop.location,
         ip=mlir.InsertionPoint(loop),
@@ -110,9 +108,24 @@ def rebuilt(
     return made, dead
 
 
-def erase_unused(value: mlir.Value) -> None:
-    """Erase the op that makes a value nobody reads, and what only it reads."""
-    waiting = [value]
+def _said(
+    loop: mlir.Operation, texts: list[str], kept: Sequence[int], added: Sequence[Carried]
+) -> dict[str, mlir.Attribute]:
+    """What a plan says of the values that a loop carries, the old ones and the new ones."""
+    texts = [*texts, *(one.text for one in added)]
+    whole = texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
+    said: dict[str, mlir.Attribute] = {MHLO_SHARDING: mlir.StringAttr.get(whole)}
+    if PIN in loop.attributes:
+        pins = loop.attributes[PIN]
+        old = list(pins) if isinstance(pins, mlir.ArrayAttr) else [pins] * len(loop.results)
+        new = [mlir.StringAttr.get(one.pin) for one in added]
+        said[PIN] = mlir.ArrayAttr.get([*(old[slot] for slot in kept), *new])
+    return said
+
+
+def erase_unused(*values: mlir.Value) -> None:
+    """Erase the ops that make values nobody reads, and what only they read."""
+    waiting = list(values)
     erased: set[mlir.Value] = set()
     while waiting:
         current = waiting.pop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from autoshard.ir import mlir
@@ -35,17 +36,33 @@ class Pair:
     first: mlir.Operation
     second: mlir.Operation
     stacks: tuple[Stack, ...]
+    """All written, and read, at one index."""
+
+    @property
+    def index(self) -> mlir.Value:
+        """Where the first loop writes in a trip."""
+        return self.stacks[0].index
+
+    @property
+    def read_index(self) -> mlir.Value:
+        """Where the second loop reads in a trip."""
+        return self.stacks[0].read_index
 
 
 def pairs_of(block: Block) -> list[Pair]:
     """All pairs of loops in the block."""
+    value_of, costs = block.costed.imported.value_of, block.costs
+
+    def bytes_of(value: mlir.Value) -> float:
+        return costs.bytes_of(value_of.get(value, -1))
+
     loops = [op for op in block.ops if op.name == "stablehlo.while"]
     found: list[Pair] = []
     for first in loops:
         for second in loops:
             if first == second:
                 continue
-            stacks = _stacks(block, first, second)
+            stacks = stacks_between(first, second, bytes_of)
             if stacks:
                 found.append(Pair(first, second, tuple(stacks)))
     return found
@@ -68,13 +85,22 @@ def yielded_of(loop: mlir.Operation) -> list[mlir.Value]:
     return list(block.operations[len(block.operations) - 1].operation.operands)
 
 
+def invariant_slots(loop: mlir.Operation) -> list[int]:
+    """Slots that a loop does not change."""
+    arguments, yielded = body_of(loop).arguments, yielded_of(loop)
+    return [slot for slot, value in enumerate(yielded) if value == arguments[slot]]
+
+
 def maker_of(value: mlir.Value) -> mlir.Operation | None:
     """The op that makes a value; None for an argument of a block."""
     owner = value.owner
     return None if isinstance(owner, mlir.Block) else owner.operation
 
 
-def _stacks(block: Block, first: mlir.Operation, second: mlir.Operation) -> list[Stack]:
+def stacks_between(
+    first: mlir.Operation, second: mlir.Operation, bytes_of: Callable[[mlir.Value], float]
+) -> list[Stack]:
+    """What the first of two loops stacks for the second one alone; ``bytes_of`` a stack."""
     yielded, arguments = yielded_of(first), list(body_of(first).arguments)
     found: list[Stack] = []
     for slot, (value, argument) in enumerate(zip(yielded, arguments, strict=True)):
@@ -90,12 +116,8 @@ def _stacks(block: Block, first: mlir.Operation, second: mlir.Operation) -> list
         if read is None:
             continue
         read_slot, reads, index = read
-        core = block.costed.imported.value_of.get(first.results[slot], -1)
-        found.append(
-            Stack(
-                slot, made, write.operands[2], read_slot, reads, index, block.costs.bytes_of(core)
-            )
-        )
+        whole = bytes_of(first.results[slot])
+        found.append(Stack(slot, made, write.operands[2], read_slot, reads, index, whole))
     if not found:
         return []
     # one index for all: that of the first one

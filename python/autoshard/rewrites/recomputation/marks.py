@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import MHLO_SHARDING, PIN, STRATEGY, attribute_keys
-from autoshard.rewrites.recomputation.block import Block, has_effect
+from autoshard.rewrites.numbering import Numbering
+from autoshard.rewrites.recomputation.block import Block
 
 _SCOPE = re.compile(r"rematted_computation.*autoshard_recompute_mp([01])_po([01])")
 _IN_SCOPE = re.compile(r"autoshard_recompute_mp([01])_po([01])")
-
-_OURS = frozenset((MHLO_SHARDING, STRATEGY, PIN))
 
 
 def scope_of(mp_comm_recompute: bool, parallel_optimizer_comm_recompute: bool) -> str:
@@ -71,32 +69,6 @@ def has_switches(module: mlir.Module) -> bool:
 
 def _name(location: mlir.Location) -> str:
     return location.name_str if isinstance(location, mlir.NameLoc) else ""
-
-
-class Numbering:
-    """Which values are the same, computed twice; barriers give what they take."""
-
-    def __init__(self) -> None:
-        self.number: dict[mlir.Value, Hashable] = {}
-        """The first of equal values for each."""
-        self.first: dict[Hashable, mlir.Value] = {}
-
-    def of(self, value: mlir.Value) -> Hashable:
-        """The first value that is the same."""
-        return self.number.get(value, value)
-
-    def read(self, op: mlir.Operation) -> None:
-        """Number the results of the next op."""
-        if op.name == "stablehlo.optimization_barrier":
-            for result, operand in zip(op.results, op.operands, strict=True):
-                self.number[result] = self.of(operand)
-            return
-        key = _key(op, self.number)
-        for index, result in enumerate(op.results):
-            if key is None:
-                self.number[result] = result
-            else:
-                self.number[result] = self.first.setdefault((key, index), result)
 
 
 def no_twin(op: mlir.Operation, switch: str) -> PlanError:
@@ -165,20 +137,3 @@ def _read_parameters(
             op.operands[place_] = source
             changed += 1
     return changed
-
-
-def _key(op: mlir.Operation, number: dict[mlir.Value, Hashable]) -> Hashable | None:
-    """The same for ops that compute the same; None for ops that may not be merged."""
-    if op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if", "func.call"):
-        return None
-    if has_effect(op):
-        return None
-    attributes = attribute_keys(op, but=_OURS)
-    inner = tuple(
-        (inner.operation.name, attribute_keys(inner.operation))
-        for region in op.regions
-        for block in region.blocks
-        for inner in block.operations
-    )
-    operands = tuple(number.get(value, value) for value in op.operands)
-    return (op.name, attributes, inner, operands, tuple(result.type for result in op.results))

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from autoshard.ir import mlir
 from autoshard.ir.inline import substitute
+from autoshard.rewrites.numbering import Numbering
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Rules
 from autoshard.rewrites.recomputation.loop_rebuild import Carried, Now, erase_unused, rebuilt
-from autoshard.rewrites.recomputation.loops import Pair, Stack, body_of, yielded_of
+from autoshard.rewrites.recomputation.loops import (
+    Pair,
+    Stack,
+    body_of,
+    yielded_of,
+)
 from autoshard.rewrites.recomputation.stack_choice import Slice, slice_of
 from autoshard.rewrites.recomputation.stacker import Stacker
+from autoshard.rewrites.sinking import ancestor_in, sink
 
 
 def drop_stacks(block: Block, pair: Pair, dropped: list[Stack], rules: Rules) -> None:
@@ -28,7 +35,7 @@ class _Rewriter:
 
     def __init__(self, block: Block, pair: Pair, dropped: list[Stack], found: Slice) -> None:
         self.pair, self.dropped, self.found = pair, dropped, found
-        self.stacker = stacker = Stacker(block, pair)
+        self.stacker = stacker = Stacker.of_plan(block, pair)
         self.first_texts = stacker.texts(pair.first.results)
         self.second_texts = stacker.texts(pair.second.results)
         body = body_of(pair.first)
@@ -51,8 +58,7 @@ class _Rewriter:
         stacks, dead = self._rewrite_first()
         dead += self._rewrite_second(stacks)
         # Only now: what they are made of was copied.
-        for value in dead:
-            erase_unused(value)
+        erase_unused(*dead)
         self.pair.second.erase()
         self.pair.first.erase()
 
@@ -116,7 +122,7 @@ class _Rewriter:
         body = body_of(self.pair.second)
         reads = [op for stack in self.dropped for op in stack.reads]
         uses = [use.owner.operation for op in reads for use in op.results[0].uses]
-        readers = {_ancestor(op, body) for op in uses}
+        readers = {ancestor_in(body, op) for op in uses}
         return next((op.operation for op in body.operations if op.operation in readers), None)
 
     def _carried_by_second(self) -> dict[int, int]:
@@ -136,12 +142,14 @@ class _Rewriter:
         """Copy ops of the first loop; their results stand in place of what was read of stacks."""
         for stack in self.found.stacked:
             known[stack.value] = _copied_read(stack, point)
+        copied: set[mlir.Value] = set()
         for op, operands, results in self.ops:
             copy = op.clone(ip=point).operation
             for place, operand in enumerate(operands):
                 copy.operands[place] = known.get(operand, operand)
             substitute(copy, known)
             known.update(zip(results, copy.results, strict=True))
+            copied.update(copy.results)
         for stack in self.dropped:
             for read in stack.reads:
                 read.results[0].replace_all_uses_with(known[stack.value])
@@ -149,6 +157,27 @@ class _Rewriter:
                 read.erase()
                 if not len(list(source.results[0].uses)):
                     source.erase()
+        _join(point.block, copied)
+        block = point.block
+        made = [op.operation for op in block.operations]
+        sink([op for op in made if any(result in copied for result in op.results)])
+
+
+def _join(block: mlir.Block, copied: set[mlir.Value]) -> None:
+    """Let what a block had already, as slices of parameters, be the copies of it."""
+    numbers = Numbering(is_planned=True)
+    needless: list[mlir.Operation] = []
+    for op in block.operations:
+        numbers.read(op.operation)
+        twins = [numbers.twin(result) for result in op.operation.results]
+        if twins and all(twin in copied for twin in twins):
+            needless.append(op.operation)
+    for op in reversed(needless):
+        for result in op.results:
+            twin = numbers.twin(result)
+            assert twin is not None
+            result.replace_all_uses_with(twin)
+        op.erase()
 
 
 def _copied_read(stack: Stack, point: mlir.InsertionPoint) -> mlir.Value:
@@ -165,12 +194,3 @@ def _copied_read(stack: Stack, point: mlir.InsertionPoint) -> mlir.Value:
     made = reshape.clone(ip=point).operation
     made.operands[0] = row.results[0]
     return made.results[0]
-
-
-def _ancestor(op: mlir.Operation, block: mlir.Block) -> mlir.Operation:
-    """The op of ``block`` in which ``op`` stands."""
-    while op.block != block:
-        parent = op.parent
-        assert parent is not None
-        op = parent.operation
-    return op
