@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -39,6 +40,8 @@ from autoshard.ir.lowering import (
     lower,
 )
 from autoshard.ir.module import has_large_mesh, operations_of
+from autoshard.passes.pipeline import run_passes
+from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
@@ -66,6 +69,13 @@ class Source:
     """False: the axes of ``machine.mesh`` mean nothing, the plan makes its own."""
     is_mesh_given: bool = False
     """Was it given by name, by ``mesh=`` or ``jax.set_mesh``, and not made of marks or pins?"""
+
+    @cached_property
+    def without_checkpoints(self) -> bytes:
+        """The program whose own ``jax.checkpoint`` is undone, as bytecode."""
+        module = parse_bytes(self.program.bytecode, new_context(), self.name)
+        run_passes(module, [UndoCheckpoints()])
+        return print_module(module, "bytecode")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from autoshard.frontend.request import (
     HostMemory,
     Indivisible,
     OptimizerParallelLike,
+    Policy,
     RecomputeLike,
     Request,
 )
@@ -64,6 +65,7 @@ class Planner:
         optimizer_parallel: OptimizerParallelLike | None = None,
         host_offload: HostMemory = "marks",
         recompute: RecomputeLike = "marks",
+        policy: Policy = "keep",
         compiler_options: CompilerOptions | None = None,
         static_argnums: Any = None,
         static_argnames: Any = None,
@@ -95,6 +97,7 @@ class Planner:
             optimizer_parallel=optimizer_parallel,
             host_offload=host_offload,
             recompute=recompute,
+            policy=policy,
             compiler_options=compiler_options,
         )
         _check_plans_at_once(request)

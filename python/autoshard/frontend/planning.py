@@ -32,6 +32,7 @@ from autoshard.frontend.request import (
     Indivisible,
     Mode,
     OptimizerParallelLike,
+    Policy,
     RecomputeLike,
     Request,
 )
@@ -88,6 +89,7 @@ def plan(
     optimizer_parallel: OptimizerParallelLike | None = None,
     host_offload: HostMemory = "marks",
     recompute: RecomputeLike = "marks",
+    policy: Policy = "keep",
     compiler_options: CompilerOptions | None = None,
     trip_count: int | None = None,
     time_limit: float | None = None,
@@ -145,6 +147,9 @@ def plan(
             makes the step fit the memory, or faster; needs a cluster. ``"marks"``: as
             ``autoshard.recompute`` and ``jax.checkpoint`` in ``fn`` say. ``"none"``: the two
             switches of these marks are not looked at. Or an ``autoshard.Recompute``.
+        policy: ``"keep"``: what ``jax.checkpoint`` in ``fn`` computes again or sends to the host
+            stays so, and ``recompute`` and ``host_offload`` decide on the rest. ``"replace"``: it
+            is undone first, so that they decide alone.
         compiler_options: XLA's, for ``Plan.verify`` and ``autoshard.jit``, which compile what is
             planned: ``{"xla_gpu_autotune_level": "0"}``, or the name of a published set, such as
             ``"maxtext-v6e"``. Planning itself does not look at them.
@@ -182,6 +187,7 @@ def plan(
         optimizer_parallel=optimizer_parallel,
         host_offload=host_offload,
         recompute=recompute,
+        policy=policy,
         compiler_options=compiler_options,
         trip_count=trip_count,
         time_limit=time_limit,
@@ -345,7 +351,9 @@ def _module_of(
     on_host: Sequence[int] = (),
     pins: Sequence[Mapping[int, Sharding]] = ({}, {}),
 ) -> mlir.Module:
-    module = parse_bytes(source.program.bytecode, new_context(), source.name)
+    is_kept = request.policy == "keep"
+    bytecode = source.program.bytecode if is_kept else source.without_checkpoints
+    module = parse_bytes(bytecode, new_context(), source.name)
     if source.mode != "auto" and source.cluster is not None:  # the search does it itself
         with module.context:
             bound_gradients(module, source.cluster, operations_of(module.operation))

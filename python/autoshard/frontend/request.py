@@ -33,6 +33,9 @@ HostMemory = Literal["auto", "marks", "none"]
 RecomputeLike = Literal["auto", "marks", "none"] | Recompute
 """What may be computed again, or all options of the pass."""
 
+Policy = Literal["keep", "replace"]
+"""What becomes of the program's own ``jax.checkpoint``."""
+
 MODES: tuple[Mode, ...] = ("auto", "semi_auto", "data_parallel")
 
 
@@ -55,6 +58,7 @@ class PlanOptions(TypedDict, total=False):
     optimizer_parallel: OptimizerParallelLike | None
     host_offload: HostMemory
     recompute: RecomputeLike
+    policy: Policy
     compiler_options: CompilerOptions | None
     trip_count: int | None
     time_limit: float | None
@@ -80,6 +84,7 @@ class Request:
     optimizer_parallel: OptimizerParallelLike | None = None
     host_offload: HostMemory = "marks"
     recompute: RecomputeLike = "marks"
+    policy: Policy = "keep"
     compiler_options: CompilerOptions | None = None
     trip_count: int | None = None
     time_limit: float | None = None
@@ -98,6 +103,8 @@ class Request:
             raise PlanError(
                 f"host_offload {self.host_offload!r} is not known. Use 'auto', 'marks' or 'none'."
             )
+        if not _is_one_of(self.policy, ("keep", "replace")):
+            raise PlanError(f"policy {self.policy!r} is not known. Use 'keep' or 'replace'.")
         if self.batch_argnums is not None:
             numbers = read_argnums(self.batch_argnums, "batch_argnums")
             is_one = whole_number(self.batch_argnums) is not None

@@ -16,6 +16,7 @@ from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recompute import Recompute
 from autoshard.passes.recursive_programming import RecursiveProgramming
+from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.search.automatic import Job, Planned, plan_with_host
 from autoshard.search.host_candidates import candidates
 from autoshard.search.refine import Budget, mesh_shapes, refine, verifier
@@ -45,6 +46,10 @@ class PlanProgram(RecursiveProgramming):
     """What is computed again in the backward half. marks: what is marked; auto: also what makes
     the step fit, or faster; none: the switches of marks are not looked at."""
 
+    policy: Literal["keep", "replace"] = "keep"
+    """What becomes of the program's own jax.checkpoint. keep: what it says; replace: it is undone
+    first, moves to the host included, so that the options above decide alone."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.optimizer_parallel is not None:
@@ -64,6 +69,10 @@ class PlanProgram(RecursiveProgramming):
         """What is asked of the search for a module, which stays as it is."""
         cluster = self.given_cluster()
         source = print_module(module, "bytecode")
+        if self.policy == "replace":
+            undone = parse_bytes(source, module.context, "module")
+            run_passes(undone, [UndoCheckpoints()])
+            source = print_module(undone, "bytecode")
 
         def read(on_host: Sequence[int]) -> mlir.Module:
             copy = parse_bytes(source, module.context, "module")
