@@ -13,9 +13,9 @@ dim may be cut if
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import lcm, prod
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -104,7 +104,8 @@ def _cut(params: dict[str, Any], dim: int) -> Cut | None:
 def _cuts_aliases_alike(params: dict[str, Any], cut: Cut) -> bool:
     """Whether results that are written over operands are cut as those are."""
     first = params["grid_mapping"].num_inputs
-    aliases: Any = params.get("input_output_aliases") or ()
+    given = params.get("input_output_aliases") or ()
+    aliases = cast(tuple[tuple[int, int], ...], given)
     return all(
         cut.array_dims[operand] == cut.array_dims[first + result] for operand, result in aliases
     )
@@ -145,7 +146,7 @@ def _needed(jaxpr: Any) -> list[set[int]]:
 def _along(closed: Any, result: int, dim: int, rank: int, size: int) -> Any:
     """The index of a block along one dim of its array, at every place along a dim of the grid."""
 
-    function: Any = jaxpr_as_fun(closed)
+    function = cast(Callable[..., list[Any]], jaxpr_as_fun(closed))
 
     def index(place: Any) -> Any:
         return function(*(place if each == dim else 0 for each in range(rank)))[result]
