@@ -103,7 +103,7 @@ def _cut(params: dict[str, Any], dim: int) -> Cut | None:
 
 def _cuts_aliases_alike(params: dict[str, Any], cut: Cut) -> bool:
     """Whether results that are written over operands are cut as those are."""
-    first = params["grid_mapping"].num_inputs
+    first = cast(int, params["grid_mapping"].num_inputs)
     given = params.get("input_output_aliases") or ()
     aliases = cast(tuple[tuple[int, int], ...], given)
     return all(

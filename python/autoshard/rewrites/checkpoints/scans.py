@@ -280,7 +280,8 @@ class _Again:
     def _read_stack(self, number: mlir.Value, read: mlir.Operation) -> None:
         """Let all that is the same as a part of a stack be that part."""
         for member in self.members[number]:
-            if member.owner.operation != read:
+            owner = member.owner
+            if isinstance(owner, mlir.Block) or owner.operation != read:
                 member.replace_all_uses_with(read.results[0])
 
 

@@ -153,7 +153,7 @@ def _counter(loop: mlir.Operation, slot: int) -> tuple[int, int] | None:
     if made is None or made.name != "stablehlo.constant":
         return None
     by = constant_integers(made)
-    return (1, int(values[0])) if by is not None and list(by) == [1] else None
+    return (1, int(values[0])) if by is not None and [int(n) for n in by] == [1] else None
 
 
 def _same(value: mlir.Value) -> mlir.Value:
