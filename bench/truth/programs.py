@@ -248,13 +248,6 @@ def moves() -> Iterator[Program]:
         (0, 8, 0),
         (16, 16, 0),
         (0, 7, 7),
-        # The first blocks have padding only: gradients of slices far behind.
-        (32, 1, 1),
-        (9, 0, 1),
-        (56, 1, 1),
-        (20, -2, 1),
-        (36, 2, 2),
-        (64, 32, 0),
     )
     for pad in pads:
         yield of(
@@ -264,6 +257,11 @@ def moves() -> Iterator[Program]:
             gradient=True,
         )
         yield of("pad", lambda a, p=pad: lax.pad(a, a.dtype.type(7), (p,)), ((32,), I32))
+    # Few elements a device, and the first devices have padding alone.
+    far = ((8, 23, 14, 1), (8, 19, 15, 2), (4, 11, -2, 1), (12, 29, 16, 1), (8, 41, 0, 1))
+    for (size, *pad), dtype in product(far, (F32, I32)):
+        fn = lambda a, p=tuple(pad): lax.pad(a, a.dtype.type(7), (p,))  # noqa: E731
+        yield of("pad", fn, ((size,), dtype))
     yield of("pad", lambda a: lax.pad(a, 0.0, ((1, 1, 0), (2, 0, 0), (0, 0, 0))), x, gradient=True)
     yield of("pad", lambda a: lax.pad(a, 0.0, ((-1, 1, 0), (0, 0, 1), (0, 0, 0))), x)
     yield of("pad", lambda a: lax.pad(a, False, ((1, 1, 0), (0, 0, 0), (0, 0, 0))), (x, BOOL))

@@ -35,7 +35,7 @@ def is_written(op: str, roles: tuple[str, ...], traits: frozenset[str]) -> bool:
             is_grouped = bool(traits & {"grouped", "batch_grouped"}) or "group" in " ".join(roles)
             return is_grouped or any("image" in role for role in roles)
         case "pad":
-            return "touched" in roles and {"interior", "negative_low"} <= traits
+            return "touched" in roles and "interior" in traits
         case "dynamic_slice":
             return any(role.startswith("sliced") for role in roles)
         case "dynamic_update_slice":
