@@ -36,6 +36,9 @@ RecomputeLike = Literal["auto", "marks", "none"] | Recompute
 Policy = Literal["keep", "replace"]
 """What becomes of the program's own ``jax.checkpoint``."""
 
+MOST_TRIPS = 2**31 - 1
+"""Of a loop; counters of loops have 32 bits."""
+
 MODES: tuple[Mode, ...] = ("auto", "semi_auto", "data_parallel")
 
 
@@ -116,10 +119,10 @@ class Request:
             )
         if self.trip_count is not None:
             trips = whole_number(self.trip_count)
-            if trips is None or trips < 0:
+            if trips is None or not 0 <= trips <= MOST_TRIPS:
                 raise PlanError(
-                    f"trip_count={self.trip_count!r} is no number of trips. Give a whole number of"
-                    " 0 or more: how often a loop runs whose trips are not in the program."
+                    f"trip_count={self.trip_count!r} is no number of trips. Give a whole number, 0"
+                    f" to {MOST_TRIPS}: how often a loop runs whose trips are not in the program."
                 )
         options = read_compiler_options(self.compiler_options)
         object.__setattr__(self, "compiler_options", options)
