@@ -37,7 +37,7 @@ Policy = Literal["keep", "replace"]
 """What becomes of the program's own ``jax.checkpoint``."""
 
 MOST_TRIPS = 2**31 - 1
-"""Of a loop; counters of loops have 32 bits."""
+"""The largest number of trips: counters of loops have 32 bits."""
 
 MODES: tuple[Mode, ...] = ("auto", "semi_auto", "data_parallel")
 
