@@ -160,7 +160,7 @@ def _kept_plan(options: JitOptions, asked: list[str]) -> KeptPlan | None:
             raise PlanError(f"update={update!r} says what becomes of plan=, which is not given.")
         return None
     kept = KeptPlan(plan, update)
-    kept.check_options(asked)
+    kept.check_options([*asked, *(["refine"] if options.get("refine") else [])])
     return kept
 
 

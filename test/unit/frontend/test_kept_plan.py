@@ -77,6 +77,8 @@ def test_another_compiler_is_refused(plan, tmp_path):
 def test_what_plans_otherwise_would_say_nothing(plan):
     with pytest.raises(autoshard.PlanError, match="cluster, mode would say nothing"):
         autoshard.jit(step, plan=plan, cluster="cpu:8", mode="auto")
+    with pytest.raises(autoshard.PlanError, match="refine would say nothing"):
+        autoshard.jit(step, plan=plan, refine=2)
     with pytest.raises(autoshard.PlanError, match="update='always' is not known"):
         autoshard.jit(step, plan=plan, update="always")
     with pytest.raises(autoshard.PlanError, match="says what becomes of plan=, which is not given"):
