@@ -146,6 +146,7 @@ def lower_llama(spec: str, folder: str) -> dict[str, Any]:
 def measure(row: Row, folder: str) -> dict[str, Any]:
     """Plan one program; seconds by phase."""
     from autoshard.cluster import Cluster
+    from autoshard.compilers.partitioner import PartitionerTable
     from autoshard.passes.recursive_programming import (
         RecursiveProgramming,
         replan_module,
@@ -153,7 +154,8 @@ def measure(row: Row, folder: str) -> dict[str, Any]:
     )
 
     cluster = Cluster.of(row.cluster)
-    _ = cluster.compiler  # what is known of it is read from a file, once in a process
+    # What is known of the compilers is read from files, once in a process.
+    _ = cluster.compiler, PartitionerTable.of_installed()
     options = RecursiveProgramming(mesh=row.mesh)
     entry = entry_of(row.module, folder)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,7 +11,7 @@ from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.values import Values
 from autoshard.ir import mlir
 from autoshard.ir.attributes import ALIASING_OUTPUT, BUFFER_DONOR, KEY_WORDS, PIN
-from autoshard.ir.boundary import attributes_at, replaced_by
+from autoshard.ir.boundary import entries_at, replaced_by
 from autoshard.ir.host_memory import on_host
 
 _DONATED = (ALIASING_OUTPUT, BUFFER_DONOR)
@@ -27,22 +27,22 @@ class MainArguments:
     """Positions in ``values``."""
     free: frozenset[int]
     """Values that may lie as a mark says; one that would have to be padded for it may not."""
-    attributes: list[dict[str, mlir.Attribute]]
-    result_attributes: list[dict[str, mlir.Attribute]]
+    attributes: list[mlir.DictAttr]
+    result_attributes: list[mlir.DictAttr]
     replaced: dict[int, int]
     """Result of ``main`` -> argument that it becomes in the next call, or that is donated to it."""
 
 
 def read_arguments(main: mlir.Operation, values: Values, pins: PinnedValues) -> MainArguments:
     """New values for the arguments of ``main``, pinned as it says."""
-    dictionaries, of_results = attributes_at(main, "arg_attrs"), attributes_at(main, "res_attrs")
+    entries, of_results = entries_at(main, "arg_attrs"), entries_at(main, "res_attrs")
     there = on_host(main, "arg_attrs")
     numbers = [
         values.new(argument, main, is_on_host=index in there)
         for index, argument in enumerate(main.regions[0].blocks[0].arguments)
     ]
     free = set(numbers) - {NO_VALUE}
-    for value, attributes in zip(numbers, dictionaries, strict=True):
+    for value, attributes in zip(numbers, entries, strict=True):
         if PIN in attributes:
             pins.pin(value, main, attributes[PIN], at_boundary=True)
         elif KEY_WORDS in attributes:
@@ -51,16 +51,16 @@ def read_arguments(main: mlir.Operation, values: Values, pins: PinnedValues) -> 
             free.discard(value)
     donated = frozenset(
         index
-        for index, attributes in enumerate(dictionaries)
+        for index, attributes in enumerate(entries)
         if any(name in attributes for name in _DONATED)
     )
     return MainArguments(
         numbers,
         donated,
         frozenset(free),
-        dictionaries,
+        entries,
         of_results,
-        replaced_by(dictionaries, of_results),
+        replaced_by(entries, of_results),
     )
 
 
@@ -103,7 +103,7 @@ def read_results(
 def _pin_of_result(
     value: int,
     main: mlir.Operation,
-    attributes: Mapping[str, mlir.Attribute],
+    attributes: mlir.DictAttr,
     is_replacement: bool,
     values: Values,
     pins: PinnedValues,

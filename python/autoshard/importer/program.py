@@ -181,7 +181,8 @@ class _Importer:
         builder, operations, rules = self._builder, self._operations, self._rules
         # The builder has these until it gives the program away.
         op_rules, are_free = builder.op_rules, builder.are_free
-        types = [self._types[number] for number in builder.types]
+        types, types_of_values = self._types.all, builder.types
+        shapes, bits = [type_.shape for type_ in types], [type_.bits for type_ in types]
         core_ops = [operations[number] for number in builder.read_ops]
         read_values = builder.result_values
         whole = {n for n, rule in enumerate(rules.rules) if not any(map(_may_be_cut, rule.factors))}
@@ -198,8 +199,8 @@ class _Importer:
                 for op, rule in zip(core_ops, op_rules, strict=True)
                 if rule in whole and _needs_rule(op, rules.rules[rule])
             ],
-            value_shapes=[type_.shape for type_ in types],
-            value_bits=[type_.bits for type_ in types],
+            value_shapes=[shapes[number] for number in types_of_values],
+            value_bits=[bits[number] for number in types_of_values],
             value_is_free=are_free,
             pads=self._pads,
             matrix_ops=[op for op, rule in enumerate(op_rules) if rule in rules.of_matrix_ops],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -55,6 +56,11 @@ class TypeTable:
 
     def __getitem__(self, number: int) -> ValueType:
         return self._types[number]
+
+    @property
+    def all(self) -> Sequence[ValueType]:
+        """All types, by number."""
+        return self._types
 
     def number_of(self, value: mlir.Value, op: mlir.Operation) -> int:
         """The type of ``value``; ``NO_TYPE`` if it has rank 0 or is no tensor.

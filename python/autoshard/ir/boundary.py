@@ -55,13 +55,18 @@ def main_function(module: ir.Module) -> ir.Operation:
     raise AssertionError("JAX lowers every function to a module with a main")
 
 
-def attributes_at(function: ir.Operation, side: Side) -> list[dict[str, ir.Attribute]]:
-    """The attributes of each argument or result of a function."""
+def entries_at(function: ir.Operation, side: Side) -> list[ir.DictAttr]:
+    """What stands at each argument or result of a function, to be read."""
     if side not in function.attributes:
         type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-        return [{} for _ in (type_.inputs if side == "arg_attrs" else type_.results)]
-    dicts = list(ir.ArrayAttr(function.attributes[side]))
-    return [{named.name: named.attr for named in ir.DictAttr(found)} for found in dicts]
+        count = len(type_.inputs if side == "arg_attrs" else type_.results)
+        return [ir.DictAttr.get({}, function.context)] * count
+    return list(map(ir.DictAttr, ir.ArrayAttr(function.attributes[side])))
+
+
+def attributes_at(function: ir.Operation, side: Side) -> list[dict[str, ir.Attribute]]:
+    """As ``entries_at``, in dictionaries that can be changed."""
+    return [{named.name: named.attr for named in entry} for entry in entries_at(function, side)]
 
 
 def set_mesh(module: ir.Module, mesh: str | None, device_count: int) -> None:
@@ -215,7 +220,7 @@ def free_values(
 
 def tied_arguments(module: ir.Module) -> dict[int, int]:
     """Result -> argument of ``main`` for the pairs that ``tie_donated`` made."""
-    arguments = attributes_at(main_function(module), "arg_attrs")
+    arguments = entries_at(main_function(module), "arg_attrs")
     return {
         ir.IntegerAttr(attributes[ALIASING_OUTPUT]).value: number
         for number, attributes in enumerate(arguments)
@@ -225,12 +230,10 @@ def tied_arguments(module: ir.Module) -> dict[int, int]:
 
 def replaced_arguments(main: ir.Operation) -> dict[int, int]:
     """Result -> argument that it becomes in the next call, or else that is donated to it."""
-    return replaced_by(attributes_at(main, "arg_attrs"), attributes_at(main, "res_attrs"))
+    return replaced_by(entries_at(main, "arg_attrs"), entries_at(main, "res_attrs"))
 
 
-def replaced_by(
-    arguments: Sequence[Mapping[str, ir.Attribute]], results: Sequence[Mapping[str, ir.Attribute]]
-) -> dict[int, int]:
+def replaced_by(arguments: Sequence[ir.DictAttr], results: Sequence[ir.DictAttr]) -> dict[int, int]:
     """As ``replaced_arguments``, of what stands at the arguments and results of ``main``."""
     pairs: dict[int, int] = {}
     for number, attributes in enumerate(results):

@@ -15,7 +15,7 @@ from typing import Literal
 from jaxlib.mlir import ir
 
 from autoshard.ir.attributes import FRONTEND_ATTRIBUTES, MEMORY_KIND, SDY_SHARDING
-from autoshard.ir.boundary import with_attribute
+from autoshard.ir.boundary import entries_at, with_attribute
 from autoshard.ir.module import functions_of
 
 PINNED_HOST = "pinned_host"
@@ -109,13 +109,11 @@ def set_memory_kinds(
 
 def on_host(main: ir.Operation, side: Literal["arg_attrs", "res_attrs"]) -> frozenset[int]:
     """Numbers of the arguments or results of ``main`` that are in the memory of the host."""
-    if side not in main.attributes:
-        return frozenset()
     host = ir.StringAttr.get(PINNED_HOST, main.context)
     return frozenset(
         number
-        for number, entry in enumerate(ir.ArrayAttr(main.attributes[side]))
-        if MEMORY_KIND in ir.DictAttr(entry) and ir.DictAttr(entry)[MEMORY_KIND] == host
+        for number, entry in enumerate(entries_at(main, side))
+        if MEMORY_KIND in entry and entry[MEMORY_KIND] == host
     )
 
 

@@ -19,7 +19,7 @@ from autoshard.ir.attributes import (
     custom_call_target,
     text_of,
 )
-from autoshard.ir.boundary import Side, attributes_at, pads_indivisible
+from autoshard.ir.boundary import Side, attributes_at, entries_at, pads_indivisible
 from autoshard.ir.one_device import is_maximal, is_on_one_device, one_device_meshes
 from autoshard.rewrites.pins.wishes import Wish, mesh_for, meshes_of, pin_text
 from autoshard.rewrites.pins.written_shardings import WrittenShardings, errors_at, rank_of
@@ -97,14 +97,14 @@ class _WishReader:
         if not len(function.regions[0].blocks):
             return
         block = function.regions[0].blocks[0]
-        terminator = block.operations[len(block.operations) - 1].operation
-        self._side(function, "arg_attrs", list(block.arguments))
-        self._side(function, "res_attrs", list(terminator.operands))
+        if _is_sharded(function, "arg_attrs"):
+            self._side(function, "arg_attrs", list(block.arguments))
+        if _is_sharded(function, "res_attrs"):
+            terminator = block.operations[len(block.operations) - 1].operation
+            self._side(function, "res_attrs", list(terminator.operands))
 
     def _side(self, function: mlir.Operation, side: Side, values: Sequence[mlir.Value]) -> None:
         entries = attributes_at(function, side)
-        if not any(SDY_SHARDING in entry or MHLO_SHARDING in entry for entry in entries):
-            return
         is_main = mlir.StringAttr(function.attributes["sym_name"]).value == "main"
         for entry, value in zip(entries, values, strict=True):
             found = self.written.of_values(
@@ -202,6 +202,13 @@ class _WishReader:
                     texts[index] = text
 
                 self._wish(sharding, op, store)
+
+
+def _is_sharded(function: mlir.Operation, side: Side) -> bool:
+    """Whether any argument, or any result, of a function has a sharding."""
+    return any(
+        SDY_SHARDING in entry or MHLO_SHARDING in entry for entry in entries_at(function, side)
+    )
 
 
 def _set_pin(op: mlir.Operation, pin: str) -> None:
