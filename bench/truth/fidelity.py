@@ -57,6 +57,7 @@ from bench.common.points import (
     step_fields,
 )
 from bench.common.sources import Lowered, lowered, of_case, of_corpus
+from bench.programs.published import PUBLISHED
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8")
 POINT = ("program", "cluster", "plan")
@@ -83,6 +84,8 @@ class Source:
 
     bytecode: Callable[[], Lowered]
     clusters: tuple[str, ...] = CLUSTERS
+    is_looked_at: bool = True
+    """Whether a rule of the model of costs may have been found on it."""
 
 
 def _of_llama(size: str, changes: dict[str, Any]) -> Lowered:
@@ -104,6 +107,10 @@ def _of_storage(name: str) -> Lowered:
     return of_case(CASES[name]())
 
 
+def _of_published(name: str) -> Lowered:
+    return of_case(PUBLISHED[name]())
+
+
 def _of_many_layers() -> Lowered:
     from bench.programs.storage import feed_forward
 
@@ -120,6 +127,10 @@ def _part(name: str, remat: bool) -> Source:
 
 def _storage(name: str, *clusters: str) -> Source:
     return Source(functools.partial(_of_storage, name), clusters or CLUSTERS)
+
+
+def _published(name: str, *clusters: str) -> Source:
+    return Source(functools.partial(_of_published, name), clusters, is_looked_at=False)
 
 
 def _corpus(name: str, *clusters: str) -> Source:
@@ -154,6 +165,7 @@ PROGRAMS: dict[str, Source] = {
     "vit_l16_hf.train": _corpus("vit_l16_hf.train", "h100:8"),
     "gnn_jraph.train": _corpus("gnn_jraph.train", "v5e:4x4", "h100:8"),
     "ppo_ant_brax.step": _corpus("ppo_ant_brax.step", "v5e:4x4", "v5p:2x2x2", "h100:8"),
+    **{name: _published(name, "v5p:2x2x2", "h100:8") for name in PUBLISHED},
 }
 
 
@@ -473,6 +485,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         f"Peak: mean error {sum(peaks) / len(peaks):.1%} (aim {PEAK_MEAN:.0%}), worst"
         f" {max(peaks):.1%} (aim {PEAK_WORST:.0%})."
     )
+    for is_looked_at in (True, False):
+        group = [row for row in done if PROGRAMS[row["program"]].is_looked_at == is_looked_at]
+        yield from group_summary("looked at" if is_looked_at else "never looked at", group)
     misfits = [row for row in done if not row["fits"]]
     yield f"{len(misfits)} plans that were said to fit do not (aim 0)."
     with_text = [row for row in done if "compiled collectives" in row]
@@ -507,6 +522,19 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
                 f" {RANKED_PAIRS:.0%}). Wrong:"
             )
             yield from (f"  {pair}" for pair in wrong)
+
+
+def group_summary(name: str, rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """Errors of peaks and of steps as scheduled, of one group of programs."""
+    peaks = [error for row in rows if (error := peak_error(row)) is not None]
+    steps = [error for row in rows if (error := step_error(row, "as scheduled")) is not None]
+    for what, errors in (("peak", peaks), ("step as scheduled", steps)):
+        if errors:
+            sizes = list(map(abs, errors))
+            yield (
+                f"Programs {name}, {what}: mean error {sum(sizes) / len(sizes):.1%}, worst"
+                f" {max(sizes):.1%}, of {len(sizes)}."
+            )
 
 
 def points(options: argparse.Namespace) -> Iterable[tuple[str, str, str]]:

@@ -16,7 +16,7 @@ from fuzz.programs import Argument, Instruction, Kind, Program
 from fuzz.run import run_cases, summary
 from fuzz.workers import Process
 
-PROGRAMS = 150
+PROGRAMS = 70
 JOBS = 2
 LIMIT_SECONDS = 120.0
 """For one case; on a busy machine some take ten."""

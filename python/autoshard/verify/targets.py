@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib import metadata
 from math import gcd
@@ -22,6 +23,11 @@ _PACKAGES: dict[Platform, tuple[str, ...]] = {
     "cuda": ("jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "jaxlib"),
 }
 """Whose releases decide what is compiled, the compiler first."""
+
+_SCHEDULED_PERCENT = 80
+"""XLA:GPU schedules for as much of a device's memory, and computes again what lies beyond, where no
+allocator says what it may hold (GetSchedulerMemoryLimit of xla/service/gpu/gpu_hlo_schedule.cc). On
+a device the allocator does: XLA_PYTHON_CLIENT_MEM_FRACTION of the memory."""
 
 _EXTRAS: dict[Platform, str] = {"cpu": "", "tpu": "tpu", "cuda": "gpu"}
 
@@ -97,7 +103,7 @@ def target_of(cluster: Cluster) -> Target:
             "cuda",
             nodes * gpus,
             f"{nodes}x1x{gpus}",
-            gpu_target=described.read_text(),
+            gpu_target=_gpu_target(described.read_text(), cluster),
             # Autotuning runs kernels, and there is no GPU to run them on.
             options=(("xla_gpu_autotune_level", "0"),),
         )
@@ -105,6 +111,12 @@ def target_of(cluster: Cluster) -> Target:
         f"cluster {name}: no compiler for {cluster.chip.name} is known. Those for"
         f" {', '.join(compiled_chips())} are: give such a cluster as the target."
     )
+
+
+def _gpu_target(described: str, cluster: Cluster) -> str:
+    """The description with the memory for which XLA schedules as on a device of the cluster."""
+    size = -(-int(cluster.usable_memory_bytes) * 100 // _SCHEDULED_PERCENT)
+    return re.sub(r"(device_memory_size: )\d+", rf"\g<1>{size}", described)
 
 
 def _chips_per_host(sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -52,11 +52,12 @@ def test_every_chip_but_ascend_can_be_compiled_for():
 
 
 @pytest.mark.parametrize("chip", [name for name in CHIPS if CHIPS[name].compiler == "xla-gpu"])
-def test_a_gpu_has_the_memory_that_plans_may_use_and_more(chip: str):
+def test_xla_schedules_for_the_memory_that_plans_may_use(chip: str):
     cluster = Cluster.parse(f"{chip}:8")
     text = target_of(cluster).gpu_target
     (line,) = [line for line in text.splitlines() if "device_memory_size" in line]
-    assert cluster.usable_memory_bytes <= int(line.split()[1]) < 1.03 * cluster.usable_memory_bytes
+    scheduled = int(line.split()[1]) * 80 // 100
+    assert cluster.usable_memory_bytes <= scheduled < cluster.usable_memory_bytes + 100
 
 
 def test_dims_in_another_order_are_refused(tmp_path):

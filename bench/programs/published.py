@@ -1,0 +1,231 @@
+"""Train and decode steps of models as their packages define them, lowered from shapes alone.
+
+    python bench/programs/published.py NAME [--output FILE.mlirbc]
+
+The models are those of transformers, keras and keras-hub, none of them written here, at published
+widths with fewer layers where that saves the compilers' time. Each needs its package:
+``pip install "transformers<5" keras keras-hub optax``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bench.programs.storage import Case, spec, train
+
+
+def _cross_entropy(logits: Any, labels: Any) -> Any:
+    logits = logits.astype(jnp.float32)
+    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
+
+
+# transformers
+
+
+def _flax_model(kind: str, config: Any) -> tuple[Any, Any]:
+    """A flax model of transformers and the shapes of its parameters."""
+    import transformers
+
+    model = getattr(transformers, kind)(config, dtype=jnp.bfloat16, _do_init=False)
+    return model, jax.eval_shape(lambda key: model.init_weights(key, model.input_shape), _key())
+
+
+def _key() -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
+def language_model(kind: str, config: Any, batch: int, tokens: int) -> Case:
+    """A decoder's train step with AdamW and a clip of the global norm."""
+    model, params = _flax_model(kind, config)
+
+    def loss(params: Any, ids: Any) -> Any:
+        mask = jnp.ones_like(ids)
+        positions = jnp.broadcast_to(jnp.arange(tokens), ids.shape)
+        logits = model.module.apply({"params": params}, ids, mask, positions).logits
+        return _cross_entropy(logits[:, :-1], ids[:, 1:])
+
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4))
+    return train(loss, params, spec(batch, tokens, dtype=jnp.int32), optimizer=optimizer)
+
+
+def mistral() -> Case:
+    """Mistral 7B's layers, grouped queries and a sliding window; 4 of 32."""
+    from transformers import MistralConfig
+
+    config = MistralConfig(num_hidden_layers=4, max_position_embeddings=4096)
+    return language_model("FlaxMistralForCausalLM", config, 32, 4096)
+
+
+def opt() -> Case:
+    """OPT 1.3B, 6 of 24 layers."""
+    from transformers import OPTConfig
+
+    config = OPTConfig(
+        hidden_size=2048,
+        num_hidden_layers=6,
+        num_attention_heads=32,
+        ffn_dim=8192,
+        word_embed_proj_dim=2048,
+    )
+    return language_model("FlaxOPTForCausalLM", config, 64, 2048)
+
+
+def bart() -> Case:
+    """BART large's layers, 4 of 12 in encoder and decoder each, 1,024 tokens in and 256 out."""
+    from transformers import BartConfig
+
+    model, params = _flax_model(
+        "FlaxBartForConditionalGeneration", BartConfig(encoder_layers=4, decoder_layers=4)
+    )
+
+    def loss(params: Any, key: Any, ids: Any, labels: Any) -> Any:
+        shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)))
+        places = (jnp.broadcast_to(jnp.arange(each.shape[1]), each.shape) for each in (ids, labels))
+        positions, decoder_positions = places
+        logits = model.module.apply(
+            {"params": params},
+            ids,
+            jnp.ones_like(ids),
+            shifted,
+            jnp.ones_like(shifted),
+            positions,
+            decoder_positions,
+            deterministic=False,
+            rngs={"dropout": key},
+        ).logits
+        return _cross_entropy(logits, labels)
+
+    ids, labels = spec(128, 1024, dtype=jnp.int32), spec(128, 256, dtype=jnp.int32)
+    return train(loss, params, _key(), ids, labels, optimizer=optax.adafactor(1e-3))
+
+
+def whisper() -> Case:
+    """Whisper small: convolutions over a spectrogram, encoder, decoder; 6 of 12 layers each."""
+    from transformers import WhisperConfig
+
+    config = WhisperConfig(
+        d_model=768,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_attention_heads=12,
+        decoder_attention_heads=12,
+        encoder_ffn_dim=3072,
+        decoder_ffn_dim=3072,
+    )
+    model, params = _flax_model("FlaxWhisperForConditionalGeneration", config)
+
+    def loss(params: Any, features: Any, labels: Any) -> Any:
+        shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)))
+        positions = jnp.broadcast_to(jnp.arange(labels.shape[1]), labels.shape)
+        logits = model.module.apply(
+            {"params": params},
+            features,
+            decoder_input_ids=shifted,
+            decoder_attention_mask=jnp.ones_like(shifted),
+            decoder_position_ids=positions,
+        ).logits
+        return _cross_entropy(logits, labels)
+
+    features, labels = spec(128, 80, 3000, dtype=jnp.bfloat16), spec(128, 448, dtype=jnp.int32)
+    return train(loss, params, features, labels, optimizer=optax.adamw(1e-4))
+
+
+def mistral_decode() -> Case:
+    """One token of Mistral 7B's layers (8 of 32) with a cache of 4,096 for each of 64 sequences."""
+    from transformers import MistralConfig
+
+    config = MistralConfig(num_hidden_layers=8, max_position_embeddings=4096)
+    model, params = _flax_model("FlaxMistralForCausalLM", config)
+    params = jax.tree.map(lambda p: spec(*p.shape, dtype=jnp.bfloat16), params)
+    cache = jax.eval_shape(functools.partial(model.init_cache, 64, 4096))
+
+    def step(params: Any, cache: Any, ids: Any, mask: Any, positions: Any) -> Any:
+        outputs, changed = model.module.apply(
+            {"params": params, "cache": cache}, ids, mask, positions, mutable=["cache"]
+        )
+        return jnp.argmax(outputs.logits[:, -1], -1), changed["cache"]
+
+    one = spec(64, 1, dtype=jnp.int32)
+    return step, (params, cache, one, spec(64, 4096, dtype=jnp.int32), one), (1,)
+
+
+# keras
+
+
+def _of_keras(model: Any, shape: tuple[int, ...], classes: int) -> Case:
+    """A classifier's train step with momentum, batch statistics updated."""
+
+    def loss(weights: Any, rest: Any, images: Any, labels: Any) -> Any:
+        logits, rest = model.stateless_call(weights, rest, images, training=True)
+        return _cross_entropy(logits, labels), rest
+
+    optimizer = optax.sgd(0.1, momentum=0.9)
+
+    def step(weights: Any, state: Any, rest: Any, images: Any, labels: Any) -> Any:
+        (value, rest), gradients = jax.value_and_grad(loss, has_aux=True)(
+            weights, rest, images, labels
+        )
+        updates, state = optimizer.update(gradients, state, weights)
+        return optax.apply_updates(weights, updates), state, rest, value
+
+    weights = [spec(*v.shape) for v in model.trainable_variables]
+    rest = [spec(*v.shape, dtype=v.dtype) for v in model.non_trainable_variables]
+    state = jax.eval_shape(optimizer.init, weights)
+    images, labels = spec(*shape), spec(shape[0], dtype=jnp.int32)
+    return step, (weights, state, rest, images, labels), (0, 1)
+
+
+def application(name: str, batch: int, size: int) -> Case:
+    """An image classifier of keras.applications in mixed precision."""
+    os.environ["KERAS_BACKEND"] = "jax"
+    import keras
+
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = getattr(keras.applications, name)(
+        weights=None, classifier_activation=None, input_shape=(size, size, 3)
+    )
+    return _of_keras(model, (batch, size, size, 3), 1000)
+
+
+PUBLISHED: dict[str, Callable[[], Case]] = {
+    "mistral 7B, 4 layers": mistral,
+    "mistral 7B decode, 8 layers": mistral_decode,
+    "opt 1.3B, 6 layers": opt,
+    "bart large, 4 + 4 layers": bart,
+    "whisper small, 6 + 6 layers": whisper,
+    "densenet 121": functools.partial(application, "DenseNet121", 512, 224),
+    "efficientnet v2 s": functools.partial(application, "EfficientNetV2S", 512, 300),
+    "convnext tiny": functools.partial(application, "ConvNeXtTiny", 512, 224),
+}
+"""By name; nothing of the model of costs was made by looking at them."""
+
+
+def main() -> None:
+    from bench.common.sources import of_case
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", choices=list(PUBLISHED))
+    parser.add_argument("--output", type=Path, help="where to write the bytecode")
+    options = parser.parse_args()
+    from autoshard.ir.module import print_module
+
+    module, arguments = of_case(PUBLISHED[options.name]())
+    print(f"{options.name}: {len(arguments)} arguments")
+    if options.output:
+        options.output.write_bytes(print_module(module, "bytecode"))
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    main()
