@@ -22,6 +22,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.two_results", fusion.two_results);
   visit("fusion.summed_of_batches", fusion.summed_of_batches);
   visit("fusion.stores_gathered", fusion.stores_gathered);
+  visit("fusion.packed_bytes", fusion.packed_bytes);
   visit("layout.row_major_arguments", layout.row_major_arguments);
   visit("layout.row_major_matmuls", layout.row_major_matmuls);
   visit("layout.row_major_stacks", layout.row_major_stacks);

@@ -47,6 +47,9 @@ struct Fusion {
   bool summed_of_batches = false;
   /// What a gather takes one element of each row from is stored.
   bool stores_gathered = false;
+  /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so
+  /// many bytes of memory more.
+  double packed_bytes = 0;
 };
 
 /// In which order values lie in memory.

@@ -55,6 +55,28 @@ double local_bytes(const RuleTensor& tensor, double touched, const FactorAxes& a
   return bytes;
 }
 
+/// Elements of one device that a kernel which ends in the op packs: those of narrow results,
+/// and those that a reduction takes.
+double packed_elements(const Rule& rule, const FactorAxes& axes,
+                       const std::vector<bool>& writes, const std::vector<TensorType>& types,
+                       const Mesh& mesh) {
+  const auto elements = [&](const RuleTensor& tensor) {
+    if (tensor.type == no_type) return 0.0;
+    const double bytes = local_bytes(tensor, -1, axes, types, mesh);
+    return bytes * 8 / static_cast<double>(types[tensor.type].element_bits);
+  };
+  double sum = 0;
+  if (rule.work == Work::reduce) sum += elements(rule.operands[0]);
+  const bool writes_all = rule.work == Work::elementwise || rule.work == Work::view ||
+                          rule.work == Work::matmul;
+  for (std::size_t k = 0; writes_all && k < rule.results.size(); ++k) {
+    const RuleTensor& result = rule.results[k];
+    const bool is_narrow = result.type != no_type && types[result.type].element_bits < 32;
+    if (writes[k] && is_narrow) sum += elements(result);
+  }
+  return sum;
+}
+
 double touched(const std::vector<double>& bytes, std::size_t k) {
   return k < bytes.size() ? bytes[k] : -1;
 }
@@ -95,7 +117,12 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const std::vector<bool
   };
   add(rule.operands, rule.operand_bytes, reads);
   add(rule.results, rule.result_bytes, writes);
-  const double memory = result.bytes / (chip.memory_bandwidth * chip.memory_efficiency);
+  const double packed = cluster.compiler.fusion.packed_bytes == 0
+                            ? 0
+                            : cluster.compiler.fusion.packed_bytes *
+                                  packed_elements(rule, axes, writes, types, mesh);
+  const double memory =
+      (result.bytes + packed) / (chip.memory_bandwidth * chip.memory_efficiency);
   result.seconds = std::max(busy, memory);
   if (is_stored) result.seconds += chip.launch_seconds;
   return result;

@@ -258,7 +258,7 @@ def test_an_axis_is_split_where_memory_has_a_price(program: tuple[int, ...], clu
     assert plan.mem_coeff > 0
     assert plan.peak_bytes <= limit
     assert len(plan.axis_groups) <= 3
-    assert plan.step_seconds < 0.95 * unsplit.step_seconds
+    assert plan.step_seconds < 0.97 * unsplit.step_seconds
 
 
 def test_axes_that_are_always_used_together_are_one() -> None:

@@ -1,0 +1,111 @@
+"""How fast XLA:TPU takes memory and matrix units to be: its cycles for kernels of one kind.
+
+    python bench/truth/tpu_rates.py [--clusters NAME ...] [--csv FILE]
+
+Each kernel is compiled ahead of time for one device and timed by the cycles that the compiler
+writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and the compiler's row
+``fusion.packed_bytes`` come from here:
+
+- *streams*: f32 arrays read and written, the share of the memory's bandwidth;
+- *narrow*, *sums*: bytes at that rate which an element costs more if it is written as bf16, or
+  summed, than its reading and writing takes;
+- *products*: the share of the peak that large products in bf16 reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from autoshard.cluster import Cluster
+from autoshard.ir import new_context, parse_bytes
+from autoshard.sharding import Mesh
+from autoshard.verify.step_time import estimate_step
+from bench.common import results
+from bench.common.compile_cache import cached_compile
+from bench.common.corpus import machine
+from bench.programs.lowered import lower
+from bench.programs.storage import spec
+
+CLUSTERS = ("v4:1x1x1", "v5e:1x1", "v5p:1x1x1", "v6e:1x1", "tpu7x:1x1x1")
+ROWS, COLUMNS = 16384, 16384
+SHAPES = ((8192, 4096, 14336), (8192, 14336, 4096), (16384, 4096, 4096), (8192, 8192, 8192))
+"""Rows, contracted and columns of products, as in layers of language models."""
+HEADS = ("chip", "streams", "narrow bytes", "summed bytes", "products", "least", "most")
+
+
+def seconds(cluster: Cluster, function: Callable[..., Any], *shapes: Any) -> float:
+    """The compiler's for one kernel."""
+    made = lower(function, ["batch"] * len(shapes), *shapes)
+    module = parse_bytes(made.bytecode, new_context(), "kernel")
+    compiled = cached_compile(module, cluster, timeout=300)
+    assert compiled.hlo_text is not None, f"{cluster.name}: no text"
+    return estimate_step(
+        compiled.hlo_text, Mesh.parse(f"data={cluster.num_devices}"), cluster
+    ).compute_seconds
+
+
+def measure(cluster: Cluster) -> Sequence[float]:
+    """The row of a cluster of one device."""
+    chip, elements = cluster.chip, ROWS * COLUMNS
+    wide, narrow = spec(ROWS, COLUMNS), spec(ROWS, COLUMNS, dtype=jnp.bfloat16)
+    streamed = seconds(cluster, lambda x, y: x * y + 1, wide, wide)
+    rate = 3 * 4 * elements / streamed
+    written = seconds(cluster, lambda x, y: (x * y + 1).astype(jnp.bfloat16), wide, wide)
+    read = seconds(cluster, lambda x, y: x * y + 1, narrow, narrow)
+    summed = seconds(cluster, lambda x: jnp.exp(x * 2).sum(-1), wide)
+    products = [product(cluster, *shape) for shape in SHAPES]
+    shares = [
+        2 * m * k * n / found / chip.matmul_f16.value
+        for (m, k, n), found in zip(SHAPES, products, strict=True)
+    ]
+    return (
+        rate / chip.memory_bandwidth.value,
+        mean((written * rate / elements - 10, read * rate / elements - 6)),
+        summed * rate / elements - 4,
+        mean(shares),
+        min(shares),
+        max(shares),
+    )
+
+
+def product(cluster: Cluster, m: int, k: int, n: int) -> float:
+    """Seconds of a product in bf16."""
+    left, right = (spec(*shape, dtype=jnp.bfloat16) for shape in ((m, k), (k, n)))
+    return seconds(cluster, jax.lax.dot, left, right)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clusters", nargs="+", default=CLUSTERS, metavar="NAME")
+    results.add_option(parser, "tpu_rates")
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table(title="XLA:TPU's own cycles for kernels of one device")
+    for index, head in enumerate(HEADS):
+        table.add_column(head, justify="left" if index == 0 else "right")
+    rows: list[list[str]] = []
+    for name in options.clusters:
+        cluster = Cluster.of(name)
+        found = [f"{value:.2f}" for value in measure(cluster)]
+        rows.append([cluster.chip.name, *found])
+        table.add_row(*rows[-1])
+        console.print(f"[dim]{' '.join(rows[-1])}")
+    console.print(table)
+    results.write_rows(options.csv, HEADS, rows)
+    console.print(f"{machine()}.")
+
+
+if __name__ == "__main__":
+    main()
