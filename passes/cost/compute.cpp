@@ -67,8 +67,8 @@ double packed_elements(const Rule& rule, const FactorAxes& axes,
   };
   double sum = 0;
   if (rule.work == Work::reduce) sum += elements(rule.operands[0]);
-  const bool writes_all = rule.work == Work::elementwise || rule.work == Work::view ||
-                          rule.work == Work::matmul;
+  const bool writes_all =
+      rule.work == Work::elementwise || rule.work == Work::view || rule.work == Work::matmul;
   for (std::size_t k = 0; writes_all && k < rule.results.size(); ++k) {
     const RuleTensor& result = rule.results[k];
     const bool is_narrow = result.type != no_type && types[result.type].element_bits < 32;
