@@ -94,7 +94,8 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
 
     Used like ``jax.jit(fn)``: pytrees, static and donated arguments, arguments by name, closures,
     PRNG keys, callbacks without order. Arguments are placed where the plan wants them, wherever
-    they are. Calls with the same types and static arguments share one plan and one program.
+    they are. Calls with the same types and static arguments share one plan and one program; where
+    a mesh is given, arguments of the first one that lie on it already are pinned as they lie.
     ``jax.jit(fn)`` of the same function stays what it is.
 
     Called inside another ``jax.jit``, a loop or ``jax.export`` it is planned by itself and its plan
@@ -108,10 +109,11 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         options: ``mesh``, ``cluster``, ``compiler``, ``mode``, ``in_shardings``,
             ``out_shardings``, ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``,
             ``batch_argnums``, ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``,
-            ``host_offload``, ``recompute``, ``policy``, ``compiler_options``, ``trip_count`` and
-            ``time_limit`` as for ``autoshard.plan``; to run there must be enough devices, of the
-            cluster's kind. ``static_argnums``, ``static_argnames``, ``donate_argnums``,
-            ``donate_argnames`` and ``keep_unused`` as in ``jax.jit``. ``check=True``: before the
+            ``host_offload``, ``recompute``, ``policy``, ``constraints``, ``compiler_options``,
+            ``trip_count`` and ``time_limit`` as for ``autoshard.plan``; to run there must be enough
+            devices, of the cluster's kind. ``static_argnums``, ``static_argnames``,
+            ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in ``jax.jit``.
+            ``check=True``: before the
             first step of each program, ``plan.check()``. ``refine=4``: the best of so many plans as
             the compiler schedules them, ``plan.refine(4)``. ``plan``: a plan that was made before,
             or the path of its file, is run in place of a new one; options that would make another

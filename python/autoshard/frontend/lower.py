@@ -15,6 +15,7 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
+from autoshard.frontend.committed import CommittedShardings, committed_shardings
 from autoshard.frontend.mesh import (
     Machine,
     cluster_of,
@@ -38,6 +39,7 @@ from autoshard.ir.lowering import (
     Rules,
     context_mesh,
     lower,
+    meshes_of_bodies,
 )
 from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.passes.pipeline import run_passes
@@ -45,11 +47,16 @@ from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
+_AUTO_AXES = "names that are of type Auto or Manual"
+"""In JAX's message where an op for Explicit axes meets Auto ones."""
+
 _OTHER_MESH = (
     "should match the mesh passed to shard_map",
     "is not found in mesh",
     "Received incompatible devices",
     "axis marked as manual",
+    "should match the aval mesh",
+    _AUTO_AXES,
 )
 """In JAX's messages where a program has another mesh than the one it is traced under."""
 
@@ -69,6 +76,8 @@ class Source:
     """False: the axes of ``machine.mesh`` mean nothing, the plan makes its own."""
     is_mesh_given: bool = False
     """Was it given by name, by ``mesh=`` or ``jax.set_mesh``, and not made of marks or pins?"""
+    committed: CommittedShardings = ()
+    """Shardings of arguments that lie on the mesh that is given; they are pins."""
 
     @cached_property
     def without_checkpoints(self) -> bytes:
@@ -111,7 +120,15 @@ def lower_source(
     """
     name = getattr(fn, "__name__", type(fn).__name__)
     lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options)
-    return lowered.source(_target(request, lowered.marks, name))
+    try:
+        return lowered.source(_target(request, lowered.marks, name))
+    except PlanError:
+        is_given = request.mesh is not None or context_mesh() is not None
+        own = lowered.own_mesh() if lowered.is_for_another_mesh and not is_given else None
+        if own is None:
+            raise
+        asked = replace(request, mesh=own, mode=request.mode or "auto")
+    return lowered.source(_target(asked, lowered.marks, name))
 
 
 def lower_again(
@@ -152,6 +169,8 @@ class _Lowering:
         self.may_pad = may_pad
         self.jit_options = jit_options
         self.known: dict[tuple[Any, str | None], LoweredProgram] = {}
+        self.is_for_another_mesh = False
+        """Did it name another mesh than one that it was to be lowered under?"""
 
     def source(self, target: Target) -> Source:
         return Source(
@@ -163,12 +182,31 @@ class _Lowering:
             cluster=target.cluster,
             has_mesh=target.has_mesh,
             is_mesh_given=target.is_mesh_given,
+            committed=self._committed(target),
         )
+
+    def _committed(self, target: Target) -> CommittedShardings:
+        """Pins of arguments; mode ``data_parallel`` has pins of its own."""
+        if not target.is_mesh_given or target.mode == "data_parallel":
+            return ()
+        return committed_shardings(self.arguments.leaves, target.machine)
 
     def marks(self, mesh: Any, platform: str | None) -> list[str]:
         """What the program's marks say."""
         bytecode = self.lowered(mesh, platform).bytecode
         return mark_texts(parse_bytes(bytecode, new_context(), self.name), MARK)
+
+    def own_mesh(self) -> jax.sharding.Mesh | None:
+        """The one mesh, with more than one device, that bodies of ``jax.shard_map`` are for."""
+        args, kwargs = self.arguments.types()
+        jitted = jax.jit(_fresh(self.fn), **self.jit_options)
+        try:
+            with padding_allowed(self.may_pad):
+                found = meshes_of_bodies(jitted, args, kwargs)
+        except (ValueError, RuntimeError):  # it needs a mesh around it
+            return None
+        meshes = [mesh for mesh in found if mesh.size > 1]
+        return meshes[0] if len(meshes) == 1 else None
 
     def lowered(self, mesh: Any, platform: str | None) -> LoweredProgram:
         """Lowered under a mesh of JAX for a platform; None: that of the devices here."""
@@ -191,6 +229,7 @@ class _Lowering:
                     raise
                 found = _of_one_device(jitted, args, kwargs, mesh, platform)
                 if found is None:
+                    self.is_for_another_mesh = True
                     raise _for_another_mesh(name, str(error).rstrip(".")) from error
                 program = found
         if program.ordered_effects:
@@ -204,10 +243,12 @@ class _Lowering:
 
 def _for_another_mesh(name: str, said: str) -> PlanError:
     way_out = "Give that mesh: mesh=."
-    if "Explicit" in said:
+    if "Explicit" in said or _AUTO_AXES in said:
         way_out = (
-            "The axes of that mesh are Explicit, each op in the function says how it is split, and"
-            " nothing is left to plan. Make it with axis_types=(jax.sharding.AxisType.Auto,) * n."
+            "Where the axes of that mesh are Explicit, each op in the function says how it is"
+            " split, and nothing is left to plan. Make it with"
+            " axis_types=(jax.sharding.AxisType.Auto,) * n, and use"
+            " jax.lax.with_sharding_constraint in place of jax.reshard."
         )
     return PlanError(
         f"{name}: a shard_map or a sharding constraint in it is for another mesh than the plan:"

@@ -18,6 +18,7 @@ from autoshard.frontend.planning import (
 )
 from autoshard.frontend.request import (
     ClusterLike,
+    Constraints,
     HostMemory,
     Indivisible,
     OptimizerParallelLike,
@@ -66,6 +67,7 @@ class Planner:
         host_offload: HostMemory = "marks",
         recompute: RecomputeLike = "marks",
         policy: Policy = "keep",
+        constraints: Constraints = "keep",
         compiler_options: CompilerOptions | None = None,
         static_argnums: Any = None,
         static_argnames: Any = None,
@@ -98,6 +100,7 @@ class Planner:
             host_offload=host_offload,
             recompute=recompute,
             policy=policy,
+            constraints=constraints,
             compiler_options=compiler_options,
         )
         _check_plans_at_once(request)
@@ -196,12 +199,17 @@ class Planner:
 
 def _check_plans_at_once(request: Request) -> None:
     recomputing = request.recomputing()
-    for option, is_chosen in (
-        ("host_offload", request.host_offload == "auto"),
-        ("recompute", recomputing is not None and recomputing.choose == "auto"),
+    for said, instead, is_chosen in (
+        ("host_offload='auto'", "host_offload='marks'", request.host_offload == "auto"),
+        (
+            "recompute='auto'",
+            "recompute='marks'",
+            recomputing is not None and recomputing.choose == "auto",
+        ),
+        ("constraints='prefer'", "constraints='keep'", request.constraints == "prefer"),
     ):
         if is_chosen:
             raise PlanError(
-                f"autoshard.Planner: {option}='auto' takes several searches for one plan, and a"
-                f" Planner does one. Give the pins to autoshard.plan, or {option}='marks'."
+                f"autoshard.Planner: {said} takes several searches for one plan, and a Planner does"
+                f" one. Give the pins to autoshard.plan, or {instead}."
             )

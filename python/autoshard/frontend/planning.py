@@ -24,9 +24,11 @@ from autoshard.frontend.pins import (
 )
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.plan_cache import cached
+from autoshard.frontend.preferring import preferred
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import (
     ClusterLike,
+    Constraints,
     CostModel,
     HostMemory,
     Indivisible,
@@ -61,6 +63,7 @@ from autoshard.passes.recursive_programming import (
 from autoshard.passes.sharding_propagation import ShardingPropagation
 from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import BatchSplit, PlanSummary
+from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
 from autoshard.search.automatic import Job, Planned, plan_with_host
@@ -90,6 +93,7 @@ def plan(
     host_offload: HostMemory = "marks",
     recompute: RecomputeLike = "marks",
     policy: Policy = "keep",
+    constraints: Constraints = "keep",
     compiler_options: CompilerOptions | None = None,
     trip_count: int | None = None,
     time_limit: float | None = None,
@@ -103,7 +107,9 @@ def plan(
 
     Args:
         fn: A function of arrays. Its own ``jax.jit`` is not touched.
-        args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place.
+        args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place. Where a mesh is
+            given, by ``mesh=`` or ``jax.set_mesh``, those that have been put on it are pinned as
+            they lie, unless ``in_shardings`` says otherwise or mode is ``"data_parallel"``.
         mesh: ``"dp=2,tp=4"``, a dict of axis sizes, or a mesh of JAX. None: the mesh of the pins,
             else the common refinement of the layouts that ``autoshard.shard`` was given in ``fn``,
             else one that the automatic mode makes of the cluster.
@@ -150,6 +156,10 @@ def plan(
         policy: ``"keep"``: what ``jax.checkpoint`` in ``fn`` computes again or sends to the host
             stays so, and ``recompute`` and ``host_offload`` decide on the rest. ``"replace"``: it
             is undone first, so that they decide alone.
+        constraints: What ``jax.lax.with_sharding_constraint`` in ``fn`` means. ``"keep"``: the
+            plan keeps it. ``"prefer"``: it keeps all of them, unless no plan then is possible or
+            fits, or the step is more than 5% longer than without; a warning says so.
+            ``"ignore"``: nothing.
         compiler_options: XLA's, for ``Plan.verify`` and ``autoshard.jit``, which compile what is
             planned: ``{"xla_gpu_autotune_level": "0"}``, or the name of a published set, such as
             ``"maxtext-v6e"``. Planning itself does not look at them.
@@ -188,6 +198,7 @@ def plan(
         host_offload=host_offload,
         recompute=recompute,
         policy=policy,
+        constraints=constraints,
         compiler_options=compiler_options,
         trip_count=trip_count,
         time_limit=time_limit,
@@ -239,6 +250,8 @@ def plan_source(source: Source, request: Request) -> Plan:
 
 
 def _planned(source: Source, request: Request) -> Plan:
+    if request.constraints == "prefer":
+        return preferred(source, request, _planned)
     job = job_of(source, request)
     plan_once = job.plan if source.mode == "auto" else partial(_propagated, source, request, job)
     planned = _with_host(source, job, plan_once) if request.host_offload == "auto" else plan_once()
@@ -354,6 +367,8 @@ def _module_of(
     is_kept = request.policy == "keep"
     bytecode = source.program.bytecode if is_kept else source.without_checkpoints
     module = parse_bytes(bytecode, new_context(), source.name)
+    if request.constraints == "ignore":
+        drop_constraints(module)
     if source.mode != "auto" and source.cluster is not None:  # the search does it itself
         with module.context:
             bound_gradients(module, source.cluster, operations_of(module.operation))

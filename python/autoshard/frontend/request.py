@@ -33,6 +33,9 @@ HostMemory = Literal["auto", "marks", "none"]
 RecomputeLike = Literal["auto", "marks", "none"] | Recompute
 """What may be computed again, or all options of the pass."""
 
+Constraints = Literal["keep", "prefer", "ignore"]
+"""What the program's own sharding constraints mean to the search."""
+
 Policy = Literal["keep", "replace"]
 """What becomes of the program's own ``jax.checkpoint``."""
 
@@ -62,6 +65,7 @@ class PlanOptions(TypedDict, total=False):
     host_offload: HostMemory
     recompute: RecomputeLike
     policy: Policy
+    constraints: Constraints
     compiler_options: CompilerOptions | None
     trip_count: int | None
     time_limit: float | None
@@ -88,6 +92,7 @@ class Request:
     host_offload: HostMemory = "marks"
     recompute: RecomputeLike = "marks"
     policy: Policy = "keep"
+    constraints: Constraints = "keep"
     compiler_options: CompilerOptions | None = None
     trip_count: int | None = None
     time_limit: float | None = None
@@ -108,6 +113,10 @@ class Request:
             )
         if not _is_one_of(self.policy, ("keep", "replace")):
             raise PlanError(f"policy {self.policy!r} is not known. Use 'keep' or 'replace'.")
+        if not _is_one_of(self.constraints, ("keep", "prefer", "ignore")):
+            raise PlanError(
+                f"constraints {self.constraints!r} is not known. Use 'keep', 'prefer' or 'ignore'."
+            )
         if self.batch_argnums is not None:
             numbers = read_argnums(self.batch_argnums, "batch_argnums")
             is_one = whole_number(self.batch_argnums) is not None
@@ -148,6 +157,7 @@ class Request:
             ("mem_coeff", self.mem_coeff, self.mem_coeff != "auto", True),
             ("cost_model", self.cost_model, self.cost_model != "seconds", True),
             ("time_limit", self.time_limit, self.time_limit is not None, True),
+            ("constraints", self.constraints, self.constraints == "prefer", True),
             ("memory_limit", self.memory_limit, self.memory_limit is not None, False),
             ("overlap", self.overlap, self.overlap != 0, False),
             ("compiler", self.compiler, self.compiler is not None, False),

@@ -181,6 +181,30 @@ class ClosesOverTracedError(Exception):
     """A function that uses a value of another program, which is traced around it."""
 
 
+def meshes_of_bodies(
+    jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[jax.sharding.Mesh]:
+    """The meshes, over devices, that bodies of ``jax.shard_map`` in a function are for, each once.
+
+    Args:
+        jitted: ``jax.jit`` of a function that nobody else has, traced under no mesh.
+        args: Types of positional arguments.
+        kwargs: Those by name.
+    """
+    with core.eval_context(), lower_marks():
+        jaxpr: Any = jitted.trace(*args, **kwargs).jaxpr.jaxpr
+    found: dict[jax.sharding.Mesh, None] = {}
+    waiting = [jaxpr]
+    while waiting:
+        current = waiting.pop()
+        for equation in current.eqns:
+            mesh = equation.params.get("mesh")
+            if isinstance(mesh, jax.sharding.Mesh):
+                found[mesh] = None
+            waiting.extend(core.jaxprs_in_params(equation.params))
+    return list(found)
+
+
 def _check_closed(traced: Any) -> None:
     constants = (*traced.jaxpr.consts, *traced._consts)
     if any(isinstance(constant, core.Tracer) for constant in constants):
