@@ -9,6 +9,7 @@ import jax
 
 from autoshard.frontend.mesh import Machine
 from autoshard.ir.host_memory import DEVICE
+from autoshard.ir.lowering import is_traced
 
 CommittedShardings = tuple[tuple[int, jax.sharding.NamedSharding], ...]
 """Numbers of flat arguments with their shardings."""
@@ -41,7 +42,7 @@ def committed_shardings(leaves: Sequence[Any], machine: Machine) -> CommittedSha
 def _committed_sharding(leaf: Any) -> Any:
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf.sharding
-    is_put = isinstance(leaf, jax.Array) and getattr(leaf, "committed", False)  # no traced one is
+    is_put = isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.committed
     return leaf.sharding if is_put else None
 
 

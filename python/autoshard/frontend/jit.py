@@ -16,7 +16,6 @@ import jax
 
 from autoshard.errors import CheckError, CompileError, PlanError, PlanMismatchWarning
 from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
-from autoshard.frontend.donation import is_placed, own_arrays, own_memory
 from autoshard.frontend.inside import (
     call_inside,
     keeps_apart,
@@ -36,9 +35,11 @@ from autoshard.frontend.lower import Source, lower_source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
 from autoshard.frontend.request import PlanOptions, Request
+from autoshard.frontend.running import Running
 from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import print_module
 from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
+from autoshard.ir.dispatch import any_deleted, dispatched
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import (
     ClosesOverTracedError,
@@ -222,22 +223,46 @@ class Jitted(Generic[P, R]):
             "keep_unused": settings.keep_unused,
         }
         self._programs: dict[Any, _Program] = {}
+        self._must_look = False
+        """Would a deleted array end the process?"""
+        self._donates = False
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Place the arguments and run; the first call with these types plans and compiles."""
-        if cast(Any, jax.config).jax_disable_jit:
-            return cast(R, self._plain(*args, **kwargs))
-        around = tracing()
-        if around is not Tracing.NONE:
-            return cast(R, self._inside(around, args, kwargs))
-        arguments = Arguments.of(self._static, args, kwargs)
-        program = self._program(arguments)
         try:
-            return cast(R, program.run(arguments))
+            if self._must_look and self._is_odd(args, kwargs):
+                return cast(R, self._call(*args, **kwargs)[0])
+            return cast(R, self._dispatched(*args, **kwargs))
         except InvalidValueError as error:
             raise_where_invalid(error, self._fn, args, kwargs)
+        except (RuntimeError, ValueError):
+            self._check_owned(args, kwargs)
+            raise
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """A call that C++ does not know: the result, and how it makes such calls."""
+        around = tracing()
+        if around is not Tracing.NONE:
+            return self._inside(around, args, kwargs), None
+        arguments = Arguments.of(self._static, args, kwargs)
+        running = self._program(arguments).running
+        self._must_look |= running.ends_on_deleted_arrays
+        self._donates |= running.donates
+        return running(arguments)
+
+    def _is_odd(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Is an array deleted, or, where some are donated, one passed twice?"""
+        leaves = _tree.tree_leaves((args, kwargs))
+        return any_deleted(leaves) or (self._donates and len(set(map(id, leaves))) < len(leaves))
+
+    def _check_owned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Name the argument that C++ has refused, if it has."""
+        arguments = Arguments.of(self._static, args, kwargs)
+        program = self._programs.get(self._key(arguments))
+        if tracing() is Tracing.NONE and program is not None and "running" in vars(program):
+            program.running.owned(arguments.leaves)
 
     def _inside(self, around: Tracing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Within another trace; where autoshard itself traces, the program around it is planned."""
@@ -282,6 +307,7 @@ class Jitted(Generic[P, R]):
         with self._lock:
             self._programs.clear()
             self._as_one_op.clear_cache()
+            vars(self).pop("_dispatched", None)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A jitted method is bound like a function."""
@@ -292,15 +318,24 @@ class Jitted(Generic[P, R]):
         return f"<autoshard.jit of {_name(self._fn)}>"
 
     @cached_property
+    def _dispatched(self) -> Callable[..., Any]:
+        """``_call``, made by C++ where it is known how."""
+        return dispatched(self._marked(), self._call, self._static.numbers, self._static.names)
+
+    @cached_property
     def _plain(self) -> Any:
         """For use inside other traces, and for what needs no plan."""
+        return jax.jit(self._marked(), **self._jit_options)
+
+    def _marked(self) -> Callable[..., Any]:
+        """The function that is planned, as a new one."""
 
         @functools.wraps(self._fn, updated=())
         def plain(*args: Any, **kwargs: Any) -> Any:
             with padding_allowed(self._settings.request.indivisible == "pad"):
                 return self._fn(*args, **kwargs)
 
-        return jax.jit(plain, **self._jit_options)
+        return plain
 
     @cached_property
     def _as_one_op(self) -> Any:
@@ -314,11 +349,10 @@ class Jitted(Generic[P, R]):
 
     def _program(self, arguments: Arguments) -> _Program:
         try:
-            types_of_leaves = tuple(map(type_key, arguments.leaves))
+            key = self._key(arguments)
         except TypeError:
             self._plain.eval_shape(*arguments.args, **arguments.kwargs)
             raise
-        key = (arguments.tree, types_of_leaves, arguments.statics, trace_settings())
         program = self._programs.get(key)
         if program is not None:
             return program
@@ -326,6 +360,10 @@ class Jitted(Generic[P, R]):
             if key not in self._programs:
                 self._programs[key] = self._new_program(arguments)
             return self._programs[key]
+
+    def _key(self, arguments: Arguments) -> Any:
+        types_of_leaves = tuple(map(type_key, arguments.leaves))
+        return (arguments.tree, types_of_leaves, arguments.statics, trace_settings())
 
     def _new_program(self, arguments: Arguments) -> _Program:
         settings = self._settings
@@ -429,39 +467,11 @@ class _Program:
         return compiled
 
     @cached_property
-    def placements(self) -> tuple[tuple[int, Any, bool], ...]:
-        """For each argument that is used: its number, its sharding, whether it is donated."""
-        stage: Any = self.source.program.stage
-        donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
-        used = [value.is_used for value in self.plan.arguments]
-        return tuple(
-            (number, sharding, donated[number])
-            for number, sharding in enumerate(self.plan.named_shardings[0])
-            if used[number]
-        )
-
-    @cached_property
-    def donates(self) -> bool:
-        return any(donated for _, _, donated in self.placements)
-
-    @cached_property
-    def may_share_memory(self) -> bool:
-        """Has it not been called yet, on devices that cannot be given one buffer twice?"""
-        return self.donates and self.plan.jax_mesh.devices.flat[0].platform == "cpu"
-
-    def run(self, arguments: Arguments) -> Any:
+    def running(self) -> Running:
         with self.lock:
-            compiled = self.compiled
-        leaves = own_arrays(arguments.leaves, self.placements, self.donates, self.plan)
-        for number, sharding, donated in self.placements:
-            leaf = leaves[number]
-            if isinstance(leaf, jax.Array) and not is_placed(leaf, sharding):
-                leaves[number] = jax.device_put(leaf, sharding, donate=donated)
-        if self.may_share_memory:
-            self.may_share_memory = False
-            leaves = own_memory(leaves, self.placements)
-        args, kwargs = _tree.tree_unflatten(arguments.tree, leaves)
-        return compiled(*args, **kwargs)
+            stage: Any = self.source.program.stage
+            donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
+            return Running(self.plan, donated, self.compiled)
 
 
 def _callback_failed(plan: Plan, failure: CallbackFailure) -> CompileError:

@@ -71,6 +71,11 @@ def tracing() -> Tracing:
     return Tracing.STAGED if core.unsafe_am_i_under_a_jit() else Tracing.EAGER
 
 
+def is_traced(value: object) -> bool:
+    """Does a value stand for one of a program that is being traced?"""
+    return isinstance(value, core.Tracer)
+
+
 InvalidValueError: Any = api_util.InternalFloatingPointError
 """What a compiled program raises where ``jax_debug_nans`` or ``jax_debug_infs`` finds one."""
 
