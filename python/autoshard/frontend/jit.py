@@ -6,16 +6,22 @@ import functools
 import inspect
 import threading
 import types
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import jax
 
-from autoshard.errors import CheckError, CompileError, PlanError, PlanMismatchWarning
+from autoshard.errors import CompileError, PlanError
 from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
+from autoshard.frontend.checks import (
+    CheckLike,
+    check_compiled,
+    check_computes_right,
+    check_host_memory,
+    read_check,
+)
 from autoshard.frontend.inside import (
     call_inside,
     keeps_apart,
@@ -40,7 +46,6 @@ from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import print_module
 from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
 from autoshard.ir.dispatch import any_deleted, dispatched
-from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import (
     ClosesOverTracedError,
     InvalidValueError,
@@ -54,11 +59,6 @@ from autoshard.ir.lowering import (
     uses_shardy,
 )
 from autoshard.ir.planned_call import PlannedCall
-from autoshard.planned.collective import Collective, CollectiveKind
-from autoshard.sharding import AxisRef
-from autoshard.verify.compiled import differences_from_readings
-from autoshard.verify.hlo_collectives import hlo_collectives
-from autoshard.verify.matching import collectives_of_summary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,7 +74,7 @@ class JitOptions(PlanOptions, total=False):
     donate_argnums: int | Sequence[int] | None
     donate_argnames: str | Sequence[str] | None
     keep_unused: bool
-    check: bool
+    check: CheckLike
     refine: int
     plan: PlanLike | None
     update: Update | None
@@ -114,9 +114,12 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
             ``trip_count`` and ``time_limit`` as for ``autoshard.plan``; to run there must be enough
             devices, of the cluster's kind. ``static_argnums``, ``static_argnames``,
             ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in ``jax.jit``.
-            ``check=True``: before the
-            first step of each program, ``plan.check()``. ``refine=4``: the best of so many plans as
-            the compiler schedules them, ``plan.refine(4)``. ``plan``: a plan that was made before,
+            ``check``: ``"warn"``, what
+            XLA compiled is compared with the plan, and a ``PlanMismatchWarning`` says what differs;
+            ``"error"``: it is a ``CheckError``; ``"off"``: it is not compared; True: as
+            ``"warn"``, and before the first step of each program ``plan.check()``.
+            ``refine=4``: the best of so many plans as the compiler schedules them,
+            ``plan.refine(4)``. ``plan``: a plan that was made before,
             or the path of its file, is run in place of a new one; options that would make another
             one are refused. ``update="if-better"``: a new plan is made and takes its place, and
             that of its file, where it is faster by the cost model, where the program is another
@@ -127,7 +130,8 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         PlanError: When called with ``plan``: it is for another program; the message says what
             changed.
         CheckError: When called with ``check=True``: the plan computes something wrong, which the
-            message names with its line, or cannot be checked.
+            message names with its line, or cannot be checked. With ``check="error"``: XLA splits or
+            sends otherwise than planned.
 
     Example:
         ``step = autoshard.jit(train_step, cluster="v5p:4x4x4", donate_argnums=0)``
@@ -141,7 +145,7 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
     settings = _Settings(
         Request(**asked),
         options.get("keep_unused", False),
-        options.get("check", False),
+        read_check(options.get("check", "warn")),
         options.get("refine", 0),
         kept,
     )
@@ -171,7 +175,7 @@ def _signature() -> inspect.Signature:
     """Signature of ``jit``, its options one by one."""
     defaults = {field.name: field.default for field in fields(Request)} | {
         "keep_unused": False,
-        "check": False,
+        "check": "warn",
         "refine": 0,
     }
     function, *_ = inspect.signature(jit).parameters.values()
@@ -194,7 +198,7 @@ cast(Any, jit).__signature__ = _signature()
 class _Settings:
     request: Request
     keep_unused: bool
-    check: bool
+    check: CheckLike
     refine: int
     """Plans that are compiled to choose one; 0: the search's own is taken."""
     kept: KeptPlan | None
@@ -454,7 +458,8 @@ class _Program:
     @cached_property
     def compiled(self) -> jax.stages.Compiled:
         lowered = self.lowered
-        if self.settings.check:
+        check = self.settings.check
+        if check is True:
             check_computes_right(self.plan, self.shardy)
         try:
             compiled = lowered.compile(dict(self.plan.compiler_options))
@@ -463,7 +468,8 @@ class _Program:
                 raise _callback_failed(self.plan, self.failures[0]) from self.failures[0].error
             raise
         accept_sub_byte_arguments(compiled)
-        check_compiled(self.plan, compiled)
+        if check != "off":
+            check_compiled(self.plan, compiled, is_error=check == "error")
         return compiled
 
     @cached_property
@@ -483,88 +489,6 @@ def _callback_failed(plan: Plan, failure: CallbackFailure) -> CompileError:
         failure.location,
         reason="refused",
     )
-
-
-def check_host_memory(plan: Plan) -> None:
-    """Refuse a plan that keeps arrays where the devices here cannot.
-
-    Raises:
-        PlanError: The devices' platform has no such memory.
-    """
-    kept = [value.name for value in (*plan.arguments, *plan.results) if value.is_on_host]
-    if not kept:
-        return
-    device: Any = plan.jax_mesh.devices.flat[0]
-    kinds = [memory.kind for memory in device.addressable_memories()]
-    if PINNED_HOST not in kinds:
-        raise PlanError(
-            f"{plan.name}: {kept[0]} is planned to live in the memory of the host, but"
-            f" {device.platform} devices have no memory {PINNED_HOST}, only {', '.join(kinds)}."
-            " Give host_offload='none'."
-        )
-
-
-def check_computes_right(plan: Plan, shardy: bool) -> None:
-    """Refuse a plan with which a small form of the program gives something wrong.
-
-    Raises:
-        CheckError: An op is computed wrongly or cannot be split, or nobody can say.
-    """
-    found = plan.check(form="shardy" if shardy else "gspmd")
-    if not found.is_right:
-        where = None if found.differs is None else found.differs.location
-        raise CheckError(
-            f"{plan.name}: {found.message} This is a defect of XLA's partitioner or of the plan:"
-            " split the op in another way (autoshard.shard, in_shardings), and report it.",
-            where,
-        )
-
-
-def check_compiled(plan: Plan, compiled: jax.stages.Compiled) -> None:
-    """Warn about every split and every collective that XLA makes otherwise than planned."""
-    found = [*_interface_differences(plan, compiled), *_collective_differences(plan, compiled)]
-    for difference in found:
-        warnings.warn(PlanMismatchWarning(f"{plan.name}: {difference}"), stacklevel=2)
-
-
-def _interface_differences(plan: Plan, compiled: jax.stages.Compiled) -> Iterator[str]:
-    arguments, results = plan.named_shardings
-    made_arguments = plan.in_tree.flatten_up_to(compiled.input_shardings)
-    made_results = plan.out_tree.flatten_up_to(compiled.output_shardings)
-    for value, planned, made in (
-        *zip(plan.arguments, arguments, made_arguments, strict=True),
-        *zip(plan.results, results, made_results, strict=True),
-    ):
-        if value.is_used and not made.is_equivalent_to(planned, len(value.shape)):
-            yield (
-                f"{value.name} of shape {value.shape} is planned as {value.sharding}, but XLA"
-                f" compiled it as {made}. The program is correct, but moves more data than planned."
-            )
-
-
-def _collective_differences(plan: Plan, compiled: jax.stages.Compiled) -> list[str]:
-    readings: list[Sequence[Collective]] = [plan.collectives]
-    if plan.summary is not None:
-        readings.append(collectives_of_summary(plan.summary.collectives, plan.mesh))
-    return differences_from_readings(
-        readings,
-        hlo_collectives(compiled.as_text() or "", plan.mesh),
-        plan.mesh,
-        on_cpu=plan.jax_mesh.devices.flat[0].platform == "cpu",
-        besides=_for_callbacks(plan),
-    )
-
-
-def _for_callbacks(plan: Plan) -> list[Collective]:
-    """What it takes, at most, to bring values to the one device that calls back, and results out.
-
-    XLA makes an all-reduce over all devices of each.
-    """
-    everywhere = tuple(AxisRef(name) for name in plan.mesh.axis_names)
-    return [
-        Collective(CollectiveKind.ALL_REDUCE, everywhere, plan.mesh.size, float(size), times)
-        for size, times in plan.callback_bytes
-    ]
 
 
 def _name(fn: Any) -> str:
