@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from autoshard.frontend.jit import jit as jit
     from autoshard.frontend.kernel import kernel as kernel
     from autoshard.frontend.layout import Layout as Layout
+    from autoshard.frontend.library_jit import filter_jit as filter_jit
+    from autoshard.frontend.library_jit import nnx_jit as nnx_jit
     from autoshard.frontend.manual_split import manual_split as manual_split
     from autoshard.frontend.plan import Plan as Plan
     from autoshard.frontend.planner import Planner as Planner
@@ -49,11 +51,13 @@ _LATE = {
     "calibrate": "autoshard.calibration.calibrate",
     "accumulate_gradients": "autoshard.frontend.accumulate",
     "devices": "autoshard.verify.described_devices",
+    "filter_jit": "autoshard.frontend.library_jit",
     "global_batch_size": "autoshard.frontend.batch",
     "in_host_memory": "autoshard.frontend.host",
     "jit": "autoshard.frontend.jit",
     "kernel": "autoshard.frontend.kernel",
     "manual_split": "autoshard.frontend.manual_split",
+    "nnx_jit": "autoshard.frontend.library_jit",
     "on_host": "autoshard.frontend.host",
     "plan": "autoshard.frontend.planning",
     "Recompute": "autoshard.passes.recompute",

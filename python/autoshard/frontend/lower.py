@@ -38,8 +38,10 @@ from autoshard.ir.lowering import (
     NotLoweredError,
     Rules,
     context_mesh,
+    is_ref,
     lower,
     meshes_of_bodies,
+    user_line,
 )
 from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.passes.pipeline import run_passes
@@ -113,12 +115,21 @@ def lower_source(
         jit_options: Static and donated arguments and the like, for ``jax.jit``.
 
     Raises:
-        PlanError: Mode ``semi_auto`` without a mesh, and no layout names one.
-            Ordered effects, or a ``jax.shard_map`` over another mesh.
+        PlanError: Mode ``semi_auto`` without a mesh, and no layout names one. An argument is a
+            ``jax.new_ref``. Ordered effects, or a ``jax.shard_map`` over another mesh.
         ShardingError: The mesh is none, or the layouts have no common one.
         ClusterError: The cluster is none, or the devices are none that autoshard knows.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
+    refs = [number for number, leaf in enumerate(arguments.leaves) if is_ref(leaf)]
+    if refs:
+        ref = arguments.names(fn)[refs[0]]
+        raise PlanError(
+            f"{name}: {ref} is a jax.new_ref. A plan says where arrays go in and come out, and what"
+            f" is written into a reference does neither. Pass {ref}[...], return what it shall be,"
+            f" and write that back: {ref}[...] = step({ref}[...]).",
+            user_line(),
+        )
     lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options)
     try:
         return lowered.source(_target(request, lowered.marks, name))

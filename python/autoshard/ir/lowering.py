@@ -76,6 +76,11 @@ def is_traced(value: object) -> bool:
     return isinstance(value, core.Tracer)
 
 
+def is_ref(value: object) -> bool:
+    """Is it a ``jax.new_ref``, an array that can be written into?"""
+    return isinstance(value, core.Ref)
+
+
 InvalidValueError: Any = api_util.InternalFloatingPointError
 """What a compiled program raises where ``jax_debug_nans`` or ``jax_debug_infs`` finds one."""
 
