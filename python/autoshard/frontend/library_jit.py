@@ -239,5 +239,5 @@ def _is_array(leaf: Any) -> bool:
 
 def _combined(arrays: Any, rest: _Structure) -> Any:
     equinox: Any = importlib.import_module("equinox")
-    leaves, tree = cast(Any, rest.value)
+    leaves, tree = cast(tuple[Any, Any], rest.value)
     return equinox.combine(arrays, _tree.tree_unflatten(tree, leaves))

@@ -80,6 +80,8 @@ class Source:
     """Was it given by name, by ``mesh=`` or ``jax.set_mesh``, and not made of marks or pins?"""
     committed: CommittedShardings = ()
     """Shardings of arguments that lie on the mesh that is given; they are pins."""
+    batch_cuts: tuple[tuple[int, int], ...] = ()
+    """Numbers of arguments with the pieces that dim 0 of each shall have."""
 
     @cached_property
     def without_checkpoints(self) -> bytes:

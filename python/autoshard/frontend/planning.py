@@ -11,6 +11,7 @@ import jax
 
 from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
+from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
 from autoshard.frontend.fingerprint import LoweredProgram
@@ -132,9 +133,10 @@ def plan(
             ``host_offload="auto"`` keep; a plan that is not searched says what it needs.
         overlap: Share of communication that hides behind compute, 0 to 1.
         cost_model: ``"seconds"``, or ``"symbolic"`` for relative costs without a unit.
-        batch_argnums: In mode ``"data_parallel"`` the positional arguments that hold the batch, in
-            dim 0 of each array; static ones do not count. None: those that no result replaces, as
-            it does with a step's parameters and optimizer state.
+        batch_argnums: The positional arguments that hold the batch, in dim 0 of each array; static
+            ones do not count. None: those that no result replaces, as it does with a step's
+            parameters and optimizer state. In mode ``"auto"`` arrays that are named are cut alike,
+            and cut at all, unless the step is more than 5% longer then.
         enable_alltoall: Values may be resharded by all-to-alls. False: by gathers, slices and
             permutes; bodies of ``jax.shard_map`` keep what they have.
         indivisible: What becomes of a dim that shall be cut, but not in equal parts, as 250 rows on
@@ -252,6 +254,13 @@ def plan_source(source: Source, request: Request) -> Plan:
 def _planned(source: Source, request: Request) -> Plan:
     if request.constraints == "prefer":
         return preferred(source, request, _planned)
+    if source.mode == "auto" and request.batch_argnums is not None and not source.batch_cuts:
+        batch = _free_batch(source, request)
+        return cut_alike(source, batch, lambda asked: _planned_once(asked, request))
+    return _planned_once(source, request)
+
+
+def _planned_once(source: Source, request: Request) -> Plan:
     job = job_of(source, request)
     plan_once = job.plan if source.mode == "auto" else partial(_propagated, source, request, job)
     planned = _with_host(source, job, plan_once) if request.host_offload == "auto" else plan_once()
@@ -348,8 +357,7 @@ def _on_main(source: Source, spreading: OptimizerParallel) -> OptimizerParallel:
     Raises:
         PlanError: There is no such argument.
     """
-    program = source.program
-    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+    place = _places(source)
 
     def of(said: Sequence[str | int]) -> tuple[str, ...]:
         called = numbers_called(source.argument_names, map(str, said), spreading.name)
@@ -373,6 +381,7 @@ def _module_of(
         with module.context:
             bound_gradients(module, source.cluster, operations_of(module.operation))
     write_request(source, module, request)
+    write_batch_cuts(source, module, _places(source))
     say_trips(module, request.trip_count)
     write_pins(module, *pins)
     offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")
@@ -386,20 +395,38 @@ def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     return _read(source, planned.module, planned.summary, request)
 
 
+def _places(source: Source) -> dict[int, int]:
+    """Number of a flat argument -> number of the argument of ``main``, if it has it."""
+    program = source.program
+    return {number: at + program.constant_count for at, number in enumerate(program.kept)}
+
+
+def _batch_arrays(
+    source: Source, module: mlir.Module, batch_argnums: int | Sequence[int] | None
+) -> list[int]:
+    """Arrays that hold the batch and are read, by number."""
+    infos, place = cast(Any, source.program.stage).args_info, _places(source)
+    fed_back = set(fed_back_arguments(source, module).values())
+    state = {number for number, at in place.items() if at in fed_back}
+    held = batch_arguments(_tree.tree_leaves(infos), infos[0], state, batch_argnums, source.name)
+    return [number for number in held if number in place]
+
+
+def _free_batch(source: Source, request: Request) -> list[int]:
+    """Those that hold the batch and are not pinned."""
+    pinned, _ = Pins(source).read(request.in_shardings, request.out_shardings)
+    places = _places(source)
+    held = _batch_arrays(source, _module_of(source, request), request.batch_argnums)
+    return [number for number in held if places[number] not in pinned]
+
+
 def _batch_of(
     source: Source,
     module: mlir.Module,
     arguments: Sequence[PlannedValue],
     batch_argnums: int | Sequence[int] | None,
 ) -> BatchSplit | None:
-    program = source.program
-    positional = cast(Any, program.stage).args_info[0]
-    leaves = _tree.tree_leaves(cast(Any, program.stage).args_info)
-    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-    fed_back = set(fed_back_arguments(source, module).values())
-    state = {number for number, at in place.items() if at in fed_back}
-    held = batch_arguments(leaves, positional, state, batch_argnums, source.name)
-    used = [number for number in held if number in place]
+    used, place = _batch_arrays(source, module, batch_argnums), _places(source)
     if not used:
         return None
     cuts = [arguments[n].sharding.num_shards(0) for n in used]

@@ -121,11 +121,6 @@ class Request:
             numbers = read_argnums(self.batch_argnums, "batch_argnums")
             is_one = whole_number(self.batch_argnums) is not None
             object.__setattr__(self, "batch_argnums", numbers[0] if is_one else numbers)
-        if self.batch_argnums is not None and self.mode != "data_parallel":
-            raise PlanError(
-                f"batch_argnums says what mode 'data_parallel' splits, but the mode is"
-                f" {self.mode or 'not given'!r}. Give mode='data_parallel', or leave it out."
-            )
         if self.trip_count is not None:
             trips = whole_number(self.trip_count)
             if trips is None or not 0 <= trips <= MOST_TRIPS:
@@ -151,6 +146,12 @@ class Request:
             PlanError: An option of the search in another mode, or one of memory or seconds without
                 a cluster.
         """
+        if self.batch_argnums is not None and mode == "semi_auto":
+            raise PlanError(
+                f"{name}: batch_argnums says what modes 'auto' and 'data_parallel' split alike, but"
+                f" mode 'semi_auto' takes what is marked or pinned. Pin the batch by in_shardings,"
+                " or give another mode."
+            )
         recomputing = self.recomputing()
         chooses_again = recomputing is not None and recomputing.choose == "auto"
         for option, value, is_given, needs_search in (
