@@ -42,6 +42,7 @@ from autoshard.verify.shardy_collectives import shardy_collectives
 from autoshard.verify.verification import Verification, verify_module
 
 if TYPE_CHECKING:
+    from autoshard.explain.record import Record
     from autoshard.frontend.refining import Origin
 
 _tree: Any = jax.tree_util
@@ -265,6 +266,13 @@ class Plan:
     def reshards(self) -> tuple[Reshard, ...]:
         """Every operand that an op needs in another sharding than its producer leaves it."""
         return reshards(self._planned)
+
+    @cached_property
+    def record(self) -> Record:
+        """All that is told of the plan, equal layers once: what ``explain`` and files read."""
+        from autoshard.explain.record_build import record_of_module
+
+        return record_of_module(self._module(), self.name, self.mode)
 
     @cached_property
     def callback_bytes(self) -> tuple[tuple[int, int], ...]:

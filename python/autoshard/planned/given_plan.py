@@ -12,7 +12,7 @@ from autoshard.errors import PassOptionError, PlanError
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import MHLO_SHARDING, PLAN, STRATEGY, attribute_of
+from autoshard.ir.attributes import MHLO_SHARDING, PLAN, RESHARDED_BYTES, STRATEGY, attribute_of
 from autoshard.planned.summarize import main_values, shardings_of
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import mesh_of, populate_rules, remove_rules
@@ -35,6 +35,12 @@ class Costed:
     def sharding_texts(self) -> list[str]:
         """Each sharding of the plan's table as text."""
         return [str(sharding) for sharding in shardings_of(self.plan, self.mesh)]
+
+
+def has_plan(module: mlir.Module) -> bool:
+    """Whether a plan stands on a module that is not exported."""
+    attributes = module.operation.attributes
+    return PLAN in attributes or RESHARDED_BYTES in attributes
 
 
 def summary_on(module: mlir.Module) -> PlanSummary | None:

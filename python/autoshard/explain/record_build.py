@@ -1,0 +1,408 @@
+"""The record of a planned module: every op, collective and value of it, equal layers folded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from autoshard import _core
+from autoshard.errors import PlanError
+from autoshard.explain.bound import bound_of, roofline_seconds
+from autoshard.explain.folding import Fold, common_name, folded, of_any_layer
+from autoshard.explain.record import (
+    MemoryPoint,
+    Record,
+    RecordedCollective,
+    RecordedOp,
+    RecordedValue,
+    without_collectives,
+)
+from autoshard.explain.record_names import OpNames
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.ir import element_bits, mlir, parse_bytes, place, print_module
+from autoshard.ir.attributes import RESHARDED_BYTES, RESULT_INFO
+from autoshard.ir.boundary import allows_all_to_all, main_function
+from autoshard.ir.host_memory import on_host
+from autoshard.planned.given_plan import Costed, cost_of_module, summary_on
+from autoshard.planned.module import Placement, read_boundary
+from autoshard.planned.summarize import (
+    Moved,
+    argument_name,
+    moves,
+    short_name,
+    type_text,
+    value_names,
+)
+from autoshard.planned.write import mesh_of
+
+_NO_CLUSTER = (
+    "planned without a cluster, so nothing is known of seconds and memory: plan with "
+    "autoshard-recursive-programming, or see autoshard-print-costs='cluster=v5e:4x4'"
+)
+
+MOST_POINTS = 240
+"""Stretches of the program that the memory of a step is told of."""
+
+
+def record_of_module(module: mlir.Module, name: str = "", mode: str | None = None) -> Record:
+    """All that is told of the plan on a module.
+
+    Args:
+        module: Planned and not exported; it stays as it is.
+        name: The function, or the file.
+        mode: The mode that it was planned in, as far as it is known.
+
+    Raises:
+        PlanError: There is no plan, a part of it is missing, or it does not hold.
+    """
+    summary = summary_on(module)
+    if summary is None:
+        return _of_propagation(module, name, mode)
+    cluster = summary.read_cluster()
+    costed = cost_of_module(module, cluster, overlap=summary.overlap)
+    names = OpNames(costed.imported.core_ops)
+    return Record(
+        name=name,
+        mode=mode,
+        mesh=summary.mesh,
+        summary=without_collectives(summary),
+        resharded_bytes=costed.plan.resharded_bytes,
+        missing=None,
+        arguments=_values(module, "argument"),
+        results=_values(module, "result"),
+        frames=tuple(names.stacks.frames),
+        ops=tuple(_Ops(costed, names).rows()),
+        collectives=tuple(_collectives(costed, names)),
+        memory=tuple(_memory(costed, names)),
+    )
+
+
+def _of_propagation(module: mlir.Module, name: str, mode: str | None) -> Record:
+    """Shardings, and the collectives that Shardy makes of them."""
+    # Imported here: they load the exporter, which nothing else needs.
+    from autoshard.passes.export_shardy import ExportShardy
+    from autoshard.verify.shardy_collectives import shardy_collectives
+
+    attributes = module.operation.attributes
+    if RESHARDED_BYTES not in attributes:
+        raise PlanError(
+            "the module has no plan. Plan it: --autoshard-recursive-programming='cluster=v5e:4x4'.",
+            place(module.operation.location),
+        )
+    exported = parse_bytes(print_module(module, "bytecode"), module.context)
+    ExportShardy().run(exported)
+    rows: list[RecordedCollective] = []
+    for one in shardy_collectives(exported, has_all_to_all=allows_all_to_all(module)):
+        location = None if one.place is None else one.place.rpartition(":")[0]
+        rows.append(
+            RecordedCollective(
+                id=f"{one.kind.value} at {location}",
+                kind=one.kind.value,
+                axes=None if one.axes is None else tuple(str(axis) for axis in one.axes),
+                bytes=one.moved_bytes,
+                times=one.times,
+                seconds=None,
+                location=location,
+                of="",
+                value="",
+                type="",
+                phase="",
+                frame=-1,
+                scope="",
+                count=1,
+            )
+        )
+    return Record(
+        name=name,
+        mode=mode,
+        mesh=str(mesh_of(module)),
+        summary=None,
+        resharded_bytes=mlir.FloatAttr(attributes[RESHARDED_BYTES]).value,
+        missing=_NO_CLUSTER,
+        arguments=_values(module, "argument"),
+        results=_values(module, "result"),
+        collectives=tuple(rows),
+    )
+
+
+# Arguments and results
+
+
+def _values(module: mlir.Module, side: str) -> tuple[RecordedValue, ...]:
+    """The arguments or results of ``main``."""
+    main, boundary = main_function(module), read_boundary(module)
+    function = mlir.FunctionType(mlir.TypeAttr(main.attributes["function_type"]).value)
+    if side == "argument":
+        types, placements = list(function.inputs), boundary.arguments
+        names = [
+            argument_name(argument, number)
+            for number, argument in enumerate(main.regions[0].blocks[0].arguments)
+        ]
+        hosted = on_host(main, "arg_attrs")
+    else:
+        types, placements = list(function.results), boundary.results
+        names = _result_names(main, len(types))
+        hosted = on_host(main, "res_attrs")
+    rows = [
+        _value(name, type_, placement, number in hosted)
+        for number, (name, type_, placement) in enumerate(
+            zip(names, types, placements, strict=True)
+        )
+    ]
+    folds = folded(
+        rows, lambda row: row.id, lambda row: (row.type, row.sharding, row.bytes, row.is_on_host)
+    )
+    return tuple(
+        RecordedValue(
+            id=fold.name,
+            type=fold.first.type,
+            sharding=fold.first.sharding,
+            bytes=fold.first.bytes * fold.count,
+            count=fold.count,
+            is_on_host=fold.first.is_on_host,
+        )
+        for fold in folds
+    )
+
+
+def _result_names(main: mlir.Operation, count: int) -> list[str]:
+    """JAX's names of the results, ``result['w']``."""
+    names = [f"result {number}" for number in range(count)]
+    if "res_attrs" in main.attributes:
+        for number, attributes in enumerate(mlir.ArrayAttr(main.attributes["res_attrs"])):
+            entry = mlir.DictAttr(attributes)
+            if RESULT_INFO in entry:
+                names[number] = mlir.StringAttr(entry[RESULT_INFO]).value or names[number]
+    return names
+
+
+def _value(
+    name: str, type_: mlir.Type, placement: Placement | None, is_on_host: bool
+) -> RecordedValue:
+    sharding, size = "", 0.0
+    if placement is not None and isinstance(type_, mlir.RankedTensorType):
+        sharding = str(placement.sharding)
+        shape = placement.sharding.local_shape(type_.shape)
+        size = prod(shape) * element_bits(type_.element_type) / 8
+    return RecordedValue(name, type_text(type_), sharding, size, 1, is_on_host)
+
+
+# Ops
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """One op, by its number, and what makes it equal to others."""
+
+    number: int
+    name: str
+    op: str
+    occurrence: int
+
+
+class _Ops:
+    """Rows of the ops of a plan."""
+
+    def __init__(self, costed: Costed, names: OpNames) -> None:
+        self.costed = costed
+        self.names = names
+        plan = costed.plan
+        self.seconds, self.flops, self.bytes = plan.op_seconds, plan.op_flops, plan.op_bytes
+        self.strategies, self.of_op = plan.strategies, plan.op_strategy
+        self.trips = costed.imported.program.op_trips
+        self.types: dict[mlir.Type, str] = {}
+
+    def rows(self) -> Iterator[RecordedOp]:
+        """In the order of the program."""
+        for members in self._groups():
+            yield self._row(members)
+
+    def _groups(self) -> list[list[_Op]]:
+        """Ops of equal layers together."""
+        names, of_op = self.names, self.of_op
+        starred: dict[str, str] = {}
+        seen: Counter[str] = Counter()
+        groups: dict[tuple[object, ...], list[_Op]] = {}
+        for number, op in enumerate(self.costed.imported.core_ops):
+            word = short_name(op)
+            name = names.name(number, word)
+            if name not in starred:
+                starred[name] = of_any_layer(name)
+            key = (
+                starred[name],
+                names.frames[number],
+                names.phases[number],
+                self._type(op),
+                of_op[number],
+                self.seconds[number],
+                self.trips[number],
+            )
+            groups.setdefault(key, []).append(_Op(number, name, word, seen[name]))
+            seen[name] += 1
+        return list(groups.values())
+
+    def _type(self, op: mlir.Operation) -> str:
+        """Types of the results."""
+        texts: list[str] = []
+        for result in op.results:
+            type_ = result.type
+            if type_ not in self.types:
+                self.types[type_] = type_text(type_)
+            texts.append(self.types[type_])
+        return ", ".join(texts)
+
+    def _row(self, members: Sequence[_Op]) -> RecordedOp:
+        first = members[0]
+        number, count = first.number, len(members)
+        costed, chip = self.costed, self.costed.cluster.chip
+        rule = costed.imported.program.rule_of(number)
+        once, size, runs = self.seconds[number], self.bytes[number], self.trips[number]
+        devices = costed.cluster.num_devices
+        idle = self._idle_axes(number) if once > 0 else ()
+        all_runs = runs * count
+        return RecordedOp(
+            id=f"{first.name}#{first.occurrence}",
+            name=common_name([member.name for member in members]),
+            op=first.op,
+            phase=self.names.phases[number].value,
+            frame=self.names.frames[number],
+            count=count,
+            runs=runs,
+            type=self._type(costed.imported.core_ops[number]),
+            strategy=self._strategy(self.of_op[number]),
+            seconds=once * all_runs,
+            roofline_seconds=min(once, roofline_seconds(rule, chip, devices, size)) * all_runs,
+            flops=self.flops[number] * all_runs,
+            bytes=size * all_runs,
+            bound=bound_of(rule, chip, once, size).value if once > 0 else "",
+            idle_axes=idle,
+            uncut=self._uncut(rule, number) if idle else (),
+        )
+
+    def _strategy(self, row: int) -> str:
+        operands, results = self.strategies[row]
+        texts = self.costed.sharding_texts
+        sides = (
+            ", ".join("[]" if one < 0 else texts[one] for one in side)
+            for side in (operands, results)
+        )
+        return " -> ".join(sides)
+
+    def _idle_axes(self, number: int) -> tuple[str, ...]:
+        """Axes that cut neither an operand nor a result."""
+        operands, results = self.strategies[self.of_op[number]]
+        shardings = self.costed.plan.shardings
+        used = {
+            axis
+            for one in (*operands, *results)
+            if one != NO_VALUE
+            for axes in shardings[one]
+            for axis in axes
+        }
+        axes = enumerate(self.costed.mesh.axis_names)
+        return tuple(name for axis, name in axes if axis not in used)
+
+    def _uncut(self, rule: _core.Rule, number: int) -> tuple[int, ...]:
+        """Sizes of the factors on one device, of those that are larger than 1."""
+        shardings, sizes = self.costed.plan.shardings, self.costed.mesh.axis_sizes
+        operands, results = self.strategies[self.of_op[number]]
+        left = [factor.size for factor in rule.factors]
+        cut: set[int] = set()
+        for tensors, rows in ((rule.operands, operands), (rule.results, results)):
+            for tensor, row in zip(tensors, rows, strict=True):
+                if row == NO_VALUE:
+                    continue
+                for factors, axes in zip(tensor.dims, shardings[row], strict=True):
+                    parts = prod(sizes[axis] for axis in axes)
+                    for factor in factors:
+                        if parts > 1 and factor not in cut and left[factor] % parts == 0:
+                            cut.add(factor)
+                            left[factor] //= parts
+                            break
+        return tuple(size for size in left if size > 1)
+
+
+# Collectives
+
+
+def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
+    """Those that take longest first."""
+    plan, ops = costed.plan, costed.imported.core_ops
+    table = plan.reshards
+    places, indices = table.place, table.index
+    found = moves(costed.imported, plan, costed.mesh)
+    values = value_names(costed.imported, {one.value for one in found if one.value >= 0})
+    number_of = [
+        None if places[row] is _core.Place.JOIN else indices[row]
+        for row in plan.collectives.reshard
+    ]
+
+    def row(move: Moved, number: int | None) -> RecordedCollective:
+        value = values.get(move.value)
+        name = "" if value is None else value.name
+        of = "" if number is None else names.name(number, short_name(ops[number]))
+        what = move.what.partition(" of ")[0] if number is not None else move.what
+        target = f" for {what} of {of}" if of else f", {what}"
+        return RecordedCollective(
+            id=f"{move.kind.value} of {name or 'a scalar'}{target}",
+            kind=move.kind.value,
+            axes=move.axes,
+            bytes=move.sent_bytes,
+            times=move.times,
+            seconds=move.times * move.seconds,
+            location=move.location,
+            of=move.what,
+            value=name,
+            type="" if value is None else value.type,
+            phase="" if number is None else names.phases[number].value,
+            frame=-1 if number is None else names.frames[number],
+            scope="" if number is None else names.scopes[number].path,
+            count=1,
+        )
+
+    rows = [row(move, number) for move, number in zip(found, number_of, strict=True)]
+    folds = folded(
+        rows,
+        lambda one: one.id,
+        lambda one: (one.kind, one.axes, one.bytes, one.times, one.seconds, one.phase, one.frame),
+    )
+    return sorted((_folded_collective(fold) for fold in folds), key=lambda one: -(one.seconds or 0))
+
+
+def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:
+    first, members = fold.first, fold.members
+    return RecordedCollective(
+        id=fold.name,
+        kind=first.kind,
+        axes=first.axes,
+        bytes=first.bytes,
+        times=sum(one.times for one in members),
+        seconds=sum(one.seconds or 0.0 for one in members),
+        location=first.location,
+        of=first.of,
+        value=common_name([one.value for one in members]),
+        type=first.type,
+        phase=first.phase,
+        frame=first.frame,
+        scope=common_name([one.scope for one in members]),
+        count=fold.count,
+    )
+
+
+# Memory
+
+
+def _memory(costed: Costed, names: OpNames) -> Iterator[MemoryPoint]:
+    """The fullest point of each stretch of the program."""
+    live, ops = costed.plan.live_bytes, costed.imported.core_ops
+    count = min(MOST_POINTS, len(live))
+    for row in range(count):
+        first, last = row * len(live) // count, (row + 1) * len(live) // count
+        fullest = max(range(first, last), key=live.__getitem__)
+        if fullest < len(ops):
+            name, line = short_name(ops[fullest]), names.location(fullest)
+            yield MemoryPoint(fullest, name, line, names.phases[fullest].value, live[fullest])
+        else:
+            yield MemoryPoint(fullest, "end", None, "", live[fullest])
