@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import jax
 
@@ -31,7 +31,7 @@ from autoshard.planned.ops import (
     planned_ops,
     reshards,
 )
-from autoshard.planned.summary import BatchSplit, PlanSummary
+from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.search.refine import Budget, Refinement
 from autoshard.sharding import Mesh, Sharding, to_named_sharding, to_partition_spec
@@ -69,7 +69,7 @@ class PlannedValue:
         return self.sharding.local_shape(self.shape)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """How every value of one program is split over a mesh.
 
@@ -435,8 +435,33 @@ class Plan:
 
         return load_plan(path)
 
+    def print(self, *, full: bool = False, file: IO[str] | None = None) -> None:
+        """Print the tables of ``print(plan)``.
+
+        Args:
+            full: Every argument, op and reshard by itself, not those of equal layers once.
+            file: Where to; None: standard output.
+        """
+        from autoshard.report.plan_table import plan_table, print_to
+
+        print_to(file, plan_table(self, full))
+
+    def __repr__(self) -> str:
+        """One line."""
+        parts = [f"{self.name}: {self.mode} plan on mesh {self.mesh}"]
+        if self.summary is not None:
+            parts.append(f"{seconds_text(self.step_seconds)} a step of {self.cluster}")
+            parts.append(f"{bytes_text(self.peak_bytes)} a device")
+        return f"<Plan of {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from autoshard.report.plan_table import plan_html
+
+        return plan_html(self)
+
     def __rich__(self) -> Any:
-        """Tables of arguments, results, ops and reshards."""
+        """Tables of arguments, results, ops and reshards; equal layers once."""
         from autoshard.report.plan_table import plan_table
 
         return plan_table(self)
