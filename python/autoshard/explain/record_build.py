@@ -30,6 +30,7 @@ from autoshard.planned.module import Placement, read_boundary
 from autoshard.planned.summarize import (
     Moved,
     argument_name,
+    makers_of,
     moves,
     short_name,
     type_text,
@@ -331,22 +332,27 @@ def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
     """Those that take longest first."""
     plan, ops = costed.plan, costed.imported.core_ops
     table = plan.reshards
-    places, indices = table.place, table.index
     found = moves(costed.imported, plan, costed.mesh)
     values = value_names(costed.imported, {one.value for one in found if one.value >= 0})
+    places, indices = table.place, table.index
+    is_join = [places[row] is _core.Place.JOIN for row in plan.collectives.reshard]
+    made_by = _Makers(costed) if any(is_join) else None
     number_of = [
-        None if places[row] is _core.Place.JOIN else indices[row]
-        for row in plan.collectives.reshard
+        indices[row] if made_by is None or not join else made_by.op_of(move.value)
+        for move, row, join in zip(found, plan.collectives.reshard, is_join, strict=True)
     ]
 
-    def row(move: Moved, number: int | None) -> RecordedCollective:
+    def row(move: Moved, number: int | None, join: bool) -> RecordedCollective:
         value = values.get(move.value)
         name = "" if value is None else value.name
         of = "" if number is None else names.name(number, short_name(ops[number]))
-        what = move.what.partition(" of ")[0] if number is not None else move.what
-        target = f" for {what} of {of}" if of else f", {what}"
+        what = move.what.partition(" of ")[0]
+        if join or not of:
+            target = f"{of or name}, kept elsewhere"
+        else:
+            target = f"{name or 'a scalar'} for {what} of {of}"
         return RecordedCollective(
-            id=f"{move.kind.value} of {name or 'a scalar'}{target}",
+            id=f"{move.kind.value} of {target}",
             kind=move.kind.value,
             axes=move.axes,
             bytes=move.sent_bytes,
@@ -362,13 +368,29 @@ def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
             count=1,
         )
 
-    rows = [row(move, number) for move, number in zip(found, number_of, strict=True)]
+    rows = [row(*entry) for entry in zip(found, number_of, is_join, strict=True)]
     folds = folded(
         rows,
         lambda one: one.id,
         lambda one: (one.kind, one.axes, one.bytes, one.times, one.seconds, one.phase, one.frame),
     )
     return sorted((_folded_collective(fold) for fold in folds), key=lambda one: -(one.seconds or 0))
+
+
+class _Makers:
+    """Which op makes a value."""
+
+    def __init__(self, costed: Costed) -> None:
+        self.imported = costed.imported
+        self.makers = makers_of(costed.imported)
+        self.numbers = {op: number for number, op in enumerate(costed.imported.core_ops)}
+
+    def op_of(self, value: int) -> int | None:
+        """Number of the op; None for an argument, and for what is made by no op of the core."""
+        maker = self.makers[value]
+        if maker == NO_VALUE:
+            return None
+        return self.numbers.get(self.imported.result_values[maker][0])
 
 
 def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:

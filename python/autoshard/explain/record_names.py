@@ -69,7 +69,8 @@ def scope_of(name: str) -> Scope:
     for number, part in enumerate(name.split("/")):
         is_root = number == 0 and part.startswith("jit(")
         word = "" if is_root or part.startswith("jit:") else _unwrapped(part)
-        if word not in _OF_JAX and parts[-1:] != [word]:
+        # What jnp.einsum calls itself is no scope of the user.
+        if word not in _OF_JAX and "->" not in word and parts[-1:] != [word]:
             parts.append(word)
     return Scope("/".join(parts), _phase(name))
 
@@ -106,7 +107,7 @@ class OpNames:
                 known[around] = scope_of(around)
             self.scopes.append(known[around])
             self.frames.append(self.stacks.number(location))
-        self.phases = _phases([scope.phase for scope in self.scopes])
+        self.phases = _phases(self.scopes)
         self._lines = [
             f"@{frame.file.rpartition('/')[2]}:{frame.line}" for frame in self.stacks.frames
         ]
@@ -130,24 +131,26 @@ class OpNames:
         return f"{found.file}:{found.line}" if found.line else found.file
 
 
-def _phases(said: Sequence[Phase | None]) -> list[Phase]:
+def _phases(scopes: Sequence[Scope]) -> list[Phase]:
     """The phase of every op, from those whose names say it.
 
     JAX writes the forward half first, then the backward one, then what the optimizer does. An op
     whose name does not say, such as one of a function that was inlined, is of the phase where it
-    stands.
+    stands; behind the forward half, what is in a scope of its is the backward half of that scope.
     """
-    backward = [number for number, phase in enumerate(said) if phase is Phase.BACKWARD]
+    backward = [number for number, scope in enumerate(scopes) if scope.phase is Phase.BACKWARD]
     if not backward:
-        return [Phase.STEP] * len(said)
+        return [Phase.STEP] * len(scopes)
     first, last = backward[0], backward[-1]
-    return [
-        phase
-        if phase is not None
-        else Phase.FORWARD
-        if number < first
-        else Phase.BACKWARD
-        if number < last
-        else Phase.UPDATE
-        for number, phase in enumerate(said)
-    ]
+    forward = {scope.path for scope in scopes[:first] if scope.path}
+    for number in range(len(scopes) - 1, last, -1):
+        if scopes[number].path in forward:
+            last = number
+            break
+
+    def where_it_stands(number: int) -> Phase:
+        if number < first:
+            return Phase.FORWARD
+        return Phase.BACKWARD if number <= last else Phase.UPDATE
+
+    return [scope.phase or where_it_stands(number) for number, scope in enumerate(scopes)]

@@ -44,6 +44,7 @@ from autoshard.verify.verification import Verification, verify_module
 if TYPE_CHECKING:
     from autoshard.explain.record import Record
     from autoshard.frontend.refining import Origin
+    from autoshard.report.explanation import Explanation
 
 _tree: Any = jax.tree_util
 
@@ -274,6 +275,19 @@ class Plan:
 
         return record_of_module(self._module(), self.name, self.mode)
 
+    def explain(self) -> Explanation:
+        """Why a step takes as long as it does: print it, or ask for ``to_markdown()``.
+
+        What a step is spent on, with the bottleneck, by phase and by function of the user, each
+        with its distance from the roofline; the dearest collectives.
+
+        Raises:
+            PlanError: Of what it shows, where the plan was made without a cluster.
+        """
+        from autoshard.report.explanation import Explanation
+
+        return Explanation(self.record)
+
     @cached_property
     def callback_bytes(self) -> tuple[tuple[int, int], ...]:
         """Bytes of each value that a call back into Python reads or gives, and how often."""
@@ -456,9 +470,9 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from autoshard.report.plan_table import plan_html
+        from autoshard.report.plan_table import plan_table, to_html
 
-        return plan_html(self)
+        return to_html(plan_table(self))
 
     def __rich__(self) -> Any:
         """Tables of arguments, results, ops and reshards; equal layers once."""

@@ -58,7 +58,7 @@ def _name_values(imported: ImportedProgram, missing: set[int]) -> None:
         if value in missing:
             missing.discard(value)
             found[value] = named(argument_name(argument, number), argument.type)
-    makers = _makers(imported) if missing else ()
+    makers = makers_of(imported) if missing else ()
     for value in sorted(missing):
         if makers[value] == NO_VALUE:
             continue
@@ -74,7 +74,7 @@ def _name_values(imported: ImportedProgram, missing: set[int]) -> None:
         found[value] = named(f"value {value}")
 
 
-def _makers(imported: ImportedProgram) -> Sequence[int]:
+def makers_of(imported: ImportedProgram) -> Sequence[int]:
     """For every value the number of the first of ``result_values`` that is it."""
     if imported.makers is None:
         makers = [NO_VALUE] * (len(imported.value_shapes) + 1)

@@ -164,10 +164,10 @@ def short_line(location: str | None) -> str:
     return "" if location is None else Path(location).name
 
 
-def plan_html(plan: Plan) -> str:
-    """The same as HTML, for a notebook."""
-    console = _console()
-    console.print(plan_table(plan))
+def to_html(renderable: RenderableType, width: int = _WIDTH) -> str:
+    """As HTML, for a notebook."""
+    console = _console(width)
+    console.print(renderable)
     code = '<pre style="line-height:normal;overflow-x:auto">{code}</pre>'
     return console.export_html(inline_styles=True, code_format=code)
 

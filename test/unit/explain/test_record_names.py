@@ -16,7 +16,7 @@ from autoshard.ir.module import operations_of
         ("jit(step)/jvp(Model)/layers/3/mlp", "Model/layers/3/mlp", Phase.FORWARD),
         ("jit(step)/transpose(jvp(Model))/layers/3", "Model/layers/3", Phase.BACKWARD),
         ("jit(step)/transpose(jvp())/while/body/mlp", "mlp", Phase.BACKWARD),
-        ("jit(step)/jvp()/vmap(BTNH,BSNH->BNTS)", "BTNH,BSNH->BNTS", Phase.FORWARD),
+        ("jit(step)/jvp()/mlp/vmap(BTNH,BSNH->BNTS)", "mlp", Phase.FORWARD),
         ("jit(step)/jit(silu)", "silu", None),
         (
             "jit(f)/transpose(jvp(G))/jvp(G)/checkpoint/rematted_computation/block",
@@ -39,17 +39,17 @@ LOCATIONS = (
     '"jit(f)/transpose(jvp(M))/add"("m.py":2:1)',
     '"jit(f)/add"("m.py":4:1)',
 )
-PROGRAM = "\n".join(
-    [
-        "func.func public @main(%0: tensor<8xf32>) {",
-        *(
-            f"  %{number} = stablehlo.tanh %{number - 1} : tensor<8xf32> loc({location})"
-            for number, location in enumerate(LOCATIONS, start=1)
-        ),
-        "  return loc(unknown)",
-        "}",
-    ]
-)
+INLINED = ('"M/mlp/add"("m.py":2:1)', LOCATIONS[2], LOCATIONS[5], '"M/mlp/add"("m.py":2:1)')
+
+
+def program(*locations: str) -> str:
+    """One op after the other."""
+    ops = (
+        f"  %{number} = stablehlo.tanh %{number - 1} : tensor<8xf32> loc({location})"
+        for number, location in enumerate(locations, start=1)
+    )
+    head = "func.func public @main(%0: tensor<8xf32>) {"
+    return "\n".join([head, *ops, "  return loc(unknown)", "}"])
 
 
 def names_of(text: str) -> OpNames:
@@ -58,7 +58,7 @@ def names_of(text: str) -> OpNames:
 
 
 def test_what_names_do_not_say_is_of_the_phase_where_it_stands():
-    assert [phase.value for phase in names_of(PROGRAM).phases] == [
+    assert [phase.value for phase in names_of(program(*LOCATIONS)).phases] == [
         "forward",
         "forward",
         "backward",
@@ -68,13 +68,23 @@ def test_what_names_do_not_say_is_of_the_phase_where_it_stands():
     ]
 
 
+def test_what_is_behind_in_a_scope_of_the_forward_half_is_its_backward_half():
+    assert [phase.value for phase in names_of(program(*INLINED, LOCATIONS[5])).phases] == [
+        "forward",
+        "backward",
+        "backward",
+        "backward",
+        "update",
+    ]
+
+
 def test_a_program_without_gradients_has_one_phase():
-    text = PROGRAM.replace("transpose(jvp(M))", "M").replace("jvp(M)", "M")
+    text = program(*LOCATIONS).replace("transpose(jvp(M))", "M").replace("jvp(M)", "M")
     assert set(names_of(text).phases) == {Phase.STEP}
 
 
 def test_call_stacks_of_one_line_are_there_once():
-    names = names_of(PROGRAM)
+    names = names_of(program(*LOCATIONS))
     frames = names.stacks.frames
     assert names.frames[1] == names.frames[2]
     inner = frames[names.frames[1]]
@@ -84,5 +94,5 @@ def test_call_stacks_of_one_line_are_there_once():
 
 
 def test_names_have_the_file_without_its_folder():
-    assert names_of(PROGRAM).name(1, "tanh") == "M/tanh@m.py:2"
-    assert names_of(PROGRAM).location(1) == "/a/m.py:2"
+    assert names_of(program(*LOCATIONS)).name(1, "tanh") == "M/tanh@m.py:2"
+    assert names_of(program(*LOCATIONS)).location(1) == "/a/m.py:2"

@@ -1,0 +1,55 @@
+"""``autoshard explain FILE``: a plan, explained on a terminal, in Markdown, or for other tools."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+
+from autoshard.cli.output import printing
+from autoshard.cli.record_file import FILES, read_record
+from autoshard.ir.writing import write_file
+from autoshard.report.explanation import Explanation
+
+_FORMATS: dict[str, Callable[[Explanation], str]] = {
+    "json": lambda found: found.record.to_json(),
+    "md": lambda found: found.to_markdown(),
+    "text": lambda found: f"{found}\n",
+}
+"""Each as the text of a file."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the subcommand takes."""
+    parser.add_argument("file", metavar="FILE", help=FILES)
+    parser.add_argument(
+        "--format",
+        choices=sorted(_FORMATS),
+        default="text",
+        help="text: tables; md: Markdown for a pull request; json: the record (text)",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there; else it is printed")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explain a file.
+
+    Raises:
+        ParseError: It is no plan.
+        PlanError: It is none of a cluster, so that nothing is known of seconds.
+        OutputError: The output cannot be written.
+    """
+    found = Explanation(read_record(options.file))
+    if options.output is not None:
+        write_file(options.output, _FORMATS[options.format](found).encode())
+        return 0
+    is_shown = options.format == "text" and sys.stdout.isatty()
+    text = "" if is_shown else _FORMATS[options.format](found)
+    with printing():
+        if is_shown:
+            Console().print(found)
+        else:
+            print(text, end="")
+    return 0
