@@ -10,13 +10,17 @@ from rich.console import Console
 
 from autoshard.cli.output import printing
 from autoshard.cli.record_file import FILES, read_record
+from autoshard.explain.remarks_files import remarks_sarif, remarks_text, remarks_yaml
 from autoshard.ir.writing import write_file
 from autoshard.report.explanation import Explanation
 
 _FORMATS: dict[str, Callable[[Explanation], str]] = {
     "json": lambda found: found.record.to_json(),
     "md": lambda found: found.to_markdown(),
+    "remarks": lambda found: remarks_text(found.remarks),
+    "sarif": lambda found: remarks_sarif(found.remarks),
     "text": lambda found: f"{found}\n",
+    "yaml": lambda found: remarks_yaml(found.remarks),
 }
 """Each as the text of a file."""
 
@@ -28,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=sorted(_FORMATS),
         default="text",
-        help="text: tables; md: Markdown for a pull request; json: the record (text)",
+        help="text: tables; md: Markdown for a pull request; json: the record; remarks, yaml,"
+        " sarif: remarks at the lines of the program, for editors, LLVM's viewers and code"
+        " scanning (text)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there; else it is printed")
 

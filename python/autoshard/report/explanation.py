@@ -14,6 +14,7 @@ from rich.text import Text
 from autoshard.explain.headline import Headline, headline_of
 from autoshard.explain.headline_text import TextTable, headline_lines, headline_tables
 from autoshard.explain.record import Record
+from autoshard.explain.remarks import Remark, remarks_of
 from autoshard.report.plan_table import new_table, render, to_html
 
 _WIDTH = 140
@@ -34,6 +35,15 @@ class Explanation:
             PlanError: The plan was made without a cluster.
         """
         return headline_of(self.record)
+
+    @cached_property
+    def remarks(self) -> list[Remark]:
+        """What there is to know at the user's lines; missed before analysis, most seconds first.
+
+        Raises:
+            PlanError: The plan was made without a cluster.
+        """
+        return remarks_of(self.record)
 
     def to_markdown(self) -> str:
         """For a pull request."""

@@ -56,6 +56,16 @@ def test_an_output_is_written(files, tmp_path, capsys):
     assert (tmp_path / "a.md").read_text().startswith("### step on mesh")
 
 
+@pytest.mark.parametrize(
+    ("form", "begins"), [("remarks", "step: remark: "), ("sarif", "{"), ("yaml", "--- !Passed")]
+)
+def test_remarks_are_written_in_every_form(files, form, begins, capsys):
+    assert run("explain", files / "record.json", "--format", form) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(begins)
+    assert "explained_plans.py" in text
+
+
 def test_what_is_no_plan_is_refused(tmp_path, capsys):
     (tmp_path / "a.json").write_text('{"a": 1}')
     assert run("explain", tmp_path / "a.json") == 1
