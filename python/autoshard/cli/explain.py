@@ -15,6 +15,7 @@ from autoshard.ir.writing import write_file
 from autoshard.report.explanation import Explanation
 
 _FORMATS: dict[str, Callable[[Explanation], str]] = {
+    "html": lambda found: found.to_html(),
     "json": lambda found: found.record.to_json(),
     "md": lambda found: found.to_markdown(),
     "remarks": lambda found: remarks_text(found.remarks),
@@ -32,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=sorted(_FORMATS),
         default="text",
-        help="text: tables; md: Markdown for a pull request; json: the record; remarks, yaml,"
+        help="text: tables; md: Markdown for a pull request; html: a page by itself; json: the"
+        " record; remarks, yaml,"
         " sarif: remarks at the lines of the program, for editors, LLVM's viewers and code"
         " scanning (text)",
     )

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from autoshard.explain.headline import Headline, headline_of
 from autoshard.explain.headline_text import TextTable, headline_lines, headline_tables
+from autoshard.explain.page import page_html
 from autoshard.explain.record import Record
 from autoshard.explain.remarks import Remark, remarks_of
 from autoshard.report.plan_table import new_table, render, to_html
@@ -51,6 +52,10 @@ class Explanation:
         parts = [f"### {_markdown(first)}", "\n".join(f"- {_markdown(line)}" for line in lines)]
         parts += [_markdown_table(table) for table in headline_tables(self.headline, self.record)]
         return "\n\n".join(parts) + "\n"
+
+    def to_html(self) -> str:
+        """One page by itself: all of this, memory over the step, tensors, devices, a search."""
+        return page_html(self.record)
 
     def __rich__(self) -> Any:
         """Lines of the headline, then its tables."""
