@@ -120,7 +120,7 @@ class GivenPlan:
         self.shardings: dict[Dims, int] = {}
         self.strategies: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         self.read: dict[tuple[str, tuple[int, ...]], tuple[Sharding, ...]] = {}
-        self.strategy_of_text: dict[str, int] = {}
+        self.known_strategies: dict[tuple[mlir.Attribute, int], int] = {}
 
     def value_dims(self) -> list[Dims]:
         """How the plan cuts each value.
@@ -150,7 +150,18 @@ class GivenPlan:
     def values(self) -> list[int]:
         """Row of the sharding of each value."""
         found: dict[int, int] = {}
+        known: dict[tuple[mlir.Attribute | None, mlir.Type], int] = {}
         for op, values in self.imported.result_values:
+            if len(values) == 1:
+                # Nearly all ops, and nearly all of them say what another one said.
+                value = values[0]
+                if value == NO_VALUE or value in found:
+                    continue
+                key = (attribute_of(op, MHLO_SHARDING), op.results[0].type)
+                if key not in known:
+                    known[key] = self.index(self.of_results(op)[0])
+                found[value] = known[key]
+                continue
             if any(value != NO_VALUE and value not in found for value in values):
                 shardings = self.of_results(op)
                 for value, sharding in zip(values, shardings, strict=True):
@@ -281,15 +292,14 @@ class GivenPlan:
             raise PlanError(
                 f"{op.name} has no {STRATEGY}. Plan the module again.", place(op.location)
             )
-        text = mlir.StringAttr(attribute).value
-        types = (*op.operands, *op.results)
-        key = f"{text}|{len(op.operands)}|{','.join(str(_rank(value.type)) for value in types)}"
-        if key not in self.strategy_of_text:
-            said = OpStrategy.parse(text, self.mesh)
-            self.strategy_of_text[key] = self.strategy_row(
+        # A text has as many dims for each value as the value, so that it says the ranks, too.
+        key = (attribute, len(op.operands))
+        if key not in self.known_strategies:
+            said = OpStrategy.parse(mlir.StringAttr(attribute).value, self.mesh)
+            self.known_strategies[key] = self.strategy_row(
                 self._side(said.operands, op.operands), self._side(said.results, op.results)
             )
-        return self.strategy_of_text[key]
+        return self.known_strategies[key]
 
     def _side(self, shardings: Sequence[Sharding], values: Sequence[mlir.Value]) -> tuple[int, ...]:
         return tuple(

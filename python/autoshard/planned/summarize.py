@@ -11,7 +11,7 @@ from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
 from autoshard.ir import mlir, place
-from autoshard.kernels.calls import kernel_call
+from autoshard.kernels.calls import COMPOSITE, kernel_call
 from autoshard.planned.collective import Collective, CollectiveKind
 from autoshard.planned.host_traffic import host_traffic
 from autoshard.planned.summary import (
@@ -96,11 +96,12 @@ def argument_name(argument: mlir.Value, number: int) -> str:
 
 def short_name(op: mlir.Operation) -> str:
     """Without the dialect; of a call of something opaque what it calls."""
-    if op.name == "stablehlo.custom_call":
+    name = op.name
+    if name == "stablehlo.custom_call":
         return mlir.StringAttr(op.attributes["call_target_name"]).value
-    if (call := kernel_call(op)) is not None:
+    if name == COMPOSITE and (call := kernel_call(op)) is not None:
         return call.name
-    return op.name.partition(".")[2]
+    return name.partition(".")[2]
 
 
 def line_of(op: mlir.Operation) -> str | None:
