@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 
 from autoshard import _core
 from autoshard.errors import PlanError
 from autoshard.explain.bound import bound_of, roofline_seconds
-from autoshard.explain.folding import Fold, common_name, folded, of_any_layer
+from autoshard.explain.folding import Fold, common_name, folded
 from autoshard.explain.record import (
     MemoryPoint,
     Record,
@@ -64,6 +64,7 @@ def record_of_module(module: mlir.Module, name: str = "", mode: str | None = Non
     cluster = summary.read_cluster()
     costed = cost_of_module(module, cluster, overlap=summary.overlap)
     names = OpNames(costed.imported.core_ops)
+    arguments, results = _boundary(module)
     return Record(
         name=name,
         mode=mode,
@@ -71,8 +72,8 @@ def record_of_module(module: mlir.Module, name: str = "", mode: str | None = Non
         summary=without_collectives(summary),
         resharded_bytes=costed.plan.resharded_bytes,
         missing=None,
-        arguments=_values(module, "argument"),
-        results=_values(module, "result"),
+        arguments=arguments,
+        results=results,
         frames=tuple(names.stacks.frames),
         ops=tuple(_Ops(costed, names).rows()),
         collectives=tuple(_collectives(costed, names)),
@@ -115,6 +116,7 @@ def _of_propagation(module: mlir.Module, name: str, mode: str | None) -> Record:
                 count=1,
             )
         )
+    arguments, results = _boundary(module)
     return Record(
         name=name,
         mode=mode,
@@ -122,8 +124,8 @@ def _of_propagation(module: mlir.Module, name: str, mode: str | None) -> Record:
         summary=None,
         resharded_bytes=mlir.FloatAttr(attributes[RESHARDED_BYTES]).value,
         missing=_NO_CLUSTER,
-        arguments=_values(module, "argument"),
-        results=_values(module, "result"),
+        arguments=arguments,
+        results=results,
         collectives=tuple(rows),
     )
 
@@ -131,21 +133,29 @@ def _of_propagation(module: mlir.Module, name: str, mode: str | None) -> Record:
 # Arguments and results
 
 
-def _values(module: mlir.Module, side: str) -> tuple[RecordedValue, ...]:
-    """The arguments or results of ``main``."""
+def _boundary(
+    module: mlir.Module,
+) -> tuple[tuple[RecordedValue, ...], tuple[RecordedValue, ...]]:
+    """The arguments and the results of ``main``."""
     main, boundary = main_function(module), read_boundary(module)
     function = mlir.FunctionType(mlir.TypeAttr(main.attributes["function_type"]).value)
-    if side == "argument":
-        types, placements = list(function.inputs), boundary.arguments
-        names = [
-            argument_name(argument, number)
-            for number, argument in enumerate(main.regions[0].blocks[0].arguments)
-        ]
-        hosted = on_host(main, "arg_attrs")
-    else:
-        types, placements = list(function.results), boundary.results
-        names = _result_names(main, len(types))
-        hosted = on_host(main, "res_attrs")
+    names = [
+        argument_name(argument, number)
+        for number, argument in enumerate(main.regions[0].blocks[0].arguments)
+    ]
+    hosted = on_host(main, "arg_attrs")
+    arguments = _values(names, function.inputs, boundary.arguments, hosted)
+    names, hosted = _result_names(main, len(function.results)), on_host(main, "res_attrs")
+    return arguments, _values(names, function.results, boundary.results, hosted)
+
+
+def _values(
+    names: Sequence[str],
+    types: Sequence[mlir.Type],
+    placements: Sequence[Placement | None],
+    hosted: Container[int],
+) -> tuple[RecordedValue, ...]:
+    """One side of ``main``; values of equal layers are one row."""
     rows = [
         _value(name, type_, placement, number in hosted)
         for number, (name, type_, placement) in enumerate(
@@ -156,14 +166,7 @@ def _values(module: mlir.Module, side: str) -> tuple[RecordedValue, ...]:
         rows, lambda row: row.id, lambda row: (row.type, row.sharding, row.bytes, row.is_on_host)
     )
     return tuple(
-        RecordedValue(
-            id=fold.name,
-            type=fold.first.type,
-            sharding=fold.first.sharding,
-            bytes=fold.first.bytes * fold.count,
-            count=fold.count,
-            is_on_host=fold.first.is_on_host,
-        )
+        replace(fold.first, id=fold.name, bytes=fold.first.bytes * fold.count, count=fold.count)
         for fold in folds
     )
 
@@ -193,16 +196,6 @@ def _value(
 # Ops
 
 
-@dataclass(frozen=True, slots=True)
-class _Op:
-    """One op, by its number, and what makes it equal to others."""
-
-    number: int
-    name: str
-    op: str
-    occurrence: int
-
-
 class _Ops:
     """Rows of the ops of a plan."""
 
@@ -213,65 +206,59 @@ class _Ops:
         self.seconds, self.flops, self.bytes = plan.op_seconds, plan.op_flops, plan.op_bytes
         self.strategies, self.of_op = plan.strategies, plan.op_strategy
         self.trips = costed.imported.program.op_trips
-        self.types: dict[mlir.Type, str] = {}
 
     def rows(self) -> Iterator[RecordedOp]:
         """In the order of the program."""
-        for members in self._groups():
-            yield self._row(members)
+        for members, occurrence in self._groups():
+            yield self._row(members, occurrence)
 
-    def _groups(self) -> list[list[_Op]]:
-        """Ops of equal layers together."""
-        names, of_op = self.names, self.of_op
-        starred: dict[str, str] = {}
-        seen: Counter[str] = Counter()
-        groups: dict[tuple[object, ...], list[_Op]] = {}
+    def _groups(self) -> Iterator[tuple[list[int], int]]:
+        """Numbers of the ops of equal layers, and which of its place the first one is."""
+        scopes, frames = self.names.scopes, self.names.frames
+        phases = [phase.value for phase in self.names.phases]
+        of_op, seconds, trips = self.of_op, self.seconds, self.trips
+        seen: Counter[tuple[str, str, int]] = Counter()
+        groups: dict[tuple[object, ...], tuple[list[int], int]] = {}
         for number, op in enumerate(self.costed.imported.core_ops):
-            word = short_name(op)
-            name = names.name(number, word)
-            if name not in starred:
-                starred[name] = of_any_layer(name)
+            word, scope, frame = short_name(op), scopes[number], frames[number]
             key = (
-                starred[name],
-                names.frames[number],
-                names.phases[number],
-                self._type(op),
+                word,
+                scope.of_any_layer,
+                frame,
+                phases[number],
+                tuple([result.type for result in op.results]),
                 of_op[number],
-                self.seconds[number],
-                self.trips[number],
+                seconds[number],
+                trips[number],
             )
-            groups.setdefault(key, []).append(_Op(number, name, word, seen[name]))
-            seen[name] += 1
-        return list(groups.values())
+            place = (word, scope.path, frame)
+            occurrence = seen[place]
+            seen[place] = occurrence + 1
+            if key in groups:
+                groups[key][0].append(number)
+            else:
+                groups[key] = ([number], occurrence)
+        yield from groups.values()
 
-    def _type(self, op: mlir.Operation) -> str:
-        """Types of the results."""
-        texts: list[str] = []
-        for result in op.results:
-            type_ = result.type
-            if type_ not in self.types:
-                self.types[type_] = type_text(type_)
-            texts.append(self.types[type_])
-        return ", ".join(texts)
-
-    def _row(self, members: Sequence[_Op]) -> RecordedOp:
-        first = members[0]
-        number, count = first.number, len(members)
+    def _row(self, members: Sequence[int], occurrence: int) -> RecordedOp:
+        number, count = members[0], len(members)
         costed, chip = self.costed, self.costed.cluster.chip
+        op = costed.imported.core_ops[number]
+        word = short_name(op)
         rule = costed.imported.program.rule_of(number)
         once, size, runs = self.seconds[number], self.bytes[number], self.trips[number]
         devices = costed.cluster.num_devices
         idle = self._idle_axes(number) if once > 0 else ()
         all_runs = runs * count
         return RecordedOp(
-            id=f"{first.name}#{first.occurrence}",
-            name=common_name([member.name for member in members]),
-            op=first.op,
+            id=f"{self.names.name(number, word)}#{occurrence}",
+            name=common_name([self.names.name(member, word) for member in members]),
+            op=word,
             phase=self.names.phases[number].value,
             frame=self.names.frames[number],
             count=count,
             runs=runs,
-            type=self._type(costed.imported.core_ops[number]),
+            type=", ".join(type_text(result.type) for result in op.results),
             strategy=self._strategy(self.of_op[number]),
             seconds=once * all_runs,
             roofline_seconds=min(once, roofline_seconds(rule, chip, devices, size)) * all_runs,
@@ -395,19 +382,12 @@ class _Makers:
 
 def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:
     first, members = fold.first, fold.members
-    return RecordedCollective(
+    return replace(
+        first,
         id=fold.name,
-        kind=first.kind,
-        axes=first.axes,
-        bytes=first.bytes,
         times=sum(one.times for one in members),
         seconds=sum(one.seconds or 0.0 for one in members),
-        location=first.location,
-        of=first.of,
         value=common_name([one.value for one in members]),
-        type=first.type,
-        phase=first.phase,
-        frame=first.frame,
         scope=common_name([one.scope for one in members]),
         count=fold.count,
     )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from autoshard.explain.folding import of_any_layer
 from autoshard.ir import mlir
 from autoshard.ir.locations import CallStacks, op_name
 
@@ -58,6 +59,8 @@ class Scope:
     """``Model/layers/3/mlp``; empty if there are no scopes of the user."""
     phase: Phase | None
     """None: they do not say."""
+    of_any_layer: str
+    """The path with stars for the numbers of layers."""
 
 
 def scope_of(name: str) -> Scope:
@@ -72,7 +75,8 @@ def scope_of(name: str) -> Scope:
         # What jnp.einsum calls itself is no scope of the user.
         if word not in _OF_JAX and "->" not in word and parts[-1:] != [word]:
             parts.append(word)
-    return Scope("/".join(parts), _phase(name))
+    path = "/".join(parts)
+    return Scope(path, _phase(name), of_any_layer(path))
 
 
 def _unwrapped(part: str) -> str:

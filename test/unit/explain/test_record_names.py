@@ -28,6 +28,7 @@ from autoshard.ir.module import operations_of
 def test_a_scope_has_the_words_of_the_user(name, path, phase):
     found = scope_of(name)
     assert (found.path, found.phase) == (path, phase)
+    assert found.of_any_layer == path.replace("3", "*")
 
 
 STACK = 'callsite("M.call"("/a/m.py":2:1) at "f"("/a/run.py":9:1))'
