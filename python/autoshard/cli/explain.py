@@ -14,6 +14,10 @@ from autoshard.explain.remarks_files import remarks_sarif, remarks_text, remarks
 from autoshard.ir.writing import write_file
 from autoshard.report.explanation import Explanation
 
+DESCRIPTION = """\
+Say what a step of a plan is spent on, by phase and by function of the program, with the bottleneck
+and the distance from the roofline. Nothing is run or compiled."""
+
 _FORMATS: dict[str, Callable[[Explanation], str]] = {
     "html": lambda found: found.to_html(),
     "json": lambda found: found.record.to_json(),

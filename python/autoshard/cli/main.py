@@ -1,7 +1,8 @@
 """The command ``autoshard``: questions about plans, a subcommand each.
 
-A subcommand is a module of this package with ``add_arguments(parser)``, which says what it takes,
-and ``run(options)``, which does it and gives the exit code. It is imported when it is asked for.
+A subcommand is a module of this package with ``DESCRIPTION``, perhaps ``EPILOG``,
+``add_arguments(parser)``, which says what it takes, and ``run(options)``, which does it and gives
+the exit code. It is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsers = parser.add_subparsers(metavar="COMMAND", required=True)
     commands: dict[str, Any] = {}
     for name, answers in SUBCOMMANDS.items():
-        described = parsers.add_parser(name, help=answers, description=f"{answers}.".capitalize())
+        described = parsers.add_parser(name, help=answers)
         if name == asked:
-            commands[name] = importlib.import_module(f"autoshard.cli.{name}")
-            commands[name].add_arguments(described)
+            module = commands[name] = importlib.import_module(f"autoshard.cli.{name}")
+            described.description = module.DESCRIPTION
+            described.epilog = getattr(module, "EPILOG", None)
+            described.formatter_class = argparse.RawDescriptionHelpFormatter
+            module.add_arguments(described)
     options = parser.parse_args(words)
     assert asked is not None, "argparse asks for a subcommand"
     # Before JAX is loaded: this process needs no device, and must not take one from its users.

@@ -29,6 +29,7 @@ def files(tmp_path_factory):
 def test_all_subcommands_are_modules_of_one_form():
     for name in command.SUBCOMMANDS:
         module = importlib.import_module(f"autoshard.cli.{name}")
+        assert isinstance(module.DESCRIPTION, str)
         assert callable(module.add_arguments)
         assert callable(module.run)
 
