@@ -152,7 +152,7 @@ def _collectives(record: Record, headline: Headline) -> Iterator[str]:
             f'<tr data-name="{escape(f"{one.id} {one.location} {one.kind}")}">'
             + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
             + "".join(f'<td class="n">{number}</td>' for number in numbers)
-            + f'<td><span class="bar" style="width:{share * 30:.2f}rem"></span>'
+            + f'<td class="share"><span class="bar" style="width:{share * 30:.2f}rem"></span>'
             + f" {share:.1%}</td></tr>"
         )
     columns = ("collective", "over", "of", "for", "line", "phase", "times", "sent", "seconds", "")
