@@ -76,6 +76,8 @@ class Headline:
     name: str
     mesh: str
     summary: PlanSummary
+    missing: str | None
+    """Why something does not add up; None if all does."""
     exposed_seconds: float
     """Seconds of communication that are a part of the step."""
     shares: tuple[Share, ...]
@@ -118,18 +120,20 @@ def headline_of(record: Record) -> Headline:
         name=record.name,
         mesh=record.mesh,
         summary=summary,
+        missing=record.missing,
         exposed_seconds=exposed,
-        shares=_shares(parts.spending(record.ops, record.collectives), summary),
+        shares=_shares(record, parts.spending(record.ops, record.collectives), summary),
         phases=tuple(parts.phases()),
         functions=tuple(parts.functions()),
     )
 
 
-def _shares(spent: _Spending, summary: PlanSummary) -> tuple[Share, ...]:
+def _shares(record: Record, spent: _Spending, summary: PlanSummary) -> tuple[Share, ...]:
     """Shares of the whole step."""
     of_ops = sum(spent.found.get(bound.value, 0.0) for bound in Bound)
     # Slices before and after collectives, and what a collective matmul takes more.
-    spent.add("slices of reshards", summary.compute_seconds - of_ops)
+    rest = "slices of reshards" if record.ops else "compute"
+    spent.add(rest, summary.compute_seconds - of_ops)
     spent.add(Bound.HOST.value, summary.host_exposed_seconds)
     return spent.shares() or (Share("nothing", 0.0),)
 

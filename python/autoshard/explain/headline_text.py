@@ -52,6 +52,8 @@ def headline_lines(found: Headline) -> Iterator[str]:
             f"bound: {seconds_text(summary.lower_bound_seconds)}, the plan is {summary.gap:.1%}"
             f" above it ({summary.bound_covers})"
         )
+    if found.missing is not None:
+        yield found.missing
     if summary.recompute_seconds:
         yield f"computing again takes {seconds_text(summary.recompute_seconds)} of the step"
 

@@ -36,12 +36,16 @@ from autoshard.planned.summarize import (
     type_text,
     value_names,
 )
+from autoshard.planned.summary import PlanSummary, seconds_text
 from autoshard.planned.write import mesh_of
 
 _NO_CLUSTER = (
     "planned without a cluster, so nothing is known of seconds and memory: plan with "
     "autoshard-recursive-programming, or see autoshard-print-costs='cluster=v5e:4x4'"
 )
+
+_CLOSE = 0.01
+"""Share by which prices may differ that are called the same."""
 
 MOST_POINTS = 240
 """Stretches of the program that the memory of a step is told of."""
@@ -71,7 +75,7 @@ def record_of_module(module: mlir.Module, name: str = "", mode: str | None = Non
         mesh=summary.mesh,
         summary=without_collectives(summary),
         resharded_bytes=costed.plan.resharded_bytes,
-        missing=None,
+        missing=_priced_otherwise(costed, summary),
         arguments=arguments,
         results=results,
         frames=tuple(names.stacks.frames),
@@ -79,6 +83,21 @@ def record_of_module(module: mlir.Module, name: str = "", mode: str | None = Non
         collectives=tuple(_collectives(costed, names)),
         memory=tuple(_memory(costed, names)),
     )
+
+
+def _priced_otherwise(costed: Costed, summary: PlanSummary) -> str | None:
+    """What to say where ops and collectives are not priced as the plan was; None if they are."""
+    for what, priced, planned in (
+        ("compute", costed.plan.compute_seconds, summary.compute_seconds),
+        ("communication", costed.plan.communication_seconds, summary.communication_seconds),
+    ):
+        if abs(priced - planned) > _CLOSE * max(priced, planned):
+            return (
+                f"ops and collectives are priced otherwise than when it was planned:"
+                f" {what} {seconds_text(priced)}, planned {seconds_text(planned)}. It was planned"
+                " with another trip count or compiler, or by another release: plan again."
+            )
+    return None
 
 
 def _of_propagation(module: mlir.Module, name: str, mode: str | None) -> Record:

@@ -11,6 +11,7 @@ from small_record import FRAMES, RECORD, gather
 from autoshard.errors import PlanError
 from autoshard.explain.headline import headline_of, user_frame
 from autoshard.explain.headline_text import headline_lines, headline_tables, short_scope
+from autoshard.explain.record import Record
 from autoshard.ir.locations import Frame
 
 
@@ -88,6 +89,16 @@ def test_tables_say_what_is_left_out():
     assert functions.rows[-1][0] == "and 3 more"
     assert collectives.rows[-1][0] == "and 3 more"
     assert all(len(row) == len(functions.columns) for row in functions.rows)
+
+
+def test_a_record_from_before_there_were_ops_has_its_compute_in_one():
+    summary = layers_plan().summary
+    assert summary is not None
+    record = Record.from_json(summary.to_json())
+    found = headline_of(record)
+    shares = {share.what: share.seconds for share in found.shares}
+    assert shares["compute"] == summary.compute_seconds
+    assert any("written before version 1" in line for line in headline_lines(found))
 
 
 def test_a_long_scope_is_told_by_its_inner_part():

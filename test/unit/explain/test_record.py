@@ -10,7 +10,7 @@ from explained_plans import layers_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoshard.errors import ParseError
+from autoshard.errors import AutoshardWarning, ParseError
 from autoshard.explain.record import (
     MemoryPoint,
     Record,
@@ -18,7 +18,11 @@ from autoshard.explain.record import (
     RecordedOp,
     RecordedValue,
 )
+from autoshard.explain.record_build import record_of_module
+from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.locations import Frame
+from autoshard.passes.pipeline import run_passes
+from autoshard.passes.recursive_programming import RecursiveProgramming
 from autoshard.planned.summary import PlanSummary
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -107,6 +111,35 @@ def test_a_summary_from_before_records_is_a_record_without_ops():
     assert [one.kind for one in record.collectives] == [one.kind for one in summary.collectives]
     assert record.missing is not None
     assert "before version 1" in record.missing
+
+
+def test_a_plan_that_was_priced_otherwise_says_so():
+    """A loop of unknown length: planned for 5 trips, a module says nothing of that."""
+    text = """
+    func.func public @main(%x: tensor<4096x4096xf32>, %n: tensor<i32>) -> tensor<4096x4096xf32> {
+      %r:2 = stablehlo.while(%a = %x, %i = %n) : tensor<4096x4096xf32>, tensor<i32>
+        cond {
+          %zero = stablehlo.constant dense<0> : tensor<i32>
+          %c = stablehlo.compare GT, %i, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %c : tensor<i1>
+        } do {
+          %b = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0] :
+            (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
+          %two = stablehlo.constant dense<2> : tensor<i32>
+          %d = stablehlo.divide %i, %two : tensor<i32>
+          stablehlo.return %b, %d : tensor<4096x4096xf32>, tensor<i32>
+        }
+      return %r#0 : tensor<4096x4096xf32>
+    }"""
+    found = []
+    for trips in (5, 100):
+        module = parse_bytes(text.encode(), new_context())
+        with pytest.warns(AutoshardWarning, match="loops without a known trip count"):
+            run_passes(module, [RecursiveProgramming(cluster="cpu:2", trip_count=trips)])
+        found.append(record_of_module(module).missing)
+    assert found[0] is not None
+    assert "priced otherwise than when it was planned: compute" in found[0]
+    assert found[1] is None
 
 
 def test_a_newer_version_is_refused():
