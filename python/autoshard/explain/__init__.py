@@ -1,1 +1,1 @@
-"""Why a plan is as it is: its record, and what people and tools read of it."""
+"""Why a plan is as it is, what others would cost, and what people and tools read of it."""
