@@ -43,6 +43,7 @@ from autoshard.verify.verification import Verification, verify_module
 
 if TYPE_CHECKING:
     from autoshard.explain.record import Record
+    from autoshard.explain.diff import Diff
     from autoshard.frontend.refining import Origin
     from autoshard.report.explanation import Explanation
 
@@ -423,6 +424,19 @@ class Plan:
             timeout=timeout,
             host_memory_bytes=host_memory_bytes,
         )
+
+    def diff(self, other: Plan) -> Diff:
+        """What another plan does otherwise, of this program or of another revision of it.
+
+        Terms of a step, values that are cut otherwise, collectives and memory; equal changes are
+        one row. ``autoshard diff A B`` does the same with files.
+
+        Args:
+            other: Made now, or loaded.
+        """
+        from autoshard.explain.diff import diff_plans
+
+        return diff_plans(self, other)
 
     def to_mlir(self, debug_info: bool = True) -> str:
         """The planned module as text, with the plan's attributes; ``autoshard-opt`` reads it."""
