@@ -13,10 +13,10 @@ from functools import cached_property
 
 from autoshard import _core
 from autoshard.cluster import Cluster
-from autoshard.errors import PlanError
+from autoshard.errors import PlanError, StrategyError
 from autoshard.frontend.plan import Plan
 from autoshard.importer.imported_program import ImportedProgram
-from autoshard.importer.pins import Pinned, core_pin
+from autoshard.importer.pins import Pin, Pinned, core_pin
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.attributes import MARK, STRATEGY, custom_call_target
@@ -47,6 +47,8 @@ class Change:
     """Bytes of a device; None: what the plan had to keep within."""
     without_pins: bool = False
     """What the user pinned is free."""
+    mesh: str = ""
+    """Another mesh than the plan's, whose axes pins name then; only for the whole search."""
 
 
 @dataclass(frozen=True)
@@ -150,19 +152,26 @@ class Subject:
 
     def searched(self, change: Change) -> Outcome:
         """The better one of that and of the whole search on this mesh, from nothing."""
-        near = self.solved(change)
-        limit, imported = self._limit(change), self._changed(change)
+        limit = self._limit(change)
+        try:
+            imported = self._changed(change)
+        except StrategyError as error:
+            return Outcome(self.imported, None, reason=error.message)
+        cluster = self.cluster.to_core(imported.mesh, self.summary.overlap)
         far = _outcome(
             imported,
             limit,
             lambda: _core.recursive_programming(
                 imported.program,
-                self._core_cluster,
+                cluster,
                 mem_coeff=None,
                 memory_limit=min(limit, _NO_LIMIT),
                 merge_axes=False,
             ),
         )
+        if change.mesh:
+            return far
+        near = self.solved(change)
         found = [outcome for outcome in (near, far) if outcome.plan is not None]
         if not found:
             return min(near, far, key=lambda one: (one.is_impossible, one.peak_bytes))
@@ -185,14 +194,18 @@ class Subject:
 
     def _changed(self, change: Change) -> ImportedProgram:
         held = [pin for pin in self.imported.pins if not (change.without_pins and pin.is_users)]
+        mesh = self.mesh
+        if change.mesh:
+            mesh = Mesh.parse(change.mesh).without_unit_axes()
+            held = [_on_mesh(pinned, self.mesh, mesh) for pinned in held]
         pins = [*held, *change.pins]
         program = self.imported.program.changed(
-            axis_sizes=self.mesh.axis_sizes,
+            axis_sizes=mesh.axis_sizes,
             pins=[core_pin(pinned) for pinned in pins],
             kept_operands=change.kept_operands,
             whole_factors=change.whole_factors,
         )
-        return replace(self.imported, program=program, pins=pins)
+        return replace(self.imported, program=program, mesh=mesh, pins=pins)
 
 
 _NO_LIMIT = 1e30
@@ -275,6 +288,27 @@ def sharding_text(dims: Dims, mesh: Mesh) -> str:
     """``[{data}, {}]``."""
     names = mesh.axis_names
     return f"[{', '.join('{' + ', '.join(names[a] for a in axes) + '}' for axes in dims)}]"
+
+
+def _on_mesh(pinned: Pinned, before: Mesh, after: Mesh) -> Pinned:
+    """A pin by the names of its axes.
+
+    Raises:
+        StrategyError: One of them is not there.
+    """
+
+    def numbers(axes: Sequence[int]) -> tuple[int, ...]:
+        missing = [a for a in axes if before.axis_names[a] not in after.axis_names]
+        if missing:
+            raise StrategyError(
+                f"the program pins a value to {pinned.text}, but mesh {after} has no axis"
+                f' "{before.axis_names[missing[0]]}". Give it one.',
+                pinned.place,
+            )
+        return tuple(after.axis_index(before.axis_names[axis]) for axis in axes)
+
+    dims = tuple(replace(dim, axes=numbers(dim.axes)) for dim in pinned.pin.dims)
+    return replace(pinned, pin=Pin(dims, numbers(pinned.pin.replicated)))
 
 
 def _outcome(

@@ -37,7 +37,7 @@ from autoshard.frontend.kept_plan import (
     plan_for,
     updated,
 )
-from autoshard.frontend.lower import Source, lower_source
+from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
 from autoshard.frontend.request import PlanOptions, Request
@@ -379,10 +379,11 @@ class Jitted(Generic[P, R]):
             return _Program(source, arguments, settings, uses_shardy(), lambda: found)
         if kept is not None:
             request = kept.request(request)
-        source = lower_source(self._fn, arguments, request, self._jit_options)
+        traced = Traced(self._fn, arguments.as_types(), self._jit_options)
+        source = traced.source(request)
 
         def planned() -> Plan:
-            plan = plan_source(source, request)
+            plan = plan_source(source, request, traced)
             return plan.refine(settings.refine) if settings.refine else plan
 
         def up_to_date() -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -142,6 +142,34 @@ def lower_source(
             raise
         asked = replace(request, mesh=own, mode=request.mode or "auto")
     return lowered.source(_target(asked, lowered.marks, name))
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function and the types of its arguments, to be lowered for another request."""
+
+    fn: Callable[..., Any]
+    arguments: Arguments
+    """Without arrays."""
+    jit_options: Mapping[str, Any]
+
+    @property
+    def leaves(self) -> list[Any]:
+        """Types of all arguments that are not static, in the order of the flattened pytree."""
+        return self.arguments.leaves
+
+    def source(self, request: Request, leaves: Sequence[Any] | None = None) -> Source:
+        """The function lowered; see ``lower_source``.
+
+        Args:
+            request: What is asked of the plan.
+            leaves: Other types of the arguments.
+        """
+        arguments = self.arguments
+        if leaves is not None:
+            args, kwargs = arguments.with_leaves(leaves)
+            arguments = replace(arguments, args=args, kwargs=kwargs, leaves=list(leaves))
+        return lower_source(self.fn, arguments, request, self.jit_options)
 
 
 def lower_again(

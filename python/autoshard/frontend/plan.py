@@ -44,6 +44,8 @@ from autoshard.verify.verification import Verification, verify_module
 if TYPE_CHECKING:
     from autoshard.explain.record import Record
     from autoshard.explain.diff import Diff
+    from autoshard.explain.question import Subject
+    from autoshard.explain.why_not import WhyNot
     from autoshard.frontend.refining import Origin
     from autoshard.report.explanation import Explanation
 
@@ -424,6 +426,40 @@ class Plan:
             timeout=timeout,
             host_memory_bytes=host_memory_bytes,
         )
+
+    @cached_property
+    def subject(self) -> Subject:
+        """The plan as questions are asked of it: its program, imported again.
+
+        Raises:
+            PlanError: It was not searched by time.
+        """
+        from autoshard.explain.question import subject_of
+
+        return subject_of(self)
+
+    def why_not(self, *alternatives: str, **changes: Any) -> WhyNot:
+        """Why the plan is not otherwise: the alternative is held, and all else planned again.
+
+        Args:
+            alternatives: How values are cut, ``"params.w2=P(None, 'model')"``: an argument or
+                result by its path, with ``*`` for any word, or what a line makes, ``mlp.py:41``.
+                Several hold together. Also an option, ``"mesh=data=2,model=4"``.
+            changes: Options of ``autoshard.plan``: ``mesh="data=2,model=4"``, ``recompute="auto"``,
+                ``host_offload="auto"``, ``optimizer_parallel=3``, ..
+
+        Returns:
+            One of four words, chosen, dearer, does not fit (by how much, which tensors) and
+            impossible (which rule), and the difference by compute, communication and memory. A
+            fifth, missed, where the search of the plan turns out to have missed a faster one.
+
+        Raises:
+            PlanError: No such value or option; an option of a plan that was loaded; or a plan that
+                was not searched by time.
+        """
+        from autoshard.explain.why_not import why_not_plan
+
+        return why_not_plan(self, alternatives, changes)
 
     def diff(self, other: Plan) -> Diff:
         """What another plan does otherwise, of this program or of another revision of it.

@@ -13,8 +13,8 @@ from autoshard.frontend.pins import pins_of
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import (
     job_of,
-    lowered_for,
     read_planned,
+    traced_for,
 )
 from autoshard.frontend.request import (
     ClusterLike,
@@ -105,13 +105,12 @@ class Planner:
         )
         _check_plans_at_once(request)
         self._request = request
-        self._source = lowered_for(
+        self._source = traced_for(
             fn,
             (args, kwargs),
-            request,
             static=(static_argnums, static_argnames),
             donate=(donate_argnums, donate_argnames),
-        )
+        ).source(request)
         self._planned = job_of(self._source, request).search()
         self._written = self._planned.plan
         self._donated = tied_arguments(self._planned.module)

@@ -15,7 +15,7 @@ from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
 from autoshard.frontend.fingerprint import LoweredProgram
-from autoshard.frontend.lower import Source, lower_source
+from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.mesh import MeshLike
 from autoshard.frontend.pins import (
     Pins,
@@ -205,30 +205,27 @@ def plan(
         trip_count=trip_count,
         time_limit=time_limit,
     )
-    source = lowered_for(
+    traced = traced_for(
         fn,
         (args, kwargs),
-        request,
         static=(static_argnums, static_argnames),
         donate=(donate_argnums, donate_argnames),
     )
-    return plan_source(source, request)
+    return plan_source(traced.source(request), request, traced)
 
 
-def lowered_for(
+def traced_for(
     fn: Callable[..., Any],
     arguments: tuple[tuple[Any, ...], dict[str, Any]],
-    request: Request,
     *,
     static: tuple[Any, Any],
     donate: tuple[Any, Any],
-) -> Source:
-    """``fn`` lowered for a request.
+) -> Traced:
+    """``fn`` with the types of its arguments.
 
     Args:
         fn: The user's function.
         arguments: Positional ones, and those by name.
-        request: What is asked of the plan.
         static: Numbers and names, as in ``jax.jit``.
         donate: Likewise.
     """
@@ -239,16 +236,16 @@ def lowered_for(
         "donate_argnums": donate[0],
         "donate_argnames": donate[1],
     }
-    return lower_source(fn, Arguments.of(fixed, *arguments), request, options)
+    return Traced(fn, Arguments.of(fixed, *arguments).as_types(), options)
 
 
-def plan_source(source: Source, request: Request) -> Plan:
-    """Plan what was lowered; see ``plan``."""
+def plan_source(source: Source, request: Request, traced: Traced | None = None) -> Plan:
+    """Plan what was lowered; see ``plan``. ``traced`` is kept, to plan it again."""
     request.check_for(source.mode, source.cluster is not None, source.name)
     plan = cached(
         source, request, lambda: _module_of(source, request), lambda: _planned(source, request)
     )
-    return replace(plan, origin=Origin(source, request))
+    return replace(plan, origin=Origin(source, request, traced))
 
 
 def _planned(source: Source, request: Request) -> Plan:
