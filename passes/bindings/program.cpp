@@ -262,6 +262,27 @@ void bind_program(nb::module_& module) {
       .def(
           "rule_of",
           [](const Program& p, std::int32_t op) { return p.rules[p.ops.at(op).rule]; }, "op"_a)
+      .def(
+          "readers_of",
+          [](const Program& p, std::int32_t value) {
+            Pairs found;
+            for (std::size_t i = 0; i < p.ops.size(); ++i) {
+              const List& operands = p.ops[i].operands;
+              for (std::size_t k = 0; k < operands.size(); ++k) {
+                if (operands[k] == value) found.emplace_back(i, k);
+              }
+            }
+            return found;
+          },
+          "value"_a, "(op, operand) of all ops that read a value.")
+      .def_prop_ro(
+          "joins",
+          [](const Program& p) {
+            Pairs found;
+            for (const Join& join : p.joins) found.emplace_back(join.source, join.target);
+            return found;
+          },
+          "(source, target) of each.")
       .def_ro("loops", &Program::loops)
       .def_ro("arguments", &Program::arguments)
       .def_ro("results", &Program::results);

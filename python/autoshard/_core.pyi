@@ -373,6 +373,13 @@ class Program:
 
     def rule_of(self, op: int) -> Rule: ...
 
+    def readers_of(self, value: int) -> list[tuple[int, int]]:
+        """(op, operand) of all ops that read a value."""
+
+    @property
+    def joins(self) -> list[tuple[int, int]]:
+        """(source, target) of each."""
+
     @property
     def loops(self) -> list[Loop]: ...
 

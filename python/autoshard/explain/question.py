@@ -152,13 +152,24 @@ class Subject:
 
     def searched(self, change: Change) -> Outcome:
         """The better one of that and of the whole search on this mesh, from nothing."""
+        far = self.from_nothing(change)
+        if change.mesh or far.is_impossible:
+            return far
+        near = self.solved(change)
+        found = [outcome for outcome in (near, far) if outcome.plan is not None]
+        if not found:
+            return min(near, far, key=lambda one: one.peak_bytes)
+        return min(found, key=lambda one: one.plan.step_seconds if one.plan else math.inf)
+
+    def from_nothing(self, change: Change) -> Outcome:
+        """The whole search on this mesh, or on another one, which knows nothing of the plan."""
         limit = self._limit(change)
         try:
             imported = self._changed(change)
         except StrategyError as error:
             return Outcome(self.imported, None, reason=error.message)
         cluster = self.cluster.to_core(imported.mesh, self.summary.overlap)
-        far = _outcome(
+        return _outcome(
             imported,
             limit,
             lambda: _core.recursive_programming(
@@ -169,13 +180,6 @@ class Subject:
                 merge_axes=False,
             ),
         )
-        if change.mesh:
-            return far
-        near = self.solved(change)
-        found = [outcome for outcome in (near, far) if outcome.plan is not None]
-        if not found:
-            return min(near, far, key=lambda one: (one.is_impossible, one.peak_bytes))
-        return min(found, key=lambda one: one.plan.step_seconds if one.plan else math.inf)
 
     def summarized(self, outcome: Outcome) -> PlanSummary:
         """What the plan of a solve costs, in the user's words."""

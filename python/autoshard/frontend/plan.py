@@ -43,6 +43,7 @@ from autoshard.verify.verification import Verification, verify_module
 
 if TYPE_CHECKING:
     from autoshard.explain.record import Record
+    from autoshard.explain.causes import Why
     from autoshard.explain.diff import Diff
     from autoshard.explain.question import Subject
     from autoshard.explain.why_not import WhyNot
@@ -460,6 +461,25 @@ class Plan:
         from autoshard.explain.why_not import why_not_plan
 
         return why_not_plan(self, alternatives, changes)
+
+    def why(self, what: int | str) -> Why:
+        """Why a collective is there, or a value is cut as it is.
+
+        Args:
+            what: The number of a collective in the plan's table, from 1; an argument or result by
+                its path, ``params.w2``; or a line, ``mlp.py:41``: its dearest collective, or else
+                what it makes.
+
+        Returns:
+            Causes, each with what it would cost to have it otherwise, and its end: a pin, a limit
+            of memory or of a rule, or a price.
+
+        Raises:
+            PlanError: There is no such thing, or the plan was not searched by time.
+        """
+        from autoshard.explain.causes import why
+
+        return why(self.subject, what)
 
     def diff(self, other: Plan) -> Diff:
         """What another plan does otherwise, of this program or of another revision of it.
