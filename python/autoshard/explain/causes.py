@@ -353,11 +353,11 @@ def _cuts(subject: Subject, value: int) -> Iterator[Dims]:
 def _link(subject: Subject, because: str, instead: str, change: Change) -> Link:
     """What an alternative costs, and which constraint makes it so."""
     held = subject.solved(change)
-    extra = _extra_seconds(held, subject.plan.step_seconds)
-    extra_bytes = None if held.plan is None else held.plan.peak_bytes - subject.plan.peak_bytes
+    extra = _extra_seconds(held, subject.step_seconds)
+    extra_bytes = None if held.plan is None else held.plan.peak_bytes - subject.peak_bytes
     link = Link(because, instead, "price", "", extra, extra_bytes)
-    if held.plan is not None and held.plan.step_seconds <= subject.plan.step_seconds * (1 + _SAME):
-        if held.plan.step_seconds < subject.plan.step_seconds * (1 - _SAME):
+    if held.plan is not None and held.plan.step_seconds <= subject.step_seconds * (1 + _SAME):
+        if held.plan.step_seconds < subject.step_seconds * (1 - _SAME):
             why = f"{_price_text(subject, held)}; the search did not find it"
             return replace(link, why=why)
         by = _dearest_new(subject, held)
@@ -397,7 +397,7 @@ def _pins_in_the_way(subject: Subject, change: Change) -> tuple[str, ...]:
 
 def _needed_bytes(subject: Subject, change: Change, held: Outcome) -> float | None:
     """What the alternative would need, if the limit of memory is what it costs; else None."""
-    if held.plan is not None and not held.plan.mem_coeff and not subject.plan.mem_coeff:
+    if held.plan is not None and not held.plan.mem_coeff and not subject.summary.mem_coeff:
         return None  # memory had no price
     free = replace(change, memory_limit=math.inf)
     with_it = subject.solved(free)
@@ -420,17 +420,17 @@ def _costs_nothing(with_it: Outcome, at_best: Outcome) -> bool:
 def _price_text(subject: Subject, held: Outcome) -> str:
     """``+8.2 ms: compute +0.1 ms, communication +8.1 ms``."""
     assert held.plan is not None
-    now, other = subject.plan, held.plan
+    now, other = subject.summary, held.plan
     parts = [
         f"{name} {_signed(change)}"
         for name, change in (
             ("compute", other.compute_seconds - now.compute_seconds),
             ("communication", other.communication_seconds - now.communication_seconds),
         )
-        if abs(change) > _SAME * now.step_seconds
+        if abs(change) > _SAME * subject.step_seconds
     ]
     by = _dearest_new(subject, held)
-    takes = _signed(other.step_seconds - now.step_seconds)
+    takes = _signed(other.step_seconds - subject.step_seconds)
     return f"a step takes {takes}: {', '.join(parts)}{f', by {by}' if by else ''}"
 
 
@@ -447,7 +447,7 @@ def _dearest_new(subject: Subject, held: Outcome) -> str:
     if not grown:
         return ""
     (kind, axes, line), seconds = max(grown.items(), key=lambda item: item[1])
-    if seconds <= _SAME * subject.plan.step_seconds:
+    if seconds <= _SAME * subject.step_seconds:
         return ""
     at = "" if line is None else f" at {line.rpartition('/')[2]}"
     return f"{kind} over {', '.join(axes)}{at} {_signed(seconds)}"

@@ -19,14 +19,15 @@ from autoshard.importer.imported_program import ImportedProgram
 from autoshard.importer.pins import Pin, Pinned, core_pin
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, new_context, parse_bytes
-from autoshard.ir.attributes import MARK, STRATEGY, custom_call_target
+from autoshard.ir.attributes import MARK, PLAN, STRATEGY, custom_call_target
 from autoshard.ir.module import operations_of
 from autoshard.passes.recursive_programming import does_not_fit, memory_limit_of
 from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.given_plan import Costed, cost_of, cost_of_module
 from autoshard.planned.summarize import peak_values, summarize
 from autoshard.planned.summary import PeakValue, PlanSummary
-from autoshard.planned.write import explain, mesh_of, populate_rules, remove_rules
+from autoshard.planned.write import explain, mesh_of, populate_rules, remove_rules, write_plan
+from autoshard.search.automatic import Planned
 from autoshard.sharding import Mesh
 
 Dims = tuple[tuple[int, ...], ...]
@@ -114,6 +115,20 @@ class Subject:
         """What it is planned for."""
         return self.costed.cluster
 
+    # What a module says does not tell how copies are held, which memory decides where it has a
+    # price. The summary does, in its sums.
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of a step, without what waits for the host."""
+        return self.summary.step_seconds - self.summary.host_exposed_seconds
+
+    @property
+    def peak_bytes(self) -> float:
+        """The largest sum of what lives at once, on one device; what is on the host included."""
+        on_host = bool(self.imported.host.values)
+        return self.plan.peak_bytes if on_host else self.summary.peak_bytes_per_device
+
     @cached_property
     def memory_limit(self) -> float:
         """Bytes of a device that a plan may use."""
@@ -180,6 +195,47 @@ class Subject:
                 merge_axes=False,
             ),
         )
+
+    def priced(self, price: float, start: Outcome) -> Outcome:
+        """The fastest plan near ``start`` with memory at a price and without a limit.
+
+        Args:
+            price: 1 is the time to read a byte of the peak once.
+            start: Another plan of the same program.
+        """
+        assert start.plan is not None
+        plan = _core.replan(
+            self.imported.program,
+            self._core_cluster,
+            start.plan,
+            mem_coeff=None,
+            memory_limit=_NO_LIMIT,
+            price=price,
+        )
+        return Outcome(self.imported, plan)
+
+    def taken(self, plan: Plan, outcome: Outcome) -> Plan:
+        """The plan of a solve in place of the one that was asked about.
+
+        Raises:
+            PlanError: That was loaded, or made by a ``Planner``.
+        """
+        from autoshard.frontend.planning import read_planned
+
+        origin = plan.origin
+        if origin is None or outcome.plan is None:
+            raise PlanError(
+                f"plan of {self.name}: another plan is taken by what autoshard.plan returned, not"
+                " by a plan that was loaded or made by a Planner."
+            )
+        module = parse_bytes(plan.bytecode, new_context(), self.name)
+        costed = subject_of_module(self.name, module, self.summary).costed
+        summary = self.summarized(outcome)
+        with module.context:
+            write_plan(module, costed.imported, outcome.plan, self.mesh, costed.plan)
+            module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
+        taken = read_planned(origin.source, Planned(module, summary), origin.request)
+        return replace(taken, origin=origin)
 
     def summarized(self, outcome: Outcome) -> PlanSummary:
         """What the plan of a solve costs, in the user's words."""

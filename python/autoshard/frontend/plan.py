@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from autoshard.explain.record import Record
     from autoshard.explain.causes import Why
     from autoshard.explain.diff import Diff
+    from autoshard.explain.frontier import Frontier
     from autoshard.explain.question import Subject
     from autoshard.explain.why_not import WhyNot
     from autoshard.frontend.refining import Origin
@@ -480,6 +481,19 @@ class Plan:
         from autoshard.explain.causes import why
 
         return why(self.subject, what)
+
+    def frontier(self) -> Frontier:
+        """Plans of this mesh that no other beats in both step and peak, about a dozen.
+
+        From the fastest to that of least memory, each with its ``mem_coeff``; ``take(3)`` makes
+        one of them the plan.
+
+        Raises:
+            PlanError: The plan was not searched by time.
+        """
+        from autoshard.explain.frontier import frontier
+
+        return frontier(self.subject, self)
 
     def diff(self, other: Plan) -> Diff:
         """What another plan does otherwise, of this program or of another revision of it.
