@@ -20,6 +20,7 @@ from autoshard.sharding.sharding import Sharding as Sharding
 if TYPE_CHECKING:
     from autoshard.calibration.calibrate import Calibration as Calibration
     from autoshard.calibration.calibrate import calibrate as calibrate
+    from autoshard.explain.what_if import sweep as sweep
     from autoshard.frontend.accumulate import accumulate_gradients as accumulate_gradients
     from autoshard.frontend.batch import global_batch_size as global_batch_size
     from autoshard.frontend.host import in_host_memory as in_host_memory
@@ -65,6 +66,7 @@ _LATE = {
     "register_rule": "autoshard.importer.rules",
     "shard": "autoshard.frontend.shard",
     "suggest_mem_coeff": "autoshard.search.suggest_mem_coeff",
+    "sweep": "autoshard.explain.what_if",
 }
 
 

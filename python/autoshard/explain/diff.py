@@ -15,12 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from autoshard.errors import ParseError
-from autoshard.explain.question import Dims, Subject, dims_of, sharding_text
+from autoshard.explain.question import Dims, GivenModule, Subject, dims_of, sharding_text
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.importer.program import import_program
-from autoshard.ir import mlir, new_context, op_name, parse_bytes, parse_file
-from autoshard.planned.given_plan import GivenPlan, summary_on
+from autoshard.ir import mlir, op_name
+from autoshard.planned.given_plan import GivenPlan
 from autoshard.planned.summarize import line_of, value_names
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import mesh_of, populate_rules, remove_rules
@@ -221,7 +220,7 @@ def side_of_plan(
 
 def diff_plans(before: Plan, after: Plan) -> Diff:
     """See ``Plan.diff``."""
-    return diff(*(_side(_Planned.of(plan)) for plan in (before, after)))
+    return diff(*(_side(GivenModule.of(plan)) for plan in (before, after)))
 
 
 def diff_files(before: str | Path, after: str | Path) -> Diff:
@@ -231,7 +230,7 @@ def diff_files(before: str | Path, after: str | Path) -> Diff:
         ParseError: One of them is neither.
         PlanError: There is no plan on a module.
     """
-    return diff(*(_side(_read(Path(path))) for path in (before, after)))
+    return diff(*(_side(GivenModule.read(Path(path))) for path in (before, after)))
 
 
 def diff(before: Side, after: Side) -> Diff:
@@ -253,33 +252,7 @@ def diff(before: Side, after: Side) -> Diff:
 # Reading ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Planned:
-    name: str
-    module: mlir.Module
-    summary: PlanSummary | None
-    plan: Plan | None
-
-    @classmethod
-    def of(cls, plan: Plan) -> _Planned:
-        module = parse_bytes(plan.bytecode, new_context(), plan.name)
-        return cls(plan.name, module, plan.summary, plan)
-
-
-def _read(path: Path) -> _Planned:
-    from autoshard.frontend.plan import Plan
-
-    try:
-        is_plan = path.read_bytes()[:1] == b"{"
-    except OSError as error:
-        raise ParseError(f"cannot be read: {error.strerror}.", str(path)) from error
-    if is_plan:
-        return _Planned.of(Plan.load(path))
-    module = parse_file(str(path), new_context())
-    return _Planned(path.name, module, summary_on(module), None)
-
-
-def _side(planned: _Planned) -> Side:
+def _side(planned: GivenModule) -> Side:
     module, summary = planned.module, planned.summary
     with module.context, mlir.Location.unknown():
         mesh = mesh_of(module)

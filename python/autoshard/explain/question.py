@@ -10,20 +10,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from autoshard import _core
 from autoshard.cluster import Cluster
-from autoshard.errors import PlanError, StrategyError
+from autoshard.errors import ParseError, PlanError, StrategyError
 from autoshard.frontend.plan import Plan
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.importer.pins import Pin, Pinned, core_pin
 from autoshard.importer.program import import_program
-from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir import mlir, new_context, parse_bytes, parse_file
 from autoshard.ir.attributes import MARK, PLAN, STRATEGY, custom_call_target
 from autoshard.ir.module import operations_of
 from autoshard.passes.recursive_programming import does_not_fit, memory_limit_of
 from autoshard.planned.axis_names import describe_axes
-from autoshard.planned.given_plan import Costed, cost_of, cost_of_module
+from autoshard.planned.given_plan import Costed, cost_of, cost_of_module, summary_on
 from autoshard.planned.summarize import peak_values, summarize
 from autoshard.planned.summary import PeakValue, PlanSummary
 from autoshard.planned.write import explain, mesh_of, populate_rules, remove_rules, write_plan
@@ -287,8 +288,59 @@ def subject_of(plan: Plan) -> Subject:
             ' mode="auto".'
         )
     names = tuple(value.name for value in plan.results)
-    module = parse_bytes(plan.bytecode, new_context(), plan.name)
-    return subject_of_module(plan.name, module, summary, names)
+    return subject_of_module(plan.name, GivenModule.of(plan).module, summary, names)
+
+
+def subject_of_file(path: Path) -> Subject:
+    """What a file has: ``plan.save`` wrote it, or it is a planned module.
+
+    Raises:
+        ParseError: It is neither.
+        PlanError: There is no plan on the module, or it was made without a cluster.
+    """
+    given = GivenModule.read(path)
+    if given.plan is not None:
+        return subject_of(given.plan)
+    if given.summary is None:
+        raise PlanError(
+            "the module carries no plan with seconds. Plan it with"
+            " --autoshard-recursive-programming=cluster=v5e:4x4 or the like.",
+            str(path),
+        )
+    return subject_of_module(given.name, given.module, given.summary)
+
+
+@dataclass(frozen=True)
+class GivenModule:
+    """A planned module, of a plan or of a file."""
+
+    name: str
+    module: mlir.Module
+    summary: PlanSummary | None
+    """None: it was planned without a cluster."""
+    plan: Plan | None
+
+    @classmethod
+    def of(cls, plan: Plan) -> GivenModule:
+        """The module of a plan."""
+        module = parse_bytes(plan.bytecode, new_context(), plan.name)
+        return cls(plan.name, module, plan.summary, plan)
+
+    @classmethod
+    def read(cls, path: Path) -> GivenModule:
+        """What ``plan.save`` wrote, or a planned module.
+
+        Raises:
+            ParseError: It is neither.
+        """
+        try:
+            is_plan = path.read_bytes()[:1] == b"{"
+        except OSError as error:
+            raise ParseError(f"cannot be read: {error.strerror}.", str(path)) from error
+        if is_plan:
+            return cls.of(Plan.load(path))
+        module = parse_file(str(path), new_context())
+        return cls(path.name, module, summary_on(module), None)
 
 
 def subject_of_module(

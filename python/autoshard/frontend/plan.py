@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from autoshard.explain.diff import Diff
     from autoshard.explain.frontier import Frontier
     from autoshard.explain.question import Subject
+    from autoshard.explain.sensitivity import Sensitivities
+    from autoshard.explain.what_if import WhatIf
     from autoshard.explain.why_not import WhyNot
     from autoshard.frontend.refining import Origin
     from autoshard.report.explanation import Explanation
@@ -494,6 +496,36 @@ class Plan:
         from autoshard.explain.frontier import frontier
 
         return frontier(self.subject, self)
+
+    def what_if(self, **ranges: Any) -> WhatIf:
+        """The step as it would be planned on other machines, with another batch or limit.
+
+        Args:
+            ranges: What varies, a value or several of each; all combinations are planned.
+                ``cluster``: names, files or ``Cluster``s; ``chips``: so many of the same;
+                ``batch``: examples of a step; ``memory_limit`` and ``overlap``: as in
+                ``autoshard.plan``; and so many times as much of ``bandwidth`` and ``latency`` (of
+                all links), ``flops``, ``memory_bandwidth``, ``memory``, ``host_bandwidth`` and
+                ``launch``.
+
+        Raises:
+            PlanError: Nothing varies; or another batch of a plan that was loaded.
+        """
+        from autoshard.explain.what_if import what_if_plan
+
+        return what_if_plan(self, ranges)
+
+    def sensitivities(self, more: float = 0.1) -> Sensitivities:
+        """By what part a step changes with so much more of each number of the machine.
+
+        The plan stays as it is and is priced again.
+
+        Args:
+            more: As a part of what there is; 0.1 is a tenth.
+        """
+        from autoshard.explain.sensitivity import sensitivities
+
+        return sensitivities(self.subject, more)
 
     def diff(self, other: Plan) -> Diff:
         """What another plan does otherwise, of this program or of another revision of it.
