@@ -9,7 +9,9 @@ and nothing is spread or computed again, a point is one search of that program.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -237,7 +239,23 @@ class _Planning:
                 f" {', '.join((*OTHERS, *FACTORS))}."
             )
         rows = [dict(zip(given, row, strict=True)) for row in product(*given.values())]
-        return WhatIf(name, tuple(self._point(row) for row in rows))
+        return WhatIf(name, tuple(self._points(rows)))
+
+    def _points(self, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
+        """Those that need a program read first; then all others, one a core at a time."""
+        found: dict[int, Point] = {}
+        seen: set[tuple[Any, ...]] = set()
+        for number, row in enumerate(rows):
+            key = _kind(self._cluster(row)), row.get("batch")
+            if key not in seen:
+                found[number] = self._point(row)
+                seen.add(key)
+        others = [number for number in range(len(rows)) if number not in found]
+        can_share = self.known is not None or len(seen) == len(self.programs)
+        # The search itself runs without Python's lock.
+        with ThreadPoolExecutor(max_workers=os.cpu_count() if can_share else 1) as pool:
+            found.update(zip(others, pool.map(lambda n: self._point(rows[n]), others), strict=True))
+        return [found[number] for number in range(len(rows))]
 
     def _point(self, row: Mapping[str, Any]) -> Point:
         cluster = self._cluster(row)
