@@ -9,16 +9,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoshard.cli.alone import run_alone
 from autoshard.cli.output import printing
-from autoshard.errors import AutoshardError, PassOptionError
+from autoshard.errors import PassOptionError
 
 if TYPE_CHECKING:
     from autoshard.explain.diff import Diff
 
 PROGRAM = "autoshard diff"
 
-OK, FAILED, GREW = 0, 1, 2
-"""Exit codes."""
+OK, GREW = 0, 2
+"""Exit codes; 1 is an error."""
 
 DESCRIPTION = (
     "Compare two plans: files that plan.save wrote, or planned modules. Seconds and bytes by term,"
@@ -129,26 +130,5 @@ def _print(found: Diff) -> None:
     Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(found)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Entry point; errors go to standard error without a traceback."""
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_arguments(parser)
-    given = parser.parse_args(arguments)
-    # Before JAX is loaded: this process needs no device, and must not take one from its users.
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    try:
-        return run(given)
-    except AutoshardError as error:
-        where = f"{error.location}: " if error.location else f"{PROGRAM}: "
-        print(f"{where}error: {error.message}", file=sys.stderr)
-        return FAILED
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_alone("diff"))

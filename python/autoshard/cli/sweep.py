@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoshard.cli.alone import run_alone
 from autoshard.cli.output import printing
-from autoshard.errors import AutoshardError, PassOptionError
+from autoshard.errors import PassOptionError
 
 if TYPE_CHECKING:
     from autoshard.explain.what_if import Point, WhatIf
 
-PROGRAM = "autoshard sweep"
-
-OK, FAILED, NONE_IS_FAST_ENOUGH = 0, 1, 2
-"""Exit codes."""
+OK, NONE_IS_FAST_ENOUGH = 0, 2
+"""Exit codes; 1 is an error."""
 
 DESCRIPTION = (
     "Plan a program again for other machines: clusters, numbers of chips, so many times the"
@@ -122,26 +120,5 @@ def _numbers(kind: type[int] | type[float]) -> Any:
     return read
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Entry point; errors go to standard error without a traceback."""
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_arguments(parser)
-    given = parser.parse_args(arguments)
-    # Before JAX is loaded: this process needs no device, and must not take one from its users.
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    try:
-        return run(given)
-    except AutoshardError as error:
-        where = f"{error.location}: " if error.location else f"{PROGRAM}: "
-        print(f"{where}error: {error.message}", file=sys.stderr)
-        return FAILED
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_alone("sweep"))

@@ -94,6 +94,20 @@ def why_not_plan(plan: Plan, alternatives: Sequence[str], changes: Mapping[str, 
     return _why_not_option(plan, options)
 
 
+def why_not_subject(subject: Subject, alternatives: Sequence[str]) -> WhyNot:
+    """Why a plan of a file is not otherwise: in its values, or in its mesh.
+
+    Raises:
+        PlanError: A text that names no value; an option other than the mesh, which takes the
+            function.
+    """
+    texts, options = _read(alternatives, {})
+    others = [name for name in options if name != "mesh"]
+    if others:
+        raise PlanError(_needs_function(subject.name, others))
+    return why_not(subject, texts, options.get("mesh"))
+
+
 def why_not(subject: Subject, alternatives: Sequence[str], mesh: str | None = None) -> WhyNot:
     """Why values are not cut otherwise, or the mesh is not another one.
 
@@ -278,11 +292,7 @@ def _why_not_option(plan: Plan, options: Mapping[str, Any]) -> WhyNot:
     from autoshard.frontend.planning import plan_source
 
     if plan.origin is None:
-        raise PlanError(
-            f"plan of {plan.name}: {', '.join(options)} are asked about by planning the function"
-            " again, which a plan that was loaded, or made by a Planner, does not have. Ask what"
-            " autoshard.plan returns; a mesh, and how values are cut, can be asked of any plan."
-        )
+        raise PlanError(_needs_function(plan.name, list(options)))
     asked = tuple(f"{name}={value}" for name, value in options.items())
     request = replace(plan.origin.request, **cast(Any, dict(options)))
     try:
@@ -293,3 +303,11 @@ def _why_not_option(plan: Plan, options: Mapping[str, Any]) -> WhyNot:
     except AutoshardError as error:
         return WhyNot(asked, "impossible", str(error))
     return _compared(asked, diff_plans(plan, other))
+
+
+def _needs_function(name: str, options: Sequence[str]) -> str:
+    return (
+        f"plan of {name}: {', '.join(options)} are asked about by planning the function again,"
+        " which a plan that was loaded, or made by a Planner, does not have. Ask what"
+        " autoshard.plan returns; a mesh, and how values are cut, can be asked of any plan."
+    )
