@@ -39,9 +39,9 @@ class Link:
     """One cause: what is so, what would be instead, and what that costs."""
 
     because: str
-    """``params['w2'] is [{}, {model}]``."""
+    """``params['w2'] is [{}, {model}]``; empty for the thing itself."""
     instead: str
-    """``as [{}, {}]``."""
+    """``as [{}, {}]``, ``without it``; empty for a pin, which leaves no choice."""
     end: End
     why: str
     """A sentence: the pins, the bytes of how many allowed, the seconds and of what."""
@@ -238,7 +238,7 @@ def _without(subject: Subject, alike: Sequence[_Moved]) -> Link:
         kept_operands=tuple(dict.fromkeys(k for one in changes for k in one.kept_operands)),
         whole_factors=tuple(dict.fromkeys(f for one in changes for f in one.whole_factors)),
     )
-    return _link(subject, "it is the cheapest way", "without it", change)
+    return _link(subject, "", "without it", change)
 
 
 def _forbidden(subject: Subject, moved: _Moved) -> Change:

@@ -23,7 +23,7 @@ from autoshard.planned.given_plan import GivenPlan
 from autoshard.planned.summarize import line_of, value_names
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import mesh_of, populate_rules, remove_rules
-from autoshard.sharding import Mesh
+from autoshard.sharding import Mesh, Sharding, to_v2
 
 if TYPE_CHECKING:
     from autoshard import _core
@@ -234,7 +234,11 @@ def diff_files(before: str | Path, after: str | Path) -> Diff:
 
 
 def diff(before: Side, after: Side) -> Diff:
-    """What became of a plan. Axes of meshes of one shape are the same, whatever they are called."""
+    """What became of a plan. Axes of meshes of one shape are the same, whatever they are called.
+
+    On meshes of other shapes values are compared by which piece each device has, and collectives
+    without their axes.
+    """
     titles = before.title, after.title
     if before.mesh.axis_sizes == after.mesh.axis_sizes:
         after = after.with_axes_of(before.mesh)
@@ -327,51 +331,75 @@ _Row = tuple[str, str, str, str | None, str, str]
 def _same_program(before: Side, after: Side) -> Iterator[_Row]:
     imported = before.imported
     free = imported.value_is_free
-    is_same_mesh = before.mesh == after.mesh
+    is_text = before.mesh.size != after.mesh.size
+    old, new = _pieces_of(before, is_text), _pieces_of(after, is_text)
     changed = [
         value
-        for value, (old, new) in enumerate(zip(before.dims, after.dims, strict=True))
-        if not free[value] and not (is_same_mesh and old == new)
+        for value, (was, is_now) in enumerate(zip(before.dims, after.dims, strict=True))
+        if not free[value] and old[was] != new[is_now]
     ]
     names = value_names(imported, changed)
     for value in changed:
-        old = sharding_text(before.dims[value], before.mesh)
-        new = sharding_text(after.dims[value], after.mesh)
-        if old != new:
-            name = names[value]
-            yield name.name, name.of_any_layer, name.type, name.location, old, new
+        name = names[value]
+        was = sharding_text(before.dims[value], before.mesh)
+        is_now = sharding_text(after.dims[value], after.mesh)
+        yield name.name, name.of_any_layer, name.type, name.location, was, is_now
 
 
-_Known = tuple[str, str, str | None, str]
-"""Name, name of any layer, line and sharding."""
+def _pieces_of(side: Side, is_text: bool) -> dict[Dims, str]:
+    """Which piece each device has, by sharding: equal on meshes of other shapes, too.
+
+    Where devices are not as many, nothing is that equal: then axes count, as text.
+    """
+    mesh = side.mesh
+    if is_text:
+        return {dims: sharding_text(dims, mesh) for dims in set(side.dims)}
+    names = mesh.axis_names
+    return {
+        dims: to_v2(Sharding.named(mesh, *(tuple(names[a] for a in axes) for axes in dims)))
+        for dims in set(side.dims)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A value of a program, and how it is cut."""
+
+    name: str
+    any_layer: str
+    location: str | None
+    sharding: str
+    pieces: str
 
 
 def _other_program(before: Side, after: Side) -> Iterator[_Row]:
     """Values with equal keys are taken for each other, the first for the first."""
-    old, new = _by_key(before), _by_key(after)
+    is_text = before.mesh.size != after.mesh.size
+    old, new = _by_key(before, is_text), _by_key(after, is_text)
     for key in {**old, **new}:
         mine, others = old.get(key, []), new.get(key, [])
-        for (name, any_layer, _, was), (_, _, line, is_now) in zip(mine, others, strict=False):
-            if was != is_now:
-                yield name, any_layer, key[1], line, was, is_now
-        for name, any_layer, line, was in mine[len(others) :]:
-            yield name, any_layer, key[1], line, was, ""
-        for name, any_layer, line, is_now in others[len(mine) :]:
-            yield name, any_layer, key[1], line, "", is_now
+        for one, two in zip(mine, others, strict=False):
+            if one.pieces != two.pieces:
+                yield one.name, one.any_layer, key[1], two.location, one.sharding, two.sharding
+        for one in mine[len(others) :]:
+            yield one.name, one.any_layer, key[1], one.location, one.sharding, ""
+        for two in others[len(mine) :]:
+            yield two.name, two.any_layer, key[1], two.location, "", two.sharding
 
 
-def _by_key(side: Side) -> dict[tuple[str, str], list[_Known]]:
+def _by_key(side: Side, is_text: bool) -> dict[tuple[str, str], list[_Known]]:
     """Values that are stored, by what they are called and their type."""
     imported = side.imported
     wanted = [v for v, is_free in enumerate(imported.value_is_free) if not is_free]
     names = value_names(imported, wanted)
-    paths = _paths(imported)
+    paths, pieces = _paths(imported), _pieces_of(side, is_text)
     found: dict[tuple[str, str], list[_Known]] = defaultdict(list)
     for value in wanted:
         name = names[value]
-        text = sharding_text(side.dims[value], side.mesh)
+        dims = side.dims[value]
+        text = sharding_text(dims, side.mesh)
         key = (f"{name.name} {paths.get(value, '')}", name.type)
-        found[key].append((name.name, name.of_any_layer, name.location, text))
+        found[key].append(_Known(name.name, name.of_any_layer, name.location, text, pieces[dims]))
     return found
 
 
@@ -388,15 +416,21 @@ def _paths(imported: ImportedProgram) -> dict[int, str]:
 def _collectives(before: Side, after: Side, is_same: bool) -> tuple[CollectiveChange, ...]:
     sums: dict[tuple[str, tuple[str, ...], str | None], list[float]]
     sums = defaultdict(lambda: [0.0] * 4)
+    has_same_axes = before.mesh == after.mesh
+    axes_of: dict[tuple[str, str | None], list[str]] = defaultdict(list)
     for number, side in enumerate((before, after)):
         for kind, axes, location, seconds, size in side.collectives:
             # Of other revisions lines have moved: what they were counts, not where.
             where = location if is_same or location is None else location.rpartition(":")[0]
-            row = sums[kind, axes, where]
+            if not has_same_axes:
+                axes_of[kind, where].append(" ".join(axes))
+            row = sums[kind, axes if has_same_axes else (), where]
             row[number] += seconds
             row[2 + number] += size
     changes = [
-        CollectiveChange(kind, axes, location, *row)
+        CollectiveChange(
+            kind, axes or tuple(dict.fromkeys(axes_of[kind, location])), location, *row
+        )
         for (kind, axes, location), row in sums.items()
         if not (_is_same(row[0], row[1]) and _is_same(row[2], row[3]))
     ]

@@ -2,18 +2,18 @@
 
 Memory gets a price, from nothing to far more than time: each price has its fastest plan, found by
 planning again from the plan at the price before. Where two neighbours leave a large gap, a price
-between them is tried.
+between them is tried. The whole search is asked as well, within less and less memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import PlanError
-from autoshard.explain.question import Outcome, Subject
+from autoshard.explain.question import Change, Outcome, Subject
 from autoshard.planned.summary import PlanSummary
 
 if TYPE_CHECKING:
@@ -120,7 +120,10 @@ def frontier(subject: Subject, plan: Plan | None = None) -> Frontier:
         below = max(known for known in found if known < price)
         found[price] = subject.priced(price, found[below])
     rows = [_Row(_point(subject, subject.summary, subject.summary.mem_coeff, True), this)]
-    for price, outcome in sorted(found.items(), key=lambda one: one[0]):
+    for price, outcome in [
+        *sorted(found.items(), key=lambda one: one[0]),
+        *_searched(subject, found),
+    ]:
         point = _point(subject, subject.summarized(outcome), price, False)
         rows.append(_Row(point, outcome))
     kept = _thinned(_unbeaten(rows))
@@ -132,6 +135,18 @@ def frontier(subject: Subject, plan: Plan | None = None) -> Frontier:
         tuple(row.outcome for row in kept),
         plan,
     )
+
+
+def _searched(subject: Subject, found: Mapping[float, Outcome]) -> Iterator[tuple[float, Outcome]]:
+    """What the whole search finds within the least memory of all, and half way to it.
+
+    It starts from nothing, and so ends elsewhere than what is near the plan.
+    """
+    peaks = [_sizes(outcome)[1] for outcome in found.values()]
+    for limit in dict.fromkeys((min(peaks), math.sqrt(min(peaks) * max(peaks)))):
+        outcome = subject.from_nothing(Change(memory_limit=limit))
+        if outcome.plan is not None:
+            yield outcome.plan.mem_coeff, outcome
 
 
 @dataclass(frozen=True, slots=True)

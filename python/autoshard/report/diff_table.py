@@ -46,8 +46,9 @@ def diff_markdown(diff: Diff, most: int) -> str:
         if not rows:
             continue
         table = [_markdown_row(columns), _markdown_row(["---"] * len(columns))]
-        table += [_markdown_row(row) for row in rows[:most]]
-        if len(rows) > most:
+        shown = rows if number == 0 else rows[:most]
+        table += [_markdown_row(row) for row in shown]
+        if len(rows) > len(shown):
             table.append(
                 _markdown_row([f"and {len(rows) - most} more", *[""] * (len(columns) - 1)])
             )

@@ -34,8 +34,8 @@ def why_table(found: Why) -> RenderableType:
     takes = f", {seconds_text(found.seconds)} a step" if found.seconds else ""
     lines: list[RenderableType] = [Text(f"{found.what}{where}{takes}", style="bold")]
     for link in found.links:
-        instead = f"; {link.instead}: " if link.instead else ": "
-        text = Text(f"  because {link.because}{instead}{link.why}")
+        head = "; ".join(filter(None, (link.because and f"because {link.because}", link.instead)))
+        text = Text(f"  {head}: {link.why}")
         if link.extra_bytes:
             sign = "+" if link.extra_bytes > 0 else "-"
             text.append(f", peak {sign}{bytes_text(abs(link.extra_bytes))}")

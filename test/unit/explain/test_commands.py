@@ -22,7 +22,7 @@ def test_causes_and_alternatives_are_printed(
     saved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_alone("why", [saved, "1"]) == 0
-    assert "because it is the cheapest way" in capsys.readouterr().out
+    assert "without it: " in capsys.readouterr().out
     assert run_alone("why", [saved, "--not", "Dense_0.kernel=P()"]) == 0
     assert "dearer" in capsys.readouterr().out
     assert run_alone("why", [saved, "--not", "mesh=a=3"]) == 2

@@ -53,6 +53,14 @@ def test_a_plan_does_not_differ_from_itself_nor_from_the_same_with_other_names()
     assert "The plans are the same." in str(found)
 
 
+def test_a_mesh_of_another_shape_is_no_change_where_devices_have_the_same_pieces() -> None:
+    found = planned(P("a", None)).diff(planned(P(("a", "b"), None), mesh="a=4,b=2"))
+    assert not [one for one in found.values if one.name.startswith("weights")]
+    other = planned(P("a", None)).diff(planned(P("a", None), mesh="a=4,b=2"))
+    (weights,) = [one for one in other.values if one.name.startswith("weights")]
+    assert weights.count == 4
+
+
 def test_equal_changes_are_one_row_and_terms_are_those_of_the_plans() -> None:
     before, after = planned(P("a", None)), planned(P(None, "a"))
     found = before.diff(after)
@@ -97,10 +105,14 @@ def test_another_revision_is_compared_by_what_its_values_are_called() -> None:
 
 
 def test_plans_without_a_cluster_are_compared_by_values_and_bytes() -> None:
-    data_parallel = functools.partial(autoshard.plan, step, WEIGHTS, BATCH, mode="data_parallel")
-    found = data_parallel(mesh="a=8").diff(data_parallel(mesh="a=4,b=2"))
+    def propagated(pin: Any) -> autoshard.Plan:
+        pins = (dict.fromkeys(WEIGHTS, pin), None)
+        return autoshard.plan(step, WEIGHTS, BATCH, mesh="a=8", in_shardings=pins)
+
+    found = propagated(P("a")).diff(propagated(P(None, "a")))
     assert found.terms == ()
     assert found.values
+    assert any(one.after_bytes for one in found.collectives)
 
 
 def test_files_are_compared_and_a_slower_plan_fails(
