@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoshard.cli.alone import run_alone
 from autoshard.cli.output import printing
 from autoshard.errors import PassOptionError
 
@@ -128,7 +127,3 @@ def _print(found: Diff) -> None:
     from rich.console import Console
 
     Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(found)
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone("diff"))

@@ -7,7 +7,6 @@ import json
 import sys
 from pathlib import Path
 
-from autoshard.cli.alone import run_alone
 from autoshard.cli.output import printing
 
 DESCRIPTION = "Plans of a plan's mesh that no other beats in both step and memory, with prices."
@@ -38,7 +37,3 @@ def run(given: argparse.Namespace) -> int:
         else:
             Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(found)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone("frontier"))

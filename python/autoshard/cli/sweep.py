@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoshard.cli.alone import run_alone
 from autoshard.cli.output import printing
 from autoshard.errors import PassOptionError
 
@@ -118,7 +117,3 @@ def _numbers(kind: type[int] | type[float]) -> Any:
 
     read.__name__ = "list of numbers"
     return read
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone("sweep"))

@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from autoshard.cli.alone import run_alone
 from autoshard.cli.output import printing
 from autoshard.errors import PassOptionError
 
@@ -71,7 +70,3 @@ def _print(found: object) -> None:
 
     with printing():
         Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(found)
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone("why"))

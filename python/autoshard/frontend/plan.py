@@ -42,11 +42,11 @@ from autoshard.verify.shardy_collectives import shardy_collectives
 from autoshard.verify.verification import Verification, verify_module
 
 if TYPE_CHECKING:
-    from autoshard.explain.record import Record
     from autoshard.explain.causes import Why
     from autoshard.explain.diff import Diff
     from autoshard.explain.frontier import Frontier
     from autoshard.explain.question import Subject
+    from autoshard.explain.record import Record
     from autoshard.explain.sensitivity import Sensitivities
     from autoshard.explain.what_if import WhatIf
     from autoshard.explain.why_not import WhyNot

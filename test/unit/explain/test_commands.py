@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from explain.programs import once
 
-from autoshard.cli.alone import run_alone
+from autoshard.cli.main import main
 
 
 @pytest.fixture
@@ -21,11 +21,11 @@ def saved(tmp_path: Path) -> str:
 def test_causes_and_alternatives_are_printed(
     saved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_alone("why", [saved, "1"]) == 0
+    assert main(["why", saved, "1"]) == 0
     assert "without it: " in capsys.readouterr().out
-    assert run_alone("why", [saved, "--not", "Dense_0.kernel=P()"]) == 0
+    assert main(["why", saved, "--not", "Dense_0.kernel=P()"]) == 0
     assert "dearer" in capsys.readouterr().out
-    assert run_alone("why", [saved, "--not", "mesh=a=3"]) == 2
+    assert main(["why", saved, "--not", "mesh=a=3"]) == 2
     assert "impossible" in capsys.readouterr().out
 
 
@@ -34,23 +34,23 @@ def test_a_planned_module_can_be_asked_as_well(
 ) -> None:
     path = tmp_path / "planned.mlir"
     path.write_text(once("mlp", mesh="a=8").to_mlir())
-    assert run_alone("why", [str(path), "1"]) == 0
+    assert main(["why", str(path), "1"]) == 0
     assert "because" in capsys.readouterr().out
 
 
 def test_what_cannot_be_asked_of_a_file_is_said(
     saved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_alone("why", [saved, "--not", "recompute=auto"]) == 1
+    assert main(["why", saved, "--not", "recompute=auto"]) == 1
     assert "planning the function again" in capsys.readouterr().err
-    assert run_alone("why", [saved]) == 1
+    assert main(["why", saved]) == 1
     assert "give either WHAT" in capsys.readouterr().err
 
 
 def test_the_frontier_is_printed_also_as_json(
     saved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_alone("frontier", [saved]) == 0
+    assert main(["frontier", saved]) == 0
     assert "mem_coeff" in capsys.readouterr().out
-    assert run_alone("frontier", [saved, "--json"]) == 0
+    assert main(["frontier", saved, "--json"]) == 0
     assert any(row["is_plan"] for row in json.loads(capsys.readouterr().out))

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.cli import diff as command
-from autoshard.cli.alone import run_alone
+from autoshard.cli.main import main
 from autoshard.errors import ParseError
 from autoshard.explain.diff import diff_files
 
@@ -123,11 +123,11 @@ def test_files_are_compared_and_a_slower_plan_fails(
     before, after = str(tmp_path / "a.json"), str(tmp_path / "b.mlir")
     fast.save(before)
     Path(after).write_text(slow.to_mlir())
-    assert run_alone("diff", [before, after]) == command.OK
+    assert main(["diff", before, after]) == command.OK
     assert "step" in capsys.readouterr().out
-    assert run_alone("diff", [before, after, "--fail-if-slower", "2%"]) == command.GREW
+    assert main(["diff", before, after, "--fail-if-slower", "2%"]) == command.GREW
     assert "more than the 2.00% that are allowed" in capsys.readouterr().err
-    assert run_alone("diff", [before, before, "--fail-if-slower", "0"]) == command.OK
+    assert main(["diff", before, before, "--fail-if-slower", "0"]) == command.OK
 
 
 def test_a_summary_is_written_as_markdown_and_json(
@@ -138,10 +138,10 @@ def test_a_summary_is_written_as_markdown_and_json(
     markdown, as_json = tmp_path / "summary.md", tmp_path / "diff.json"
     planned(P()).save(tmp_path / "b.json")
     arguments = [path, str(tmp_path / "b.json"), "--markdown", str(markdown)]
-    assert run_alone("diff", [*arguments, "--json", str(as_json)]) == command.OK
+    assert main(["diff", *arguments, "--json", str(as_json)]) == command.OK
     assert "| step | " in markdown.read_text()
     assert json.loads(as_json.read_text())["terms"][0]["name"] == "step"
-    assert run_alone("diff", [*arguments[:2], "--markdown", "-"]) == command.OK
+    assert main(["diff", *arguments[:2], "--markdown", "-"]) == command.OK
     assert "<details>" in capsys.readouterr().out
 
 
@@ -150,5 +150,5 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     path.write_text("{}")
     with pytest.raises(ParseError, match="no plan can be read"):
         diff_files(path, path)
-    assert run_alone("diff", [str(path), str(path)]) == 1
+    assert main(["diff", str(path), str(path)]) == 1
     assert "Give a file that plan.save wrote" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.cli import sweep as command
-from autoshard.cli.alone import run_alone
+from autoshard.cli.main import main
 from autoshard.cluster import Cluster
 from autoshard.errors import ClusterError, PlanError
 from autoshard.explain.machines import cluster_of_chips, scaled
@@ -135,12 +135,12 @@ def test_a_file_is_swept_by_the_command(tmp_path: Path, capsys: pytest.CaptureFi
     path, as_json = str(tmp_path / "plan.json"), str(tmp_path / "sweep.json")
     PLAN.save(path)
     arguments = [path, "--cluster", "v5e:2x2,v5e:4x2", "--bandwidth", "1,2", "--json", as_json]
-    assert run_alone("sweep", [*arguments, "--step", "1"]) == command.OK
+    assert main(["sweep", *arguments, "--step", "1"]) == command.OK
     assert "within 1 s a step: 4 devices" in capsys.readouterr().out
     rows = json.loads(Path(as_json).read_text())
     assert len(rows) == 4
     assert rows[2]["step_seconds"] == pytest.approx(PLAN.step_seconds)
-    assert run_alone("sweep", [*arguments, "--step", "1e-9"]) == command.NONE_IS_FAST_ENOUGH
-    assert run_alone("sweep", [str(tmp_path / "none.json"), "--chips", "4"]) == 1
+    assert main(["sweep", *arguments, "--step", "1e-9"]) == command.NONE_IS_FAST_ENOUGH
+    assert main(["sweep", str(tmp_path / "none.json"), "--chips", "4"]) == 1
     with pytest.raises(PlanError, match="another batch takes the function"):
         autoshard.Plan.load(path).what_if(batch=[1])
