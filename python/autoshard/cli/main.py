@@ -20,7 +20,7 @@ PROGRAM = "autoshard"
 
 SUBCOMMANDS = {
     "explain": "what a step is spent on and where: tables, a page, remarks for editors and CI",
-    "why": "why a collective is there, or a value lies as it does: down to a pin, a limit or a price",
+    "why": "why a collective is there or a value lies so: down to a pin, a limit or a price",
     "diff": "what became of a plan, for people, pull requests and CI",
     "frontier": "plans of one mesh that no other beats in both time and memory",
     "sweep": "a step on other clusters and at other sizes: what is least for a step time",
