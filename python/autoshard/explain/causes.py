@@ -319,8 +319,10 @@ def _why_value(subject: Subject, values: Sequence[int]) -> Why:
     what = f"{name} is {sharding_text(dims, mesh)}"
     for pinned in subject.imported.pins:
         if pinned.value == value and pinned.is_users:
-            link = Link(what, "", "pin", f"it is pinned to {_pin_text(pinned)}", None, None)
-            return Why(what, None, 0.0, (replace(link, pins=(_pin_text(pinned),)),))
+            text = _pin_text(subject, pinned)
+            return Why(
+                what, None, 0.0, (Link(text, "", "pin", "no choice", None, None, pins=(text,)),)
+            )
     location = value_names(subject.imported, [value])[value].location
     if any(dims):
         whole: Dims = ((),) * len(dims)
@@ -392,7 +394,7 @@ def _pins_in_the_way(subject: Subject, change: Change) -> tuple[str, ...]:
         return ()
     sizes = subject.mesh.axis_sizes
     broken = [p for p in users if not p.pin.allows(with_it.dims_of(p.value), sizes)]
-    return tuple(dict.fromkeys(_pin_text(pinned) for pinned in broken))[:3]
+    return tuple(dict.fromkeys(_pin_text(subject, pinned) for pinned in broken))[:3]
 
 
 def _needed_bytes(subject: Subject, change: Change, held: Outcome) -> float | None:
@@ -457,8 +459,10 @@ def _signed(change: float) -> str:
     return f"{'+' if change >= 0 else '-'}{seconds_text(abs(change))}"
 
 
-def _pin_text(pinned: Pinned) -> str:
-    return f"{pinned.text}{'' if pinned.place is None else f' at {pinned.place}'}"
+def _pin_text(subject: Subject, pinned: Pinned) -> str:
+    """``params['w2'] pinned to [{}, {model}]``, with the line of a constraint or mark."""
+    at = "" if pinned.place is None else f" at {pinned.place.rpartition('/')[2]}"
+    return f"{_name(subject, pinned.value)} pinned to {pinned.text}{at}"
 
 
 def _name(subject: Subject, value: int) -> str:

@@ -28,6 +28,8 @@ _BETWEEN = 8
 """Prices that are tried between them."""
 _LEAST_PRICE = 0.05
 """What stands for nothing where a price between it and another one is wanted."""
+_LEAST_SAVING = 1e-3
+"""A slower plan saves at least this part of the memory."""
 _LEAST_STEP = math.log(1.2)
 """Prices closer than that are one."""
 _SAME = 1e-6
@@ -120,12 +122,13 @@ def frontier(subject: Subject, plan: Plan | None = None) -> Frontier:
         below = max(known for known in found if known < price)
         found[price] = subject.priced(price, found[below])
     rows = [_Row(_point(subject, subject.summary, subject.summary.mem_coeff, True), this)]
-    for price, outcome in [
-        *sorted(found.items(), key=lambda one: one[0]),
-        *_searched(subject, found),
-    ]:
-        point = _point(subject, subject.summarized(outcome), price, False)
-        rows.append(_Row(point, outcome))
+    others = [*sorted(found.items(), key=lambda one: one[0]), *_searched(subject, found)]
+    for price, outcome in others:
+        try:
+            summary = subject.summarized(outcome)
+        except PlanError:  # the host would have to do what it cannot
+            continue
+        rows.append(_Row(_point(subject, summary, price, False), outcome))
     kept = _thinned(_unbeaten(rows))
     return Frontier(
         subject.name,
@@ -187,7 +190,7 @@ def _unbeaten(rows: Sequence[_Row]) -> list[_Row]:
     kept: list[_Row] = []
     least = math.inf
     for row in sorted(rows, key=lambda row: (row.point.step_seconds, row.point.peak_bytes)):
-        if row.point.peak_bytes < least * (1 - _SAME):
+        if row.point.peak_bytes < least * (1 - _LEAST_SAVING):
             kept.append(row)
             least = row.point.peak_bytes
     return kept

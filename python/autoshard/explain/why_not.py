@@ -238,12 +238,17 @@ def _is_chosen(subject: Subject, pins: Sequence[Pinned]) -> bool:
 
 def _answer(subject: Subject, asked: tuple[str, ...], change: Change) -> WhyNot:
     outcome = subject.searched(change)
-    if outcome.plan is not None:
-        found = _difference(subject, outcome)
-        return _compared(asked, found)
     if outcome.is_impossible:
         return WhyNot(asked, "impossible", outcome.reason)
-    free = subject.searched(replace(change, memory_limit=math.inf))
+    try:
+        if outcome.plan is not None:
+            return _compared(asked, _difference(subject, outcome))
+        found = None
+        if not change.mesh:
+            free = subject.solved(replace(change, memory_limit=math.inf))
+            found = None if free.plan is None else _difference(subject, free)
+    except PlanError as error:  # the host would have to do what it cannot
+        return WhyNot(asked, "impossible", error.message)
     missing = outcome.peak_bytes - subject.memory_limit
     return WhyNot(
         asked,
@@ -251,7 +256,7 @@ def _answer(subject: Subject, asked: tuple[str, ...], change: Change) -> WhyNot:
         f"the plan with it that needs least needs {bytes_text(outcome.peak_bytes)} of"
         f" {bytes_text(subject.memory_limit)} allowed, {bytes_text(missing)} too much. Largest"
         f" tensors: {tensors_text(outcome.tensors[:3])}",
-        None if free.plan is None else _difference(subject, free),
+        found,
         missing,
         outcome.tensors,
     )

@@ -69,7 +69,7 @@ def test_what_a_pin_asks_for_ends_in_that_pin_and_its_price() -> None:
     ]
     without, as_read = found.links[:2]
     assert (without.end, as_read.end) == ("pin", "pin")
-    assert as_read.pins == ("[{a}, {}]",)
+    assert as_read.pins == ("x pinned to [{a}, {}]",)
     assert without.extra_seconds is not None
     assert without.extra_seconds > 0
 
