@@ -12,6 +12,7 @@ Source: Williams, Waterman, Patterson 2009, "Roofline: an insightful visual perf
 from __future__ import annotations
 
 from enum import Enum
+from math import isclose
 
 from autoshard import _core
 from autoshard.cluster.chips import Chip
@@ -40,7 +41,7 @@ def roofline_seconds(rule: _core.Rule, chip: Chip, devices: int, size: float) ->
     return max(rule.flops / devices / _peak(rule, chip), size / chip.memory_bandwidth.value)
 
 
-def bound_of(rule: _core.Rule, chip: Chip, seconds: float, size: float) -> Bound:
+def bound_of(rule: _core.Rule, chip: Chip, seconds: float, size: float, packed: float) -> Bound:
     """What most of one run is spent on, by the formula of docs/design/cost_model.md.
 
     Args:
@@ -48,14 +49,18 @@ def bound_of(rule: _core.Rule, chip: Chip, seconds: float, size: float) -> Bound
         chip: Each device.
         seconds: Of one run on one device.
         size: Bytes that one device moves for it.
+        packed: Bytes that would take as long as packing narrow results, or summing.
     """
-    memory = size / (chip.memory_bandwidth.value * chip.memory_efficiency.value)
+    rate = chip.memory_bandwidth.value * chip.memory_efficiency.value
+    memory = size / rate
     launch = chip.launch_seconds.value if size > 0 else 0.0
     work = seconds - launch
     if launch > work:
         return Bound.LAUNCH
     if memory >= work * (1 - 1e-6):
         return Bound.MEMORY
+    if packed > 0 and isclose((size + packed) / rate, work, rel_tol=1e-6):
+        return Bound.MEMORY if size >= packed else Bound.VECTOR
     return Bound.MATRIX if _is_matmul(rule) else Bound.VECTOR
 
 

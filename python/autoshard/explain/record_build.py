@@ -283,10 +283,35 @@ class _Ops:
             roofline_seconds=min(once, roofline_seconds(rule, chip, devices, size)) * all_runs,
             flops=self.flops[number] * all_runs,
             bytes=size * all_runs,
-            bound=bound_of(rule, chip, once, size).value if once > 0 else "",
+            bound=bound_of(rule, chip, once, size, self._packed_bytes(op, rule, number)).value
+            if once > 0
+            else "",
             idle_axes=idle,
             uncut=self._uncut(rule, number) if idle else (),
         )
+
+    def _packed_bytes(self, op: mlir.Operation, rule: _core.Rule, number: int) -> float:
+        """Bytes as slow as what the op sums, or packs if all of its results are stored."""
+        operands, results = self.strategies[self.of_op[number]]
+        if rule.work is _core.Work.REDUCE:
+            tensors = [(op.operands[0].type, operands[0])]
+        elif rule.work in (_core.Work.ELEMENTWISE, _core.Work.VIEW, _core.Work.MATMUL):
+            tensors = [
+                (result.type, row)
+                for result, row in zip(op.results, results, strict=True)
+                if row != NO_VALUE and element_bits(result.type.element_type) < 32
+            ]
+        else:
+            return 0.0
+        elements = sum(prod(type_.shape) / self._parts(row) for type_, row in tensors)
+        return elements * float(self.costed.cluster.compiler.answers["fusion.packed_bytes"])
+
+    def _parts(self, row: int) -> int:
+        """Into how many a sharding cuts."""
+        if row == NO_VALUE:
+            return 1
+        sizes = self.costed.mesh.axis_sizes
+        return prod(sizes[axis] for axes in self.costed.plan.shardings[row] for axis in axes)
 
     def _strategy(self, row: int) -> str:
         operands, results = self.strategies[row]
