@@ -103,6 +103,9 @@ class ControlFlow:
             values.new(value, op, is_on_host=argument in self._host.stacks)
             for value, argument in zip(op.results, inside, strict=True)
         ]
+        for value, argument in zip(carried, inside, strict=True):
+            if argument in self._host.stacks:  # which the program sends
+                self._host.add_sent(value)
         for initial, target in zip(values.operands(number), carried, strict=True):
             values.join(initial, target, trips)
         # Walk the body once before its trip count is known: calls inside must be followed first.

@@ -40,11 +40,11 @@ class HostMoves:
         (result,) = op.results
         type_number = self._types.number_of(result, op)
         if moved_to(op) == PINNED_HOST:
-            self._to_host(number, trips, type_number)
+            self._to_host(number, trips, type_number, is_sent=True)
         else:
             self._reader.plain(number, trips, [type_number])
-            (value,) = self._values.results(number)
-            self._host.add_copy_back(value)
+            (value,), (source,) = self._values.results(number), self._values.operands(number)
+            self._host.add_copy_back(value, source)
         self._host.add_moves(range(before, builder.num_ops))
 
     def placed(self, number: int, trips: float) -> None:
@@ -52,12 +52,17 @@ class HostMoves:
         op = self._operations[number]
         parts = self._values.operands(number)[: len(placed_operands(op))]
         (result,) = op.results
-        if result in self._host.stacks or self._host.has_any(parts):
-            self._to_host(number, trips, self._types.number_of(result, op))
+        is_stack = result in self._host.stacks
+        if is_stack or self._host.has_any(parts):
+            is_sent = is_stack or self._host.was_sent(parts)
+            self._to_host(number, trips, self._types.number_of(result, op), is_sent=is_sent)
         else:
             self._reader.plain(number, trips)
 
-    def _to_host(self, number: int, trips: float, type_number: int) -> None:
+    def _to_host(self, number: int, trips: float, type_number: int, *, is_sent: bool) -> None:
         self._reader.plain(number, trips, [self._types.on_host(type_number)])
         (value,) = self._values.results(number)
-        self._host.add(value)
+        if is_sent:
+            self._host.add_sent(value)
+        else:
+            self._host.add(value)

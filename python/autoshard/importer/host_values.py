@@ -24,6 +24,7 @@ class ValuesOnHost:
         self._moves: list[int] = []
         self._ops: list[int] = []
         self._loaded: list[int] = []
+        self._sent: set[int] = set()
 
     def __contains__(self, value: int) -> bool:
         return value in self._values
@@ -38,6 +39,16 @@ class ValuesOnHost:
             self._values.add(value)
             self._builder.set_on_host(value)
 
+    def add_sent(self, value: int) -> None:
+        """Say that the program sends ``value`` there: it cannot come back before it was made."""
+        if value != NO_VALUE:
+            self.add(value)
+            self._sent.add(value)
+
+    def was_sent(self, values: Iterable[int]) -> bool:
+        """Whether one of ``values`` is there because the program sends it."""
+        return not self._sent.isdisjoint(values)
+
     def add_moves(self, ops: Iterable[int]) -> None:
         """Say that ops of the core move a value there or back."""
         self._moves.extend(ops)
@@ -46,13 +57,15 @@ class ValuesOnHost:
         """Say that the host computes ops of the core."""
         self._ops.extend(ops)
 
-    def add_copy_back(self, value: int) -> None:
-        """Say that ``value`` is copied from there to the memory of the device."""
-        if value != NO_VALUE:
+    def add_copy_back(self, value: int, source: int) -> None:
+        """Say that ``value`` is ``source``, which is there, copied to the memory of the device."""
+        if value != NO_VALUE and source not in self._sent:
             self._loaded.append(value)
 
     def first_copied_back(self, bits: Callable[[int], int]) -> list[int]:
         """Values that are copied to the device's memory before anything waits for them.
+
+        Arguments, and parts of these: what the program sends there is made first.
 
         Args:
             bits: Of a value of the core.

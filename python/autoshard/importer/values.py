@@ -65,7 +65,9 @@ class Values:
     def resharded(self, value: int, trips: float) -> int:
         """A value of its own in the same memory, as which ``value`` is read."""
         new = self._builder.new_value(self._builder.type_of(value))
-        if value in self._host:
+        if self._host.was_sent((value,)):
+            self._host.add_sent(new)
+        elif value in self._host:
             self._host.add(new)
         self.join(value, new, trips)
         return new
