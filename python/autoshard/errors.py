@@ -46,12 +46,22 @@ class DoesNotFitError(PlanError):
     Attributes:
         peak_bytes: Of the plan that needs least, on one device at its worst moment.
         memory_limit: Bytes that a device may use.
+        found: The message without its advice.
+        advice: What may help.
     """
 
     def __init__(
-        self, message: str, location: str | None, peak_bytes: float, memory_limit: float
+        self,
+        message: str,
+        location: str | None,
+        peak_bytes: float,
+        memory_limit: float,
+        *,
+        advice: str = "",
     ) -> None:
-        super().__init__(message, location)
+        super().__init__(f"{message} {advice}" if advice else message, location)
+        self.found = message
+        self.advice = advice
         self.peak_bytes = peak_bytes
         self.memory_limit = memory_limit
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import jax
 
 from autoshard.compilers.options import CompilerOptions, read_compiler_options
-from autoshard.errors import PlanError
+from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
@@ -40,6 +40,7 @@ from autoshard.frontend.request import (
     Request,
 )
 from autoshard.frontend.result_names import result_names
+from autoshard.frontend.switches import with_switches
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.attributes import PLAN
@@ -242,9 +243,14 @@ def traced_for(
 def plan_source(source: Source, request: Request, traced: Traced | None = None) -> Plan:
     """Plan what was lowered; see ``plan``. ``traced`` is kept, to plan it again."""
     request.check_for(source.mode, source.cluster is not None, source.name)
-    plan = cached(
-        source, request, lambda: _module_of(source, request), lambda: _planned(source, request)
-    )
+    try:
+        plan = cached(
+            source, request, lambda: _module_of(source, request), lambda: _planned(source, request)
+        )
+    except DoesNotFitError as error:
+        if source.mode != "auto" or source.cluster is None:
+            raise
+        raise with_switches(error, request, lambda asked: _planned(source, asked)) from error
     return replace(plan, origin=Origin(source, request, traced))
 
 

@@ -566,11 +566,11 @@ def does_not_fit(
         f"no plan fits: the one that needs least needs {bytes_text(peak)} on each of "
         f"{imported.mesh.size} devices, {bytes_text(peak - limit)} more than the "
         f"{bytes_text(limit)} allowed. Largest tensors at that moment, on one device: "
-        f"{tensors_text(largest)}. "
-        f"{help_text}",
+        f"{tensors_text(largest)}.",
         None,
         peak,
         limit,
+        advice=help_text,
     )
 
 

@@ -210,6 +210,45 @@ def test_what_does_not_fit_says_by_how_much_and_what_fills_the_memory():
     assert "use more chips" in text
 
 
+def deep_step(weights, x):
+    """Many activations wait for the gradient of few weights."""
+
+    def loss(weights):
+        h = x
+        for _ in range(8):
+            h = jnp.tanh(h @ weights["w"]) + weights["b"]
+        return jnp.sum(h * h)
+
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+
+
+def test_what_does_not_fit_says_what_autoshards_own_switches_would_take():
+    weights, x = {"w": type_of(64, 64), "b": type_of(64)}, type_of(1 << 14, 64)
+    options = {"cluster": "cpu:2", "donate_argnums": 0}
+    free = autoshard.plan(deep_step, weights, x, recompute="auto", memory_limit="24MiB", **options)
+    with pytest.raises(
+        DoesNotFitError,
+        match=r"Of autoshard's own: recompute='auto' fits, with [\d.]+ MiB and a step of [\d.]+"
+        r" m?s; host_offload='auto' needs [\d.]+ MiB; optimizer_parallel=3 needs .*Most of it is made",
+    ):
+        autoshard.plan(deep_step, weights, x, memory_limit="24MiB", **options)
+    assert free.peak_bytes <= 24 << 20
+
+
+def test_switches_that_were_given_are_not_proposed():
+    with pytest.raises(DoesNotFitError) as caught:
+        autoshard.plan(
+            train_step,
+            *STEP,
+            cluster="v5e:2x4",
+            memory_limit="8KiB",
+            recompute="auto",
+            host_offload="auto",
+        )
+    assert "recompute=" not in caught.value.advice
+    assert "host_offload=" not in caught.value.advice
+
+
 def test_peak_stays_within_the_limit():
     free = autoshard.plan(train_step, *STEP, cluster="v5e:2x4")
     limit = 0.95 * free.peak_bytes

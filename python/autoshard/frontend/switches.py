@@ -1,0 +1,65 @@
+"""What of autoshard's own would make a program fit: tried when no plan does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from autoshard.errors import DoesNotFitError, PlanError
+from autoshard.frontend.plan import Plan
+from autoshard.frontend.request import Request
+from autoshard.planned.summary import bytes_text, seconds_text
+
+
+def with_switches(
+    error: DoesNotFitError, request: Request, plan: Callable[[Request], Plan]
+) -> DoesNotFitError:
+    """The error, with what each switch that was not given would take.
+
+    Both together are tried where neither is enough.
+
+    Args:
+        error: No plan fits.
+        request: What was asked.
+        plan: Plans for another request.
+    """
+    said: list[str] = []
+    fits = False
+    for options in _switches(request):
+        if fits and len(options) > 1:
+            continue
+        name = ", ".join(f"{option}={value!r}" for option, value in options.items())
+        try:
+            found = plan(replace(request, **options))
+        except DoesNotFitError as other:
+            said.append(f"{name} needs {bytes_text(other.peak_bytes)}")
+        except PlanError:  # it does not go with what was asked
+            continue
+        else:
+            fits = True
+            step, needed = seconds_text(found.step_seconds), bytes_text(found.peak_bytes)
+            said.append(f"{name} fits, with {needed} and a step of {step}")
+    if not said:
+        return error
+    advice = f"Of autoshard's own: {'; '.join(said)}."
+    return DoesNotFitError(
+        error.found,
+        error.location,
+        error.peak_bytes,
+        error.memory_limit,
+        advice=f"{advice} {error.advice}".rstrip(),
+    )
+
+
+def _switches(request: Request) -> Iterator[dict[str, Any]]:
+    recompute = {} if _is_auto(request.recompute) else {"recompute": "auto"}
+    host = {} if _is_auto(request.host_offload) else {"host_offload": "auto"}
+    level = {} if request.optimizer_parallel is not None else {"optimizer_parallel": 3}
+    yield from filter(None, (recompute, host, level))
+    if recompute and host:
+        yield {**recompute, **host}
+
+
+def _is_auto(value: Any) -> bool:
+    return value == "auto" or getattr(value, "choose", None) == "auto"
