@@ -83,7 +83,7 @@ class Fingerprint:
         """What ``to_json`` made.
 
         Raises:
-            KeyError, TypeError, ValueError, OSError, EOFError: It is none.
+            KeyError, TypeError, ValueError, OSError, EOFError, zlib.error: It is none.
         """
         lines = gzip.decompress(base64.b64decode(read["lines"]))
         return cls(read["mesh"], read["has_mesh"], read["compiler"], read["program"], lines)

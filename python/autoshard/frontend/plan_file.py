@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
@@ -72,6 +73,7 @@ def plan_of_text(text: str, path: str = "a plan") -> Plan:
         OSError,
         EOFError,
         RecursionError,
+        zlib.error,
     ) as error:
         raise ParseError(
             f"the plan is damaged: {error}. Plan again, and save it again.", path

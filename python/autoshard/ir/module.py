@@ -76,6 +76,8 @@ def parse_bytes(
         ) from error
     except ir.MLIRError as error:
         raise _parse_error(error, name) from error
+    except ValueError as error:  # bytecode that asks for more than can be
+        raise ParseError(f"the bytecode is damaged: {error}", name) from error
 
 
 def _parse_error(error: ir.MLIRError, name: str) -> ParseError:

@@ -453,9 +453,18 @@ def _check_fills(scanner: Scanner, sizes: Sequence[int], devices: IntArray, subg
         )
 
 
+_MOST_DEVICES = 1 << 24
+"""Devices that a text may list; the largest machines have some 2**17, and each takes 8 bytes."""
+
+
 def _read_iota(scanner: Scanner) -> IntArray:
     scanner.expect("[")
     reshape = scanner.integers("]")
+    if prod(reshape) > _MOST_DEVICES:
+        raise ParseError(
+            f"cannot read HloSharding {scanner.text!r}: it lists {prod(reshape)} devices,"
+            f" {_MOST_DEVICES} are the most. Give the devices that there are."
+        )
     order = np.arange(prod(reshape), dtype=np.int64)
     if not scanner.accept("T"):
         return order

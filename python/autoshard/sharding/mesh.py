@@ -81,7 +81,8 @@ class Mesh:
             )
         if self.device_ids is None:
             return
-        if sorted(self.device_ids) != list(range(self.size)):
+        count = len(self.device_ids)
+        if count != self.size or sorted(self.device_ids) != list(range(count)):
             shown = ",".join(map(str, self.device_ids[:16]))
             raise ShardingError(
                 f"mesh {','.join(map(str, self.axes))}: the device order {shown}"

@@ -11,6 +11,8 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
     r"""|(?P<integer>-?\d+)|(?P<word>[A-Za-z_][\w.]*)|(?P<mark><=|->|[^\s]))"""
 )
+_MOST_DIGITS = 18
+"""Digits of an integer: so many fit 63 bits."""
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
@@ -78,9 +80,11 @@ class Scanner:
         return not self.at_end and self._kinds[self._next] == kind
 
     def integer(self) -> int:
-        """The next token as an integer, or ParseError."""
+        """The next token as an integer that 63 bits hold, or ParseError."""
         if not self.next_is("integer"):
             self.fail("expected an integer")
+        if len(self._tokens[self._next]) > _MOST_DIGITS:
+            self.fail(f"expected an integer of at most {_MOST_DIGITS} digits")
         return int(self._take())
 
     def word(self) -> str:

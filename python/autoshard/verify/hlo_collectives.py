@@ -112,10 +112,17 @@ def hlo_collectives(hlo_text: str, mesh: Mesh, *, unknown_trip_count: int = 1) -
         counted once; of a conditional, every branch counts.
 
     Raises:
-        ParseError: The text has no ``ENTRY`` computation, or device groups of an unknown form.
+        ParseError: The text has no ``ENTRY`` computation, device groups of an unknown form, or is
+            damaged: it names what it does not have.
     """
-    program = HloProgram.parse(hlo_text)
-    return [found.collective for found in find_collectives(program, mesh, unknown_trip_count)]
+    try:
+        program = HloProgram.parse(hlo_text)
+        return [found.collective for found in find_collectives(program, mesh, unknown_trip_count)]
+    except (KeyError, IndexError, ValueError, RecursionError) as error:
+        raise ParseError(
+            f"the HLO text is damaged: {type(error).__name__}: {error}. Give the whole text of one"
+            " compiled module, as compiled.as_text() returns it."
+        ) from error
 
 
 def find_collectives(

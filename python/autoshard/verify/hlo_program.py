@@ -150,11 +150,17 @@ class HloComputation:
         return None
 
     def source(self, name: str) -> HloInstruction:
-        """The instruction called so, or what it is a copy of."""
+        """The instruction called so, or what it is a copy of.
+
+        Raises:
+            ParseError: It is a copy of itself.
+        """
         found = self.by_name[name]
-        while found.opcode in _COPIES:
+        for _ in self.instructions:
+            if found.opcode not in _COPIES:
+                return found
             found = self.by_name[found.operands[0]]
-        return found
+        raise ParseError(f"the HLO text is damaged: {name} is a copy of itself.")
 
     def element(self, made: HloInstruction, number: int) -> HloInstruction | None:
         """What element ``number`` of a tuple is; None if it was not made here."""

@@ -313,3 +313,15 @@ def test_large_meshes_stay_fast() -> None:
     text = to_v2(sharding)
     assert text == "{devices=[16,256,16]<=[16,16,16,16]T(3,1,0,2) last_tile_dim_replicate}"
     assert from_hlo(text, mesh, 2) == sharding
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{devices=[2,1]0,99999999999999999999}", "an integer of at most 18 digits"),
+        ("{devices=[4,99999999]<=[399999996]}", "it lists 399999996 devices"),
+    ],
+)
+def test_numbers_beyond_any_machine_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        from_hlo(text, Mesh.parse("a=2"), 2)

@@ -307,3 +307,8 @@ def test_an_op_strategy_is_read_as_it_is_printed(text: str) -> None:
 def test_an_op_strategy_needs_an_arrow() -> None:
     with pytest.raises(ParseError, match="expected '->'"):
         OpStrategy.parse("[{dp}, {}]", DP2_TP4)
+
+
+def test_a_device_order_of_fewer_devices_than_the_mesh_has_is_refused() -> None:
+    with pytest.raises(ShardingError, match="does not name each of the devices"):
+        Mesh.parse("a=999999999,b=9999999999999 device_ids=1,0")

@@ -340,3 +340,10 @@ def test_turns_of_a_ring_around_a_matmul_are_a_scatter() -> None:
     swap = "{{0,1},{1,0},{2,3},{3,2},{4,5},{5,4},{6,7},{7,6}}"
     (found,) = read(turn.format(type="f32[2,8]{1,0}", pairs=swap, name=name))
     assert found.kind is CollectiveKind.PERMUTE
+
+
+def test_a_text_that_calls_what_it_does_not_have_is_damaged() -> None:
+    text = "HloModule m\n\nENTRY %main (x: f32[8]) -> f32[8] {\n  %x = f32[8]{0} parameter(0)\n"
+    call = "  ROOT %y = f32[8]{0} call(%x), to_apply=%gone\n}\n"
+    with pytest.raises(ParseError, match="the HLO text is damaged: KeyError: 'gone'"):
+        hlo_collectives(text + call, Mesh.parse("d=2"))
