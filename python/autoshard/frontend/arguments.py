@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import jax
 
-from autoshard.ir.lowering import static_arguments, type_of
+from autoshard.ir.lowering import is_ref, is_traced, static_arguments, type_of
 
 _tree: Any = jax.tree_util
 
@@ -64,9 +64,11 @@ class Arguments:
         return self.with_leaves([type_of(x) for x in self.leaves])
 
     def as_types(self) -> Arguments:
-        """The same call, holding no array."""
+        """The same call, holding no array; where one has been put is kept, as are references."""
         args, kwargs = self.types()
-        return replace(self, args=args, kwargs=kwargs, leaves=[type_of(x) for x in self.leaves])
+        return replace(
+            self, args=args, kwargs=kwargs, leaves=[_placed_type(x) for x in self.leaves]
+        )
 
     def with_leaves(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with others in place of its arrays."""
@@ -114,3 +116,19 @@ def _positional_names(fn: Callable[..., Any]) -> list[str]:
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             names.append(parameter.name)
     return names
+
+
+def committed_sharding(leaf: Any) -> Any:
+    """Where an array has been put, or where a type says that it is; None if nobody has said it."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf.sharding
+    is_put = isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.committed
+    return leaf.sharding if is_put else None
+
+
+def _placed_type(leaf: Any) -> Any:
+    if is_ref(leaf):
+        return leaf
+    type_: Any = type_of(leaf)
+    sharding = committed_sharding(leaf)
+    return type_ if sharding is None else type_.update(sharding=sharding)

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
+from autoshard.frontend.arguments import committed_sharding
 from autoshard.frontend.mesh import Machine
 from autoshard.ir.host_memory import DEVICE
-from autoshard.ir.lowering import is_traced
 
 CommittedShardings = tuple[tuple[int, jax.sharding.NamedSharding], ...]
 """Numbers of flat arguments with their shardings."""
@@ -28,7 +28,7 @@ def committed_shardings(leaves: Sequence[Any], machine: Machine) -> CommittedSha
     found: list[tuple[int, jax.sharding.NamedSharding]] = []
     are_of_mesh: dict[Any, bool] = {}
     for number, leaf in enumerate(leaves):
-        sharding = _committed_sharding(leaf)
+        sharding = committed_sharding(leaf)
         if not isinstance(sharding, jax.sharding.NamedSharding) or not leaf.shape:
             continue
         mesh = sharding.mesh
@@ -37,13 +37,6 @@ def committed_shardings(leaves: Sequence[Any], machine: Machine) -> CommittedSha
         if are_of_mesh[mesh] and sharding.memory_kind in (None, DEVICE, _default_memory(mesh)):
             found.append((number, sharding))
     return tuple(found)
-
-
-def _committed_sharding(leaf: Any) -> Any:
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return leaf.sharding
-    is_put = isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.committed
-    return leaf.sharding if is_put else None
 
 
 def _is_mesh_of(machine: Machine, mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> bool:
