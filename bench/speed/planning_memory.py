@@ -74,7 +74,7 @@ def _step(form: int) -> Callable[[Any, Any], Any]:
 
 
 def resident_mib() -> float:
-    """Of this process, as Linux counts it."""
+    """Memory of this process, as Linux counts it."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
