@@ -35,3 +35,17 @@ def op_name(location: ir.Location) -> str:
     if isinstance(location, ir.CallSiteLoc):
         return op_name(location.callee)
     return ""
+
+
+def lines_of(location: ir.Location) -> list[str]:
+    """``file:line`` of every frame of the call stack that a location keeps."""
+    if isinstance(location, ir.FileLineColLoc):
+        return [f"{location.filename}:{location.start_line}"]
+    if isinstance(location, ir.NameLoc):
+        return lines_of(location.child_loc)
+    if isinstance(location, ir.CallSiteLoc):
+        return [*lines_of(location.callee), *lines_of(location.caller)]
+    if isinstance(location, ir.FusedLoc):
+        parts = cast(list[ir.Location], location.locations)
+        return [line for part in parts for line in lines_of(part)]
+    return []
