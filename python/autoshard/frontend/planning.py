@@ -52,6 +52,7 @@ from autoshard.ir.host_memory import on_host
 from autoshard.ir.module import operations_of
 from autoshard.passes.host_offload import HostOffload
 from autoshard.passes.import_strategies import ImportStrategies
+from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recursive_programming import (
@@ -93,6 +94,8 @@ def plan(
     compiler_options: CompilerOptions | None = None,
     trip_count: int | None = None,
     time_limit: float | None = None,
+    micro_batches: int = 1,
+    per_micro_batch: Sequence[str] = (),
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -126,8 +129,8 @@ def plan(
             ``host_offload="auto"`` keep; a plan that is not searched says what it needs.
         overlap: Share of communication that hides behind compute, 0 to 1.
         cost_model: ``"seconds"``, or ``"symbolic"`` for relative costs without a unit.
-        batch_argnums: In mode ``"data_parallel"`` the positional arguments that hold the batch, in
-            dim 0 of each array; static ones do not count. None: those that no result replaces, as
+        batch_argnums: In mode ``"data_parallel"``, and of ``micro_batches``, the positional
+            arguments that hold the batch, in dim 0 of each array; static ones do not count. None: those that no result replaces, as
             it does with a step's parameters and optimizer state.
         enable_alltoall: Values may be resharded by all-to-alls. False: by gathers, slices and
             permutes; bodies of ``jax.shard_map`` keep what they have.
@@ -157,6 +160,12 @@ def plan(
             ``jax.lax.while_loop`` that waits for an error to be small. None: 100, with a warning.
         time_limit: Seconds after which the search tries nothing more and takes the best plan so
             far. None: it ends by itself.
+        micro_batches: Work through the batch in so many parts, one after the other in one loop,
+            with the results of the whole batch: only one part's activations live at a time. 1: at
+            once. What would not be the same is refused.
+        per_micro_batch: Lines, ``"model.py:41"``, whose sums over the batch are those of each
+            micro-batch where they are needed in the middle of the step, as the mean of a batch
+            normalisation: other semantics than without, which ``plan.batch`` repeats.
         static_argnums: As in ``jax.jit``.
         static_argnames: As in ``jax.jit``.
         donate_argnums: As in ``jax.jit``.
@@ -191,6 +200,8 @@ def plan(
         compiler_options=compiler_options,
         trip_count=trip_count,
         time_limit=time_limit,
+        micro_batches=micro_batches,
+        per_micro_batch=per_micro_batch,
     )
     source = lowered_for(
         fn,
@@ -354,6 +365,8 @@ def _module_of(
     is_kept = request.policy == "keep"
     bytecode = source.program.bytecode if is_kept else source.without_checkpoints
     module = parse_bytes(bytecode, new_context(), source.name)
+    if request.micro_batches > 1:
+        run_passes(module, [_micro_batches_of(source, request, module)])
     if source.mode != "auto" and source.cluster is not None:  # the search does it itself
         with module.context:
             bound_gradients(module, source.cluster, operations_of(module.operation))
@@ -371,12 +384,27 @@ def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     return _read(source, planned.module, planned.summary, request)
 
 
-def _batch_of(
-    source: Source,
-    module: mlir.Module,
-    arguments: Sequence[PlannedValue],
-    batch_argnums: int | Sequence[int] | None,
-) -> BatchSplit | None:
+def _micro_batches_of(source: Source, request: Request, module: mlir.Module) -> MicroBatch:
+    """The pass, told which arguments of ``main`` hold the batch.
+
+    Raises:
+        PlanError: Nobody knows.
+    """
+    batch = _held_by(source, module, request.batch_argnums)
+    if not batch:
+        raise PlanError(
+            f"{source.name}: micro_batches={request.micro_batches}, but no result replaces an"
+            " argument, as a training step returns its parameters, so nothing tells the batch from"
+            " the parameters. Say which arguments hold the batch: batch_argnums=1."
+        )
+    numbers = tuple(str(number) for number in batch.values())
+    return MicroBatch(request.micro_batches, numbers, tuple(request.per_micro_batch))
+
+
+def _held_by(
+    source: Source, module: mlir.Module, batch_argnums: int | Sequence[int] | None
+) -> dict[int, int]:
+    """Arrays among the arguments that hold the batch -> their numbers in ``main``."""
     program = source.program
     positional = cast(Any, program.stage).args_info[0]
     leaves = _tree.tree_leaves(cast(Any, program.stage).args_info)
@@ -384,12 +412,22 @@ def _batch_of(
     fed_back = set(fed_back_arguments(source, module).values())
     state = {number for number, at in place.items() if at in fed_back}
     held = batch_arguments(leaves, positional, state, batch_argnums, source.name)
-    used = [number for number in held if number in place]
+    return {number: place[number] for number in held if number in place}
+
+
+def _batch_of(
+    source: Source, module: mlir.Module, arguments: Sequence[PlannedValue], request: Request
+) -> BatchSplit | None:
+    used = _held_by(source, module, request.batch_argnums)
     if not used:
         return None
     cuts = [arguments[n].sharding.num_shards(0) for n in used]
-    steps = accumulation_steps(module, [place[number] for number in used])
-    return batch_split([arguments[n].shape[0] for n in used], cuts, steps)
+    steps = accumulation_steps(module, used.values())
+    found = batch_split([arguments[n].shape[0] for n in used], cuts, steps)
+    if found is None or request.micro_batches == 1:
+        return found
+    lines = tuple(request.per_micro_batch)
+    return replace(found, micro_batches=request.micro_batches, per_micro_batch=lines)
 
 
 def _read(
@@ -420,7 +458,7 @@ def _read(
         value(name, type_, kept.get(number), number in kept, place.get(number) in host_arguments)
         for number, (name, type_) in enumerate(zip(source.argument_names, types, strict=True))
     )
-    batch = _batch_of(source, module, arguments, request.batch_argnums)
+    batch = _batch_of(source, module, arguments, request)
     if summary is not None and batch is not None:
         summary = replace(summary, batch=batch)
         with module.context:

@@ -1,7 +1,7 @@
 """What a micro-batch reads of a value that is whole.
 
 Of ``n = k * M * stride`` elements of a dim the part has those whose number is ``m`` in the middle
-one of three dims, ``[k, M, stride]``. Micro-batches are so made of every M-th example: a batch
+one of three dims, ``[k, M, stride]``, or of two where the stride is 1. Micro-batches are so made of every M-th example: a batch
 that devices share stays where it is. Constants, broadcasts and iotas are written at their size.
 """
 
@@ -31,7 +31,8 @@ class Part:
     def unfolded(self, whole: Sequence[int], groups: int) -> list[int]:
         """The shape in which one dim counts micro-batches, ``groups`` of them."""
         outer = whole[self.dim] // (self.count * self.stride)
-        return [*whole[: self.dim], outer, groups, self.stride, *whole[self.dim + 1 :]]
+        inner = [self.stride] if self.stride > 1 else []
+        return [*whole[: self.dim], outer, groups, *inner, *whole[self.dim + 1 :]]
 
 
 @dataclass

@@ -1,0 +1,291 @@
+"""Steps over micro-batches compute what they compute over the whole batch."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoshard.errors import PlanError
+from autoshard.ir import new_context, parse_bytes
+from autoshard.ir.compile import compile_module
+from autoshard.passes.micro_batch import MicroBatch
+from autoshard.passes.pipeline import run_passes
+
+BATCH, TOKENS, WIDTH, WORDS = 8, 4, 6, 10
+
+
+def whole_numbers(shape, seed, low=-2, high=3):
+    """Small ones as floats: their sums are exact in any order."""
+    return np.random.default_rng(seed).integers(low, high, shape).astype(np.float32)
+
+
+def module_of(function, arguments):
+    """As lowered, with locations."""
+    lowered = jax.jit(function, keep_unused=True).lower(*arguments)
+    text = lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True)
+    return parse_bytes(text.encode(), new_context())
+
+
+def run_over(function, arguments, batch, count, **options):
+    """Flat results with ``count`` micro-batches; ``batch``: positional arguments that hold it."""
+    leaves = jax.tree.leaves(arguments)
+    counts = [len(jax.tree.leaves(argument)) for argument in arguments]
+    numbers = [
+        sum(counts[:position]) + leaf for position in batch for leaf in range(counts[position])
+    ]
+    module = module_of(function, arguments)
+    run_passes(module, [MicroBatch(micro_batches=count, batch=tuple(numbers), **options)])
+    return compile_module(module, jax.devices()[:1]).run(*map(np.asarray, leaves)), str(module)
+
+
+def check_equal(function, arguments, batch, count, *, exact=True, **options):
+    """Against the whole batch."""
+    found, text = run_over(function, arguments, batch, count, **options)
+    wanted = jax.tree.leaves(jax.jit(function)(*arguments))
+    assert text.count("stablehlo.while") >= 1
+    for ours, theirs in zip(found, wanted, strict=True):
+        if exact:
+            np.testing.assert_array_equal(ours, theirs)
+        else:
+            np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=1e-6)
+    return text
+
+
+def squares(params, x, y):
+    hidden = jnp.maximum(x @ params["a"], 0)
+    return jnp.sum((hidden @ params["b"] - y) ** 2)
+
+
+def sgd(loss):
+    def step(params, *batch):
+        value, gradients = jax.value_and_grad(loss)(params, *batch)
+        return jax.tree.map(lambda p, g: p - g, params, gradients), value
+
+    return step
+
+
+@cache
+def dense():
+    """Weights and a batch of whole numbers."""
+    params = {"a": whole_numbers((4, 6), 0), "b": whole_numbers((6, 2), 1)}
+    return params, whole_numbers((BATCH, 4), 2), whole_numbers((BATCH, 2), 3)
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_gradients_of_whole_numbers_are_bit_equal(count):
+    check_equal(sgd(squares), dense(), [1, 2], count)
+
+
+def test_tokens_that_a_mask_leaves_are_counted_over_the_whole_batch():
+    def loss(params, x, y, mask):
+        errors = jnp.sum((x @ params["a"] @ params["b"] - y) ** 2, 1)
+        return jnp.sum(errors * mask) / jnp.sum(mask)
+
+    mask = np.array([1, 0, 1, 1, 0, 0, 1, 0], np.float32)  # 4 of 8: a power of two
+    check_equal(sgd(loss), (*dense(), mask), [1, 2, 3], 4)
+
+
+def test_results_of_each_example_are_put_in_their_order():
+    def forward(params, x):
+        return x @ params["a"], jnp.sum(x, 0)
+
+    check_equal(forward, dense()[:2], [1], 4)
+
+
+def test_a_batch_that_is_flattened_with_its_tokens_is_cut_in_the_middle():
+    def loss(weight, x, bias):
+        rows = x.reshape(BATCH * TOKENS, WIDTH) @ weight + bias
+        return jnp.sum(rows.reshape(BATCH, TOKENS, WIDTH)[:, 1:] ** 2)
+
+    arguments = (
+        whole_numbers((WIDTH, WIDTH), 0),
+        whole_numbers((BATCH, TOKENS, WIDTH), 1),
+        whole_numbers((BATCH * TOKENS, WIDTH), 2),
+    )
+    check_equal(jax.value_and_grad(loss), arguments, [1], 4)
+
+
+def model(params, words, key, *, scans=True):
+    """A residual network over tokens: tied embedding, dropout, layers that a scan runs."""
+    hidden = params["embed"][words]
+
+    def layer(hidden, each):
+        weight, key = each
+        kept = jax.random.bernoulli(key, 0.5, hidden.shape)
+        return hidden + jnp.where(kept, jnp.maximum(hidden @ weight, 0), 0), None
+
+    keys = jax.random.split(key, len(params["layers"]))
+    if scans:
+        hidden, _ = jax.lax.scan(layer, hidden, (params["layers"], keys))
+    else:
+        for number in range(len(params["layers"])):
+            hidden, _ = layer(hidden, (params["layers"][number], keys[number]))
+    return hidden @ params["embed"].T
+
+
+@cache
+def language():
+    params = {
+        "embed": whole_numbers((WORDS, WIDTH), 0, -1, 2),
+        "layers": whole_numbers((3, WIDTH, WIDTH), 1, -1, 2),
+    }
+    return params, np.random.default_rng(2).integers(0, WORDS, (BATCH, TOKENS)), jax.random.key(3)
+
+
+@pytest.mark.parametrize("scans", [True, False])
+def test_a_network_with_dropout_and_a_tied_embedding_is_bit_equal(scans):
+    params, words, key = language()
+
+    def loss(params, words, data):
+        logits = model(params, words, jax.random.wrap_key_data(data), scans=scans)
+        return jnp.sum(logits * jnp.arange(WORDS))
+
+    arguments = (params, words, jax.random.key_data(key))
+    text = check_equal(sgd(loss), arguments, [1], 4)
+    # dropout's bits are made for one micro-batch at a time
+    assert f"tensor<{BATCH}x{TOKENS}x{WIDTH}xui32>" not in text
+
+
+@pytest.mark.parametrize("scans", [True, False])
+def test_adam_with_a_clip_and_masked_entropy_is_equal_in_float32(scans):
+    params, words, key = language()
+    params = jax.tree.map(lambda p: p * 0.1, params)
+    moments = jax.tree.map(np.zeros_like, (params, params))
+
+    def loss(params, words, mask, data):
+        logits = model(params, words, jax.random.wrap_key_data(data), scans=scans)
+        picked = jnp.take_along_axis(jax.nn.log_softmax(logits), words[..., None], -1)[..., 0]
+        return -jnp.sum(picked * mask) / jnp.sum(mask)
+
+    def step(params, moments, words, mask, data):
+        value, gradients = jax.value_and_grad(loss)(params, words, mask, data)
+        norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradients)))
+        gradients = jax.tree.map(lambda g: g / jnp.maximum(norm, 1.0), gradients)
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, moments[0], gradients)
+        second = jax.tree.map(lambda v, g: 0.9 * v + 0.1 * g**2, moments[1], gradients)
+        params = jax.tree.map(
+            lambda p, m, v: p - 1e-2 * m / (jnp.sqrt(v) + 1e-2), params, first, second
+        )
+        return params, (first, second), value
+
+    mask = (np.arange(BATCH * TOKENS).reshape(BATCH, TOKENS) % 3 > 0).astype(np.float32)
+    arguments = (params, moments, words, mask, jax.random.key_data(key))
+    check_equal(step, arguments, [2, 3], 4, exact=False)
+
+
+def test_gradients_that_are_widened_are_added_up_in_float32():
+    def step(weight, x):
+        gradient = jax.grad(lambda w: jnp.sum((x @ w).astype(jnp.float32)))(weight)
+        return weight.astype(jnp.float32) - gradient.astype(jnp.float32)
+
+    arguments = (jnp.ones((4, 2), jnp.bfloat16), jnp.ones((BATCH, 4), jnp.bfloat16))
+    _, text = run_over(step, arguments, [1], 4)
+    loop = next(line for line in text.splitlines() if "stablehlo.while" in line)
+    assert "tensor<2x4xf32>" in loop or "tensor<4x2xf32>" in loop
+
+
+def test_branches_are_taken_in_every_micro_batch():
+    def loss(params, x, y, flag):
+        hidden = jax.lax.cond(flag[0] > 0, lambda h: h * 2, lambda h: h + 1, x @ params["a"])
+        return jnp.sum(hidden @ params["b"] - y)
+
+    check_equal(sgd(loss), (*dense(), np.ones(1, np.int32)), [1, 2], 2)
+
+
+def normalised(params, x, y):
+    hidden = x @ params["a"]
+    hidden = hidden - jnp.mean(hidden, 0)
+    return jnp.sum((hidden @ params["b"] - y) ** 2)
+
+
+def contrastive(params, x, y):
+    hidden = x @ params["a"]
+    return jnp.sum(hidden @ hidden.T) + jnp.sum(y)
+
+
+def largest(params, x, y):
+    return jnp.max(jnp.sum((x @ params["a"] @ params["b"] - y) ** 2, 1))
+
+
+def root_of_mean(params, x, y):
+    return jnp.sqrt(squares(params, x, y) / BATCH)
+
+
+@pytest.mark.parametrize(
+    ("loss", "rule"),
+    [
+        (normalised, r"reduce adds up over the batch, and .* reads the sum before it is finished"),
+        (contrastive, r"combines examples of the batch with one another"),
+        (largest, r"reduces over the batch, and does not add"),
+        (root_of_mean, r"reads the sum before it is finished.*dot_general.* leads to it"),
+    ],
+)
+def test_what_is_not_the_same_is_refused_with_lines_and_a_way_out(loss, rule):
+    with pytest.raises(PlanError, match=r"test_micro_batches.py:\d+.*" + rule) as error:
+        run_over(sgd(loss), dense(), [1, 2], 2)
+    assert "leave micro_batches" in str(error.value) or "accumulate_gradients" in str(error.value)
+
+
+def test_means_of_each_micro_batch_are_taken_where_the_user_says_so():
+    first = normalised.__code__.co_firstlineno
+    params, x, y = dense()
+    found, _ = run_over(
+        sgd(normalised),
+        (params, x, y),
+        [1, 2],
+        2,
+        per_micro_batch=(f"test_micro_batches.py:{first + 2}",),
+    )
+    halves = [jax.value_and_grad(normalised)(params, x[m::2], y[m::2]) for m in range(2)]
+    value = halves[0][0] + halves[1][0]
+    np.testing.assert_allclose(found[-1], value, rtol=1e-6)
+    wanted = jax.tree.map(lambda p, a, b: p - a - b, params, halves[0][1], halves[1][1])
+    for ours, theirs in zip(found[:-1], jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
+
+
+def test_a_number_that_does_not_divide_the_batch_is_refused():
+    with pytest.raises(PlanError, match="micro_batches=3 do not divide dim 0 of argument 2"):
+        run_over(sgd(squares), dense(), [1, 2], 3)
+
+
+_UNARY = {
+    "size": jnp.abs,
+    "relu": lambda v: jnp.maximum(v, 0),
+    "matmul": lambda v: v @ np.ones((v.shape[-1], 4), np.float32),
+    "swap": lambda v: jnp.swapaxes(v, 0, v.ndim - 1),
+    "flatten": lambda v: v.reshape(-1, v.shape[-1]),
+    "pair": lambda v: v.reshape(2, v.shape[0] // 2, *v.shape[1:]) if v.shape[0] % 2 == 0 else v,
+    "total": lambda v: v - jnp.sum(v, 0),
+    "sum_last": lambda v: jnp.sum(v, -1, keepdims=True),
+    "max_first": lambda v: v + jnp.max(v, 0),
+    "reverse": lambda v: v[::-1],
+    "count": lambda v: v + jnp.arange(v.shape[0]).reshape(-1, *[1] * (v.ndim - 1)),
+    "rows": lambda v: jnp.concatenate([v, v], -1),
+}
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(sorted(_UNARY)), min_size=1, max_size=5), st.sampled_from([2, 4]))
+def test_random_programs_are_refused_or_equal(names, count):
+    def program(weight, x):
+        def total(weight):
+            value = x * weight
+            for name in names:
+                value = _UNARY[name](value)
+            return jnp.sum(value)
+
+        value, gradient = jax.value_and_grad(total)(weight)
+        return gradient, value
+
+    arguments = (whole_numbers((4, 4), 0, 0, 2), whole_numbers((BATCH, 4, 4), 1, -1, 2))
+    try:
+        found, _ = run_over(program, arguments, [1], count)
+    except PlanError:
+        return
+    for ours, theirs in zip(found, jax.tree.leaves(jax.jit(program)(*arguments)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
