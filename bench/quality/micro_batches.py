@@ -3,8 +3,8 @@
     python bench/quality/micro_batches.py [--micro-batches 4] [NAME ...]
 
 The arguments that hold the batch are those of role ``batch`` in the corpus. ``analysis`` is the
-core's part, what each value is in time, with the factor rules of each class of ops; ``whole`` is the
-whole pass with inlining, rules and rewriting. The module that comes out is verified by MLIR; it is
+core's part, what each value is in time, with the factor rules of each class of ops; ``whole`` is
+the pass with inlining, rules and rewriting. The module that comes out is verified by MLIR; it is
 not run. ``before`` counts lines that are computed of the whole batch before the loop.
 """
 

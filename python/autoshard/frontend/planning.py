@@ -130,8 +130,8 @@ def plan(
         overlap: Share of communication that hides behind compute, 0 to 1.
         cost_model: ``"seconds"``, or ``"symbolic"`` for relative costs without a unit.
         batch_argnums: In mode ``"data_parallel"``, and of ``micro_batches``, the positional
-            arguments that hold the batch, in dim 0 of each array; static ones do not count. None: those that no result replaces, as
-            it does with a step's parameters and optimizer state.
+            arguments that hold the batch, in dim 0 of each array; static ones do not count. None:
+            those that no result replaces, as it does with a step's parameters and optimizer state.
         enable_alltoall: Values may be resharded by all-to-alls. False: by gathers, slices and
             permutes; bodies of ``jax.shard_map`` keep what they have.
         indivisible: What becomes of a dim that shall be cut, but not in equal parts, as 250 rows on

@@ -7,10 +7,12 @@ reduction factors, and in which operands it is linear, so that it may be done on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from autoshard._core import CutKind, Factor, FactorKind, Linear, OpCut
 from autoshard.importer.factors import FactorRule
 from autoshard.importer.kernels import kernel_rule
+from autoshard.importer.own_examples import mixed_dims
 from autoshard.importer.rules import registered_rule, rule_of
 from autoshard.importer.work import MADE_OF_NOTHING, MATRIX_OPS
 from autoshard.ir import element_bits, mlir
@@ -36,7 +38,15 @@ _IDENTITY_TARGETS = ("Sharding", MARK, IN_HOST_MEMORY, PLACEMENT)
 
 _PASSED_ON = frozenset(
     f"stablehlo.{name}"
-    for name in ("negate", "convert", "reshape", "transpose", "broadcast_in_dim", "reverse", "slice")
+    for name in (
+        "negate",
+        "convert",
+        "reshape",
+        "transpose",
+        "broadcast_in_dim",
+        "reverse",
+        "slice",
+    )
 )
 """Ops that are linear in their one operand."""
 
@@ -70,8 +80,13 @@ _HEAVY = MATRIX_OPS | frozenset(
 """Ops that are too much to compute of a whole batch."""
 
 
-_WHOLE = frozenset(("stablehlo.composite", "stablehlo.rng", "stablehlo.rng_bit_generator"))
-"""Ops that are not the same at another size: random bits would be others."""
+_WHOLE = frozenset(
+    (
+        *("stablehlo.composite", "stablehlo.rng", "stablehlo.rng_bit_generator"),
+        *("stablehlo.batch_norm_training", "stablehlo.batch_norm_grad", "chlo.ragged_dot"),
+    )
+)
+"""Ops that are not the same at another size: random bits would be others, groups longer."""
 
 
 def kind_of(op: mlir.Operation) -> CutKind:
@@ -110,8 +125,19 @@ def factors_of(op: mlir.Operation) -> FactorRule:
         return FactorRule((), (), ())
     if op.name == "stablehlo.custom_call":
         attribute = registered_rule(op) or attribute
-    rule = rule_of(op, attribute)
-    return rule if rule.factors or attribute is not None else FactorRule((), (), ())
+    return _of_own_examples(op, rule_of(op, attribute))
+
+
+def _of_own_examples(op: mlir.Operation, rule: FactorRule) -> FactorRule:
+    """Without factors along which elements meet those of other places."""
+    tensors = (*rule.operands, *rule.results)
+    places = [(n, d) for n, d in mixed_dims(op) if n < len(tensors) and d < len(tensors[n])]
+    mixed = {factor for number, dim in places for factor in tensors[number][dim]}
+    factors = tuple(
+        replace(factor, kind=FactorKind.NEED_REPLICATION) if number in mixed else factor
+        for number, factor in enumerate(rule.factors)
+    )
+    return replace(rule, factors=factors)
 
 
 def _adds_up(op: mlir.Operation) -> bool:
@@ -126,7 +152,11 @@ def _body_adds(op: mlir.Operation) -> bool:
     """Whether the region adds its two arguments, and these are no booleans, whose sum is or."""
     block = op.regions[0].blocks[0]
     first, *rest = (inner.operation for inner in block.operations)
-    if first.name != "stablehlo.add" or len(rest) != 1 or list(rest[0].operands) != [first.results[0]]:
+    if (
+        first.name != "stablehlo.add"
+        or len(rest) != 1
+        or list(rest[0].operands) != [first.results[0]]
+    ):
         return False
     arguments = list(block.arguments)
     return list(first.operands) in (arguments, arguments[::-1]) and _bits(op.results[0]) > 1

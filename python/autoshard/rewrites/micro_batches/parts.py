@@ -1,8 +1,9 @@
 """What a micro-batch reads of a value that is whole.
 
 Of ``n = k * M * stride`` elements of a dim the part has those whose number is ``m`` in the middle
-one of three dims, ``[k, M, stride]``, or of two where the stride is 1. Micro-batches are so made of every M-th example: a batch
-that devices share stays where it is. Constants, broadcasts and iotas are written at their size.
+one of three dims, ``[k, M, stride]``, or in the last one of two where the stride is 1. So every
+M-th example is in one micro-batch: a batch that devices share stays where it is. Constants,
+broadcasts and iotas are written at their size.
 """
 
 from __future__ import annotations
@@ -158,7 +159,10 @@ class Parts:
         number: mlir.Value,
         where: mlir.InsertionPoint,
     ) -> mlir.Value:
-        """Along its own dim, element ``j`` is ``j // stride * stride * M + m * stride + j % stride``."""
+        """Along its dim, element ``j`` is ``j // stride * M * stride + m * stride + j % stride``.
+
+        For a stride of 1 that is ``j * M + m``.
+        """
         made = maker.clone(ip=where).operation
         made.results[0].set_type(type_)
         (dim,) = ints(maker, "iota_dimension", [])

@@ -63,9 +63,7 @@ def into_micro_batches(
             place(main_function(module).location),
         )
     places = _Rewriter(module, operations, times, count)
-    found = MicroBatched(
-        _lines(operations, times.whole), _lines(operations, times.each)
-    )
+    found = MicroBatched(_lines(operations, times.whole), _lines(operations, times.each))
     places.write()
     return found
 
@@ -327,9 +325,7 @@ class _Rewriter:
             loc=self.why,
             ip=where,
         )
-        mlir.Operation.create(
-            "stablehlo.return", operands=compare.results, loc=self.why, ip=where
-        )
+        mlir.Operation.create("stablehlo.return", operands=compare.results, loc=self.why, ip=where)
 
 
 def _is_constant(value: mlir.Value) -> bool:
