@@ -253,7 +253,8 @@ void Classifier::cut(std::int32_t op) {
   for (std::size_t k = 0; k < read.size(); ++k) {
     const Part wanted = part_of(op, rule.operands[k], found);
     if (wanted.dim < 0 || time[read[k]].time == Time::slice) continue;
-    if (time[read[k]].time != Time::before) throw CannotCut{Why::examples, op};
+    const Time met = time[read[k]].time;
+    if (met != Time::before && met != Time::each) throw CannotCut{Why::examples, op};
     part[module.ops[op].first_operand + k] = wanted;
   }
   if (rule.factors[found.factor].kind == FactorKind::reduction) {

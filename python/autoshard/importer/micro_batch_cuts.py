@@ -52,6 +52,9 @@ _PASSED_ON = frozenset(
 
 _ADDITIONS = ("stablehlo.add", "stablehlo.subtract")
 
+_SAME_SIZE = ("stablehlo.reshape", "stablehlo.transpose")
+"""Between a gradient and its conversion; a buffer that adds up gradients is then as these are."""
+
 _LINEAR_IN: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(_ADDITIONS, (0, 1)),
     **dict.fromkeys(_PASSED_ON, (0,)),
@@ -173,7 +176,7 @@ def _linear(op: mlir.Operation) -> dict[str, object]:
     if op.name in _PRODUCTS and _keeps_fractions(op):
         return {"linear": Linear.EACH, "data": list(_PRODUCTS[op.name])}
     if op.name in _LINEAR_IN and not _loses_fractions(op):
-        early = op.name in _ADDITIONS or _widens(op)
+        early = op.name in (*_ADDITIONS, *_SAME_SIZE) or _widens(op)
         return {
             "linear": Linear.TOGETHER,
             "data": list(_LINEAR_IN[op.name]),

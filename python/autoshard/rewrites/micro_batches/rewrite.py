@@ -272,10 +272,11 @@ class _Rewriter:
 
     def _replace_outside(self, value: mlir.Value, finished: mlir.Value) -> None:
         readers = {*self.waiting, self.end}
-        for use in list(value.uses):
-            owner = use.owner.operation
+        # Read before any is changed: an op may read the value twice.
+        uses = [(use.owner.operation, use.operand_number) for use in value.uses]
+        for owner, operand in uses:
             if _top(owner, self.block) in readers:
-                owner.operands[use.operand_number] = finished
+                owner.operands[operand] = finished
 
     def _capture(
         self,
