@@ -100,14 +100,13 @@ def count_once(op: mlir.Operation, operand: int, number: mlir.Value) -> None:
 def scaled(op: mlir.Operation, count: int) -> mlir.Value:
     """Of an op that adds up over a micro-batch, what it would be of ``count`` alike, for all."""
     result, why = op.results[0], op.location
-    following = [(use.owner.operation, use.operand_number) for use in result.uses]
     block = list(op.block.operations)
     where = mlir.InsertionPoint(block[[other.operation for other in block].index(op) + 1])
     text = str(count) if isinstance(element_of(result), mlir.IntegerType) else f"{count}.0"
     factor = constant(result.type, text, where, why).results[0]
-    product = _op("multiply", result.type, where, why, result, factor)
-    for owner, operand in following:
-        owner.operands[operand] = product
+    product = _op("multiply", result.type, where, why, factor, factor)
+    result.replace_all_uses_with(product)
+    product.owner.operation.operands[0] = result
     return product
 
 

@@ -264,19 +264,19 @@ class _Rewriter:
             ip=at_end,
         )
         made = loop.results[1 + len(given) :]
-        for one_result, total in zip(results, made, strict=True):
-            finished = one_result.finish(total, where)
-            self._replace_outside(one_result.value, finished)
+        self._read_behind(
+            {one.value: one.finish(total, where) for one, total in zip(results, made, strict=True)}
+        )
         for op in self.waiting:
             op.move_before(self.end)
 
-    def _replace_outside(self, value: mlir.Value, finished: mlir.Value) -> None:
-        readers = {*self.waiting, self.end}
-        # Read before any is changed: an op may read the value twice.
-        uses = [(use.owner.operation, use.operand_number) for use in value.uses]
-        for owner, operand in uses:
-            if _top(owner, self.block) in readers:
-                owner.operands[operand] = finished
+    def _read_behind(self, finished: Mapping[mlir.Value, mlir.Value]) -> None:
+        """Let ops behind the loop read what it hands out."""
+        for top in (*self.waiting, self.end):
+            for op in operations_of(top):
+                for operand, value in enumerate(op.operands):
+                    if value in finished:
+                        op.operands[operand] = finished[value]
 
     def _capture(
         self,
@@ -332,10 +332,3 @@ class _Rewriter:
 def _is_constant(value: mlir.Value) -> bool:
     owner = value.owner
     return not isinstance(owner, mlir.Block) and splat_of(owner.operation) is not None
-
-
-def _top(op: mlir.Operation, block: mlir.Block) -> mlir.Operation:
-    """The op of ``block`` that contains ``op``."""
-    while op.block != block:
-        op = op.parent.operation
-    return op
