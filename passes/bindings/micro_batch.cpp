@@ -67,9 +67,18 @@ void bind_records(nb::module_& module) {
           [](OpCut* self, OpKind kind, std::vector<Factor> factors, TensorFactors operands,
              TensorFactors results, bool adds, Linear linear, Ints data, std::int32_t added_to,
              bool is_early, bool is_heavy, bool is_zero, bool is_free) {
-            new (self) OpCut{kind,     std::move(factors), std::move(operands),
-                             std::move(results), adds, linear, std::move(data), added_to,
-                             is_early, is_heavy,           is_zero, is_free};
+            new (self) OpCut{kind,
+                             std::move(factors),
+                             std::move(operands),
+                             std::move(results),
+                             adds,
+                             linear,
+                             std::move(data),
+                             added_to,
+                             is_early,
+                             is_heavy,
+                             is_zero,
+                             is_free};
           },
           nb::kw_only(), "kind"_a = OpKind::plain, "factors"_a = std::vector<Factor>{},
           "operands"_a = TensorFactors{}, "results"_a = TensorFactors{}, "adds"_a = false,
@@ -143,8 +152,7 @@ void bind_micro_batch(nb::module_& module) {
         });
       },
       "bytecode"_a, nb::kw_only(), "main"_a, "arguments"_a, "micro_batches"_a, "each"_a,
-      "describe"_a,
-      "When each value is known; raises CannotMicroBatch(why, op, sum, heavy).");
+      "describe"_a, "When each value is known; raises CannotMicroBatch(why, op, sum, heavy).");
 }
 
 }  // namespace autoshard

@@ -188,8 +188,7 @@ bool Classifier::passes_addends(std::int32_t op, const OpCut& rule, const Met& f
   }
   std::int32_t addends = 0;
   for (std::int32_t k = 0; k < static_cast<std::int32_t>(read.size()); ++k) {
-    const bool is_data =
-        std::find(rule.data.begin(), rule.data.end(), k) != rule.data.end();
+    const bool is_data = std::find(rule.data.begin(), rule.data.end(), k) != rule.data.end();
     const Time met = time[read[k]].time;
     if (met == Time::addend) {
       if (!is_data) return false;
@@ -202,8 +201,9 @@ bool Classifier::passes_addends(std::int32_t op, const OpCut& rule, const Met& f
   return rule.linear == Linear::together || addends == 1;
 }
 
-Classifier::FactorCut Classifier::factor_of(
-    std::int32_t op, const std::vector<std::vector<std::int32_t>>& dims, const Part& wanted) {
+Classifier::FactorCut Classifier::factor_of(std::int32_t op,
+                                            const std::vector<std::vector<std::int32_t>>& dims,
+                                            const Part& wanted) {
   const OpCut& rule = cut_of(op);
   std::int64_t minor = 1;
   const std::vector<std::int32_t>& factors = dims.at(wanted.dim);
@@ -309,7 +309,8 @@ void Classifier::read_loop(std::int32_t op, int depth, const std::vector<ValueTi
   const std::int32_t last = inside[1].last_op;
   std::vector<ValueTime> carried;
   for (std::size_t k = 0; k < initial.size(); ++k) {
-    carried.push_back(wanted.empty() ? time[initial[k]] : join(op, time[initial[k]], wanted[k]));
+    carried.push_back(wanted.empty() ? time[initial[k]]
+                                     : join(op, time[initial[k]], wanted[k]));
   }
   while (true) {
     forget(op);

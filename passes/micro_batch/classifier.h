@@ -9,7 +9,8 @@
 
 namespace autoshard::micro_batch {
 
-/// An op that cannot be cut as it stands; caught where it may still be computed before the loop.
+/// An op that cannot be cut as it stands; caught where it may still be computed before the
+/// loop.
 struct CannotCut {
   Why why;
   std::int32_t op;

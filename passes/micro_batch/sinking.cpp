@@ -78,7 +78,8 @@ class Sinking {
     if (all_.cut_of(op).kind == OpKind::loop) invariants(op);
   }
 
-  /// The part of a value that all of its readers take; none if they differ, or nobody reads it.
+  /// The part of a value that all of its readers take; none if they differ, or nobody reads
+  /// it.
   std::optional<Part> part_read(std::int32_t value, std::int32_t but = -1) const {
     std::optional<Part> found;
     for (const std::int32_t place : readers_.of(value)) {
@@ -98,10 +99,9 @@ class Sinking {
   void plain(std::int32_t op) {
     const OpCut& rule = all_.cut_of(op);
     const OpStructure& made = module_.ops[op];
-    if (made.num_results == 0 || static_cast<std::int32_t>(rule.results.size()) !=
-                                     made.num_results) {
-      return;
-    }
+    const bool has_rule = static_cast<std::int32_t>(rule.results.size()) == made.num_results &&
+                          static_cast<std::int32_t>(rule.operands.size()) == made.num_operands;
+    if (made.num_results == 0 || !has_rule) return;
     std::optional<Classifier::FactorCut> cut;
     for (std::int32_t k = 0; k < made.num_results; ++k) {
       const std::int32_t value = all_.result(op, k);
@@ -165,8 +165,7 @@ class Sinking {
     for (std::int32_t k = 0; k < body.num_arguments; ++k) {
       const std::int32_t argument = body.first_argument + k;
       const std::int32_t yielded = module_.ops[body.last_op].first_operand + k;
-      if (all_.time[argument].time != Time::before ||
-          module_.operands[yielded] != argument ||
+      if (all_.time[argument].time != Time::before || module_.operands[yielded] != argument ||
           !readers_.of(condition.first_argument + k).empty()) {
         continue;
       }

@@ -12,8 +12,8 @@ namespace autoshard::micro_batch {
 /// itself, and so on with what it is made of. The bits of a dropout mask are then made for one
 /// micro-batch at a time, from a slice of the iota that they start from.
 ///
-/// Example: iota (8x4) -> compare -> select with a slice of 8x4: the compare becomes a slice, and
-/// of the iota, which is free, the select's micro-batch reads its part.
+/// Example: iota (8x4) -> compare -> select with a slice of 8x4: the compare becomes a slice,
+/// and of the iota, which is free, the select's micro-batch reads its part.
 ///
 /// Expects that every op of `block` has been read. `block`: of `main`, or inside of the loop.
 void sink(Classifier& classifier, const importer::Block& block);

@@ -100,7 +100,8 @@ class Analysis {
         const std::int32_t value = module_.operands[at], maker = maker_[value];
         const Time time = all_.time[value].time;
         const bool is_sum = time == Time::addend || time == Time::after;
-        if (maker < 0 || maker == number || is_found[maker] || (only_sums && !is_sum)) continue;
+        if (maker < 0 || maker == number || is_found[maker] || (only_sums && !is_sum))
+          continue;
         if (time == Time::before && !all_.is_made_in_loop(value)) continue;
         is_found[maker] = true;
         found.push_back(maker);
@@ -183,7 +184,8 @@ class Analysis {
         if (all_.is_once[place]) times.once.push_back({inner, k});
         counts |= part.dim >= 0 || all_.is_once[place];
         if (all_.time[value].time == Time::after) continue;  // it passes a barrier by
-        if (maker < 0 || times.where[maker] != Where::loop) times.captured.push_back({inner, k});
+        if (maker < 0 || times.where[maker] != Where::loop)
+          times.captured.push_back({inner, k});
       }
       if (all_.is_each[inner]) times.each.push_back(inner);
       if (counts) {
@@ -217,11 +219,20 @@ class Analysis {
         const std::int32_t value = all_.result(op, k);
         if (!is_read[value]) continue;
         switch (all_.time[value].time) {
-          case Time::addend: times.sums.push_back({op, k}); break;
-          case Time::slice: times.stacks.push_back({op, k}); break;
-          case Time::before: times.last.push_back({op, k}); break;
-          case Time::each: times.means.push_back({op, k}); break;
-          case Time::after: break;  // of a barrier: the operand itself
+          case Time::addend:
+            times.sums.push_back({op, k});
+            break;
+          case Time::slice:
+            times.stacks.push_back({op, k});
+            break;
+          case Time::before:
+            times.last.push_back({op, k});
+            break;
+          case Time::each:
+            times.means.push_back({op, k});
+            break;
+          case Time::after:
+            break;  // of a barrier: the operand itself
         }
       }
     }

@@ -1,9 +1,9 @@
 /// When each value of a program is known, if the program works through its batch in parts.
 ///
-/// A batch of B examples is cut into M micro-batches, one after the other in a loop: micro-batch
-/// m has the examples m, m + M, m + 2M, ... "Which micro-batch" is an axis whose devices are
-/// moments, so that factor rules say how it passes through ops, and a sum is the only thing that
-/// may take it away. Every value is one of
+/// A batch of B examples is cut into M micro-batches, one after the other in a loop:
+/// micro-batch m has the examples m, m + M, m + 2M, ... "Which micro-batch" is an axis whose
+/// devices are moments, so that factor rules say how it passes through ops, and a sum is the
+/// only thing that may take it away. Every value is one of
 ///
 ///   before  known before the loop, whole: parameters, constants, and what is made of them
 ///   slice   each micro-batch has its part, cut along one dim
@@ -11,12 +11,12 @@
 ///   after   known after the loop: what is made of finished sums
 ///   each    of every micro-batch by itself, where the user says that this is meant
 ///
-/// Example: loss = sum(square(x @ w)) / 8 of x: 8x4 and w: 4x2, M = 2. `x` is a slice along dim 0,
-/// so are `x @ w` and its square; the sum is an addend, the quotient is after.
+/// Example: loss = sum(square(x @ w)) / 8 of x: 8x4 and w: 4x2, M = 2. `x` is a slice along
+/// dim 0, so are `x @ w` and its square; the sum is an addend, the quotient is after.
 ///
-/// What an op reads of sums before they are finished (the tokens that a mask leaves) is computed
-/// of the whole batch before the loop, with all that leads to it, if no matmul does; so is an op
-/// that cannot be cut. Anything else throws `Refused`.
+/// What an op reads of sums before they are finished (the tokens that a mask leaves) is
+/// computed of the whole batch before the loop, with all that leads to it, if no matmul does;
+/// so is an op that cannot be cut. Anything else throws `Refused`.
 #pragma once
 
 #include <cstdint>
@@ -114,7 +114,8 @@ struct Times {
   std::vector<Where> where;
   /// Operands that are whole, of which a micro-batch reads its part.
   std::vector<Need> needs;
-  /// Operands that are whole where an addend is wanted: they count in the first micro-batch only.
+  /// Operands that are whole where an addend is wanted: they count in the first micro-batch
+  /// only.
   std::vector<Use> once;
   /// Operands of ops in the loop that are made outside of it, in regions too.
   std::vector<Use> captured;
@@ -126,8 +127,8 @@ struct Times {
   std::vector<std::int32_t> each;
   /// Ops computed of the whole batch before the loop.
   std::vector<std::int32_t> whole;
-  /// What leaves the loop: sums, stacks of slices, values that each micro-batch computes alike,
-  /// means of what the user takes of each.
+  /// What leaves the loop: sums, stacks of slices, values that each micro-batch computes
+  /// alike, means of what the user takes of each.
   std::vector<Made> sums, stacks, last, means;
 };
 
@@ -150,7 +151,8 @@ struct Refused : std::runtime_error {
   std::int32_t op;
   /// The op whose sum it reads; -1: none.
   std::int32_t sum;
-  /// A matmul that leads to it, so that it is not computed before; -1: it does not become whole.
+  /// A matmul that leads to it, so that it is not computed before; -1: it does not become
+  /// whole.
   std::int32_t heavy;
 };
 
@@ -168,8 +170,8 @@ struct Batch {
 ///   module: Without calls. `main`: number of the function.
 ///   describe: Is asked once for each class of ops.
 ///
-/// Expects that M divides dim 0 of every argument that holds the batch. Throws `Refused`. Takes
-/// time in proportion to ops, loops some times over.
+/// Expects that M divides dim 0 of every argument that holds the batch. Throws `Refused`.
+/// Takes time in proportion to ops, loops some times over.
 Times times_of(const importer::ModuleStructure& module, std::int32_t main, const Batch& batch,
                const std::function<OpCut(std::int32_t op)>& describe);
 

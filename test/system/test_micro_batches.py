@@ -78,7 +78,7 @@ def test_a_plan_says_how_many_micro_batches_there_are():
 
 
 def test_micro_batches_need_to_know_the_batch():
-    with pytest.raises(autoshard.PlanError, match="nothing tells the batch.*batch_argnums=1"):
+    with pytest.raises(autoshard.PlanError, match=r"nothing tells the batch.*batch_argnums=1"):
         autoshard.plan(
             lambda w, x: jnp.sum(x @ w),
             *(np.ones((4, 4)), np.ones((8, 4))),

@@ -109,7 +109,7 @@ def cut_of(op: mlir.Operation) -> OpCut:
         factors=[Factor(factor.size, factor.kind, factor.halo) for factor in rule.factors],
         operands=rule.operands,
         results=rule.results,
-        adds=_adds_up(op),
+        adds=adds_up(op),
         **_linear(op),
         is_heavy=op.name in _HEAVY,
         is_zero=is_zeros(op),
@@ -143,7 +143,8 @@ def _of_own_examples(op: mlir.Operation, rule: FactorRule) -> FactorRule:
     return replace(rule, factors=factors)
 
 
-def _adds_up(op: mlir.Operation) -> bool:
+def adds_up(op: mlir.Operation) -> bool:
+    """Whether an op adds up over its reduction factors."""
     if op.name == "stablehlo.reduce":
         return len(op.results) == 1 and _body_adds(op)
     if op.name == "stablehlo.scatter":
@@ -169,13 +170,13 @@ def _linear(op: mlir.Operation) -> dict[str, object]:
     """``linear``, ``data``, ``added_to`` and ``is_early`` of an op."""
     if len(op.results) != 1 or _bits(op.results[0]) == 1:
         return {}
-    if op.name == "stablehlo.reduce" and _adds_up(op):
+    if op.name == "stablehlo.reduce" and adds_up(op):
         return {"linear": Linear.TOGETHER, "data": [0, 1], "added_to": 1, "is_early": True}
-    if op.name == "stablehlo.scatter" and _adds_up(op):
+    if op.name == "stablehlo.scatter" and adds_up(op):
         return {"linear": Linear.TOGETHER, "data": [0, 2], "added_to": 0}
     if op.name in _PRODUCTS and _keeps_fractions(op):
         return {"linear": Linear.EACH, "data": list(_PRODUCTS[op.name])}
-    if op.name in _LINEAR_IN and not _loses_fractions(op):
+    if op.name in _LINEAR_IN and not _is_not_linear(op):
         early = op.name in (*_ADDITIONS, *_SAME_SIZE) or _widens(op)
         return {
             "linear": Linear.TOGETHER,
@@ -192,11 +193,12 @@ def _keeps_fractions(op: mlir.Operation) -> bool:
     return op.name != "stablehlo.divide" or not _is_integer(op.results[0])
 
 
-def _loses_fractions(op: mlir.Operation) -> bool:
-    """A conversion of other kinds of numbers, such as to integers, which rounds each addend."""
-    return op.name == "stablehlo.convert" and _is_integer(op.operands[0]) != _is_integer(
-        op.results[0]
-    )
+def _is_not_linear(op: mlir.Operation) -> bool:
+    """A conversion that rounds each addend, or of integers that may have wrapped around."""
+    if op.name != "stablehlo.convert":
+        return False
+    is_integer = _is_integer(op.operands[0])
+    return is_integer != _is_integer(op.results[0]) or (is_integer and _widens(op))
 
 
 def _widens(op: mlir.Operation) -> bool:

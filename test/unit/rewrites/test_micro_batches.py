@@ -248,6 +248,35 @@ def test_means_of_each_micro_batch_are_taken_where_the_user_says_so():
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
 
 
+def test_numbers_of_examples_in_a_narrow_type_are_rounded_once():
+    def step(weight, x):
+        return jnp.sum(jax.lax.iota(jnp.bfloat16, 520).astype(jnp.float32)[:, None] * x @ weight)
+
+    weight, x = whole_numbers((2, 2), 0), whole_numbers((520, 2), 1)
+    found, _ = run_over(step, (weight, x), [1], 2)
+    rounded = np.arange(520).astype(jnp.bfloat16).astype(np.float32)  # compilers may leave it out
+    assert found[0] == np.sum(rounded[:, None] * x @ weight)
+
+
+def test_prints_in_a_loop_over_layers_are_refused_and_not_repeated():
+    def step(weights, x):
+        def layer(hidden, weight):
+            jax.debug.callback(lambda: None)
+            return hidden @ weight, None
+
+        return jnp.sum(jax.lax.scan(layer, x, weights)[0])
+
+    with pytest.raises(PlanError, match=r"would run in every micro-batch. Take it out"):
+        run_over(step, (whole_numbers((3, 4, 4), 0), whole_numbers((BATCH, 4), 1)), [1], 2)
+
+
+def test_sums_of_narrow_integers_that_wrap_around_are_not_widened_in_parts():
+    def step(x):
+        return jnp.sum(x, 0, dtype=jnp.int8).astype(jnp.int32)
+
+    check_equal(step, (np.full((BATCH, 2), 50, np.int8),), [0], 4)
+
+
 def test_a_number_that_does_not_divide_the_batch_is_refused():
     with pytest.raises(PlanError, match="micro_batches=3 do not divide dim 0 of argument 2"):
         run_over(sgd(squares), dense(), [1, 2], 3)

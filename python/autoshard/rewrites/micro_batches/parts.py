@@ -161,43 +161,44 @@ class Parts:
     ) -> mlir.Value:
         """Along its dim, element ``j`` is ``j // stride * M * stride + m * stride + j % stride``.
 
-        For a stride of 1 that is ``j * M + m``.
+        For a stride of 1 that is ``j * M + m``. Computed in int32, as narrow types round.
         """
         made = maker.clone(ip=where).operation
-        made.results[0].set_type(type_)
         (dim,) = ints(maker, "iota_dimension", [])
         if dim != part.dim:
+            made.results[0].set_type(type_)
             return made.results[0]
         why = maker.location
+        whole = mlir.RankedTensorType.get(
+            mlir.RankedTensorType(type_).shape, mlir.IntegerType.get_signless(32)
+        )
+        made.results[0].set_type(whole)
 
         def splat(value: int) -> mlir.Value:
-            text = f"{value}.0" if not _is_integer(type_) else str(value)
-            return constant(type_, text, where, why).results[0]
+            return constant(whole, str(value), where, why).results[0]
 
-        def op(name: str, *operands: mlir.Value) -> mlir.Value:
+        def op(name: str, result: mlir.Type, *operands: mlir.Value) -> mlir.Value:
             return mlir.Operation.create(
-                f"stablehlo.{name}", results=[type_], operands=operands, loc=why, ip=where
+                f"stablehlo.{name}", results=[result], operands=operands, loc=why, ip=where
             ).results[0]
 
-        element = mlir.RankedTensorType(type_).element_type
-        scalar = mlir.RankedTensorType.get([], element)
-        first = mlir.Operation.create(
-            "stablehlo.convert", results=[scalar], operands=[number], loc=why, ip=where
-        ).results[0]
         first = mlir.Operation.create(
             "stablehlo.broadcast_in_dim",
-            results=[type_],
-            operands=[first],
+            results=[whole],
+            operands=[number],
             attributes={"broadcast_dimensions": mlir.DenseI64ArrayAttr.get([])},
             loc=why,
             ip=where,
         ).results[0]
         local, stride = made.results[0], splat(part.stride)
         if part.stride == 1:
-            return op("add", op("multiply", local, splat(part.count)), first)
-        rest = op("remainder", local, stride)
-        groups = op("multiply", op("subtract", local, rest), splat(part.count))
-        return op("add", op("add", groups, op("multiply", first, stride)), rest)
+            found = op("add", whole, op("multiply", whole, local, splat(part.count)), first)
+        else:
+            rest = op("remainder", whole, local, stride)
+            groups = op("multiply", whole, op("subtract", whole, local, rest), splat(part.count))
+            start = op("multiply", whole, first, stride)
+            found = op("add", whole, op("add", whole, groups, start), rest)
+        return found if type_ == whole else op("convert", type_, found)
 
 
 def reshape(
@@ -207,7 +208,3 @@ def reshape(
     return mlir.Operation.create(
         "stablehlo.reshape", results=[type_], operands=[value], loc=why, ip=where
     )
-
-
-def _is_integer(type_: mlir.Type) -> bool:
-    return isinstance(mlir.RankedTensorType(type_).element_type, mlir.IntegerType)

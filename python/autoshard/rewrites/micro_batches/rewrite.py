@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from autoshard import _core
 from autoshard._core import CutKind, Where
 from autoshard.errors import PlanError
-from autoshard.importer.micro_batch_cuts import cut_of, kind_of
+from autoshard.importer.micro_batch_cuts import adds_up, cut_of, kind_of
 from autoshard.ir import mlir, place
+from autoshard.ir.attributes import custom_call_target
 from autoshard.ir.boundary import main_function
 from autoshard.ir.constants import constant, splat_of, zeros
 from autoshard.ir.locations import lines_of
@@ -23,6 +24,7 @@ from autoshard.rewrites.micro_batches.inline import inline
 from autoshard.rewrites.micro_batches.parts import Part, Parts
 from autoshard.rewrites.micro_batches.refusals import refusal
 from autoshard.rewrites.micro_batches.resize import resize_attributes, resize_values
+from autoshard.rewrites.numbering import has_effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def into_micro_batches(
             " the arguments that hold it, or leave micro_batches out.",
             place(main_function(module).location),
         )
+    _check_effects(operations, times, count)
     places = _Rewriter(module, operations, times, count)
     found = MicroBatched(_lines(operations, times.whole), _lines(operations, times.each))
     places.write()
@@ -109,6 +112,24 @@ def find_times(
         )
     except _core.CannotMicroBatch as error:
         raise refusal(operations, error, count) from error
+
+
+def _check_effects(
+    operations: Sequence[mlir.Operation], times: _core.MicroBatchTimes, count: int
+) -> None:
+    """Raise where the loop would do ``count`` times what a step does once."""
+    for number, where in enumerate(times.where):
+        if where != Where.LOOP:
+            continue
+        for op in operations_of(operations[number]):
+            if has_effect(op) and kind_of(op) == CutKind.PLAIN:
+                called = custom_call_target(op) or op.name
+                raise PlanError(
+                    f"micro_batches={count}: {called} does more than make its results, as a print"
+                    " does, and would run in every micro-batch. Take it out of the step, or leave"
+                    " micro_batches out.",
+                    place(op.location),
+                )
 
 
 def _named(operations: Sequence[mlir.Operation], lines: Sequence[str]) -> list[int]:
@@ -195,7 +216,7 @@ class _Rewriter:
         scaled = {
             number: leaving.scaled(operations[number], self.count)
             for number in times.each
-            if cut_of(operations[number]).adds
+            if adds_up(operations[number])
         }
         results = self._leaving(scaled)
         moved = pass_by(operations, [(one.op, one.result) for one in times.passed])
