@@ -56,7 +56,10 @@ def row(entry: Entry, count: int) -> tuple[str, ...]:
     module = load(entry)
     start = time.perf_counter()
     with module.context, mlir.Location.unknown():
-        made = into_micro_batches(module, batch_of(entry), count)
+        try:
+            made = into_micro_batches(module, batch_of(entry), count)
+        except PlanError as error:
+            return entry.name, f"{len(operations):,}", f"{took:.2f}", "", "", f"refused: {error}"
     whole = time.perf_counter() - start
     verify(module)
     before = str(len(made.whole))

@@ -117,7 +117,8 @@ void bind_micro_batch(nb::module_& module) {
   nb::class_<Times>(module, "MicroBatchTimes",
                     "When values are known; see passes/micro_batch/times.h.")
       .def_ro("slices", &Times::slices)
-      .def_ro("where", &Times::where, "Of each op of `main`; of others it says nothing.")
+      .def_ro("where", &Times::where,
+              "Where each op of `main` runs; it says nothing of others.")
       .def_ro("needs", &Times::needs)
       .def_ro("once", &Times::once)
       .def_ro("captured", &Times::captured)

@@ -110,7 +110,7 @@ enum class Where : std::uint8_t { before, loop, after };
 /// Ops and values by their numbers in `ModuleStructure`.
 struct Times {
   std::vector<Slice> slices;
-  /// Of each op of `main` itself; those in its regions are where it is.
+  /// Where each op of `main` itself runs; those in its regions are where it is.
   std::vector<Where> where;
   /// Operands that are whole, of which a micro-batch reads its part.
   std::vector<Need> needs;

@@ -621,7 +621,7 @@ class MicroBatchTimes:
 
     @property
     def where(self) -> list[Where]:
-        """Of each op of `main`; of others it says nothing."""
+        """Where each op of `main` runs; it says nothing of others."""
 
     @property
     def needs(self) -> list[NeededPart]: ...

@@ -6,8 +6,9 @@ reduction factors, and in which operands it is linear, so that it may be done on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 from autoshard._core import CutKind, Factor, FactorKind, Linear, OpCut
 from autoshard.importer.factors import FactorRule
@@ -166,7 +167,14 @@ def _body_adds(op: mlir.Operation) -> bool:
     return list(first.operands) in (arguments, arguments[::-1]) and _bits(op.results[0]) > 1
 
 
-def _linear(op: mlir.Operation) -> dict[str, object]:
+class _Linear(TypedDict, total=False):
+    linear: Linear
+    data: Sequence[int]
+    added_to: int
+    is_early: bool
+
+
+def _linear(op: mlir.Operation) -> _Linear:
     """``linear``, ``data``, ``added_to`` and ``is_early`` of an op."""
     if len(op.results) != 1 or _bits(op.results[0]) == 1:
         return {}

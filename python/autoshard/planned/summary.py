@@ -81,7 +81,7 @@ class BatchSplit:
     gradient_accumulation: int
     """Rounds, one after the other, whose gradients are added."""
     micro_batches: int = 1
-    """Of these rounds, those that ``micro_batches`` asked for."""
+    """Those of these rounds that ``micro_batches`` asked for."""
     per_micro_batch: tuple[str, ...] = ()
     """Lines whose sums over the batch are those of each micro-batch, as the user said: the step is
     not that of the whole batch."""

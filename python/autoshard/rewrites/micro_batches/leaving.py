@@ -34,12 +34,12 @@ def a_sum(value: mlir.Value) -> Leaving:
 
 
 def a_mean(value: mlir.Value, count: int) -> Leaving:
-    """Of what the user takes of each micro-batch, the mean.
+    """The mean of what the user takes of each micro-batch.
 
     Raises:
         PlanError: They are no floating numbers.
     """
-    why = value.owner.location
+    why = maker_of(value).location
     if isinstance(element_of(value), mlir.IntegerType | mlir.ComplexType):
         raise PlanError(
             f"micro_batches={count}: a result of type {value.type} is made of every micro-batch by"
@@ -62,7 +62,7 @@ def the_last(value: mlir.Value) -> Leaving:
 
 def a_stack(value: mlir.Value, part: Part, number: mlir.Value, parts: Parts) -> Leaving:
     """Slices are put where they belong."""
-    why, element, small = value.owner.location, element_of(value), shape_of(value)
+    why, element, small = maker_of(value).location, element_of(value), shape_of(value)
     whole = [*small[: part.dim], small[part.dim] * part.count, *small[part.dim + 1 :]]
     unfolded = mlir.RankedTensorType.get(part.unfolded(whole, part.count), element)
     one = mlir.RankedTensorType.get(part.unfolded(whole, 1), element)
@@ -98,7 +98,7 @@ def count_once(op: mlir.Operation, operand: int, number: mlir.Value) -> None:
 
 
 def scaled(op: mlir.Operation, count: int) -> mlir.Value:
-    """Of an op that adds up over a micro-batch, what it would be of ``count`` alike, for all."""
+    """What an op that adds up over a micro-batch would be of ``count`` alike, for all readers."""
     result, why = op.results[0], op.location
     block = list(op.block.operations)
     where = mlir.InsertionPoint(block[[other.operation for other in block].index(op) + 1])
@@ -106,12 +106,17 @@ def scaled(op: mlir.Operation, count: int) -> mlir.Value:
     factor = constant(result.type, text, where, why).results[0]
     product = _op("multiply", result.type, where, why, factor, factor)
     result.replace_all_uses_with(product)
-    product.owner.operation.operands[0] = result
+    maker_of(product).operands[0] = result
     return product
 
 
+def maker_of(value: mlir.Value) -> mlir.Operation:
+    """The op whose result ``value`` is."""
+    return mlir.OpResult(value).owner.operation
+
+
 def _add(total: mlir.Value, value: mlir.Value, where: mlir.InsertionPoint) -> mlir.Value:
-    return _op("add", value.type, where, value.owner.location, total, value)
+    return _op("add", value.type, where, maker_of(value).location, total, value)
 
 
 def _as_it_is(value: mlir.Value, where: mlir.InsertionPoint) -> mlir.Value:

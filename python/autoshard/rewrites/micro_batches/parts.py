@@ -26,7 +26,7 @@ class Part:
     """Micro-batches."""
 
     def shape(self, whole: Sequence[int]) -> list[int]:
-        """Of the part."""
+        """Sizes of the part."""
         return [*whole[: self.dim], whole[self.dim] // self.count, *whole[self.dim + 1 :]]
 
     def unfolded(self, whole: Sequence[int], groups: int) -> list[int]:
@@ -43,7 +43,7 @@ class Parts:
     count: int
     """Micro-batches."""
     integer: mlir.Type
-    """Of the number of the micro-batch: ``tensor<i32>``."""
+    """Type of the number of the micro-batch: ``tensor<i32>``."""
     prelude: mlir.InsertionPoint
     """Where ops before the loop are written."""
     unfolded: list[mlir.Operation] = field(default_factory=list[mlir.Operation])

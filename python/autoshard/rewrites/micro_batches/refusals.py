@@ -30,7 +30,7 @@ def refusal(
         count: Micro-batches.
     """
     why, number, sum_number, heavy_number = error.args
-    op = operations[number]
+    op = reader = operations[number]
     if why == Why.MIXES and sum_number >= 0:
         total = operations[sum_number]
         text = (
@@ -38,15 +38,17 @@ def refusal(
             " sum before it is finished: in the middle of the step each micro-batch would need all"
             " others"
         )
-        op = total
+        reader, op = op, total
     elif why == Why.MIXES:
         text = f"{_called(op)} reads a sum over the batch before it is finished"
     else:
         text = f"{_called(op)} {_RULES[why]}"
+    near = (op, reader) if heavy_number < 0 else (op, reader, operations[heavy_number])
+    where = next((found for one in near if (found := place(one.location))), None)
     return PlanError(
         f"micro_batches={count}: {text}. {_computed_before(operations, op, heavy_number)}"
         f"{_way_out(why, op)}",
-        place(op.location),
+        where,
     )
 
 

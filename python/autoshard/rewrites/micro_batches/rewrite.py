@@ -34,7 +34,7 @@ class MicroBatched:
     whole: tuple[str, ...]
     """``file:line`` of what is computed of the whole batch before the loop."""
     each: tuple[str, ...]
-    """Of what is added up over each micro-batch by itself, as the user says."""
+    """Places of what is added up over each micro-batch by itself, as the user says."""
 
 
 def into_micro_batches(
@@ -254,7 +254,10 @@ class _Rewriter:
         given = list(dict.fromkeys(op.operands[operand] for op, operand in captured))
         given = [value for value in given if not _is_constant(value)]
         first = constant(self.integer, "0", where, self.why).results[0]
-        empty = [zeros(one.type, where, one.value.owner.location).results[0] for one in results]
+        empty = [
+            zeros(one.type, where, leaving.maker_of(one.value).location).results[0]
+            for one in results
+        ]
         carried = [first, *given, *empty]
         types = [value.type for value in carried]
         loop = mlir.Operation.create(
@@ -314,7 +317,7 @@ class _Rewriter:
                 op.operands[operand] = arguments[value]
                 continue
             if value not in copies:
-                copies[value] = value.owner.operation.clone(ip=where).operation.results[0]
+                copies[value] = leaving.maker_of(value).clone(ip=where).operation.results[0]
             op.operands[operand] = copies[value]
 
     def _update(
@@ -328,7 +331,7 @@ class _Rewriter:
         ops = [op.operation for op in body.operations]
         next_to = dict(zip(ops, [*ops[1:], None], strict=True))
         for one, before in zip(results, carried, strict=True):
-            behind = next_to[one.value.owner.operation]
+            behind = next_to[leaving.maker_of(one.value)]
             ip = mlir.InsertionPoint(body) if behind is None else mlir.InsertionPoint(behind)
             following.append(one.update(before, ip))
         return following
