@@ -75,8 +75,8 @@ class Analysis {
         if (adds && sum < 0) sum = inner;
         if (heavy < 0 && all_.cut_of(inner).is_heavy) heavy = inner;
         const bool fails = inner == why.op && why.why == Why::no_sum;
-        if ((!adds && !fails) || !is_named_[inner] || all_.is_each[inner]) continue;
-        all_.is_each[inner] = is_new = true;
+        if ((!adds && !fails) || !is_named_[inner]) continue;
+        all_.is_each[inner] = is_new = true;  // read so in the next round
       }
     }
     if (!is_new) {

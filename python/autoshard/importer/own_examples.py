@@ -81,15 +81,15 @@ def _convolution(op: mlir.Operation) -> Iterator[Place]:
         mlir.IntegerAttr(op.attributes[name]).value
         for name in ("feature_group_count", "batch_group_count")
     )
-    if feature_groups > 1 or batch_groups > 1:
-        yield from (
-            (0, numbers.input_feature_dimension),
-            (1, numbers.kernel_input_feature_dimension),
-            (1, numbers.kernel_output_feature_dimension),
-            (2, numbers.output_feature_dimension),
-        )
+    if feature_groups > 1:
+        yield 0, numbers.input_feature_dimension
+        yield 1, numbers.kernel_input_feature_dimension
     if batch_groups > 1:
-        yield from ((0, numbers.input_batch_dimension), (2, numbers.output_batch_dimension))
+        yield 0, numbers.input_batch_dimension
+        yield 2, numbers.output_batch_dimension
+    if feature_groups > 1 or batch_groups > 1:
+        yield 1, numbers.kernel_output_feature_dimension
+        yield 2, numbers.output_feature_dimension
 
 
 def _gather(op: mlir.Operation) -> Iterator[Place]:

@@ -202,6 +202,11 @@ def normalised(params, x, y):
     return jnp.sum((hidden @ params["b"] - y) ** 2)
 
 
+def standardised(params, x, y):
+    hidden = x @ params["a"]
+    return jnp.sum((hidden / jnp.sqrt(jnp.var(hidden, 0) + 1)) @ params["b"] - y)
+
+
 def contrastive(params, x, y):
     hidden = x @ params["a"]
     return jnp.sum(hidden @ hidden.T) + jnp.sum(y)
@@ -219,6 +224,7 @@ def root_of_mean(params, x, y):
     ("loss", "rule"),
     [
         (normalised, r"reduce adds up over the batch, and .* reads the sum before it is finished"),
+        (standardised, r"adds up over .* give per_micro_batch=.\S*test_micro_batches.py:\d"),
         (contrastive, r"combines examples of the batch with one another"),
         (largest, r"reduces over the batch, and does not add"),
         (root_of_mean, r"reads the sum before it is finished.*dot_general.* leads to it"),
@@ -230,17 +236,21 @@ def test_what_is_not_the_same_is_refused_with_lines_and_a_way_out(loss, rule):
     assert "leave micro_batches" in str(error.value) or "accumulate_gradients" in str(error.value)
 
 
-def test_means_of_each_micro_batch_are_taken_where_the_user_says_so():
-    first = normalised.__code__.co_firstlineno
+def twice_standardised(params, x, y):
+    for weight in params["a"] / 4, params["b"]:
+        x = x @ weight
+        mean, variance = jnp.mean(x, 0), jnp.var(x, 0)
+        x = (x - mean) / jnp.sqrt(variance + 1)
+    return jnp.sum(x * y)
+
+
+@pytest.mark.parametrize(("loss", "lines"), [(normalised, [2]), (twice_standardised, [3, 4])])
+def test_means_of_each_micro_batch_are_taken_where_the_user_says_so(loss, lines):
+    first = loss.__code__.co_firstlineno
+    own = tuple(f"test_micro_batches.py:{first + each}" for each in lines)
     params, x, y = dense()
-    found, _ = run_over(
-        sgd(normalised),
-        (params, x, y),
-        [1, 2],
-        2,
-        per_micro_batch=(f"test_micro_batches.py:{first + 2}",),
-    )
-    halves = [jax.value_and_grad(normalised)(params, x[m::2], y[m::2]) for m in range(2)]
+    found, _ = run_over(sgd(loss), (params, x, y), [1, 2], 2, per_micro_batch=own)
+    halves = [jax.value_and_grad(loss)(params, x[m::2], y[m::2]) for m in range(2)]
     value = halves[0][0] + halves[1][0]
     np.testing.assert_allclose(found[-1], value, rtol=1e-6)
     wanted = jax.tree.map(lambda p, a, b: p - a - b, params, halves[0][1], halves[1][1])
@@ -256,6 +266,56 @@ def test_numbers_of_examples_in_a_narrow_type_are_rounded_once():
     found, _ = run_over(step, (weight, x), [1], 2)
     rounded = np.arange(520).astype(jnp.bfloat16).astype(np.float32)  # compilers may leave it out
     assert found[0] == np.sum(rounded[:, None] * x @ weight)
+
+
+def test_what_sums_of_the_loop_are_added_to_counts_once():
+    def step(table, numbers, at, x):
+        return table[numbers].at[at].add(x, mode="drop")  # the rows are looked up before the loop
+
+    at = np.random.default_rng(0).integers(0, 4, BATCH)
+    arguments = (whole_numbers((6,), 0), np.array([3, 1, 5, 0]), at, whole_numbers((BATCH,), 1))
+    check_equal(step, arguments, [2, 3], 4)
+
+
+def test_weights_of_grouped_convolutions_add_up():
+    def loss(weight, x):
+        made = jax.lax.conv_general_dilated(
+            *(x, weight, (1,), [(2, 0)]),
+            feature_group_count=4,
+            dimension_numbers=("NWC", "WIO", "NWC"),
+        )
+        return jnp.sum(made**2)
+
+    arguments = (whole_numbers((3, 1, 4), 0), whole_numbers((BATCH, 5, 4), 1))
+    check_equal(jax.value_and_grad(loss), arguments, [1], 4)
+
+
+def experts(params, x, y, balance=0):
+    """Two of three experts for each row; ``balance`` weighs products of means over the batch."""
+    scores = x @ params["router"]
+    best, chosen = jax.lax.top_k(scores, 2)
+    gates = jnp.sum(jax.nn.one_hot(chosen, 3) * best[..., None], 1)
+    made = jnp.einsum("bm,emn,be->bn", x, params["experts"], gates)
+    loss = jnp.sum((made - y) ** 2)
+    shares = jnp.mean(gates > 0, 0) * jnp.mean(scores, 0)
+    return loss + balance * jnp.sum(shares) if balance else loss
+
+
+def mixture():
+    params = {"router": whole_numbers((4, 3), 0), "experts": whole_numbers((3, 4, 2), 1)}
+    return params, whole_numbers((BATCH, 4), 2), whole_numbers((BATCH, 2), 3)
+
+
+def test_rows_are_routed_to_experts_in_every_micro_batch():
+    check_equal(sgd(experts), mixture(), [1, 2], 4)
+
+
+def test_a_loss_that_balances_experts_over_the_batch_is_refused():
+    def loss(*arguments):
+        return experts(*arguments, balance=1)
+
+    with pytest.raises(PlanError, match=r"adds up over the batch.*before it is finished"):
+        run_over(sgd(loss), mixture(), [1, 2], 4)
 
 
 def test_prints_in_a_loop_over_layers_are_refused_and_not_repeated():

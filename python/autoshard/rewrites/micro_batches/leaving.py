@@ -78,8 +78,12 @@ def a_stack(value: mlir.Value, part: Part, number: mlir.Value, parts: Parts) -> 
     return Leaving(value, unfolded, write, fold)
 
 
-def count_once(op: mlir.Operation, operand: int, number: mlir.Value) -> None:
-    """Let an operand be zeros in all micro-batches but the first one."""
+def count_once(op: mlir.Operation, operand: int, number: mlir.Value) -> mlir.Operation:
+    """Let an operand be zeros in all micro-batches but the first one.
+
+    Returns:
+        The op between them; its operand 1 is what the operand was.
+    """
     value, where, why = op.operands[operand], mlir.InsertionPoint(op), op.location
     truth = mlir.RankedTensorType.get([], mlir.IntegerType.get_signless(1))
     zero = constant(number.type, "0", where, why).results[0]
@@ -95,6 +99,7 @@ def count_once(op: mlir.Operation, operand: int, number: mlir.Value) -> None:
     ).results[0]
     nothing = zeros(value.type, where, why).results[0]
     op.operands[operand] = _op("select", value.type, where, why, is_first, value, nothing)
+    return maker_of(op.operands[operand])
 
 
 def scaled(op: mlir.Operation, count: int) -> mlir.Value:

@@ -210,7 +210,10 @@ class _Rewriter:
         changed = resize_values(operations, times.slices, self.count)
         for once in times.once:
             op = operations[once.op]
-            leaving.count_once(op, once.operand, number_of(op))
+            made = leaving.count_once(op, once.operand, number_of(op))
+            if (once.op, once.operand) in captured:
+                captured.discard((once.op, once.operand))
+                self.parts.captured.append((made, 1))
         for op in changed:
             resize_attributes(op)
         scaled = {
