@@ -15,7 +15,9 @@ Classifier::Classifier(const importer::ModuleStructure& module, std::int64_t mic
       is_each(module.ops.size()),
       describe_(describe),
       cuts_(module.num_classes),
-      is_described_(module.num_classes) {
+      is_described_(module.num_classes),
+      is_read_(module.num_values) {
+  for (const std::int32_t value : module.operands) is_read_[value] = true;
   clear();
 }
 
@@ -266,6 +268,7 @@ void Classifier::cut(std::int32_t op) {
   }
   for (std::int32_t k = 0; k < module.ops[op].num_results; ++k) {
     const Part made = part_of(op, rule.results[k], found);
+    if (made.dim < 0 && !is_read_[result(op, k)]) continue;  // the workspace of a kernel
     if (made.dim < 0) throw CannotCut{Why::part, op};
     time[result(op, k)] = {Time::slice, made.dim, made.stride};
   }

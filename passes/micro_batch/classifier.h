@@ -102,6 +102,7 @@ class Classifier {
   std::vector<OpCut> cuts_;
   std::vector<char> is_described_;
   std::vector<char> made_in_loop_;
+  std::vector<char> is_read_;
 };
 
 }  // namespace autoshard::micro_batch

@@ -27,6 +27,9 @@ from autoshard.ir.attributes import (
 from autoshard.ir.constants import is_zeros
 from autoshard.ir.host_memory import PLACEMENT
 from autoshard.ir.reading import element_of
+from autoshard.kernels.calls import is_opaque_kernel
+from autoshard.kernels.cudnn_attention import is_cudnn_attention
+from autoshard.kernels.mosaic import is_tpu_kernel
 
 _KINDS: Mapping[str, CutKind] = {
     "stablehlo.optimization_barrier": CutKind.IDENTITY,
@@ -119,14 +122,17 @@ def cut_of(op: mlir.Operation) -> OpCut:
 
 
 def factors_of(op: mlir.Operation) -> FactorRule:
-    """The factor rule of an op that can be computed at another size as it is written.
+    """The factor rule of an op that can be computed at another size.
 
     Without factors: a custom call that nobody gave a rule, a kernel that is compiled for the sizes
-    of its operands, and whatever holds a program of its own.
+    of its operands or of whose grid no dim was proven to be cut, and whatever holds a program of
+    its own.
     """
-    attribute = attribute_of(op, SDY_SHARDING_RULE)
-    if op.name in _WHOLE or (op.name == "stablehlo.custom_call" and kernel_rule(op) is not None):
+    if op.name in _WHOLE or is_opaque_kernel(op):
         return FactorRule((), (), ())
+    if is_tpu_kernel(op) or is_cudnn_attention(op):
+        return kernel_rule(op) or FactorRule((), (), ())
+    attribute = attribute_of(op, SDY_SHARDING_RULE)
     if op.name == "stablehlo.custom_call":
         attribute = registered_rule(op) or attribute
     return _of_own_examples(op, rule_of(op, attribute))
@@ -150,7 +156,9 @@ def adds_up(op: mlir.Operation) -> bool:
         return len(op.results) == 1 and _body_adds(op)
     if op.name == "stablehlo.scatter":
         return len(op.results) == 1 and _body_adds(op)
-    return op.name in MATRIX_OPS or op.name == "stablehlo.custom_call"
+    if op.name == "stablehlo.custom_call":
+        return registered_rule(op) is not None
+    return op.name in MATRIX_OPS and _bits(op.results[0]) > 1
 
 
 def _body_adds(op: mlir.Operation) -> bool:

@@ -68,14 +68,14 @@ class MicroBatch(Pass):
             if self.batch:
                 batch = sorted(set(arguments_called(main, map(str, self.batch), self.name)))
             else:
-                batch = _found(module, main)
+                batch = batch_by_structure(module, main)
             made = into_micro_batches(module, batch, self.micro_batches, self.per_micro_batch)
             said = {"count": self.micro_batches, "whole": made.whole, "each": made.each}
             module.operation.attributes[MICRO_BATCHES] = mlir.StringAttr.get(json.dumps(said))
 
 
-def _found(module: mlir.Module, main: mlir.Operation) -> list[int]:
-    """Arguments that hold the batch, by structure.
+def batch_by_structure(module: mlir.Module, main: mlir.Operation) -> list[int]:
+    """Numbers of the arguments of ``main`` that hold the batch, as the program uses them.
 
     Raises:
         PlanError: There is none.

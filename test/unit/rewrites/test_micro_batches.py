@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.experimental.pallas.ops.tpu import splash_attention
 
 from autoshard.errors import PlanError
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.compile import compile_module
+from autoshard.ir.module import operations_of
+from autoshard.kernels.mosaic import is_tpu_kernel, kernel_of
 from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.pipeline import run_passes
 
@@ -316,6 +319,35 @@ def test_a_loss_that_balances_experts_over_the_batch_is_refused():
 
     with pytest.raises(PlanError, match=r"adds up over the batch.*before it is finished"):
         run_over(sgd(loss), mixture(), [1, 2], 4)
+
+
+def tpu_module(function, *shapes):
+    """Lowered for TPUs; no device is needed."""
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    lowered = jax.jit(function).trace(*arguments).lower(lowering_platforms=("tpu",))
+    text = lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True)
+    return parse_bytes(text.encode(), new_context())
+
+
+def kernels_of(module):
+    """What each kernel says: its grid, its windows and its body."""
+    with module.context:
+        ops = [op for op in operations_of(module.operation) if is_tpu_kernel(op)]
+        return [str(kernel_of(op).module) for op in ops]
+
+
+def test_kernels_are_those_that_are_traced_at_the_size_of_a_micro_batch():
+    mask = splash_attention.MultiHeadMask([splash_attention.CausalMask((256, 256))] * 2)
+    attend = splash_attention.make_splash_mha_single_device(mask)
+
+    def loss(scale, q, k):
+        return jnp.sum(jax.vmap(attend)(q * scale, k, k))
+
+    whole, part = ([(128,), *[(examples, 2, 256, 128)] * 2] for examples in (8, 2))
+    module, wanted = tpu_module(loss, *whole), kernels_of(tpu_module(loss, *part))
+    assert kernels_of(module) != wanted
+    run_passes(module, [MicroBatch(micro_batches=4, batch=(1, 2))])
+    assert kernels_of(module) == wanted
 
 
 def test_prints_in_a_loop_over_layers_are_refused_and_not_repeated():

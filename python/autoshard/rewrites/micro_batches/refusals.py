@@ -9,6 +9,9 @@ from autoshard._core import Why
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import custom_call_target
+from autoshard.kernels.calls import is_opaque_kernel
+from autoshard.kernels.cudnn_attention import is_cudnn_attention
+from autoshard.kernels.mosaic import is_tpu_kernel
 
 _RULES = {
     Why.EXAMPLES: "combines examples of the batch with one another",
@@ -74,7 +77,8 @@ def _way_out(why: Why, op: mlir.Operation) -> str:
         )
     if why == Why.UNEVEN:
         return "Choose another number of micro-batches, or a batch that it divides."
-    if op.name in ("stablehlo.custom_call", "stablehlo.composite"):
+    is_kernel = is_opaque_kernel(op) or is_tpu_kernel(op) or is_cudnn_attention(op)
+    if op.name == "stablehlo.custom_call" and not is_kernel:
         return "Give it a rule with autoshard.register_rule, or leave micro_batches out."
     return (
         "Write it for each example by itself, or use autoshard.accumulate_gradients on the part of"

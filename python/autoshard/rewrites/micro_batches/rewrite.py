@@ -23,7 +23,11 @@ from autoshard.rewrites.micro_batches.counting import number_in_loops
 from autoshard.rewrites.micro_batches.inline import inline
 from autoshard.rewrites.micro_batches.parts import Part, Parts
 from autoshard.rewrites.micro_batches.refusals import refusal
-from autoshard.rewrites.micro_batches.resize import resize_attributes, resize_values
+from autoshard.rewrites.micro_batches.resize import (
+    kernel_configs,
+    resize_attributes,
+    resize_values,
+)
 from autoshard.rewrites.numbering import has_effect
 
 
@@ -195,6 +199,7 @@ class _Rewriter:
     def write(self) -> None:
         """The whole change."""
         times, operations = self.times, self.operations
+        configs = kernel_configs(operations, times.slices, self.count)
         number_of = number_in_loops(
             operations,
             [n for n in times.counting if kind_of(operations[n]) == CutKind.LOOP],
@@ -216,6 +221,8 @@ class _Rewriter:
                 self.parts.captured.append((made, 1))
         for op in changed:
             resize_attributes(op)
+        for number, config in configs.items():
+            operations[number].attributes["backend_config"] = mlir.StringAttr.get(config)
         scaled = {
             number: leaving.scaled(operations[number], self.count)
             for number in times.each
