@@ -1,5 +1,6 @@
 """Steps over micro-batches on 8 virtual devices: bit-equal to the whole batch on one."""
 
+import json
 from functools import cache
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 import autoshard
 
 BATCH, WIDTH = 32, 16
+P = jax.sharding.PartitionSpec
 
 
 def whole_numbers(shape, seed):
@@ -70,10 +72,42 @@ def test_a_step_in_micro_batches_is_bit_equal(mode, count, level, recompute):
         np.testing.assert_array_equal(np.asarray(ours), theirs)
 
 
+@pytest.mark.parametrize("mode", ["auto", "semi_auto"])
+def test_a_step_of_floats_is_equal_but_for_the_order_of_sums(mode):
+    params, batch = jax.tree.map(
+        lambda a: np.random.default_rng(a.size).normal(size=a.shape).astype(np.float32) / 4,
+        arguments(),
+    )
+    jitted = autoshard.jit(
+        step,
+        cluster="cpu:8",
+        mode=mode,
+        mesh="dp=4,tp=2",
+        in_shardings=({"in": P(None, "tp"), "layers": None}, {"x": P("dp"), "mask": P()}),
+        micro_batches=4,
+    )
+    found = jax.device_get(jitted(params, batch))
+    for ours, theirs in zip(
+        jax.tree.leaves(found), jax.tree.leaves(jax.jit(step)(params, batch)), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.max(np.abs(theirs)))
+
+
+def test_a_plan_of_micro_batches_is_kept_in_a_file(tmp_path):
+    plan = autoshard.plan(step, *arguments(), cluster="cpu:8", mesh="dp=8", micro_batches=4)
+    plan.save(tmp_path / "plan.json")
+    kept = autoshard.jit(step, plan=tmp_path / "plan.json")
+    assert kept.plan(*arguments()).batch.micro_batches == 4
+    for ours, theirs in zip(jax.tree.leaves(kept(*arguments())), wanted(), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
 def test_a_plan_says_how_many_micro_batches_there_are():
     plan = autoshard.plan(step, *arguments(), cluster="cpu:8", mesh="dp=8", micro_batches=2)
     assert plan.batch is not None
     assert (plan.batch.micro_batches, plan.batch.gradient_accumulation) == (2, 2)
+    assert "in 2 rounds of 16 each" in str(plan)
+    assert json.loads(plan.summary.to_json())["batch"]["micro_batches"] == 2
     assert autoshard.plan(step, *arguments(), cluster="cpu:8").batch.micro_batches == 1
 
 

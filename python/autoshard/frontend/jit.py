@@ -109,15 +109,16 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
             ``out_shardings``, ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``,
             ``batch_argnums``, ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``,
             ``host_offload``, ``recompute``, ``policy``, ``compiler_options``, ``trip_count``,
-            ``time_limit``, ``micro_batches`` and ``per_micro_batch`` as for ``autoshard.plan``; to run there must be enough devices, of the
-            cluster's kind. ``static_argnums``, ``static_argnames``, ``donate_argnums``,
-            ``donate_argnames`` and ``keep_unused`` as in ``jax.jit``. ``check=True``: before the
-            first step of each program, ``plan.check()``. ``refine=4``: the best of so many plans as
-            the compiler schedules them, ``plan.refine(4)``. ``plan``: a plan that was made before,
-            or the path of its file, is run in place of a new one; options that would make another
-            one are refused. ``update="if-better"``: a new plan is made and takes its place, and
-            that of its file, where it is faster by the cost model, where the program is another
-            one, or where there is no file yet.
+            ``time_limit``, ``micro_batches`` and ``per_micro_batch`` as for ``autoshard.plan``; to
+            run there must be enough devices, of the cluster's kind. ``static_argnums``,
+            ``static_argnames``, ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in
+            ``jax.jit``. ``check=True``: before the first step of each program, ``plan.check()``.
+            ``refine=4``: the best of so many plans as the compiler schedules them,
+            ``plan.refine(4)``. ``plan``: a plan that was made before, or the path of its file, is
+            run in place of a new one; options that would make another one are refused.
+            ``update="if-better"``: a new plan is made and takes its place, and that of its file,
+            where it is faster by the cost model, where the program is another one, or where there
+            is no file yet.
 
     Raises:
         AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.

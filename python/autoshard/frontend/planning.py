@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import jax
@@ -366,7 +366,8 @@ def _module_of(
     bytecode = source.program.bytecode if is_kept else source.without_checkpoints
     module = parse_bytes(bytecode, new_context(), source.name)
     if request.micro_batches > 1:
-        run_passes(module, [_micro_batches_of(source, request, module)])
+        bytecode = _after(_micro_batches_of(source, request, module), bytecode, source.name)
+        module = parse_bytes(bytecode, new_context(), source.name)
     if source.mode != "auto" and source.cluster is not None:  # the search does it itself
         with module.context:
             bound_gradients(module, source.cluster, operations_of(module.operation))
@@ -376,6 +377,14 @@ def _module_of(
     offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")
     run_passes(module, [offload])
     return module
+
+
+@lru_cache(maxsize=2)
+def _after(step: MicroBatch, bytecode: bytes, name: str) -> bytes:
+    """The program behind a pass; searches read it some times over."""
+    module = parse_bytes(bytecode, new_context(), name)
+    run_passes(module, [step])
+    return print_module(module, "bytecode")
 
 
 def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
