@@ -313,6 +313,11 @@ def test_rows_are_routed_to_experts_in_every_micro_batch():
     check_equal(sgd(experts), mixture(), [1, 2], 4)
 
 
+def test_the_same_program_gives_the_same_module():
+    texts = {run_over(sgd(experts), mixture(), [1, 2], 4)[1] for _ in range(3)}
+    assert len(texts) == 1
+
+
 def test_a_loss_that_balances_experts_over_the_batch_is_refused():
     def loss(*arguments):
         return experts(*arguments, balance=1)
