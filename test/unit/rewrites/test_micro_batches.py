@@ -99,6 +99,17 @@ def test_results_of_each_example_are_put_in_their_order():
     check_equal(forward, dense()[:2], [1], 4)
 
 
+def test_loops_whose_results_are_returned_add_up_from_what_they_begin_with():
+    def step(start, x):
+        def layer(carried, _):
+            hidden, total = carried
+            return (hidden + 1, total + jnp.sum(hidden) + start), None
+
+        return jax.lax.scan(layer, (x, start), length=3)[0]
+
+    check_equal(step, (np.float32(5), whole_numbers((BATCH, 2), 1)), [1], 4)
+
+
 def test_a_batch_that_is_flattened_with_its_tokens_is_cut_in_the_middle():
     def loss(weight, x, bias):
         rows = x.reshape(BATCH * TOKENS, WIDTH) @ weight + bias

@@ -46,8 +46,6 @@ class Parts:
     """Type of the number of the micro-batch: ``tensor<i32>``."""
     prelude: mlir.InsertionPoint
     """Where ops before the loop are written."""
-    unfolded: list[mlir.Operation] = field(default_factory=list[mlir.Operation])
-    """Those ops."""
     captured: list[tuple[mlir.Operation, int]] = field(
         default_factory=list[tuple[mlir.Operation, int]]
     )
@@ -124,7 +122,6 @@ class Parts:
             op = reshape(value, shape, self.prelude if is_outside else where, why)
             unfolded = op.results[0]
             if is_outside:
-                self.unfolded.append(op)
                 self._known[key] = unfolded
         sizes = part.unfolded(whole, 1)
         sliced = mlir.Operation.create(

@@ -166,7 +166,11 @@ def _lines(operations: Sequence[mlir.Operation], numbers: Sequence[int]) -> tupl
 
 
 class _Rewriter:
-    """Edits ops where they stand, then moves those of the loop into it."""
+    """Edits ops where they stand, then moves those of the loop into it.
+
+    Ops are equal to themselves alone, but their hashes are of what they say: while they are edited
+    they are found by their place, not in sets.
+    """
 
     def __init__(
         self,
@@ -182,19 +186,25 @@ class _Rewriter:
         self.end = self.block.operations[len(self.block.operations) - 1].operation
         self.why = main_function(module).location
         self.integer = mlir.RankedTensorType.get([], mlir.IntegerType.get_signless(32))
-        # Stands for the number of the micro-batch, until there is a loop.
-        self.number = constant(
-            self.integer, "0", mlir.InsertionPoint.at_block_begin(self.block), self.why
-        )
-        self.parts = Parts(count, self.integer, mlir.InsertionPoint(self.end))
-        tops = {op.operation for op in self.block.operations}
-        outside = [
-            (op, where)
-            for op, where in zip(operations, times.where, strict=True)
-            if where != Where.LOOP and op in tops and op != self.end
+        end = mlir.InsertionPoint(self.end)
+        # Before what the loop takes; stands for the number of the micro-batch until there is one.
+        self.number = constant(self.integer, "0", end, self.why)
+        for op in self._at(Where.LOOP):
+            op.move_before(self.end)
+        # Behind it: the loop is written here.
+        self.place = constant(self.integer, "0", end, self.why)
+        self.waiting = self._at(Where.AFTER)
+        for op in self.waiting:
+            op.move_before(self.end)
+        self.parts = Parts(count, self.integer, mlir.InsertionPoint(self.number))
+
+    def _at(self, where: Where) -> list[mlir.Operation]:
+        """Ops of the function itself that run before, in or behind the loop."""
+        return [
+            op
+            for op, its in zip(self.operations, self.times.where, strict=True)
+            if its == where and op.block == self.block and op != self.end
         ]
-        self.outside = {op for op, _ in outside} | {self.number, self.end}
-        self.waiting = [op for op, where in outside if where == Where.AFTER]
 
     def write(self) -> None:
         """The whole change."""
@@ -258,9 +268,8 @@ class _Rewriter:
     def _loop(
         self, results: Sequence[leaving.Leaving], captured: Sequence[tuple[mlir.Operation, int]]
     ) -> None:
-        where = mlir.InsertionPoint(self.end)
-        outside = self.outside.union(self.parts.unfolded)
-        inside = [op.operation for op in self.block.operations if op.operation not in outside]
+        where = mlir.InsertionPoint(self.place)
+        inside = self._inside()
         given = list(dict.fromkeys(op.operands[operand] for op, operand in captured))
         given = [value for value in given if not _is_constant(value)]
         first = constant(self.integer, "0", where, self.why).results[0]
@@ -279,7 +288,7 @@ class _Rewriter:
         for op in inside:
             body.append(op)
         self._capture(body, dict(zip(given, body.arguments[1:], strict=False)), captured)
-        following = self._update(body, results, body.arguments[1 + len(given) :])
+        following = self._update(results, body.arguments[1 + len(given) :])
         self.number.results[0].replace_all_uses_with(body.arguments[0])
         self.number.erase()
         at_end = mlir.InsertionPoint(body)
@@ -301,8 +310,19 @@ class _Rewriter:
         self._read_behind(
             {one.value: one.finish(total, where) for one, total in zip(results, made, strict=True)}
         )
-        for op in self.waiting:
-            op.move_before(self.end)
+        self.place.erase()
+
+    def _inside(self) -> list[mlir.Operation]:
+        """What stands between the two places: ops of the loop, and those that were written."""
+        found: list[mlir.Operation] = []
+        is_inside = False
+        for op in self.block.operations:
+            if op.operation == self.place:
+                break
+            if is_inside:
+                found.append(op.operation)
+            is_inside |= op.operation == self.number
+        return found
 
     def _read_behind(self, finished: Mapping[mlir.Value, mlir.Value]) -> None:
         """Let ops behind the loop read what it hands out."""
@@ -331,20 +351,13 @@ class _Rewriter:
             op.operands[operand] = copies[value]
 
     def _update(
-        self,
-        body: mlir.Block,
-        results: Sequence[leaving.Leaving],
-        carried: Sequence[mlir.Value],
+        self, results: Sequence[leaving.Leaving], carried: Sequence[mlir.Value]
     ) -> list[mlir.Value]:
         """What the loop carries on, written right behind what it is made of."""
-        following: list[mlir.Value] = []
-        ops = [op.operation for op in body.operations]
-        next_to = dict(zip(ops, [*ops[1:], None], strict=True))
-        for one, before in zip(results, carried, strict=True):
-            behind = next_to[leaving.maker_of(one.value)]
-            ip = mlir.InsertionPoint(body) if behind is None else mlir.InsertionPoint(behind)
-            following.append(one.update(before, ip))
-        return following
+        return [
+            one.update(before, mlir.InsertionPoint.after(leaving.maker_of(one.value)))
+            for one, before in zip(results, carried, strict=True)
+        ]
 
     def _condition(self, block: mlir.Block) -> None:
         where = mlir.InsertionPoint(block)
