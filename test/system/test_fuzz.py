@@ -18,7 +18,7 @@ from fuzz.run import run_cases, summary
 from fuzz.workers import Process
 
 PROGRAMS = 70
-IN_MICRO_BATCHES = 9
+IN_MICRO_BATCHES = 8
 JOBS = 2
 LIMIT_SECONDS = 120.0
 """For one case; on a busy machine some take ten."""

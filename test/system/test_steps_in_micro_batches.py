@@ -50,7 +50,6 @@ def wanted():
 
 
 PAIRS = [
-    ("data_parallel", 2, None, "none"),
     ("auto", 4, None, "marks"),
     ("auto", 2, 3, "auto"),
     ("data_parallel", 4, 1, "none"),
