@@ -18,10 +18,6 @@ Classifier::Classifier(const importer::ModuleStructure& module, std::int64_t mic
       is_described_(module.num_classes),
       is_read_(module.num_values) {
   for (const std::int32_t value : module.operands) is_read_[value] = true;
-  clear();
-}
-
-void Classifier::clear() {
   time.assign(module.num_values, {});
   is_zero.assign(module.num_values, false);
   made_in_loop_.assign(module.num_values, false);
@@ -128,10 +124,8 @@ void Classifier::block(const Block& block, int depth) {
 }
 
 void Classifier::read(std::int32_t op, int depth) {
-  if (is_whole[op]) {
-    set_before(op);
-    return;
-  }
+  set_before(op);
+  if (is_whole[op]) return;
   const OpKind kind = cut_of(op).kind;
   if (kind == OpKind::plain) plain(op, depth);
   if (kind == OpKind::identity) identity(op);

@@ -44,8 +44,6 @@ class Classifier {
   std::vector<Part> part;
   std::vector<char> is_once;
 
-  /// Forget all but `is_whole` and `is_each`.
-  void clear();
   const OpCut& cut_of(std::int32_t op);
   /// One op and all in it. Throws `CannotCut`.
   void read(std::int32_t op, int depth);

@@ -1,6 +1,8 @@
 #include "micro_batch/times.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "micro_batch/classifier.h"
 #include "micro_batch/sinking.h"
@@ -38,33 +40,25 @@ class Analysis {
   }
 
   Times find() {
-    while (!read_all()) {
+    for (const std::int32_t number : batch_.arguments) {
+      all_.time[main_.first_argument + number] = {Time::slice, 0, 1};
+    }
+    for (auto op = ops_.begin(); op != ops_.end();) {
+      try {
+        all_.read(*op, 0);
+        ++op;
+      } catch (const CannotCut& why) {
+        op = std::lower_bound(ops_.begin(), ops_.end(), change(*op, why));
+      }
     }
     sink(all_, main_);
     return result();
   }
 
  private:
-  /// One round; false if more ops are computed otherwise in the next one.
-  bool read_all() {
-    all_.clear();
-    for (const std::int32_t number : batch_.arguments) {
-      all_.time[main_.first_argument + number] = {Time::slice, 0, 1};
-    }
-    bool is_done = true;
-    for (const std::int32_t op : ops_) {
-      try {
-        all_.read(op, 0);
-      } catch (const CannotCut& why) {
-        change(op, why);
-        is_done = false;
-      }
-    }
-    return is_done;
-  }
-
-  /// Compute what fails, or the sum that it reads, otherwise: as the user says, or before.
-  void change(std::int32_t op, const CannotCut& why) {
+  /// Compute what fails, or the sum that it reads, otherwise: as the user says, or before. The
+  /// first op that is to be read again.
+  std::int32_t change(std::int32_t op, const CannotCut& why) {
     const bool reads_sum = why.why == Why::mixes && why.op == op;
     const std::vector<std::int32_t> chain = leads_to(op, reads_sum);
     bool is_new = false;
@@ -76,7 +70,7 @@ class Analysis {
         if (heavy < 0 && all_.cut_of(inner).is_heavy) heavy = inner;
         const bool fails = inner == why.op && why.why == Why::no_sum;
         if ((!adds && !fails) || !is_named_[inner]) continue;
-        all_.is_each[inner] = is_new = true;  // read so in the next round
+        all_.is_each[inner] = is_new = true;
       }
     }
     if (!is_new) {
@@ -84,7 +78,7 @@ class Analysis {
       if (heavy >= 0 || !is_new) throw Refused(why.why, why.op, sum, heavy);
       for (const std::int32_t number : chain) all_.is_whole[number] = true;
     }
-    all_.set_before(op);
+    return std::min(op, *std::min_element(chain.begin(), chain.end()));
   }
 
   /// Ops of `main` that differ between micro-batches and lead to `op`, the nearest first, with
@@ -124,7 +118,26 @@ class Analysis {
       if (times.where[op] == Where::loop) in_loop(op, times);
     }
     leave(times);
+    check_order(times);
     return times;
+  }
+
+  /// What runs before the loop reads nothing that is made later, what is in it nothing behind
+  /// it.
+  void check_order(const Times& times) {
+    for (const std::int32_t op : ops_) {
+      const bool passes = all_.cut_of(op).kind == OpKind::identity;
+      const OpStructure& last = module_.ops[module_.ops[op].end - 1];
+      for (std::int32_t at = module_.ops[op].first_operand;
+           at < last.first_operand + last.num_operands; ++at) {
+        const std::int32_t maker = maker_[module_.operands[at]];
+        const Where made = maker < 0 ? Where::before : times.where[maker];
+        if (made > times.where[op] && !(passes && times.where[op] == Where::loop)) {
+          throw std::logic_error("op " + std::to_string(op) + " reads what op " +
+                                 std::to_string(maker) + " makes later");
+        }
+      }
+    }
   }
 
   /// Where ops run; what is known before the loop, but not read in there, waits.

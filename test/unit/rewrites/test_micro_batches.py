@@ -274,6 +274,20 @@ def test_means_of_each_micro_batch_are_taken_where_the_user_says_so(loss, lines)
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
 
 
+def test_what_is_computed_of_the_whole_batch_reads_nothing_else():
+    def loss(x, y):
+        whitened = (x - jnp.mean(x, 0)) / jnp.sqrt(jnp.var(x, 0) + 1)
+        return jnp.sum(whitened * jnp.arange(4.0)) + jnp.sum(y)
+
+    def step(x, momentum):
+        value, gradient = jax.value_and_grad(loss)(x, momentum)
+        momentum = momentum * 0.5 + gradient
+        return x - momentum, momentum, value
+
+    arguments = whole_numbers((BATCH, 4), 0), whole_numbers((BATCH, 4), 1)
+    check_equal(step, arguments, [0, 1], 2, exact=False)
+
+
 def test_numbers_of_examples_in_a_narrow_type_are_rounded_once():
     def step(weight, x):
         return jnp.sum(jax.lax.iota(jnp.bfloat16, 520).astype(jnp.float32)[:, None] * x @ weight)
