@@ -168,20 +168,22 @@ void bind_planning(nb::module_& module) {
   module.def(
       "replan",
       [](const Program& program, const Cluster& cluster, const PlanTable& previous,
-         std::optional<double> mem_coeff, double memory_limit, int sweeps, double time_limit,
-         std::uint64_t seed) {
+         std::optional<double> mem_coeff, double memory_limit, std::optional<double> price,
+         int sweeps, double time_limit, std::uint64_t seed) {
         planning::RecursiveOptions options;
         options.mem_coeff = mem_coeff;
         options.memory_limit = memory_limit;
         options.sweeps = sweeps;
         options.time_limit = time_limit;
         options.seed = seed;
-        return planning::replan_table(program, cluster, previous, options);
+        return planning::replan_table(program, cluster, previous, price, options);
       },
       "program"_a, "cluster"_a, "previous"_a, nb::kw_only(), "mem_coeff"_a.none(),
-      "memory_limit"_a, "sweeps"_a = 2,
+      "memory_limit"_a, "price"_a = nb::none(), "sweeps"_a = 2,
       "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0,
-      "A plan of the same program, on the mesh of `previous`, with other pins.");
+      nb::call_guard<nb::gil_scoped_release>(),
+      "A plan of the same program, on the mesh of `previous`, with other pins. Memory has "
+      "`price` at first, in the unit of mem_coeff, else that of `previous`.");
 
   module.def(
       "recursive_programming_network",

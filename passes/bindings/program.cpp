@@ -2,8 +2,11 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -18,6 +21,7 @@ using Ints = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::devi
 using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Flags = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using List = std::vector<std::int32_t>;
+using Pairs = std::vector<std::pair<std::int32_t, std::int32_t>>;
 
 /// The ops and values of a program, one array for each field of all of them.
 struct Columns {
@@ -67,6 +71,28 @@ void set_columns(Program& program, const Columns& columns) {
   }
   for (std::size_t j = 0; j < join_source.size(); ++j) {
     program.joins.push_back({join_source(j), join_target(j), join_trips(j)});
+  }
+}
+
+/// Gives ops rules of their own, of which these factors may not be cut. Ops that shared a rule
+/// and lose the same factors share the new one.
+void keep_whole(Program& program, const Pairs& whole_factors) {
+  std::map<std::int32_t, List> factors_of_op;
+  for (const auto& [op, factor] : whole_factors) factors_of_op[op].push_back(factor);
+  std::map<std::pair<std::int32_t, List>, std::int32_t> made;
+  for (auto& [number, factors] : factors_of_op) {
+    Op& op = program.ops.at(number);
+    std::sort(factors.begin(), factors.end());
+    const auto [found, is_new] =
+        made.try_emplace({op.rule, factors}, static_cast<std::int32_t>(program.rules.size()));
+    if (is_new) {
+      Rule rule = program.rules[op.rule];
+      for (std::int32_t factor : factors) {
+        rule.factors.at(factor).kind = FactorKind::need_replication;
+      }
+      program.rules.push_back(std::move(rule));
+    }
+    op.rule = found->second;
   }
 }
 
@@ -210,15 +236,21 @@ void bind_program(nb::module_& module) {
       .def(
           "changed",
           [](const Program& p, const std::vector<std::int64_t>& axis_sizes,
-             std::vector<Pin> pins) {
+             std::vector<Pin> pins, const Pairs& kept_operands, const Pairs& whole_factors) {
             Program changed = p;
             changed.mesh.axis_sizes = axis_sizes;
             changed.pins = std::move(pins);
+            for (const auto& [op, operand] : kept_operands) {
+              changed.ops.at(op).kept_operands.at(operand) = true;
+            }
+            keep_whole(changed, whole_factors);
             check(changed);
             return changed;
           },
-          nb::kw_only(), "axis_sizes"_a, "pins"_a,
-          "The same program on another mesh and with other pins.")
+          nb::kw_only(), "axis_sizes"_a, "pins"_a, "kept_operands"_a = Pairs{},
+          "whole_factors"_a = Pairs{},
+          "The same program on another mesh and with other pins; besides, (op, operand) that "
+          "are not resharded, and (op, factor) that are not cut.")
       .def_prop_ro("num_values", [](const Program& p) { return p.values.size(); })
       .def_prop_ro("num_ops", [](const Program& p) { return p.ops.size(); })
       .def_prop_ro("op_trips",
@@ -230,6 +262,27 @@ void bind_program(nb::module_& module) {
       .def(
           "rule_of",
           [](const Program& p, std::int32_t op) { return p.rules[p.ops.at(op).rule]; }, "op"_a)
+      .def(
+          "readers_of",
+          [](const Program& p, std::int32_t value) {
+            Pairs found;
+            for (std::size_t i = 0; i < p.ops.size(); ++i) {
+              const List& operands = p.ops[i].operands;
+              for (std::size_t k = 0; k < operands.size(); ++k) {
+                if (operands[k] == value) found.emplace_back(i, k);
+              }
+            }
+            return found;
+          },
+          "value"_a, "(op, operand) of all ops that read a value.")
+      .def_prop_ro(
+          "joins",
+          [](const Program& p) {
+            Pairs found;
+            for (const Join& join : p.joins) found.emplace_back(join.source, join.target);
+            return found;
+          },
+          "(source, target) of each.")
       .def_ro("loops", &Program::loops)
       .def_ro("arguments", &Program::arguments)
       .def_ro("results", &Program::results);

@@ -184,16 +184,24 @@ PlanTable estimate_table(const Program& program, const Cluster& cluster,
 }
 
 PlanTable replan_table(const Program& program, const Cluster& cluster,
-                       const PlanTable& previous, const RecursiveOptions& options) {
-  if (!previous.plan || !previous.known) {
-    throw std::invalid_argument("only a plan by recursive programming can be changed");
+                       const PlanTable& previous, std::optional<double> price,
+                       const RecursiveOptions& options) {
+  if (!previous.plan) {
+    throw std::invalid_argument("only a plan with costs can be changed");
   }
   if (previous.plan->values.size() != program.values.size() ||
       previous.plan->ops.size() != program.ops.size()) {
     throw InvalidProgram("plan and program differ in size");
   }
-  return table_of(program, replan(program, cluster, *previous.plan, *previous.known,
-                                  previous.mem_coeff, options));
+  std::shared_ptr<const KnownProgram> known = previous.known;
+  if (!known) {
+    const auto memory =
+        std::make_shared<const ProgramMemory>(memory_of(program, cluster.compiler));
+    known = std::make_shared<const KnownProgram>(
+        KnownProgram{memory, classes_of(program, memory.get(), {}), {}});
+  }
+  return table_of(program, replan(program, cluster, *previous.plan, *known,
+                                  price.value_or(previous.mem_coeff), options));
 }
 
 }  // namespace autoshard::planning

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,9 +86,12 @@ PlanTable table_of(const Program& program, RecursivePlan found);
 /// program, with the number of the op behind "at op".
 PlanTable estimate_table(const Program& program, const Cluster& cluster, const CutTable& cuts);
 
-/// `replan` from a table. Throws `std::invalid_argument` if it is not one by recursive
-/// programming, `InvalidProgram` if it is another program's.
+/// `replan` from a table, also from one of `estimate_table`, of which nothing is known but the
+/// plan. `price` of memory is where it begins; unset: that of `previous`. Throws
+/// `std::invalid_argument` if the table has no costs, `InvalidProgram` if it is another
+/// program's.
 PlanTable replan_table(const Program& program, const Cluster& cluster,
-                       const PlanTable& previous, const RecursiveOptions& options);
+                       const PlanTable& previous, std::optional<double> price,
+                       const RecursiveOptions& options);
 
 }  // namespace autoshard::planning

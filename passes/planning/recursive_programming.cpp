@@ -141,6 +141,21 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   return result;
 }
 
+namespace {
+
+/// `plan` without cuts of factors that may not be cut: a sweep keeps what it cannot improve.
+Plan without_forbidden_cuts(const Program& program, Plan plan) {
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const std::vector<Factor>& factors = program.rules[program.ops[i].rule].factors;
+    for (std::size_t f = 0; f < factors.size(); ++f) {
+      if (factors[f].kind == FactorKind::need_replication) plan.ops[i][f].clear();
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
                      const KnownProgram& known, double mem_coeff,
                      const RecursiveOptions& options) {
@@ -155,7 +170,7 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
       {program, classes, *known.memory, cluster, options, deadline_of(options), phases});
   std::optional<Candidate> best;
   try {
-    best = plans.from(previous, &known, mem_coeff);
+    best = plans.from(without_forbidden_cuts(program, previous), &known, mem_coeff);
   } catch (const Contradiction&) {
     // One axis at a time may not get where the whole search does; it says what contradicts.
   }

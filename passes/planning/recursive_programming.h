@@ -54,10 +54,11 @@ struct RecursivePlan {
 RecursivePlan recursive_programming(const Program& program, const Cluster& cluster,
                                     const RecursiveOptions& options);
 
-/// The plan of a program of which only pins have changed since `previous`, on the same mesh
-/// and at the price of memory that led to it: every axis is decided again, starting from
-/// `previous` and what is `known` from it, for the same chip. If that leads nowhere or does
-/// not fit, the whole search on this mesh. Throws as `recursive_programming`.
+/// The plan of a program of which only pins have changed since `previous`, or operands that
+/// are kept, or factors that may not be cut, on the same mesh and at the price of memory that
+/// led to it: every axis is decided again, starting from `previous` and what is `known` from
+/// it, for the same chip. If that leads nowhere or does not fit, the whole search on this
+/// mesh. Throws as `recursive_programming`.
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
                      const KnownProgram& known, double mem_coeff,
                      const RecursiveOptions& options);

@@ -20,6 +20,7 @@ from autoshard.sharding.sharding import Sharding as Sharding
 if TYPE_CHECKING:
     from autoshard.calibration.calibrate import Calibration as Calibration
     from autoshard.calibration.calibrate import calibrate as calibrate
+    from autoshard.explain.what_if import sweep as sweep
     from autoshard.frontend.accumulate import accumulate_gradients as accumulate_gradients
     from autoshard.frontend.batch import global_batch_size as global_batch_size
     from autoshard.frontend.host import in_host_memory as in_host_memory
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from autoshard.frontend.jit import jit as jit
     from autoshard.frontend.kernel import kernel as kernel
     from autoshard.frontend.layout import Layout as Layout
+    from autoshard.frontend.library_jit import filter_jit as filter_jit
+    from autoshard.frontend.library_jit import nnx_jit as nnx_jit
     from autoshard.frontend.manual_split import manual_split as manual_split
     from autoshard.frontend.plan import Plan as Plan
     from autoshard.frontend.planner import Planner as Planner
@@ -49,11 +52,13 @@ _LATE = {
     "calibrate": "autoshard.calibration.calibrate",
     "accumulate_gradients": "autoshard.frontend.accumulate",
     "devices": "autoshard.verify.described_devices",
+    "filter_jit": "autoshard.frontend.library_jit",
     "global_batch_size": "autoshard.frontend.batch",
     "in_host_memory": "autoshard.frontend.host",
     "jit": "autoshard.frontend.jit",
     "kernel": "autoshard.frontend.kernel",
     "manual_split": "autoshard.frontend.manual_split",
+    "nnx_jit": "autoshard.frontend.library_jit",
     "on_host": "autoshard.frontend.host",
     "plan": "autoshard.frontend.planning",
     "Recompute": "autoshard.passes.recompute",
@@ -61,6 +66,7 @@ _LATE = {
     "register_rule": "autoshard.importer.rules",
     "shard": "autoshard.frontend.shard",
     "suggest_mem_coeff": "autoshard.search.suggest_mem_coeff",
+    "sweep": "autoshard.explain.what_if",
 }
 
 

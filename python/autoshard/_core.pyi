@@ -357,8 +357,10 @@ class Program:
         Fields of all ops and values, and of what they read and make, one array each.
         """
 
-    def changed(self, *, axis_sizes: Sequence[int], pins: Sequence[Pin]) -> Program:
-        """The same program on another mesh and with other pins."""
+    def changed(self, *, axis_sizes: Sequence[int], pins: Sequence[Pin], kept_operands: Sequence[tuple[int, int]] = [], whole_factors: Sequence[tuple[int, int]] = []) -> Program:
+        """
+        The same program on another mesh and with other pins; besides, (op, operand) that are not resharded, and (op, factor) that are not cut.
+        """
 
     @property
     def num_values(self) -> int: ...
@@ -370,6 +372,13 @@ class Program:
     def op_trips(self) -> list[float]: ...
 
     def rule_of(self, op: int) -> Rule: ...
+
+    def readers_of(self, value: int) -> list[tuple[int, int]]:
+        """(op, operand) of all ops that read a value."""
+
+    @property
+    def joins(self) -> list[tuple[int, int]]:
+        """(source, target) of each."""
 
     @property
     def loops(self) -> list[Loop]: ...
@@ -972,9 +981,9 @@ def estimate(program: Program, cluster: Cluster, *, shardings: Sequence[Sequence
     What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the sharding of each value, a table of strategies, the strategy of each op.
     """
 
-def replan(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:
+def replan(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:
     """
-    A plan of the same program, on the mesh of `previous`, with other pins.
+    A plan of the same program, on the mesh of `previous`, with other pins. Memory has `price` at first, in the unit of mem_coeff, else that of `previous`.
     """
 
 def recursive_programming_network(program: Program, cluster: Cluster) -> SolverProblem:

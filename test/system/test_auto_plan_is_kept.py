@@ -13,7 +13,7 @@ import pytest
 from models import MODELS, REALS, unmarked
 
 import autoshard
-from autoshard.frontend.jit import check_compiled
+from autoshard.frontend.checks import check_compiled
 from autoshard.frontend.plan import Plan
 from autoshard.planned.collective import total_bytes
 from autoshard.verify.compiled import as_on_cpu

@@ -408,6 +408,28 @@ def test_a_padded_batch_may_be_returned():
     np.testing.assert_array_equal(jitted(x), 2 * x)
 
 
+def test_what_xla_makes_otherwise_is_a_warning_an_error_or_nothing():
+    x = jnp.ones((250, 8))
+    pads = {"mesh": "data=8", "mode": "data_parallel", "batch_argnums": 0, "indivisible": "pad"}
+    with pytest.warns(autoshard.PlanMismatchWarning, match=r"contract\.py:\d+: .*check='off'"):
+        autoshard.jit(lambda x: 2 * x, **pads)(x)
+    with pytest.raises(autoshard.CheckError, match=r"contract\.py:\d+: .*planned.*check='warn'"):
+        autoshard.jit(lambda x: 2 * x, **pads, check="error")(x)
+    autoshard.jit(lambda x: 2 * x, **pads, check="off")(x)
+    with pytest.raises(autoshard.PlanError, match="check='on' is not known"):
+        autoshard.jit(lambda x: x, check="on")
+
+
+def test_a_reference_is_refused_with_a_way_out():
+    def count(total, x):
+        total[...] = total[...] + x.sum()
+
+    with pytest.raises(
+        autoshard.PlanError, match=r"contract\.py:\d+: count: total is a jax\.new_ref.*Pass"
+    ):
+        autoshard.jit(count, cluster="cpu:8")(jax.new_ref(jnp.zeros(8)), jnp.ones(8))
+
+
 def test_donated_state_is_no_batch():
     def averaged(weights, mean, x):
         new, value = unmarked_step(weights, x)

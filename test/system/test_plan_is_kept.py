@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
-from autoshard.frontend.jit import check_compiled
+from autoshard.frontend.checks import check_compiled
 from autoshard.planned.collective import CollectiveKind, total_bytes
 
 PartitionSpec = jax.sharding.PartitionSpec
@@ -66,7 +66,7 @@ def test_another_split_of_an_argument_is_named():
         warnings.simplefilter("always")
         check_compiled(plan, compiled)
     assert all(warning.category is autoshard.PlanMismatchWarning for warning in found)
-    assert str(found[0].message).startswith("mlp: x of shape (16, 8) is planned as [{dp}, {}]")
+    assert "py:67: mlp: x of shape (16, 8) is planned as [{dp}, {}]" in str(found[0].message)
 
 
 def test_more_bytes_than_planned_are_named_with_their_axes():

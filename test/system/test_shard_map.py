@@ -40,6 +40,8 @@ OF_OTHER_MESHES = {
 @pytest.mark.parametrize("where", [{"mesh": MESH, "mode": "auto"}, {"cluster": "cpu:8"}])
 def test_another_mesh_is_refused(name: str, where: Any) -> None:
     fn = OF_OTHER_MESHES[name]
+    if name == "shard_map" and "mesh" not in where:
+        pytest.skip("its mesh is the plan's then")
     with pytest.raises(
         autoshard.PlanError, match=r"(?s)for another mesh than the plan.*mesh: mesh=\."
     ):

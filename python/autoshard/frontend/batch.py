@@ -251,7 +251,7 @@ def batch_split(rows: Sequence[int], cuts: Sequence[int], steps: int) -> BatchSp
     """
     if not rows or len(set(rows)) > 1:
         return None
-    pieces = max(cuts)
+    pieces = min(cuts)
     if rows[0] % (pieces * steps):
         return None
     return BatchSplit(rows[0], pieces, rows[0] // pieces // steps, steps)

@@ -6,17 +6,22 @@ import functools
 import inspect
 import threading
 import types
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 import jax
 
-from autoshard.errors import CheckError, CompileError, PlanError, PlanMismatchWarning
+from autoshard.errors import CompileError, PlanError
 from autoshard.frontend.arguments import Arguments, StaticArguments, type_key
-from autoshard.frontend.donation import is_placed, own_arrays, own_memory
+from autoshard.frontend.checks import (
+    CheckLike,
+    check_compiled,
+    check_computes_right,
+    check_host_memory,
+    read_check,
+)
 from autoshard.frontend.inside import (
     call_inside,
     keeps_apart,
@@ -32,14 +37,15 @@ from autoshard.frontend.kept_plan import (
     plan_for,
     updated,
 )
-from autoshard.frontend.lower import Source, lower_source
+from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
 from autoshard.frontend.request import PlanOptions, Request
+from autoshard.frontend.running import Running
 from autoshard.frontend.shard import padding_allowed
 from autoshard.ir import print_module
 from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
-from autoshard.ir.host_memory import PINNED_HOST
+from autoshard.ir.dispatch import any_deleted, dispatched
 from autoshard.ir.lowering import (
     ClosesOverTracedError,
     InvalidValueError,
@@ -53,11 +59,6 @@ from autoshard.ir.lowering import (
     uses_shardy,
 )
 from autoshard.ir.planned_call import PlannedCall
-from autoshard.planned.collective import Collective, CollectiveKind
-from autoshard.sharding import AxisRef
-from autoshard.verify.compiled import differences_from_readings
-from autoshard.verify.hlo_collectives import hlo_collectives
-from autoshard.verify.matching import collectives_of_summary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +74,7 @@ class JitOptions(PlanOptions, total=False):
     donate_argnums: int | Sequence[int] | None
     donate_argnames: str | Sequence[str] | None
     keep_unused: bool
-    check: bool
+    check: CheckLike
     refine: int
     plan: PlanLike | None
     update: Update | None
@@ -94,7 +95,8 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
 
     Used like ``jax.jit(fn)``: pytrees, static and donated arguments, arguments by name, closures,
     PRNG keys, callbacks without order. Arguments are placed where the plan wants them, wherever
-    they are. Calls with the same types and static arguments share one plan and one program.
+    they are. Calls with the same types and static arguments share one plan and one program; where
+    a mesh is given, arguments of the first one that lie on it already are pinned as they lie.
     ``jax.jit(fn)`` of the same function stays what it is.
 
     Called inside another ``jax.jit``, a loop or ``jax.export`` it is planned by itself and its plan
@@ -108,24 +110,29 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         options: ``mesh``, ``cluster``, ``compiler``, ``mode``, ``in_shardings``,
             ``out_shardings``, ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``,
             ``batch_argnums``, ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``,
-            ``host_offload``, ``recompute``, ``policy``, ``compiler_options``, ``trip_count``,
-            ``time_limit``, ``micro_batches`` and ``per_micro_batch`` as for ``autoshard.plan``; to
-            run there must be enough devices, of the cluster's kind. ``static_argnums``,
-            ``static_argnames``, ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in
-            ``jax.jit``. ``check=True``: before the first step of each program, ``plan.check()``.
+            ``host_offload``, ``recompute``, ``policy``, ``constraints``, ``compiler_options``,
+            ``trip_count``, ``time_limit``, ``micro_batches`` and ``per_micro_batch`` as for
+            ``autoshard.plan``; to run there must be enough devices, of the cluster's kind.
+            ``static_argnums``, ``static_argnames``,
+            ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in ``jax.jit``.
+            ``check``: ``"warn"``, what
+            XLA compiled is compared with the plan, and a ``PlanMismatchWarning`` says what differs;
+            ``"error"``: it is a ``CheckError``; ``"off"``: it is not compared; True: as
+            ``"warn"``, and before the first step of each program ``plan.check()``.
             ``refine=4``: the best of so many plans as the compiler schedules them,
-            ``plan.refine(4)``. ``plan``: a plan that was made before, or the path of its file, is
-            run in place of a new one; options that would make another one are refused.
-            ``update="if-better"``: a new plan is made and takes its place, and that of its file,
-            where it is faster by the cost model, where the program is another one, or where there
-            is no file yet.
+            ``plan.refine(4)``. ``plan``: a plan that was made before,
+            or the path of its file, is run in place of a new one; options that would make another
+            one are refused. ``update="if-better"``: a new plan is made and takes its place, and
+            that of its file, where it is faster by the cost model, where the program is another
+            one, or where there is no file yet.
 
     Raises:
         AutoshardError: When called: as for ``autoshard.plan``, or there are too few devices.
         PlanError: When called with ``plan``: it is for another program; the message says what
             changed.
         CheckError: When called with ``check=True``: the plan computes something wrong, which the
-            message names with its line, or cannot be checked.
+            message names with its line, or cannot be checked. With ``check="error"``: XLA splits or
+            sends otherwise than planned.
 
     Example:
         ``step = autoshard.jit(train_step, cluster="v5p:4x4x4", donate_argnums=0)``
@@ -139,7 +146,7 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
     settings = _Settings(
         Request(**asked),
         options.get("keep_unused", False),
-        options.get("check", False),
+        read_check(options.get("check", "warn")),
         options.get("refine", 0),
         kept,
     )
@@ -169,7 +176,7 @@ def _signature() -> inspect.Signature:
     """Signature of ``jit``, its options one by one."""
     defaults = {field.name: field.default for field in fields(Request)} | {
         "keep_unused": False,
-        "check": False,
+        "check": "warn",
         "refine": 0,
     }
     function, *_ = inspect.signature(jit).parameters.values()
@@ -192,7 +199,7 @@ cast(Any, jit).__signature__ = _signature()
 class _Settings:
     request: Request
     keep_unused: bool
-    check: bool
+    check: CheckLike
     refine: int
     """Plans that are compiled to choose one; 0: the search's own is taken."""
     kept: KeptPlan | None
@@ -221,22 +228,46 @@ class Jitted(Generic[P, R]):
             "keep_unused": settings.keep_unused,
         }
         self._programs: dict[Any, _Program] = {}
+        self._must_look = False
+        """Would a deleted array end the process?"""
+        self._donates = False
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Place the arguments and run; the first call with these types plans and compiles."""
-        if cast(Any, jax.config).jax_disable_jit:
-            return cast(R, self._plain(*args, **kwargs))
-        around = tracing()
-        if around is not Tracing.NONE:
-            return cast(R, self._inside(around, args, kwargs))
-        arguments = Arguments.of(self._static, args, kwargs)
-        program = self._program(arguments)
         try:
-            return cast(R, program.run(arguments))
+            if self._must_look and self._is_odd(args, kwargs):
+                return cast(R, self._call(*args, **kwargs)[0])
+            return cast(R, self._dispatched(*args, **kwargs))
         except InvalidValueError as error:
             raise_where_invalid(error, self._fn, args, kwargs)
+        except (RuntimeError, ValueError):
+            self._check_owned(args, kwargs)
+            raise
+
+    def _call(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """A call that C++ does not know: the result, and how it makes such calls."""
+        around = tracing()
+        if around is not Tracing.NONE:
+            return self._inside(around, args, kwargs), None
+        arguments = Arguments.of(self._static, args, kwargs)
+        running = self._program(arguments).running
+        self._must_look |= running.ends_on_deleted_arrays
+        self._donates |= running.donates
+        return running(arguments)
+
+    def _is_odd(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Is an array deleted, or, where some are donated, one passed twice?"""
+        leaves = _tree.tree_leaves((args, kwargs))
+        return any_deleted(leaves) or (self._donates and len(set(map(id, leaves))) < len(leaves))
+
+    def _check_owned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Name the argument that C++ has refused, if it has."""
+        arguments = Arguments.of(self._static, args, kwargs)
+        program = self._programs.get(self._key(arguments))
+        if tracing() is Tracing.NONE and program is not None and "running" in vars(program):
+            program.running.owned(arguments.leaves)
 
     def _inside(self, around: Tracing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Within another trace; where autoshard itself traces, the program around it is planned."""
@@ -281,6 +312,7 @@ class Jitted(Generic[P, R]):
         with self._lock:
             self._programs.clear()
             self._as_one_op.clear_cache()
+            vars(self).pop("_dispatched", None)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A jitted method is bound like a function."""
@@ -291,15 +323,24 @@ class Jitted(Generic[P, R]):
         return f"<autoshard.jit of {_name(self._fn)}>"
 
     @cached_property
+    def _dispatched(self) -> Callable[..., Any]:
+        """``_call``, made by C++ where it is known how."""
+        return dispatched(self._marked(), self._call, self._static.numbers, self._static.names)
+
+    @cached_property
     def _plain(self) -> Any:
         """For use inside other traces, and for what needs no plan."""
+        return jax.jit(self._marked(), **self._jit_options)
+
+    def _marked(self) -> Callable[..., Any]:
+        """The function that is planned, as a new one."""
 
         @functools.wraps(self._fn, updated=())
         def plain(*args: Any, **kwargs: Any) -> Any:
             with padding_allowed(self._settings.request.indivisible == "pad"):
                 return self._fn(*args, **kwargs)
 
-        return jax.jit(plain, **self._jit_options)
+        return plain
 
     @cached_property
     def _as_one_op(self) -> Any:
@@ -313,11 +354,10 @@ class Jitted(Generic[P, R]):
 
     def _program(self, arguments: Arguments) -> _Program:
         try:
-            types_of_leaves = tuple(map(type_key, arguments.leaves))
+            key = self._key(arguments)
         except TypeError:
             self._plain.eval_shape(*arguments.args, **arguments.kwargs)
             raise
-        key = (arguments.tree, types_of_leaves, arguments.statics, trace_settings())
         program = self._programs.get(key)
         if program is not None:
             return program
@@ -325,6 +365,10 @@ class Jitted(Generic[P, R]):
             if key not in self._programs:
                 self._programs[key] = self._new_program(arguments)
             return self._programs[key]
+
+    def _key(self, arguments: Arguments) -> Any:
+        types_of_leaves = tuple(map(type_key, arguments.leaves))
+        return (arguments.tree, types_of_leaves, arguments.statics, trace_settings())
 
     def _new_program(self, arguments: Arguments) -> _Program:
         settings = self._settings
@@ -336,10 +380,11 @@ class Jitted(Generic[P, R]):
             return _Program(source, arguments, settings, uses_shardy(), lambda: found)
         if kept is not None:
             request = kept.request(request)
-        source = lower_source(self._fn, arguments, request, self._jit_options)
+        traced = Traced(self._fn, arguments.as_types(), self._jit_options)
+        source = traced.source(request)
 
         def planned() -> Plan:
-            plan = plan_source(source, request)
+            plan = plan_source(source, request, traced)
             return plan.refine(settings.refine) if settings.refine else plan
 
         def up_to_date() -> Plan:
@@ -415,7 +460,8 @@ class _Program:
     @cached_property
     def compiled(self) -> jax.stages.Compiled:
         lowered = self.lowered
-        if self.settings.check:
+        check = self.settings.check
+        if check is True:
             check_computes_right(self.plan, self.shardy)
         try:
             compiled = lowered.compile(dict(self.plan.compiler_options))
@@ -424,43 +470,16 @@ class _Program:
                 raise _callback_failed(self.plan, self.failures[0]) from self.failures[0].error
             raise
         accept_sub_byte_arguments(compiled)
-        check_compiled(self.plan, compiled)
+        if check != "off":
+            check_compiled(self.plan, compiled, is_error=check == "error")
         return compiled
 
     @cached_property
-    def placements(self) -> tuple[tuple[int, Any, bool], ...]:
-        """For each argument that is used: its number, its sharding, whether it is donated."""
-        stage: Any = self.source.program.stage
-        donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
-        used = [value.is_used for value in self.plan.arguments]
-        return tuple(
-            (number, sharding, donated[number])
-            for number, sharding in enumerate(self.plan.named_shardings[0])
-            if used[number]
-        )
-
-    @cached_property
-    def donates(self) -> bool:
-        return any(donated for _, _, donated in self.placements)
-
-    @cached_property
-    def may_share_memory(self) -> bool:
-        """Has it not been called yet, on devices that cannot be given one buffer twice?"""
-        return self.donates and self.plan.jax_mesh.devices.flat[0].platform == "cpu"
-
-    def run(self, arguments: Arguments) -> Any:
+    def running(self) -> Running:
         with self.lock:
-            compiled = self.compiled
-        leaves = own_arrays(arguments.leaves, self.placements, self.donates, self.plan)
-        for number, sharding, donated in self.placements:
-            leaf = leaves[number]
-            if isinstance(leaf, jax.Array) and not is_placed(leaf, sharding):
-                leaves[number] = jax.device_put(leaf, sharding, donate=donated)
-        if self.may_share_memory:
-            self.may_share_memory = False
-            leaves = own_memory(leaves, self.placements)
-        args, kwargs = _tree.tree_unflatten(arguments.tree, leaves)
-        return compiled(*args, **kwargs)
+            stage: Any = self.source.program.stage
+            donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
+            return Running(self.plan, donated, self.compiled)
 
 
 def _callback_failed(plan: Plan, failure: CallbackFailure) -> CompileError:
@@ -472,88 +491,6 @@ def _callback_failed(plan: Plan, failure: CallbackFailure) -> CompileError:
         failure.location,
         reason="refused",
     )
-
-
-def check_host_memory(plan: Plan) -> None:
-    """Refuse a plan that keeps arrays where the devices here cannot.
-
-    Raises:
-        PlanError: The devices' platform has no such memory.
-    """
-    kept = [value.name for value in (*plan.arguments, *plan.results) if value.is_on_host]
-    if not kept:
-        return
-    device: Any = plan.jax_mesh.devices.flat[0]
-    kinds = [memory.kind for memory in device.addressable_memories()]
-    if PINNED_HOST not in kinds:
-        raise PlanError(
-            f"{plan.name}: {kept[0]} is planned to live in the memory of the host, but"
-            f" {device.platform} devices have no memory {PINNED_HOST}, only {', '.join(kinds)}."
-            " Give host_offload='none'."
-        )
-
-
-def check_computes_right(plan: Plan, shardy: bool) -> None:
-    """Refuse a plan with which a small form of the program gives something wrong.
-
-    Raises:
-        CheckError: An op is computed wrongly or cannot be split, or nobody can say.
-    """
-    found = plan.check(form="shardy" if shardy else "gspmd")
-    if not found.is_right:
-        where = None if found.differs is None else found.differs.location
-        raise CheckError(
-            f"{plan.name}: {found.message} This is a defect of XLA's partitioner or of the plan:"
-            " split the op in another way (autoshard.shard, in_shardings), and report it.",
-            where,
-        )
-
-
-def check_compiled(plan: Plan, compiled: jax.stages.Compiled) -> None:
-    """Warn about every split and every collective that XLA makes otherwise than planned."""
-    found = [*_interface_differences(plan, compiled), *_collective_differences(plan, compiled)]
-    for difference in found:
-        warnings.warn(PlanMismatchWarning(f"{plan.name}: {difference}"), stacklevel=2)
-
-
-def _interface_differences(plan: Plan, compiled: jax.stages.Compiled) -> Iterator[str]:
-    arguments, results = plan.named_shardings
-    made_arguments = plan.in_tree.flatten_up_to(compiled.input_shardings)
-    made_results = plan.out_tree.flatten_up_to(compiled.output_shardings)
-    for value, planned, made in (
-        *zip(plan.arguments, arguments, made_arguments, strict=True),
-        *zip(plan.results, results, made_results, strict=True),
-    ):
-        if value.is_used and not made.is_equivalent_to(planned, len(value.shape)):
-            yield (
-                f"{value.name} of shape {value.shape} is planned as {value.sharding}, but XLA"
-                f" compiled it as {made}. The program is correct, but moves more data than planned."
-            )
-
-
-def _collective_differences(plan: Plan, compiled: jax.stages.Compiled) -> list[str]:
-    readings: list[Sequence[Collective]] = [plan.collectives]
-    if plan.summary is not None:
-        readings.append(collectives_of_summary(plan.summary.collectives, plan.mesh))
-    return differences_from_readings(
-        readings,
-        hlo_collectives(compiled.as_text() or "", plan.mesh),
-        plan.mesh,
-        on_cpu=plan.jax_mesh.devices.flat[0].platform == "cpu",
-        besides=_for_callbacks(plan),
-    )
-
-
-def _for_callbacks(plan: Plan) -> list[Collective]:
-    """What it takes, at most, to bring values to the one device that calls back, and results out.
-
-    XLA makes an all-reduce over all devices of each.
-    """
-    everywhere = tuple(AxisRef(name) for name in plan.mesh.axis_names)
-    return [
-        Collective(CollectiveKind.ALL_REDUCE, everywhere, plan.mesh.size, float(size), times)
-        for size, times in plan.callback_bytes
-    ]
 
 
 def _name(fn: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
+from autoshard.frontend.committed import CommittedShardings, committed_shardings
 from autoshard.frontend.mesh import (
     Machine,
     cluster_of,
@@ -37,7 +38,10 @@ from autoshard.ir.lowering import (
     NotLoweredError,
     Rules,
     context_mesh,
+    is_ref,
     lower,
+    meshes_of_bodies,
+    user_line,
 )
 from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.passes.pipeline import run_passes
@@ -45,11 +49,16 @@ from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
+_AUTO_AXES = "names that are of type Auto or Manual"
+"""In JAX's message where an op for Explicit axes meets Auto ones."""
+
 _OTHER_MESH = (
     "should match the mesh passed to shard_map",
     "is not found in mesh",
     "Received incompatible devices",
     "axis marked as manual",
+    "should match the aval mesh",
+    _AUTO_AXES,
 )
 """In JAX's messages where a program has another mesh than the one it is traced under."""
 
@@ -69,6 +78,10 @@ class Source:
     """False: the axes of ``machine.mesh`` mean nothing, the plan makes its own."""
     is_mesh_given: bool = False
     """Was it given by name, by ``mesh=`` or ``jax.set_mesh``, and not made of marks or pins?"""
+    committed: CommittedShardings = ()
+    """Shardings of arguments that lie on the mesh that is given; they are pins."""
+    batch_cuts: tuple[tuple[int, int], ...] = ()
+    """Numbers of arguments with the pieces that dim 0 of each shall have."""
 
     @cached_property
     def without_checkpoints(self) -> bytes:
@@ -104,14 +117,59 @@ def lower_source(
         jit_options: Static and donated arguments and the like, for ``jax.jit``.
 
     Raises:
-        PlanError: Mode ``semi_auto`` without a mesh, and no layout names one.
-            Ordered effects, or a ``jax.shard_map`` over another mesh.
+        PlanError: Mode ``semi_auto`` without a mesh, and no layout names one. An argument is a
+            ``jax.new_ref``. Ordered effects, or a ``jax.shard_map`` over another mesh.
         ShardingError: The mesh is none, or the layouts have no common one.
         ClusterError: The cluster is none, or the devices are none that autoshard knows.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
+    refs = [number for number, leaf in enumerate(arguments.leaves) if is_ref(leaf)]
+    if refs:
+        ref = arguments.names(fn)[refs[0]]
+        raise PlanError(
+            f"{name}: {ref} is a jax.new_ref. A plan says where arrays go in and come out, and what"
+            f" is written into a reference does neither. Pass {ref}[...], return what it shall be,"
+            f" and write that back: {ref}[...] = step({ref}[...]).",
+            user_line(),
+        )
     lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options)
-    return lowered.source(_target(request, lowered.marks, name))
+    try:
+        return lowered.source(_target(request, lowered.marks, name))
+    except PlanError:
+        is_given = request.mesh is not None or context_mesh() is not None
+        own = lowered.own_mesh() if lowered.is_for_another_mesh and not is_given else None
+        if own is None:
+            raise
+        asked = replace(request, mesh=own, mode=request.mode or "auto")
+    return lowered.source(_target(asked, lowered.marks, name))
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function and the types of its arguments, to be lowered for another request."""
+
+    fn: Callable[..., Any]
+    arguments: Arguments
+    """Without arrays."""
+    jit_options: Mapping[str, Any]
+
+    @property
+    def leaves(self) -> list[Any]:
+        """Types of all arguments that are not static, in the order of the flattened pytree."""
+        return self.arguments.leaves
+
+    def source(self, request: Request, leaves: Sequence[Any] | None = None) -> Source:
+        """The function lowered; see ``lower_source``.
+
+        Args:
+            request: What is asked of the plan.
+            leaves: Other types of the arguments.
+        """
+        arguments = self.arguments
+        if leaves is not None:
+            args, kwargs = arguments.with_leaves(leaves)
+            arguments = replace(arguments, args=args, kwargs=kwargs, leaves=list(leaves))
+        return lower_source(self.fn, arguments, request, self.jit_options)
 
 
 def lower_again(
@@ -152,6 +210,8 @@ class _Lowering:
         self.may_pad = may_pad
         self.jit_options = jit_options
         self.known: dict[tuple[Any, str | None], LoweredProgram] = {}
+        self.is_for_another_mesh = False
+        """Did it name another mesh than one that it was to be lowered under?"""
 
     def source(self, target: Target) -> Source:
         return Source(
@@ -163,12 +223,31 @@ class _Lowering:
             cluster=target.cluster,
             has_mesh=target.has_mesh,
             is_mesh_given=target.is_mesh_given,
+            committed=self._committed(target),
         )
+
+    def _committed(self, target: Target) -> CommittedShardings:
+        """Pins of arguments; mode ``data_parallel`` has pins of its own."""
+        if not target.is_mesh_given or target.mode == "data_parallel":
+            return ()
+        return committed_shardings(self.arguments.leaves, target.machine)
 
     def marks(self, mesh: Any, platform: str | None) -> list[str]:
         """What the program's marks say."""
         bytecode = self.lowered(mesh, platform).bytecode
         return mark_texts(parse_bytes(bytecode, new_context(), self.name), MARK)
+
+    def own_mesh(self) -> jax.sharding.Mesh | None:
+        """The one mesh, with more than one device, that bodies of ``jax.shard_map`` are for."""
+        args, kwargs = self.arguments.types()
+        jitted = jax.jit(_fresh(self.fn), **self.jit_options)
+        try:
+            with padding_allowed(self.may_pad):
+                found = meshes_of_bodies(jitted, args, kwargs)
+        except (ValueError, RuntimeError):  # it needs a mesh around it
+            return None
+        meshes = [mesh for mesh in found if mesh.size > 1]
+        return meshes[0] if len(meshes) == 1 else None
 
     def lowered(self, mesh: Any, platform: str | None) -> LoweredProgram:
         """Lowered under a mesh of JAX for a platform; None: that of the devices here."""
@@ -191,6 +270,7 @@ class _Lowering:
                     raise
                 found = _of_one_device(jitted, args, kwargs, mesh, platform)
                 if found is None:
+                    self.is_for_another_mesh = True
                     raise _for_another_mesh(name, str(error).rstrip(".")) from error
                 program = found
         if program.ordered_effects:
@@ -204,10 +284,12 @@ class _Lowering:
 
 def _for_another_mesh(name: str, said: str) -> PlanError:
     way_out = "Give that mesh: mesh=."
-    if "Explicit" in said:
+    if "Explicit" in said or _AUTO_AXES in said:
         way_out = (
-            "The axes of that mesh are Explicit, each op in the function says how it is split, and"
-            " nothing is left to plan. Make it with axis_types=(jax.sharding.AxisType.Auto,) * n."
+            "Where the axes of that mesh are Explicit, each op in the function says how it is"
+            " split, and nothing is left to plan. Make it with"
+            " axis_types=(jax.sharding.AxisType.Auto,) * n, and use"
+            " jax.lax.with_sharding_constraint in place of jax.reshard."
         )
     return PlanError(
         f"{name}: a shard_map or a sharding constraint in it is for another mesh than the plan:"

@@ -213,16 +213,25 @@ class Pins:
     def read(
         self, in_shardings: Any, out_shardings: Any
     ) -> tuple[dict[int, Sharding], dict[int, Sharding]]:
-        """Shardings by place among the arguments and among the results of ``main``."""
+        """Shardings by place among the arguments and among the results of ``main``.
+
+        An argument of which nothing is said stays where it has been put.
+        """
         program, stage = self.source.program, cast(Any, self.source.program.stage)
-        arguments: dict[int, Sharding] = {}
-        results: dict[int, Sharding] = {}
+        types, names = _tree.tree_leaves(stage.args_info), self.source.argument_names
+        pins: list[Any] = [None] * len(types)
+        for number, sharding in self.source.committed:
+            pins[number] = sharding
         if in_shardings is not None:
-            positional = stage.args_info[0]
-            said = _prefix(in_shardings, positional, "in_shardings")
-            place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-            found = self._shardings(said, _tree.tree_leaves(positional), self.source.argument_names)
-            arguments = {place[n]: sharding for n, sharding in found.items() if n in place}
+            said = _prefix(in_shardings, stage.args_info[0], "in_shardings")
+            pins[: len(said)] = [
+                pin if pin is not None else committed
+                for pin, committed in zip(said, pins[: len(said)], strict=True)
+            ]
+        place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+        found = self._shardings(pins, types, names)
+        arguments = {place[n]: sharding for n, sharding in found.items() if n in place}
+        results: dict[int, Sharding] = {}
         if out_shardings is not None:
             said = _prefix(out_shardings, stage.out_info, "out_shardings")
             types = _tree.tree_leaves(stage.out_info)

@@ -97,6 +97,7 @@ def _key(source: Source, request: Request, module: mlir.Module) -> str:
         request.recomputing(),
         request.host_offload,
         request.batch_argnums,
+        request.constraints,
         sorted(read_compiler_options(request.compiler_options).items()),
     )
     return hashlib.sha256("\n".join(map(repr, said)).encode()).hexdigest()

@@ -13,11 +13,12 @@ from autoshard.frontend.pins import pins_of
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import (
     job_of,
-    lowered_for,
     read_planned,
+    traced_for,
 )
 from autoshard.frontend.request import (
     ClusterLike,
+    Constraints,
     HostMemory,
     Indivisible,
     OptimizerParallelLike,
@@ -66,6 +67,7 @@ class Planner:
         host_offload: HostMemory = "marks",
         recompute: RecomputeLike = "marks",
         policy: Policy = "keep",
+        constraints: Constraints = "keep",
         compiler_options: CompilerOptions | None = None,
         batch_argnums: int | Sequence[int] | None = None,
         micro_batches: int = 1,
@@ -101,6 +103,7 @@ class Planner:
             host_offload=host_offload,
             recompute=recompute,
             policy=policy,
+            constraints=constraints,
             compiler_options=compiler_options,
             batch_argnums=batch_argnums,
             micro_batches=micro_batches,
@@ -108,13 +111,12 @@ class Planner:
         )
         _check_plans_at_once(request)
         self._request = request
-        self._source = lowered_for(
+        self._source = traced_for(
             fn,
             (args, kwargs),
-            request,
             static=(static_argnums, static_argnames),
             donate=(donate_argnums, donate_argnames),
-        )
+        ).source(request)
         self._planned = job_of(self._source, request).search()
         self._written = self._planned.plan
         self._donated = tied_arguments(self._planned.module)
@@ -202,12 +204,17 @@ class Planner:
 
 def _check_plans_at_once(request: Request) -> None:
     recomputing = request.recomputing()
-    for option, is_chosen in (
-        ("host_offload", request.host_offload == "auto"),
-        ("recompute", recomputing is not None and recomputing.choose == "auto"),
+    for said, instead, is_chosen in (
+        ("host_offload='auto'", "host_offload='marks'", request.host_offload == "auto"),
+        (
+            "recompute='auto'",
+            "recompute='marks'",
+            recomputing is not None and recomputing.choose == "auto",
+        ),
+        ("constraints='prefer'", "constraints='keep'", request.constraints == "prefer"),
     ):
         if is_chosen:
             raise PlanError(
-                f"autoshard.Planner: {option}='auto' takes several searches for one plan, and a"
-                f" Planner does one. Give the pins to autoshard.plan, or {option}='marks'."
+                f"autoshard.Planner: {said} takes several searches for one plan, and a Planner does"
+                f" one. Give the pins to autoshard.plan, or {instead}."
             )

@@ -11,10 +11,11 @@ import jax
 
 from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
+from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
 from autoshard.frontend.fingerprint import LoweredProgram
-from autoshard.frontend.lower import Source, lower_source
+from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.mesh import MeshLike
 from autoshard.frontend.pins import (
     Pins,
@@ -24,9 +25,11 @@ from autoshard.frontend.pins import (
 )
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.plan_cache import cached
+from autoshard.frontend.preferring import preferred
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import (
     ClusterLike,
+    Constraints,
     CostModel,
     HostMemory,
     Indivisible,
@@ -62,6 +65,7 @@ from autoshard.passes.recursive_programming import (
 from autoshard.passes.sharding_propagation import ShardingPropagation
 from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import BatchSplit, PlanSummary
+from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
 from autoshard.search.automatic import Job, Planned, plan_with_host
@@ -91,6 +95,7 @@ def plan(
     host_offload: HostMemory = "marks",
     recompute: RecomputeLike = "marks",
     policy: Policy = "keep",
+    constraints: Constraints = "keep",
     compiler_options: CompilerOptions | None = None,
     trip_count: int | None = None,
     time_limit: float | None = None,
@@ -106,7 +111,9 @@ def plan(
 
     Args:
         fn: A function of arrays. Its own ``jax.jit`` is not touched.
-        args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place.
+        args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place. Where a mesh is
+            given, by ``mesh=`` or ``jax.set_mesh``, those that have been put on it are pinned as
+            they lie, unless ``in_shardings`` says otherwise or mode is ``"data_parallel"``.
         mesh: ``"dp=2,tp=4"``, a dict of axis sizes, or a mesh of JAX. None: the mesh of the pins,
             else the common refinement of the layouts that ``autoshard.shard`` was given in ``fn``,
             else one that the automatic mode makes of the cluster.
@@ -129,9 +136,10 @@ def plan(
             ``host_offload="auto"`` keep; a plan that is not searched says what it needs.
         overlap: Share of communication that hides behind compute, 0 to 1.
         cost_model: ``"seconds"``, or ``"symbolic"`` for relative costs without a unit.
-        batch_argnums: In mode ``"data_parallel"``, and of ``micro_batches``, the positional
-            arguments that hold the batch, in dim 0 of each array; static ones do not count. None:
-            those that no result replaces, as it does with a step's parameters and optimizer state.
+        batch_argnums: The positional arguments that hold the batch, in dim 0 of each array; static
+            ones do not count. None: those that no result replaces, as it does with a step's
+            parameters and optimizer state. In mode ``"auto"`` arrays that are named are cut alike,
+            and cut at all, unless the step is more than 5% longer then.
         enable_alltoall: Values may be resharded by all-to-alls. False: by gathers, slices and
             permutes; bodies of ``jax.shard_map`` keep what they have.
         indivisible: What becomes of a dim that shall be cut, but not in equal parts, as 250 rows on
@@ -153,6 +161,10 @@ def plan(
         policy: ``"keep"``: what ``jax.checkpoint`` in ``fn`` computes again or sends to the host
             stays so, and ``recompute`` and ``host_offload`` decide on the rest. ``"replace"``: it
             is undone first, so that they decide alone.
+        constraints: What ``jax.lax.with_sharding_constraint`` in ``fn`` means. ``"keep"``: the
+            plan keeps it. ``"prefer"``: it keeps all of them, unless no plan then is possible or
+            fits, or the step is more than 5% longer than without; a warning says so.
+            ``"ignore"``: nothing.
         compiler_options: XLA's, for ``Plan.verify`` and ``autoshard.jit``, which compile what is
             planned: ``{"xla_gpu_autotune_level": "0"}``, or the name of a published set, such as
             ``"maxtext-v6e"``. Planning itself does not look at them.
@@ -197,36 +209,34 @@ def plan(
         host_offload=host_offload,
         recompute=recompute,
         policy=policy,
+        constraints=constraints,
         compiler_options=compiler_options,
         trip_count=trip_count,
         time_limit=time_limit,
         micro_batches=micro_batches,
         per_micro_batch=per_micro_batch,
     )
-    source = lowered_for(
+    traced = traced_for(
         fn,
         (args, kwargs),
-        request,
         static=(static_argnums, static_argnames),
         donate=(donate_argnums, donate_argnames),
     )
-    return plan_source(source, request)
+    return plan_source(traced.source(request), request, traced)
 
 
-def lowered_for(
+def traced_for(
     fn: Callable[..., Any],
     arguments: tuple[tuple[Any, ...], dict[str, Any]],
-    request: Request,
     *,
     static: tuple[Any, Any],
     donate: tuple[Any, Any],
-) -> Source:
-    """``fn`` lowered for a request.
+) -> Traced:
+    """``fn`` with the types of its arguments.
 
     Args:
         fn: The user's function.
         arguments: Positional ones, and those by name.
-        request: What is asked of the plan.
         static: Numbers and names, as in ``jax.jit``.
         donate: Likewise.
     """
@@ -237,19 +247,28 @@ def lowered_for(
         "donate_argnums": donate[0],
         "donate_argnames": donate[1],
     }
-    return lower_source(fn, Arguments.of(fixed, *arguments), request, options)
+    return Traced(fn, Arguments.of(fixed, *arguments).as_types(), options)
 
 
-def plan_source(source: Source, request: Request) -> Plan:
-    """Plan what was lowered; see ``plan``."""
+def plan_source(source: Source, request: Request, traced: Traced | None = None) -> Plan:
+    """Plan what was lowered; see ``plan``. ``traced`` is kept, to plan it again."""
     request.check_for(source.mode, source.cluster is not None, source.name)
     plan = cached(
         source, request, lambda: _module_of(source, request), lambda: _planned(source, request)
     )
-    return replace(plan, origin=Origin(source, request))
+    return replace(plan, origin=Origin(source, request, traced))
 
 
 def _planned(source: Source, request: Request) -> Plan:
+    if request.constraints == "prefer":
+        return preferred(source, request, _planned)
+    if source.mode == "auto" and request.batch_argnums is not None and not source.batch_cuts:
+        batch = _free_batch(source, request)
+        return cut_alike(source, batch, lambda asked: _planned_once(asked, request))
+    return _planned_once(source, request)
+
+
+def _planned_once(source: Source, request: Request) -> Plan:
     job = job_of(source, request)
     plan_once = job.plan if source.mode == "auto" else partial(_propagated, source, request, job)
     planned = _with_host(source, job, plan_once) if request.host_offload == "auto" else plan_once()
@@ -346,8 +365,7 @@ def _on_main(source: Source, spreading: OptimizerParallel) -> OptimizerParallel:
     Raises:
         PlanError: There is no such argument.
     """
-    program = source.program
-    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+    place = _places(source)
 
     def of(said: Sequence[str | int]) -> tuple[str, ...]:
         called = numbers_called(source.argument_names, map(str, said), spreading.name)
@@ -368,10 +386,13 @@ def _module_of(
     if request.micro_batches > 1:
         bytecode = _after(_micro_batches_of(source, request, module), bytecode, source.name)
         module = parse_bytes(bytecode, new_context(), source.name)
+    if request.constraints == "ignore":
+        drop_constraints(module)
     if source.mode != "auto" and source.cluster is not None:  # the search does it itself
         with module.context:
             bound_gradients(module, source.cluster, operations_of(module.operation))
     write_request(source, module, request)
+    write_batch_cuts(source, module, _places(source))
     say_trips(module, request.trip_count)
     write_pins(module, *pins)
     offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")
@@ -399,39 +420,51 @@ def _micro_batches_of(source: Source, request: Request, module: mlir.Module) -> 
     Raises:
         PlanError: Nobody knows.
     """
-    batch = _held_by(source, module, request.batch_argnums)
+    places = _places(source)
+    batch = _batch_arrays(source, module, request.batch_argnums)
     if not batch:
         raise PlanError(
             f"{source.name}: micro_batches={request.micro_batches}, but no result replaces an"
             " argument, as a training step returns its parameters, so nothing tells the batch from"
             " the parameters. Say which arguments hold the batch: batch_argnums=1."
         )
-    numbers = tuple(str(number) for number in batch.values())
+    numbers = tuple(str(places[number]) for number in batch)
     return MicroBatch(request.micro_batches, numbers, tuple(request.per_micro_batch))
 
 
-def _held_by(
-    source: Source, module: mlir.Module, batch_argnums: int | Sequence[int] | None
-) -> dict[int, int]:
-    """Arrays among the arguments that hold the batch -> their numbers in ``main``."""
+def _places(source: Source) -> dict[int, int]:
+    """Number of a flat argument -> number of the argument of ``main``, if it has it."""
     program = source.program
-    positional = cast(Any, program.stage).args_info[0]
-    leaves = _tree.tree_leaves(cast(Any, program.stage).args_info)
-    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+    return {number: at + program.constant_count for at, number in enumerate(program.kept)}
+
+
+def _batch_arrays(
+    source: Source, module: mlir.Module, batch_argnums: int | Sequence[int] | None
+) -> list[int]:
+    """Arrays that hold the batch and are read, by number."""
+    infos, place = cast(Any, source.program.stage).args_info, _places(source)
     fed_back = set(fed_back_arguments(source, module).values())
     state = {number for number, at in place.items() if at in fed_back}
-    held = batch_arguments(leaves, positional, state, batch_argnums, source.name)
-    return {number: place[number] for number in held if number in place}
+    held = batch_arguments(_tree.tree_leaves(infos), infos[0], state, batch_argnums, source.name)
+    return [number for number in held if number in place]
+
+
+def _free_batch(source: Source, request: Request) -> list[int]:
+    """Those that hold the batch and are not pinned."""
+    pinned, _ = Pins(source).read(request.in_shardings, request.out_shardings)
+    places = _places(source)
+    held = _batch_arrays(source, _module_of(source, request), request.batch_argnums)
+    return [number for number in held if places[number] not in pinned]
 
 
 def _batch_of(
     source: Source, module: mlir.Module, arguments: Sequence[PlannedValue], request: Request
 ) -> BatchSplit | None:
-    used = _held_by(source, module, request.batch_argnums)
+    used, place = _batch_arrays(source, module, request.batch_argnums), _places(source)
     if not used:
         return None
     cuts = [arguments[n].sharding.num_shards(0) for n in used]
-    steps = accumulation_steps(module, used.values())
+    steps = accumulation_steps(module, [place[number] for number in used])
     found = batch_split([arguments[n].shape[0] for n in used], cuts, steps)
     if found is None or request.micro_batches == 1:
         return found

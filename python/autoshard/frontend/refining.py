@@ -14,7 +14,7 @@ from autoshard.search.automatic import Planned
 from autoshard.search.refine import Budget, mesh_shapes, refine, verifier
 
 if TYPE_CHECKING:
-    from autoshard.frontend.lower import Source
+    from autoshard.frontend.lower import Source, Traced
     from autoshard.frontend.plan import Plan
     from autoshard.frontend.request import Request
 
@@ -25,6 +25,17 @@ class Origin:
 
     source: Source
     request: Request
+    traced: Traced | None = None
+    """The function; None where it is not known any more."""
+
+    def lowered_for(self, request: Request) -> Source:
+        """The function for another request; lowered again only where that may change it."""
+        now = self.request
+        is_same = all(
+            getattr(now, name) == getattr(request, name)
+            for name in ("mesh", "cluster", "compiler", "mode", "indivisible")
+        )
+        return self.source if is_same or self.traced is None else self.traced.source(request)
 
 
 def refine_plan(plan: Plan, budget: Budget, form: Literal["shardy", "gspmd"] | None) -> Plan:

@@ -33,6 +33,9 @@ HostMemory = Literal["auto", "marks", "none"]
 RecomputeLike = Literal["auto", "marks", "none"] | Recompute
 """What may be computed again, or all options of the pass."""
 
+Constraints = Literal["keep", "prefer", "ignore"]
+"""What the program's own sharding constraints mean to the search."""
+
 Policy = Literal["keep", "replace"]
 """What becomes of the program's own ``jax.checkpoint``."""
 
@@ -62,6 +65,7 @@ class PlanOptions(TypedDict, total=False):
     host_offload: HostMemory
     recompute: RecomputeLike
     policy: Policy
+    constraints: Constraints
     compiler_options: CompilerOptions | None
     trip_count: int | None
     time_limit: float | None
@@ -90,6 +94,7 @@ class Request:
     host_offload: HostMemory = "marks"
     recompute: RecomputeLike = "marks"
     policy: Policy = "keep"
+    constraints: Constraints = "keep"
     compiler_options: CompilerOptions | None = None
     trip_count: int | None = None
     time_limit: float | None = None
@@ -112,6 +117,10 @@ class Request:
             )
         if not _is_one_of(self.policy, ("keep", "replace")):
             raise PlanError(f"policy {self.policy!r} is not known. Use 'keep' or 'replace'.")
+        if not _is_one_of(self.constraints, ("keep", "prefer", "ignore")):
+            raise PlanError(
+                f"constraints {self.constraints!r} is not known. Use 'keep', 'prefer' or 'ignore'."
+            )
         if self.batch_argnums is not None:
             numbers = read_argnums(self.batch_argnums, "batch_argnums")
             is_one = whole_number(self.batch_argnums) is not None
@@ -126,12 +135,6 @@ class Request:
                 ' of lines, ("model.py:41",), and two micro-batches or more.'
             )
         object.__setattr__(self, "per_micro_batch", tuple(self.per_micro_batch))
-        if self.batch_argnums is not None and self.mode != "data_parallel" and count == 1:
-            raise PlanError(
-                f"batch_argnums says what mode 'data_parallel' splits, but the mode is"
-                f" {self.mode or 'not given'!r}. Give mode='data_parallel' or micro_batches=8, or"
-                " leave it out."
-            )
         if self.trip_count is not None:
             trips = whole_number(self.trip_count)
             if trips is None or not 0 <= trips <= MOST_TRIPS:
@@ -157,12 +160,19 @@ class Request:
             PlanError: An option of the search in another mode, or one of memory or seconds without
                 a cluster.
         """
+        if self.batch_argnums is not None and mode == "semi_auto":
+            raise PlanError(
+                f"{name}: batch_argnums says what modes 'auto' and 'data_parallel' split alike, but"
+                f" mode 'semi_auto' takes what is marked or pinned. Pin the batch by in_shardings,"
+                " or give another mode."
+            )
         recomputing = self.recomputing()
         chooses_again = recomputing is not None and recomputing.choose == "auto"
         for option, value, is_given, needs_search in (
             ("mem_coeff", self.mem_coeff, self.mem_coeff != "auto", True),
             ("cost_model", self.cost_model, self.cost_model != "seconds", True),
             ("time_limit", self.time_limit, self.time_limit is not None, True),
+            ("constraints", self.constraints, self.constraints == "prefer", True),
             ("memory_limit", self.memory_limit, self.memory_limit is not None, False),
             ("overlap", self.overlap, self.overlap != 0, False),
             ("compiler", self.compiler, self.compiler is not None, False),

@@ -60,7 +60,7 @@ class Pin:
         )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Pinned:
     """A value that the user fixed, and where."""
 

@@ -8,6 +8,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
 from autoshard.ir.diagnostics import warn as warn
+from autoshard.ir.locations import op_name as op_name
 from autoshard.ir.locations import place as place
 from autoshard.ir.module import new_context as new_context
 from autoshard.ir.module import parse_bytes as parse_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 from jaxlib.mlir import ir
@@ -49,3 +50,72 @@ def lines_of(location: ir.Location) -> list[str]:
         parts = cast(list[ir.Location], location.locations)
         return [line for part in parts for line in lines_of(part)]
     return []
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call of a call stack, as the location of an op has it."""
+
+    function: str
+    """``MLP.__call__``; empty where the location does not say."""
+    file: str
+    line: int
+    caller: int
+    """Number of the frame that called it; -1 for the outermost."""
+
+
+class CallStacks:
+    """The call stacks of many locations: what they have in common is there once.
+
+    MLIR keeps equal locations as one object, and ops of one line share nearly all of their stack,
+    so that each part is read once.
+    """
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        """Callers before what they call."""
+        self._numbers: dict[Frame, int] = {}
+        self._known: dict[tuple[ir.Attribute, int], int] = {}
+
+    def number(self, location: ir.Location) -> int:
+        """Number of the innermost frame; -1 where no file is named.
+
+        Args:
+            location: That of an op: a name around it is the op's, not that of a function.
+        """
+        while isinstance(location, ir.NameLoc):
+            location = location.child_loc
+        return self._stack(location, -1)
+
+    def _stack(self, location: ir.Location, caller: int) -> int:
+        key = (location.attr, caller)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._read(location, caller)
+        return found
+
+    def _read(self, location: ir.Location, caller: int) -> int:
+        if isinstance(location, ir.CallSiteLoc):
+            return self._stack(location.callee, self._stack(location.caller, caller))
+        if isinstance(location, ir.NameLoc):
+            child = location.child_loc
+            if isinstance(child, ir.FileLineColLoc):
+                return self._frame(location.name_str, child, caller)
+            return self._stack(child, caller)
+        if isinstance(location, ir.FileLineColLoc):
+            return self._frame("", location, caller)
+        if isinstance(location, ir.FusedLoc):
+            parts = cast(list[ir.Location], location.locations)
+            stacks = (self._stack(part, caller) for part in parts)
+            return next((stack for stack in stacks if stack != caller), caller)
+        return caller
+
+    def _frame(self, function: str, location: ir.FileLineColLoc, caller: int) -> int:
+        line = location.start_line
+        if line == 0 and location.filename == "-":  # a file without lines: bytecode
+            return caller
+        frame = Frame(function, location.filename, line, caller)
+        if frame not in self._numbers:
+            self._numbers[frame] = len(self.frames)
+            self.frames.append(frame)
+        return self._numbers[frame]

@@ -71,6 +71,16 @@ def tracing() -> Tracing:
     return Tracing.STAGED if core.unsafe_am_i_under_a_jit() else Tracing.EAGER
 
 
+def is_traced(value: object) -> bool:
+    """Does a value stand for one of a program that is being traced?"""
+    return isinstance(value, core.Tracer)
+
+
+def is_ref(value: object) -> bool:
+    """Is it a ``jax.new_ref``, an array that can be written into?"""
+    return isinstance(value, core.Ref)
+
+
 InvalidValueError: Any = api_util.InternalFloatingPointError
 """What a compiled program raises where ``jax_debug_nans`` or ``jax_debug_infs`` finds one."""
 
@@ -179,6 +189,30 @@ class NotLoweredError(Exception):
 
 class ClosesOverTracedError(Exception):
     """A function that uses a value of another program, which is traced around it."""
+
+
+def meshes_of_bodies(
+    jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[jax.sharding.Mesh]:
+    """The meshes, over devices, that bodies of ``jax.shard_map`` in a function are for, each once.
+
+    Args:
+        jitted: ``jax.jit`` of a function that nobody else has, traced under no mesh.
+        args: Types of positional arguments.
+        kwargs: Those by name.
+    """
+    with core.eval_context(), lower_marks():
+        jaxpr: Any = jitted.trace(*args, **kwargs).jaxpr.jaxpr
+    found: dict[jax.sharding.Mesh, None] = {}
+    waiting = [jaxpr]
+    while waiting:
+        current = waiting.pop()
+        for equation in current.eqns:
+            mesh = equation.params.get("mesh")
+            if isinstance(mesh, jax.sharding.Mesh):
+                found[mesh] = None
+            waiting.extend(core.jaxprs_in_params(equation.params))
+    return list(found)
 
 
 def _check_closed(traced: Any) -> None:

@@ -269,6 +269,33 @@ def search_module(
         return _timed(planned, clock)
 
 
+def search_imported(
+    imported: ImportedProgram, cluster: Cluster, options: RecursiveProgramming
+) -> PlanSummary:
+    """What the search finds for a program that was read before, on another cluster.
+
+    Args:
+        imported: Without pins of the user, so that no axis means anything.
+        cluster: Of the same kind of compiler.
+        options: As of ``search_module``.
+
+    Raises:
+        DoesNotFitError: No plan fits the memory.
+    """
+    mesh = cluster.level_mesh()
+    mesh = mesh if mesh.axes else Mesh((Axis("data", 1),))
+    levels = mesh.without_unit_axes()
+    pins = [core_pin(pinned) for pinned in imported.pins]
+    program = imported.program.changed(axis_sizes=levels.axis_sizes, pins=pins)
+    changed = replace(imported, program=program, mesh=levels)
+    limit = memory_limit_of(cluster, options.memory_limit)
+    with _no_collection():
+        found = _search(changed, cluster, options, limit, True)
+        plan_mesh, axes = name_axes(changed, found.plan)
+        summary = summarize(changed, found.plan, plan_mesh, axes, cluster)
+    return replace(summary, memory_limit=limit, overlap=options.overlap)
+
+
 def replan_module(
     planned: PlannedProgram, pins: Sequence[Pinned], written: _core.CorePlan | None = None
 ) -> PlannedProgram:

@@ -12,7 +12,7 @@ from autoshard.errors import PassOptionError, PlanError
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import MHLO_SHARDING, PLAN, STRATEGY, attribute_of
+from autoshard.ir.attributes import MHLO_SHARDING, PLAN, RESHARDED_BYTES, STRATEGY, attribute_of
 from autoshard.planned.summarize import main_values, shardings_of
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import mesh_of, populate_rules, remove_rules
@@ -35,6 +35,12 @@ class Costed:
     def sharding_texts(self) -> list[str]:
         """Each sharding of the plan's table as text."""
         return [str(sharding) for sharding in shardings_of(self.plan, self.mesh)]
+
+
+def has_plan(module: mlir.Module) -> bool:
+    """Whether a plan stands on a module that is not exported."""
+    attributes = module.operation.attributes
+    return PLAN in attributes or RESHARDED_BYTES in attributes
 
 
 def summary_on(module: mlir.Module) -> PlanSummary | None:
@@ -114,7 +120,7 @@ class GivenPlan:
         self.shardings: dict[Dims, int] = {}
         self.strategies: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         self.read: dict[tuple[str, tuple[int, ...]], tuple[Sharding, ...]] = {}
-        self.strategy_of_text: dict[str, int] = {}
+        self.known_strategies: dict[tuple[mlir.Attribute, int], int] = {}
 
     def value_dims(self) -> list[Dims]:
         """How the plan cuts each value.
@@ -144,7 +150,18 @@ class GivenPlan:
     def values(self) -> list[int]:
         """Row of the sharding of each value."""
         found: dict[int, int] = {}
+        known: dict[tuple[mlir.Attribute | None, mlir.Type], int] = {}
         for op, values in self.imported.result_values:
+            if len(values) == 1:
+                # Nearly all ops, and nearly all of them say what another one said.
+                value = values[0]
+                if value == NO_VALUE or value in found:
+                    continue
+                key = (attribute_of(op, MHLO_SHARDING), op.results[0].type)
+                if key not in known:
+                    known[key] = self.index(self.of_results(op)[0])
+                found[value] = known[key]
+                continue
             if any(value != NO_VALUE and value not in found for value in values):
                 shardings = self.of_results(op)
                 for value, sharding in zip(values, shardings, strict=True):
@@ -275,15 +292,14 @@ class GivenPlan:
             raise PlanError(
                 f"{op.name} has no {STRATEGY}. Plan the module again.", place(op.location)
             )
-        text = mlir.StringAttr(attribute).value
-        types = (*op.operands, *op.results)
-        key = f"{text}|{len(op.operands)}|{','.join(str(_rank(value.type)) for value in types)}"
-        if key not in self.strategy_of_text:
-            said = OpStrategy.parse(text, self.mesh)
-            self.strategy_of_text[key] = self.strategy_row(
+        # A text has as many dims for each value as the value, so that it says the ranks, too.
+        key = (attribute, len(op.operands))
+        if key not in self.known_strategies:
+            said = OpStrategy.parse(mlir.StringAttr(attribute).value, self.mesh)
+            self.known_strategies[key] = self.strategy_row(
                 self._side(said.operands, op.operands), self._side(said.results, op.results)
             )
-        return self.strategy_of_text[key]
+        return self.known_strategies[key]
 
     def _side(self, shardings: Sequence[Sharding], values: Sequence[mlir.Value]) -> tuple[int, ...]:
         return tuple(

@@ -11,7 +11,7 @@ from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
 from autoshard.ir import mlir, place
-from autoshard.kernels.calls import kernel_call
+from autoshard.kernels.calls import COMPOSITE, kernel_call
 from autoshard.planned.collective import Collective, CollectiveKind
 from autoshard.planned.host_traffic import host_traffic
 from autoshard.planned.summary import (
@@ -58,7 +58,7 @@ def _name_values(imported: ImportedProgram, missing: set[int]) -> None:
         if value in missing:
             missing.discard(value)
             found[value] = named(argument_name(argument, number), argument.type)
-    makers = _makers(imported) if missing else ()
+    makers = makers_of(imported) if missing else ()
     for value in sorted(missing):
         if makers[value] == NO_VALUE:
             continue
@@ -74,7 +74,7 @@ def _name_values(imported: ImportedProgram, missing: set[int]) -> None:
         found[value] = named(f"value {value}")
 
 
-def _makers(imported: ImportedProgram) -> Sequence[int]:
+def makers_of(imported: ImportedProgram) -> Sequence[int]:
     """For every value the number of the first of ``result_values`` that is it."""
     if imported.makers is None:
         makers = [NO_VALUE] * (len(imported.value_shapes) + 1)
@@ -96,11 +96,12 @@ def argument_name(argument: mlir.Value, number: int) -> str:
 
 def short_name(op: mlir.Operation) -> str:
     """Without the dialect; of a call of something opaque what it calls."""
-    if op.name == "stablehlo.custom_call":
+    name = op.name
+    if name == "stablehlo.custom_call":
         return mlir.StringAttr(op.attributes["call_target_name"]).value
-    if (call := kernel_call(op)) is not None:
+    if name == COMPOSITE and (call := kernel_call(op)) is not None:
         return call.name
-    return op.name.partition(".")[2]
+    return name.partition(".")[2]
 
 
 def line_of(op: mlir.Operation) -> str | None:

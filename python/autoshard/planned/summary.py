@@ -75,7 +75,7 @@ class BatchSplit:
     size: int
     """Examples of one step on all devices together: dim 0 of the arguments that hold them."""
     data_parallel: int
-    """Pieces into which the plan cuts that dim of the argument that it cuts most."""
+    """Pieces into which the plan cuts that dim of the argument that it cuts least."""
     micro_batch: int
     """Examples of one piece that are worked on at once."""
     gradient_accumulation: int

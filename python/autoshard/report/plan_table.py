@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autoshard.explain.folding import folded
 from autoshard.planned.collective import total_bytes
 from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 
@@ -32,8 +34,14 @@ _MAIN_OPS = frozenset({"dot_general", "dot", "convolution", "gather", "scatter",
 """Ops that the table of ops shows even if they are not pinned."""
 
 
-def plan_table(plan: Plan) -> RenderableType:
-    """Arguments, results, the ops that matter and what is resharded."""
+def plan_table(plan: Plan, full: bool = False) -> RenderableType:
+    """Arguments, results, the ops that matter and what is resharded.
+
+    Args:
+        plan: Any plan.
+        full: Every row by itself; else those that are equal but for the numbers of their layers
+            are one row, ``params[*]['w'] × 32``.
+    """
     on = "" if plan.cluster is None else f" of {plan.cluster}"
     head = f"{plan.name}: {plan.mode} plan on mesh {plan.mesh} ({plan.mesh.size} devices{on})"
     parts: list[RenderableType] = [Text(head)]
@@ -42,14 +50,14 @@ def plan_table(plan: Plan) -> RenderableType:
     if plan.batch is not None:
         parts.append(Text(_batch_line(plan.batch)))
     parts += [
-        _values("argument", plan.arguments),
-        _values("result", plan.results),
+        _values("argument", plan.arguments, full),
+        _values("result", plan.results, full),
     ]
     shown = [op for op in plan.ops if op.strategy and (op.is_pinned or op.name in _MAIN_OPS)]
     if shown:
-        parts.append(_ops(shown))
+        parts.append(_ops(shown, full))
     parts.append(Text(f"{len(shown)} of {len(plan.ops)} ops shown; plan.ops has all."))
-    parts.append(_reshards(plan))
+    parts.append(_reshards(plan, full))
     if plan.summary is None:
         parts.append(_collectives(plan))
     else:
@@ -158,12 +166,37 @@ def short_line(location: str | None) -> str:
     return "" if location is None else Path(location).name
 
 
+def to_html(renderable: RenderableType, width: int = _WIDTH) -> str:
+    """As HTML, for a notebook."""
+    console = _console(width)
+    console.print(renderable)
+    code = '<pre style="line-height:normal;overflow-x:auto">{code}</pre>'
+    return console.export_html(inline_styles=True, code_format=code)
+
+
+def print_to(file: IO[str] | None, renderable: RenderableType) -> None:
+    """Print to a file, as wide as the terminal; where there is none, as ``str(plan)`` is.
+
+    Args:
+        file: None: standard output.
+        renderable: What to print.
+    """
+    to = sys.stdout if file is None else file
+    width = None if to.isatty() else _WIDTH
+    Console(file=to, width=width, legacy_windows=False).print(renderable)
+
+
+def _console(width: int = _WIDTH) -> Console:
+    return Console(
+        file=io.StringIO(), width=width, color_system=None, legacy_windows=False, record=True
+    )
+
+
 def render(renderable: RenderableType, width: int = _WIDTH) -> str:
     """As plain text."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
-    with console.capture() as captured:
-        console.print(renderable)
-    return captured.get().rstrip("\n")
+    console = _console(width)
+    console.print(renderable)
+    return console.export_text().rstrip("\n")
 
 
 def short_place(location: str | None) -> str:
@@ -174,46 +207,79 @@ def short_place(location: str | None) -> str:
     return f"{Path(file).name}:{line}"
 
 
-def _values(kind: str, values: Iterable[PlannedValue]) -> Table:
+_Row = tuple[str, ...]
+
+
+def _add_rows(
+    table: Table,
+    rows: Iterable[_Row],
+    full: bool,
+    key: Callable[[_Row], _Row] = lambda row: row[1:],
+) -> None:
+    """Rows of a table; equal ones once, with the form of their names, unless all are wanted.
+
+    Args:
+        table: Where they go.
+        rows: The first cell is the name.
+        full: All of them.
+        key: What has to be equal.
+    """
+    if full:
+        for row in rows:
+            table.add_row(*map(Text, row))
+        return
+    for fold in folded(rows, lambda row: row[0], key):
+        count = f" × {fold.count}" if fold.count > 1 else ""
+        table.add_row(*map(Text, (f"{fold.name}{count}", *fold.first[1:])))
+
+
+def _values(kind: str, values: Iterable[PlannedValue], full: bool) -> Table:
     table = new_table(kind, "shape", "dtype", "sharding", "on one device")
-    for value in values:
-        sharding = str(value.sharding) if value.is_used else "unused"
-        table.add_row(
-            Text(value.name),
-            Text(_shape(value.shape)),
-            Text(value.dtype),
-            Text(sharding),
-            Text(_shape(value.local_shape)),
+    rows = (
+        (
+            value.name,
+            _shape(value.shape),
+            value.dtype,
+            str(value.sharding) if value.is_used else "unused",
+            _shape(value.local_shape),
         )
+        for value in values
+    )
+    _add_rows(table, rows, full)
     return table
 
 
-def _ops(ops: Iterable[PlannedOp]) -> Table:
+def _ops(ops: Iterable[PlannedOp], full: bool) -> Table:
     table = new_table("op", "line", "strategy", "result")
-    for op in ops:
-        pinned = " (pinned)" if op.is_pinned else ""
-        result = ", ".join(str(sharding) for sharding in op.shardings)
-        table.add_row(
-            Text(op.name + pinned),
-            Text(short_place(op.location)),
-            Text(op.strategy or ""),
-            Text(result),
+    rows = (
+        (
+            op.name + (" (pinned)" if op.is_pinned else ""),
+            short_place(op.location),
+            op.strategy or "",
+            ", ".join(str(sharding) for sharding in op.shardings),
         )
+        for op in ops
+    )
+    _add_rows(table, rows, full)
     return table
 
 
-def _reshards(plan: Plan) -> RenderableType:
+def _reshards(plan: Plan, full: bool) -> RenderableType:
     if not plan.reshards:
         return Text("No value is resharded.")
     table = new_table("resharded for", "line", "value", "from", "to")
-    for one in plan.reshards:
-        table.add_row(
-            Text(f"{one.reader} operand {one.operand}"),
-            Text(short_place(one.location)),
-            Text(one.type.removeprefix("tensor<").removesuffix(">")),
-            Text(str(one.before)),
-            Text(str(one.after)),
+    rows = (
+        (
+            f"{one.reader} operand {one.operand}",
+            short_place(one.location),
+            one.type.removeprefix("tensor<").removesuffix(">"),
+            str(one.before),
+            str(one.after),
         )
+        for one in plan.reshards
+    )
+    # The operands of what returns are those of layers; of others each has a meaning of its own.
+    _add_rows(table, rows, full, lambda row: row[1:] if row[0].startswith("return ") else row)
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from autoshard.planned.collective import Collective, CollectiveKind, total_bytes
@@ -47,7 +47,7 @@ def collective_differences(
 
 
 def differences_from_readings(
-    readings: Sequence[Sequence[Collective]],
+    readings: Sequence[Callable[[], Sequence[Collective]]],
     compiled: Sequence[Collective],
     mesh: Mesh,
     *,
@@ -60,7 +60,8 @@ def differences_from_readings(
     whose reduce-scatters Shardy may gather. XLA may also reduce the first one axis by axis.
 
     Args:
-        readings: The ways, at least one; the first is what messages speak of.
+        readings: The ways, at least one; the first is what messages speak of, and is read only if
+            XLA moves more than each of the others.
         compiled: From ``hlo_collectives``.
         mesh: Of the plan.
         on_cpu: Was it XLA's CPU compiler?
@@ -69,10 +70,22 @@ def differences_from_readings(
     Returns:
         As ``collective_differences`` of the first reading, or nothing.
     """
-    as_made = [[*(as_on_cpu(one) if on_cpu else one), *besides] for one in readings]
-    as_made.append(axis_by_axis(as_made[0], mesh))
-    found = [collective_differences(reading, compiled) for reading in as_made]
-    return found[0] if all(found) else []
+
+    def differences(reading: Sequence[Collective]) -> list[str]:
+        return collective_differences(
+            [*(as_on_cpu(reading) if on_cpu else reading), *besides], compiled
+        )
+
+    first, *others = readings
+    if any(not differences(read()) for read in others):
+        return []
+    spelled = first()
+    found = differences(spelled)
+    if found:
+        made = [*(as_on_cpu(spelled) if on_cpu else spelled), *besides]
+        if not collective_differences(axis_by_axis(made, mesh), compiled):
+            return []
+    return found
 
 
 def as_on_cpu(collectives: Iterable[Collective]) -> list[Collective]:

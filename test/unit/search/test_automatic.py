@@ -303,8 +303,45 @@ def test_batch_argnums_must_exist_and_go_with_the_mode():
         autoshard.plan(
             forward, WEIGHTS, BATCH, cluster="v5e:2x4", mode="data_parallel", batch_argnums=5
         )
-    with pytest.raises(autoshard.PlanError, match="says what mode 'data_parallel' splits"):
-        autoshard.plan(forward, WEIGHTS, BATCH, cluster="v5e:2x4", batch_argnums=1)
+    with pytest.raises(autoshard.PlanError, match="says what modes 'auto' and"):
+        autoshard.plan(forward, WEIGHTS, BATCH, mesh="d=8", mode="semi_auto", batch_argnums=1)
+
+
+def test_a_batch_that_is_named_is_cut_alike():
+    def step(weights, x, y):
+        def loss(weights):
+            return jnp.mean((jax.nn.relu(x @ weights[0]) @ weights[1] - y) ** 2)
+
+        value, gradient = jax.value_and_grad(loss)(weights)
+        return jax.tree.map(lambda w, g: w - g, weights, gradient), value
+
+    weights = [type_of(512, 512), type_of(512, 8)]
+    batch = type_of(8192, 512), type_of(8192, 8)
+    options = {"cluster": "v5p:2x2x2", "donate_argnums": 0}
+    free = autoshard.plan(step, weights, *batch, **options)
+    cuts = [value.sharding.num_shards(0) for value in free.arguments[2:]]
+    assert free.batch.data_parallel == min(cuts) < max(cuts)
+    plan = autoshard.plan(step, weights, *batch, batch_argnums=(1, 2), **options)
+    named = [value.sharding.num_shards(0) for value in plan.arguments[2:]]
+    assert len(set(named)) == 1
+    assert named[0] == plan.batch.data_parallel > 1
+    assert plan.step_seconds <= 1.05 * free.step_seconds
+
+
+def test_a_batch_that_is_dear_to_cut_alike_stays_as_it_is_with_a_warning():
+    def products(w, x, y):
+        return w + x.T @ x * y[0, 0]  # x in parts: sums of a large product
+
+    types = type_of(8192, 8192), type_of(8, 8192), type_of(8, 16)
+    options = {"cluster": "v5e:2x4", "donate_argnums": 0}
+    with pytest.warns(
+        autoshard.AutoshardWarning, match=r"products: the arrays .* unlike \(x into 1"
+    ):
+        plan = autoshard.plan(products, *types, batch_argnums=(1, 2), **options)
+    assert plan.batch.data_parallel == 1
+    pins = {"in_shardings": (None, jax.P(), None), "mesh": "d=8"}
+    pinned = autoshard.plan(products, *types, batch_argnums=1, **options, **pins)
+    assert str(pinned.arguments[1].sharding) == "[{}, {}]"  # a pin comes first
 
 
 def test_keys_are_no_batch():

@@ -55,12 +55,18 @@ def test_the_cpu_compiler_sends_bf16_as_f32() -> None:
 def test_one_reading_of_the_plan_is_enough() -> None:
     shardys, searchs = [all_gather(8)], [all_reduce(64)]
     compiled = [all_reduce(64)]
-    assert differences_from_readings([shardys, searchs], compiled, MESH, on_cpu=False) == []
-    found = differences_from_readings([shardys], compiled, MESH, on_cpu=False)
+    assert (
+        differences_from_readings([lambda: shardys, lambda: searchs], compiled, MESH, on_cpu=False)
+        == []
+    )
+    found = differences_from_readings([lambda: shardys], compiled, MESH, on_cpu=False)
     assert found == collective_differences(shardys, compiled)
     assert found
     extra = [all_reduce(64)]
-    assert differences_from_readings([shardys], compiled, MESH, on_cpu=False, besides=extra) == []
+    assert (
+        differences_from_readings([lambda: shardys], compiled, MESH, on_cpu=False, besides=extra)
+        == []
+    )
 
 
 def test_a_sum_over_several_axes_may_be_made_axis_by_axis() -> None:
@@ -70,4 +76,13 @@ def test_a_sum_over_several_axes_may_be_made_axis_by_axis() -> None:
         Collective(CollectiveKind.ALL_REDUCE, TP, 4, 64),
     ]
     assert collective_differences(planned, compiled)
-    assert differences_from_readings([planned], compiled, MESH, on_cpu=False) == []
+    assert differences_from_readings([lambda: planned], compiled, MESH, on_cpu=False) == []
+
+
+def test_the_dearer_reading_is_not_taken_where_another_one_agrees() -> None:
+    one = all_reduce(64)
+
+    def dear() -> list[Collective]:
+        raise AssertionError
+
+    assert differences_from_readings([dear, lambda: [one]], [one], MESH, on_cpu=False) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from autoshard.cli.opt_driver.expected_diagnostics import check_diagnostics
 from autoshard.cli.opt_driver.files import Chunk
@@ -12,11 +13,12 @@ from autoshard.cli.opt_driver.messages import diagnostic_of, in_file, print_diag
 from autoshard.cli.opt_driver.settings import Settings
 from autoshard.cli.opt_driver.timing import Timing
 from autoshard.errors import AutoshardError, PlanError, ShardingError
+from autoshard.explain.record_build import record_of_module
 from autoshard.ir import mlir, new_context, parse_bytes, place, print_module
 from autoshard.ir.attributes import MESH
 from autoshard.ir.diagnostics import Diagnostic
 from autoshard.passes.pipeline import run_passes
-from autoshard.report.plan_json import plan_json
+from autoshard.planned.given_plan import has_plan
 from autoshard.sharding import Mesh
 
 
@@ -37,7 +39,7 @@ def run_chunk(
     """Run the passes on a module and print what they say of it."""
     found: list[Diagnostic] = []
     output: bytes | None = None
-    plan = _PlanJson()
+    plan = _LastPlan()
     with warnings_to(found):
         try:
             output = _transform(chunk, settings, timing, report, plan)
@@ -52,17 +54,24 @@ def run_chunk(
     return Result(output is not None, output, plan.text)
 
 
-class _PlanJson:
-    """The summary of the last plan that was seen: exports take it off the module."""
+class _LastPlan:
+    """The last plan that was seen: exports take it off the module."""
 
     def __init__(self) -> None:
+        self.bytecode: bytes | None = None
         self.text: bytes | None = None
+        """Its record, once all passes have run."""
 
     def look(self, module: mlir.Module) -> None:
-        """Remember the module's plan, if it has one that is not exported."""
-        found = plan_json(module)
-        if found is not None:
-            self.text = found
+        """Remember the module, if it has a plan that is not exported."""
+        if has_plan(module):
+            self.bytecode = print_module(module, "bytecode")
+
+    def write(self, name: str) -> None:
+        """Make the record of what was seen; of nothing there is none."""
+        if self.bytecode is not None:
+            planned = parse_bytes(self.bytecode, new_context(), name)
+            self.text = record_of_module(planned, Path(name).name).to_json().encode()
 
 
 def _transform(
@@ -70,7 +79,7 @@ def _transform(
     settings: Settings,
     timing: Timing,
     report: Callable[[str], None],
-    plan: _PlanJson,
+    plan: _LastPlan,
 ) -> bytes:
     """The chunk's module after all passes.
 
@@ -99,8 +108,9 @@ def _transform(
         print_after=after,
         timing=timing.add,
     )
-    if settings.plan_json is not None and plan.text is None:
+    if settings.plan_json is not None:
         plan.look(module)
+        plan.write(chunk.name)
         if plan.text is None:
             raise PlanError(
                 f"--plan-json={settings.plan_json}: the module has no plan. Plan it: "

@@ -1,0 +1,67 @@
+"""``autoshard explain FILE``: a plan, explained on a terminal, in Markdown, or for other tools."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+
+from autoshard.cli.output import printing
+from autoshard.cli.record_file import FILES, read_record
+from autoshard.explain.remarks_files import remarks_sarif, remarks_text, remarks_yaml
+from autoshard.ir.writing import write_file
+from autoshard.report.explanation import Explanation
+
+DESCRIPTION = """\
+Say what a step of a plan is spent on, by phase and by function of the program, with the bottleneck
+and the distance from the roofline. Nothing is run or compiled."""
+
+_FORMATS: dict[str, Callable[[Explanation], str]] = {
+    "html": lambda found: found.to_html(),
+    "json": lambda found: found.record.to_json(),
+    "md": lambda found: found.to_markdown(),
+    "remarks": lambda found: remarks_text(found.remarks),
+    "sarif": lambda found: remarks_sarif(found.remarks),
+    "text": lambda found: f"{found}\n",
+    "yaml": lambda found: remarks_yaml(found.remarks),
+}
+"""Each as the text of a file."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the subcommand takes."""
+    parser.add_argument("file", metavar="FILE", help=FILES)
+    parser.add_argument(
+        "--format",
+        choices=sorted(_FORMATS),
+        default="text",
+        help="text: tables; md: Markdown for a pull request; html: a page by itself; json: the"
+        " record; remarks, yaml,"
+        " sarif: remarks at the lines of the program, for editors, LLVM's viewers and code"
+        " scanning (text)",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there; else it is printed")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explain a file.
+
+    Raises:
+        ParseError: It is no plan.
+        PlanError: It is none of a cluster, so that nothing is known of seconds.
+        OutputError: The output cannot be written.
+    """
+    found = Explanation(read_record(options.file))
+    if options.output is not None:
+        write_file(options.output, _FORMATS[options.format](found).encode())
+        return 0
+    is_shown = options.format == "text" and sys.stdout.isatty()
+    text = "" if is_shown else _FORMATS[options.format](found)
+    with printing():
+        if is_shown:
+            Console().print(found)
+        else:
+            print(text, end="")
+    return 0

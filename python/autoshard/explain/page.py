@@ -1,0 +1,300 @@
+"""One page of HTML that explains a plan: a file by itself, which needs no network.
+
+All that is shown is in the document; its few lines of script search and colour the devices. Folding
+is that of ``details``, so keyboards and screen readers have it from the browser.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from html import escape
+from pathlib import Path
+
+from autoshard.explain.headline import Headline, headline_of
+from autoshard.explain.headline_text import TextTable, headline_lines, headline_tables, short_scope
+from autoshard.explain.page_memory import memory_svg
+from autoshard.explain.page_mesh import (
+    MOST_DEVICES,
+    MOST_TENSORS,
+    blocks_held,
+    mesh_panels,
+    physical_dims,
+)
+from autoshard.explain.page_tree import CallNode, call_tree
+from autoshard.explain.record import Record, RecordedValue
+from autoshard.explain.remarks import RemarkKind, remarks_of
+from autoshard.planned.summary import bytes_text, seconds_text
+from autoshard.sharding import Mesh
+
+_FOLDER = Path(__file__).parent
+
+_SECTIONS = {
+    "step": "Step",
+    "memory": "Memory",
+    "collectives": "Collectives",
+    "program": "Program",
+    "tensors": "Tensors",
+    "devices": "Devices",
+    "remarks": "Remarks",
+}
+
+_OPEN_SHARE = 0.25
+"""A call that takes more of the step is open at first."""
+
+_NUMBERS = frozenset(
+    {
+        "compute",
+        "count",
+        "exposed",
+        "of the step",
+        "on one device",
+        "ops",
+        "roofline",
+        "runs",
+        "seconds",
+        "sent",
+        "share",
+        "times",
+        "wasted",
+    }
+)
+"""Columns of numbers."""
+
+
+def page_html(record: Record) -> str:
+    """The whole document.
+
+    Raises:
+        PlanError: The plan was made without a cluster.
+    """
+    headline = headline_of(record)
+    title = escape(f"{record.name or 'a module'} on {headline.summary.cluster}")
+    links = " ".join(f'<a href="#{name}">{text}</a>' for name, text in _SECTIONS.items())
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{title}: plan</title><style>{(_FOLDER / 'page.css').read_text()}</style>",
+            '</head><body><a class="skip" href="#step">To the plan</a>',
+            f'<header><nav aria-label="Sections">{links}</nav>',
+            '<label>Search <input id="search" type="search" placeholder="name, op, line ( / )">',
+            '</label><span id="found" role="status" class="quiet"></span></header><main>',
+            *_step(record, headline),
+            *_memory(record, headline),
+            *_collectives(record, headline),
+            *_program(record, headline),
+            *_tensors(record),
+            *_devices(record),
+            *_remarks(record),
+            "</main>",
+            f"<script>{(_FOLDER / 'page.js').read_text()}</script></body></html>\n",
+        ]
+    )
+
+
+def _section(name: str, parts: Iterable[str]) -> Iterator[str]:
+    yield f'<section id="{name}"><h2>{_SECTIONS[name]}</h2>'
+    yield from parts
+    yield "</section>"
+
+
+def _step(record: Record, headline: Headline) -> Iterator[str]:
+    first, *lines = headline_lines(headline)
+    yield f"<h1>{escape(first)}</h1>"
+    yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
+    tables = [_table(table) for table in headline_tables(headline, record)][:-1]
+    yield from _section("step", [*tables, _axes(headline)])
+
+
+def _axes(headline: Headline) -> str:
+    rows = [(axis.name, str(axis.size), axis.role, axis.physical) for axis in headline.summary.axes]
+    columns = ("axis", "count", "cuts", "made of")
+    return _table(TextTable("Axes of the mesh", columns, tuple(rows))) if rows else ""
+
+
+def _memory(record: Record, headline: Headline) -> Iterator[str]:
+    summary = headline.summary
+    rows = [
+        (
+            value.name,
+            str(value.count),
+            (value.location or "").rpartition("/")[2],
+            value.type,
+            value.sharding,
+            bytes_text(value.bytes),
+        )
+        for value in summary.peak_values
+    ]
+    columns = ("tensor", "count", "line", "type", "sharding", "on one device")
+    table = _table(TextTable("Largest tensors at the peak", columns, tuple(rows)))
+    said = '<p class="quiet">The fullest point of each stretch of the program, without copies'
+    said += " that reshards make; point at it for the op that runs.</p>"
+    yield from _section("memory", [memory_svg(record), said, table])
+
+
+def _collectives(record: Record, headline: Headline) -> Iterator[str]:
+    step = headline.summary.step_seconds
+    rows: list[str] = []
+    for one in record.collectives:
+        seconds = one.seconds or 0.0
+        share = seconds / step if step > 0 else 0.0
+        cells = (
+            one.kind,
+            ", ".join(one.axes or ("irregular groups",)),
+            f"{one.value} {one.type}",
+            f"{one.of} {short_scope(one.scope)}",
+            (one.location or "").rpartition("/")[2],
+            one.phase,
+        )
+        numbers = (f"{one.times:,.0f}", bytes_text(one.total_bytes), seconds_text(seconds))
+        rows.append(
+            f'<tr data-name="{escape(f"{one.id} {one.location} {one.kind}")}">'
+            + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            + "".join(f'<td class="n">{number}</td>' for number in numbers)
+            + f'<td class="share"><span class="bar" style="width:{share * 30:.2f}rem"></span>'
+            + f" {share:.1%}</td></tr>"
+        )
+    columns = ("collective", "over", "of", "for", "line", "phase", "times", "sent", "seconds", "")
+    body = _rows("Dearest first, before overlap", columns, rows)
+    yield from _section("collectives", [body if rows else "<p>Nothing is communicated.</p>"])
+
+
+def _program(record: Record, headline: Headline) -> Iterator[str]:
+    step = headline.summary.step_seconds or 1.0
+    said = '<p class="quiet">Seconds are those of compute, without communication. Equal layers'
+    said += " are one row, with their count.</p>"
+    yield from _section(
+        "program", [said, *(part for node in call_tree(record) for part in _node(node, step))]
+    )
+
+
+def _node(node: CallNode, step: float) -> Iterator[str]:
+    share = node.seconds / step
+    opened = " open" if share > _OPEN_SHARE else ""
+    yield (
+        f'<details{opened}><summary><span class="cost" style="--part:{share:.1%}">'
+        f"{seconds_text(node.seconds)}</span>{escape(node.label or 'no location')}"
+        f' <span class="quiet">{node.count} ops</span></summary>'
+    )
+    if node.ops:
+        rows = [
+            f'<tr data-name="{escape(f"{op.name} {op.op} {op.type}")}">'
+            f"<td>{escape(op.op)}{_times(op.count)}</td><td>{escape(op.scope)}</td>"
+            f'<td>{op.phase}</td><td class="mono">{escape(op.type)}</td>'
+            f'<td class="mono">{escape(op.strategy)}</td><td class="n">{op.runs:,.0f}</td>'
+            f'<td class="n">{seconds_text(op.seconds) if op.seconds else ""}</td>'
+            f"<td>{op.bound}</td></tr>"
+            for op in sorted(node.ops, key=lambda op: -(op.seconds or 0.0))
+        ]
+        columns = ("op", "scope", "phase", "type", "strategy", "runs", "seconds", "bound by")
+        yield _rows("", columns, rows)
+    for call in node.calls:
+        yield from _node(call, step)
+    yield "</details>"
+
+
+def _tensors(record: Record) -> Iterator[str]:
+    def row(value: RecordedValue) -> str:
+        host = "host" if value.is_on_host else ""
+        return (
+            f'<tr data-name="{escape(value.id)}"><td>{escape(value.id)}{_times(value.count)}</td>'
+            f'<td class="mono">{escape(value.type)}</td><td class="mono">{escape(value.sharding)}'
+            f'</td><td class="n">{bytes_text(value.bytes)}</td><td>{host}</td></tr>'
+        )
+
+    columns = ("name", "type", "sharding", "on one device", "")
+    yield from _section(
+        "tensors",
+        [
+            _rows("Arguments", columns, map(row, record.arguments)),
+            _rows("Results", columns, map(row, record.results)),
+        ],
+    )
+
+
+def _devices(record: Record) -> Iterator[str]:
+    mesh = Mesh.parse(record.mesh)
+    values = [value for value in (*record.arguments, *record.results) if value.sharding]
+    # Those that are cut first: a whole tensor is the same block everywhere.
+    order = sorted(values, key=lambda one: (not any(map(str.isalnum, one.sharding)), -one.bytes))
+    shown = order[:MOST_TENSORS]
+    options = "".join(
+        f'<option value="{escape(value.sharding)}">{escape(value.id)}{_times(value.count)}:'
+        f" {escape(value.type)} {escape(value.sharding)}</option>"
+        for value in shown
+    )
+    held = json.dumps(blocks_held([value.sharding for value in shown], mesh), separators=(",", ":"))
+    dims = ", ".join(f"{name}={size}" for name, size in physical_dims(record))
+    count = f"the first {MOST_DEVICES} of " if mesh.size > MOST_DEVICES else ""
+    choice = (
+        f'<label>Blocks of <select id="tensor">{options}</select></label>'
+        ' <span id="blocks-say" role="status" class="quiet"></span>'
+        if shown
+        else ""
+    )
+    yield from _section(
+        "devices",
+        [
+            f"<p>{count}{mesh.size} devices: {escape(dims)}; mesh {escape(record.mesh)}. Devices of"
+            " one colour hold the same block.</p>",
+            choice,
+            f'<div class="scroll">{mesh_panels(record)}</div>',
+            f'<script type="application/json" id="blocks">{_in_script(held)}</script>',
+        ],
+    )
+
+
+def _remarks(record: Record) -> Iterator[str]:
+    parts: list[str] = []
+    found = remarks_of(record)
+    for kind in RemarkKind:
+        rows = [
+            f'<tr data-name="{escape(one.message)}"><td>{escape(_line(one.file, one.line))}</td>'
+            f"<td>{escape(one.message)}</td></tr>"
+            for one in found
+            if one.kind is kind
+        ]
+        if rows:
+            parts.append(_rows(kind.value.capitalize(), ("line", "remark"), rows))
+    yield from _section("remarks", parts or ["<p>None.</p>"])
+
+
+def _line(file: str | None, line: int) -> str:
+    return "" if file is None else f"{file.rpartition('/')[2]}:{line}"
+
+
+def _table(table: TextTable) -> str:
+    rows = (
+        "<tr>"
+        + "".join(
+            f"<td{_class(column)}>{escape(cell)}</td>"
+            for column, cell in zip(table.columns, row, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
+    return _rows(table.title, table.columns, rows)
+
+
+def _rows(title: str, columns: Iterable[str], rows: Iterable[str]) -> str:
+    head = "".join(f'<th scope="col"{_class(column)}>{escape(column)}</th>' for column in columns)
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    body = "\n".join(rows)
+    return (
+        f'<div class="scroll"><table>{caption}<thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _class(column: str) -> str:
+    return ' class="n"' if column in _NUMBERS else ""
+
+
+def _times(count: int) -> str:
+    return f" × {count}" if count > 1 else ""
+
+
+def _in_script(text: str) -> str:
+    """JSON that does not end the element it stands in."""
+    return text.replace("<", "\\u003c")

@@ -1,0 +1,429 @@
+"""The record of a planned module: every op, collective and value of it, equal layers folded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+
+from autoshard import _core
+from autoshard.errors import PlanError
+from autoshard.explain.bound import bound_of, roofline_seconds
+from autoshard.explain.folding import Fold, common_name, folded
+from autoshard.explain.record import (
+    MemoryPoint,
+    Record,
+    RecordedCollective,
+    RecordedOp,
+    RecordedValue,
+    without_collectives,
+)
+from autoshard.explain.record_names import OpNames
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.ir import element_bits, mlir, parse_bytes, place, print_module
+from autoshard.ir.attributes import RESHARDED_BYTES, RESULT_INFO
+from autoshard.ir.boundary import allows_all_to_all, main_function
+from autoshard.ir.host_memory import on_host
+from autoshard.planned.given_plan import Costed, cost_of_module, summary_on
+from autoshard.planned.module import Placement, read_boundary
+from autoshard.planned.summarize import (
+    Moved,
+    argument_name,
+    makers_of,
+    moves,
+    short_name,
+    type_text,
+    value_names,
+)
+from autoshard.planned.summary import PlanSummary, seconds_text
+from autoshard.planned.write import mesh_of
+
+_NO_CLUSTER = (
+    "planned without a cluster, so nothing is known of seconds and memory: plan with "
+    "autoshard-recursive-programming, or see autoshard-print-costs='cluster=v5e:4x4'"
+)
+
+_CLOSE = 0.01
+"""Share by which prices may differ that are called the same."""
+
+MOST_POINTS = 240
+"""Stretches of the program that the memory of a step is told of."""
+
+
+def record_of_module(module: mlir.Module, name: str = "", mode: str | None = None) -> Record:
+    """All that is told of the plan on a module.
+
+    Args:
+        module: Planned and not exported; it stays as it is.
+        name: The function, or the file.
+        mode: The mode that it was planned in, as far as it is known.
+
+    Raises:
+        PlanError: There is no plan, a part of it is missing, or it does not hold.
+    """
+    summary = summary_on(module)
+    if summary is None:
+        return _of_propagation(module, name, mode)
+    cluster = summary.read_cluster()
+    costed = cost_of_module(module, cluster, overlap=summary.overlap)
+    names = OpNames(costed.imported.core_ops)
+    arguments, results = _boundary(module)
+    return Record(
+        name=name,
+        mode=mode,
+        mesh=summary.mesh,
+        summary=without_collectives(summary),
+        resharded_bytes=costed.plan.resharded_bytes,
+        missing=_priced_otherwise(costed, summary),
+        arguments=arguments,
+        results=results,
+        frames=tuple(names.stacks.frames),
+        ops=tuple(_Ops(costed, names).rows()),
+        collectives=tuple(_collectives(costed, names)),
+        memory=tuple(_memory(costed, names)),
+    )
+
+
+def _priced_otherwise(costed: Costed, summary: PlanSummary) -> str | None:
+    """What to say where ops and collectives are not priced as the plan was; None if they are."""
+    for what, priced, planned in (
+        ("compute", costed.plan.compute_seconds, summary.compute_seconds),
+        ("communication", costed.plan.communication_seconds, summary.communication_seconds),
+    ):
+        if abs(priced - planned) > _CLOSE * max(priced, planned):
+            return (
+                f"ops and collectives are priced otherwise than when it was planned:"
+                f" {what} {seconds_text(priced)}, planned {seconds_text(planned)}. It was planned"
+                " with another trip count or compiler, or by another release: plan again."
+            )
+    return None
+
+
+def _of_propagation(module: mlir.Module, name: str, mode: str | None) -> Record:
+    """Shardings, and the collectives that Shardy makes of them."""
+    # Imported here: they load the exporter, which nothing else needs.
+    from autoshard.passes.export_shardy import ExportShardy
+    from autoshard.verify.shardy_collectives import shardy_collectives
+
+    attributes = module.operation.attributes
+    if RESHARDED_BYTES not in attributes:
+        raise PlanError(
+            "the module has no plan. Plan it: --autoshard-recursive-programming='cluster=v5e:4x4'.",
+            place(module.operation.location),
+        )
+    exported = parse_bytes(print_module(module, "bytecode"), module.context)
+    ExportShardy().run(exported)
+    rows: list[RecordedCollective] = []
+    for one in shardy_collectives(exported, has_all_to_all=allows_all_to_all(module)):
+        location = None if one.place is None else one.place.rpartition(":")[0]
+        rows.append(
+            RecordedCollective(
+                id=f"{one.kind.value} at {location}",
+                kind=one.kind.value,
+                axes=None if one.axes is None else tuple(str(axis) for axis in one.axes),
+                bytes=one.moved_bytes,
+                times=one.times,
+                seconds=None,
+                location=location,
+                of="",
+                value="",
+                type="",
+                phase="",
+                frame=-1,
+                scope="",
+                count=1,
+            )
+        )
+    arguments, results = _boundary(module)
+    return Record(
+        name=name,
+        mode=mode,
+        mesh=str(mesh_of(module)),
+        summary=None,
+        resharded_bytes=mlir.FloatAttr(attributes[RESHARDED_BYTES]).value,
+        missing=_NO_CLUSTER,
+        arguments=arguments,
+        results=results,
+        collectives=tuple(rows),
+    )
+
+
+# Arguments and results
+
+
+def _boundary(
+    module: mlir.Module,
+) -> tuple[tuple[RecordedValue, ...], tuple[RecordedValue, ...]]:
+    """The arguments and the results of ``main``."""
+    main, boundary = main_function(module), read_boundary(module)
+    function = mlir.FunctionType(mlir.TypeAttr(main.attributes["function_type"]).value)
+    names = [
+        argument_name(argument, number)
+        for number, argument in enumerate(main.regions[0].blocks[0].arguments)
+    ]
+    hosted = on_host(main, "arg_attrs")
+    arguments = _values(names, function.inputs, boundary.arguments, hosted)
+    names, hosted = _result_names(main, len(function.results)), on_host(main, "res_attrs")
+    return arguments, _values(names, function.results, boundary.results, hosted)
+
+
+def _values(
+    names: Sequence[str],
+    types: Sequence[mlir.Type],
+    placements: Sequence[Placement | None],
+    hosted: Container[int],
+) -> tuple[RecordedValue, ...]:
+    """One side of ``main``; values of equal layers are one row."""
+    rows = [
+        _value(name, type_, placement, number in hosted)
+        for number, (name, type_, placement) in enumerate(
+            zip(names, types, placements, strict=True)
+        )
+    ]
+    folds = folded(
+        rows, lambda row: row.id, lambda row: (row.type, row.sharding, row.bytes, row.is_on_host)
+    )
+    return tuple(
+        replace(fold.first, id=fold.name, bytes=fold.first.bytes * fold.count, count=fold.count)
+        for fold in folds
+    )
+
+
+def _result_names(main: mlir.Operation, count: int) -> list[str]:
+    """JAX's names of the results, ``result['w']``."""
+    names = [f"result {number}" for number in range(count)]
+    if "res_attrs" in main.attributes:
+        for number, attributes in enumerate(mlir.ArrayAttr(main.attributes["res_attrs"])):
+            entry = mlir.DictAttr(attributes)
+            if RESULT_INFO in entry:
+                names[number] = mlir.StringAttr(entry[RESULT_INFO]).value or names[number]
+    return names
+
+
+def _value(
+    name: str, type_: mlir.Type, placement: Placement | None, is_on_host: bool
+) -> RecordedValue:
+    sharding, size = "", 0.0
+    if placement is not None and isinstance(type_, mlir.RankedTensorType):
+        sharding = str(placement.sharding)
+        shape = placement.sharding.local_shape(type_.shape)
+        size = prod(shape) * element_bits(type_.element_type) / 8
+    return RecordedValue(name, type_text(type_), sharding, size, 1, is_on_host)
+
+
+# Ops
+
+
+class _Ops:
+    """Rows of the ops of a plan."""
+
+    def __init__(self, costed: Costed, names: OpNames) -> None:
+        self.costed = costed
+        self.names = names
+        plan = costed.plan
+        self.seconds, self.flops, self.bytes = plan.op_seconds, plan.op_flops, plan.op_bytes
+        self.strategies, self.of_op = plan.strategies, plan.op_strategy
+        self.trips = costed.imported.program.op_trips
+
+    def rows(self) -> Iterator[RecordedOp]:
+        """In the order of the program."""
+        for members, occurrence in self._groups():
+            yield self._row(members, occurrence)
+
+    def _groups(self) -> Iterator[tuple[list[int], int]]:
+        """Numbers of the ops of equal layers, and which of its place the first one is."""
+        scopes, frames = self.names.scopes, self.names.frames
+        phases = [phase.value for phase in self.names.phases]
+        of_op, seconds, trips = self.of_op, self.seconds, self.trips
+        seen: Counter[tuple[str, str, int]] = Counter()
+        groups: dict[tuple[object, ...], tuple[list[int], int]] = {}
+        for number, op in enumerate(self.costed.imported.core_ops):
+            word, scope, frame = short_name(op), scopes[number], frames[number]
+            key = (
+                word,
+                scope.of_any_layer,
+                frame,
+                phases[number],
+                tuple([result.type for result in op.results]),
+                of_op[number],
+                seconds[number],
+                trips[number],
+            )
+            place = (word, scope.path, frame)
+            occurrence = seen[place]
+            seen[place] = occurrence + 1
+            if key in groups:
+                groups[key][0].append(number)
+            else:
+                groups[key] = ([number], occurrence)
+        yield from groups.values()
+
+    def _row(self, members: Sequence[int], occurrence: int) -> RecordedOp:
+        number, count = members[0], len(members)
+        costed, chip = self.costed, self.costed.cluster.chip
+        op = costed.imported.core_ops[number]
+        word = short_name(op)
+        rule = costed.imported.program.rule_of(number)
+        once, size, runs = self.seconds[number], self.bytes[number], self.trips[number]
+        devices = costed.cluster.num_devices
+        idle = self._idle_axes(number) if once > 0 else ()
+        all_runs = runs * count
+        return RecordedOp(
+            id=f"{self.names.name(number, word)}#{occurrence}",
+            name=common_name([self.names.name(member, word) for member in members]),
+            op=word,
+            phase=self.names.phases[number].value,
+            frame=self.names.frames[number],
+            count=count,
+            runs=runs,
+            type=", ".join(type_text(result.type) for result in op.results),
+            strategy=self._strategy(self.of_op[number]),
+            seconds=once * all_runs,
+            roofline_seconds=min(once, roofline_seconds(rule, chip, devices, size)) * all_runs,
+            flops=self.flops[number] * all_runs,
+            bytes=size * all_runs,
+            bound=bound_of(rule, chip, once, size).value if once > 0 else "",
+            idle_axes=idle,
+            uncut=self._uncut(rule, number) if idle else (),
+        )
+
+    def _strategy(self, row: int) -> str:
+        operands, results = self.strategies[row]
+        texts = self.costed.sharding_texts
+        sides = (
+            ", ".join("[]" if one < 0 else texts[one] for one in side)
+            for side in (operands, results)
+        )
+        return " -> ".join(sides)
+
+    def _idle_axes(self, number: int) -> tuple[str, ...]:
+        """Axes that cut neither an operand nor a result."""
+        operands, results = self.strategies[self.of_op[number]]
+        shardings = self.costed.plan.shardings
+        used = {
+            axis
+            for one in (*operands, *results)
+            if one != NO_VALUE
+            for axes in shardings[one]
+            for axis in axes
+        }
+        axes = enumerate(self.costed.mesh.axis_names)
+        return tuple(name for axis, name in axes if axis not in used)
+
+    def _uncut(self, rule: _core.Rule, number: int) -> tuple[int, ...]:
+        """Sizes of the factors on one device, of those that are larger than 1."""
+        shardings, sizes = self.costed.plan.shardings, self.costed.mesh.axis_sizes
+        operands, results = self.strategies[self.of_op[number]]
+        left = [factor.size for factor in rule.factors]
+        cut: set[int] = set()
+        for tensors, rows in ((rule.operands, operands), (rule.results, results)):
+            for tensor, row in zip(tensors, rows, strict=True):
+                if row == NO_VALUE:
+                    continue
+                for factors, axes in zip(tensor.dims, shardings[row], strict=True):
+                    parts = prod(sizes[axis] for axis in axes)
+                    for factor in factors:
+                        if parts > 1 and factor not in cut and left[factor] % parts == 0:
+                            cut.add(factor)
+                            left[factor] //= parts
+                            break
+        return tuple(size for size in left if size > 1)
+
+
+# Collectives
+
+
+def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
+    """Those that take longest first."""
+    plan, ops = costed.plan, costed.imported.core_ops
+    table = plan.reshards
+    found = moves(costed.imported, plan, costed.mesh)
+    values = value_names(costed.imported, {one.value for one in found if one.value >= 0})
+    places, indices = table.place, table.index
+    is_join = [places[row] is _core.Place.JOIN for row in plan.collectives.reshard]
+    made_by = _Makers(costed) if any(is_join) else None
+    number_of = [
+        indices[row] if made_by is None or not join else made_by.op_of(move.value)
+        for move, row, join in zip(found, plan.collectives.reshard, is_join, strict=True)
+    ]
+
+    def row(move: Moved, number: int | None, join: bool) -> RecordedCollective:
+        value = values.get(move.value)
+        name = "" if value is None else value.name
+        of = "" if number is None else names.name(number, short_name(ops[number]))
+        what = move.what.partition(" of ")[0]
+        if join or not of:
+            target = f"{of or name}, kept elsewhere"
+        else:
+            target = f"{name or 'a scalar'} for {what} of {of}"
+        return RecordedCollective(
+            id=f"{move.kind.value} of {target}",
+            kind=move.kind.value,
+            axes=move.axes,
+            bytes=move.sent_bytes,
+            times=move.times,
+            seconds=move.times * move.seconds,
+            location=move.location,
+            of=move.what,
+            value=name,
+            type="" if value is None else value.type,
+            phase="" if number is None else names.phases[number].value,
+            frame=-1 if number is None else names.frames[number],
+            scope="" if number is None else names.scopes[number].path,
+            count=1,
+        )
+
+    rows = [row(*entry) for entry in zip(found, number_of, is_join, strict=True)]
+    folds = folded(
+        rows,
+        lambda one: one.id,
+        lambda one: (one.kind, one.axes, one.bytes, one.times, one.seconds, one.phase, one.frame),
+    )
+    return sorted((_folded_collective(fold) for fold in folds), key=lambda one: -(one.seconds or 0))
+
+
+class _Makers:
+    """Which op makes a value."""
+
+    def __init__(self, costed: Costed) -> None:
+        self.imported = costed.imported
+        self.makers = makers_of(costed.imported)
+        self.numbers = {op: number for number, op in enumerate(costed.imported.core_ops)}
+
+    def op_of(self, value: int) -> int | None:
+        """Number of the op; None for an argument, and for what is made by no op of the core."""
+        maker = self.makers[value]
+        if maker == NO_VALUE:
+            return None
+        return self.numbers.get(self.imported.result_values[maker][0])
+
+
+def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:
+    first, members = fold.first, fold.members
+    return replace(
+        first,
+        id=fold.name,
+        times=sum(one.times for one in members),
+        seconds=sum(one.seconds or 0.0 for one in members),
+        value=common_name([one.value for one in members]),
+        scope=common_name([one.scope for one in members]),
+        count=fold.count,
+    )
+
+
+# Memory
+
+
+def _memory(costed: Costed, names: OpNames) -> Iterator[MemoryPoint]:
+    """The fullest point of each stretch of the program."""
+    live, ops = costed.plan.live_bytes, costed.imported.core_ops
+    count = min(MOST_POINTS, len(live))
+    for row in range(count):
+        first, last = row * len(live) // count, (row + 1) * len(live) // count
+        fullest = max(range(first, last), key=live.__getitem__)
+        if fullest < len(ops):
+            name, line = short_name(ops[fullest]), names.location(fullest)
+            yield MemoryPoint(fullest, name, line, names.phases[fullest].value, live[fullest])
+        else:
+            yield MemoryPoint(fullest, "end", None, "", live[fullest])

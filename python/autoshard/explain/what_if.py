@@ -1,0 +1,411 @@
+"""What if: the same step on other machines, with another batch or another limit, planned anew.
+
+    plan.what_if(batch=[64, 128, 256], bandwidth=[0.5, 1, 2])
+    autoshard.sweep(train_step, params, state, batch, clusters=["v5e:4x4", "v5p:2x2x2"])
+
+A program is traced once for each batch and kind of device, and read once. Where nothing is pinned
+and nothing is spread or computed again, a point is one search of that program.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from autoshard.cluster import Cluster
+from autoshard.errors import AutoshardError, DoesNotFitError, PlanError
+from autoshard.explain.machines import FACTORS, cluster_of_chips, scaled
+from autoshard.frontend.batch import batch_arguments
+from autoshard.frontend.lower import Source, Traced
+from autoshard.frontend.pins import fed_back_arguments
+from autoshard.frontend.planning import job_of, plan_source
+from autoshard.frontend.request import Request
+from autoshard.importer.imported_program import ImportedProgram
+from autoshard.ir import mlir
+from autoshard.passes.recursive_programming import PlannedProgram, search_imported, search_module
+from autoshard.planned.summary import PlanSummary, bytes_text
+
+if TYPE_CHECKING:
+    from autoshard.explain.question import Subject
+    from autoshard.frontend.plan import Plan
+
+_tree: Any = jax.tree_util
+
+OTHERS = ("cluster", "chips", "batch", "memory_limit", "overlap")
+"""What may vary besides factors of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One step as it would be planned."""
+
+    changed: Mapping[str, Any]
+    """What varies, by name: ``{"batch": 128, "bandwidth": 2}``."""
+    cluster: str
+    devices: int
+    batch: int | None
+    """Examples of a step; None where the program does not tell."""
+    mesh: str = ""
+    """What the plan chose; empty where there is none."""
+    step_seconds: float | None = None
+    compute_seconds: float | None = None
+    communication_seconds: float | None = None
+    peak_bytes: float | None = None
+    """On one device; of what does not fit what the plan that needs least needs."""
+    memory_limit: float | None = None
+    reason: str = ""
+    """Why there is no plan."""
+
+    @property
+    def fits(self) -> bool:
+        """Is there a plan?"""
+        return self.step_seconds is not None
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """The batch over a step; None where either is not known."""
+        if self.batch is None or not self.step_seconds:
+            return None
+        return self.batch / self.step_seconds
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Steps over a range."""
+
+    name: str
+    points: tuple[Point, ...]
+    """In the order that was asked for."""
+
+    def fewest_devices(
+        self, *, step_seconds: float | None = None, examples_per_second: float | None = None
+    ) -> Point | None:
+        """The point on the fewest devices that is fast enough; of equal ones the fastest.
+
+        Args:
+            step_seconds: The longest that a step may take.
+            examples_per_second: The least that may be worked through in a second.
+        """
+        enough = [
+            point
+            for point in self.points
+            if point.step_seconds is not None
+            and (step_seconds is None or point.step_seconds <= step_seconds)
+            and (
+                examples_per_second is None
+                or (point.examples_per_second or 0.0) >= examples_per_second
+            )
+        ]
+        return min(enough, key=lambda one: (one.devices, one.step_seconds or 0.0), default=None)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A row a point, for ``json.dumps``."""
+        return [
+            {**asdict(point), "changed": {k: str(v) for k, v in point.changed.items()}}
+            for point in self.points
+        ]
+
+    def __rich__(self) -> Any:
+        """A row a point, with a bar for its step."""
+        from autoshard.report.what_if_table import what_if_table
+
+        return what_if_table(self)
+
+    def __str__(self) -> str:
+        """The same as text."""
+        from autoshard.report.plan_table import render
+        from autoshard.report.what_if_table import WIDTH, what_if_table
+
+        return render(what_if_table(self), WIDTH)
+
+
+def what_if_plan(plan: Plan, ranges: Mapping[str, Any]) -> WhatIf:
+    """See ``Plan.what_if``."""
+    origin = plan.origin
+    if origin is not None:
+        return _Planning(origin.request, origin.traced, origin.source).over(plan.name, ranges)
+    if plan.summary is None:
+        raise PlanError(f"plan of {plan.name}: it was made without a cluster. Plan it with one.")
+    return what_if_module(plan.subject, ranges)
+
+
+def what_if_module(subject: Subject, ranges: Mapping[str, Any]) -> WhatIf:
+    """A planned module or a loaded plan on other machines: what it was lowered for stays.
+
+    Raises:
+        PlanError: It is pinned, or another batch is asked for.
+    """
+    if "batch" in ranges:
+        raise PlanError(
+            f"{subject.name}: another batch takes the function, which a file does not have. Ask"
+            " what autoshard.plan returned, or autoshard.sweep."
+        )
+    if any(pinned.is_users for pinned in subject.imported.pins):
+        raise PlanError(
+            f"{subject.name}: pins name the axes of {subject.mesh}, so that it cannot be planned"
+            " on other machines from a file. Ask what autoshard.plan returned."
+        )
+    request = Request(
+        cluster=subject.cluster,
+        mode="auto",
+        overlap=subject.summary.overlap,
+    )
+    return _Planning(request, known=subject.imported).over(subject.name, ranges)
+
+
+def sweep(
+    fn: Any,
+    *args: Any,
+    clusters: Sequence[Any],
+    batch: Sequence[int] | int | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    **options: Any,
+) -> WhatIf:
+    """Plan a function for several clusters, and batches: what does one need to buy?
+
+    Args:
+        fn: A function of arrays, as ``autoshard.plan`` takes it.
+        args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place.
+        clusters: Names, TOML files or ``autoshard.Cluster``s.
+        batch: Sizes of the batch, dim 0 of the arguments that hold it; None: as it is.
+        static_argnums: As in ``jax.jit``.
+        static_argnames: As in ``jax.jit``.
+        donate_argnums: As in ``jax.jit``.
+        donate_argnames: As in ``jax.jit``.
+        options: Of ``autoshard.plan``, for every point.
+
+    Returns:
+        A row a point; ``fewest_devices(step_seconds=1.5)`` of it says what is enough.
+
+    Raises:
+        PlanError: An option that is none, or no cluster.
+    """
+    from autoshard.frontend.planning import traced_for
+
+    if not clusters:
+        raise PlanError("sweep: no cluster is given. Give clusters=['v5e:4x4', 'v5p:2x2x2'].")
+    try:
+        request = Request(cluster=clusters[0], **options)
+    except TypeError as error:
+        raise PlanError(f"sweep: {error}. Options are those of autoshard.plan.") from error
+    traced = traced_for(
+        fn,
+        (args, {}),
+        static=(static_argnums, static_argnames),
+        donate=(donate_argnums, donate_argnames),
+    )
+    ranges = {"cluster": clusters, "batch": batch}
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return _Planning(request, traced).over(name, ranges)
+
+
+# Planning ---------------------------------------------------------------------------------------
+
+
+class _Planning:
+    """Plans one function over and over; what can be read once is read once."""
+
+    def __init__(
+        self,
+        request: Request,
+        traced: Traced | None = None,
+        source: Source | None = None,
+        known: ImportedProgram | None = None,
+    ) -> None:
+        self.request = request
+        self.traced = traced
+        self.first = source
+        self.known = known
+        """A program that was read from a file."""
+        self.sources: dict[tuple[Any, ...], Source] = {}
+        self.programs: dict[tuple[Any, ...], PlannedProgram] = {}
+
+    def over(self, name: str, ranges: Mapping[str, Any]) -> WhatIf:
+        """A point for every combination of what varies."""
+        given = {key: _listed(said) for key, said in ranges.items() if said is not None}
+        unknown = [key for key in given if key not in (*OTHERS, *FACTORS)]
+        if unknown or not given:
+            raise PlanError(
+                f"what_if: {unknown[0] if unknown else 'nothing'} is said to vary. What may vary:"
+                f" {', '.join((*OTHERS, *FACTORS))}."
+            )
+        rows = [dict(zip(given, row, strict=True)) for row in product(*given.values())]
+        return WhatIf(name, tuple(self._points(rows)))
+
+    def _points(self, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
+        """Those that need a program read first; then all others, one a core at a time."""
+        found: dict[int, Point] = {}
+        seen: set[tuple[Any, ...]] = set()
+        for number, row in enumerate(rows):
+            key = _kind(self._cluster(row)), row.get("batch")
+            if key not in seen:
+                found[number] = self._point(row)
+                seen.add(key)
+        others = [number for number in range(len(rows)) if number not in found]
+        can_share = self.known is not None or len(seen) == len(self.programs)
+        # The search itself runs without Python's lock.
+        with ThreadPoolExecutor(max_workers=os.cpu_count() if can_share else 1) as pool:
+            found.update(zip(others, pool.map(lambda n: self._point(rows[n]), others), strict=True))
+        return [found[number] for number in range(len(rows))]
+
+    def _point(self, row: Mapping[str, Any]) -> Point:
+        cluster = self._cluster(row)
+        changes = {key: row[key] for key in ("memory_limit", "overlap") if key in row}
+        request = replace(self.request, cluster=cluster, compiler=None, **changes)
+        base = Point(row, cluster.name, cluster.num_devices, row.get("batch"))
+        try:
+            summary, batch = self._planned(request, cluster, row.get("batch"))
+        except DoesNotFitError as error:
+            missing = bytes_text(error.peak_bytes - error.memory_limit)
+            return replace(
+                base,
+                peak_bytes=error.peak_bytes,
+                memory_limit=error.memory_limit,
+                reason=f"does not fit: {missing} too much",
+            )
+        except AutoshardError as error:
+            return replace(base, reason=error.message)
+        return replace(
+            base,
+            batch=batch,
+            mesh=summary.mesh,
+            step_seconds=summary.step_seconds,
+            compute_seconds=summary.compute_seconds,
+            communication_seconds=summary.communication_seconds,
+            peak_bytes=summary.peak_bytes_per_device,
+            memory_limit=summary.memory_limit,
+        )
+
+    def _cluster(self, row: Mapping[str, Any]) -> Cluster:
+        asked = row.get("cluster", self.request.cluster)
+        if asked is None and self.first is not None:
+            asked = self.first.cluster  # what was detected
+        assert asked is not None
+        cluster = Cluster.of(asked, self.request.compiler)
+        if "chips" in row:
+            cluster = cluster_of_chips(cluster, row["chips"])
+        return scaled(cluster, {key: row[key] for key in row if key in FACTORS})
+
+    def _planned(
+        self, request: Request, cluster: Cluster, batch: int | None
+    ) -> tuple[PlanSummary, int | None]:
+        """What a plan costs, and the size of its batch."""
+        if self.known is not None:
+            return search_imported(self.known, cluster, request.options()), None
+        key = _kind(cluster), batch
+        if key in self.programs:
+            program = self.programs[key]
+            found = search_imported(program.imported, cluster, request.options())
+            return found, self._size(self.sources[key], batch)
+        source = self._source(key, request, cluster, batch)
+        job = job_of(source, request)
+        is_plain = (
+            source.mode == "auto"
+            and not source.has_mesh
+            and request.host_offload != "auto"
+            and request.cost_model == "seconds"
+            and not job.changes(job.read(()))
+        )
+        if is_plain:
+            try:
+                found = search_module(job.read(()), cluster, job.options)
+            except DoesNotFitError:
+                # Read once more with all the memory there could be, so that others can use it.
+                self._read(key, source, request)
+                raise
+            if not any(pinned.is_users for pinned in found.imported.pins):
+                self.programs[key] = found
+            return found.summary, self._size(source, batch)
+        planned = plan_source(source, request, self.traced)
+        assert planned.summary is not None
+        return planned.summary, None if planned.batch is None else planned.batch.size
+
+    def _read(self, key: tuple[Any, ...], source: Source, request: Request) -> None:
+        free = replace(request, memory_limit="1e30")
+        job = job_of(source, free)
+        cluster = source.cluster
+        assert cluster is not None
+        found = search_module(job.read(()), cluster, job.options)
+        if not any(pinned.is_users for pinned in found.imported.pins):
+            self.programs[key] = found
+
+    def _source(
+        self, key: tuple[Any, ...], request: Request, cluster: Cluster, batch: int | None
+    ) -> Source:
+        """The function lowered for such a cluster and batch."""
+        if self.traced is None:
+            if self.first is not None and batch is None and _kind(cluster) == _kind_of(self.first):
+                return self.sources.setdefault(key, self.first)
+            raise PlanError(
+                "the function is not known any more, so that it cannot be lowered for another batch"
+                " or another kind of device. Ask what autoshard.plan returned."
+            )
+        if self.first is None:
+            self.first = self.traced.source(request)
+        leaves = None if batch is None else self._leaves(self.first, self.traced, batch)
+        is_first = batch is None and self.first.cluster == cluster
+        self.sources[key] = self.first if is_first else self.traced.source(request, leaves)
+        return self.sources[key]
+
+    def _size(self, source: Source, batch: int | None) -> int | None:
+        """Examples of a step."""
+        if batch is not None:
+            return batch
+        leaves = _tree.tree_leaves(source.program.stage.args_info)
+        rows = {leaves[number].shape[0] for number in self._held(source)}
+        return rows.pop() if len(rows) == 1 else None
+
+    def _held(self, source: Source) -> list[int]:
+        """Arrays among the arguments that hold the batch."""
+        program = source.program
+        stage: Any = program.stage
+        leaves = _tree.tree_leaves(stage.args_info)
+        module: mlir.Module = job_of(source, self.request).read(())
+        place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
+        fed_back = set(fed_back_arguments(source, module).values())
+        state = {number for number, at in place.items() if at in fed_back}
+        argnums = self.request.batch_argnums
+        return batch_arguments(leaves, stage.args_info[0], state, argnums, source.name)
+
+    def _leaves(self, source: Source, traced: Traced, batch: int) -> list[Any]:
+        """Types of the arguments with another batch.
+
+        Raises:
+            PlanError: Nothing tells which arguments hold it, or they are not of one length.
+        """
+        held = self._held(source)
+        rows = {traced.leaves[number].shape[0] for number in held}
+        if len(rows) != 1:
+            found = "none are known" if not held else f"they have {sorted(rows)} rows"
+            raise PlanError(
+                f"{source.name}: another batch is dim 0 of the arguments that hold it, but {found}."
+                " Return the state of a step, which tells it from the batch."
+            )
+        leaves = list(traced.leaves)
+        for number in held:
+            leaf = leaves[number]
+            leaves[number] = jax.ShapeDtypeStruct((batch, *leaf.shape[1:]), leaf.dtype)
+        return leaves
+
+
+def _listed(said: Any) -> list[Any]:
+    return list(said) if isinstance(said, list | tuple | range) else [said]
+
+
+def _kind(cluster: Cluster) -> tuple[Any, ...]:
+    """Clusters of one kind are planned from one reading of a program."""
+    return cluster.platform, cluster.compiler.does("schedule.late_gradients")
+
+
+def _kind_of(source: Source) -> tuple[Any, ...]:
+    assert source.cluster is not None
+    return _kind(source.cluster)

@@ -1,0 +1,119 @@
+"""Modules of flax nnx and equinox, planned: what nnx.jit and equinox.filter_jit give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autoshard
+
+nnx = pytest.importorskip("flax.nnx")
+equinox = pytest.importorskip("equinox")
+optax = pytest.importorskip("optax")
+
+X = jax.random.normal(jax.random.key(0), (64, 32))
+Y = jax.random.normal(jax.random.key(1), (64, 8))
+
+
+class Noisy(nnx.Module):
+    def __init__(self, rngs: Any) -> None:
+        self.inner = nnx.Linear(32, 8, rngs=rngs)
+        self.norm = nnx.BatchNorm(8, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.drop(self.norm(self.inner(x)))
+
+
+def nnx_step(model: Any, optimizer: Any, batch: Any, scale: int = 1) -> Any:
+    loss, grads = nnx.value_and_grad(lambda m: ((m(batch[0]) - batch[1]) ** 2).mean() * scale)(
+        model
+    )
+    optimizer.update(model, grads)
+    return loss
+
+
+def losses(jitted: Any, **options: Any) -> tuple[list[float], Any]:
+    model = Noisy(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adam(1e-1), wrt=nnx.Param)
+    step = jitted(nnx_step, static_argnames="scale", **options)
+    return [float(step(model, optimizer, (X, Y), scale=2)) for _ in range(3)], (
+        model,
+        step,
+        optimizer,
+    )
+
+
+def test_nnx_modules_optimizers_and_streams_are_updated_in_place() -> None:
+    expected, (plain, *_) = losses(nnx.jit)
+    found, (model, step, optimizer) = losses(
+        autoshard.nnx_jit, cluster="cpu:8", donate_argnums=(0, 1)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    for one, other in zip(
+        jax.tree.leaves(nnx.state(plain)), jax.tree.leaves(nnx.state(model)), strict=True
+    ):
+        if not jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+            np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4)
+    assert len(step._jitted._programs) == 1  # what a step wrote is what the next one takes
+    plan = step.plan(model, optimizer, (X, Y), scale=2)
+    names = [value.name for value in plan.arguments]
+    assert "model['inner']['kernel'].value" in names, names
+
+
+def test_modules_that_share_variables_go_in_once() -> None:
+    def both(pair: Any, again: Any, x: Any) -> Any:
+        again.kernel[...] = again.kernel[...] * 2
+        return pair[0](x)
+
+    def run(jitted: Any) -> Any:
+        layer = nnx.Linear(32, 8, rngs=nnx.Rngs(0))
+        return jitted(both)([layer], layer, X), layer.kernel[...]
+
+    for one, other in zip(
+        run(nnx.jit), run(lambda f: autoshard.nnx_jit(f, cluster="cpu:8")), strict=True
+    ):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_a_function_that_adds_variables_is_refused() -> None:
+    def grows(layer: Any, x: Any) -> Any:
+        layer.more = nnx.Param(x.sum())
+        return layer(x)
+
+    with pytest.raises(autoshard.PlanError, match=r"nnx_jit of grows.*changes the structure"):
+        autoshard.nnx_jit(grows, cluster="cpu:8")(nnx.Linear(32, 8, rngs=nnx.Rngs(0)), X)
+    with pytest.raises(autoshard.PlanError, match="out_shardings pins"):
+        autoshard.nnx_jit(grows, cluster="cpu:8", out_shardings=jax.P())
+
+
+def test_equinox_modules_go_in_and_come_back_with_what_is_no_array() -> None:
+    optimizer = optax.adam(1e-2)
+
+    def step(model: Any, state: Any, x: Any, *, name: str) -> Any:
+        def loss(model: Any) -> Any:
+            return ((jax.vmap(model)(x) - Y) ** 2).mean()
+
+        value, grads = equinox.filter_value_and_grad(loss)(model)
+        updates, state = optimizer.update(grads, state, model)
+        return equinox.apply_updates(model, updates), state, {"loss": value, "name": name}
+
+    def run(jitted: Any, **options: Any) -> Any:
+        model: Any = equinox.nn.MLP(32, 8, 16, 1, key=jax.random.key(0))
+        state: Any = optimizer.init(equinox.filter(model, equinox.is_array))
+        train = jitted(step, **options)
+        for name in ("first", "second"):
+            model, state, told = train(model, state, X, name=name)
+        return model, told
+
+    plain, expected = run(equinox.filter_jit)
+    model, told = run(autoshard.filter_jit, cluster="cpu:8")
+    assert told["name"] == "second"
+    np.testing.assert_allclose(told["loss"], expected["loss"], rtol=1e-5)
+    assert model.activation is plain.activation
+    np.testing.assert_allclose(model.layers[0].weight, plain.layers[0].weight, rtol=1e-3, atol=1e-4)
+    assert len(model.layers[0].weight.sharding.device_set) == 8

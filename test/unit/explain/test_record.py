@@ -1,0 +1,174 @@
+"""A record is read as it was written, of older versions too, and says why if it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from explained_plans import layers_plan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoshard.errors import AutoshardWarning, ParseError
+from autoshard.explain.record import (
+    MemoryPoint,
+    Record,
+    RecordedCollective,
+    RecordedOp,
+    RecordedValue,
+)
+from autoshard.explain.record_build import record_of_module
+from autoshard.ir import new_context, parse_bytes
+from autoshard.ir.locations import Frame
+from autoshard.passes.pipeline import run_passes
+from autoshard.passes.recursive_programming import RecursiveProgramming
+from autoshard.planned.summary import PlanSummary
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+st.register_type_strategy(float, finite)
+
+
+def rows(kind):
+    return st.lists(st.from_type(kind), max_size=3).map(tuple)
+
+
+@st.composite
+def records(draw) -> Record:
+    mesh = draw(st.text())
+    summary = st.builds(
+        PlanSummary, mesh=st.just(mesh), collectives=st.just(()), symbolic_costs=st.none()
+    )
+    return Record(
+        name=draw(st.text()),
+        mode=draw(st.none() | st.text()),
+        mesh=mesh,
+        summary=draw(st.none() | summary),
+        resharded_bytes=draw(st.none() | finite),
+        missing=draw(st.none() | st.text()),
+        arguments=draw(rows(RecordedValue)),
+        results=draw(rows(RecordedValue)),
+        frames=draw(rows(Frame)),
+        ops=draw(rows(RecordedOp)),
+        collectives=draw(rows(RecordedCollective)),
+        memory=draw(rows(MemoryPoint)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(records())
+def test_what_is_written_is_read(record):
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_the_record_of_a_plan_is_read_as_it_was_written():
+    record = layers_plan().record
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_equal_layers_are_one_row():
+    """The plan cuts the first layer otherwise than the others, which stay together."""
+    record = layers_plan().record
+    arguments = {one.id: one.count for one in record.arguments}
+    assert arguments["layers[*]['up']"] == 5
+    assert sum(arguments.values()) == 6 * 2 + 1
+    products = [op for op in record.ops if op.op == "dot_general"]
+    assert sum(op.count for op in products) == 6 * 2 * 3 - 1
+    assert len(products) < 16
+
+
+def test_ids_say_the_scope_the_op_the_line_and_which_one():
+    found = [op.id for op in layers_plan().record.ops if op.op == "dot_general"]
+    assert found[0].startswith("dot_general@explained_plans.py:")
+    assert found[0].endswith("#0")
+    assert len(set(found)) == len(found)
+
+
+def test_seconds_of_ops_and_collectives_are_those_of_the_plan():
+    plan, record = layers_plan(), layers_plan().record
+    assert sum(op.seconds or 0 for op in record.ops) == pytest.approx(
+        plan.compute_seconds, rel=0.02
+    )
+    sent = sum(one.seconds or 0 for one in record.collectives)
+    assert sent == pytest.approx(plan.communication_seconds)
+    assert all((op.roofline_seconds or 0) <= (op.seconds or 0) for op in record.ops)
+
+
+def test_the_fullest_point_of_the_memory_is_the_peak():
+    record = layers_plan().record
+    assert max(point.bytes for point in record.memory) == pytest.approx(
+        layers_plan().peak_bytes, rel=0.2
+    )
+    assert [point.op for point in record.memory] == sorted(point.op for point in record.memory)
+
+
+def test_a_summary_from_before_records_is_a_record_without_ops():
+    summary = layers_plan().summary
+    assert summary is not None
+    record = Record.from_json(summary.to_json())
+    assert record.summary is not None
+    assert record.summary.step_seconds == summary.step_seconds
+    assert [one.kind for one in record.collectives] == [one.kind for one in summary.collectives]
+    assert record.missing is not None
+    assert "before version 1" in record.missing
+
+
+def test_a_plan_that_was_priced_otherwise_says_so():
+    """A loop of unknown length: planned for 5 trips, a module says nothing of that."""
+    text = """
+    func.func public @main(%x: tensor<4096x4096xf32>, %n: tensor<i32>) -> tensor<4096x4096xf32> {
+      %r:2 = stablehlo.while(%a = %x, %i = %n) : tensor<4096x4096xf32>, tensor<i32>
+        cond {
+          %zero = stablehlo.constant dense<0> : tensor<i32>
+          %c = stablehlo.compare GT, %i, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %c : tensor<i1>
+        } do {
+          %b = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0] :
+            (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
+          %two = stablehlo.constant dense<2> : tensor<i32>
+          %d = stablehlo.divide %i, %two : tensor<i32>
+          stablehlo.return %b, %d : tensor<4096x4096xf32>, tensor<i32>
+        }
+      return %r#0 : tensor<4096x4096xf32>
+    }"""
+    found = []
+    for trips in (5, 100):
+        module = parse_bytes(text.encode(), new_context())
+        with pytest.warns(AutoshardWarning, match="loops without a known trip count"):
+            run_passes(module, [RecursiveProgramming(cluster="cpu:2", trip_count=trips)])
+        found.append(record_of_module(module).missing)
+    assert found[0] is not None
+    assert "priced otherwise than when it was planned: compute" in found[0]
+    assert found[1] is None
+
+
+def test_a_newer_version_is_refused():
+    text = layers_plan().record.to_json().replace('"autoshard_record": 1', '"autoshard_record": 2')
+    with pytest.raises(ParseError, match=r"a\.json: the record has version 2, written by autosha"):
+        Record.from_json(text, "a.json")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "3"])
+def test_what_is_no_record_is_refused(text):
+    with pytest.raises(ParseError, match=r"no record can be read|the record is damaged"):
+        Record.from_json(text)
+
+
+def test_a_damaged_record_is_refused():
+    read = json.loads(layers_plan().record.to_json())
+    del read["ops"][0]["strategy"]
+    with pytest.raises(ParseError, match=r"the record is damaged: .*strategy"):
+        Record.from_json(json.dumps(read))
+    read["ops"][0]["strategy"], read["ops"][0]["colour"] = "", "red"
+    with pytest.raises(ParseError, match=r"the record is damaged: .*colour"):
+        Record.from_json(json.dumps(read))
+
+
+def test_the_page_of_the_schema_names_every_key():
+    page = (Path(__file__).parents[3] / "docs/design/record.md").read_text()
+    read = json.loads(layers_plan().record.to_json())
+    tables = [entry for entry in read.values() if isinstance(entry, list) and entry]
+    rows = [entry[0] for entry in tables if isinstance(entry[0], dict)]
+    assert len(rows) >= 6
+    for key in {key for entry in (read, *rows) for key in entry}:
+        assert f"`{key}`" in page, key
