@@ -511,6 +511,168 @@ class ProgramBuilder:
     def program(self, *, axis_sizes: Sequence[int], types: Sequence[TensorType], rules: Sequence[Rule], pins: Sequence[Pin], loops: Sequence[Loop], arguments: Sequence[Argument], results: Sequence[int], early: Sequence[int], all_to_all: bool) -> Program:
         """The program; nothing can be added any more."""
 
+class Where(enum.Enum):
+    """Where an op runs."""
+
+    BEFORE = 0
+
+    LOOP = 1
+
+    AFTER = 2
+
+class CutKind(enum.Enum):
+    """How an op is cut into micro-batches."""
+
+    PLAIN = 0
+    """By its factors."""
+
+    IDENTITY = 1
+    """Result k is operand k."""
+
+    LOOP = 2
+
+    BRANCHES = 3
+
+class Linear(enum.Enum):
+    """In which operands an op is linear."""
+
+    NONE = 0
+
+    TOGETHER = 1
+    """In all data operands at once, as an addition."""
+
+    EACH = 2
+    """In every data operand by itself, as a product."""
+
+class Why(enum.StrEnum):
+    """Why an op cannot be cut into micro-batches."""
+
+    MIXES = 'mixes'
+    """It reads a sum that is not finished."""
+
+    EXAMPLES = 'examples'
+    """It combines examples."""
+
+    PART = 'part'
+    """It needs the whole dim, or knows no rule."""
+
+    UNEVEN = 'uneven'
+    """The parts are no part of one factor."""
+
+    NO_SUM = 'no sum'
+    """It reduces, but does not add."""
+
+    CARRIED = 'carried'
+    """A loop carries two kinds of it."""
+
+class OpCut:
+    """How all ops of one class are cut; see passes/micro_batch/times.h."""
+
+    def __init__(self, *, kind: CutKind = CutKind.PLAIN, factors: Sequence[Factor] = [], operands: Sequence[Sequence[Sequence[int]]] = [], results: Sequence[Sequence[Sequence[int]]] = [], adds: bool = False, linear: Linear = Linear.NONE, data: Sequence[int] = [], added_to: int = -1, is_early: bool = False, is_heavy: bool = False, is_zero: bool = False, is_free: bool = False) -> None: ...
+
+class SlicedValue:
+    """A value that is a slice in the loop."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def region(self) -> int:
+        """Whose argument it is; -1: a result."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def stride(self) -> int: ...
+
+class OperandUse:
+    """An operand of an op, by numbers."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def operand(self) -> int: ...
+
+class MadeResult:
+    """A result of an op, by numbers."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def result(self) -> int: ...
+
+class NeededPart:
+    """The part of an operand that a micro-batch reads."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def operand(self) -> int: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def stride(self) -> int: ...
+
+class MicroBatchTimes:
+    """When values are known; see passes/micro_batch/times.h."""
+
+    @property
+    def slices(self) -> list[SlicedValue]: ...
+
+    @property
+    def where(self) -> list[Where]:
+        """Where each op of `main` runs; it says nothing of others."""
+
+    @property
+    def needs(self) -> list[NeededPart]: ...
+
+    @property
+    def once(self) -> list[OperandUse]: ...
+
+    @property
+    def captured(self) -> list[OperandUse]: ...
+
+    @property
+    def counting(self) -> list[int]: ...
+
+    @property
+    def passed(self) -> list[MadeResult]: ...
+
+    @property
+    def each(self) -> list[int]: ...
+
+    @property
+    def whole(self) -> list[int]: ...
+
+    @property
+    def sums(self) -> list[MadeResult]: ...
+
+    @property
+    def stacks(self) -> list[MadeResult]: ...
+
+    @property
+    def last(self) -> list[MadeResult]: ...
+
+    @property
+    def means(self) -> list[MadeResult]: ...
+
+class CannotMicroBatch(Exception):
+    pass
+
+def micro_batch_times(bytecode: bytes, *, main: int, arguments: Sequence[int], micro_batches: int, each: Sequence[int], describe: Callable[[int], OpCut]) -> MicroBatchTimes:
+    """
+    When each value is known; raises CannotMicroBatch(why, op, sum, heavy).
+    """
+
 class Reshard:
     """What every device sends."""
 

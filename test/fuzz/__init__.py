@@ -1,6 +1,7 @@
 """Random JAX programs under random plans on 8 virtual CPU devices, compared with the unsharded run.
 
     python test/fuzz/run.py --seeds 0:1000 --plans 4 --jobs 2 --report fuzz.jsonl    many cases
+    python test/fuzz/micro_batches.py --seeds 0:1000                        in micro-batches
     python test/fuzz/minimise.py --seed 17 --plan 3                                  one, made small
     python test/fuzz/minimise.py --seed 17 --plan 3 --save clamped_update            kept for ever
 

@@ -26,6 +26,9 @@ _MESHES = ({"a": 2, "b": 4}, {"a": 4, "b": 2}, {"a": 2, "b": 2, "c": 2}, {"d": 8
 _CLUSTERS = ("SLOW_CHIPS", "SLOW_LINKS", "'cpu:8'")
 _CUTTING = _CLUSTERS[:2]
 
+IN_MICRO_BATCHES = 0.06
+"""The share of plans that work through the batch in parts; many are refused."""
+
 Axes = Mapping[str, int]
 Cut = tuple[tuple[str, ...], ...]
 """The axes that cut each dim."""
@@ -123,6 +126,8 @@ def random_configuration(program: Program, seed: int, number: int) -> Configurat
     if "recompute" not in options and random.random() < 0.07:
         options["recompute"] = "'none'"
     is_shardy = bool(random.random() < 0.75)
+    if random.random() < IN_MICRO_BATCHES:
+        options |= _micro_batches(_Draw(program, random, axes, family), options)
     return replace(configuration, options=options, is_shardy=is_shardy)
 
 
@@ -221,6 +226,22 @@ def _data_parallel(draw: _Draw) -> Configuration:
     elif numbers and draw.chance(0.7):
         options["batch_argnums"] = repr(tuple(range(1, len(numbers) + 1)))
     return draw.made(**options)
+
+
+def _micro_batches(draw: _Draw, options: Mapping[str, str]) -> dict[str, str]:
+    """Nothing where no number of micro-batches divides the batch."""
+    numbers = _batch(draw)
+    kinds = [draw.program.arguments[number].kind for number in numbers]
+    size = gcd(*(kind.shape[0] if kind.shape else 1 for kind in kinds))
+    counts = [count for count in range(2, size + 1) if size % count == 0]
+    if not numbers or not counts:
+        return {}
+    found = {"micro_batches": str(draw.choice(counts))}
+    if "batch_argnums" in options:  # the mode's batch, which may be another one
+        return found
+    is_step = draw.program.style == "train_step"
+    places = tuple(range(1, len(numbers) + 1)) if is_step else numbers
+    return {**found, "batch_argnums": repr(places)}
 
 
 def _everywhere(draw: _Draw) -> dict[str, str]:

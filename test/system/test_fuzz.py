@@ -10,6 +10,7 @@ import pytest
 
 from fuzz.cases import Case
 from fuzz.configurations import Configuration
+from fuzz.micro_batches import micro_batch_outcome, random_micro_batch_case
 from fuzz.minimise import random_case, report
 from fuzz.outcomes import ABORT, BROKEN, EQUAL, FINDINGS, HANG, REFUSED, TRACEBACK, WRONG
 from fuzz.programs import Argument, Instruction, Kind, Program
@@ -17,6 +18,7 @@ from fuzz.run import run_cases, summary
 from fuzz.workers import Process
 
 PROGRAMS = 70
+IN_MICRO_BATCHES = 8
 JOBS = 2
 LIMIT_SECONDS = 120.0
 """For one case; on a busy machine some take ten."""
@@ -43,6 +45,13 @@ def test_random_programs_under_random_plans_are_right() -> None:
     # A harness whose programs do not run, or are not cut, would pass as well.
     assert not [line["detail"] for line in lines if line["result"] == BROKEN]
     assert sum(line["result"] == EQUAL and line["is_cut"] for line in lines) > PROGRAMS / 2
+
+
+def test_random_programs_in_micro_batches_are_refused_or_the_same() -> None:
+    cases = [case for seed in range(IN_MICRO_BATCHES) if (case := random_micro_batch_case(seed))]
+    results = {case.seed: micro_batch_outcome(case) for case in cases}
+    assert not {seed: each for seed, each in results.items() if each[0] in (*FINDINGS, BROKEN)}
+    assert sum(result == EQUAL for result, _ in results.values()) >= IN_MICRO_BATCHES / 3
 
 
 @pytest.mark.parametrize("path", PAST, ids=lambda path: path.stem)

@@ -111,8 +111,9 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
             ``out_shardings``, ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``,
             ``batch_argnums``, ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``,
             ``host_offload``, ``recompute``, ``policy``, ``constraints``, ``compiler_options``,
-            ``trip_count`` and ``time_limit`` as for ``autoshard.plan``; to run there must be enough
-            devices, of the cluster's kind. ``static_argnums``, ``static_argnames``,
+            ``trip_count``, ``time_limit``, ``micro_batches`` and ``per_micro_batch`` as for
+            ``autoshard.plan``; to run there must be enough devices, of the cluster's kind.
+            ``static_argnums``, ``static_argnames``,
             ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in ``jax.jit``.
             ``check``: ``"warn"``, what
             XLA compiled is compared with the plan, and a ``PlanMismatchWarning`` says what differs;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +69,9 @@ class Planner:
         policy: Policy = "keep",
         constraints: Constraints = "keep",
         compiler_options: CompilerOptions | None = None,
+        batch_argnums: int | Sequence[int] | None = None,
+        micro_batches: int = 1,
+        per_micro_batch: Sequence[str] = (),
         static_argnums: Any = None,
         static_argnames: Any = None,
         donate_argnums: Any = None,
@@ -102,6 +105,9 @@ class Planner:
             policy=policy,
             constraints=constraints,
             compiler_options=compiler_options,
+            batch_argnums=batch_argnums,
+            micro_batches=micro_batches,
+            per_micro_batch=per_micro_batch,
         )
         _check_plans_at_once(request)
         self._request = request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import jax
@@ -56,6 +56,7 @@ from autoshard.ir.host_memory import on_host
 from autoshard.ir.module import operations_of
 from autoshard.passes.host_offload import HostOffload
 from autoshard.passes.import_strategies import ImportStrategies
+from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recursive_programming import (
@@ -99,6 +100,8 @@ def plan(
     compiler_options: CompilerOptions | None = None,
     trip_count: int | None = None,
     time_limit: float | None = None,
+    micro_batches: int = 1,
+    per_micro_batch: Sequence[str] = (),
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -170,6 +173,12 @@ def plan(
             ``jax.lax.while_loop`` that waits for an error to be small. None: 100, with a warning.
         time_limit: Seconds after which the search tries nothing more and takes the best plan so
             far. None: it ends by itself.
+        micro_batches: Work through the batch in so many parts, one after the other in one loop,
+            with the results of the whole batch: only one part's activations live at a time. 1: at
+            once. What would not be the same is refused.
+        per_micro_batch: Lines, ``"model.py:41"``, whose sums over the batch are those of each
+            micro-batch where they are needed in the middle of the step, as the mean of a batch
+            normalisation: other semantics than without, which ``plan.batch`` repeats.
         static_argnums: As in ``jax.jit``.
         static_argnames: As in ``jax.jit``.
         donate_argnums: As in ``jax.jit``.
@@ -205,6 +214,8 @@ def plan(
         compiler_options=compiler_options,
         trip_count=trip_count,
         time_limit=time_limit,
+        micro_batches=micro_batches,
+        per_micro_batch=per_micro_batch,
     )
     traced = traced_for(
         fn,
@@ -381,6 +392,9 @@ def _module_of(
     is_kept = request.policy == "keep"
     bytecode = source.program.bytecode if is_kept else source.without_checkpoints
     module = parse_bytes(bytecode, new_context(), source.name)
+    if request.micro_batches > 1:
+        bytecode = _after(_micro_batches_of(source, request, module), bytecode, source.name)
+        module = parse_bytes(bytecode, new_context(), source.name)
     if request.constraints == "ignore":
         drop_constraints(module)
     if source.mode != "auto" and source.cluster is not None:  # the search does it itself
@@ -395,10 +409,36 @@ def _module_of(
     return module
 
 
+@lru_cache(maxsize=2)
+def _after(step: MicroBatch, bytecode: bytes, name: str) -> bytes:
+    """The program behind a pass; searches read it some times over."""
+    module = parse_bytes(bytecode, new_context(), name)
+    run_passes(module, [step])
+    return print_module(module, "bytecode")
+
+
 def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     """The plan that a module carries; how it splits the batch is written there, too."""
     untie_unequal(planned.module)
     return _read(source, planned.module, planned.summary, request)
+
+
+def _micro_batches_of(source: Source, request: Request, module: mlir.Module) -> MicroBatch:
+    """The pass, told which arguments of ``main`` hold the batch.
+
+    Raises:
+        PlanError: Nobody knows.
+    """
+    places = _places(source)
+    batch = _batch_arrays(source, module, request.batch_argnums)
+    if not batch:
+        raise PlanError(
+            f"{source.name}: micro_batches={request.micro_batches}, but no result replaces an"
+            " argument, as a training step returns its parameters, so nothing tells the batch from"
+            " the parameters. Say which arguments hold the batch: batch_argnums=1."
+        )
+    numbers = tuple(str(places[number]) for number in batch)
+    return MicroBatch(request.micro_batches, numbers, tuple(request.per_micro_batch))
 
 
 def _places(source: Source) -> dict[int, int]:
@@ -427,17 +467,18 @@ def _free_batch(source: Source, request: Request) -> list[int]:
 
 
 def _batch_of(
-    source: Source,
-    module: mlir.Module,
-    arguments: Sequence[PlannedValue],
-    batch_argnums: int | Sequence[int] | None,
+    source: Source, module: mlir.Module, arguments: Sequence[PlannedValue], request: Request
 ) -> BatchSplit | None:
-    used, place = _batch_arrays(source, module, batch_argnums), _places(source)
+    used, place = _batch_arrays(source, module, request.batch_argnums), _places(source)
     if not used:
         return None
     cuts = [arguments[n].sharding.num_shards(0) for n in used]
     steps = accumulation_steps(module, [place[number] for number in used])
-    return batch_split([arguments[n].shape[0] for n in used], cuts, steps)
+    found = batch_split([arguments[n].shape[0] for n in used], cuts, steps)
+    if found is None or request.micro_batches == 1:
+        return found
+    lines = tuple(request.per_micro_batch)
+    return replace(found, micro_batches=request.micro_batches, per_micro_batch=lines)
 
 
 def _read(
@@ -468,7 +509,7 @@ def _read(
         value(name, type_, kept.get(number), number in kept, place.get(number) in host_arguments)
         for number, (name, type_) in enumerate(zip(source.argument_names, types, strict=True))
     )
-    batch = _batch_of(source, module, arguments, request.batch_argnums)
+    batch = _batch_of(source, module, arguments, request)
     if summary is not None and batch is not None:
         summary = replace(summary, batch=batch)
         with module.context:

@@ -69,6 +69,8 @@ class PlanOptions(TypedDict, total=False):
     compiler_options: CompilerOptions | None
     trip_count: int | None
     time_limit: float | None
+    micro_batches: int
+    per_micro_batch: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class Request:
     compiler_options: CompilerOptions | None = None
     trip_count: int | None = None
     time_limit: float | None = None
+    micro_batches: int = 1
+    per_micro_batch: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.mode is not None and not _is_one_of(self.mode, MODES):
@@ -121,6 +125,16 @@ class Request:
             numbers = read_argnums(self.batch_argnums, "batch_argnums")
             is_one = whole_number(self.batch_argnums) is not None
             object.__setattr__(self, "batch_argnums", numbers[0] if is_one else numbers)
+        count = whole_number(self.micro_batches)
+        if count is None or count < 1:
+            raise PlanError(f"micro_batches={self.micro_batches!r}. Give 1 or more.")
+        object.__setattr__(self, "micro_batches", count)
+        if isinstance(self.per_micro_batch, str) or (self.per_micro_batch and count == 1):
+            raise PlanError(
+                f"per_micro_batch={self.per_micro_batch!r} with micro_batches={count}: give a tuple"
+                ' of lines, ("model.py:41",), and two micro-batches or more.'
+            )
+        object.__setattr__(self, "per_micro_batch", tuple(self.per_micro_batch))
         if self.trip_count is not None:
             trips = whole_number(self.trip_count)
             if trips is None or not 0 <= trips <= MOST_TRIPS:

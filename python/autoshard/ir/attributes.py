@@ -27,6 +27,9 @@ ENABLE_ALLTOALL = "autoshard.enable_alltoall"
 """False: values are resharded without all-to-alls."""
 INDIVISIBLE = "autoshard.indivisible"
 """``pad``: dims are cut that do not fall into equal parts."""
+MICRO_BATCHES = "autoshard.micro_batches"
+"""What the loop over micro-batches is, as JSON: their count, lines computed of the whole batch
+before it, lines whose sums are those of each micro-batch."""
 NUM_PARTITIONS = "mhlo.num_partitions"
 NUM_REPLICAS = "mhlo.num_replicas"
 

@@ -27,3 +27,25 @@ def _zero(element: ir.Type) -> str:
     if isinstance(element, ir.IntegerType):
         return "false" if element.width == 1 else "0"
     return "0.0"
+
+
+def is_zeros(op: ir.Operation) -> bool:
+    """Whether ``op`` is a ``stablehlo.constant`` of zeros."""
+    splat = splat_of(op)
+    if isinstance(splat, ir.IntegerAttr | ir.BoolAttr | ir.FloatAttr):
+        return float(splat.value) == 0.0
+    return False
+
+
+def splat_of(op: ir.Operation) -> ir.Attribute | None:
+    """The element of a ``stablehlo.constant`` of equal ones; None for all other ops."""
+    if op.name != "stablehlo.constant":
+        return None
+    try:
+        elements = op.attributes["value"]
+    except TypeError:  # complex numbers
+        return None
+    if not isinstance(elements, ir.DenseElementsAttr):
+        return None
+    elements = ir.DenseElementsAttr(elements)
+    return elements.get_splat_value() if elements.is_splat else None

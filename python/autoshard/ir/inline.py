@@ -12,21 +12,25 @@ from jaxlib.mlir import ir
 
 from autoshard.ir.attributes import CHECKPOINT_NAME, FRONTEND_ATTRIBUTES
 from autoshard.ir.checkpoint_names import name_value
+from autoshard.ir.locations import place
 from autoshard.ir.module import functions_of
 
 _HELD = (FRONTEND_ATTRIBUTES, "no_inline")
 """Attributes of calls and functions that say something of the function as a whole."""
 
 
-def inline_calls(module: ir.Module) -> int:
+def inline_calls(module: ir.Module, *, names_callers: bool = False) -> int:
     """Inline every call that says nothing but what to call; how many there were.
 
-    Ops keep their own locations and attributes, so a plan on the module stays one.
+    Ops keep their own attributes, so a plan on the module stays one.
 
     Args:
         module: Without recursion.
+        names_callers: Ops without a line of their own, as those of a function of ``jax.numpy``, get
+            that of the call.
     """
     functions = functions_of(module)
+    located = _Located() if names_callers else None
     count = 0
     expanded: set[ir.Block] = set()
 
@@ -44,7 +48,7 @@ def inline_calls(module: ir.Module) -> int:
             for inner in callee.regions[0].blocks:
                 expand(inner)
             if not _is_held(op) and not _is_held(callee) and len(callee.regions[0].blocks) == 1:
-                _inline(op, callee)
+                _inline(op, callee, located)
                 count += 1
 
     expand(functions["main"].regions[0].blocks[0])
@@ -63,7 +67,25 @@ def _blocks(op: ir.Operation) -> list[ir.Block]:
     return [block for region in op.regions for block in region.blocks]
 
 
-def _inline(call: ir.Operation, callee: ir.Operation) -> None:
+class _Located:
+    """Locations of ops that calls become."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[ir.Location, ir.Location], ir.Location] = {}
+
+    def place(self, op: ir.Operation, call: ir.Location) -> None:
+        """Let ``op`` stand where it is called, if nothing says where it stands."""
+        for block in _blocks(op):
+            for inner in block.operations:
+                self.place(inner.operation, call)
+        own = op.location
+        if (own, call) not in self._known:
+            has_line = place(own) is not None
+            self._known[own, call] = own if has_line else ir.Location.callsite(own, [call])
+        op.location = self._known[own, call]
+
+
+def _inline(call: ir.Operation, callee: ir.Operation, located: _Located | None) -> None:
     """Copy the callee's ops before the call, and erase the call."""
     body = callee.regions[0].blocks[0]
     mapped: dict[ir.Value, ir.Value] = dict(zip(body.arguments, call.operands, strict=True))
@@ -79,6 +101,8 @@ def _inline(call: ir.Operation, callee: ir.Operation) -> None:
             break
         copy = operation.clone(ip=point).operation
         substitute(copy, mapped)
+        if located is not None:
+            located.place(copy, call.location)
         mapped.update(zip(operation.results, copy.results, strict=True))
     call.erase()
 

@@ -38,6 +38,20 @@ def op_name(location: ir.Location) -> str:
     return ""
 
 
+def lines_of(location: ir.Location) -> list[str]:
+    """``file:line`` of every frame of the call stack that a location keeps."""
+    if isinstance(location, ir.FileLineColLoc):
+        return [f"{location.filename}:{location.start_line}"]
+    if isinstance(location, ir.NameLoc):
+        return lines_of(location.child_loc)
+    if isinstance(location, ir.CallSiteLoc):
+        return [*lines_of(location.callee), *lines_of(location.caller)]
+    if isinstance(location, ir.FusedLoc):
+        parts = cast(list[ir.Location], location.locations)
+        return [line for part in parts for line in lines_of(part)]
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One call of a call stack, as the location of an op has it."""

@@ -11,6 +11,7 @@ from autoshard.passes.base import Pass
 ALL_PASSES: Mapping[str, str] = {
     "autoshard-import-strategies": "autoshard.passes.import_strategies:ImportStrategies",
     "autoshard-undo-checkpoints": "autoshard.passes.undo_checkpoints:UndoCheckpoints",
+    "autoshard-micro-batch": "autoshard.passes.micro_batch:MicroBatch",
     "autoshard-host-offload": "autoshard.passes.host_offload:HostOffload",
     "autoshard-sharding-propagation": "autoshard.passes.sharding_propagation:ShardingPropagation",
     "autoshard-recursive-programming": (

@@ -80,6 +80,14 @@ class BatchSplit:
     """Examples of one piece that are worked on at once."""
     gradient_accumulation: int
     """Rounds, one after the other, whose gradients are added."""
+    micro_batches: int = 1
+    """Those of these rounds that ``micro_batches`` asked for."""
+    per_micro_batch: tuple[str, ...] = ()
+    """Lines whose sums over the batch are those of each micro-batch, as the user said: the step is
+    not that of the whole batch."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "per_micro_batch", tuple(self.per_micro_batch))
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,9 @@ def _batch_line(batch: BatchSplit) -> str:
     rounds = batch.gradient_accumulation
     in_rounds = "" if rounds == 1 else f", in {rounds} rounds of {batch.micro_batch} each"
     pieces = "not cut" if batch.data_parallel == 1 else f"cut into {batch.data_parallel} pieces"
-    return f"batch of {batch.size}: {pieces}{in_rounds}"
+    own = ", ".join(batch.per_micro_batch)
+    of_each = f"; each micro-batch by itself at {own}" if own else ""
+    return f"batch of {batch.size}: {pieces}{in_rounds}{of_each}"
 
 
 def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableType:

@@ -1,0 +1,91 @@
+"""GPipe, 1F1B, interleaved and zero bubble: rules for one list scheduler.
+
+A stage does the forward pass as long as it may run ahead; that is all that tells them apart.
+
+    rule          micro-batches that stage s of S runs ahead; chunks of V stages count by themselves
+    gpipe         all
+    1f1b          S - s, in chunks 2 (S - s - 1) + (V - 1) S + 1
+    zero_bubble   likewise; gradients of weights fill the gaps, and nothing is kept of more
+                  micro-batches than on the first stage
+
+Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient Large-Scale Language Model
+Training on GPU Clusters Using Megatron-LM" (1F1B, interleaved); Qi et al. 2023, "Zero Bubble
+Pipeline Parallelism" (ZB-H1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from autoshard.errors import PlanError
+from autoshard.schedule.list_scheduler import Limits, Rank, Schedule, list_schedule
+from autoshard.schedule.work import StageSeconds, Work, training_works
+
+Rule = Literal["gpipe", "1f1b", "zero_bubble"]
+_PATIENCE = (0, 0.25, 0.5, 0.75, 1)
+"""No share of the work that is deferred is best for all; equal stages need none."""
+RULES: tuple[Rule, ...] = ("gpipe", "1f1b", "zero_bubble")
+
+
+def pipeline_schedule(
+    rule: Rule,
+    chunks: Sequence[StageSeconds],
+    stages: int,
+    micro_batches: int,
+    *,
+    transfer_seconds: float = 0,
+) -> Schedule:
+    """The schedule of a training step by one rule.
+
+    Args:
+        rule: See the top of this file. With more chunks than stages 1F1B is interleaved.
+        chunks: Of the whole model in their order; chunk ``c`` is on stage ``c % stages``.
+        stages: Groups of devices.
+        micro_batches: 1 or more.
+        transfer_seconds: What it takes to hand something to another stage.
+
+    Raises:
+        PlanError: There is no such rule, or the chunks do not fall on the stages equally.
+    """
+    if rule not in RULES:
+        raise PlanError(f"rule {rule!r} is not known. Use one of {', '.join(RULES)}.")
+    works = training_works(chunks, stages, splits_gradients=rule == "zero_bubble")
+    found = [
+        list_schedule(
+            works,
+            micro_batches,
+            rank_of(works, stages),
+            limits=limits_of(rule, stages, len(chunks) // stages),
+            transfer_seconds=transfer_seconds,
+            patience=patience,
+        )
+        for patience in (_PATIENCE if rule == "zero_bubble" else (0,))
+    ]
+    return min(found, key=lambda it: it.seconds)
+
+
+def rank_of(works: Sequence[Work], stages: int) -> Rank:
+    """The forward pass comes first, as far as limits let it, and deferred work last.
+
+    ``stages`` micro-batches at a time go through all chunks of a stage.
+    """
+
+    def rank(number: int, micro_batch: int) -> tuple[float, ...]:
+        work = works[number]
+        group = micro_batch // stages
+        return work.is_deferred, work.ahead <= 0, group, number, micro_batch
+
+    return rank
+
+
+def limits_of(rule: Rule, stages: int, chunks: int) -> Limits:
+    """How far each stage runs ahead by a rule, with ``chunks`` of the model on each."""
+    if rule == "gpipe":
+        return Limits()
+    if chunks == 1:
+        ahead = tuple(stages - stage for stage in range(stages))
+    else:
+        first = (chunks - 1) * stages + 1
+        ahead = tuple(2 * (stages - stage - 1) + first for stage in range(stages))
+    return Limits(ahead, (max(ahead),) * stages if rule == "zero_bubble" else None)

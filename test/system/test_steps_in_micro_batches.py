@@ -1,0 +1,127 @@
+"""Steps over micro-batches on 8 virtual devices: bit-equal to the whole batch on one."""
+
+import json
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autoshard
+
+BATCH, WIDTH = 32, 16
+P = jax.sharding.PartitionSpec
+
+
+def whole_numbers(shape, seed):
+    """Small ones as floats: their sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float32)
+
+
+def step(params, batch):
+    """One step of a network whose layers a scan runs; its gradient is exact on whole numbers."""
+
+    def loss(params):
+        hidden = batch["x"] @ params["in"]
+        hidden, _ = jax.lax.scan(
+            lambda h, w: (h + jnp.maximum(h @ w, 0), None), hidden, params["layers"]
+        )
+        errors = jnp.sum(hidden @ params["in"].T - batch["x"], 1)
+        return jnp.sum(errors * batch["mask"]) / jnp.sum(batch["mask"])
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - g, params, gradients), value
+
+
+@cache
+def arguments():
+    params = {
+        "in": whole_numbers((WIDTH, WIDTH), 0),
+        "layers": whole_numbers((2, WIDTH, WIDTH), 1),
+    }
+    mask = np.repeat(np.array([1, 0], np.float32), BATCH // 2)
+    return params, {"x": whole_numbers((BATCH, WIDTH), 2), "mask": mask}
+
+
+@cache
+def wanted():
+    return jax.tree.leaves(jax.jit(step)(*arguments()))
+
+
+PAIRS = [
+    ("auto", 4, None, "marks"),
+    ("auto", 2, 3, "auto"),
+    ("data_parallel", 4, 1, "none"),
+]
+
+
+@pytest.mark.parametrize(("mode", "count", "level", "recompute"), PAIRS)
+def test_a_step_in_micro_batches_is_bit_equal(mode, count, level, recompute):
+    jitted = autoshard.jit(
+        step,
+        cluster="cpu:8",
+        mode=mode,
+        micro_batches=count,
+        optimizer_parallel=level,
+        recompute=recompute,
+        **({"mesh": "dp=8"} if mode == "data_parallel" else {}),
+    )
+    for ours, theirs in zip(jax.tree.leaves(jitted(*arguments())), wanted(), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
+@pytest.mark.parametrize("mode", ["auto", "semi_auto"])
+def test_a_step_of_floats_is_equal_but_for_the_order_of_sums(mode):
+    params, batch = jax.tree.map(
+        lambda a: np.random.default_rng(a.size).normal(size=a.shape).astype(np.float32) / 4,
+        arguments(),
+    )
+    jitted = autoshard.jit(
+        step,
+        cluster="cpu:8",
+        mode=mode,
+        mesh="dp=4,tp=2",
+        in_shardings=({"in": P(None, "tp"), "layers": None}, {"x": P("dp"), "mask": P()}),
+        micro_batches=4,
+    )
+    found = jax.device_get(jitted(params, batch))
+    for ours, theirs in zip(
+        jax.tree.leaves(found), jax.tree.leaves(jax.jit(step)(params, batch)), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.max(np.abs(theirs)))
+
+
+def test_a_plan_of_micro_batches_is_kept_in_a_file(tmp_path):
+    plan = autoshard.plan(step, *arguments(), cluster="cpu:8", mesh="dp=8", micro_batches=4)
+    plan.save(tmp_path / "plan.json")
+    kept = autoshard.jit(step, plan=tmp_path / "plan.json")
+    assert kept.plan(*arguments()).batch.micro_batches == 4
+    for ours, theirs in zip(jax.tree.leaves(kept(*arguments())), wanted(), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
+def test_a_plan_says_how_many_micro_batches_there_are():
+    plan = autoshard.plan(step, *arguments(), cluster="cpu:8", mesh="dp=8", micro_batches=2)
+    assert plan.batch is not None
+    assert (plan.batch.micro_batches, plan.batch.gradient_accumulation) == (2, 2)
+    assert "in 2 rounds of 16 each" in str(plan)
+    assert json.loads(plan.summary.to_json())["batch"]["micro_batches"] == 2
+    assert autoshard.plan(step, *arguments(), cluster="cpu:8").batch.micro_batches == 1
+
+
+def test_micro_batches_need_to_know_the_batch():
+    with pytest.raises(autoshard.PlanError, match=r"nothing tells the batch.*batch_argnums=1"):
+        autoshard.plan(
+            lambda w, x: jnp.sum(x @ w),
+            *(np.ones((4, 4)), np.ones((8, 4))),
+            mesh="dp=2",
+            cluster="cpu:2",
+            micro_batches=2,
+        )
+
+
+@pytest.mark.parametrize("wrong", [{"micro_batches": 0}, {"per_micro_batch": ("model.py:4",)}])
+def test_options_that_say_nothing_are_refused(wrong):
+    with pytest.raises(autoshard.PlanError, match="micro_batch"):
+        autoshard.jit(step, **wrong)

@@ -1,0 +1,78 @@
+"""A stage takes the best of what it can start."""
+
+import pytest
+
+from autoshard.errors import PlanError
+from autoshard.schedule.list_scheduler import Limits, list_schedule
+from autoshard.schedule.work import Work
+
+
+def in_order(number, micro_batch):
+    """The first work of the first micro-batch first."""
+    return micro_batch, number
+
+
+def starts(schedule, number):
+    """When one work starts, by micro-batch."""
+    return [run.start for run in schedule.runs if run.work == number]
+
+
+def test_what_is_read_on_another_stage_is_handed_over_first():
+    works = [Work("A", 0, 2), Work("B", 1, 3, (0,))]
+    schedule = list_schedule(works, 2, in_order, transfer_seconds=1)
+    assert (starts(schedule, 0), starts(schedule, 1)) == ([0, 2], [3, 6])
+    assert (schedule.seconds, schedule.idle_seconds) == (9, 8)
+
+
+def test_a_stage_runs_ahead_as_far_as_its_limit():
+    works = [Work("F", 0, 1, ahead=1), Work("X", 1, 5, (0,)), Work("B", 0, 1, (1,), ahead=-1)]
+    schedule = list_schedule(works, 3, in_order, limits=Limits(ahead=(2, 1)))
+    assert starts(schedule, 0) == [0, 1, 7]  # the third one behind B of the first, at 6
+    assert starts(list_schedule(works, 3, in_order), 0) == [0, 1, 2]
+
+
+def test_what_is_kept_until_deferred_work_is_done_counts():
+    works = [
+        Work("F", 0, 1, ahead=1, kept=1),
+        Work("I", 0, 1, (0,), ahead=-1),
+        Work("W", 0, 1, (1,), kept=-1, is_deferred=True),
+    ]
+    schedule = list_schedule(
+        works, 4, lambda number, micro_batch: (number, micro_batch), limits=Limits(kept=(2,))
+    )
+    assert schedule.in_flight() == (2,)
+    assert schedule.seconds == 12
+
+
+def test_a_patient_stage_does_not_begin_deferred_work_before_other_work():
+    works = [
+        Work("I", 0, 1, kept=1),
+        Work("W", 0, 4, (0,), kept=-1, is_deferred=True),
+        Work("X", 1, 1, (0,)),
+        Work("B", 0, 1, (2,)),
+    ]
+
+    def rank(number, micro_batch):
+        return works[number].is_deferred, number
+
+    hasty, patient = (list_schedule(works, 1, rank, patience=each) for each in (0, 1))
+    assert (starts(hasty, 3), starts(patient, 3)) == ([5], [2])
+
+
+@pytest.mark.parametrize(
+    ("works", "said"),
+    [
+        ([Work("A", 0, 1, (0,))], r"work 0 \(A\) is after \(0,\): name earlier ones"),
+        ([Work("A", 0, -1)], r"seconds below 0"),
+        ([Work("A", 0, 1, kept=1)], r"stage 0 begins more of a micro-batch than it ends"),
+    ],
+)
+def test_works_in_no_order_are_refused(works, said):
+    with pytest.raises(PlanError, match=said):
+        list_schedule(works, 1, in_order)
+
+
+def test_a_limit_that_lets_nothing_begin_is_refused():
+    works = [Work("F", 0, 1, ahead=1), Work("B", 0, 1, (0,), ahead=-1)]
+    with pytest.raises(PlanError, match=r"let no stage go on. Give larger ones"):
+        list_schedule(works, 1, in_order, limits=Limits(ahead=(0,)))
