@@ -4,8 +4,8 @@
 
 Reads sources below FOLDER (the repository). No compiler, library or proxy for one is named where
 analyses are: they ask for rows. Names may stand where compilers are described or run: compilers/,
-verify/, calibration/ and chips; a library's also where its calls are read. What links there are is
-asked where links are costed. Attributes are spelled in ir/attributes.py alone.
+verify/, calibration/, chips and cli/doctor.py; a library's also where its calls are read. What
+links there are is asked where links are costed. Attributes are spelled in ir/attributes.py alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _LINKS = re.compile(r"\bhas_torus\b|\bLinkKind(::|\.)(ring|line|RING|LINE)\b")
 _MAY_NAME = (
     "passes/compilers/",
     "python/autoshard/calibration/",
+    "python/autoshard/cli/doctor.py",
     "python/autoshard/cluster/",
     "python/autoshard/compilers/",
     "python/autoshard/frontend/triton_kernels.py",

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 
 import autoshard
 from autoshard.cluster import Cluster
-from autoshard.frontend import jit as frontend_jit
+from autoshard.frontend import checks
 from autoshard.verify.ahead_of_time import compile_in_subprocess
 
 Tree = Any
@@ -201,9 +201,9 @@ def test_mark_within_a_loop_is_refused() -> None:
 
 def test_backend_without_host_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = autoshard.plan(marked_step, *start(), cluster="cpu:8")
-    monkeypatch.setattr(frontend_jit, "PINNED_HOST", "memory of another machine")
+    monkeypatch.setattr(checks, "PINNED_HOST", "memory of another machine")
     with pytest.raises(autoshard.PlanError, match="cpu devices have no memory"):
-        frontend_jit.check_host_memory(plan)
+        checks.check_host_memory(plan)
 
 
 def test_unknown_choice_is_an_error() -> None:

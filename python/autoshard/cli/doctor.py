@@ -1,4 +1,4 @@
-"""``python -m autoshard doctor``: what is installed, which compilers work, what is missing."""
+"""The command ``autoshard doctor``: what is installed, which compilers work, what is missing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import argparse
 import importlib.metadata
 import platform
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from autoshard.errors import AutoshardError
+
+DESCRIPTION = "Say what is installed, which devices are here, and which compilers work."
+USES_DEVICES = True
 
 _PACKAGES = ("autoshard", "jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 _LIBRARIES = ("flax", "equinox", "optax", "orbax-checkpoint")
@@ -21,26 +23,28 @@ _TARGETS = (
 """What is compiled for, a cluster, and the packages that bring its compiler."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the report; 1 if JAX cannot plan or compile for the devices here, else 0."""
-    parser = argparse.ArgumentParser(prog="autoshard doctor", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command is given."""
     parser.add_argument(
         "--timeout", type=float, default=120.0, help="seconds that a compiler may take"
     )
-    seconds = parser.parse_args(argv).timeout
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the report; 1 if JAX cannot plan or compile for the devices here, else 0."""
     print(f"python {platform.python_version()} on {platform.machine()} {platform.system()}")
     for name in (*_PACKAGES, *_LIBRARIES):
         print(f"{name:<20} {_version(name) or 'not installed'}")
     try:
         import jax
 
-        devices = jax.devices()
+        devices: list[Any] = jax.devices()
     except (ImportError, RuntimeError) as error:
         print(f"devices here         none: {error}. Install jax: pip install 'jax>=0.10.2'.")
         return 1
     print(f"devices here         {len(devices)} of {devices[0].platform} {devices[0].device_kind}")
     print(f"cluster here         {_cluster_here()}")
-    works = [_compiles(*target, seconds) for target in _TARGETS]
+    works = [_compiles(*target, options.timeout) for target in _TARGETS]
     return 0 if works[0] else 1
 
 

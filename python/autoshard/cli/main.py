@@ -2,7 +2,7 @@
 
 A subcommand is a module of this package with ``DESCRIPTION``, perhaps ``EPILOG``,
 ``add_arguments(parser)``, which says what it takes, and ``run(options)``, which does it and gives
-the exit code. It is imported when it is asked for.
+the exit code; with ``USES_DEVICES`` if it looks at devices. It is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ SUBCOMMANDS = {
     "why": "why a collective is there or a value lies so: down to a pin, a limit or a price",
     "diff": "what became of a plan, for people, pull requests and CI",
     "frontier": "plans of one mesh that no other beats in both time and memory",
+    "doctor": "what is installed, which compilers work, what is missing",
     "sweep": "a step on other clusters and at other sizes: what is least for a step time",
 }
 """Modules of this package, by the name of the subcommand, and what each answers."""
@@ -52,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module.add_arguments(described)
     options = parser.parse_args(words)
     assert asked is not None, "argparse asks for a subcommand"
-    # Before JAX is loaded: this process needs no device, and must not take one from its users.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if not getattr(commands[asked], "USES_DEVICES", False):
+        # Before JAX is loaded: this process needs no device, and must not take one from its users.
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     try:
         return commands[asked].run(options)

@@ -1,15 +1,13 @@
-"""``python -m autoshard doctor`` says what works and what is missing."""
+"""``autoshard doctor`` says what works and what is missing."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
-import sys
 
 import pytest
 
-from autoshard import __main__
-from autoshard.cli import doctor
+from autoshard.cli.main import main
 from autoshard.errors import CompileError
 from autoshard.frontend.plan import Plan
 
@@ -22,8 +20,7 @@ def test_it_lists_what_is_installed_and_compiles_for_each_kind_of_chip(
             raise CompileError(f"no compiler in {timeout} s.", reason="not installed")
 
     monkeypatch.setattr(Plan, "verify", verify)
-    monkeypatch.setattr(sys, "argv", ["autoshard", "doctor", "--timeout", "7"])
-    assert __main__.main() == 0
+    assert main(["doctor", "--timeout", "7"]) == 0
     told = capsys.readouterr().out
     assert re.search(rf"^jax +{importlib.metadata.version('jax')}$", told, re.MULTILINE)
     assert re.search(r"^cluster here +cpu:\d+, [\d.]+ GiB", told, re.MULTILINE)
@@ -38,13 +35,5 @@ def test_it_fails_where_nothing_can_be_compiled_for_the_devices_here(
         raise CompileError("it ended.", reason="ended")
 
     monkeypatch.setattr(Plan, "verify", verify)
-    assert doctor.main([]) == 1
+    assert main(["doctor"]) == 1
     assert "CPUs     does not work for cpu:2: it ended." in capsys.readouterr().out
-
-
-def test_other_commands_are_refused_with_the_usage(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["autoshard"])
-    assert __main__.main() == 2
-    assert "usage: python -m autoshard doctor" in capsys.readouterr().err
