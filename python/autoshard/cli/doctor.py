@@ -6,7 +6,7 @@ import argparse
 import importlib.metadata
 import platform
 import time
-from typing import Any
+from typing import Any, cast
 
 from autoshard.errors import AutoshardError
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         import jax
 
-        devices: list[Any] = jax.devices()
+        devices = cast(list[Any], jax.devices())
     except (ImportError, RuntimeError) as error:
         print(f"devices here         none: {error}. Install jax: pip install 'jax>=0.10.2'.")
         return 1

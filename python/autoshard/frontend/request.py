@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 import jax
 
@@ -129,7 +129,11 @@ class Request:
         if count is None or count < 1:
             raise PlanError(f"micro_batches={self.micro_batches!r}. Give 1 or more.")
         object.__setattr__(self, "micro_batches", count)
-        if isinstance(self.per_micro_batch, str) or (self.per_micro_batch and count == 1):
+        lines: object = self.per_micro_batch  # whatever the user gave
+        are_lines = isinstance(lines, tuple | list) and set(
+            map(type, cast(Sequence[object], lines))
+        ) <= {str}
+        if not are_lines or (lines and count == 1):
             raise PlanError(
                 f"per_micro_batch={self.per_micro_batch!r} with micro_batches={count}: give a tuple"
                 ' of lines, ("model.py:41",), and two micro-batches or more.'
