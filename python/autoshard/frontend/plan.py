@@ -33,13 +33,7 @@ from autoshard.planned.ops import (
     reshards,
 )
 from autoshard.planned.remat_policy import remat_policy_text
-from autoshard.planned.summary import (
-    BatchSplit,
-    DecidedValue,
-    PlanSummary,
-    bytes_text,
-    seconds_text,
-)
+from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.search.refine import Budget, Refinement
 from autoshard.sharding import Mesh, Sharding, to_named_sharding, to_partition_spec
@@ -187,7 +181,13 @@ class Plan:
         Raises:
             PlanError: Nothing has a name.
         """
-        return _remat_policy(self, self._estimate.decided)
+        names = checkpoint_names(parse_bytes(self.bytecode, new_context(), self.name))
+        if not names:
+            raise PlanError(
+                f"plan of {self.name}: no value of it has a name that a policy could say. Give"
+                ' values names: x = jax.ad_checkpoint.checkpoint_name(x, "x").'
+            )
+        return remat_policy_text(names, self._estimate.decided)
 
     @property
     def _estimate(self) -> PlanSummary:
@@ -632,14 +632,3 @@ def _named(value: PlannedValue, mesh: Any) -> Any:
     else:
         named = to_named_sharding(value.sharding, mesh)
     return named.with_memory_kind(PINNED_HOST) if value.is_on_host else named
-
-
-def _remat_policy(plan: Plan, decided: Sequence[DecidedValue]) -> str:
-    """Text of the policy that says what was decided for named values; PlanError without names."""
-    names = checkpoint_names(parse_bytes(plan.bytecode, new_context(), plan.name))
-    if not names:
-        raise PlanError(
-            f"plan of {plan.name}: no value of it has a name that a policy could say. Give"
-            ' values names: x = jax.ad_checkpoint.checkpoint_name(x, "x").'
-        )
-    return remat_policy_text(names, decided)
