@@ -52,9 +52,6 @@ TRIP_COUNT = "autoshard.trip_count"
 SAID_TRIPS = "autoshard.said_trips"
 """How often a loop is said to run, should the program not tell."""
 
-CHECKPOINT_NAME = "autoshard.checkpoint_name"
-"""The name of an op's result by ``jax.ad_checkpoint.checkpoint_name``."""
-
 # Of arguments and results of ``main`` only.
 
 LAYOUT = "autoshard.layout"

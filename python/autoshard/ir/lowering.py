@@ -28,7 +28,6 @@ from jax._src import (  # pyright: ignore[reportPrivateUsage]
 from jax._src import mesh as mesh_lib  # pyright: ignore[reportPrivateUsage]
 from jax._src.interpreters import mlir
 
-from autoshard.ir.checkpoint_names import NAMES, settle_names
 from autoshard.ir.module import parse_bytes, print_module
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -235,23 +234,19 @@ def _stage(
         if platform is None:
             traced = jitted.trace(*args, **kwargs)
             _check_closed(traced)
-            return _lowered(traced, (*rules(), *NAMES))
+            return traced.lower(_private_parameters=_parameters(rules()))
         try:
             traced = jitted.trace(*args, **kwargs)
             _check_closed(traced)
         except RuntimeError as error:  # how libraries say that they miss a device
             raise NotLoweredError from error
         try:
-            rules_there = (*rules(), *NAMES, *_CALLS_INTO_PYTHON)
-            return _lowered(traced, rules_there, lowering_platforms=(platform,))
+            return traced.lower(
+                lowering_platforms=(platform,),
+                _private_parameters=_parameters((*rules(), *_CALLS_INTO_PYTHON)),
+            )
         except Exception as error:
             raise NotLoweredError from error
-
-
-def _lowered(traced: Any, rules: Rules, **options: Any) -> Any:
-    stage = traced.lower(_private_parameters=_parameters(rules), **options)
-    settle_names(stage.compiler_ir("stablehlo"))
-    return stage
 
 
 def lowering_rule(primitive: core.Primitive, platform: str) -> Callable[..., Any]:
