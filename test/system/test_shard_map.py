@@ -36,12 +36,19 @@ OF_OTHER_MESHES = {
 }
 
 
-@pytest.mark.parametrize("name", OF_OTHER_MESHES)
-@pytest.mark.parametrize("where", [{"mesh": MESH, "mode": "auto"}, {"cluster": "cpu:8"}])
+ON_A_MESH, ANYWHERE = {"mesh": MESH, "mode": "auto"}, {"cluster": "cpu:8"}
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        *((name, ON_A_MESH) for name in OF_OTHER_MESHES),
+        # Where no mesh is given, that of a shard_map is the plan's.
+        *((name, ANYWHERE) for name in OF_OTHER_MESHES if name != "shard_map"),
+    ],
+)
 def test_another_mesh_is_refused(name: str, where: Any) -> None:
     fn = OF_OTHER_MESHES[name]
-    if name == "shard_map" and "mesh" not in where:
-        pytest.skip("its mesh is the plan's then")
     with pytest.raises(
         autoshard.PlanError, match=r"(?s)for another mesh than the plan.*mesh: mesh=\."
     ):
