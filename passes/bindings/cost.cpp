@@ -128,7 +128,7 @@ void bind_cost(nb::module_& module) {
   module.def(
       "compute",
       [](const Rule& rule, const std::vector<TensorType>& types, const Dims& factor_axes,
-         const std::vector<bool>& reads, const std::vector<bool>& writes,
+         const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
          const Cluster& cluster, const Sizes& axis_sizes) {
         const Mesh mesh = checked_mesh(axis_sizes, cluster);
         if (reads.size() != rule.operands.size() || writes.size() != rule.results.size() ||

@@ -39,7 +39,8 @@ struct MemoryTables {
   /// By value: the first program point, and the one behind the last.
   std::vector<std::pair<std::int32_t, std::int32_t>> live_ranges;
   /// By op, of each operand and of each result.
-  std::vector<std::vector<bool>> reads, writes;
+  std::vector<std::vector<std::int32_t>> reads;
+  std::vector<std::vector<bool>> writes;
   std::vector<std::int32_t> points;
 };
 
@@ -100,7 +101,7 @@ void bind_memory(nb::module_& module) {
                            "passes/memory/program_memory.h.")
       .def_ro("live_ranges", &MemoryTables::live_ranges,
               "By value: the first program point, and the one behind the last.")
-      .def_ro("reads", &MemoryTables::reads, "By op: whether it reads each operand.")
+      .def_ro("reads", &MemoryTables::reads, "By op: how many kernels read each operand from memory there.")
       .def_ro("writes", &MemoryTables::writes, "By op: whether it stores each result.")
       .def_ro("points", &MemoryTables::points, "By op: the program point at which it runs.");
   nb::class_<Buffer>(

@@ -20,7 +20,9 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.ignores_stored_functions", fusion.ignores_stored_functions);
   visit("fusion.reads_what_is_stored", fusion.reads_what_is_stored);
   visit("fusion.two_results", fusion.two_results);
+  visit("fusion.stores_summed", fusion.stores_summed);
   visit("fusion.summed_of_batches", fusion.summed_of_batches);
+  visit("fusion.row_reductions", fusion.row_reductions);
   visit("fusion.stores_gathered", fusion.stores_gathered);
   visit("fusion.packed_bytes", fusion.packed_bytes);
   visit("layout.row_major_arguments", layout.row_major_arguments);

@@ -43,8 +43,13 @@ struct Fusion {
   bool reads_what_is_stored = false;
   /// One kernel writes two elementwise results of one size that share what they are made of.
   bool two_results = false;
-  /// An exponential that a sum reads is stored only if it is computed from a batch of matmuls.
+  /// A sum over a transcendental function stores it on the way.
+  bool stores_summed = true;
+  /// That only if it is computed from a batch of matmuls.
   bool summed_of_batches = false;
+  /// Reductions of rows of at most so many elements are computed in the kernels that read
+  /// them beside the rows; 0: none is.
+  std::int64_t row_reductions = 0;
   /// What a gather takes one element of each row from is stored.
   bool stores_gathered = false;
   /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so

@@ -77,15 +77,27 @@ double packed_elements(const Rule& rule, const FactorAxes& axes,
   return sum;
 }
 
+/// Whether a kernel ends in the op: it stores a result, or it makes scalars of a tensor.
+bool ends_kernel(const Rule& rule, const std::vector<std::int32_t>& reads,
+                 const std::vector<bool>& writes) {
+  if (std::find(writes.begin(), writes.end(), true) != writes.end()) return true;
+  const bool is_reading =
+      std::any_of(reads.begin(), reads.end(), [](std::int32_t times) { return times > 0; });
+  return is_reading &&
+         std::all_of(rule.results.begin(), rule.results.end(),
+                     [](const RuleTensor& result) { return result.type == no_type; });
+}
+
 double touched(const std::vector<double>& bytes, std::size_t k) {
   return k < bytes.size() ? bytes[k] : -1;
 }
 
 }  // namespace
 
-Compute compute(const Rule& rule, const FactorAxes& axes, const std::vector<bool>& reads,
-                const std::vector<bool>& writes, const std::vector<TensorType>& types,
-                const Mesh& mesh, const Cluster& cluster) {
+Compute compute(const Rule& rule, const FactorAxes& axes,
+                const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
+                const std::vector<TensorType>& types, const Mesh& mesh,
+                const Cluster& cluster) {
   const Chip& chip = cluster.chip;
   Compute result;
   result.flops = rule.flops;
@@ -105,18 +117,15 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const std::vector<bool
       busy = padded / rate;
     }
   }
-  bool is_stored = false;
-  const auto add = [&](const std::vector<RuleTensor>& tensors,
-                       const std::vector<double>& bytes,
-                       const std::vector<bool>& is_in_memory) {
-    for (std::size_t k = 0; k < tensors.size(); ++k) {
-      if (!is_in_memory[k]) continue;
-      is_stored = true;
-      result.bytes += local_bytes(tensors[k], touched(bytes, k), axes, types, mesh);
-    }
+  const auto add = [&](const RuleTensor& tensor, double touched, std::int32_t times) {
+    if (times > 0) result.bytes += times * local_bytes(tensor, touched, axes, types, mesh);
   };
-  add(rule.operands, rule.operand_bytes, reads);
-  add(rule.results, rule.result_bytes, writes);
+  for (std::size_t k = 0; k < rule.operands.size(); ++k) {
+    add(rule.operands[k], touched(rule.operand_bytes, k), reads[k]);
+  }
+  for (std::size_t k = 0; k < rule.results.size(); ++k) {
+    add(rule.results[k], touched(rule.result_bytes, k), writes[k]);
+  }
   const double packed = cluster.compiler.fusion.packed_bytes == 0
                             ? 0
                             : cluster.compiler.fusion.packed_bytes *
@@ -124,7 +133,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const std::vector<bool
   const double memory =
       (result.bytes + packed) / (chip.memory_bandwidth * chip.memory_efficiency);
   result.seconds = std::max(busy, memory);
-  if (is_stored) result.seconds += chip.launch_seconds;
+  if (ends_kernel(rule, reads, writes)) result.seconds += chip.launch_seconds;
   return result;
 }
 

@@ -26,8 +26,9 @@ struct Compute {
 ///
 /// Example: 512x1024 by 1024x256 in bf16, 2 * 512*1024*256 operations, at 100 Tflop/s and 1
 /// TB/s: 2.7 us for the operations, 1.8 us for the 1.8 MB.
-Compute compute(const Rule& rule, const FactorAxes& axes, const std::vector<bool>& reads,
-                const std::vector<bool>& writes, const std::vector<TensorType>& types,
-                const Mesh& mesh, const Cluster& cluster);
+Compute compute(const Rule& rule, const FactorAxes& axes,
+                const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
+                const std::vector<TensorType>& types, const Mesh& mesh,
+                const Cluster& cluster);
 
 }  // namespace autoshard

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "memory/row_reductions.h"
+
 namespace autoshard {
 
 FusedProgram fused_program(const Program& program, const Compiler& compiler) {
@@ -9,10 +11,11 @@ FusedProgram fused_program(const Program& program, const Compiler& compiler) {
   Aliases aliases = aliases_of(index, compiler.layout);
   LiveOuts live_outs = live_outs_of(index, aliases);
   Layouts layouts = layouts_of(index, aliases, compiler.layout);
-  Uses uses = uses_of(index, aliases, live_outs);
-  for (std::int32_t copy : layouts.copies) uses.must_store[copy] = true;
-  Fusions fusions = fuse({index, aliases, uses, compiler.fusion});
-  FusionReads reads = reads_of(index, aliases, live_outs, fusions);
+  Uses uses = uses_of(index, aliases, live_outs, layouts.copies);
+  FusionInput input{index, aliases, uses, compiler.fusion};
+  input.is_row_reduction = row_reductions_of(input);
+  Fusions fusions = fuse(input);
+  FusionReads reads = reads_of(index, aliases, live_outs, uses, fusions);
   return {std::move(index), std::move(aliases), std::move(live_outs), std::move(layouts),
           std::move(uses),  std::move(fusions), std::move(reads)};
 }

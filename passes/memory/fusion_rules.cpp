@@ -77,7 +77,7 @@ bool is_of_batch(const ProgramIndex& index, std::int32_t value) {
 /// result, and whoever reads the exponentials computes them from these two.
 bool is_stored_by_sum(const FusionInput& input, const Sources& sources, std::int32_t op) {
   const ProgramIndex& index = input.index;
-  if (index.rule(op).is_cheap) return false;
+  if (!input.rules.stores_summed || index.rule(op).is_cheap) return false;
   const auto readers = in(input.uses.readers, index.op(op).results[0]);
   const bool is_summed = std::any_of(
       readers.begin(), readers.end(),
@@ -150,7 +150,7 @@ bool may_be_fused(const FusionInput& input, std::int32_t op) {
   const Rule& rule = input.index.rule(op);
   return rule.work == Work::elementwise || rule.work == Work::view ||
          (rule.work == Work::matmul && input.rules.matmul_results) ||
-         (rule.work == Work::indexed && rule.is_cheap);
+         (rule.work == Work::indexed && rule.is_cheap) || input.is_of_rows(op);
 }
 
 bool is_expensive(const FusionInput& input, std::int32_t op) {

@@ -9,18 +9,6 @@
 namespace autoshard {
 namespace {
 
-/// Whether something that is not dead reads a result of `op`.
-bool is_read(const FusionInput& input, const Fusions& fusions, std::int32_t op) {
-  bool is_read = false;
-  for (std::int32_t v : input.index.op(op).results) {
-    if (v == no_value || input.uses.must_store[v]) return true;
-    for (const Reader& r : in(input.uses.readers, v)) {
-      is_read = is_read || !fusions.is_dead[r.op];
-    }
-  }
-  return is_read;
-}
-
 /// The roots of all fusions that read the result of `op`, in order; none if one of its readers
 /// cannot compute it.
 std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions& fusions,
@@ -29,7 +17,6 @@ std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions&
   const bool is_matmul = index.rule(op).work == Work::matmul;
   std::vector<std::int32_t> roots;
   for (const Reader& r : in(input.uses.readers, index.op(op).results[0])) {
-    if (fusions.is_dead[r.op]) continue;
     const bool fuses = index.loops.of_op(r.op) == index.loops.of_op(op) &&
                        takes_fused(input, r.op, r.operand) &&
                        (!is_matmul || index.rule(r.op).work == Work::elementwise);
@@ -60,6 +47,17 @@ bool are_siblings(const FusionInput& input, const Fusions& fusions,
                      [&](const Reader& reader) { return fusions.waits[reader.op]; });
 }
 
+/// Whether each of the fusions writes as many elements as the reduction `op` takes: whole
+/// rows.
+bool all_hold_rows(const FusionInput& input, std::int32_t op,
+                   const std::vector<std::int32_t>& roots) {
+  const ProgramIndex& index = input.index;
+  const double whole = index.elements(index.op(op).operands[0]);
+  return std::all_of(roots.begin(), roots.end(), [&](std::int32_t root) {
+    return index.elements(index.op(root).results[0]) == whole;
+  });
+}
+
 }  // namespace
 
 Fusions fuse(const FusionInput& input) {
@@ -67,24 +65,23 @@ Fusions fuse(const FusionInput& input) {
   const std::vector<Sources> sources = sources_of(input);
   Fusions fusions;
   fusions.roots.resize(index.num_ops);
-  fusions.is_dead.assign(index.num_ops, false);
   fusions.sibling.assign(index.num_ops, no_op);
+  fusions.holds_rows.assign(index.num_ops, false);
   fusions.waits = matmuls_that_wait(index.program);
-  // By root: the matmul of its fusion.
-  std::vector<std::int32_t> matmul_of(index.num_ops, no_op);
+  std::vector<std::int32_t>& matmul_of = fusions.matmul;
+  matmul_of.assign(index.num_ops, no_op);
   for (std::int32_t i = index.num_ops; i-- > 0;) {
-    if (input.aliases.is_bitcast[i]) continue;
-    if (!is_read(input, fusions, i)) {
-      fusions.is_dead[i] = true;
-      continue;
-    }
+    if (input.aliases.is_bitcast[i] || input.uses.is_dead[i]) continue;
     const bool is_matmul = index.rule(i).work == Work::matmul;
     if (is_matmul) matmul_of[i] = i;
     fusions.roots[i] = {i};
     if (!may_be_fused(input, i)) continue;
     std::vector<std::int32_t> roots = reading_roots(input, fusions, i);
     if (roots.empty()) continue;
-    if (is_matmul) {
+    if (input.is_of_rows(i)) {
+      if (!all_hold_rows(input, i, roots)) continue;
+      for (std::int32_t root : roots) fusions.holds_rows[root] = true;
+    } else if (is_matmul) {
       // Elementwise work on the result of a matmul is done before the result is stored.
       if (roots.size() != 1 || index.rule(roots[0]).work != Work::elementwise) continue;
       if (matmul_of[roots[0]] != no_op) continue;
@@ -99,12 +96,12 @@ Fusions fuse(const FusionInput& input) {
 }
 
 FusionReads reads_of(const ProgramIndex& index, const Aliases& aliases,
-                     const LiveOuts& live_outs, const Fusions& fusions) {
+                     const LiveOuts& live_outs, const Uses& uses, const Fusions& fusions) {
   FusionReads reads;
   reads.last_root.assign(index.num_values, no_op);
   std::vector<std::pair<std::int32_t, Read>> items;
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    if (aliases.is_bitcast[i] || fusions.is_dead[i]) continue;
+    if (aliases.is_bitcast[i] || uses.is_dead[i]) continue;
     for (std::int32_t operand : index.op(i).operands) {
       if (operand == no_value) continue;
       const std::int32_t v = aliases.of(operand);

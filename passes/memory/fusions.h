@@ -13,10 +13,12 @@ struct Fusions {
   /// By op: the ops that end the fusions which compute it; itself if its results are stored,
   /// none if nobody reads them, and for bitcasts.
   std::vector<std::vector<std::int32_t>> roots;
-  /// By op: nobody reads what it makes.
-  std::vector<bool> is_dead;
   /// By root: the later one with which it is one kernel of two results, or `no_op`.
   std::vector<std::int32_t> sibling;
+  /// By root: the matmul of its kernel, or `no_op`.
+  std::vector<std::int32_t> matmul;
+  /// By root: its kernel holds whole rows of what it writes, to reduce them on the way.
+  std::vector<bool> holds_rows;
   /// By op: a matmul that only gradients wait for.
   std::vector<bool> waits;
 
@@ -53,6 +55,6 @@ struct FusionReads {
 };
 
 FusionReads reads_of(const ProgramIndex& index, const Aliases& aliases,
-                     const LiveOuts& live_outs, const Fusions& fusions);
+                     const LiveOuts& live_outs, const Uses& uses, const Fusions& fusions);
 
 }  // namespace autoshard

@@ -50,6 +50,7 @@ class InPlaceOp {
 
   /// The first operand that the result can be written over, or `no_value`.
   std::int32_t overwritten() const {
+    if (fused_.fusions.holds_rows[op_]) return no_value;
     const auto reads = in(fused_.reads.by_root, op_);
     const auto first = std::find_if(reads.begin(), reads.end(),
                                     [&](const Read& read) { return dies_in_place(read); });

@@ -98,20 +98,24 @@ std::map<std::int32_t, std::vector<Buffer>> copies_of_conflicts(const FusedProgr
   return result;
 }
 
-std::vector<std::vector<bool>> operands_read(const FusedProgram& fused) {
+/// By op and operand: how many kernels read it there first. While a matmul runs it costs
+/// nothing to read what another kernel reads, too.
+std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused) {
   const ProgramIndex& index = fused.index;
-  std::vector<std::vector<bool>> result(index.num_ops);
+  std::vector<std::vector<std::int32_t>> result(index.num_ops), beside_matmuls(index.num_ops);
   // By root and value, the operands that are read, first op first.
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     const auto& operands = index.op(i).operands;
-    result[i].assign(operands.size(), false);
-    if (fused.fusions.roots[i].empty()) continue;
+    result[i].assign(operands.size(), 0);
+    beside_matmuls[i] = result[i];
     for (std::size_t k = 0; k < operands.size(); ++k) {
       if (operands[k] == no_value) continue;
       const std::int32_t value = fused.aliases.of(operands[k]);
       if (!fused.fusions.is_stored(index, value)) continue;
-      read.emplace_back(fused.fusions.roots[i][0], value, i, static_cast<std::int32_t>(k));
+      for (std::int32_t root : fused.fusions.roots[i]) {
+        read.emplace_back(root, value, i, static_cast<std::int32_t>(k));
+      }
     }
   }
   std::sort(read.begin(), read.end());
@@ -119,7 +123,15 @@ std::vector<std::vector<bool>> operands_read(const FusedProgram& fused) {
     const auto& [root, value, op, operand] = read[n];
     const bool is_first =
         n == 0 || std::get<0>(read[n - 1]) != root || std::get<1>(read[n - 1]) != value;
-    if (is_first) result[op][operand] = true;
+    if (!is_first) continue;
+    std::int32_t& times = result[op][operand];
+    std::int32_t& beside = beside_matmuls[op][operand];
+    ++(fused.fusions.matmul[root] == no_op ? times : beside);
+  }
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    for (std::size_t k = 0; k < result[i].size(); ++k) {
+      if (result[i][k] == 0 && beside_matmuls[i][k] > 0) result[i][k] = 1;
+    }
   }
   return result;
 }

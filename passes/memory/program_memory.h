@@ -44,9 +44,11 @@ struct ProgramMemory {
   /// By op: the program point at which it runs, with the fusion it belongs to, or earlier than
   /// the program has it if that frees memory.
   std::vector<std::int32_t> point;
-  /// By op and operand: it is read from memory: it is stored, and no earlier op of the same
-  /// fusion has read it. By op and result: it is written to memory.
-  std::vector<std::vector<bool>> reads, writes;
+  /// By op and operand: how many kernels read it from memory there: it is stored, and no
+  /// earlier op of the kernel has read it. An op that several fusions compute counts in each.
+  std::vector<std::vector<std::int32_t>> reads;
+  /// By op and result: it is written to memory.
+  std::vector<std::vector<bool>> writes;
   /// By alias: what is copied if the sums in it are reduced as they are. An all-reduce sends a
   /// gradient in the order in which the matmul wrote it, and where that is not the order of
   /// the parameter, the optimizer's state is updated in copies of that order, under the value

@@ -15,7 +15,6 @@ double converted_share(const FusedProgram& fused, std::int32_t slice) {
   const ProgramIndex& index = fused.index;
   double narrowest = 1;
   for (const Reader& r : in(fused.uses.readers, slice)) {
-    if (fused.fusions.is_dead[r.op]) continue;
     const Op& reader = index.op(r.op);
     const std::int32_t result = reader.results[0];
     const bool converts = index.rule(r.op).work == Work::elementwise &&
@@ -34,7 +33,7 @@ void add_converted(const FusedProgram& fused, const OpOrder& order,
   std::map<std::pair<std::int32_t, double>, LiveRange> stacks;
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     const Op& op = index.op(i);
-    const bool is_slice = !fused.fusions.is_dead[i] && !fused.aliases.is_bitcast[i] &&
+    const bool is_slice = !fused.uses.is_dead[i] && !fused.aliases.is_bitcast[i] &&
                           index.rule(i).work == Work::indexed && index.rule(i).is_cheap &&
                           op.operands[0] != no_value && op.results[0] != no_value;
     if (!is_slice) continue;
@@ -66,8 +65,7 @@ void add_transposed(const FusedProgram& fused, const OpOrder& order,
     if (!fused.layouts.is_transposed[fused.aliases.yielded[s]]) continue;
     const auto is_in_another_loop = [&](const Reader& reader) {
       const std::int32_t loop = index.loops.of_op(reader.op);
-      return !fused.fusions.is_dead[reader.op] && !index.loops.contains(slot.loop, loop) &&
-             loop != index.loops.parent(slot.loop);
+      return !index.loops.contains(slot.loop, loop) && loop != index.loops.parent(slot.loop);
     };
     const auto readers = in(fused.uses.readers, slot.carried);
     if (std::none_of(readers.begin(), readers.end(), is_in_another_loop)) continue;

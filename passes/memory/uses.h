@@ -18,13 +18,17 @@ struct Reader {
 };
 
 struct Uses {
-  /// By value that is its own alias: its readers in program order, bitcasts aside. Free values
-  /// have none.
+  /// By op: nobody reads what it makes, so that compilers drop it.
+  std::vector<bool> is_dead;
+  /// By value that is its own alias: its readers in program order, bitcasts and dead ops
+  /// aside. Free values have none.
   Lists<Reader> readers;
   /// By value: it leaves the program, or it enters or leaves a loop or a branch.
   std::vector<bool> must_store;
 };
 
-Uses uses_of(const ProgramIndex& index, const Aliases& aliases, const LiveOuts& live_outs);
+/// `copies`: results that are stored whoever reads them.
+Uses uses_of(const ProgramIndex& index, const Aliases& aliases, const LiveOuts& live_outs,
+             const std::vector<std::int32_t>& copies);
 
 }  // namespace autoshard

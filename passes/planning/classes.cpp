@@ -50,14 +50,14 @@ std::vector<std::int32_t> signatures_of(const Program& program, const ProgramMem
   std::string key;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    OpSignature signature{op.rule, std::vector<bool>(op.operands.size(), true),
+    OpSignature signature{op.rule, std::vector<std::int32_t>(op.operands.size(), 1),
                           std::vector<bool>(op.results.size(), true)};
     key = std::to_string(op.rule) + ":";
     if (memory) {
       const auto index = static_cast<std::int32_t>(i);
       for (std::size_t k = 0; k < op.operands.size(); ++k) {
         signature.reads[k] = memory->reads[index][k];
-        key += signature.reads[k] ? '1' : '0';
+        key += std::to_string(signature.reads[k]) + ',';
       }
       for (std::size_t k = 0; k < op.results.size(); ++k) {
         signature.writes[k] = memory->writes[index][k];

@@ -17,7 +17,8 @@ namespace autoshard::planning {
 /// Ops with equal costs: one rule, and the same tensors read from and written to memory.
 struct OpSignature {
   std::int32_t rule;
-  std::vector<bool> reads, writes;
+  std::vector<std::int32_t> reads;
+  std::vector<bool> writes;
 };
 
 /// What has one sharding: a class of values, or of copies that several readers of a value

@@ -58,7 +58,7 @@ double ring_seconds(const Program& program, const OpSignature& signature,
   moved += collectives.ring_operand_passes * smaller;
   const Compute turn =
       compute(rule, block_of(rule, axes, made, held, mesh),
-              std::vector<bool>(rule.operands.size(), true),
+              std::vector<std::int32_t>(rule.operands.size(), 1),
               std::vector<bool>(rule.results.size(), true), program.types, mesh, cluster);
   const Compute whole =
       compute(rule, axes, signature.reads, signature.writes, program.types, mesh, cluster);

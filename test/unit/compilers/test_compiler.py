@@ -321,7 +321,11 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "fusion.ignores_stored_functions": Memory(erfc_activation, (MATRIX,) * 3, TPU, 0),
     "fusion.reads_what_is_stored": Memory(sum_beside_a_matmul, (MATRIX,) * 4, GPU, 0),
     "fusion.two_results": Memory(recomputed_activation, (MATRIX,) * 4, GPU, 0),
+    "fusion.stores_summed": Memory(
+        cross_entropy, (MATRIX, MATRIX), {**GPU, "fusion.row_reductions": 0}, 1
+    ),
     "fusion.summed_of_batches": Memory(cross_entropy, (MATRIX, MATRIX), TPU, 0),
+    "fusion.row_reductions": Memory(softmax, (MATRIX, MATRIX), GPU, 0),
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
     "fusion.repeats_batched_matmuls": Text(
@@ -339,7 +343,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "buffers.tuples_of_convolutions": Memory(
         residual, ((4, 8, 16, 16), (8, 8, 3, 3), (4, 8, 16, 16)), GPU, 0
     ),
-    "buffers.keeps_reduced": Memory(softmax, (MATRIX, MATRIX), GPU, 0),
+    "buffers.keeps_reduced": Memory(
+        softmax, (MATRIX, MATRIX), {**GPU, "fusion.row_reductions": 0}, 0
+    ),
     "buffers.lending_results": Memory(chain, (MATRIX, MATRIX), GPU, 0),
     "schedule.hides_gathers": Planned(GATHERS, LARGE, "v5p:2x2x2", True),
     "schedule.late_sums": Planned(SUMS, LARGE, "h100:8", False),

@@ -343,8 +343,8 @@ def test_a_fused_chain_is_not_stored_and_its_input_lives_until_it_runs() -> None
     assert found.life("dot_general", 0) == (0, found.points[second] + 1)
     assert found.life("sine") == found.life("multiply") == found.life("exponential") == EMPTY
     # Read once, in the fusion, by its first op.
-    assert found.reads[found.op("sine")] == [True]
-    assert found.reads[second] == [False, True]
+    assert found.reads[found.op("sine")] == [1]
+    assert found.reads[second] == [0, 1]
     assert found.points[found.op("sine")] == found.points[second]
 
 
@@ -432,14 +432,22 @@ def test_a_sum_over_an_exponential_of_a_batch_of_matmuls_stores_it_on_the_way() 
     assert found.life("divide") == EMPTY
 
 
-@pytest.mark.parametrize("compiler", [TPU, GPU], ids=["tpu", "gpu"])
+@pytest.mark.parametrize(
+    ("compiler", "is_stored"),
+    [
+        (TPU, False),
+        (TPU | {"fusion.summed_of_batches": 0.0}, True),
+        (GPU, False),
+        (GPU | {"fusion.stores_summed": 1.0, "fusion.row_reductions": 0.0}, True),
+    ],
+    ids=["tpu", "tpu, of all", "gpu", "gpu, stored"],
+)
 def test_exponentials_of_one_matmul_are_computed_again_where_the_compiler_does_so(
-    compiler: Mapping[str, float],
+    compiler: Mapping[str, float], is_stored: bool
 ) -> None:
     found = read(softmax_of_scores, (32, 32), (32, 32), compiler=compiler)
-    is_stored = not compiler["fusion.summed_of_batches"]
     assert (found.life("exponential") != EMPTY) == is_stored
-    assert found.life("dot_general") != EMPTY
+    assert is_stored or found.life("dot_general") != EMPTY
 
 
 def test_what_the_probabilities_of_labels_are_taken_from_is_stored() -> None:
@@ -608,7 +616,7 @@ func.func @main(%a: tensor<32x32xf32>) -> tensor<32x32xf32> {
 }
 """)
     assert found.life("dot_general") == EMPTY
-    assert found.reads[0] == [False, False]
+    assert found.reads[0] == [0, 0]
 
 
 # Donation and work in place
@@ -680,8 +688,56 @@ def test_nothing_is_written_over_what_a_softmax_reads_on_gpus(
 ) -> None:
     """It is one kernel with its maximum and its sum."""
     found = read(function, (64, 64), (64, 64), compiler=GPU)
-    made = found.life("exponential")[0]
+    made = found.life("exponential" if is_in_place else "divide")[0]
     assert found.life("dot_general")[1] == (made if is_in_place else made + 1)
+
+
+def layer_norm(x: Any) -> Any:
+    return (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "stored"),
+    [
+        pytest.param(jax.nn.softmax, (64, 64), 0, id="a softmax is one kernel"),
+        pytest.param(layer_norm, (64, 64), 0, id="a norm is one, though it subtracts twice"),
+        pytest.param(
+            lambda x: jax.nn.softmax(x, 0), (64, 64), 2, id="columns are not held: both are stored"
+        ),
+        pytest.param(jax.nn.softmax, (2, 32768), 2, id="rows that are too long are not held"),
+        pytest.param(
+            lambda x: jax.nn.softmax(x.T), (64, 64), 2, id="rows that lie as columns are not held"
+        ),
+        pytest.param(
+            lambda x: (x / x.sum(1, keepdims=True), x.sum(1)), (64, 64), 1, id="a sum that leaves"
+        ),
+        pytest.param(
+            lambda x: jnp.sort(x) / x.sum(1, keepdims=True), (64, 64), 1, id="a sum of other rows"
+        ),
+        pytest.param(
+            lambda x: jax.grad(lambda y: jnp.sort(jax.nn.softmax(y)).sum())(x),
+            (64, 64),
+            1,
+            id="with a gradient: two kernels sum again, the maximum is stored for both",
+        ),
+    ],
+)
+def test_reductions_of_rows_are_computed_where_the_rows_are_read_on_gpus(
+    function: Callable[..., Any], shape: tuple[int, ...], stored: int
+) -> None:
+    found = read(lambda x: jax.tree.map(jnp.sort, function(jnp.sort(x))), shape, compiler=GPU)
+    reduces = [i for i, name in enumerate(found.names) if name == "reduce"]
+    assert sum(found.writes[i] == [True] for i in reduces) == stored
+
+
+def test_what_several_kernels_compute_is_read_by_each() -> None:
+    def run(x: Any, w: Any) -> Any:
+        y = jnp.sort(x @ w)
+        return jnp.sort(y + 1), jnp.sort(y + 1, 0), jnp.sort(jnp.sin(y) + 1)
+
+    found = read(run, (64, 64), (64, 64), compiler=GPU)
+    assert sum(sum(found.reads[i]) for i, name in enumerate(found.names) if name == "add") == 2
+    assert found.reads[found.op("sine")] == [1]
 
 
 def test_an_update_is_made_in_place_where_nobody_reads_what_was_there() -> None:
