@@ -37,6 +37,7 @@ from autoshard.importer.whole_ops import WholeOps
 from autoshard.ir import mlir
 from autoshard.ir.attributes import (
     MARK,
+    PIPELINE_STAGE,
     MHLO_SHARDING,
     SDY_SHARDING,
     SDY_SHARDING_RULE,
@@ -169,6 +170,7 @@ class _Importer:
             of_targets={
                 "Sharding": identities.constraint,
                 MARK: identities.mark if self._keep_strategies else identities.planned_mark,
+                PIPELINE_STAGE: identities.constraint,
                 PLACEMENT: moves.move,
             },
         )

@@ -29,7 +29,7 @@ INDIVISIBLE = "autoshard.indivisible"
 """``pad``: dims are cut that do not fall into equal parts."""
 MICRO_BATCHES = "autoshard.micro_batches"
 """What the loop over micro-batches is, as JSON: their count, lines computed of the whole batch
-before it, lines whose sums are those of each micro-batch."""
+before it, lines whose sums are those of each micro-batch. On that loop: that it is this one."""
 PIPELINE_STAGES = "autoshard.pipeline_stages"
 """How many stages the ops are on (``autoshard.stage``)."""
 NUM_PARTITIONS = "mhlo.num_partitions"
