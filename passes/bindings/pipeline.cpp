@@ -40,13 +40,12 @@ void bind_records(nb::module_& module) {
       .def(
           "__init__",
           [](OpKind* self, bool is_heavy, bool is_free, bool is_light, bool is_view,
-             bool is_loop, std::int32_t mark, std::vector<double> result_bytes) {
-            new (self) OpKind{is_heavy, is_free, is_light,
-                              is_view,  is_loop, mark,
-                              std::move(result_bytes)};
+             bool is_loop, bool is_add, std::int32_t mark, std::vector<double> result_bytes) {
+            new (self) OpKind{is_heavy, is_free, is_light, is_view,
+                              is_loop,  is_add,  mark,     std::move(result_bytes)};
           },
           nb::kw_only(), "is_heavy"_a, "is_free"_a, "is_light"_a, "is_view"_a, "is_loop"_a,
-          "mark"_a, "result_bytes"_a);
+          "is_add"_a, "mark"_a, "result_bytes"_a);
 
   nb::class_<Place>(module, "StagePlace", "Where an op is made.")
       .def_ro("op", &Place::op)
@@ -63,6 +62,7 @@ void bind_records(nb::module_& module) {
                      "The stages of a train step; see passes/pipeline/stages.h.")
       .def_ro("places", &Stages::places)
       .def_ro("cuts", &Stages::cuts)
+      .def_ro("split_sums", &Stages::split_sums)
       .def_ro("seconds", &Stages::seconds)
       .def_ro("least_seconds", &Stages::least_seconds)
       .def_ro("units", &Stages::units);

@@ -68,7 +68,7 @@ std::vector<std::int32_t> Ops::reads(std::int32_t op) const {
 
 namespace {
 
-using Bits = std::vector<std::uint64_t>;
+using Numbers = std::vector<std::int32_t>;
 
 /// Reads the body of the loop.
 class Reader {
@@ -89,6 +89,7 @@ class Reader {
 
   Body read() {
     find_light();
+    find_sums();
     make_nodes();
     make_values();
     find_forward();
@@ -108,10 +109,12 @@ class Reader {
   }
 
   void find_light();
+  void find_sums();
   void make_nodes();
   void make_values();
   void find_forward();
-  std::vector<Bits> weights_read();
+  std::vector<Numbers> arguments_read();
+  std::vector<std::uint64_t> weights_read(std::size_t& words);
   std::vector<char> ancestors(std::int32_t op) const;
 
   Ops& ops_;
@@ -142,11 +145,38 @@ void Reader::find_light() {
   }
 }
 
+/// Adds that nobody reads but the next one, up to what the loop carries on.
+void Reader::find_sums() {
+  body_.is_sum.assign(body_.ops.size(), 0);
+  std::vector<std::int32_t> readers(module_.num_values, 0);
+  for (const std::vector<std::int32_t>& reads : body_.reads) {
+    for (const std::int32_t value : reads) ++readers[value];
+  }
+  const std::int32_t end = module_.ops[block_.last_op].first_operand;
+  for (std::int32_t k = 1; k < block_.num_arguments; ++k) {
+    const std::int32_t made = module_.operands[end + k], carried = block_.first_argument + k;
+    const std::int32_t last = maker(made);
+    if (last < 0 || readers[made] > 0 || readers[carried] != 1) continue;
+    const std::vector<std::int32_t>& reads = body_.reads[last];
+    if (!std::binary_search(reads.begin(), reads.end(), carried)) continue;
+    std::vector<std::int32_t> waiting{last};
+    while (!waiting.empty()) {
+      const std::int32_t op = waiting.back();
+      waiting.pop_back();
+      if (!ops_.kind(body_.ops[op]).is_add || is_light_[op]) continue;
+      body_.is_sum[op] = 1;
+      for (const std::int32_t value : body_.reads[op]) {
+        if (maker(value) >= 0 && readers[value] == 1) waiting.push_back(maker(value));
+      }
+    }
+  }
+}
+
 void Reader::make_nodes() {
   Line& line = body_.line;
   body_.node.assign(body_.ops.size(), -1);
   for (std::size_t k = 0; k < body_.ops.size(); ++k) {
-    if (is_light_[k]) continue;
+    if (is_light_[k] || body_.is_sum[k]) continue;
     const OpKind& kind = ops_.kind(body_.ops[k]);
     body_.node[k] = line.size();
     line.mark.push_back(kind.mark);
@@ -178,6 +208,7 @@ void Reader::make_values() {
   std::vector<std::vector<std::int32_t>> through(body_.ops.size());
   constexpr std::size_t most = 4;  // of a longer list nothing large is to be expected
   for (std::size_t k = 0; k < body_.ops.size(); ++k) {
+    if (body_.is_sum[k]) continue;
     const std::int32_t reader = body_.node[k];
     for (const std::int32_t value : body_.reads[k]) {
       const std::int32_t from = maker(value);
@@ -199,53 +230,74 @@ void Reader::make_values() {
   }
 }
 
-/// By op of the body: which arguments of `main` lead to it that a heavy op reads, directly or
-/// through ops that are none of the line.
-std::vector<Bits> Reader::weights_read() {
+/// By op of the body: the arguments of `main` that lead to it directly, or through ops that are
+/// made where they are read.
+std::vector<Numbers> Reader::arguments_read() {
   const Block& main = module_.regions[module_.ops[loop_.main].first_region];
-  const std::size_t words = (main.num_arguments + 63) / 64;
-  std::vector<Bits> before(loop_.op, Bits());  // by op of `main`
-  const auto add = [&](Bits& bits, const Bits& more) {
-    for (std::size_t w = 0; w < more.size(); ++w) bits[w] |= more[w];
-  };
-  const auto of_main = [&](std::int32_t value, Bits& bits) {
+  std::vector<Numbers> before(loop_.op);  // by op of `main`
+  const auto add = [&](Numbers& numbers, std::int32_t value) {
     const std::int32_t owner = ops_.owner(value);
     if (owner == loop_.main) {
-      const std::int32_t number = value - main.first_argument;
-      bits[number / 64] |= std::uint64_t{1} << (number % 64);
+      numbers.push_back(value - main.first_argument);
     } else {
-      add(bits, before[owner]);
+      numbers.insert(numbers.end(), before[owner].begin(), before[owner].end());
     }
+  };
+  const auto once = [](Numbers& numbers) {
+    std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   };
   for (const std::int32_t op : ops_.ops_of(main)) {
     if (op >= loop_.op) break;
-    before[op].assign(words, 0);
-    for (const std::int32_t value : ops_.reads(op)) of_main(value, before[op]);
+    for (const std::int32_t value : ops_.reads(op)) add(before[op], value);
+    once(before[op]);
   }
   const std::vector<std::int32_t> given = ops_.operands(loop_.op);
-  std::vector<Bits> read(body_.ops.size(), Bits(words, 0)), light(read);
-  Bits weights(words, 0);
+  std::vector<Numbers> near(body_.ops.size());
   for (std::size_t k = 0; k < body_.ops.size(); ++k) {
-    Bits near(words, 0);
     for (const std::int32_t value : body_.reads[k]) {
       const std::int32_t from = maker(value);
       if (from < 0) {
-        of_main(given[argument(value)], near);
-      } else {
-        add(read[k], read[from]);
-        if (is_light_[from]) add(near, light[from]);
+        add(near[k], given[argument(value)]);
+      } else if (is_light_[from]) {
+        near[k].insert(near[k].end(), near[from].begin(), near[from].end());
       }
     }
-    if (is_light_[k]) light[k] = near;
-    if (ops_.kind(body_.ops[k]).is_heavy) add(weights, near);
-    add(read[k], near);
+    once(near[k]);
   }
-  if (std::any_of(weights.begin(), weights.end(), [](std::uint64_t w) { return w != 0; })) {
-    for (Bits& bits : read) {
-      for (std::size_t w = 0; w < words; ++w) bits[w] &= weights[w];
+  return near;
+}
+
+/// By op of the body, a row of `words`: which of the weights, arguments that a heavy op reads,
+/// lead to it. Where there are none, all arguments are.
+std::vector<std::uint64_t> Reader::weights_read(std::size_t& words) {
+  const std::vector<Numbers> near = arguments_read();
+  Numbers number(module_.regions[module_.ops[loop_.main].first_region].num_arguments, -1);
+  std::int32_t count = 0;
+  for (const bool of_heavy : {true, false}) {
+    for (std::size_t k = 0; k < body_.ops.size() && (of_heavy || count == 0); ++k) {
+      if (of_heavy && !ops_.kind(body_.ops[k]).is_heavy) continue;
+      for (const std::int32_t given : near[k]) {
+        if (number[given] < 0) number[given] = count++;
+      }
     }
   }
-  return read;
+  words = (count + 63) / 64;
+  std::vector<std::uint64_t> rows(words * body_.ops.size(), 0);
+  for (std::size_t k = 0; k < body_.ops.size(); ++k) {
+    std::uint64_t* row = rows.data() + words * k;
+    for (const std::int32_t given : near[k]) {
+      const std::int32_t bit = number[given];
+      if (bit >= 0) row[bit / 64] |= std::uint64_t{1} << (bit % 64);
+    }
+    for (const std::int32_t value : body_.reads[k]) {
+      const std::int32_t from = maker(value);
+      if (from < 0) continue;
+      const std::uint64_t* other = rows.data() + words * from;
+      for (std::size_t w = 0; w < words; ++w) row[w] |= other[w];
+    }
+  }
+  return rows;
 }
 
 std::vector<char> Reader::ancestors(std::int32_t op) const {
@@ -269,7 +321,8 @@ std::vector<char> Reader::ancestors(std::int32_t op) const {
 /// all gradients are made of what it is made of, and of more. Weights that do not lead to it
 /// have a loss of their own.
 void Reader::find_forward() {
-  const std::vector<Bits> read = weights_read();
+  std::size_t words = 0;
+  const std::vector<std::uint64_t> read = weights_read(words);
   std::vector<std::int32_t> leaving;
   for (std::int32_t k = 1; k < block_.num_arguments; ++k) {
     const std::int32_t value = module_.operands[module_.ops[block_.last_op].first_operand + k];
@@ -277,11 +330,13 @@ void Reader::find_forward() {
     if (!is_passed_on(k) && from >= 0 && !is_light_[from]) leaving.push_back(from);
   }
   std::sort(leaving.begin(), leaving.end());
-  Bits left(read.empty() ? 0 : read[0].size(), ~std::uint64_t{0});
+  std::vector<std::uint64_t> left(words, ~std::uint64_t{0});
   for (;;) {
     const auto gain = [&](std::int32_t op) {
       int bits = 0;
-      for (std::size_t w = 0; w < left.size(); ++w) bits += std::popcount(left[w] & read[op][w]);
+      for (std::size_t w = 0; w < words; ++w) {
+        bits += std::popcount(left[w] & read[words * op + w]);
+      }
       return bits;
     };
     int most = 0;
@@ -292,7 +347,8 @@ void Reader::find_forward() {
     std::size_t fewest = body_.ops.size() + 1;
     int tries = 0;
     for (const std::int32_t op : leaving) {
-      if (gain(op) < most || tries++ == tried) continue;
+      if (gain(op) < most) continue;
+      if (tries++ == tried) break;
       std::vector<char> found = ancestors(op);
       const auto size = static_cast<std::size_t>(std::count(found.begin(), found.end(), 1));
       if (size < fewest) fewest = size, best = std::move(found);
@@ -300,7 +356,7 @@ void Reader::find_forward() {
     for (std::size_t k = 0; k < body_.ops.size(); ++k) {
       if (!best[k]) continue;
       if (body_.node[k] >= 0) body_.line.is_forward[body_.node[k]] = 1;
-      for (std::size_t w = 0; w < left.size(); ++w) left[w] &= ~read[k][w];
+      for (std::size_t w = 0; w < words; ++w) left[w] &= ~read[words * k + w];
     }
   }
 }

@@ -21,6 +21,7 @@ struct OpKind {
   /// Only moves elements, or makes more of them.
   bool is_view = false;
   bool is_loop = false;
+  bool is_add = false;
   /// Stage that the op marks; -1: it is no mark.
   std::int32_t mark = -1;
   std::vector<double> result_bytes = {};
@@ -67,11 +68,14 @@ struct Body {
   std::vector<std::int32_t> ops;
   /// What each op reads.
   std::vector<std::vector<std::int32_t>> reads;
-  /// By op: its number on the line; -1: each reader makes its own, as it is made of the number
-  /// of the micro-batch, of constants and of parts of what is known before the loop.
+  /// By op: its number on the line; -1: it has none.
   std::vector<std::int32_t> node;
   /// By op: made of constants alone.
   std::vector<char> is_free;
+  /// By op without a number: it adds to what the loop sums up, and does so on every stage that
+  /// has something to add. Others are made by each reader for itself: they are made of the
+  /// number of the micro-batch, of constants and of parts of what is known before the loop.
+  std::vector<char> is_sum;
   Line line;
 };
 

@@ -42,8 +42,6 @@ class Stager {
     places_ = places_of(line_, ranges_);
     found_.units = static_cast<std::int32_t>(places_.units.size());
     cut();
-    decide();
-    measure();
     place();
     return std::move(found_);
   }
@@ -80,8 +78,26 @@ class Stager {
         throw refused(Why::loop, op, -1, units[u].seconds / whole);
       }
     }
-    const double limit = *least * options_.slack;
-    first_units_ = cheapest_cuts(units, options_.stages, limit)->first_units;
+    choose(units);
+  }
+
+  /// What is no unit may end on another stage than the cut was chosen by: then with less slack.
+  void choose(const std::vector<Unit>& units) {
+    std::optional<std::vector<std::int32_t>> best;
+    double fewest = 0;
+    for (const double part : {1.0, 0.6, 0.3, 0.0}) {
+      const double limit = found_.least_seconds * (1 + part * (options_.slack - 1) + 1e-9);
+      first_units_ = cheapest_cuts(units, options_.stages, limit)->first_units;
+      decide();
+      measure();
+      const double slowest = *std::max_element(found_.seconds.begin(), found_.seconds.end());
+      if (!best || slowest < fewest) best = first_units_, fewest = slowest;
+      if (slowest <= found_.least_seconds * options_.slack) return;
+    }
+    if (*best == first_units_) return;
+    first_units_ = *best;
+    decide();
+    measure();
   }
 
   /// The stage of each node, cut after cut: near one, fewest bytes decide.
@@ -117,6 +133,7 @@ class Stager {
     for (std::int32_t node = 0; node < line_.size(); ++node) {
       found_.seconds[stage_[node]] += line_.seconds[node];
     }
+    found_.cuts.clear();
     for (const std::int32_t unit : first_units_) {
       found_.cuts.push_back({op_of_[places_.units[unit]], 0, 0});
     }
@@ -137,26 +154,74 @@ class Stager {
   void place() {
     const std::vector<std::int32_t> level = levels_of(line_, stage_);
     PlacesOfOps places(ops_.module.ops.size());
+    for (std::size_t k = 0; k < body_.ops.size(); ++k) {
+      const std::int32_t node = body_.node[k];
+      if (node >= 0) places[body_.ops[k]] = {{stage_[node], level[node]}};
+    }
+    const SplitSums split = add_sums(places);
     for (std::size_t k = body_.ops.size(); k-- > 0;) {
-      const std::int32_t op = body_.ops[k], node = body_.node[k];
-      if (node >= 0) places[op] = {{stage_[node], level[node]}};
+      const std::int32_t op = body_.ops[k];
       for (const std::int32_t value : body_.reads[k]) {
-        const std::int32_t from = ops_.owner(value);
-        if (from <= loop_.op) continue;
-        const auto at = std::lower_bound(body_.ops.begin(), body_.ops.end(), from);
-        const auto maker = at - body_.ops.begin();
-        if (body_.node[maker] >= 0) continue;
-        for (const auto& [s, l] : places[op]) {
-          add_copy(places[from], s, l, body_.is_free[maker]);
-        }
+        const std::int32_t maker = ops_.owner(value) <= loop_.op ? -1 : index(ops_.owner(value));
+        if (maker < 0 || body_.node[maker] >= 0 || body_.is_sum[maker]) continue;
+        auto& copies = places[body_.ops[maker]];
+        if (body_.is_sum[k] && places[op].empty()) add_copy(copies, 0, 0, true);
+        for (const auto& [s, l] : places[op]) add_copy(copies, s, l, body_.is_free[maker]);
       }
     }
-    place_surroundings(ops_, loop_, places);
+    place_surroundings(ops_, loop_, split, places);
     for (std::size_t op = 0; op < places.size(); ++op) {
       for (const auto& [s, l] : places[op]) {
         found_.places.push_back({static_cast<std::int32_t>(op), s, l});
       }
     }
+  }
+
+  std::size_t index(std::int32_t op) const {
+    return std::lower_bound(body_.ops.begin(), body_.ops.end(), op) - body_.ops.begin();
+  }
+
+  /// Places of the ops that add to what the loop sums up: on the stage of what they add. Those
+  /// of sums over several stages stay without.
+  SplitSums add_sums(PlacesOfOps& places) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> low(body_.ops.size(), {-1, -1}), high(low);
+    std::vector<char> is_read(body_.ops.size(), 0);
+    for (std::size_t k = 0; k < body_.ops.size(); ++k) {
+      if (!body_.is_sum[k]) continue;
+      for (const std::int32_t value : body_.reads[k]) {
+        if (ops_.owner(value) <= loop_.op) continue;
+        const std::size_t maker = index(ops_.owner(value));
+        auto first = low[maker], last = high[maker];
+        if (body_.is_sum[maker]) {
+          is_read[maker] = 1;
+        } else if (body_.node[maker] >= 0) {
+          first = last = *places[body_.ops[maker]].begin();
+        }
+        if (first.first < 0) continue;
+        low[k] = low[k].first < 0 ? first : std::min(low[k], first);
+        high[k].first = std::max(high[k].first, last.first);
+        high[k].second = std::max(high[k].second, last.second);
+      }
+    }
+    SplitSums split;
+    std::vector<char> is_split(body_.ops.size(), 0);
+    for (std::size_t k = body_.ops.size(); k-- > 0;) {
+      if (!body_.is_sum[k]) continue;
+      if (!is_read[k]) is_split[k] = low[k].first != high[k].first;
+      for (const std::int32_t value : body_.reads[k]) {
+        if (ops_.owner(value) <= loop_.op) continue;
+        const std::size_t maker = index(ops_.owner(value));
+        if (body_.is_sum[maker]) is_split[maker] = is_split[k];
+      }
+      if (!is_split[k]) {
+        // Of constants alone it is wherever.
+        places[body_.ops[k]] = {{std::max(low[k].first, 0), std::max(high[k].second, 0)}};
+      } else if (!is_read[k]) {
+        split[body_.ops[k]] = low[k].first;
+        found_.split_sums.push_back(body_.ops[k]);
+      }
+    }
+    return split;
   }
 
   Ops ops_;

@@ -36,6 +36,9 @@ struct Stages {
   /// By op, then by stage and level.
   std::vector<Place> places;
   std::vector<Crossing> cuts;
+  /// Ops that add up what several stages have to add, in a micro-batch. They and the adds that
+  /// lead to them have no places: each stage has to add its own.
+  std::vector<std::int32_t> split_sums;
   /// Of a micro-batch, by stage.
   std::vector<double> seconds;
   /// Of the slowest stage in the best of all cuts.

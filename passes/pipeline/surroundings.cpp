@@ -26,9 +26,10 @@ constexpr double small = 65536;
 
 class Surroundings {
  public:
-  Surroundings(Ops& ops, const Loop& loop, PlacesOfOps& places)
+  Surroundings(Ops& ops, const Loop& loop, const SplitSums& split, PlacesOfOps& places)
       : ops_(ops),
         loop_(loop),
+        split_(split),
         places_(places),
         main_(ops.module.regions[ops.module.ops[loop.main].first_region]),
         body_(ops.module.regions[ops.module.ops[loop.op].first_region + 1]),
@@ -53,6 +54,7 @@ class Surroundings {
   void find_homes() {
     const std::int32_t end = ops_.module.ops[body_.last_op].first_operand;
     home_.assign(body_.num_arguments, -1);
+    home_level_.assign(body_.num_arguments, 0);
     std::vector<std::int32_t> first(body_.num_arguments, -1);
     for (const std::int32_t op : ops_.ops_of(body_)) {
       if (places_[op].empty()) continue;
@@ -67,6 +69,11 @@ class Surroundings {
     read_on_ = first;
     for (std::int32_t k = 0; k < body_.num_arguments; ++k) {
       const std::int32_t maker = ops_.owner(ops_.module.operands[end + k]);
+      if (const auto sum = split_.find(maker); sum != split_.end()) {
+        home_[k] = sum->second;
+        home_level_[k] = 1;
+        continue;
+      }
       const bool is_made = maker > loop_.op && !places_[maker].empty();
       home_[k] = is_made ? places_[maker].begin()->first : std::max(first[k], 0);
     }
@@ -83,7 +90,7 @@ class Surroundings {
     const std::int32_t owner = ops_.owner(value);
     if (owner == loop_.op) {
       const std::int32_t k = value - ops_.module.ops[owner].first_result;
-      found.push_back({home_[k], 0, loop_.argument_bytes[k]});
+      found.push_back({home_[k], home_level_[k], loop_.argument_bytes[k]});
     } else if (owner > loop_.op && is_copied_[owner]) {
       for (const std::int32_t read : ops_.reads(owner)) sources(read, found);
     } else if (owner > loop_.op) {
@@ -179,19 +186,21 @@ class Surroundings {
 
   Ops& ops_;
   const Loop& loop_;
+  const SplitSums& split_;
   PlacesOfOps& places_;
   const Block &main_, &body_;
   std::vector<std::int32_t> before_, after_;
   /// By op; by argument of the body.
   std::vector<std::int32_t> stage_, level_;
   std::vector<char> is_copied_;
-  std::vector<std::int32_t> home_, read_on_;
+  std::vector<std::int32_t> home_, home_level_, read_on_;
 };
 
 }  // namespace
 
-void place_surroundings(Ops& ops, const Loop& loop, PlacesOfOps& places) {
-  Surroundings(ops, loop, places).place();
+void place_surroundings(Ops& ops, const Loop& loop, const SplitSums& split,
+                        PlacesOfOps& places) {
+  Surroundings(ops, loop, split, places).place();
 }
 
 }  // namespace autoshard::pipeline

@@ -32,6 +32,7 @@ def stage_op(op: mlir.Operation) -> _core.StageOp:
         is_light=is_light and op.name not in MADE_OF_NOTHING,
         is_view=op.name in VIEWS,
         is_loop=op.name == "stablehlo.while",
+        is_add=op.name == "stablehlo.add",
         mark=stage_of_mark(op),
         result_bytes=[value_bytes(result) for result in op.results],
     )

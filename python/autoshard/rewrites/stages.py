@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from autoshard import _core
 from autoshard._core import WhyNoStages
@@ -26,6 +27,7 @@ from autoshard.ir.attributes import (
 from autoshard.ir.boundary import main_function
 from autoshard.ir.module import operations_of, structure_of
 from autoshard.planned.op_seconds import op_seconds
+from autoshard.rewrites.stage_sums import split_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,9 @@ def into_stages(
         Cut(place(operations[cut.op].location), cut.bytes, cut.values) for cut in found.cuts
     ]
     _write(operations, found.places)
+    sums = [operations[number] for number in found.split_sums]
     _drop_marks(operations)
+    split_sums(loop, sums)
     integer = mlir.IntegerType.get_signless(32)
     module.operation.attributes[PIPELINE_STAGES] = mlir.IntegerAttr.get(integer, stages)
     return StagedStep(tuple(found.seconds), found.least_seconds, tuple(cuts), found.units)
@@ -166,44 +170,50 @@ def _mark_whole_ops(blocks: Sequence[mlir.Block]) -> None:
 
 
 def _write(operations: Sequence[mlir.Operation], places: Sequence[_core.StagePlace]) -> None:
+    """Label ops; those with several places are copied, and their readers read their own copy."""
     integer = mlir.IntegerType.get_signless(32)
     numbers: dict[int, mlir.IntegerAttr] = {}
 
-    def label(op: mlir.Operation, at: _core.StagePlace) -> None:
-        for name, value in ((STAGE, at.stage), (LEVEL, at.level)):
-            if value not in numbers:
-                numbers[value] = mlir.IntegerAttr.get(integer, value)
-            op.attributes[name] = numbers[value]
+    def attribute(value: int) -> mlir.IntegerAttr:
+        if value not in numbers:
+            numbers[value] = mlir.IntegerAttr.get(integer, value)
+        return numbers[value]
 
-    copied: dict[int, list[tuple[_core.StagePlace, mlir.Operation]]] = {}
-    previous = -1
-    for at in places:
-        op = operations[at.op]
-        if at.op == previous:
-            first = next(p for p in places if p.op == at.op) if at.op not in copied else None
-            if first is not None:
-                copied[at.op] = [(first, op)]
-            op = op.clone(ip=mlir.InsertionPoint.after(op)).operation
-            copied[at.op].append((at, op))
-        label(op, at)
-        previous = at.op
-    for made in copied.values():
+    copied: list[list[_Copy]] = []
+    for number, group in groupby(places, lambda at: at.op):
+        last, made = operations[number], list[_Copy]()
+        for at in group:
+            if made:
+                last = last.clone(ip=mlir.InsertionPoint.after(last)).operation
+            last.attributes[STAGE] = attribute(at.stage)
+            last.attributes[LEVEL] = attribute(at.level)
+            made.append(_Copy(last, at.stage, at.level))
+        if len(made) > 1:
+            copied.append(made)
+    for made in copied:
         _read_copies(made)
 
 
-def _read_copies(made: Sequence[tuple[_core.StagePlace, mlir.Operation]]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    op: mlir.Operation
+    stage: int
+    level: int
+
+
+def _read_copies(made: Sequence[_Copy]) -> None:
     """Let each reader read the copy of its own stage, the last one that is there in time."""
-    _, original = made[0]
+    original = made[0].op
     for index, result in enumerate(original.results):
         for use in list(result.uses):
             reader = _labelled(use.owner.operation, original.block)
             if reader is None:
                 continue
             stage, level = (mlir.IntegerAttr(reader.attributes[n]).value for n in (STAGE, LEVEL))
-            own = [(at, copy) for at, copy in made if at.stage == stage]
-            in_time = [(at, copy) for at, copy in own if at.level <= level] or own
-            if in_time and in_time[-1][1] != original:
-                use.owner.operands[use.operand_number] = in_time[-1][1].results[index]
+            own = [copy for copy in made if copy.stage == stage]
+            in_time = [copy for copy in own if copy.level <= level] or own
+            if in_time and in_time[-1].op != original:
+                use.owner.operands[use.operand_number] = in_time[-1].op.results[index]
 
 
 def _labelled(op: mlir.Operation, block: mlir.Block) -> mlir.Operation | None:
