@@ -21,7 +21,8 @@ void add_copy(std::set<std::pair<std::int32_t, std::int32_t>>& places, std::int3
 
 namespace {
 
-/// Bytes: values of fewer meet on stage 0.
+/// Bytes: where values of several stages have equally many, and fewer than these, they meet on
+/// stage 0.
 constexpr double small = 65536;
 
 class Surroundings {
@@ -119,11 +120,15 @@ class Surroundings {
   static std::int32_t heaviest(const std::vector<From>& from) {
     std::map<std::int32_t, double> bytes;
     for (const From& it : from) bytes[it.stage] = std::max(bytes[it.stage], it.bytes);
-    std::int32_t best = bytes.empty() ? 0 : bytes.begin()->first;
+    std::int32_t best = -1, ties = 0;
     for (const auto& [stage, size] : bytes) {
-      if (size > bytes[best]) best = stage;
+      if (best >= 0 && size <= bytes[best]) {
+        ties += size == bytes[best];
+        continue;
+      }
+      best = stage, ties = 0;
     }
-    return bytes.size() > 1 && bytes[best] < small ? 0 : best;
+    return best < 0 || (ties > 0 && bytes[best] < small) ? 0 : best;
   }
 
   /// The places of an op, and of what it reads that is made for it.
