@@ -73,7 +73,8 @@ void bind_records(nb::module_& module) {
       .def_ro("bytes", &Cuts::bytes);
 }
 
-std::vector<Unit> units_of(const std::vector<double>& seconds, const std::vector<double>& bytes,
+std::vector<Unit> units_of(const std::vector<double>& seconds,
+                           const std::vector<double>& bytes,
                            const std::vector<std::int32_t>& first,
                            const std::vector<std::int32_t>& last) {
   std::vector<Unit> units;
@@ -101,18 +102,19 @@ void bind_pipeline(nb::module_& module) {
   module.def(
       "pipeline_stages",
       [](const nb::bytes& bytecode, std::int32_t main, std::int32_t loop,
-         std::int64_t micro_batches, std::vector<double> argument_bytes, std::int32_t stages,
+         std::vector<double> argument_bytes, std::int32_t stages, std::int32_t chunks,
          double slack, const std::vector<double>& seconds, const AskKind& describe) {
         const importer::ModuleStructure structure =
             importer::read_bytecode({bytecode.c_str(), bytecode.size()});
-        const pipeline::Loop of{main, loop, micro_batches, std::move(argument_bytes)};
+        const pipeline::Loop of{main, loop, std::move(argument_bytes)};
         return pipeline::stages_of(
-            structure, of, {stages, slack}, seconds,
+            structure, of, {stages, chunks, slack}, seconds,
             [&](std::int32_t op) { return nb::cast<OpKind>(describe(op)); });
       },
-      "bytecode"_a, nb::kw_only(), "main"_a, "loop"_a, "micro_batches"_a, "argument_bytes"_a,
-      "stages"_a, "slack"_a, "seconds"_a, "describe"_a,
-      "The stage and level of each op; raises NoPipelineStages(why, op, stage, share, units).");
+      "bytecode"_a, nb::kw_only(), "main"_a, "loop"_a, "argument_bytes"_a, "stages"_a,
+      "chunks"_a, "slack"_a, "seconds"_a, "describe"_a,
+      "The stage and level of each op; raises NoPipelineStages(why, op, stage, share, "
+      "units).");
 
   module.def(
       "line_cuts",

@@ -136,8 +136,8 @@ void Reader::find_light() {
     bool is_light = (kind.is_light || kind.is_free) && kind.mark < 0, is_free = is_light;
     for (const std::int32_t value : body_.reads[k]) {
       const std::int32_t from = maker(value);
-      is_light &= from >= 0 ? is_light_[from]
-                            : argument(value) == 0 || is_passed_on(argument(value));
+      is_light &=
+          from >= 0 ? is_light_[from] : argument(value) == 0 || is_passed_on(argument(value));
       is_free &= from >= 0 && body_.is_free[from];
     }
     is_light_[k] = is_light;
@@ -203,8 +203,6 @@ void Reader::make_values() {
     made.readers.push_back(reader);
     line.reads[reader].push_back(value_of[value]);
   };
-  // What is known before the loop goes once a step, and its gradient goes back.
-  const double once = 2.0 / static_cast<double>(loop_.micro_batches);
   std::vector<std::vector<std::int32_t>> through(body_.ops.size());
   constexpr std::size_t most = 4;  // of a longer list nothing large is to be expected
   for (std::size_t k = 0; k < body_.ops.size(); ++k) {
@@ -221,7 +219,7 @@ void Reader::make_values() {
       for (const std::int32_t given : arguments) {
         if (argument(given) == 0) continue;
         if (reader >= 0) {
-          reach(given, once * loop_.argument_bytes[argument(given)], reader);
+          reach(given, loop_.argument_bytes[argument(given)], reader);
         } else if (through[k].size() < most) {
           through[k].push_back(given);
         }
@@ -230,8 +228,8 @@ void Reader::make_values() {
   }
 }
 
-/// By op of the body: the arguments of `main` that lead to it directly, or through ops that are
-/// made where they are read.
+/// By op of the body: the arguments of `main` that lead to it directly, or through ops that
+/// are made where they are read.
 std::vector<Numbers> Reader::arguments_read() {
   const Block& main = module_.regions[module_.ops[loop_.main].first_region];
   std::vector<Numbers> before(loop_.op);  // by op of `main`
@@ -317,9 +315,9 @@ std::vector<char> Reader::ancestors(std::int32_t op) const {
   return found;
 }
 
-/// Of what leaves the loop the loss is what is made of the most weights with the fewest ops:
-/// all gradients are made of what it is made of, and of more. Weights that do not lead to it
-/// have a loss of their own.
+/// The loss is, among what leaves the loop, what is made of the most weights with the fewest
+/// ops: all gradients are made of what it is made of, and of more. Weights that do not lead to
+/// it have a loss of their own.
 void Reader::find_forward() {
   std::size_t words = 0;
   const std::vector<std::uint64_t> read = weights_read(words);

@@ -58,8 +58,7 @@ class Ops {
 
 struct Loop {
   std::int32_t main, op;
-  std::int64_t micro_batches;
-  /// Of the arguments of its body.
+  /// Bytes of the arguments of its body.
   std::vector<double> argument_bytes;
 };
 

@@ -18,8 +18,10 @@ namespace autoshard::pipeline {
 
 /// A value that costs something where a cut separates those that make and read it.
 struct Value {
-  double bytes = 0;            ///< times how often they are sent in a micro-batch
-  std::int32_t maker = -1;     ///< a node; -1: known before the loop
+  /// Counted in full also for what is known before the loop: it goes once a step, but takes
+  /// memory on every stage that reads it, and so does its gradient.
+  double bytes = 0;
+  std::int32_t maker = -1;  ///< a node; -1: known before the loop
   std::vector<std::int32_t> readers;
 };
 

@@ -9,8 +9,8 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// A flow network, solved by Dinic's algorithm: shortest augmenting paths, all of one length at
-/// a time.
+/// A flow network, solved by Dinic's algorithm: shortest augmenting paths, all of one length
+/// at a time.
 class Flow {
  public:
   static constexpr std::int32_t source = 0, sink = 1;
@@ -19,7 +19,7 @@ class Flow {
   void add(std::int32_t from, std::int32_t to, double capacity, double back = 0) {
     if (from != to) arcs_.push_back({from, to, capacity, back});
   }
-  /// By node: whether the source reaches it when nothing more flows.
+  /// By node: whether it reaches the sink no more when nothing more flows.
   std::vector<char> sides();
 
  private:
@@ -110,9 +110,19 @@ void Flow::push() {
 std::vector<char> Flow::sides() {
   build();
   while (layer()) push();
-  std::vector<char> reached(count_);
-  for (std::int32_t n = 0; n < count_; ++n) reached[n] = depth_[n] >= 0;
-  return reached;
+  std::vector<char> is_source(count_, 1);
+  is_source[sink] = 0;
+  std::vector<std::int32_t> queue{sink};
+  while (!queue.empty()) {
+    const std::int32_t node = queue.back();
+    queue.pop_back();
+    for (std::int32_t arc = first_[node]; arc < first_[node + 1]; ++arc) {
+      if (left_[twin_[arc]] <= 0 || !is_source[head_[arc]]) continue;
+      is_source[head_[arc]] = 0;
+      queue.push_back(head_[arc]);
+    }
+  }
+  return is_source;
 }
 
 }  // namespace

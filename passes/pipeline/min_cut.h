@@ -14,7 +14,7 @@ enum class Side : std::int8_t { open = -1, before = 0, behind = 1 };
 ///
 /// A value crosses if it is made or read on both sides; on its way forward a micro-batch may
 /// cross from `before` to `behind` only, on its way back only the other way round. A minimum
-/// cut, so exact; of several the one with the fewest nodes behind.
+/// cut, so exact; of several the one with the most nodes behind.
 ///
 /// Expects that the given sides keep to the directions.
 void decide_sides(const Line& line, std::vector<Side>& side);

@@ -21,6 +21,7 @@ class Stager {
       : ops_(module, describe),
         loop_(loop),
         options_(options),
+        parts_(options.stages * options.chunks),
         body_(body_of(ops_, loop, seconds)),
         line_(body_.line) {
     op_of_.resize(line_.size());
@@ -30,7 +31,7 @@ class Stager {
   }
 
   Stages run() {
-    ranges_ = ranges_of(line_, options_.stages);
+    ranges_ = ranges_of(line_, parts_);
     for (std::int32_t node = 0; node < line_.size(); ++node) {
       const std::int32_t mark = line_.mark[node];
       const std::int32_t led_to =
@@ -67,27 +68,28 @@ class Stager {
       if (!units.empty()) units[places_.unit[node]].seconds += line_.seconds[node];
       whole += line_.seconds[node];
     }
-    if (found_.units < options_.stages) throw refused(Why::few);
-    const std::optional<double> least = least_slowest_seconds(units, options_.stages);
+    if (found_.units < parts_) throw refused(Why::few);
+    const std::optional<double> least = least_slowest_seconds(units, parts_);
     if (!least) throw refused(Why::marks);
     found_.least_seconds = *least;
     constexpr double most = 1.5;  // times the mean; no choice of cuts makes up for more
     for (std::size_t u = 0; u < units.size() && !has_marks; ++u) {
       const std::int32_t op = op_of_[places_.units[u]];
-      if (ops_.kind(op).is_loop && units[u].seconds * options_.stages > most * whole) {
+      if (ops_.kind(op).is_loop && units[u].seconds * parts_ > most * whole) {
         throw refused(Why::loop, op, -1, units[u].seconds / whole);
       }
     }
     choose(units);
   }
 
-  /// What is no unit may end on another stage than the cut was chosen by: then with less slack.
+  /// What is no unit may end on another stage than the cut was chosen by: then with less
+  /// slack.
   void choose(const std::vector<Unit>& units) {
     std::optional<std::vector<std::int32_t>> best;
     double fewest = 0;
     for (const double part : {1.0, 0.6, 0.3, 0.0}) {
       const double limit = found_.least_seconds * (1 + part * (options_.slack - 1) + 1e-9);
-      first_units_ = cheapest_cuts(units, options_.stages, limit)->first_units;
+      first_units_ = cheapest_cuts(units, parts_, limit)->first_units;
       decide();
       measure();
       const double slowest = *std::max_element(found_.seconds.begin(), found_.seconds.end());
@@ -100,9 +102,9 @@ class Stager {
     measure();
   }
 
-  /// The stage of each node, cut after cut: near one, fewest bytes decide.
+  /// The part of each node, cut after cut: near one, fewest bytes decide.
   void decide() {
-    const std::int32_t stages = options_.stages;
+    const std::int32_t stages = parts_;
     stage_.assign(line_.size(), 0);
     for (std::int32_t k = 1; k < stages; ++k) {
       const std::int32_t cut = first_units_[k - 1];
@@ -129,7 +131,7 @@ class Stager {
   }
 
   void measure() {
-    found_.seconds.assign(options_.stages, 0.0);
+    found_.seconds.assign(parts_, 0.0);
     for (std::int32_t node = 0; node < line_.size(); ++node) {
       found_.seconds[stage_[node]] += line_.seconds[node];
     }
@@ -152,6 +154,7 @@ class Stager {
   }
 
   void place() {
+    for (std::int32_t& stage : stage_) stage %= options_.stages;
     const std::vector<std::int32_t> level = levels_of(line_, stage_);
     PlacesOfOps places(ops_.module.ops.size());
     for (std::size_t k = 0; k < body_.ops.size(); ++k) {
@@ -162,7 +165,8 @@ class Stager {
     for (std::size_t k = body_.ops.size(); k-- > 0;) {
       const std::int32_t op = body_.ops[k];
       for (const std::int32_t value : body_.reads[k]) {
-        const std::int32_t maker = ops_.owner(value) <= loop_.op ? -1 : index(ops_.owner(value));
+        const std::int32_t maker =
+            ops_.owner(value) <= loop_.op ? -1 : index(ops_.owner(value));
         if (maker < 0 || body_.node[maker] >= 0 || body_.is_sum[maker]) continue;
         auto& copies = places[body_.ops[maker]];
         if (body_.is_sum[k] && places[op].empty()) add_copy(copies, 0, 0, true);
@@ -184,7 +188,8 @@ class Stager {
   /// Places of the ops that add to what the loop sums up: on the stage of what they add. Those
   /// of sums over several stages stay without.
   SplitSums add_sums(PlacesOfOps& places) {
-    std::vector<std::pair<std::int32_t, std::int32_t>> low(body_.ops.size(), {-1, -1}), high(low);
+    std::vector<std::pair<std::int32_t, std::int32_t>> low(body_.ops.size(), {-1, -1}),
+        high(low);
     std::vector<char> is_read(body_.ops.size(), 0);
     for (std::size_t k = 0; k < body_.ops.size(); ++k) {
       if (!body_.is_sum[k]) continue;
@@ -214,7 +219,7 @@ class Stager {
         if (body_.is_sum[maker]) is_split[maker] = is_split[k];
       }
       if (!is_split[k]) {
-        // Of constants alone it is wherever.
+        // A sum of constants alone is wherever.
         places[body_.ops[k]] = {{std::max(low[k].first, 0), std::max(high[k].second, 0)}};
       } else if (!is_read[k]) {
         split[body_.ops[k]] = low[k].first;
@@ -227,6 +232,7 @@ class Stager {
   Ops ops_;
   const Loop& loop_;
   const Options& options_;
+  const std::int32_t parts_;
   const Body body_;
   const Line& line_;
   /// By node.

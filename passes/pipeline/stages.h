@@ -25,7 +25,7 @@ struct Place {
   std::int32_t op, stage, level;
 };
 
-/// What crosses between two stages, both ways, in a micro-batch.
+/// What crosses between two parts, both ways, in a micro-batch.
 struct Crossing {
   std::int32_t op;  ///< the first unit behind the cut
   double bytes = 0;
@@ -39,9 +39,9 @@ struct Stages {
   /// Ops that add up what several stages have to add, in a micro-batch. They and the adds that
   /// lead to them have no places: each stage has to add its own.
   std::vector<std::int32_t> split_sums;
-  /// Of a micro-batch, by stage.
+  /// Seconds of a micro-batch, by part of the line.
   std::vector<double> seconds;
-  /// Of the slowest stage in the best of all cuts.
+  /// Seconds of the slowest part in the best of all cuts.
   double least_seconds = 0;
   std::int32_t units = 0;
 };
@@ -70,6 +70,8 @@ struct CannotCut : std::runtime_error {
 
 struct Options {
   std::int32_t stages;
+  /// Parts of the line on each stage: part n is on stage n % stages.
+  std::int32_t chunks = 1;
   /// The slowest stage may take this times the least that it must, for fewer bytes.
   double slack = 1.05;
 };

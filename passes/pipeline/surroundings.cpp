@@ -107,7 +107,8 @@ class Surroundings {
       double read = 0, made = 0;
       for (const From& it : from) read += it.bytes;
       for (const double bytes : kind.result_bytes) made += bytes;
-      // What is made of nothing of the loop, or makes more of little, is made where it is read.
+      // What is made of nothing of the loop, or makes more of little, is made where it is
+      // read.
       is_copied_[op] = kind.mark < 0 && (from.empty() || (kind.is_view && made > 4 * read));
       if (is_copied_[op]) continue;
       stage_[op] = kind.mark >= 0 ? kind.mark : heaviest(from);

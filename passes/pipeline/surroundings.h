@@ -14,8 +14,8 @@ namespace autoshard::pipeline {
 /// By op: the pairs of a stage and a level at which it is made.
 using PlacesOfOps = std::vector<std::set<std::pair<std::int32_t, std::int32_t>>>;
 
-/// Ops that sum up what several stages add, and the first of these stages: there what they have
-/// is added behind the loop.
+/// Ops that sum up what several stages add, and the first of these stages: there what they
+/// have is added behind the loop.
 using SplitSums = std::map<std::int32_t, std::int32_t>;
 
 /// Fills `places` of the ops of `main`, of which those of the loop's body are known.

@@ -754,7 +754,7 @@ class LineCuts:
 class NoPipelineStages(Exception):
     pass
 
-def pipeline_stages(bytecode: bytes, *, main: int, loop: int, micro_batches: int, argument_bytes: Sequence[float], stages: int, slack: float, seconds: Sequence[float], describe: Callable[[int], StageOp]) -> PipelineStages:
+def pipeline_stages(bytecode: bytes, *, main: int, loop: int, argument_bytes: Sequence[float], stages: int, chunks: int, slack: float, seconds: Sequence[float], describe: Callable[[int], StageOp]) -> PipelineStages:
     """
     The stage and level of each op; raises NoPipelineStages(why, op, stage, share, units).
     """

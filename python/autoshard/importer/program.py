@@ -37,8 +37,8 @@ from autoshard.importer.whole_ops import WholeOps
 from autoshard.ir import mlir
 from autoshard.ir.attributes import (
     MARK,
-    PIPELINE_STAGE,
     MHLO_SHARDING,
+    PIPELINE_STAGE,
     SDY_SHARDING,
     SDY_SHARDING_RULE,
     STRATEGY,

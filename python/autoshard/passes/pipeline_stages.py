@@ -9,17 +9,16 @@ after   %h = stablehlo.dot_general %x, %a .. {autoshard.level = 0 : i32, autosha
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import ClassVar
 
 from autoshard.cluster import Cluster
 from autoshard.errors import PassOptionError, PlanError
 from autoshard.ir import mlir
-from autoshard.ir.attributes import MICRO_BATCHES, PIPELINE_STAGES
-from autoshard.ir.boundary import main_function
+from autoshard.ir.attributes import PIPELINE_STAGES
+from autoshard.ir.micro_batch_loop import micro_batches_of
 from autoshard.passes.base import Pass
-from autoshard.rewrites.stages import into_stages, micro_batch_loop
+from autoshard.rewrites.stages import into_stages
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,18 @@ class PipelineStages(Pass):
     cluster: str = ""
     """By whose chip ops are timed, h100:4x8 or a TOML file; must be given."""
 
+    chunks: int = 1
+    """Parts of the model on each stage, for interleaved schedules; part n is on n % stages."""
+
     slack: float = 1.05
     """How many times as long as it must the slowest stage may take where fewer bytes cross then."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stages < 1 or self.slack < 1:
+        if self.stages < 1 or self.slack < 1 or self.chunks < 1:
             raise PassOptionError(
-                f"{self.name}: stages={self.stages} slack={self.slack}: expected 1 or more."
+                f"{self.name}: stages={self.stages} chunks={self.chunks} slack={self.slack}:"
+                " expected 1 or more."
             )
         if self.stages > 1 and not self.cluster:
             raise PassOptionError(
@@ -65,18 +68,7 @@ class PipelineStages(Pass):
                 raise PlanError(f"{self.name}: the module has stages already.")
             micro_batches = micro_batches_of(module)
             check_micro_batches(micro_batches, self.stages)
-            into_stages(module, self.stages, micro_batches, cluster, self.slack)
-
-
-def micro_batches_of(module: mlir.Module) -> int:
-    """How many micro-batches a step works through.
-
-    Raises:
-        PlanError: It has no loop over any.
-    """
-    micro_batch_loop(main_function(module))
-    said = mlir.StringAttr(module.operation.attributes[MICRO_BATCHES]).value
-    return int(json.loads(said)["count"])
+            into_stages(module, self.stages, micro_batches, cluster, self.slack, self.chunks)
 
 
 def check_micro_batches(micro_batches: int, stages: int) -> None:

@@ -26,6 +26,7 @@ ALL_PASSES: Mapping[str, str] = {
     "autoshard-export-gspmd": "autoshard.passes.export_gspmd:ExportGspmd",
     "autoshard-print-plan": "autoshard.passes.print_plan:PrintPlan",
     "autoshard-print-costs": "autoshard.passes.print_costs:PrintCosts",
+    "autoshard-print-schedule": "autoshard.passes.print_schedule:PrintSchedule",
 }
 """Pass name -> ``module:class``; one line a pass, in the order of the flow."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.program import import_program

@@ -35,7 +35,7 @@ def split_sums(loop: mlir.Operation, sums: Sequence[mlir.Operation]) -> mlir.Ope
     carried = list(end.operands)
     numbers = [carried.index(total.results[0]) for total in sums]
     added: list[tuple[int, _Labelled]] = []
-    """Of each new sum: which one it is a part of, and what a micro-batch adds."""
+    """For each new sum the one that it is a part of, and what a micro-batch adds."""
     for number, total in zip(numbers, sums, strict=True):
         argument = body.arguments[number]
         parts = _by_stage(_addends(total, argument), end)
@@ -127,9 +127,7 @@ def _erase_tree(op: mlir.Operation) -> None:
             _erase_tree(maker)
 
 
-def _with_sums(
-    loop: mlir.Operation, added: Sequence[tuple[int, _Labelled]]
-) -> mlir.Operation:
+def _with_sums(loop: mlir.Operation, added: Sequence[tuple[int, _Labelled]]) -> mlir.Operation:
     """The loop, carrying more sums, each added behind it to the one that it is a part of."""
     where = mlir.InsertionPoint(loop)
     starts: list[mlir.Value] = []
@@ -158,9 +156,7 @@ def _with_sums(
             new.blocks[0].add_argument(start.type, loop.location)
     body = made.regions[1].blocks[0]
     end = body.operations[len(body.operations) - 1].operation
-    sums = [
-        _add(end, body.arguments[count + index], part) for index, (_, part) in enumerate(added)
-    ]
+    sums = [_add(end, body.arguments[count + index], part) for index, (_, part) in enumerate(added)]
     mlir.Operation.create(
         "stablehlo.return",
         operands=[*end.operands, *sums],

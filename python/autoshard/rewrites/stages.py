@@ -25,6 +25,7 @@ from autoshard.ir.attributes import (
     custom_call_target,
 )
 from autoshard.ir.boundary import main_function
+from autoshard.ir.micro_batch_loop import micro_batch_loop
 from autoshard.ir.module import operations_of, structure_of
 from autoshard.planned.op_seconds import op_seconds
 from autoshard.rewrites.stage_sums import split_sums
@@ -37,7 +38,7 @@ class Cut:
     line: str | None
     """``file:line:col`` of the first op behind it that does much."""
     bytes: float
-    """That cross it in a micro-batch, both ways."""
+    """What crosses it in a micro-batch, both ways."""
     values: int
     """How many arrays these are."""
 
@@ -47,32 +48,21 @@ class StagedStep:
     """What a step's stages come to."""
 
     seconds: tuple[float, ...]
-    """Of a micro-batch on one device, by stage."""
+    """Seconds of a micro-batch on one device, by stage; with chunks, by part of the model."""
     least_seconds: float
-    """Of the slowest stage in the best of all cuts."""
+    """Seconds of the slowest part in the best of all cuts."""
     cuts: tuple[Cut, ...]
     units: int
     """Ops between which cuts may lie."""
 
 
-def micro_batch_loop(main: mlir.Operation) -> mlir.Operation:
-    """The loop over micro-batches.
-
-    Raises:
-        PlanError: There is none.
-    """
-    for op in main.regions[0].blocks[0].operations:
-        if op.operation.name == "stablehlo.while" and MICRO_BATCHES in op.operation.attributes:
-            return op.operation
-    raise PlanError(
-        "the step has no loop over micro-batches, and stages work on these. Run"
-        " autoshard-micro-batch first, with micro-batches=2 or more.",
-        place(main.location),
-    )
-
-
 def into_stages(
-    module: mlir.Module, stages: int, micro_batches: int, cluster: Cluster, slack: float
+    module: mlir.Module,
+    stages: int,
+    micro_batches: int,
+    cluster: Cluster,
+    slack: float,
+    chunks: int = 1,
 ) -> StagedStep:
     """Label every op, and copy those that several stages make for themselves.
 
@@ -82,6 +72,7 @@ def into_stages(
         micro_batches: Of the loop.
         cluster: By whose chip ops are timed.
         slack: Times the least seconds of the slowest stage that it may take for fewer bytes.
+        chunks: Parts of the model on each stage: part ``n`` is on stage ``n % stages``.
 
     Raises:
         PlanError: The step has no such stages.
@@ -89,7 +80,7 @@ def into_stages(
     main = main_function(module)
     loop = micro_batch_loop(main)
     operations = operations_of(module.operation)
-    _check_marks(operations, stages)
+    _check_marks(operations, stages, chunks)
     _mark_whole_ops([main.regions[0].blocks[0], loop.regions[1].blocks[0]])
     one = replace(cluster, dims=())
     seconds = [of / micro_batches for of in op_seconds(module, operations, one)]
@@ -100,18 +91,17 @@ def into_stages(
             structure_of(module),
             main=operations.index(main),
             loop=number,
-            micro_batches=micro_batches,
             argument_bytes=[value_bytes(argument) for argument in body.arguments],
             stages=stages,
+            chunks=chunks,
             slack=slack,
             seconds=_with_inner_ops(operations, seconds, body),
             describe=lambda op: stage_op(operations[op]),
         )
     except _core.NoPipelineStages as error:
-        raise _refusal(operations, error, stages) from error
-    cuts = [
-        Cut(place(operations[cut.op].location), cut.bytes, cut.values) for cut in found.cuts
-    ]
+        parts = f"stages={stages}" + (f" chunks={chunks}" if chunks > 1 else "")
+        raise _refusal(operations, error, parts) from error
+    cuts = [Cut(place(operations[cut.op].location), cut.bytes, cut.values) for cut in found.cuts]
     _write(operations, found.places)
     sums = [operations[number] for number in found.split_sums]
     _drop_marks(operations)
@@ -133,13 +123,19 @@ def _with_inner_ops(
     return seconds
 
 
-def _check_marks(operations: Sequence[mlir.Operation], stages: int) -> None:
+def _check_marks(operations: Sequence[mlir.Operation], stages: int, chunks: int) -> None:
     for op in operations:
         stage = stage_of_mark(op)
         if stage >= stages:
             raise PlanError(
                 f"autoshard.pipeline_stage says stage {stage}, and there are {stages} stages, 0 to"
                 f" {stages - 1}. Give one of these, or stages={stage + 1} and more.",
+                place(op.location),
+            )
+        if stage >= 0 and chunks > 1:
+            raise PlanError(
+                f"chunks={chunks}: each stage has several parts of the model, and"
+                " autoshard.pipeline_stage does not say which. Leave the marks out, or chunks.",
                 place(op.location),
             )
 
@@ -236,7 +232,7 @@ def _drop_marks(operations: Sequence[mlir.Operation]) -> None:
 
 
 def _refusal(
-    operations: Sequence[mlir.Operation], error: _core.NoPipelineStages, stages: int
+    operations: Sequence[mlir.Operation], error: _core.NoPipelineStages, parts: str
 ) -> PlanError:
     """The core's refusal with the user's line and a way out."""
     why, number, stage, share, units = error.args
@@ -251,17 +247,16 @@ def _refusal(
         )
     if why == WhyNoStages.FEW:
         return PlanError(
-            f"stages={stages}: the step has {units} products of matrices, loops and marks on its way"
-            f" forward, and each stage needs one. Give {max(units, 1)} stages or fewer, or unroll"
-            " loops over layers."
+            f"{parts}: the step has {units} products of matrices, loops and marks on its way"
+            " forward, and each needs one. Give fewer stages, or unroll loops over layers."
         )
     if why == WhyNoStages.MARKS:
         return PlanError(
-            f"stages={stages}: the marks of autoshard.pipeline_stage leave a stage nothing to do."
+            f"{parts}: the marks of autoshard.pipeline_stage leave a stage nothing to do."
             " Mark something of every stage, or fewer things."
         )
     return PlanError(
-        f"stages={stages}: one loop takes {100 * share:.0f} % of the step, and a loop is on one"
+        f"{parts}: one loop takes {100 * share:.0f} % of the step, and a loop is on one"
         " stage. Unroll it (jax.lax.scan: unroll=True, or a for loop over layers), or give fewer"
         " stages.",
         where,

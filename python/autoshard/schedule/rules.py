@@ -51,12 +51,31 @@ def pipeline_schedule(
     if rule not in RULES:
         raise PlanError(f"rule {rule!r} is not known. Use one of {', '.join(RULES)}.")
     works = training_works(chunks, stages, splits_gradients=rule == "zero_bubble")
+    return schedule_works(rule, works, micro_batches, transfer_seconds=transfer_seconds)
+
+
+def schedule_works(
+    rule: Rule, works: Sequence[Work], micro_batches: int, *, transfer_seconds: float = 0
+) -> Schedule:
+    """The schedule of any works by one rule.
+
+    Args:
+        rule: See the top of this file.
+        works: Each behind those that it is after; a stage has as many of a name as it has chunks.
+        micro_batches: 1 or more.
+        transfer_seconds: What it takes to hand something to another stage.
+
+    Raises:
+        PlanError: The works are in no order.
+    """
+    stages = 1 + max(work.stage for work in works)
+    chunks = 1 + max(work.chunk for work in works)
     found = [
         list_schedule(
             works,
             micro_batches,
             rank_of(works, stages),
-            limits=limits_of(rule, stages, len(chunks) // stages),
+            limits=limits_of(rule, stages, chunks),
             transfer_seconds=transfer_seconds,
             patience=patience,
         )

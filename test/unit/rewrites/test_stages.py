@@ -16,12 +16,12 @@ from autoshard.ir.attributes import LEVEL, STAGE
 from autoshard.ir.boundary import main_function
 from autoshard.ir.compile import compile_module
 from autoshard.ir.lowering import lower_marks
+from autoshard.ir.micro_batch_loop import micro_batch_loop
 from autoshard.ir.module import operations_of
 from autoshard.ir.native import verify
 from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.pipeline_stages import PipelineStages
-from autoshard.rewrites.stages import micro_batch_loop
 
 BATCH, WIDTH = 8, 4
 
@@ -320,3 +320,15 @@ def test_counts_that_do_not_go_together_are_refused():
         run_passes(module_of(chain, arguments), [PipelineStages(stages=2, cluster="cpu:8")])
     with pytest.raises(PassOptionError, match="no cluster is given"):
         PipelineStages(stages=2)
+
+
+def test_chunks_lie_on_the_stages_in_turn():
+    step, arguments = sgd(chain), (layers(8), *batch())
+    staged = Staged(step, arguments, 2, chunks=2).check(step)
+    forward = staged.stage_of("dot_general")[:8]
+    assert [a for n, a in enumerate(forward) if n == 0 or forward[n - 1] != a] == [0, 1, 0, 1]
+    assert sorted(staged.tasks(staged.body), key=lambda task: task[1]) == [
+        (0, 0), (1, 1), (0, 2), (1, 3), (0, 4), (1, 5), (0, 6),
+    ]  # fmt: skip
+    with pytest.raises(PlanError, match=r"chunks=2: each stage has several parts"):
+        Staged(sgd(marked([0, 0, 1, 1])), (layers(4), *batch()), 2, chunks=2)
