@@ -20,7 +20,7 @@ from autoshard.ir.micro_batch_loop import micro_batches_of
 from autoshard.passes.base import Pass
 from autoshard.planned.stage_works import stage_works
 from autoshard.schedule.gantt import gantt
-from autoshard.schedule.rules import schedule_works
+from autoshard.schedule.rules import schedule_of_works
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,13 @@ class PrintSchedule(Pass):
                 module, Cluster.of(self.cluster), splits_gradients=self.schedule == "zero_bubble"
             )
             count = self.micro_batches or micro_batches_of(module)
-        schedule = schedule_works(
-            self.schedule, works, count, transfer_seconds=self.transfer_seconds
+        schedule = schedule_of_works(
+            self.schedule,
+            works,
+            1 + max(work.stage for work in works),
+            count,
+            1 + max(work.chunk for work in works),
+            self.transfer_seconds,
         )
         text = gantt(schedule, self.width, self.transfer_seconds)
         if not self.file:

@@ -51,25 +51,28 @@ def pipeline_schedule(
     if rule not in RULES:
         raise PlanError(f"rule {rule!r} is not known. Use one of {', '.join(RULES)}.")
     works = training_works(chunks, stages, splits_gradients=rule == "zero_bubble")
-    return schedule_works(rule, works, micro_batches, transfer_seconds=transfer_seconds)
+    parts = len(chunks) // stages
+    return schedule_of_works(rule, works, stages, micro_batches, parts, transfer_seconds)
 
 
-def schedule_works(
-    rule: Rule, works: Sequence[Work], micro_batches: int, *, transfer_seconds: float = 0
+def schedule_of_works(
+    rule: Rule,
+    works: Sequence[Work],
+    stages: int,
+    micro_batches: int,
+    chunks: int = 1,
+    transfer_seconds: float = 0,
 ) -> Schedule:
     """The schedule of any works by one rule.
 
     Args:
         rule: See the top of this file.
-        works: Each behind those that it is after; a stage has as many of a name as it has chunks.
+        works: Each behind those that it is after.
+        stages: Groups of devices.
         micro_batches: 1 or more.
-        transfer_seconds: What it takes to hand something to another stage.
-
-    Raises:
-        PlanError: The works are in no order.
+        chunks: Of the model, on each stage.
+        transfer_seconds: As for ``pipeline_schedule``.
     """
-    stages = 1 + max(work.stage for work in works)
-    chunks = 1 + max(work.chunk for work in works)
     found = [
         list_schedule(
             works,
