@@ -1,6 +1,6 @@
 """Every train step of the corpus cut into stages: how even, and what crosses; or the refusal.
 
-    python bench/quality/pipeline.py [--stages 2,4,8] [--chip h100] [--slack 1.05] [NAME or FILE ...]
+    python bench/quality/pipeline.py [--stages 2,4,8] [--chip h100] [--slack 1.05] [NAME ...]
 
 Each step is cut into as many micro-batches as stages first, or the next count that divides its
 batch; the arguments that hold it are found by structure. ``stages`` are the slowest and the fastest
@@ -142,8 +142,9 @@ def main() -> None:
     table.add_column("outcome", overflow="fold")
     for path in files:
         for stages in counts:
-            print(path.name, stages, flush=True, file=sys.stderr)
-            table.add_row(*row(path, stages, cluster, options.slack))
+            cells = row(path, stages, cluster, options.slack)
+            print(*cells, sep=" | ", flush=True, file=sys.stderr)
+            table.add_row(*cells)
     Console(width=220).print(table)
 
 

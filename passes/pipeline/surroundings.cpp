@@ -80,37 +80,50 @@ class Surroundings {
     }
   }
 
+  /// What an op reads of one stage and level.
   struct From {
-    std::int32_t stage = -1;  ///< -1: it has none
-    std::int32_t level = 0;
-    double bytes = 0;
+    std::int32_t stage, level;
+    double bytes;  ///< of the largest value
   };
 
   /// Where a value comes from, through ops that are made where they are read.
-  void sources(std::int32_t value, std::vector<From>& found) {
+  void add_sources(std::int32_t value, std::vector<From>& found) {
     const std::int32_t owner = ops_.owner(value);
     if (owner == loop_.op) {
       const std::int32_t k = value - ops_.module.ops[owner].first_result;
-      found.push_back({home_[k], home_level_[k], loop_.argument_bytes[k]});
+      add(found, {home_[k], home_level_[k], loop_.argument_bytes[k]});
     } else if (owner > loop_.op && is_copied_[owner]) {
-      for (const std::int32_t read : ops_.reads(owner)) sources(read, found);
+      for (const From& from : sources_[owner]) add(found, from);
     } else if (owner > loop_.op) {
-      found.push_back({stage_[owner], level_[owner], ops_.bytes(value)});
+      add(found, {stage_[owner], level_[owner], ops_.bytes(value)});
     }
   }
 
+  static void add(std::vector<From>& found, const From& from) {
+    for (From& other : found) {
+      if (other.stage != from.stage || other.level != from.level) continue;
+      other.bytes = std::max(other.bytes, from.bytes);
+      return;
+    }
+    found.push_back(from);
+  }
+
   void decide_after() {
+    sources_.resize(ops_.module.ops.size());
     for (const std::int32_t op : after_) {
       std::vector<From> from;
-      for (const std::int32_t value : ops_.reads(op)) sources(value, from);
+      for (const std::int32_t value : ops_.reads(op)) add_sources(value, from);
       const OpKind& kind = ops_.kind(op);
       double read = 0, made = 0;
-      for (const From& it : from) read += it.bytes;
+      for (const From& it : from) read = std::max(read, it.bytes);
       for (const double bytes : kind.result_bytes) made += bytes;
       // What is made of nothing of the loop, or makes more of little, is made where it is
       // read.
       is_copied_[op] = kind.mark < 0 && (from.empty() || (kind.is_view && made > 4 * read));
-      if (is_copied_[op]) continue;
+      if (is_copied_[op]) {
+        sources_[op] = std::move(from);
+        continue;
+      }
       stage_[op] = kind.mark >= 0 ? kind.mark : heaviest(from);
       for (const From& it : from) {
         level_[op] = std::max(level_[op], it.level + (it.stage != stage_[op]));
@@ -199,6 +212,7 @@ class Surroundings {
   /// By op; by argument of the body.
   std::vector<std::int32_t> stage_, level_;
   std::vector<char> is_copied_;
+  std::vector<std::vector<From>> sources_;
   std::vector<std::int32_t> home_, home_level_, read_on_;
 };
 

@@ -172,6 +172,25 @@ def test_a_clip_by_the_norm_of_all_gradients_takes_two_more_levels():
     assert (1, 1) not in staged.tasks(staged.main)
 
 
+def test_what_updates_read_of_no_gradient_is_computed_by_each_stage():
+    def step(state, x, y):
+        params, rate = state
+        loss, gradients = jax.value_and_grad(chain)(params, x, y)
+        power = rate
+        for _ in range(50):  # read twice each: there are 2 ** 50 ways to the first one
+            power = power * power
+        return ([p - power * g for p, g in zip(params, gradients, strict=True)], rate), loss
+
+    arguments = ((layers(4), np.float32(1)), *batch())
+    staged = Staged(step, arguments, 2).check(step)
+    products = [
+        labels_of(op.operation)[0]
+        for op in staged.main.operations
+        if op.operation.name == "stablehlo.multiply" and not op.operation.results[0].type.shape
+    ]
+    assert Counter(products) == {0: 50, 1: 50}
+
+
 def test_a_skip_over_stages_is_sent_to_who_reads_it():
     def skip(params, x, y):
         kept = x @ params[0]
