@@ -53,53 +53,74 @@ class Stager {
     return {why, op, stage, share, found_.units};
   }
 
-  /// Chooses the units with which stages begin.
-  void cut() {
+  /// What lies at each unit.
+  std::vector<Unit> read_units() const {
     std::vector<Unit> units(places_.units.size());
     const std::vector<double> bytes = crossing(line_, places_);
-    double whole = 0;
-    bool has_marks = false;
     for (std::size_t u = 0; u < units.size(); ++u) {
       units[u].bytes = bytes[u];
       units[u].range = ranges_[places_.units[u]];
-      has_marks |= line_.mark[places_.units[u]] >= 0;
     }
-    for (std::int32_t node = 0; node < line_.size(); ++node) {
-      if (!units.empty()) units[places_.unit[node]].seconds += line_.seconds[node];
-      whole += line_.seconds[node];
+    for (std::int32_t node = 0; node < line_.size() && !units.empty(); ++node) {
+      units[places_.unit[node]].seconds += line_.seconds[node];
     }
-    if (found_.units < parts_) throw refused(Why::few);
-    const std::optional<double> least = least_slowest_seconds(units, parts_);
-    if (!least) throw refused(Why::marks);
-    found_.least_seconds = *least;
+    return units;
+  }
+
+  /// Throws where one loop, which has no mark, is too much for a stage.
+  void check_loops(const std::vector<Unit>& units) const {
+    double whole = 0;
+    for (const Unit& unit : units) whole += unit.seconds;
     constexpr double most = 1.5;  // times the mean; no choice of cuts makes up for more
-    for (std::size_t u = 0; u < units.size() && !has_marks; ++u) {
+    for (const std::int32_t unit : places_.units) {
+      if (line_.mark[unit] >= 0) return;
+    }
+    for (std::size_t u = 0; u < units.size(); ++u) {
       const std::int32_t op = op_of_[places_.units[u]];
       if (ops_.kind(op).is_loop && units[u].seconds * parts_ > most * whole) {
         throw refused(Why::loop, op, -1, units[u].seconds / whole);
       }
     }
-    choose(units);
   }
 
-  /// What is no unit may end on another stage than the cut was chosen by: then with less
-  /// slack.
-  void choose(const std::vector<Unit>& units) {
+  /// Chooses the units with which stages begin, and the stage of all else.
+  ///
+  /// What is no unit may end on another stage than the cut was chosen by: then it is counted
+  /// there, and a cut is chosen anew, with less slack.
+  void cut() {
+    std::vector<Unit> units = read_units();
+    check_loops(units);
+    if (found_.units < parts_) throw refused(Why::few);
     std::optional<std::vector<std::int32_t>> best;
     double fewest = 0;
     for (const double part : {1.0, 0.6, 0.3, 0.0}) {
-      const double limit = found_.least_seconds * (1 + part * (options_.slack - 1) + 1e-9);
+      const std::optional<double> least = least_slowest_seconds(units, parts_);
+      if (!least) throw refused(Why::marks);
+      if (!best) found_.least_seconds = *least;
+      const double limit = *least * (1 + part * (options_.slack - 1) + 1e-9);
       first_units_ = cheapest_cuts(units, parts_, limit)->first_units;
       decide();
       measure();
       const double slowest = *std::max_element(found_.seconds.begin(), found_.seconds.end());
       if (!best || slowest < fewest) best = first_units_, fewest = slowest;
       if (slowest <= found_.least_seconds * options_.slack) return;
+      follow();
+      units = read_units();
     }
     if (*best == first_units_) return;
     first_units_ = *best;
     decide();
     measure();
+  }
+
+  /// Lets nodes lie at the nearest unit of the stage that they are on.
+  void follow() {
+    for (std::int32_t node = 0; node < line_.size(); ++node) {
+      const std::int32_t k = stage_[node];
+      const std::int32_t low = k > 0 ? first_units_[k - 1] : 0;
+      const std::int32_t high = k < parts_ - 1 ? first_units_[k] : found_.units;
+      places_.unit[node] = std::clamp(places_.unit[node], low, high - 1);
+    }
   }
 
   /// The part of each node, cut after cut: near one, fewest bytes decide.
@@ -229,7 +250,7 @@ class Stager {
     return split;
   }
 
-  Ops ops_;
+  mutable Ops ops_;  // asks for what it does not know yet
   const Loop& loop_;
   const Options& options_;
   const std::int32_t parts_;
