@@ -139,13 +139,12 @@ Places places_of(const Line& line, const std::vector<Range>& ranges) {
 std::vector<double> crossing(const Line& line, const Places& places) {
   std::vector<double> change(places.units.size() + 1, 0.0);
   for (const Value& value : line.values) {
-    std::int32_t low = std::numeric_limits<std::int32_t>::max(), high = -1;
-    const auto meet = [&](std::int32_t node) {
-      low = std::min(low, places.unit[node]);
-      high = std::max(high, places.unit[node]);
-    };
-    if (value.maker >= 0) meet(value.maker);
-    for (const std::int32_t reader : value.readers) meet(reader);
+    if (value.maker < 0 || !line.is_forward[value.maker]) continue;
+    const std::int32_t low = places.unit[value.maker];
+    std::int32_t high = low;
+    for (const std::int32_t reader : value.readers) {
+      if (line.is_forward[reader]) high = std::max(high, places.unit[reader]);
+    }
     if (low >= high) continue;
     change[low + 1] += value.bytes;
     change[high + 1] -= value.bytes;

@@ -59,7 +59,8 @@ struct Places {
 /// then the program's.
 Places places_of(const Line& line, const std::vector<Range>& ranges);
 
-/// Bytes that cross each cut, if nodes lie at these units; [u]: between unit u - 1 and u.
+/// Bytes that go over each cut on the way forward; [u]: between unit u - 1 and u. On the way
+/// back their gradients do.
 std::vector<double> crossing(const Line& line, const Places& places);
 
 }  // namespace autoshard::pipeline
