@@ -12,7 +12,7 @@ namespace autoshard::pipeline {
 /// What lies at one unit.
 struct Unit {
   double seconds = 0;  ///< of all nodes at it
-  double bytes = 0;    ///< that cross a cut in front of it
+  double bytes = 0;    ///< that go over a cut in front of it
   Range range;         ///< of stages that it may be on
 };
 

@@ -68,7 +68,7 @@ class Stager {
   }
 
   /// Throws where one loop, which has no mark, is too much for a stage.
-  void check_loops(const std::vector<Unit>& units) const {
+  void check_loops(const std::vector<Unit>& units) {
     double whole = 0;
     for (const Unit& unit : units) whole += unit.seconds;
     constexpr double most = 1.5;  // times the mean; no choice of cuts makes up for more
@@ -125,12 +125,11 @@ class Stager {
 
   /// The part of each node, cut after cut: near one, fewest bytes decide.
   void decide() {
-    const std::int32_t stages = parts_;
     stage_.assign(line_.size(), 0);
-    for (std::int32_t k = 1; k < stages; ++k) {
+    for (std::int32_t k = 1; k < parts_; ++k) {
       const std::int32_t cut = first_units_[k - 1];
       const std::int32_t low = k > 1 ? first_units_[k - 2] : 0;
-      const std::int32_t high = k < stages - 1 ? first_units_[k] : found_.units;
+      const std::int32_t high = k < parts_ - 1 ? first_units_[k] : found_.units;
       std::vector<Side> side(line_.size(), Side::open);
       for (std::int32_t node = 0; node < line_.size(); ++node) {
         const std::int32_t unit = places_.unit[node];
@@ -250,7 +249,7 @@ class Stager {
     return split;
   }
 
-  mutable Ops ops_;  // asks for what it does not know yet
+  Ops ops_;
   const Loop& loop_;
   const Options& options_;
   const std::int32_t parts_;

@@ -3,8 +3,9 @@
 /// Every op of `main` and of the loop's body gets a stage and a level (pipeline/levels.h).
 ///
 ///   in the loop  the line (pipeline/line.h) is cut where no stage takes much longer than it
-///                must, and the fewest bytes cross (pipeline/cuts.h); what is no unit lies on
-///                the side of each cut on which fewest bytes cross (pipeline/min_cut.h)
+///                must, and the fewest bytes go forwards (pipeline/cuts.h); what is no unit
+///                lies on the side of each cut on which fewest bytes cross
+///                (pipeline/min_cut.h)
 ///   behind it    where most bytes of what an op reads are, of what the loop leaves; scalars
 ///                of several stages meet on stage 0
 ///   before it    where it is read
