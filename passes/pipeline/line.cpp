@@ -103,9 +103,6 @@ std::vector<std::int32_t> last_units(const Line& line, const Places& places) {
 
 }  // namespace
 
-/// What is this many times smaller than something else draws no op to where it is.
-constexpr double sent_easily = 16;
-
 Places places_of(const Line& line, const std::vector<Range>& ranges) {
   Places places{std::vector<std::int32_t>(line.size(), -1), {}};
   place_forward(line, ranges, places);
@@ -115,14 +112,10 @@ Places places_of(const Line& line, const std::vector<Range>& ranges) {
     if (line.is_forward[node]) continue;
     constexpr std::int32_t nowhere = std::numeric_limits<std::int32_t>::max();
     std::int32_t behind = nowhere, first = nowhere, most = -1;
-    double largest = 0;
-    for (const std::int32_t v : line.reads[node]) {
-      largest = std::max(largest, line.values[v].bytes);
-    }
     for (const std::int32_t v : line.reads[node]) {
       const std::int32_t maker = line.values[v].maker;
       if (maker >= 0 && !line.is_forward[maker]) behind = std::min(behind, places.unit[maker]);
-      if (last[v] < 0 || line.values[v].bytes * sent_easily < largest) continue;
+      if (last[v] < 0) continue;
       first = std::min(first, last[v]);
       most = std::max(most, last[v]);
     }
