@@ -27,6 +27,7 @@ void bind_enums(nanobind::module_& module);
 void bind_cluster(nanobind::module_& module);
 void bind_importer(nanobind::module_& module);
 void bind_micro_batch(nanobind::module_& module);
+void bind_pipeline(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 void bind_cost(nanobind::module_& module);
 void bind_planning(nanobind::module_& module);

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from autoshard.frontend.library_jit import filter_jit as filter_jit
     from autoshard.frontend.library_jit import nnx_jit as nnx_jit
     from autoshard.frontend.manual_split import manual_split as manual_split
+    from autoshard.frontend.pipeline_stage import pipeline_stage as pipeline_stage
     from autoshard.frontend.plan import Plan as Plan
     from autoshard.frontend.planner import Planner as Planner
     from autoshard.frontend.planning import plan as plan
@@ -60,6 +61,7 @@ _LATE = {
     "manual_split": "autoshard.frontend.manual_split",
     "nnx_jit": "autoshard.frontend.library_jit",
     "on_host": "autoshard.frontend.host",
+    "pipeline_stage": "autoshard.frontend.pipeline_stage",
     "plan": "autoshard.frontend.planning",
     "Recompute": "autoshard.passes.recompute",
     "recompute": "autoshard.frontend.recompute",

@@ -673,6 +673,97 @@ def micro_batch_times(bytecode: bytes, *, main: int, arguments: Sequence[int], m
     When each value is known; raises CannotMicroBatch(why, op, sum, heavy).
     """
 
+class WhyNoStages(enum.StrEnum):
+    """Why a step has no such stages."""
+
+    ORDER = 'order'
+    """A mark wants what others do not leave."""
+
+    FEW = 'few'
+    """There are fewer units than stages."""
+
+    MARKS = 'marks'
+    """Marks leave a stage without a unit."""
+
+    LOOP = 'loop'
+    """One loop takes more than a stage may."""
+
+class StageOp:
+    """What all ops of one class have in common; see passes/pipeline/body.h."""
+
+    def __init__(self, *, is_heavy: bool, is_free: bool, is_light: bool, is_view: bool, is_loop: bool, is_add: bool, mark: int, result_bytes: Sequence[float]) -> None: ...
+
+class StagePlace:
+    """Where an op is made."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def stage(self) -> int: ...
+
+    @property
+    def level(self) -> int: ...
+
+class StageCrossing:
+    """What crosses between two stages, both ways, in a micro-batch."""
+
+    @property
+    def op(self) -> int:
+        """The first unit behind the cut."""
+
+    @property
+    def bytes(self) -> float: ...
+
+    @property
+    def values(self) -> int: ...
+
+class PipelineStages:
+    """The stages of a train step; see passes/pipeline/stages.h."""
+
+    @property
+    def places(self) -> list[StagePlace]: ...
+
+    @property
+    def cuts(self) -> list[StageCrossing]: ...
+
+    @property
+    def split_sums(self) -> list[int]: ...
+
+    @property
+    def seconds(self) -> list[float]: ...
+
+    @property
+    def least_seconds(self) -> float: ...
+
+    @property
+    def units(self) -> int: ...
+
+class LineCuts:
+    """A cut of a line; see passes/pipeline/cuts.h."""
+
+    @property
+    def first_units(self) -> list[int]: ...
+
+    @property
+    def slowest_seconds(self) -> float: ...
+
+    @property
+    def bytes(self) -> float: ...
+
+class NoPipelineStages(Exception):
+    pass
+
+def pipeline_stages(bytecode: bytes, *, main: int, loop: int, argument_bytes: Sequence[float], stages: int, chunks: int, slack: float, seconds: Sequence[float], describe: Callable[[int], StageOp]) -> PipelineStages:
+    """
+    The stage and level of each op; raises NoPipelineStages(why, op, stage, share, units).
+    """
+
+def line_cuts(seconds: Sequence[float], bytes: Sequence[float], first: Sequence[int], last: Sequence[int], *, stages: int, slack: float) -> LineCuts | None:
+    """
+    The cut of units with fewest bytes in which the slowest stage takes at most `slack` times the least; None: there is none.
+    """
+
 class Reshard:
     """What every device sends."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from autoshard.errors import ImportModuleError
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import MARK
+from autoshard.ir.attributes import MARK, PIPELINE_STAGE
 from autoshard.ir.host_memory import PLACEMENT
 
 CARRY = "carry"
@@ -222,7 +222,7 @@ def _name(op: mlir.Operation) -> str:
         return IDENTITY
     if op.name == "stablehlo.custom_call":
         target = mlir.StringAttr(op.attributes["call_target_name"]).value
-        return IDENTITY if target in (MARK, PLACEMENT, "Sharding") else op.name
+        return IDENTITY if target in (MARK, PIPELINE_STAGE, PLACEMENT, "Sharding") else op.name
     return op.name
 
 

@@ -20,6 +20,7 @@ from autoshard.ir import element_bits, mlir
 from autoshard.ir.attributes import (
     IN_HOST_MEMORY,
     MARK,
+    PIPELINE_STAGE,
     SDY_SHARDING_RULE,
     attribute_of,
     custom_call_target,
@@ -38,7 +39,7 @@ _KINDS: Mapping[str, CutKind] = {
     "stablehlo.case": CutKind.BRANCHES,
     "stablehlo.if": CutKind.BRANCHES,
 }
-_IDENTITY_TARGETS = ("Sharding", MARK, IN_HOST_MEMORY, PLACEMENT)
+_IDENTITY_TARGETS = ("Sharding", MARK, PIPELINE_STAGE, IN_HOST_MEMORY, PLACEMENT)
 
 _PASSED_ON = frozenset(
     f"stablehlo.{name}"

@@ -38,6 +38,7 @@ from autoshard.ir import mlir
 from autoshard.ir.attributes import (
     MARK,
     MHLO_SHARDING,
+    PIPELINE_STAGE,
     SDY_SHARDING,
     SDY_SHARDING_RULE,
     STRATEGY,
@@ -169,6 +170,7 @@ class _Importer:
             of_targets={
                 "Sharding": identities.constraint,
                 MARK: identities.mark if self._keep_strategies else identities.planned_mark,
+                PIPELINE_STAGE: identities.constraint,
                 PLACEMENT: moves.move,
             },
         )

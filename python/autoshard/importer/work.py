@@ -20,13 +20,15 @@ from autoshard.kernels.mosaic import estimate_of, is_tpu_kernel, kernel_of
 from autoshard.kernels.tables import table_contents
 from autoshard.kernels.work import bytes_moved, kernel_work
 
-_VIEWS = frozenset(
+VIEWS = frozenset(
     f"stablehlo.{name}"
     for name in (
         *("reshape", "transpose", "broadcast_in_dim", "slice", "pad", "reverse", "concatenate"),
         "bitcast_convert",
     )
 )
+"""Ops that move elements, or make more of them."""
+
 MATRIX_OPS = frozenset(("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution"))
 """Multiply matrices: what an axis cuts of them says what it is for."""
 _RAGGED_DOT = "chlo.ragged_dot"
@@ -134,7 +136,7 @@ def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
 def is_elementwise(name: str) -> bool:
     """Does an op of this name make each element of its result from one element of each operand?"""
     return name.startswith(("stablehlo.", "chlo.")) and name not in (
-        MATRIX_OPS | _VIEWS | _REDUCES | _INDEXED | _OTHERS | MADE_OF_NOTHING | {_RAGGED_DOT}
+        MATRIX_OPS | VIEWS | _REDUCES | _INDEXED | _OTHERS | MADE_OF_NOTHING | {_RAGGED_DOT}
     )
 
 
@@ -148,7 +150,7 @@ def work_of(op: mlir.Operation) -> OpWork:
             padded = _padded_bytes(op)
             return OpWork(Work.MATMUL, arithmetic, flops, has_workspace=True, padded_bytes=padded)
         return OpWork(Work.MATMUL, arithmetic, flops)
-    if name in _VIEWS:
+    if name in VIEWS:
         return _view(op, arithmetic)
     if name in _REDUCES:
         if name == "stablehlo.reduce" and _elements(op.operands[0]) == _elements(op.results[0]):

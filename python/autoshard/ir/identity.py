@@ -13,16 +13,18 @@ def identity_primitive(
     name: str,
     lower: Callable[..., list[Any]],
     on_new_dim: Callable[..., dict[str, Any]] | None = None,
+    *,
+    marks_derivatives: bool = False,
 ) -> Any:
     """An identity of one array, for ``jax.jit``, derivatives and ``vmap``.
-
-    Derivatives pass by unmarked: what a user says of a value says nothing of its gradient.
 
     Args:
         name: Of the primitive, as jaxprs show it.
         lower: ``lower(context, value, **parameters)`` makes the op, or returns ``value``.
         on_new_dim: ``on_new_dim(position, **parameters)`` are the parameters of the value with one
             more dim before ``position``. None: the same.
+        marks_derivatives: What is said of a value holds for its tangent and cotangent, too; else
+            these pass by unmarked.
 
     Returns:
         A ``jax.extend.core.Primitive``.
@@ -33,10 +35,14 @@ def identity_primitive(
         return value
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **parameters: Any) -> tuple[Any, Any]:
-        return primitive.bind(primals[0], **parameters), tangents[0]
+        return primitive.bind(primals[0], **parameters), derivative(tangents[0], parameters)
 
     def transpose(cotangent: Any, value: Any, **parameters: Any) -> list[Any]:
-        return [cotangent]
+        return [derivative(cotangent, parameters)]
+
+    def derivative(value: Any, parameters: dict[str, Any]) -> Any:
+        is_marked = marks_derivatives and not isinstance(value, ad.Zero)
+        return primitive.bind(value, **parameters) if is_marked else value
 
     def batch(values: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> tuple[Any, Any]:
         if on_new_dim is not None:

@@ -30,11 +30,13 @@ from jax._src.interpreters import mlir
 
 from autoshard.ir.module import parse_bytes, print_module
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_PACKAGES = {str(path.parent.parent) for path in (Path(__file__), Path(__file__).resolve())}
+"""Where the package is, and where links to it lead."""
 _SITE_PACKAGES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 
 # Frames of this package are never "the user's line", neither in MLIR locations nor in errors.
-source_info_util.register_exclusion(_PACKAGE)
+for _package in _PACKAGES:
+    source_info_util.register_exclusion(_package)
 
 _marks_are_lowered: Any = jax.make_user_context(False)
 """Part of every key of JAX's tracing, lowering and compilation caches, so that what is lowered

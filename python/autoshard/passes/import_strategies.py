@@ -5,7 +5,7 @@ before  %0 = stablehlo.add %a, %b {autoshard.in_strategy = ["(4, 1)", "[{dp}, {t
              {autoshard.layout = "mesh[dp=2,sp=2,mp=2] [{mp}, {sp, dp}]", autoshard.role = "in", ..}
         %3 = sdy.sharding_constraint %2 <@mesh, [{"dp"}, {?}]>
 after   autoshard.mesh on the module, each call its own callee, composites expanded, a mark on
-        every operand and result that an in_strategy or out_strategy names
+        every operand and result that an in_strategy or out_strategy names, no marks of stages
         %1 = stablehlo.custom_call @autoshard.mark(%0) {autoshard.pin = "[{mp}, {sp, dp}]", ..}
         %3 = sdy.sharding_constraint %2 <@mesh, [{"dp"}, {?}]> {autoshard.pin = "[{dp}, {?}]"}
 """
@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from autoshard.ir import mlir
-from autoshard.ir.attributes import IN_STRATEGY, MHLO_SHARDING, OUT_STRATEGY, SDY_SHARDING
+from autoshard.ir.attributes import (
+    IN_STRATEGY,
+    MHLO_SHARDING,
+    OUT_STRATEGY,
+    PIPELINE_STAGE,
+    SDY_SHARDING,
+    custom_call_target,
+)
 from autoshard.ir.boundary import pad_indivisible
 from autoshard.ir.module import is_of_one_device, operations_of
 from autoshard.ir.native import nested, run_native
@@ -44,7 +51,7 @@ class ImportStrategies(Pass):
 
     The mesh is the module's ``autoshard.mesh``, else its ``sdy.mesh``, else the common refinement
     of the layouts in the marks. It is refined until it expresses every strategy. Constraints over
-    one-device meshes say nothing and pin nothing.
+    one-device meshes say nothing and pin nothing. Marks of stages go: it is too late for them.
     """
 
     name: ClassVar[str] = "autoshard-import-strategies"
@@ -82,6 +89,9 @@ def import_strategies(module: mlir.Module, default: Mesh | None = None) -> ReadM
         _flatten_calls(module)
         operations = operations_of(module.operation)
         saying = _saying(operations)
+        if _drop_stages(saying):
+            operations = operations_of(module.operation)
+            saying = _saying(operations)
         alone = [op for op in saying if op.name in COLLECTIVES and is_of_one_device(module)]
         has_new_marks = expand_op_strategies(saying)
         has_new_calls = expand_composites(saying)
@@ -121,6 +131,15 @@ def _saying(operations: Sequence[mlir.Operation]) -> list[mlir.Operation]:
         if name == _MANUAL:
             end_of_manual = number + len(operations_of(op))
     return found
+
+
+def _drop_stages(operations: Sequence[mlir.Operation]) -> bool:
+    """Take marks of stages away, where no pass has read them; whether there were any."""
+    marks = [op for op in operations if custom_call_target(op) == PIPELINE_STAGE]
+    for mark in marks:
+        mark.results[0].replace_all_uses_with(mark.operands[0])
+        mark.erase()
+    return bool(marks)
 
 
 def _flatten_calls(module: mlir.Module) -> None:

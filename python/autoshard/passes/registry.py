@@ -12,6 +12,7 @@ ALL_PASSES: Mapping[str, str] = {
     "autoshard-import-strategies": "autoshard.passes.import_strategies:ImportStrategies",
     "autoshard-undo-checkpoints": "autoshard.passes.undo_checkpoints:UndoCheckpoints",
     "autoshard-micro-batch": "autoshard.passes.micro_batch:MicroBatch",
+    "autoshard-pipeline-stages": "autoshard.passes.pipeline_stages:PipelineStages",
     "autoshard-host-offload": "autoshard.passes.host_offload:HostOffload",
     "autoshard-sharding-propagation": "autoshard.passes.sharding_propagation:ShardingPropagation",
     "autoshard-recursive-programming": (
@@ -25,6 +26,7 @@ ALL_PASSES: Mapping[str, str] = {
     "autoshard-export-gspmd": "autoshard.passes.export_gspmd:ExportGspmd",
     "autoshard-print-plan": "autoshard.passes.print_plan:PrintPlan",
     "autoshard-print-costs": "autoshard.passes.print_costs:PrintCosts",
+    "autoshard-print-schedule": "autoshard.passes.print_schedule:PrintSchedule",
 }
 """Pass name -> ``module:class``; one line a pass, in the order of the flow."""
 

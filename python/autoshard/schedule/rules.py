@@ -51,12 +51,34 @@ def pipeline_schedule(
     if rule not in RULES:
         raise PlanError(f"rule {rule!r} is not known. Use one of {', '.join(RULES)}.")
     works = training_works(chunks, stages, splits_gradients=rule == "zero_bubble")
+    parts = len(chunks) // stages
+    return schedule_of_works(rule, works, stages, micro_batches, parts, transfer_seconds)
+
+
+def schedule_of_works(
+    rule: Rule,
+    works: Sequence[Work],
+    stages: int,
+    micro_batches: int,
+    chunks: int = 1,
+    transfer_seconds: float = 0,
+) -> Schedule:
+    """The schedule of any works by one rule.
+
+    Args:
+        rule: See the top of this file.
+        works: Each behind those that it is after.
+        stages: Groups of devices.
+        micro_batches: 1 or more.
+        chunks: Of the model, on each stage.
+        transfer_seconds: As for ``pipeline_schedule``.
+    """
     found = [
         list_schedule(
             works,
             micro_batches,
             rank_of(works, stages),
-            limits=limits_of(rule, stages, len(chunks) // stages),
+            limits=limits_of(rule, stages, chunks),
             transfer_seconds=transfer_seconds,
             patience=patience,
         )

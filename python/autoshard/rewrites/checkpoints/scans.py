@@ -17,7 +17,7 @@ from functools import cached_property
 
 from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
-from autoshard.ir.attributes import MARK, custom_call_target
+from autoshard.ir.attributes import MARK, PIPELINE_STAGE, custom_call_target
 from autoshard.ir.types import element_bits
 from autoshard.rewrites.checkpoints.cut import Node, cheapest_cut
 from autoshard.rewrites.checkpoints.straight import BARRIER, drop_barrier, read_by
@@ -49,7 +49,7 @@ _ONLY_IF_SMALLER = 1.01
 
 def is_cheap(op: mlir.Operation) -> bool:
     """Is an op computed where it is read, so that nothing is saved by keeping its result?"""
-    if op.name in _CHEAP or custom_call_target(op) in (MARK, "Sharding"):
+    if op.name in _CHEAP or custom_call_target(op) in (MARK, PIPELINE_STAGE, "Sharding"):
         return True
     if op.name == "stablehlo.dot_general":  # of vectors: a product, element by element
         numbers = str(op.attributes["dot_dimension_numbers"])

@@ -10,7 +10,7 @@ from autoshard._core import CutKind, Where
 from autoshard.errors import PlanError
 from autoshard.importer.micro_batch_cuts import adds_up, cut_of, kind_of
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import custom_call_target
+from autoshard.ir.attributes import MICRO_BATCHES, custom_call_target
 from autoshard.ir.boundary import main_function
 from autoshard.ir.constants import constant, splat_of, zeros
 from autoshard.ir.locations import lines_of
@@ -280,7 +280,13 @@ class _Rewriter:
         carried = [first, *given, *empty]
         types = [value.type for value in carried]
         loop = mlir.Operation.create(
-            "stablehlo.while", results=types, operands=carried, regions=2, loc=self.why, ip=where
+            "stablehlo.while",
+            results=types,
+            operands=carried,
+            attributes={MICRO_BATCHES: mlir.UnitAttr.get()},
+            regions=2,
+            loc=self.why,
+            ip=where,
         )
         locations = [self.why] * len(types)
         self._condition(loop.regions[0].blocks.append(*types, arg_locs=locations))

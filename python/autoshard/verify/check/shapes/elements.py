@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from autoshard.importer.rules import ELEMENTWISE_CHLO
 from autoshard.ir import mlir
-from autoshard.ir.attributes import IN_HOST_MEMORY, MARK
+from autoshard.ir.attributes import IN_HOST_MEMORY, MARK, PIPELINE_STAGE
 from autoshard.verify.check.attributes import cut_constant, shape_of
 from autoshard.verify.check.shapes.shapes import Rule, Shapes
 
-IDENTITY_TARGETS = frozenset({"Sharding", MARK, IN_HOST_MEMORY, "annotate_device_placement"})
+IDENTITY_TARGETS = frozenset(
+    {"Sharding", MARK, PIPELINE_STAGE, IN_HOST_MEMORY, "annotate_device_placement"}
+)
 """Custom calls whose result is their operand."""
 
 _ELEMENTWISE = frozenset(

@@ -1,0 +1,134 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "bindings/bindings.h"
+#include "importer/bytecode.h"
+#include "pipeline/cuts.h"
+#include "pipeline/stages.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace autoshard {
+
+using pipeline::CannotCut;
+using pipeline::Crossing;
+using pipeline::Cuts;
+using pipeline::OpKind;
+using pipeline::Place;
+using pipeline::Stages;
+using pipeline::Unit;
+using pipeline::Why;
+
+namespace {
+
+/// What is asked of an op that stands for its class.
+using AskKind = nb::typed<nb::callable, OpKind(std::int32_t)>;
+
+void bind_records(nb::module_& module) {
+  nb::enum_<Why>(module, "WhyNoStages", nb::is_str(), "Why a step has no such stages.")
+      .str_value("ORDER", Why::order, "order", "A mark wants what others do not leave.")
+      .str_value("FEW", Why::few, "few", "There are fewer units than stages.")
+      .str_value("MARKS", Why::marks, "marks", "Marks leave a stage without a unit.")
+      .str_value("LOOP", Why::loop, "loop", "One loop takes more than a stage may.");
+
+  nb::class_<OpKind>(module, "StageOp",
+                     "What all ops of one class have in common; see passes/pipeline/body.h.")
+      .def(
+          "__init__",
+          [](OpKind* self, bool is_heavy, bool is_free, bool is_light, bool is_view,
+             bool is_loop, bool is_add, std::int32_t mark, std::vector<double> result_bytes) {
+            new (self) OpKind{is_heavy, is_free, is_light, is_view,
+                              is_loop,  is_add,  mark,     std::move(result_bytes)};
+          },
+          nb::kw_only(), "is_heavy"_a, "is_free"_a, "is_light"_a, "is_view"_a, "is_loop"_a,
+          "is_add"_a, "mark"_a, "result_bytes"_a);
+
+  nb::class_<Place>(module, "StagePlace", "Where an op is made.")
+      .def_ro("op", &Place::op)
+      .def_ro("stage", &Place::stage)
+      .def_ro("level", &Place::level);
+
+  nb::class_<Crossing>(module, "StageCrossing",
+                       "What crosses between two stages, both ways, in a micro-batch.")
+      .def_ro("op", &Crossing::op, "The first unit behind the cut.")
+      .def_ro("bytes", &Crossing::bytes)
+      .def_ro("values", &Crossing::values);
+
+  nb::class_<Stages>(module, "PipelineStages",
+                     "The stages of a train step; see passes/pipeline/stages.h.")
+      .def_ro("places", &Stages::places)
+      .def_ro("cuts", &Stages::cuts)
+      .def_ro("split_sums", &Stages::split_sums)
+      .def_ro("seconds", &Stages::seconds)
+      .def_ro("least_seconds", &Stages::least_seconds)
+      .def_ro("units", &Stages::units);
+
+  nb::class_<Cuts>(module, "LineCuts", "A cut of a line; see passes/pipeline/cuts.h.")
+      .def_ro("first_units", &Cuts::first_units)
+      .def_ro("slowest_seconds", &Cuts::slowest_seconds)
+      .def_ro("bytes", &Cuts::bytes);
+}
+
+std::vector<Unit> units_of(const std::vector<double>& seconds,
+                           const std::vector<double>& bytes,
+                           const std::vector<std::int32_t>& first,
+                           const std::vector<std::int32_t>& last) {
+  std::vector<Unit> units;
+  for (std::size_t k = 0; k < seconds.size(); ++k) {
+    units.push_back({seconds.at(k), bytes.at(k), {first.at(k), last.at(k)}});
+  }
+  return units;
+}
+
+}  // namespace
+
+void bind_pipeline(nb::module_& module) {
+  bind_records(module);
+
+  static nb::exception<CannotCut> refused(module, "NoPipelineStages");
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const CannotCut& r) {
+      nb::object args = nb::make_tuple(r.why, r.op, r.stage, r.share, r.units);
+      PyErr_SetObject(refused.ptr(), args.ptr());
+    }
+  });
+
+  module.def(
+      "pipeline_stages",
+      [](const nb::bytes& bytecode, std::int32_t main, std::int32_t loop,
+         std::vector<double> argument_bytes, std::int32_t stages, std::int32_t chunks,
+         double slack, const std::vector<double>& seconds, const AskKind& describe) {
+        const importer::ModuleStructure structure =
+            importer::read_bytecode({bytecode.c_str(), bytecode.size()});
+        const pipeline::Loop of{main, loop, std::move(argument_bytes)};
+        return pipeline::stages_of(
+            structure, of, {stages, chunks, slack}, seconds,
+            [&](std::int32_t op) { return nb::cast<OpKind>(describe(op)); });
+      },
+      "bytecode"_a, nb::kw_only(), "main"_a, "loop"_a, "argument_bytes"_a, "stages"_a,
+      "chunks"_a, "slack"_a, "seconds"_a, "describe"_a,
+      "The stage and level of each op; raises NoPipelineStages(why, op, stage, share, "
+      "units).");
+
+  module.def(
+      "line_cuts",
+      [](const std::vector<double>& seconds, const std::vector<double>& bytes,
+         const std::vector<std::int32_t>& first, const std::vector<std::int32_t>& last,
+         std::int32_t stages, double slack) -> std::optional<Cuts> {
+        const std::vector<Unit> units = units_of(seconds, bytes, first, last);
+        const std::optional<double> least = pipeline::least_slowest_seconds(units, stages);
+        if (!least) return std::nullopt;
+        return pipeline::cheapest_cuts(units, stages, *least * slack);
+      },
+      "seconds"_a, "bytes"_a, "first"_a, "last"_a, nb::kw_only(), "stages"_a, "slack"_a,
+      "The cut of units with fewest bytes in which the slowest stage takes at most `slack` "
+      "times the least; None: there is none.");
+}
+
+}  // namespace autoshard

@@ -1,0 +1,273 @@
+#include "pipeline/stages.h"
+
+#include <algorithm>
+
+#include "pipeline/cuts.h"
+#include "pipeline/levels.h"
+#include "pipeline/min_cut.h"
+#include "pipeline/surroundings.h"
+
+namespace autoshard::pipeline {
+
+using importer::Block;
+using importer::ModuleStructure;
+
+namespace {
+
+class Stager {
+ public:
+  Stager(const ModuleStructure& module, const Loop& loop, const Options& options,
+         const std::vector<double>& seconds, const Describe& describe)
+      : ops_(module, describe),
+        loop_(loop),
+        options_(options),
+        parts_(options.stages * options.chunks),
+        body_(body_of(ops_, loop, seconds)),
+        line_(body_.line) {
+    op_of_.resize(line_.size());
+    for (std::size_t k = 0; k < body_.ops.size(); ++k) {
+      if (body_.node[k] >= 0) op_of_[body_.node[k]] = body_.ops[k];
+    }
+  }
+
+  Stages run() {
+    ranges_ = ranges_of(line_, parts_);
+    for (std::int32_t node = 0; node < line_.size(); ++node) {
+      const std::int32_t mark = line_.mark[node];
+      const std::int32_t led_to =
+          line_.is_forward[node] ? ranges_[node].first : ranges_[node].last;
+      if (mark >= 0 && (line_.is_forward[node] ? led_to > mark : led_to < mark)) {
+        throw refused(Why::order, op_of_[node], led_to);
+      }
+    }
+    places_ = places_of(line_, ranges_);
+    found_.units = static_cast<std::int32_t>(places_.units.size());
+    cut();
+    place();
+    return std::move(found_);
+  }
+
+ private:
+  CannotCut refused(Why why, std::int32_t op = -1, std::int32_t stage = -1,
+                    double share = 0) const {
+    return {why, op, stage, share, found_.units};
+  }
+
+  /// What lies at each unit.
+  std::vector<Unit> read_units() const {
+    std::vector<Unit> units(places_.units.size());
+    const std::vector<double> bytes = crossing(line_, places_);
+    for (std::size_t u = 0; u < units.size(); ++u) {
+      units[u].bytes = bytes[u];
+      units[u].range = ranges_[places_.units[u]];
+    }
+    for (std::int32_t node = 0; node < line_.size() && !units.empty(); ++node) {
+      units[places_.unit[node]].seconds += line_.seconds[node];
+    }
+    return units;
+  }
+
+  /// Throws where one loop, which has no mark, is too much for a stage.
+  void check_loops(const std::vector<Unit>& units) {
+    double whole = 0;
+    for (const Unit& unit : units) whole += unit.seconds;
+    constexpr double most = 1.5;  // times the mean; no choice of cuts makes up for more
+    for (const std::int32_t unit : places_.units) {
+      if (line_.mark[unit] >= 0) return;
+    }
+    for (std::size_t u = 0; u < units.size(); ++u) {
+      const std::int32_t op = op_of_[places_.units[u]];
+      if (ops_.kind(op).is_loop && units[u].seconds * parts_ > most * whole) {
+        throw refused(Why::loop, op, -1, units[u].seconds / whole);
+      }
+    }
+  }
+
+  /// Chooses the units with which stages begin, and the stage of all else.
+  ///
+  /// What is no unit may end on another stage than the cut was chosen by: then it is counted
+  /// there, and a cut is chosen anew, with less slack.
+  void cut() {
+    std::vector<Unit> units = read_units();
+    check_loops(units);
+    if (found_.units < parts_) throw refused(Why::few);
+    std::optional<std::vector<std::int32_t>> best;
+    double fewest = 0;
+    for (const double part : {1.0, 0.6, 0.3, 0.0}) {
+      const std::optional<double> least = least_slowest_seconds(units, parts_);
+      if (!least) throw refused(Why::marks);
+      if (!best) found_.least_seconds = *least;
+      const double limit = *least * (1 + part * (options_.slack - 1) + 1e-9);
+      first_units_ = cheapest_cuts(units, parts_, limit)->first_units;
+      decide();
+      measure();
+      const double slowest = *std::max_element(found_.seconds.begin(), found_.seconds.end());
+      if (!best || slowest < fewest) best = first_units_, fewest = slowest;
+      if (slowest <= found_.least_seconds * options_.slack) return;
+      follow();
+      units = read_units();
+    }
+    if (*best == first_units_) return;
+    first_units_ = *best;
+    decide();
+    measure();
+  }
+
+  /// Lets nodes lie at the nearest unit of the stage that they are on.
+  void follow() {
+    for (std::int32_t node = 0; node < line_.size(); ++node) {
+      const std::int32_t k = stage_[node];
+      const std::int32_t low = k > 0 ? first_units_[k - 1] : 0;
+      const std::int32_t high = k < parts_ - 1 ? first_units_[k] : found_.units;
+      places_.unit[node] = std::clamp(places_.unit[node], low, high - 1);
+    }
+  }
+
+  /// The part of each node, cut after cut: near one, fewest bytes decide.
+  void decide() {
+    stage_.assign(line_.size(), 0);
+    for (std::int32_t k = 1; k < parts_; ++k) {
+      const std::int32_t cut = first_units_[k - 1];
+      const std::int32_t low = k > 1 ? first_units_[k - 2] : 0;
+      const std::int32_t high = k < parts_ - 1 ? first_units_[k] : found_.units;
+      std::vector<Side> side(line_.size(), Side::open);
+      for (std::int32_t node = 0; node < line_.size(); ++node) {
+        const std::int32_t unit = places_.unit[node];
+        if (line_.is_forward[node] && line_.is_unit[node]) {
+          side[node] = unit < cut ? Side::before : Side::behind;
+        } else if (ranges_[node].first >= k) {
+          side[node] = Side::behind;
+        } else if (ranges_[node].last < k || stage_[node] < k - 1 || unit < low) {
+          side[node] = Side::before;
+        } else if (unit >= high) {
+          side[node] = Side::behind;
+        }
+      }
+      decide_sides(line_, side);
+      for (std::int32_t node = 0; node < line_.size(); ++node) {
+        if (side[node] == Side::behind) stage_[node] = k;
+      }
+    }
+  }
+
+  void measure() {
+    found_.seconds.assign(parts_, 0.0);
+    for (std::int32_t node = 0; node < line_.size(); ++node) {
+      found_.seconds[stage_[node]] += line_.seconds[node];
+    }
+    found_.cuts.clear();
+    for (const std::int32_t unit : first_units_) {
+      found_.cuts.push_back({op_of_[places_.units[unit]], 0, 0});
+    }
+    for (const Value& value : line_.values) {
+      if (value.maker < 0) continue;
+      std::int32_t low = stage_[value.maker], high = low;
+      for (const std::int32_t reader : value.readers) {
+        low = std::min(low, stage_[reader]);
+        high = std::max(high, stage_[reader]);
+      }
+      for (std::int32_t k = low; k < high; ++k) {
+        found_.cuts[k].bytes += value.bytes;
+        ++found_.cuts[k].values;
+      }
+    }
+  }
+
+  void place() {
+    for (std::int32_t& stage : stage_) stage %= options_.stages;
+    const std::vector<std::int32_t> level = levels_of(line_, stage_);
+    PlacesOfOps places(ops_.module.ops.size());
+    for (std::size_t k = 0; k < body_.ops.size(); ++k) {
+      const std::int32_t node = body_.node[k];
+      if (node >= 0) places[body_.ops[k]] = {{stage_[node], level[node]}};
+    }
+    const SplitSums split = add_sums(places);
+    for (std::size_t k = body_.ops.size(); k-- > 0;) {
+      const std::int32_t op = body_.ops[k];
+      for (const std::int32_t value : body_.reads[k]) {
+        const std::int32_t maker =
+            ops_.owner(value) <= loop_.op ? -1 : index(ops_.owner(value));
+        if (maker < 0 || body_.node[maker] >= 0 || body_.is_sum[maker]) continue;
+        auto& copies = places[body_.ops[maker]];
+        if (body_.is_sum[k] && places[op].empty()) add_copy(copies, 0, 0, true);
+        for (const auto& [s, l] : places[op]) add_copy(copies, s, l, body_.is_free[maker]);
+      }
+    }
+    place_surroundings(ops_, loop_, split, places);
+    for (std::size_t op = 0; op < places.size(); ++op) {
+      for (const auto& [s, l] : places[op]) {
+        found_.places.push_back({static_cast<std::int32_t>(op), s, l});
+      }
+    }
+  }
+
+  std::size_t index(std::int32_t op) const {
+    return std::lower_bound(body_.ops.begin(), body_.ops.end(), op) - body_.ops.begin();
+  }
+
+  /// Places of the ops that add to what the loop sums up: on the stage of what they add. Those
+  /// of sums over several stages stay without.
+  SplitSums add_sums(PlacesOfOps& places) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> low(body_.ops.size(), {-1, -1}),
+        high(low);
+    std::vector<char> is_read(body_.ops.size(), 0);
+    for (std::size_t k = 0; k < body_.ops.size(); ++k) {
+      if (!body_.is_sum[k]) continue;
+      for (const std::int32_t value : body_.reads[k]) {
+        if (ops_.owner(value) <= loop_.op) continue;
+        const std::size_t maker = index(ops_.owner(value));
+        auto first = low[maker], last = high[maker];
+        if (body_.is_sum[maker]) {
+          is_read[maker] = 1;
+        } else if (body_.node[maker] >= 0) {
+          first = last = *places[body_.ops[maker]].begin();
+        }
+        if (first.first < 0) continue;
+        low[k] = low[k].first < 0 ? first : std::min(low[k], first);
+        high[k].first = std::max(high[k].first, last.first);
+        high[k].second = std::max(high[k].second, last.second);
+      }
+    }
+    SplitSums split;
+    std::vector<char> is_split(body_.ops.size(), 0);
+    for (std::size_t k = body_.ops.size(); k-- > 0;) {
+      if (!body_.is_sum[k]) continue;
+      if (!is_read[k]) is_split[k] = low[k].first != high[k].first;
+      for (const std::int32_t value : body_.reads[k]) {
+        if (ops_.owner(value) <= loop_.op) continue;
+        const std::size_t maker = index(ops_.owner(value));
+        if (body_.is_sum[maker]) is_split[maker] = is_split[k];
+      }
+      if (!is_split[k]) {
+        // A sum of constants alone is wherever.
+        places[body_.ops[k]] = {{std::max(low[k].first, 0), std::max(high[k].second, 0)}};
+      } else if (!is_read[k]) {
+        split[body_.ops[k]] = low[k].first;
+        found_.split_sums.push_back(body_.ops[k]);
+      }
+    }
+    return split;
+  }
+
+  Ops ops_;
+  const Loop& loop_;
+  const Options& options_;
+  const std::int32_t parts_;
+  const Body body_;
+  const Line& line_;
+  /// By node.
+  std::vector<std::int32_t> op_of_, stage_;
+  std::vector<Range> ranges_;
+  Places places_;
+  std::vector<std::int32_t> first_units_;
+  Stages found_;
+};
+
+}  // namespace
+
+Stages stages_of(const ModuleStructure& module, const Loop& loop, const Options& options,
+                 const std::vector<double>& seconds, const Describe& describe) {
+  return Stager(module, loop, options, seconds, describe).run();
+}
+
+}  // namespace autoshard::pipeline

@@ -1,0 +1,86 @@
+/// The stages of a train step that works through its batch in a loop over micro-batches.
+///
+/// Every op of `main` and of the loop's body gets a stage and a level (pipeline/levels.h).
+///
+///   in the loop  the line (pipeline/line.h) is cut where no stage takes much longer than it
+///                must, and the fewest bytes go forwards (pipeline/cuts.h); what is no unit
+///                lies on the side of each cut on which fewest bytes cross
+///                (pipeline/min_cut.h)
+///   behind it    where most bytes of what an op reads are, of what the loop leaves; scalars
+///                of several stages meet on stage 0
+///   before it    where it is read
+///
+/// Constants, parts of the batch and what is made of these alone are made on every stage that
+/// reads them: such an op has several places.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "pipeline/body.h"
+
+namespace autoshard::pipeline {
+
+struct Place {
+  std::int32_t op, stage, level;
+};
+
+/// What crosses between two parts, both ways, in a micro-batch.
+struct Crossing {
+  std::int32_t op;  ///< the first unit behind the cut
+  double bytes = 0;
+  std::int32_t values = 0;
+};
+
+struct Stages {
+  /// By op, then by stage and level.
+  std::vector<Place> places;
+  std::vector<Crossing> cuts;
+  /// Ops that add up what several stages have to add, in a micro-batch. They and the adds that
+  /// lead to them have no places: each stage has to add its own.
+  std::vector<std::int32_t> split_sums;
+  /// Seconds of a micro-batch, by part of the line.
+  std::vector<double> seconds;
+  /// Seconds of the slowest part in the best of all cuts.
+  double least_seconds = 0;
+  std::int32_t units = 0;
+};
+
+enum class Why : std::uint8_t {
+  order,  ///< a mark wants what others do not leave
+  few,    ///< there are fewer units than stages
+  marks,  ///< marks leave a stage without a unit
+  loop,   ///< one loop takes more than a stage may
+};
+
+struct CannotCut : std::runtime_error {
+  CannotCut(Why why, std::int32_t op, std::int32_t stage, double share, std::int32_t units)
+      : std::runtime_error("cannot be cut into stages"),
+        why(why),
+        op(op),
+        stage(stage),
+        share(share),
+        units(units) {}
+  Why why;
+  std::int32_t op;     ///< the mark, or the loop; -1: none
+  std::int32_t stage;  ///< on which other marks want it; -1: none do
+  double share;        ///< of the step that the loop takes
+  std::int32_t units;
+};
+
+struct Options {
+  std::int32_t stages;
+  /// Parts of the line on each stage: part n is on stage n % stages.
+  std::int32_t chunks = 1;
+  /// The slowest stage may take this times the least that it must, for fewer bytes.
+  double slack = 1.05;
+};
+
+/// `seconds`: of each op of the module, once a micro-batch. Expects that marks are below
+/// `stages`. Throws `CannotCut`.
+Stages stages_of(const importer::ModuleStructure& module, const Loop& loop,
+                 const Options& options, const std::vector<double>& seconds,
+                 const Describe& describe);
+
+}  // namespace autoshard::pipeline

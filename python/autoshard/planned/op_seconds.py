@@ -1,0 +1,67 @@
+"""Seconds of each op of a module on one device, by the model that plans are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoshard.cluster import Cluster
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.program import import_program
+from autoshard.ir import mlir
+from autoshard.planned.given_plan import Dims, GivenPlan
+from autoshard.planned.write import populate_rules, remove_rules
+from autoshard.sharding import Axis, Mesh
+
+
+def op_seconds(
+    module: mlir.Module,
+    operations: Sequence[mlir.Operation],
+    cluster: Cluster,
+    trip_count: int = 100,
+) -> list[float]:
+    """Seconds of every op, of all of its trips together; 0 for ops that are fused into others.
+
+    Args:
+        module: Without calls that several ops share; it stays as it is.
+        operations: All of its ops, as ``operations_of`` gives them.
+        cluster: Of one device.
+        trip_count: Assumed trips of loops whose count cannot be read from the program.
+    """
+    mesh = Mesh((Axis("one", 1),))
+    with module.context, mlir.Location.unknown():
+        populate_rules(module)
+        try:
+            imported = import_program(
+                module,
+                mesh,
+                unknown_trip_count=trip_count,
+                keep_strategies=False,
+                operations=operations,
+            )
+        finally:
+            remove_rules(module)
+        given = GivenPlan(imported)
+        whole = [given.row(_whole(len(shape))) for shape in imported.value_shapes]
+        strategies = [
+            given.strategy_row(_rows(given, op.operands), _rows(given, op.results))
+            for op in imported.core_ops
+        ]
+        plan = given.checked(imported.program, cluster, 0.0, whole, strategies)
+    seconds = [0.0] * len(operations)
+    numbers = iter(range(len(operations)))
+    trips = imported.program.op_trips
+    for op, once, times in zip(imported.core_ops, plan.op_seconds, trips, strict=True):
+        number = next(n for n in numbers if operations[n] == op)
+        seconds[number] = once * times
+    return seconds
+
+
+def _whole(rank: int) -> Dims:
+    return ((),) * rank
+
+
+def _rows(given: GivenPlan, values: Sequence[mlir.Value]) -> tuple[int, ...]:
+    ranks = [
+        value.type.rank if isinstance(value.type, mlir.RankedTensorType) else 0 for value in values
+    ]
+    return tuple(given.row(_whole(rank)) if rank else NO_VALUE for rank in ranks)

@@ -1,0 +1,263 @@
+"""Label the ops of a step in micro-batches with their stages.
+
+What reads no other stage is not sent: constants, parts of the batch and what is made of these alone
+are written once for every stage that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from autoshard import _core
+from autoshard._core import WhyNoStages
+from autoshard.cluster import Cluster
+from autoshard.errors import PlanError
+from autoshard.importer.stage_ops import stage_of_mark, stage_op, value_bytes
+from autoshard.ir import mlir, place
+from autoshard.ir.attributes import (
+    LEVEL,
+    MICRO_BATCHES,
+    PIPELINE_STAGE,
+    PIPELINE_STAGES,
+    STAGE,
+    custom_call_target,
+)
+from autoshard.ir.boundary import main_function
+from autoshard.ir.micro_batch_loop import micro_batch_loop
+from autoshard.ir.module import operations_of, structure_of
+from autoshard.planned.op_seconds import op_seconds
+from autoshard.rewrites.stage_sums import split_sums
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Between two stages."""
+
+    line: str | None
+    """``file:line:col`` of the first op behind it that does much."""
+    bytes: float
+    """What crosses it in a micro-batch, both ways."""
+    values: int
+    """How many arrays these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedStep:
+    """What a step's stages come to."""
+
+    seconds: tuple[float, ...]
+    """Seconds of a micro-batch on one device, by stage; with chunks, by part of the model."""
+    least_seconds: float
+    """Seconds of the slowest part in the best of all cuts."""
+    cuts: tuple[Cut, ...]
+    units: int
+    """Ops between which cuts may lie."""
+
+
+def into_stages(
+    module: mlir.Module,
+    stages: int,
+    micro_batches: int,
+    cluster: Cluster,
+    slack: float,
+    chunks: int = 1,
+) -> StagedStep:
+    """Label every op, and copy those that several stages make for themselves.
+
+    Args:
+        module: As ``autoshard-micro-batch`` leaves it. Expects its context.
+        stages: How many.
+        micro_batches: Of the loop.
+        cluster: By whose chip ops are timed.
+        slack: Times the least seconds of the slowest stage that it may take for fewer bytes.
+        chunks: Parts of the model on each stage: part ``n`` is on stage ``n % stages``.
+
+    Raises:
+        PlanError: The step has no such stages.
+    """
+    main = main_function(module)
+    loop = micro_batch_loop(main)
+    operations = operations_of(module.operation)
+    _check_marks(operations, stages, chunks)
+    _mark_whole_ops([main.regions[0].blocks[0], loop.regions[1].blocks[0]])
+    one = replace(cluster, dims=())
+    seconds = [of / micro_batches for of in op_seconds(module, operations, one)]
+    number = operations.index(loop)
+    body = loop.regions[1].blocks[0]
+    try:
+        found = _core.pipeline_stages(
+            structure_of(module),
+            main=operations.index(main),
+            loop=number,
+            argument_bytes=[value_bytes(argument) for argument in body.arguments],
+            stages=stages,
+            chunks=chunks,
+            slack=slack,
+            seconds=_with_inner_ops(operations, seconds, body),
+            describe=lambda op: stage_op(operations[op]),
+        )
+    except _core.NoPipelineStages as error:
+        parts = f"stages={stages}" + (f" chunks={chunks}" if chunks > 1 else "")
+        raise _refusal(operations, error, parts) from error
+    cuts = [Cut(place(operations[cut.op].location), cut.bytes, cut.values) for cut in found.cuts]
+    _write(operations, found.places)
+    sums = [operations[number] for number in found.split_sums]
+    _drop_marks(operations)
+    split_sums(loop, sums)
+    integer = mlir.IntegerType.get_signless(32)
+    module.operation.attributes[PIPELINE_STAGES] = mlir.IntegerAttr.get(integer, stages)
+    return StagedStep(tuple(found.seconds), found.least_seconds, tuple(cuts), found.units)
+
+
+def _with_inner_ops(
+    operations: Sequence[mlir.Operation], seconds: list[float], body: mlir.Block
+) -> list[float]:
+    """Seconds of the ops of a block, with those in their regions."""
+    number = next(n for n, op in enumerate(operations) if op.block == body)
+    for op in body.operations:
+        size = len(operations_of(op.operation)) if len(op.operation.regions) else 1
+        seconds[number] = sum(seconds[number : number + size])
+        number += size
+    return seconds
+
+
+def _check_marks(operations: Sequence[mlir.Operation], stages: int, chunks: int) -> None:
+    for op in operations:
+        stage = stage_of_mark(op)
+        if stage >= stages:
+            raise PlanError(
+                f"autoshard.pipeline_stage says stage {stage}, and there are {stages} stages, 0 to"
+                f" {stages - 1}. Give one of these, or stages={stage + 1} and more.",
+                place(op.location),
+            )
+        if stage >= 0 and chunks > 1:
+            raise PlanError(
+                f"chunks={chunks}: each stage has several parts of the model, and"
+                " autoshard.pipeline_stage does not say which. Leave the marks out, or chunks.",
+                place(op.location),
+            )
+
+
+def _mark_whole_ops(blocks: Sequence[mlir.Block]) -> None:
+    """An op with marks in its regions is marked itself: it is on one stage as a whole.
+
+    Raises:
+        PlanError: The marks are of several stages.
+    """
+    for block in blocks:
+        for top in block.operations:
+            op = top.operation
+            if not len(op.regions) or MICRO_BATCHES in op.attributes:
+                continue
+            marks = [inner for inner in operations_of(op) if stage_of_mark(inner) >= 0]
+            if not marks:
+                continue
+            said = [stage_of_mark(mark) for mark in marks]
+            if len(set(said)) > 1:
+                raise PlanError(
+                    f"stages {min(said)} and {max(said)} are in one loop: what a loop does is on"
+                    " one stage. Unroll it (jax.lax.scan: unroll=True, or a for loop over layers),"
+                    " or mark it as a whole.",
+                    place(marks[0].location),
+                )
+            op.attributes[STAGE] = marks[0].attributes[STAGE]
+
+
+def _write(operations: Sequence[mlir.Operation], places: Sequence[_core.StagePlace]) -> None:
+    """Label ops; those with several places are copied, and their readers read their own copy."""
+    integer = mlir.IntegerType.get_signless(32)
+    numbers: dict[int, mlir.IntegerAttr] = {}
+
+    def attribute(value: int) -> mlir.IntegerAttr:
+        if value not in numbers:
+            numbers[value] = mlir.IntegerAttr.get(integer, value)
+        return numbers[value]
+
+    copied: list[list[_Copy]] = []
+    for number, group in groupby(places, lambda at: at.op):
+        last, made = operations[number], list[_Copy]()
+        for at in group:
+            if made:
+                last = last.clone(ip=mlir.InsertionPoint.after(last)).operation
+            last.attributes[STAGE] = attribute(at.stage)
+            last.attributes[LEVEL] = attribute(at.level)
+            made.append(_Copy(last, at.stage, at.level))
+        if len(made) > 1:
+            copied.append(made)
+    for made in copied:
+        _read_copies(made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    op: mlir.Operation
+    stage: int
+    level: int
+
+
+def _read_copies(made: Sequence[_Copy]) -> None:
+    """Let each reader read the copy of its own stage, the last one that is there in time."""
+    original = made[0].op
+    for index, result in enumerate(original.results):
+        for use in list(result.uses):
+            reader = _labelled(use.owner.operation, original.block)
+            if reader is None:
+                continue
+            stage, level = (mlir.IntegerAttr(reader.attributes[n]).value for n in (STAGE, LEVEL))
+            own = [copy for copy in made if copy.stage == stage]
+            in_time = [copy for copy in own if copy.level <= level] or own
+            if in_time and in_time[-1].op != original:
+                use.owner.operands[use.operand_number] = in_time[-1].op.results[index]
+
+
+def _labelled(op: mlir.Operation, block: mlir.Block) -> mlir.Operation | None:
+    """The op that is labelled of those around ``op``, itself first; None: it is not."""
+    found: mlir.Operation | None = op
+    while found is not None:
+        if STAGE in found.attributes and LEVEL in found.attributes:
+            return found
+        if found.block == block:
+            return None
+        found = found.parent.operation if found.parent is not None else None
+    return None
+
+
+def _drop_marks(operations: Sequence[mlir.Operation]) -> None:
+    for op in operations:
+        if custom_call_target(op) == PIPELINE_STAGE:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+
+
+def _refusal(
+    operations: Sequence[mlir.Operation], error: _core.NoPipelineStages, parts: str
+) -> PlanError:
+    """The core's refusal with the user's line and a way out."""
+    why, number, stage, share, units = error.args
+    where = place(operations[number].location) if number >= 0 else None
+    if why == WhyNoStages.ORDER:
+        said = stage_of_mark(operations[number])
+        return PlanError(
+            f"a value is marked as on stage {said}, and other marks lead to stage {stage}: forwards"
+            " a micro-batch goes from stage to stage in their order, its gradients the other way"
+            " round. Mark what is computed first with smaller numbers.",
+            where,
+        )
+    if why == WhyNoStages.FEW:
+        return PlanError(
+            f"{parts}: the step has {units} products of matrices, loops and marks on its way"
+            " forward, and each needs one. Give fewer stages, or unroll loops over layers."
+        )
+    if why == WhyNoStages.MARKS:
+        return PlanError(
+            f"{parts}: the marks of autoshard.pipeline_stage leave a stage nothing to do."
+            " Mark something of every stage, or fewer things."
+        )
+    return PlanError(
+        f"{parts}: one loop takes {100 * share:.0f} % of the step, and a loop is on one"
+        " stage. Unroll it (jax.lax.scan: unroll=True, or a for loop over layers), or give fewer"
+        " stages.",
+        where,
+    )
