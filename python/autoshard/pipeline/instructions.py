@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import cast
 
 from autoshard.rewrites.stage_tasks.program import Call, Carried, StageProgram, Step, Transfer
 from autoshard.schedule.list_scheduler import Schedule
@@ -99,11 +101,13 @@ class _Writer:
         return Instructions(count, arguments, numbers, steps, results)
 
     def _around(self, steps: Sequence[Step]) -> None:
-        for step in steps:
-            if isinstance(step, Call):
-                self._run(step, -1)
+        """What is outside of the loop; transfers that follow one another are one instruction."""
+        for is_call, group in groupby(steps, lambda step: isinstance(step, Call)):
+            if is_call:
+                for call in group:
+                    self._run(cast(Call, call), -1)
             else:
-                self._send([step], -1)
+                self._send([cast(Transfer, step) for step in group], -1)
 
     def _run(self, call: Call, micro_batch: int) -> None:
         operands = tuple(
