@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from autoshard.importer.rules import register_rule as register_rule
     from autoshard.passes.optimizer_parallel import OptimizerParallel as OptimizerParallel
     from autoshard.passes.recompute import Recompute as Recompute
+    from autoshard.pipeline.options import Pipeline as Pipeline
     from autoshard.search.suggest_mem_coeff import suggest_mem_coeff as suggest_mem_coeff
     from autoshard.verify.described_devices import devices as devices
 
@@ -48,6 +49,7 @@ _LATE = {
     "Calibration": "autoshard.calibration.calibrate",
     "Layout": "autoshard.frontend.layout",
     "OptimizerParallel": "autoshard.passes.optimizer_parallel",
+    "Pipeline": "autoshard.pipeline.options",
     "Plan": "autoshard.frontend.plan",
     "Planner": "autoshard.frontend.planner",
     "calibrate": "autoshard.calibration.calibrate",

@@ -32,6 +32,7 @@ import digits  # noqa: E402
 import flash_attention  # noqa: E402
 import language_model  # noqa: E402
 import llama  # noqa: E402
+import pipeline  # noqa: E402
 import row_parallel_linear  # noqa: E402
 import two_tower  # noqa: E402
 
@@ -59,6 +60,25 @@ def line_of(module: ModuleType, text: str) -> int:
 def check_run(fn: Callable[..., Any], args: tuple[Any, ...], mesh: str, **pins: Any) -> None:
     found = jax.device_get(autoshard.jit(fn, mesh=mesh, **pins)(*args))
     assert_equal(found, unsharded(fn, args), 1e-5)
+
+
+def test_a_transformer_in_stages_has_the_losses_of_the_unsplit_step() -> None:
+    data, layers = list(pipeline.batches(3)), 2
+    expected = pipeline.losses_of(jax.jit(pipeline.train_step), data, layers)
+    step = autoshard.jit(
+        pipeline.train_step,
+        cluster=pipeline.CLUSTER,
+        mesh="data=2,model=2",
+        pipeline=autoshard.Pipeline(stages=2, micro_batches=4),
+        donate_argnums=(0, 1),
+    )
+    losses = pipeline.losses_of(step, data, layers)
+    np.testing.assert_allclose(losses, expected, rtol=pipeline.TOLERANCE)
+    params = pipeline.parameters(layers)
+    plan = step.plan(params, pipeline.OPTIMIZER.init(params), data[0])
+    assert plan.pipeline is not None
+    assert plan.pipeline.gantt(110).splitlines()[1] in str(plan)
+    assert plan.peak_bytes == max(plan.pipeline.peak_bytes)
 
 
 def test_bias_of_row_parallel_linear_follows_the_matmul() -> None:

@@ -41,6 +41,12 @@ def test_a_jit_around_it_runs_the_plan() -> None:
     assert collectives(inside) == collectives(step.lower(W, X).compile().as_text()) != []
 
 
+def test_a_jit_around_it_runs_the_plan_after_it_has_run_by_itself() -> None:
+    step = planned()
+    alone = step(W, X)
+    np.testing.assert_array_equal(jax.jit(lambda w, x: step(w, x) + 1)(W, X), alone + 1)
+
+
 def test_a_loop_around_it_runs_the_plan() -> None:
     step = planned()
     found = jax.lax.fori_loop(0, 3, lambda _, x: step(W, x) % 5, X)

@@ -43,6 +43,7 @@ from autoshard.frontend.planning import plan_source
 from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.running import Running
 from autoshard.frontend.shard import padding_allowed
+from autoshard.frontend.staged_running import staged_program
 from autoshard.ir import print_module
 from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
 from autoshard.ir.dispatch import any_deleted, dispatched
@@ -111,8 +112,8 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
             ``out_shardings``, ``mem_coeff``, ``memory_limit``, ``overlap``, ``cost_model``,
             ``batch_argnums``, ``enable_alltoall``, ``indivisible``, ``optimizer_parallel``,
             ``host_offload``, ``recompute``, ``policy``, ``constraints``, ``compiler_options``,
-            ``trip_count``, ``time_limit``, ``micro_batches`` and ``per_micro_batch`` as for
-            ``autoshard.plan``; to run there must be enough devices, of the cluster's kind.
+            ``trip_count``, ``time_limit``, ``micro_batches``, ``per_micro_batch`` and ``pipeline``
+            as for ``autoshard.plan``; to run there must be enough devices, of the cluster's kind.
             ``static_argnums``, ``static_argnames``,
             ``donate_argnums``, ``donate_argnames`` and ``keep_unused`` as in ``jax.jit``.
             ``check``: ``"warn"``, what
@@ -143,6 +144,8 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
     given = cast(dict[str, Any], options)
     asked = {name: given[name] for name in given.keys() & PlanOptions.__annotations__.keys()}
     kept = _kept_plan(options, sorted(asked))
+    if options.get("pipeline") is not None:
+        _check_for_pipeline(options)
     settings = _Settings(
         Request(**asked),
         options.get("keep_unused", False),
@@ -170,6 +173,17 @@ def _kept_plan(options: JitOptions, asked: list[str]) -> KeptPlan | None:
     kept = KeptPlan(plan, update)
     kept.check_options([*asked, *(["refine"] if options.get("refine") else [])])
     return kept
+
+
+def _check_for_pipeline(options: JitOptions) -> None:
+    """Refuse what is there for one program only."""
+    for name in ("check", "refine", "plan"):
+        value = options.get(name)
+        if value and value not in ("off", "warn"):
+            raise PlanError(
+                f"autoshard.jit: {name}={value!r} is for one program, and a pipeline is several."
+                f" Leave {name} out."
+            )
 
 
 def _signature() -> inspect.Signature:
@@ -428,6 +442,8 @@ class _Program:
     @cached_property
     def keeps_apart(self) -> str | None:
         """Why it cannot be written into another program; None if it can."""
+        if self.settings.request.pipeline is not None:
+            return "is a pipeline of several programs"
         return keeps_apart(self.source)
 
     def call(self, unplanned: Callable[..., Any]) -> PlannedCall:
@@ -448,6 +464,11 @@ class _Program:
     @cached_property
     def lowered(self) -> jax.stages.Lowered:
         """The planned module in the form that the active partitioner keeps."""
+        if self.plan.pipeline is not None:
+            raise PlanError(
+                f"{self.plan.name}: lower() gives one program, and a pipeline is several. Call it,"
+                " or lower it without pipeline=."
+            )
         self.source.machine.needs_devices()
         check_host_memory(self.plan)
         form = "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
@@ -479,7 +500,11 @@ class _Program:
         with self.lock:
             stage: Any = self.source.program.stage
             donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
-            return Running(self.plan, donated, self.compiled)
+            if self.plan.pipeline is None:
+                return Running(self.plan, donated, self.compiled)
+            check_host_memory(self.plan)
+            form = "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
+            return Running(self.plan, donated, staged_program(self.source, self.plan, form))
 
 
 def _callback_failed(plan: Plan, failure: CallbackFailure) -> CompileError:

@@ -46,6 +46,7 @@ from autoshard.ir.lowering import (
 from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
+from autoshard.pipeline.options import cluster_of_a_stage
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
@@ -355,6 +356,8 @@ def _libraries_of(mesh: Any, platform: str | None) -> contextlib.AbstractContext
 def _target(request: Request, marks: Callable[[Any, str | None], list[str]], name: str) -> Target:
     """What the request means; ``marks`` lowers under a mesh of JAX for a platform, and reads."""
     cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
+    if request.pipeline is not None:
+        cluster = cluster_of_a_stage(whole_cluster(request), request.pipeline.stages)
     mesh, mode = request.mesh, request.mode
     if mesh is None:
         mesh = context_mesh()
@@ -390,6 +393,12 @@ def _target(request: Request, marks: Callable[[Any, str | None], list[str]], nam
             ' mesh="dp=2,tp=4", use autoshard.Layout in autoshard.shard, or mode="auto".'
         )
     return Target(flat, mode, cluster, has_mesh=mode == "data_parallel")
+
+
+def whole_cluster(request: Request) -> Cluster:
+    """All devices that a request is for."""
+    asked = Cluster.detect() if request.cluster is None else request.cluster
+    return Cluster.of(asked, request.compiler)
 
 
 def _flat(cluster: Cluster, mode: Mode | None) -> Mesh:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from autoshard.explain.sensitivity import Sensitivities
     from autoshard.explain.what_if import WhatIf
     from autoshard.explain.why_not import WhyNot
+    from autoshard.frontend.planned_pipeline import PlannedPipeline
     from autoshard.frontend.refining import Origin
     from autoshard.report.explanation import Explanation
 
@@ -109,6 +110,9 @@ class Plan:
     compiler_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """What it is compiled with, by ``verify`` and by ``autoshard.jit``."""
 
+    pipeline: PlannedPipeline | None = field(default=None, repr=False, compare=False)
+    """Stages and schedule, where a pipeline was asked for: ``print(plan.pipeline.gantt())``. Mesh,
+    shardings and ops are those inside of a stage."""
     refinement: Refinement | None = field(default=None, repr=False, compare=False)
     """The plans that were compiled to take this one; None where ``refine`` did not make it."""
     origin: Origin | None = field(default=None, repr=False, compare=False)
@@ -129,8 +133,11 @@ class Plan:
     def step_seconds(self) -> float:
         """Estimate of one step: compute, and what of communication does not hide behind it.
 
-        This and the other numbers raise PlanError where the plan was made without a cluster.
+        That of a pipeline is by its schedule. This and the other numbers raise PlanError where the
+        plan was made without a cluster.
         """
+        if self.pipeline is not None:
+            return self.pipeline.step_seconds
         return self._estimate.step_seconds
 
     @property
@@ -145,7 +152,9 @@ class Plan:
 
     @property
     def peak_bytes(self) -> float:
-        """On one device at the worst moment of a step."""
+        """On one device at the worst moment of a step; of a pipeline, on its worst stage."""
+        if self.pipeline is not None:
+            return max(self.pipeline.peak_bytes)
         return self._estimate.peak_bytes_per_device
 
     @property
@@ -206,23 +215,22 @@ class Plan:
 
     @cached_property
     def _in_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return self._as_tree(self.in_tree, self.arguments, "arguments")
+        return self._as_tree(self.in_tree, self.named_shardings[0])
 
     @cached_property
     def out_shardings(self) -> Any:
         """A ``NamedSharding`` for every array of the result, as its pytree."""
-        return self._as_tree(self.out_tree, self.results, "results")
+        return self._as_tree(self.out_tree, self.named_shardings[1])
 
     @cached_property
     def named_shardings(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """``NamedSharding``s of arguments and of results, flat."""
-        arguments = tuple(_named(value, self.jax_mesh) for value in self.arguments)
-        return arguments, tuple(_named(value, self.jax_mesh) for value in self.results)
+        """``NamedSharding``s of arguments and of results, flat; those of a pipeline on stages."""
+        return _named_shardings(self)
 
-    def _as_tree(self, tree: Any, values: Sequence[PlannedValue], side: str) -> Any:
+    def _as_tree(self, tree: Any, shardings: Sequence[Any]) -> Any:
         if isinstance(tree, SavedTree):
             tree = tree.resolved(self.name)
-        return _tree.tree_unflatten(tree, [_named(value, self.jax_mesh) for value in values])
+        return _tree.tree_unflatten(tree, shardings)
 
     def place(self, *args: Any, **kwargs: Any) -> Any:
         """Arguments of the program, each where the plan wants it.
@@ -358,6 +366,7 @@ class Plan:
             ClusterError: No compiler knows the cluster, or it has another number of devices.
             PlanError: The plan is for no cluster, and the devices here are not its own.
         """
+        _check_is_one_program(self, "verify")
         if target is None and self.summary is not None:
             target = self.summary.read_cluster()
         return verify_module(
@@ -402,6 +411,7 @@ class Plan:
         """
         from autoshard.frontend.refining import refine_plan
 
+        _check_is_one_program(self, "refine")
         return refine_plan(self, Budget(compiles, seconds, processes), form)
 
     def check(
@@ -552,6 +562,7 @@ class Plan:
         """
         from autoshard.frontend.plan_file import save_plan
 
+        _check_is_one_program(self, "save")
         save_plan(self, path)
 
     @staticmethod
@@ -601,6 +612,27 @@ class Plan:
         from autoshard.report.plan_table import plan_table, render
 
         return render(plan_table(self))
+
+
+def _check_is_one_program(plan: Plan, what: str) -> None:
+    if plan.pipeline is not None:
+        raise PlanError(
+            f"plan of {plan.name}: {what} is for one program, and a pipeline is several. Do it with"
+            " the plan without pipeline=."
+        )
+
+
+def _named_shardings(plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    if plan.pipeline is None:
+        meshes = [plan.jax_mesh]
+        stages = [0] * len(plan.arguments), [0] * len(plan.results)
+    else:
+        meshes = list(plan.pipeline.meshes)
+        stages = plan.pipeline.argument_stages, plan.pipeline.result_stages
+    return (
+        tuple(_named(v, meshes[at]) for v, at in zip(plan.arguments, stages[0], strict=True)),
+        tuple(_named(v, meshes[at]) for v, at in zip(plan.results, stages[1], strict=True)),
+    )
 
 
 def _named(value: PlannedValue, mesh: Any) -> Any:

@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import jax
 
+from autoshard.cluster import Cluster
 from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_arguments, batch_split
 from autoshard.frontend.fingerprint import LoweredProgram
-from autoshard.frontend.lower import Source, Traced
+from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.mesh import MeshLike
 from autoshard.frontend.pins import (
     Pins,
@@ -25,6 +26,7 @@ from autoshard.frontend.pins import (
 )
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.plan_cache import cached
+from autoshard.frontend.planned_pipeline import PlannedPipeline, planned_pipeline
 from autoshard.frontend.preferring import preferred
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import (
@@ -59,21 +61,28 @@ from autoshard.passes.import_strategies import ImportStrategies
 from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
+from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.passes.recursive_programming import (
     Coefficient,
     estimate_planned,
+    memory_limit_of,
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
+from autoshard.pipeline.options import Pipeline
 from autoshard.planned.module import read_boundary
-from autoshard.planned.summary import BatchSplit, PlanSummary
+from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text
 from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
+from autoshard.rewrites.stages import into_stages
 from autoshard.search.automatic import Job, Planned, plan_with_host
 from autoshard.search.host_candidates import candidates
 from autoshard.sharding import Mesh, Sharding
 
 _tree: Any = jax.tree_util
+
+_MOST_SEARCHES = 4
+"""For a pipeline, with less and less memory."""
 
 
 def plan(
@@ -102,6 +111,7 @@ def plan(
     time_limit: float | None = None,
     micro_batches: int = 1,
     per_micro_batch: Sequence[str] = (),
+    pipeline: Pipeline | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -176,6 +186,8 @@ def plan(
         micro_batches: Work through the batch in so many parts, one after the other in one loop,
             with the results of the whole batch: only one part's activations live at a time. 1: at
             once. What would not be the same is refused.
+        pipeline: ``Pipeline(stages=4, micro_batches=16)``: the step on groups of devices, through
+            which the micro-batches go; ``mesh`` is then that of one stage.
         per_micro_batch: Lines, ``"model.py:41"``, whose sums over the batch are those of each
             micro-batch where they are needed in the middle of the step, as the mean of a batch
             normalisation: other semantics than without, which ``plan.batch`` repeats.
@@ -216,6 +228,7 @@ def plan(
         time_limit=time_limit,
         micro_batches=micro_batches,
         per_micro_batch=per_micro_batch,
+        pipeline=pipeline,
     )
     traced = traced_for(
         fn,
@@ -254,15 +267,54 @@ def traced_for(
 def plan_source(source: Source, request: Request, traced: Traced | None = None) -> Plan:
     """Plan what was lowered; see ``plan``. ``traced`` is kept, to plan it again."""
     request.check_for(source.mode, source.cluster is not None, source.name)
+    pipeline = request.pipeline
+
+    def planned(asked: Request) -> Plan:
+        if pipeline is not None:
+            return _planned_in_stages(source, asked, pipeline.stages)
+        return _planned(source, asked)
+
     try:
-        plan = cached(
-            source, request, lambda: _module_of(source, request), lambda: _planned(source, request)
-        )
+        if pipeline is not None:
+            plan = planned(request)
+        else:
+            plan = cached(
+                source, request, lambda: _module_of(source, request), lambda: planned(request)
+            )
     except DoesNotFitError as error:
         if source.mode != "auto" or source.cluster is None:
             raise
-        raise with_switches(error, request, lambda asked: _planned(source, asked)) from error
+        raise with_switches(error, request, planned) from error
     return replace(plan, origin=Origin(source, request, traced))
+
+
+def _planned_in_stages(source: Source, request: Request, stages: int) -> Plan:
+    """The plan of a pipeline that fits: the search knows one stage that does all.
+
+    Each stage holds a share of the arguments only, and what it keeps of micro-batches is known when
+    the schedule is. So the search may use as much as all stages have, and less where the worst
+    stage then needs too much.
+
+    Raises:
+        DoesNotFitError: No plan that was tried fits.
+    """
+    limit = memory_limit_of(cast(Cluster, source.cluster), request.options().memory_limit)
+    allowed, peaks = stages * limit, list[float]()
+    while len(peaks) < _MOST_SEARCHES:
+        plan = _planned(source, replace(request, memory_limit=int(allowed)))
+        peaks.append(plan.peak_bytes)
+        if peaks[-1] <= limit:
+            summary = cast(PlanSummary, plan.summary)
+            return replace(plan, summary=replace(summary, memory_limit=limit))
+        allowed *= 0.95 * limit / peaks[-1]
+    raise DoesNotFitError(
+        f"{source.name}: the worst of {stages} stages needs {bytes_text(min(peaks))} on a device,"
+        f" and {bytes_text(limit)} are allowed.",
+        None,
+        min(peaks),
+        limit,
+        advice="Give more stages or devices, or micro-batches of fewer examples.",
+    )
 
 
 def _planned(source: Source, request: Request) -> Plan:
@@ -390,7 +442,10 @@ def _module_of(
     bytecode = source.program.bytecode if is_kept else source.without_checkpoints
     module = parse_bytes(bytecode, new_context(), source.name)
     if request.micro_batches > 1:
-        bytecode = _after(_micro_batches_of(source, request, module), bytecode, source.name)
+        into_micro_batches = _micro_batches_of(source, request, module)
+        bytecode = _after(
+            into_micro_batches, request.pipeline, source.cluster, bytecode, source.name
+        )
         module = parse_bytes(bytecode, new_context(), source.name)
     if request.constraints == "ignore":
         drop_constraints(module)
@@ -407,10 +462,20 @@ def _module_of(
 
 
 @lru_cache(maxsize=2)
-def _after(step: MicroBatch, bytecode: bytes, name: str) -> bytes:
-    """The program behind a pass; searches read it some times over."""
+def _after(
+    step: MicroBatch,
+    pipeline: Pipeline | None,
+    cluster: Cluster | None,
+    bytecode: bytes,
+    name: str,
+) -> bytes:
+    """The program in micro-batches, and in stages; searches read it some times over."""
     module = parse_bytes(bytecode, new_context(), name)
     run_passes(module, [step])
+    if pipeline is not None:
+        with module.context, mlir.Location.unknown():
+            count, chip = pipeline.micro_batches, cast(Cluster, cluster)
+            into_stages(module, pipeline.stages, count, chip, PipelineStages.slack)
     return print_module(module, "bytecode")
 
 
@@ -530,6 +595,22 @@ def _read(
         batch=batch,
         compiler_options=read_compiler_options(request.compiler_options),
         made_for=LoweredProgram.of(source),
+        pipeline=_pipeline_of(source, module, request, mesh),
+    )
+
+
+def _pipeline_of(
+    source: Source, module: mlir.Module, request: Request, mesh: Mesh
+) -> PlannedPipeline | None:
+    if request.pipeline is None:
+        return None
+    places, count = _places(source), len(source.argument_names)
+    return planned_pipeline(
+        module,
+        request.pipeline,
+        source.machine.with_mesh(mesh),
+        (cast(Cluster, source.cluster), whole_cluster(request)),
+        [places.get(number) for number in range(count)],
     )
 
 

@@ -17,6 +17,7 @@ from autoshard.frontend.mesh import MeshLike
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.recompute import Recompute
 from autoshard.passes.recursive_programming import Coefficient, RecursiveProgramming
+from autoshard.pipeline.options import Pipeline
 from autoshard.sharding import Sharding
 
 Mode = Literal["auto", "semi_auto", "data_parallel"]
@@ -71,6 +72,7 @@ class PlanOptions(TypedDict, total=False):
     time_limit: float | None
     micro_batches: int
     per_micro_batch: Sequence[str]
+    pipeline: Pipeline | None
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Request:
     time_limit: float | None = None
     micro_batches: int = 1
     per_micro_batch: Sequence[str] = ()
+    pipeline: Pipeline | None = None
 
     def __post_init__(self) -> None:
         if self.mode is not None and not _is_one_of(self.mode, MODES):
@@ -128,6 +131,8 @@ class Request:
         count = whole_number(self.micro_batches)
         if count is None or count < 1:
             raise PlanError(f"micro_batches={self.micro_batches!r}. Give 1 or more.")
+        if self.pipeline is not None:
+            count = self._micro_batches_of(self.pipeline, count)
         object.__setattr__(self, "micro_batches", count)
         lines: object = self.per_micro_batch  # whatever the user gave
         are_lines = isinstance(lines, tuple | list) and set(
@@ -151,6 +156,31 @@ class Request:
         self.spreading()  # says what is wrong with it
         self.recomputing()  # likewise
         self.options()  # likewise
+
+    def _micro_batches_of(self, pipeline: Pipeline, count: int) -> int:
+        """How many micro-batches go through a pipeline.
+
+        Raises:
+            PlanError: Others are asked for, too, or something that pipelines do not have.
+        """
+        if not isinstance(cast(object, pipeline), Pipeline):
+            raise PlanError(
+                f"pipeline={pipeline!r}. Give autoshard.Pipeline(stages=4, micro_batches=16)."
+            )
+        if count not in (1, pipeline.micro_batches):
+            raise PlanError(
+                f"micro_batches={count}, but pipeline={pipeline}. Leave micro_batches out."
+            )
+        if isinstance(self.mesh, jax.sharding.Mesh):
+            raise PlanError(
+                "pipeline= with a mesh of JAX, which has devices of its own: stages take theirs"
+                ' from the cluster. Give the mesh of one stage as a text, mesh="dp=2,tp=2".'
+            )
+        if self.mode not in (None, "auto"):
+            raise PlanError(f"pipeline= is planned by the search, not in mode={self.mode!r}.")
+        if self.host_offload == "auto":
+            raise PlanError("host_offload='auto' with pipeline= is not supported.")
+        return pipeline.micro_batches
 
     def check_for(self, mode: Mode, has_cluster: bool, name: str) -> None:
         """Refuse what would say nothing.

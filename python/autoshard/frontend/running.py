@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -26,13 +26,18 @@ _WORTH_A_WORD = 1 << 20
 class Running:
     """A program that is called again and again."""
 
-    def __init__(self, plan: Plan, donated: Sequence[bool], compiled: jax.stages.Compiled) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        donated: Sequence[bool],
+        compiled: jax.stages.Compiled | Callable[..., Any],
+    ) -> None:
         """What is called.
 
         Args:
             plan: Its devices are here.
             donated: For each flat argument whether it is donated.
-            compiled: The program of the plan.
+            compiled: The program of the plan, or a function that runs those of a pipeline.
         """
         self.plan = plan
         self.compiled = compiled
@@ -42,7 +47,8 @@ class Running:
             if plan.arguments[number].is_used
         )
         self.donates = any(donated for _, _, donated in self.placements)
-        platform: str = plan.jax_mesh.devices.flat[0].platform
+        mesh: Any = plan.jax_mesh if plan.pipeline is None else plan.pipeline.meshes[0]
+        platform: str = mesh.devices.flat[0].platform
         self.ends_on_deleted_arrays = ends_on_deleted_arrays(platform, plan.mesh.size)
         self._may_share_memory = self.donates and platform == "cpu"
         """Has it not been called yet, on devices that cannot be given one buffer twice?"""
@@ -70,7 +76,7 @@ class Running:
             leaves = own_memory(leaves, self.placements)
         args, kwargs = _tree.tree_unflatten(arguments.tree, leaves)
         result = self.compiled(*args, **kwargs)
-        if not may_be_fast:
+        if not may_be_fast or not isinstance(self.compiled, jax.stages.Compiled):
             return result, None
         return result, fast_call(self.compiled, len(leaves), *_tree.tree_flatten(result))
 

@@ -32,6 +32,8 @@ MICRO_BATCHES = "autoshard.micro_batches"
 before it, lines whose sums are those of each micro-batch. On that loop: that it is this one."""
 PIPELINE_STAGES = "autoshard.pipeline_stages"
 """How many stages the ops are on (``autoshard.stage``)."""
+PIPELINE = "autoshard.pipeline"
+"""What is asked of a pipeline, as JSON."""
 NUM_PARTITIONS = "mhlo.num_partitions"
 NUM_REPLICAS = "mhlo.num_replicas"
 
@@ -58,6 +60,9 @@ TRIP_COUNT = "autoshard.trip_count"
 """How often a loop runs, where it is known."""
 SAID_TRIPS = "autoshard.said_trips"
 """How often a loop is said to run, should the program not tell."""
+
+DEFERRED = "autoshard.deferred"
+"""Stands at a task for whose results nothing in the loop waits."""
 
 # Of arguments and results of ``main`` only.
 
@@ -86,6 +91,13 @@ IN_HOST_MEMORY = "autoshard.in_host_memory"
 """The identity behind ``autoshard.in_host_memory``."""
 PIPELINE_STAGE = "autoshard.pipeline_stage"
 """The identity behind ``autoshard.pipeline_stage``, with ``autoshard.stage`` on it."""
+
+TRANSFER = "autoshard.transfer"
+"""The identity that sends a value to another stage."""
+TRANSFER_FROM = "autoshard.from"
+"""The stage on which it is."""
+TRANSFER_TO = "autoshard.to"
+"""The stage that it is sent to."""
 
 KERNEL = "autoshard.kernel"
 """The composite that a call of ``autoshard.kernel`` is lowered to."""

@@ -403,6 +403,40 @@ def replace_module(
     return replaced
 
 
+def lower_module(
+    name: str,
+    bytecode: bytes,
+    arguments: Sequence[jax.ShapeDtypeStruct],
+    results: Sequence[jax.ShapeDtypeStruct],
+    donated: Sequence[int],
+) -> jax.stages.Lowered:
+    """A module as a program of JAX, ready to compile; its result is a list.
+
+    Args:
+        name: By which profiles call it.
+        bytecode: In the form that the partitioner keeps.
+        arguments: Of ``main``, with the ``NamedSharding`` of each, all on one mesh.
+        results: Likewise.
+        donated: Numbers of the arguments that ``main`` aliases with a result.
+    """
+
+    def same_types(*_: jax.Array) -> list[jax.Array]:
+        return [jax.numpy.zeros(result.shape, result.dtype) for result in results]
+
+    same_types.__name__ = same_types.__qualname__ = name
+    jitted = jax.jit(same_types, keep_unused=True, donate_argnums=tuple(donated))
+    shardings = [value.sharding for value in arguments], [value.sharding for value in results]
+    (mesh,) = {cast(Any, sharding).mesh for side in shardings for sharding in side}
+    types = tuple(jax.ShapeDtypeStruct(value.shape, value.dtype) for value in arguments)
+    return replace_module(lower(jitted, types, {}, mesh), bytecode, *shardings)
+
+
+def constants_of(program: LoweredProgram) -> list[Any]:
+    """The arrays that a program closes over, in the order of its first arguments."""
+    stage: Any = program.stage
+    return list(stage._lowering.const_args)
+
+
 def accept_sub_byte_arguments(compiled: jax.stages.Compiled) -> None:
     """Let ``compiled`` be called with placed int4 arrays and the like.
 

@@ -15,7 +15,7 @@ from enum import Enum
 from autoshard.compilers.compiler import Compiler
 from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.ir import mlir
-from autoshard.ir.attributes import MARK, MESH, MHLO_SHARDING, PLAN, STRATEGY
+from autoshard.ir.attributes import MARK, MESH, MHLO_SHARDING, PLAN, STRATEGY, TRANSFER
 from autoshard.ir.boundary import allows_all_to_all, main_function, pads_indivisible
 from autoshard.ir.locations import place
 from autoshard.ir.module import functions_of
@@ -34,7 +34,7 @@ _DATA_FLOW = frozenset({"stablehlo.case", "stablehlo.if"})
 _IDENTITIES = frozenset(
     {"sdy.sharding_constraint", "sdy.reshard", "sdy.propagation_barrier", "sdy.data_flow_edge"}
 )
-_IDENTITY_TARGETS = frozenset({MARK, "Sharding"})
+_IDENTITY_TARGETS = frozenset({MARK, TRANSFER, "Sharding"})
 _PLACED_ELSEWHERE = re.compile(r"^\{(maximal|manual)\b")
 
 

@@ -19,6 +19,7 @@ from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, secon
 
 if TYPE_CHECKING:
     from autoshard.frontend.plan import Plan, PlannedValue
+    from autoshard.frontend.planned_pipeline import PlannedPipeline
     from autoshard.planned.ops import PlannedOp
 
 _WIDTH = 110
@@ -45,6 +46,8 @@ def plan_table(plan: Plan, full: bool = False) -> RenderableType:
     on = "" if plan.cluster is None else f" of {plan.cluster}"
     head = f"{plan.name}: {plan.mode} plan on mesh {plan.mesh} ({plan.mesh.size} devices{on})"
     parts: list[RenderableType] = [Text(head)]
+    if plan.pipeline is not None:
+        parts += [Text(line) for line in _pipeline_lines(plan.pipeline)]
     if plan.summary is not None:
         parts += [Text(line) for line in estimate_lines(plan.summary)]
     if plan.batch is not None:
@@ -98,6 +101,19 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
     for axis in summary.axes:
         on = "" if axis.physical in ("", axis.name) else f", on {axis.physical}"
         yield f"axis {axis.name}={axis.size} cuts {axis.role}{on}"
+
+
+def _pipeline_lines(pipeline: PlannedPipeline) -> Iterator[str]:
+    """What a step of all stages comes to; what stands below is of one stage's devices alone."""
+    asked = pipeline.asked
+    yield (
+        f"a step of {asked.stages} stages in {asked.micro_batches} micro-batches takes"
+        f" {seconds_text(pipeline.step_seconds)}; {pipeline.schedule}, bubble {pipeline.bubble:.1%}"
+    )
+    peaks = ", ".join(map(bytes_text, pipeline.peak_bytes))
+    yield f"memory at the peak, on a device of each stage: {peaks}"
+    yield from pipeline.gantt(_WIDTH).split("\n")
+    yield "If the devices of one stage did all of it:"
 
 
 def _batch_line(batch: BatchSplit) -> str:

@@ -1,0 +1,134 @@
+"""The pipeline of a plan: which stage has which array, and on which devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import jax
+
+from autoshard.cluster import Cluster
+from autoshard.cluster.devices import devices_of
+from autoshard.errors import PlanError
+from autoshard.frontend.mesh import Machine
+from autoshard.ir import mlir
+from autoshard.pipeline.modules import copy_of
+from autoshard.pipeline.options import Pipeline
+from autoshard.pipeline.order import StagedStep, staged_step
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedPipeline:
+    """What ``plan.pipeline`` is: the schedule of a step, and what stages do and keep."""
+
+    asked: Pipeline
+    step: StagedStep
+    machines: tuple[Machine, ...]
+    """One a stage."""
+    argument_stages: tuple[int, ...]
+    """The stage on which each flat argument lies; where another one reads it, it is sent once a
+    step."""
+    result_stages: tuple[int, ...]
+    """The stage on which each flat result lies: that of the argument which it replaces."""
+    cluster: Cluster
+    """All devices."""
+
+    @property
+    def schedule(self) -> str:
+        """The rule that was taken, ``1f1b``."""
+        return self.step.rule
+
+    @property
+    def step_seconds(self) -> float:
+        """Estimate of one step: before the loop, the schedule, the updates behind it."""
+        return self.step.step_seconds
+
+    @property
+    def bubble(self) -> float:
+        """The share of all stages' time in the loop in which they wait."""
+        return self.step.schedule.bubble
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """For how many micro-batches each stage keeps something at once, at most."""
+        return tuple(max(one, 1) for one in self.step.schedule.in_flight())
+
+    @property
+    def peak_bytes(self) -> tuple[float, ...]:
+        """On one device of each stage, at the worst moment of a step."""
+        return self.step.peak_bytes
+
+    def gantt(self, width: int = 120) -> str:
+        """The schedule as text: a row a stage, the bubble, the bound of all schedules."""
+        return self.step.gantt(width)
+
+    def __repr__(self) -> str:
+        """One line."""
+        return (
+            f"<{self.schedule} pipeline of {self.asked.stages} stages,"
+            f" {self.asked.micro_batches} micro-batches, bubble {self.bubble:.1%}>"
+        )
+
+    @cached_property
+    def meshes(self) -> tuple[jax.sharding.Mesh, ...]:
+        """A mesh of JAX for each stage.
+
+        Raises:
+            PlanError: There are no such devices here, or too few.
+        """
+        if any(machine.devices is None for machine in self.machines):
+            here = cast("list[Any]", jax.devices())
+            raise PlanError(
+                f"the pipeline is for the {self.cluster.num_devices} devices of"
+                f" {self.cluster.name}, and here are {len(here)} ({here[0].device_kind}). Run it"
+                " there, or plan for these devices."
+            )
+        meshes = [machine.jax_mesh() for machine in self.machines]
+        return tuple(mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh))
+
+
+def planned_pipeline(
+    module: mlir.Module,
+    asked: Pipeline,
+    machine: Machine,
+    clusters: tuple[Cluster, Cluster],
+    places: Sequence[int | None],
+) -> PlannedPipeline:
+    """The pipeline of a planned module.
+
+    Args:
+        module: With labels of stages; it stays as it is.
+        asked: By the user.
+        machine: Of the first stage, under the mesh of the plan.
+        clusters: One stage, and all devices.
+        places: For each flat argument its number in ``main``; None where it is not read.
+
+    Raises:
+        PlanError: It cannot be split so.
+    """
+    stage, whole = clusters
+    step = staged_step([copy_of(module) for _ in asked.rules], asked, stage, whole)
+    program = step.program
+    stages = [0 if at is None else program.stage_of[program.arguments[at]] for at in places]
+    return PlannedPipeline(
+        asked,
+        step,
+        _machines(machine, stage, whole, asked.stages),
+        tuple(stages),
+        tuple(program.stage_of[value] for value in program.results),
+        whole,
+    )
+
+
+def _machines(machine: Machine, stage: Cluster, whole: Cluster, stages: int) -> tuple[Machine, ...]:
+    """The devices of each stage, those of the slowest dim apart."""
+    available = devices_of(whole)
+    if machine.devices is None or available is None or len(available) < whole.num_devices:
+        return tuple(replace(machine, devices=None, cluster=whole.name) for _ in range(stages))
+    order = [available.index(device) for device in machine.devices]
+    first = range(0, whole.num_devices, stage.num_devices)
+    return tuple(
+        replace(machine, devices=tuple(available[start + at] for at in order)) for start in first
+    )

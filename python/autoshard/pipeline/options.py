@@ -1,0 +1,90 @@
+"""``autoshard.Pipeline``: what a user asks of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from autoshard.cluster import Cluster
+from autoshard.cluster.topology import Dim
+from autoshard.errors import PlanError
+from autoshard.schedule.rules import Rule
+
+ScheduleLike = Literal["auto", "gpipe", "1f1b", "zero_bubble"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Stages on devices of their own, through which micro-batches go one behind the other.
+
+    Example:
+        ``autoshard.jit(step, pipeline=autoshard.Pipeline(stages=4, micro_batches=16))``
+
+    Raises:
+        PlanError: Numbers that cannot be, or an option that is not there yet.
+    """
+
+    stages: int
+    """Groups of equally many devices; the slowest dim of the cluster is cut."""
+    micro_batches: int
+    """Parts of the batch; as many as stages, or more."""
+    schedule: ScheduleLike = "auto"
+    """In which order stages take micro-batches; ``auto``: the fastest by the cost model, of equal
+    ones ``1f1b``, which keeps the least."""
+    chunks: int = 1
+    """Parts of the model on each stage. More than one is not supported."""
+    interleave: int = 1
+    """Micro-batches that a task takes side by side. More than one is not supported."""
+
+    def __post_init__(self) -> None:
+        for name in ("stages", "micro_batches", "chunks", "interleave"):
+            value: object = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise PlanError(f"Pipeline({name}={value!r}): give 1 or more.")
+        if self.stages < 2:
+            raise PlanError(
+                f"Pipeline(stages={self.stages}) is no pipeline. Give 2 or more, or micro_batches="
+                " alone: a step in parts on all devices."
+            )
+        if self.micro_batches < self.stages:
+            raise PlanError(
+                f"Pipeline(stages={self.stages}, micro_batches={self.micro_batches}): some stages"
+                " would never work while others do. Give as many micro-batches as stages, or more."
+            )
+        if self.schedule not in get_args(ScheduleLike):
+            known = ", ".join(map(repr, get_args(ScheduleLike)))
+            raise PlanError(f"Pipeline(schedule={self.schedule!r}) is not known. Use {known}.")
+        for name, value in (("chunks", self.chunks), ("interleave", self.interleave)):
+            if value > 1:
+                raise PlanError(f"Pipeline({name}={value}) is not supported. Leave {name} out.")
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """Schedules to choose from; of equally fast ones the first is taken."""
+        return ("1f1b", "zero_bubble") if self.schedule == "auto" else (self.schedule,)
+
+
+def cluster_of_a_stage(cluster: Cluster, stages: int) -> Cluster:
+    """The devices of one stage: dims are cut, the slowest first.
+
+    Raises:
+        PlanError: The devices do not fall on the stages equally.
+    """
+    left, dims = stages, list[Dim]()
+    for dim in cluster.dims:
+        if left % dim.size == 0:
+            left //= dim.size
+        elif dim.size % left == 0:
+            dims.append(replace(dim, size=dim.size // left))
+            left = 1
+        else:
+            break
+    if left > 1:
+        sizes = " x ".join(str(dim.size) for dim in cluster.dims) or "1"
+        raise PlanError(
+            f"the {cluster.num_devices} devices of cluster {cluster.name} ({sizes}) do not fall on"
+            f" {stages} stages equally, the slowest dim first. Give a number of stages that"
+            " divides them."
+        )
+    return replace(cluster, name=f"{cluster.name}/{stages}", dims=tuple(dims), calibration=None)

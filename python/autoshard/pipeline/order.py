@@ -1,0 +1,215 @@
+"""Seconds of tasks, and the schedule by which micro-batches go through the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from autoshard.cluster import Cluster
+from autoshard.ir import mlir
+from autoshard.pipeline.modules import task_module
+from autoshard.pipeline.options import Pipeline
+from autoshard.pipeline.values import StageValue, signature, values_of
+from autoshard.planned.given_plan import cost_of_module
+from autoshard.rewrites.stage_tasks.program import (
+    Call,
+    StageProgram,
+    Step,
+    Transfer,
+    read_stage_program,
+)
+from autoshard.rewrites.stage_tasks.split import split_stages
+from autoshard.schedule import gantt as charts
+from autoshard.schedule.list_scheduler import Schedule
+from autoshard.schedule.rules import Rule, schedule_of_works
+from autoshard.schedule.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCost:
+    """What one run of a task takes on each device of its stage."""
+
+    seconds: float
+    transient_bytes: float
+    """At its worst moment, besides what it takes and gives."""
+
+
+@dataclass(frozen=True)
+class StagedStep:
+    """A step as tasks, with the schedule of those in the loop."""
+
+    program: StageProgram
+    rule: Rule
+    schedule: Schedule
+    """Its works are the calls of the loop."""
+    modules: Mapping[str, mlir.Module]
+    """Tasks by name: planned, not exported."""
+    values: Mapping[int, StageValue]
+    """Those of the program, by number."""
+    costs: Mapping[str, TaskCost]
+    """By name of the task."""
+    transfer_seconds: float
+    """Seconds of the slowest of the transfers in the loop."""
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """Seconds of a step: before the loop, the schedule, behind the loop."""
+        program = self.program
+        around = self._around(program.before) + self._around(program.after)
+        return around + self.schedule.seconds
+
+    def _around(self, steps: Sequence[Step]) -> float:
+        """Seconds of the longest way through steps outside of the loop."""
+        ends: dict[int, float] = {}
+        free = [0.0] * self.program.stages
+        for step in steps:
+            if isinstance(step, Transfer):
+                ends[step.result] = ends.get(step.operand, 0.0) + self.transfer_seconds
+                continue
+            stage = step.task.stage
+            start = max([free[stage], *(ends.get(value, 0.0) for value in step.operands)])
+            free[stage] = start + self.costs[step.task.name].seconds
+            ends.update(dict.fromkeys(step.results, free[stage]))
+        return max([*free, *ends.values()], default=0.0)
+
+    @cached_property
+    def peak_bytes(self) -> tuple[float, ...]:
+        """Bytes of one device of each stage at the worst moment of a step.
+
+        What the stage has all the time (arguments, copies of others' arguments, sums), what it
+        keeps of micro-batches in flight, and what the greediest task needs besides.
+        """
+        program, values = self.program, self.values
+        flights = self.schedule.in_flight()
+        updates = {one.update for one in program.carried}
+        found: list[float] = []
+        for stage in range(program.stages):
+            always = [*program.arguments, *_made(program.before)]
+            kept = [value for value in _made(program.loop) if value not in updates]
+            resident, flight = (
+                sum(values[it].local_bytes for it in group if program.stage_of[it] == stage)
+                for group in (always, kept)
+            )
+            loop = max(flights[stage], 1) * flight + self._transient(program.loop, stage)
+            behind = self._transient(program.after, stage)
+            found.append(resident + max(loop, behind))
+        return tuple(found)
+
+    def _transient(self, steps: Sequence[Step], stage: int) -> float:
+        calls = [step for step in steps if isinstance(step, Call) and step.task.stage == stage]
+        return max((self.costs[call.task.name].transient_bytes for call in calls), default=0.0)
+
+    def gantt(self, width: int = 120) -> str:
+        """The schedule as text, with its bubble and the bound of all schedules."""
+        chart = charts.gantt(self.schedule, width, self.transfer_seconds)
+        return f"{self.rule}, {chart}"
+
+
+def staged_step(
+    modules: Sequence[mlir.Module], asked: Pipeline, cluster: Cluster, link: Cluster
+) -> StagedStep:
+    """The step by the fastest of the schedules that are asked for.
+
+    Args:
+        modules: Planned modules with labels of stages, one for each rule; they are split.
+        asked: By the user.
+        cluster: The devices of one stage.
+        link: The whole cluster, whose slowest dim lies between stages.
+    """
+    found = [
+        _with_rule(module, rule, asked, cluster, link)
+        for module, rule in zip(modules, asked.rules, strict=True)
+    ]
+    return min(found, key=lambda step: step.step_seconds)
+
+
+def _with_rule(
+    module: mlir.Module, rule: Rule, asked: Pipeline, cluster: Cluster, link: Cluster
+) -> StagedStep:
+    with module.context, mlir.Location.unknown():
+        split_stages(module, defers=rule == "zero_bubble")
+        program = read_stage_program(module)
+    own = {task.name: task_module(module, task.name) for task in program.tasks}
+    signatures = {name: signature(each) for name, each in own.items()}
+    values = values_of(program, signature(module), signatures)
+    costs = {name: _cost(each, cluster) for name, each in own.items()}
+    works = works_of(program, {name: cost.seconds for name, cost in costs.items()})
+    transfer_seconds = _transfer_seconds(program, values, link)
+    schedule = schedule_of_works(
+        rule, works, asked.stages, asked.micro_batches, transfer_seconds=transfer_seconds
+    )
+    return StagedStep(program, rule, schedule, own, values, costs, transfer_seconds)
+
+
+def _made(steps: Sequence[Step]) -> list[int]:
+    return [
+        value
+        for step in steps
+        for value in (step.results if isinstance(step, Call) else (step.result,))
+    ]
+
+
+def works_of(program: StageProgram, seconds: Mapping[str, float]) -> tuple[Work, ...]:
+    """The calls of the loop as the scheduler knows them, in their order.
+
+    The first task of a stage begins a micro-batch there, the last one for which others wait ends
+    what other stages want of it, and the last one of all frees what the stage keeps.
+    """
+    calls = program.calls
+    makers = {value: number for number, call in enumerate(calls) for value in call.results}
+    for transfer in program.transfers:
+        if transfer.operand in makers:
+            makers[transfer.result] = makers[transfer.operand]
+    own: dict[int, list[int]] = {}
+    for number, call in enumerate(calls):
+        own.setdefault(call.task.stage, []).append(number)
+    works: list[Work] = []
+    for number, call in enumerate(calls):
+        task, mine = call.task, own[call.task.stage]
+        waited = [it for it in mine if not calls[it].task.is_deferred]
+        is_first, is_last = number == waited[0], number == waited[-1]
+        ends = number == mine[-1]
+        after = {makers[value] for value in call.operands if value in makers}
+        works.append(
+            Work(
+                _name(calls, mine, number),
+                task.stage,
+                seconds[task.name],
+                tuple(sorted(after)),
+                ahead=is_first - is_last,
+                kept=(is_first and len(mine) > 1) - (ends and len(mine) > 1),
+                is_deferred=task.is_deferred,
+            )
+        )
+    return tuple(works)
+
+
+def _name(calls: Sequence[Call], mine: Sequence[int], number: int) -> str:
+    """F for the first task of a stage, B for the last, I and W where gradients are split."""
+    deferred = [it for it in mine if calls[it].task.is_deferred]
+    waited = [it for it in mine if it not in deferred]
+    if number in deferred:
+        return "W" if len(deferred) == 1 else f"W{deferred.index(number)}."
+    if number == waited[-1]:
+        return "I" if deferred else "B"
+    return "F" if number == waited[0] else f"F{waited.index(number)}."
+
+
+def _cost(module: mlir.Module, cluster: Cluster) -> TaskCost:
+    """What a task comes to by its own module."""
+    boundary = signature(module)
+    plan = cost_of_module(module, cluster).plan
+    known = sum(value.local_bytes for value in (*boundary.arguments, *boundary.results))
+    return TaskCost(plan.step_seconds, max(plan.peak_bytes - known, 0.0))
+
+
+def _transfer_seconds(
+    program: StageProgram, values: Mapping[int, StageValue], cluster: Cluster
+) -> float:
+    """Seconds of the largest transfer of the loop, over the slowest dim of the whole cluster."""
+    sizes = [values[transfer.operand].local_bytes for transfer in program.transfers]
+    if not sizes or not cluster.dims:
+        return 0.0
+    link = cluster.dims[0]
+    return link.latency.value + max(sizes) / link.bandwidth.value

@@ -1,0 +1,93 @@
+"""Pipelines on 8 virtual devices against the step that is not split: bit-equal on whole numbers."""
+
+import jax
+import numpy as np
+import pytest
+
+import autoshard
+
+BATCH, WIDTH, LAYERS = 16, 8, 4
+
+
+def whole_numbers(shape, seed):
+    """Small ones as floats: their sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float32)
+
+
+def step(params, batch, rate):
+    """The gradient of a network without rounding; the first weights are also the last ones."""
+
+    def loss(params):
+        hidden = batch["x"] @ params["ends"]
+        for weights in params["layers"]:
+            hidden = hidden + jax.numpy.maximum(hidden @ weights, 0)
+        return (hidden @ params["ends"].T * batch["y"]).sum()
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    norm = sum(gradient.sum() for gradient in jax.tree.leaves(gradients))
+    changed = jax.tree.map(lambda p, g: jax.numpy.sign(p - rate * (g + norm)), params, gradients)
+    return changed, {"loss": value, "norm": norm}
+
+
+def arguments():
+    layers = [whole_numbers((WIDTH, WIDTH), seed) for seed in range(LAYERS)]
+    params = {"ends": whole_numbers((WIDTH, WIDTH), 9), "layers": layers}
+    return params, {"x": whole_numbers((BATCH, WIDTH), 7), "y": whole_numbers((BATCH, WIDTH), 8)}
+
+
+def pipelined(stages, micro_batches, schedule, **options):
+    pipeline = autoshard.Pipeline(stages, micro_batches, schedule)
+    return autoshard.jit(step, cluster="cpu:8", pipeline=pipeline, batch_argnums=1, **options)
+
+
+@pytest.mark.parametrize(
+    ("stages", "micro_batches", "schedule"),
+    [(2, 4, "1f1b"), (2, 8, "zero_bubble"), (4, 4, "gpipe"), (4, 8, "1f1b")],
+)
+def test_a_step_in_stages_is_bit_equal_and_its_state_is_fed_back(stages, micro_batches, schedule):
+    run = pipelined(stages, micro_batches, schedule, donate_argnums=0)
+    params, batch = arguments()
+    expected = params
+    for _ in range(2):
+        before = jax.tree.leaves(params)
+        params, told = run(params, batch, 1.0)
+        expected, wanted = jax.jit(step)(expected, batch, 1.0)
+        for found, right in zip(
+            jax.tree.leaves((params, told)), jax.tree.leaves((expected, wanted)), strict=True
+        ):
+            np.testing.assert_array_equal(np.asarray(found), np.asarray(right))
+    assert all(leaf.is_deleted() for leaf in before), "the first result was donated to the second"
+    plan = run.plan(params, batch, 1.0)
+    assert plan.pipeline.schedule == schedule
+    assert [leaf.sharding for leaf in jax.tree.leaves(params)] == list(
+        jax.tree.leaves(plan.in_shardings[0])
+    ), "the state lies where the next step reads it"
+    used = {device for leaf in jax.tree.leaves(params) for device in leaf.sharding.device_set}
+    assert len(used) > 8 // stages
+
+
+def test_what_is_not_donated_is_kept_and_results_can_be_donated():
+    run = pipelined(2, 4, "auto")
+    params, batch = arguments()
+    placed, batch, rate = run.plan(params, batch, 1.0).place(params, batch, 1.0)
+    first, _ = run(placed, batch, rate)
+    second, _ = run(placed, batch, rate)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(placed))
+    np.testing.assert_array_equal(np.asarray(first["ends"]), np.asarray(second["ends"]))
+
+
+def test_what_pipelines_cannot_do_is_refused():
+    params, batch = arguments()
+    with pytest.raises(autoshard.PlanError, match=r"8 devices of cluster cpu:8 .* 3 stages"):
+        pipelined(3, 4, "auto").plan(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match=r"micro_batches=6 do not divide dim 0"):
+        pipelined(2, 6, "auto").plan(params, batch, 1.0)
+    run = pipelined(2, 4, "1f1b")
+    with pytest.raises(autoshard.PlanError, match=r"lower\(\) gives one program"):
+        run.lower(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match="save is for one program"):
+        run.plan(params, batch, 1.0).save("plan.json")
+    with pytest.raises(autoshard.PlanError, match="check=True is for one program"):
+        pipelined(2, 4, "1f1b", check=True)
+    with pytest.raises(autoshard.PlanError, match="by the search, not in mode='semi_auto'"):
+        pipelined(2, 4, "1f1b", mode="semi_auto")
