@@ -464,6 +464,8 @@ class _Program:
         if check is True:
             check_computes_right(self.plan, self.shardy)
         try:
+            if self.plan.searched is not None:
+                self.plan.searched.forget()  # what runs for days keeps no program to ask about
             compiled = lowered.compile(dict(self.plan.compiler_options))
         except Exception:
             if self.failures:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from autoshard.explain.what_if import WhatIf
     from autoshard.explain.why_not import WhyNot
     from autoshard.frontend.refining import Origin
+    from autoshard.frontend.searched import Searched
     from autoshard.report.explanation import Explanation
 
 _tree: Any = jax.tree_util
@@ -116,6 +117,9 @@ class Plan:
     made by a ``Planner``."""
     made_for: LoweredProgram | Fingerprint | None = field(default=None, repr=False, compare=False)
     """The program that it was made for; its fingerprint if the plan was loaded."""
+
+    searched: Searched | None = field(default=None, repr=False, compare=False)
+    """What the search had of the program, while no other plan is made."""
 
     FORMAT: ClassVar[int] = 3
     """Version of the JSON that ``save`` writes."""
@@ -278,9 +282,12 @@ class Plan:
     @cached_property
     def record(self) -> Record:
         """All that is told of the plan, equal layers once: what ``explain`` and files read."""
-        from autoshard.explain.record_build import record_of_module
+        from autoshard.explain.record_build import record_of, record_of_module
 
-        return record_of_module(self._module(), self.name, self.mode)
+        known = None if self.searched is None else self.searched.known
+        if known is None or self.summary is None:
+            return record_of_module(self._module(), self.name, self.mode)
+        return record_of(*known, self.summary, self.name, self.mode)
 
     def explain(self) -> Explanation:
         """Why a step takes as long as it does: print it, or ask for ``to_markdown()``.

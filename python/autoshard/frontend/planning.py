@@ -40,6 +40,7 @@ from autoshard.frontend.request import (
     Request,
 )
 from autoshard.frontend.result_names import result_names
+from autoshard.frontend.searched import Searched
 from autoshard.frontend.switches import with_switches
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
@@ -417,7 +418,10 @@ def _after(step: MicroBatch, bytecode: bytes, name: str) -> bytes:
 def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     """The plan that a module carries; how it splits the batch is written there, too."""
     untie_unequal(planned.module)
-    return _read(source, planned.module, planned.summary, request)
+    plan = _read(source, planned.module, planned.summary, request)
+    if planned.searched is None:
+        return plan
+    return replace(plan, searched=Searched.newest(planned.searched))
 
 
 def _micro_batches_of(source: Source, request: Request, module: mlir.Module) -> MicroBatch:

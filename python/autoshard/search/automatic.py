@@ -49,6 +49,8 @@ class Planned:
 
     module: mlir.Module
     summary: PlanSummary | None
+    searched: PlannedProgram | None = None
+    """What the search read and found, where the module is as it left it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ class Job:
         if self.recomputing is not None and self.recomputing.choose == "auto":
             return self._plan_recomputing(self.recomputing, on_host)
         found = self.search(on_host)
-        return Planned(found.module, self.finish(found.module, found.summary))
+        is_final = not self.changes(found.module)
+        summary = self.finish(found.module, found.summary)
+        return Planned(found.module, summary, found if is_final else None)
 
     def search(self, on_host: Sequence[int] = ()) -> PlannedProgram:
         """The search alone, with what it takes to plan again.
