@@ -25,16 +25,22 @@ using planning::ReshardTable;
 namespace {
 
 using Show = std::optional<nb::typed<nb::callable, bool(std::string, std::int64_t, double,
-                                                        std::vector<std::int64_t>)>>;
+                                                        std::vector<std::int64_t>, bool)>>;
 
 /// Runs Python's handlers of signals, then asks `show`, which may be null and outlives the
 /// search: it is copied by threads without the interpreter's lock.
 planning::Watcher watcher_of(nb::handle show) {
   return [show](const planning::SearchState& state) {
     const nb::gil_scoped_acquire acquire;
-    if (PyErr_CheckSignals() < 0) throw nb::python_error();
+    bool is_interrupted = false;
+    if (PyErr_CheckSignals() < 0) {
+      is_interrupted = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+      if (!show || !is_interrupted) throw nb::python_error();
+      PyErr_Clear();
+    }
     if (!show) return true;
-    return nb::cast<bool>(show(state.phase, state.plans, state.best_seconds, state.best_mesh));
+    return nb::cast<bool>(
+        show(state.phase, state.plans, state.best_seconds, state.best_mesh, is_interrupted));
   };
 }
 
@@ -164,9 +170,9 @@ void bind_planning(nb::module_& module) {
       "The plan of least step time that fits; raises Contradiction(message, op, value) or "
       "DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times "
       "a "
-      "second with phase, number of plans, seconds of the fastest that fits and its mesh; "
-      "where it returns false, the search ends with the best plan so far. What it raises, or "
-      "a handler of a signal, the search raises.");
+      "second with phase, number of plans, seconds of the fastest that fits, its mesh, "
+      "and whether Ctrl-C was pressed; where it returns false, the search ends with the best "
+      "plan so far. What it raises, or another handler of a signal, the search raises.");
 
   module.def(
       "estimate",

@@ -67,6 +67,7 @@ from autoshard.passes.recursive_programming import (
 from autoshard.passes.sharding_propagation import ShardingPropagation
 from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import BatchSplit, PlanSummary
+from autoshard.progress import task
 from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
@@ -224,7 +225,9 @@ def plan(
         static=(static_argnums, static_argnames),
         donate=(donate_argnums, donate_argnames),
     )
-    return plan_source(traced.source(request), request, traced)
+    name = getattr(fn, "__name__", "a function")
+    with task(f"planning {name}", keeps_best=True):
+        return plan_source(traced.source(request), request, traced)
 
 
 def traced_for(

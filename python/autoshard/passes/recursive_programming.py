@@ -37,6 +37,7 @@ from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivi
 from autoshard.ir.garbage import no_collection
 from autoshard.passes.base import Pass
 from autoshard.passes.import_strategies import ReadModule, import_strategies
+from autoshard.passes.search_progress import shown_search
 from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
 from autoshard.planned.axis_names import describe_axes, name_axes
 from autoshard.planned.given_plan import Costed, cost_of_module
@@ -502,6 +503,7 @@ def _search(
             merge_axes=may_merge and not _counts_blocks(imported),
             time_limit=math.inf if options.time_limit is None else options.time_limit,
             seed=options.seed,
+            show=shown_search(),
         )
         return _Found(plan, plan.phases)
 

@@ -26,6 +26,7 @@ from autoshard.passes.recursive_programming import (
     search_module,
 )
 from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
+from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
 from autoshard.search.host_candidates import Candidate
 
@@ -217,6 +218,8 @@ class Job:
                 continue
             if best is None or summary.step_seconds < best[0].step_seconds:
                 best = (summary, module)
+            if running().is_interrupted:
+                break
         if best is None:
             assert failed is not None
             raise failed
