@@ -15,6 +15,8 @@ from pathlib import Path
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import ParseError, PlanError, StrategyError
+from autoshard.explain.record import Record
+from autoshard.explain.record_build import record_of, record_of_module
 from autoshard.frontend.plan import Plan
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.importer.pins import Pin, Pinned
@@ -290,6 +292,14 @@ def subject_of(plan: Plan) -> Subject:
     if known is not None:
         return Subject(plan.name, *known, summary, names)
     return subject_of_module(plan.name, GivenModule.of(plan).module, summary, names)
+
+
+def record_of_plan(plan: Plan) -> Record:
+    """All that is told of a plan, from what its search read where that is still there."""
+    known = None if plan.searched is None else plan.searched.known
+    if known is not None and plan.summary is not None:
+        return record_of(*known, plan.summary, plan.name, plan.mode)
+    return record_of_module(GivenModule.of(plan).module, plan.name, plan.mode)
 
 
 def subject_of_file(path: Path) -> Subject:

@@ -42,6 +42,7 @@ from autoshard.verify.shardy_collectives import shardy_collectives
 from autoshard.verify.verification import Verification, verify_module
 
 if TYPE_CHECKING:
+    from autoshard.explain.annotations import Annotations
     from autoshard.explain.causes import Why
     from autoshard.explain.diff import Diff
     from autoshard.explain.frontier import Frontier
@@ -76,6 +77,20 @@ class PlannedValue:
     def local_shape(self) -> tuple[int, ...]:
         """Shape of one device's part."""
         return self.sharding.local_shape(self.shape)
+
+    def named_sharding(self, mesh: Any) -> Any:
+        """A ``NamedSharding`` over a mesh of JAX."""
+        if isinstance(mesh, jax.sharding.AbstractMesh):
+            spec = cast(Any, to_partition_spec(self.sharding))
+            named = jax.sharding.NamedSharding(cast(Any, mesh), spec)
+        else:
+            named = to_named_sharding(self.sharding, mesh)
+        return named.with_memory_kind(PINNED_HOST) if self.is_on_host else named
+
+    def abstract(self, mesh: Any) -> jax.ShapeDtypeStruct:
+        """Its type with its sharding over a mesh of JAX."""
+        dtype = jax.dtypes.canonicalize_dtype(self.dtype)
+        return jax.ShapeDtypeStruct(self.shape, dtype, sharding=self.named_sharding(mesh))
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,11 +190,7 @@ class Plan:
     @property
     def _estimate(self) -> PlanSummary:
         if self.summary is None:
-            raise PlanError(
-                f"plan of {self.name}: mode {self.mode!r} planned it without a cluster, so that"
-                ' nothing is known of seconds and memory. Plan it with cluster="v5e:4x4" or the'
-                " like."
-            )
+            raise PlanError(_no_cluster(self))
         return self.summary
 
     @cached_property
@@ -210,23 +221,34 @@ class Plan:
 
     @cached_property
     def _in_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return self._as_tree(self.in_tree, self.arguments, "arguments")
+        return self._as_tree(self.in_tree, self.named_shardings[0])
 
     @cached_property
     def out_shardings(self) -> Any:
         """A ``NamedSharding`` for every array of the result, as its pytree."""
-        return self._as_tree(self.out_tree, self.results, "results")
+        return self._as_tree(self.out_tree, self.named_shardings[1])
+
+    @cached_property
+    def abstract_arguments(self) -> tuple[Any, ...]:
+        """A ``ShapeDtypeStruct`` with its sharding for every array of the positional arguments.
+
+        Checkpoints are restored by it into this plan's shardings, whatever plan they were written
+        under: ``StandardCheckpointer().restore(path, plan.abstract_arguments[0])`` of orbax.
+        """
+        structs = [value.abstract(self.jax_mesh) for value in self.arguments]
+        return self._as_tree(self.in_tree, structs)[0]
 
     @cached_property
     def named_shardings(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """``NamedSharding``s of arguments and of results, flat."""
-        arguments = tuple(_named(value, self.jax_mesh) for value in self.arguments)
-        return arguments, tuple(_named(value, self.jax_mesh) for value in self.results)
+        mesh = self.jax_mesh
+        arguments = tuple(value.named_sharding(mesh) for value in self.arguments)
+        return arguments, tuple(value.named_sharding(mesh) for value in self.results)
 
-    def _as_tree(self, tree: Any, values: Sequence[PlannedValue], side: str) -> Any:
+    def _as_tree(self, tree: Any, leaves: Sequence[Any]) -> Any:
         if isinstance(tree, SavedTree):
             tree = tree.resolved(self.name)
-        return _tree.tree_unflatten(tree, [_named(value, self.jax_mesh) for value in values])
+        return _tree.tree_unflatten(tree, leaves)
 
     def place(self, *args: Any, **kwargs: Any) -> Any:
         """Arguments of the program, each where the plan wants it.
@@ -282,12 +304,9 @@ class Plan:
     @cached_property
     def record(self) -> Record:
         """All that is told of the plan, equal layers once: what ``explain`` and files read."""
-        from autoshard.explain.record_build import record_of, record_of_module
+        from autoshard.explain.question import record_of_plan
 
-        known = None if self.searched is None else self.searched.known
-        if known is None or self.summary is None:
-            return record_of_module(self._module(), self.name, self.mode)
-        return record_of(*known, self.summary, self.name, self.mode)
+        return record_of_plan(self)
 
     def explain(self) -> Explanation:
         """Why a step takes as long as it does: print it, or ask for ``to_markdown()``.
@@ -534,6 +553,19 @@ class Plan:
 
         return sensitivities(self.subject, more)
 
+    def annotations(self, most_lines: int = 20) -> Annotations:
+        """The fewest lines of user code with which ``mode="semi_auto"`` arrives at this plan.
+
+        Shardings of arguments and ``with_sharding_constraint``s on what at most so many lines of
+        the program make; what they do not reproduce is listed with its bytes.
+
+        Raises:
+            PlanError: The plan was not searched by time, or ``most_lines`` is not above 0.
+        """
+        from autoshard.explain.annotations import annotate
+
+        return annotate(self.subject, most_lines)
+
     def diff(self, other: Plan) -> Diff:
         """What another plan does otherwise, of this program or of another revision of it.
 
@@ -610,11 +642,8 @@ class Plan:
         return render(plan_table(self))
 
 
-def _named(value: PlannedValue, mesh: Any) -> Any:
-    """A ``NamedSharding`` over a mesh of JAX."""
-    if isinstance(mesh, jax.sharding.AbstractMesh):
-        spec = cast(Any, to_partition_spec(value.sharding))
-        named = jax.sharding.NamedSharding(cast(Any, mesh), spec)
-    else:
-        named = to_named_sharding(value.sharding, mesh)
-    return named.with_memory_kind(PINNED_HOST) if value.is_on_host else named
+def _no_cluster(plan: Plan) -> str:
+    return (
+        f"plan of {plan.name}: mode {plan.mode!r} planned it without a cluster, so that nothing is"
+        ' known of seconds and memory. Plan it with cluster="v5e:4x4" or the like.'
+    )
