@@ -315,7 +315,7 @@ def _candidates(subject: Subject) -> Iterator[_Candidate]:
             seen.add(value)
             add(short_name(op), (location, type_text(result.type)), value, trips[number])
     names = subject.mesh.axis_names
-    for key, members in _one_a_line(groups):
+    for key, members in _sayable(groups):
         dims = key[-1]
         called = [name for name, _, _ in members]
         spec = tuple(tuple(names[axis] for axis in axes) for axes in dims)
@@ -336,22 +336,25 @@ def _candidates(subject: Subject) -> Iterator[_Candidate]:
         )
 
 
-def _one_a_line(
+def _sayable(
     groups: Mapping[tuple[Any, ...], list[tuple[str, int, float]]],
 ) -> Iterator[tuple[tuple[Any, ...], list[tuple[str, int, float]]]]:
-    """All groups of arguments; of those of one line and type the one with most bytes.
+    """All groups of arguments; of those of lines what one sharding for each op can say.
 
-    A line of a loop over layers, or of a function that is differentiated, is one line: it can say
-    one sharding.
+    An op of a line in a loop over layers, or of a function that is differentiated, is written once:
+    of all shardings that it has, the one with most bytes can be said.
     """
-    largest: dict[tuple[Any, ...], tuple[float, tuple[Any, ...]]] = {}
+    sums: defaultdict[tuple[Any, ...], dict[Any, float]] = defaultdict(dict)
     for key, members in groups.items():
-        weight = sum(weight for _, _, weight in members)
-        place = key if key[0] is None else key[:-1]
-        if place not in largest or weight > largest[place][0]:
-            largest[place] = weight, key
-    for _, key in largest.values():
-        yield key, groups[key]
+        for name, _, weight in members:
+            of_op = sums[*key[:-1], name]
+            of_op[key[-1]] = of_op.get(key[-1], 0.0) + weight
+    said = {place: max(of_op, key=of_op.__getitem__) for place, of_op in sums.items()}
+    for key, members in groups.items():
+        if key[0] is not None:
+            members = [one for one in members if said[*key[:-1], one[0]] == key[-1]]
+        if members:
+            yield key, members
 
 
 def _made_in_the_end(imported: ImportedProgram) -> Mapping[str | None, set[str]]:
