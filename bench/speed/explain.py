@@ -3,10 +3,11 @@
     python bench/speed/explain.py [MODULE ...]
 
 Every row is one program, planned for v5p:4x4x4 in a process of its own: a train step of Llama-2-70B
-of bench/programs, or a module of the corpus. "record s" reads the plan off the module and prices it
-again, "text s" makes the headline and its tables, "page s" the page of HTML; seconds are those of
-the processor. "rows" are the arguments, results, ops and collectives of the plan, "folded" those of
-the record, in which equal layers are one row.
+of bench/programs, or a module of the corpus. "record s" is the record of a plan that was just made,
+"again s" that of its module, which is read and priced again; "text s" makes the headline and its
+tables, "page s" the page of HTML; seconds are those of the processor. "rows" are the arguments,
+results, ops and collectives of the plan, "folded" those of the record, in which equal layers are
+one row.
 """
 
 from __future__ import annotations
@@ -36,24 +37,28 @@ LLAMAS = ("llama:70B:40:scan", "llama:70B:40", "llama:70B:80")
 def measure(module: str, folder: str) -> dict[str, Any]:
     """Plan one program and explain the plan."""
     from autoshard.cluster import Cluster
-    from autoshard.explain.record_build import record_of_module
-    from autoshard.passes.recursive_programming import RecursiveProgramming, plan_automatically
+    from autoshard.explain.record_build import record_of, record_of_module
+    from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
     from autoshard.report.explanation import Explanation
 
     if module.startswith("llama:"):
         lower_llama(module, folder)
     planned = load(entry_of(module, folder))
-    _, planning = timed(
-        lambda: plan_automatically(planned, Cluster.of(CLUSTER), RecursiveProgramming())
+    found, planning = timed(
+        lambda: search_module(planned, Cluster.of(CLUSTER), RecursiveProgramming())
     )
-    record, reading = timed(lambda: record_of_module(planned, module))
+    record, recording = timed(
+        lambda: record_of(planned, found.costed(), found.summary, module, "auto")
+    )
+    _, reading = timed(lambda: record_of_module(planned, module))
     text, writing = timed(lambda: str(Explanation(record)))
     page, drawing = timed(Explanation(record).to_html)
     tables = (record.arguments, record.results, record.ops, record.collectives)
     return {
         "ops": count_ops(planned),
         "planning": planning,
-        "record": reading,
+        "record": recording,
+        "again": reading,
         "text": writing,
         "page": drawing,
         "lines": text.count("\n") + 1,
@@ -102,6 +107,7 @@ HEADINGS = (
     "ops",
     "plan s",
     "record s",
+    "again s",
     "text s",
     "page s",
     "rows",
@@ -118,7 +124,7 @@ def cells(found: dict[str, Any]) -> list[str]:
         return ["failed", *[""] * (len(HEADINGS) - 1)]
     return [
         f"{found['ops']:,}",
-        *(f"{found[name]:.3f}" for name in ("planning", "record", "text", "page")),
+        *(f"{found[name]:.3f}" for name in ("planning", "record", "again", "text", "page")),
         *(f"{found[name]:,}" for name in ("rows", "folded", "lines")),
         *(f"{found[name] / 1e6:.2f}" for name in ("record_bytes", "page_bytes")),
     ]

@@ -168,6 +168,27 @@ void bind_importer(nb::module_& module) {
            })
       .def_prop_ro("read_ops", &ProgramBuilder::read_ops)
       .def_prop_ro(
+          "op_classes",
+          [](const ProgramBuilder& b) {
+            Ints classes;
+            for (const std::int32_t op : b.read_ops()) {
+              classes.push_back(b.module().ops[op].op_class);
+            }
+            return classes;
+          },
+          "The class of each op that was read; ops of one differ in operands, regions and "
+          "locations only.")
+      .def_prop_ro(
+          "op_locations",
+          [](const ProgramBuilder& b) {
+            Ints locations;
+            for (const std::int32_t op : b.read_ops()) {
+              locations.push_back(b.module().ops[op].location);
+            }
+            return locations;
+          },
+          "A number for each op that was read, equal for equal locations.")
+      .def_prop_ro(
           "result_values",
           [](const ProgramBuilder& b) {
             std::vector<std::pair<std::int32_t, Ints>> found;

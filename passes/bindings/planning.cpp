@@ -24,6 +24,26 @@ using planning::ReshardTable;
 
 namespace {
 
+using Show = std::optional<nb::typed<nb::callable, bool(std::string, std::int64_t, double,
+                                                        std::vector<std::int64_t>, bool)>>;
+
+/// Runs Python's handlers of signals, then asks `show`, which may be null and outlives the
+/// search: it is copied by threads without the interpreter's lock.
+planning::Watcher watcher_of(nb::handle show) {
+  return [show](const planning::SearchState& state) {
+    const nb::gil_scoped_acquire acquire;
+    bool is_interrupted = false;
+    if (PyErr_CheckSignals() < 0) {
+      is_interrupted = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+      if (!show || !is_interrupted) throw nb::python_error();
+      PyErr_Clear();
+    }
+    if (!show) return true;
+    return nb::cast<bool>(
+        show(state.phase, state.plans, state.best_seconds, state.best_mesh, is_interrupted));
+  };
+}
+
 void bind_tables(nb::module_& module) {
   nb::class_<ReshardTable>(module, "ReshardTable",
                            "The reshards of a plan, in columns of one row each; "
@@ -128,8 +148,9 @@ void bind_planning(nb::module_& module) {
       "recursive_programming",
       [](const Program& program, const Cluster& cluster, std::optional<double> mem_coeff,
          double memory_limit, int sweeps, bool joint, bool fold, bool merge_axes,
-         double time_limit, std::uint64_t seed) {
+         double time_limit, std::uint64_t seed, const Show& show) {
         planning::RecursiveOptions options;
+        options.watcher = watcher_of(show ? nb::handle(*show) : nb::handle());
         options.mem_coeff = mem_coeff;
         options.memory_limit = memory_limit;
         options.sweeps = sweeps;
@@ -138,15 +159,20 @@ void bind_planning(nb::module_& module) {
         options.merge_axes = merge_axes;
         options.time_limit = time_limit;
         options.seed = seed;
+        const nb::gil_scoped_release release;
         return planning::table_of(program,
                                   planning::recursive_programming(program, cluster, options));
       },
       "program"_a, "cluster"_a, nb::kw_only(), "mem_coeff"_a.none(), "memory_limit"_a,
       "sweeps"_a = 2, "joint"_a = true, "fold"_a = true, "merge_axes"_a = true,
       "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0,
-      nb::call_guard<nb::gil_scoped_release>(),
+      "show"_a = nb::none(),
       "The plan of least step time that fits; raises Contradiction(message, op, value) or "
-      "DoesNotFit(message, peak bytes, limit, [(value, bytes)]).");
+      "DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times "
+      "a "
+      "second with phase, number of plans, seconds of the fastest that fits, its mesh, "
+      "and whether Ctrl-C was pressed; where it returns false, the search ends with the best "
+      "plan so far. What it raises, or another handler of a signal, the search raises.");
 
   module.def(
       "estimate",
@@ -171,6 +197,7 @@ void bind_planning(nb::module_& module) {
          std::optional<double> mem_coeff, double memory_limit, std::optional<double> price,
          int sweeps, double time_limit, std::uint64_t seed) {
         planning::RecursiveOptions options;
+        options.watcher = watcher_of({});
         options.mem_coeff = mem_coeff;
         options.memory_limit = memory_limit;
         options.sweeps = sweeps;

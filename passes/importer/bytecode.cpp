@@ -156,7 +156,7 @@ class ModuleReader {
     OpStructure op{};
     Head head{reader.number(), 0, 0};
     const std::uint8_t parts = reader.byte();
-    reader.number();  // location
+    op.location = static_cast<std::int32_t>(reader.number());
     if (parts & has_attributes) head.attributes = reader.number() + 1;
     if (parts & has_properties) head.properties = reader.number() + 1;
     if (parts & has_results) {

@@ -35,6 +35,8 @@ struct OpStructure {
   /// attributes, properties, types of operands and results, and names of the ops in small
   /// regions.
   std::int32_t op_class;
+  /// Equal for equal locations.
+  std::int32_t location;
   /// The first op behind it and all it contains.
   std::int32_t end;
   std::int32_t first_operand, num_operands;

@@ -79,20 +79,4 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
   return costs_of(on, assignment_of(program, classes, SecondsCosts(on), plan), plan);
 }
 
-std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
-                               const Plan& plan) {
-  const ProgramMemory memory = memory_of(program, cluster.compiler);
-  std::vector<double> live(memory.num_points + 1, 0.0);
-  const std::vector<double> taken =
-      taken_bytes(memory.buffers, shards_of(plan.values, program.mesh));
-  for (std::size_t i = 0; i < taken.size(); ++i) {
-    const LiveRange& range = memory.buffers[i].live;
-    live[range.first] += taken[i];
-    live[range.last] -= taken[i];
-  }
-  for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
-  live.pop_back();
-  return live;
-}
-
 }  // namespace autoshard::planning

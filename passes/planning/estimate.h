@@ -24,9 +24,4 @@ FactorAxes factors_of(const Rule& rule, const std::vector<const Sharding*>& oper
 /// whichever costs least.
 PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& plan);
 
-/// Bytes that live on a device while each op runs, without the copies that reshards
-/// make.
-std::vector<double> live_bytes(const Program& program, const Cluster& cluster,
-                               const Plan& plan);
-
 }  // namespace autoshard::planning

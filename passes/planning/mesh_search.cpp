@@ -19,11 +19,10 @@ constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
 
 }  // namespace
 
-MeshSearch::MeshSearch(const ProgramOnMesh& on, const RecursiveOptions& options,
-                       Clock::time_point deadline)
+MeshSearch::MeshSearch(const ProgramOnMesh& on, const RecursiveOptions& options, Watch& watch)
     : on_(on),
       options_(options),
-      deadline_(deadline),
+      watch_(watch),
       orders_(on.mesh, on.program.pins),
       costs_(on),
       levels_(on.program, on.mesh, on.classes, costs_, orders_),

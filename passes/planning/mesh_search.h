@@ -24,8 +24,7 @@ inline constexpr double worth_deciding_again = 1e-4;
 /// The search on one mesh.
 class MeshSearch {
  public:
-  MeshSearch(const ProgramOnMesh& on, const RecursiveOptions& options,
-             Clock::time_point deadline);
+  MeshSearch(const ProgramOnMesh& on, const RecursiveOptions& options, Watch& watch);
 
   LevelSolver& levels() { return levels_; }
   const Costs& costs() const { return costs_; }
@@ -57,7 +56,7 @@ class MeshSearch {
   double bound_of_all(const InternedAssignment& assignment);
 
   const LevelResult& result() const { return result_; }
-  bool is_late() const { return Clock::now() >= deadline_; }
+  bool is_late() const { return watch_.is_over(); }
 
   /// Bytes of the plan at its worst program point.
   Peak peak_of(const InternedAssignment& assignment);
@@ -70,7 +69,7 @@ class MeshSearch {
 
   const ProgramOnMesh on_;
   const RecursiveOptions& options_;
-  const Clock::time_point deadline_;
+  Watch& watch_;
   AxisOrders orders_;
   SecondsCosts costs_;
   LevelSolver levels_;
@@ -88,7 +87,7 @@ struct Stage {
         mesh(merged(task.program.mesh, groups)),
         cluster(merged(task.cluster, groups)),
         search({task.program, mesh, task.classes, task.memory, cluster}, task.options,
-               task.deadline) {}
+               task.watch) {}
 
   static Mesh merged(const Mesh& whole, const Groups& groups) {
     Mesh mesh{{}, whole.has_all_to_all};

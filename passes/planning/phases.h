@@ -32,6 +32,8 @@ class Phases {
     name_.clear();
   }
   std::vector<std::pair<std::string, double>> list() const { return list_; }
+  /// What is done now; empty: nothing.
+  const std::string& name() const { return name_; }
 
  private:
   std::vector<std::pair<std::string, double>> list_;

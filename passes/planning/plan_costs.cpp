@@ -182,8 +182,28 @@ void CostSum::add_joins() {
 
 }  // namespace
 
+namespace {
+
+std::vector<double> live_bytes(const ProgramOnMesh& on, const Plan& plan) {
+  std::vector<double> live(on.memory.num_points + 1, 0.0);
+  const std::vector<double> taken =
+      taken_bytes(on.memory.buffers, shards_of(plan.values, on.mesh));
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const LiveRange& range = on.memory.buffers[i].live;
+    live[range.first] += taken[i];
+    live[range.last] -= taken[i];
+  }
+  for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
+  live.pop_back();
+  return live;
+}
+
+}  // namespace
+
 PlanCosts costs_of(const ProgramOnMesh& on, const Assignment& assignment, const Plan& plan) {
-  return CostSum(on, assignment, plan).run();
+  PlanCosts costs = CostSum(on, assignment, plan).run();
+  costs.live_bytes = live_bytes(on, plan);
+  return costs;
 }
 
 }  // namespace autoshard::planning

@@ -32,6 +32,8 @@ struct PlanCosts {
   /// What each device sends.
   double sent_bytes = 0;
   Peak peak;
+  /// Bytes that live at each program point, without the copies that reshards make.
+  std::vector<double> live_bytes;
 };
 
 /// Adds up what `plan` costs; the network of a search (planning/seconds.h) charges the same.

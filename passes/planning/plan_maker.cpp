@@ -97,6 +97,7 @@ Candidate& PlanMaker::evaluate(Candidate& c) {
       peak_points_.end()) {
     peak_points_.push_back(c.peak.point);
   }
+  task_.watch.found(c.seconds, fits(c), c.stage->mesh.axis_sizes);
   return c;
 }
 

@@ -65,7 +65,7 @@ class PlanMaker {
   std::vector<std::int32_t>& peak_points() { return peak_points_; }
 
   bool fits(const Candidate& c) const { return c.peak.bytes <= task_.options.memory_limit; }
-  bool is_late() const { return Clock::now() >= task_.deadline; }
+  bool is_late() const { return task_.watch.is_over(); }
   /// Whether a program is searched on all meshes to the end, and whether its plan is to be the
   /// fastest on however many axes.
   bool is_small() const;

@@ -161,6 +161,7 @@ PlanTable table_of(const Program& program, RecursivePlan found) {
     result.op_flops.push_back(op.flops);
     result.op_bytes.push_back(op.bytes);
   }
+  result.live_bytes = std::move(found.costs.live_bytes);
   result.plan = std::make_shared<const Plan>(std::move(found.plan));
   result.known = found.known;
   return result;
@@ -177,10 +178,7 @@ PlanTable estimate_table(const Program& program, const Cluster& cluster,
     given.plan.reshards.push_back(move.move);
   }
   given.plan.resharded_bytes = given.costs.sent_bytes;
-  std::vector<double> live = live_bytes(program, cluster, given.plan);
-  PlanTable result = table_of(program, std::move(given));
-  result.live_bytes = std::move(live);
-  return result;
+  return table_of(program, std::move(given));
 }
 
 PlanTable replan_table(const Program& program, const Cluster& cluster,

@@ -75,7 +75,7 @@ struct PlanTable {
   /// To start again from.
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const KnownProgram> known;
-  /// While each op runs; of `estimate_table` only.
+  /// While each op runs.
   std::vector<double> live_bytes;
 };
 

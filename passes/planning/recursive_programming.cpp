@@ -87,15 +87,14 @@ namespace {
 /// Nothing if it does not.
 std::optional<RecursivePlan> unfolded(const Program& program,
                                       const std::shared_ptr<const ProgramMemory>& memory,
-                                      const RecursiveOptions& options,
-                                      Clock::time_point deadline, const Candidate& best,
-                                      const RecursivePlan& folded, Phases& phases) {
+                                      const RecursiveOptions& options, const Candidate& best,
+                                      const RecursivePlan& folded, Phases& phases,
+                                      Watch& watch) {
   phases.start("unfolding");
   Program on_mesh = program;
   on_mesh.mesh = folded.mesh;
   const Classes classes = classes_of(on_mesh, memory.get(), class_options(program, false));
-  PlanSearch plans(
-      {on_mesh, classes, *memory, best.stage->cluster, options, deadline, phases});
+  PlanSearch plans({on_mesh, classes, *memory, best.stage->cluster, options, phases, watch});
   std::optional<Candidate> found;
   try {
     found = plans.from(folded.plan, nullptr, best.coeff);
@@ -116,15 +115,15 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
                                     const RecursiveOptions& options) {
   check(program);
   check(cluster, program.mesh);
-  const Clock::time_point deadline = deadline_of(options);
   Phases phases;
+  Watch watch(deadline_of(options), options.watcher, phases);
   phases.start("buffers");
   const auto memory =
       std::make_shared<const ProgramMemory>(memory_of(program, cluster.compiler));
   phases.start("folding");
   const Classes classes =
       classes_of(program, memory.get(), class_options(program, options.fold));
-  PlanSearch plans({program, classes, *memory, cluster, options, deadline, phases});
+  PlanSearch plans({program, classes, *memory, cluster, options, phases, watch});
   const Candidate best = plans.run();
   RecursivePlan result =
       written_out(program, classes, memory, options, best, sweep_rounds, phases);
@@ -132,7 +131,7 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   const std::size_t num_ops = program.ops.size();
   if (options.fold && options.sweeps > 0 && num_ops >= fold_from_ops &&
       num_ops <= unfold_up_to_ops && 2 * classes.ops.size() < num_ops) {
-    if (auto better = unfolded(program, memory, options, deadline, best, result, phases)) {
+    if (auto better = unfolded(program, memory, options, best, result, phases, watch)) {
       result = std::move(*better);
     }
   }
@@ -166,8 +165,8 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
   const Classes classes =
       classes_of(program, known.memory.get(), class_options(program, options.fold));
   phases.start("sweeps");
-  PlanSearch plans(
-      {program, classes, *known.memory, cluster, options, deadline_of(options), phases});
+  Watch watch(deadline_of(options), options.watcher, phases);
+  PlanSearch plans({program, classes, *known.memory, cluster, options, phases, watch});
   std::optional<Candidate> best;
   try {
     best = plans.from(without_forbidden_cuts(program, previous), &known, mem_coeff);

@@ -13,6 +13,7 @@
 #include "memory/program_memory.h"
 #include "planning/classes.h"
 #include "planning/level.h"
+#include "planning/watch.h"
 
 namespace autoshard::planning {
 
@@ -34,6 +35,8 @@ struct RecursiveOptions {
   /// machine only if the limit is reached.
   double time_limit = std::numeric_limits<double>::infinity();
   std::uint64_t seed = 0;
+  /// Told how far the search is; it may end it.
+  Watcher watcher;
 };
 
 /// No plan that was found fits the memory.

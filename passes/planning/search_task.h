@@ -7,6 +7,7 @@
 #include "planning/classes.h"
 #include "planning/phases.h"
 #include "planning/search_options.h"
+#include "planning/watch.h"
 
 namespace autoshard::planning {
 
@@ -17,9 +18,8 @@ struct SearchTask {
   const ProgramMemory& memory;
   const Cluster& cluster;
   const RecursiveOptions& options;
-  /// Nothing more is tried after it.
-  Clock::time_point deadline;
   Phases& phases;
+  Watch& watch;
 };
 
 }  // namespace autoshard::planning

@@ -496,6 +496,16 @@ class ProgramBuilder:
     def read_ops(self) -> list[int]: ...
 
     @property
+    def op_classes(self) -> list[int]:
+        """
+        The class of each op that was read; ops of one differ in operands, regions and locations only.
+        """
+
+    @property
+    def op_locations(self) -> list[int]:
+        """A number for each op that was read, equal for equal locations."""
+
+    @property
     def result_values(self) -> list[tuple[int, list[int]]]:
         """Every op with results, in order, and the program's value of each."""
 
@@ -1062,9 +1072,9 @@ def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed
     The plan of least resharding; raises Contradiction(message, op, value).
     """
 
-def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:
+def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, time_limit: float = float('inf'), seed: int = 0, show: Callable[[str, int, float, Sequence[int], bool], bool] | None = None) -> CorePlan:
     """
-    The plan of least step time that fits; raises Contradiction(message, op, value) or DoesNotFit(message, peak bytes, limit, [(value, bytes)]).
+    The plan of least step time that fits; raises Contradiction(message, op, value) or DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times a second with phase, number of plans, seconds of the fastest that fits, its mesh, and whether Ctrl-C was pressed; where it returns false, the search ends with the best plan so far. What it raises, or another handler of a signal, the search raises.
     """
 
 def estimate(program: Program, cluster: Cluster, *, shardings: Sequence[Sequence[Sequence[int]]], value_sharding: Sequence[int], strategies: Sequence[tuple[Sequence[int], Sequence[int]]], op_strategy: Sequence[int]) -> CorePlan:

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Without the program's name; the process's own when None.
 
     Returns:
-        The exit code: that of the subcommand, 1 after an error.
+        The exit code: that of the subcommand, 1 after an error, 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     asked = words[0] if words else None
@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.location}: " if error.location else f"{PROGRAM} {asked}: "
         print(f"{where}error: {error.message}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"{PROGRAM} {asked}: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 _COUNTER = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
@@ -57,6 +58,11 @@ def folded(
     return [Fold(common_name([name(item) for item in group]), group) for group in groups.values()]
 
 
+@lru_cache(maxsize=4096)
+def _numbers(name: str) -> tuple[str, ...]:
+    return tuple(_COUNTER.findall(name))
+
+
 def common_name(names: Sequence[str]) -> str:
     """Stars where names of one form differ; a number that all share stays.
 
@@ -64,7 +70,7 @@ def common_name(names: Sequence[str]) -> str:
     """
     if len(set(names)) == 1:
         return names[0]
-    numbers = [_COUNTER.findall(name) for name in names]
+    numbers = [_numbers(name) for name in names]
     shared = iter(
         [found[0] if len(set(found)) == 1 else "*" for found in zip(*numbers, strict=True)]
     )

@@ -15,9 +15,11 @@ from pathlib import Path
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import ParseError, PlanError, StrategyError
+from autoshard.explain.record import Record
+from autoshard.explain.record_build import record_of, record_of_module
 from autoshard.frontend.plan import Plan
 from autoshard.importer.imported_program import ImportedProgram
-from autoshard.importer.pins import Pin, Pinned, core_pin
+from autoshard.importer.pins import Pin, Pinned
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, new_context, parse_bytes, parse_file
 from autoshard.ir.attributes import MARK, PLAN, STRATEGY, custom_call_target
@@ -259,14 +261,12 @@ class Subject:
         if change.mesh:
             mesh = Mesh.parse(change.mesh).without_unit_axes()
             held = [_on_mesh(pinned, self.mesh, mesh) for pinned in held]
-        pins = [*held, *change.pins]
-        program = self.imported.program.changed(
-            axis_sizes=mesh.axis_sizes,
-            pins=[core_pin(pinned) for pinned in pins],
+        return self.imported.changed(
+            mesh,
+            [*held, *change.pins],
             kept_operands=change.kept_operands,
             whole_factors=change.whole_factors,
         )
-        return replace(self.imported, program=program, mesh=mesh, pins=pins)
 
 
 _NO_LIMIT = 1e30
@@ -288,7 +288,18 @@ def subject_of(plan: Plan) -> Subject:
             ' mode="auto".'
         )
     names = tuple(value.name for value in plan.results)
+    known = None if plan.searched is None else plan.searched.known
+    if known is not None:
+        return Subject(plan.name, *known, summary, names)
     return subject_of_module(plan.name, GivenModule.of(plan).module, summary, names)
+
+
+def record_of_plan(plan: Plan) -> Record:
+    """All that is told of a plan, from what its search read where that is still there."""
+    known = None if plan.searched is None else plan.searched.known
+    if known is not None and plan.summary is not None:
+        return record_of(*known, plan.summary, plan.name, plan.mode)
+    return record_of_module(GivenModule.of(plan).module, plan.name, plan.mode)
 
 
 def subject_of_file(path: Path) -> Subject:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from math import prod
@@ -24,6 +24,7 @@ from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir, parse_bytes, place, print_module
 from autoshard.ir.attributes import RESHARDED_BYTES, RESULT_INFO
 from autoshard.ir.boundary import allows_all_to_all, main_function
+from autoshard.ir.garbage import no_collection
 from autoshard.ir.host_memory import on_host
 from autoshard.planned.given_plan import Costed, cost_of_module, summary_on
 from autoshard.planned.module import Placement, read_boundary
@@ -32,7 +33,6 @@ from autoshard.planned.summarize import (
     argument_name,
     makers_of,
     moves,
-    short_name,
     type_text,
     value_names,
 )
@@ -51,6 +51,7 @@ MOST_POINTS = 240
 """Stretches of the program that the memory of a step is told of."""
 
 
+@no_collection()
 def record_of_module(module: mlir.Module, name: str = "", mode: str | None = None) -> Record:
     """All that is told of the plan on a module.
 
@@ -65,9 +66,25 @@ def record_of_module(module: mlir.Module, name: str = "", mode: str | None = Non
     summary = summary_on(module)
     if summary is None:
         return _of_propagation(module, name, mode)
-    cluster = summary.read_cluster()
-    costed = cost_of_module(module, cluster, overlap=summary.overlap)
-    names = OpNames(costed.imported.core_ops)
+    costed = cost_of_module(module, summary.read_cluster(), overlap=summary.overlap)
+    return record_of(module, costed, summary, name, mode)
+
+
+@no_collection()
+def record_of(
+    module: mlir.Module, costed: Costed, summary: PlanSummary, name: str, mode: str | None
+) -> Record:
+    """All that is told of a plan whose program and costs are known.
+
+    Args:
+        module: As planning left it.
+        costed: Its program, and what its plan costs.
+        summary: What planning said of it.
+        name: The function, or the file.
+        mode: The mode that it was planned in.
+    """
+    imported = costed.imported
+    names = OpNames(imported.core_ops, imported.op_classes, imported.op_locations)
     arguments, results = _boundary(module)
     return Record(
         name=name,
@@ -175,12 +192,14 @@ def _values(
     hosted: Container[int],
 ) -> tuple[RecordedValue, ...]:
     """One side of ``main``; values of equal layers are one row."""
-    rows = [
-        _value(name, type_, placement, number in hosted)
-        for number, (name, type_, placement) in enumerate(
-            zip(names, types, placements, strict=True)
-        )
-    ]
+    known: dict[tuple[mlir.Type, Placement | None], tuple[str, str, float]] = {}
+    rows: list[RecordedValue] = []
+    for number, (name, key) in enumerate(
+        zip(names, zip(types, placements, strict=True), strict=True)
+    ):
+        if key not in known:
+            known[key] = _tensor(*key)
+        rows.append(RecordedValue(name, *known[key], 1, number in hosted))
     folds = folded(
         rows, lambda row: row.id, lambda row: (row.type, row.sharding, row.bytes, row.is_on_host)
     )
@@ -201,15 +220,14 @@ def _result_names(main: mlir.Operation, count: int) -> list[str]:
     return names
 
 
-def _value(
-    name: str, type_: mlir.Type, placement: Placement | None, is_on_host: bool
-) -> RecordedValue:
+def _tensor(type_: mlir.Type, placement: Placement | None) -> tuple[str, str, float]:
+    """Type, sharding, and bytes on one device."""
     sharding, size = "", 0.0
     if placement is not None and isinstance(type_, mlir.RankedTensorType):
         sharding = str(placement.sharding)
         shape = placement.sharding.local_shape(type_.shape)
         size = prod(shape) * element_bits(type_.element_type) / 8
-    return RecordedValue(name, type_text(type_), sharding, size, 1, is_on_host)
+    return type_text(type_), sharding, size
 
 
 # Ops
@@ -233,51 +251,51 @@ class _Ops:
 
     def _groups(self) -> Iterator[tuple[list[int], int]]:
         """Numbers of the ops of equal layers, and which of its place the first one is."""
-        scopes, frames = self.names.scopes, self.names.frames
-        phases = [phase.value for phase in self.names.phases]
-        of_op, seconds, trips = self.of_op, self.seconds, self.trips
-        seen: Counter[tuple[str, str, int]] = Counter()
-        groups: dict[tuple[object, ...], tuple[list[int], int]] = {}
-        for number, op in enumerate(self.costed.imported.core_ops):
-            word, scope, frame = short_name(op), scopes[number], frames[number]
-            key = (
-                word,
-                scope.of_any_layer,
-                frame,
-                phases[number],
-                tuple([result.type for result in op.results]),
-                of_op[number],
-                seconds[number],
-                trips[number],
-            )
-            place = (word, scope.path, frame)
-            occurrence = seen[place]
-            seen[place] = occurrence + 1
-            if key in groups:
-                groups[key][0].append(number)
-            else:
-                groups[key] = ([number], occurrence)
-        yield from groups.values()
+        names = self.names
+        # What is equal but for operands first, then those of all layers together.
+        equal: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+        phases = [phase.value for phase in names.phases]
+        keys = zip(
+            names.classes,
+            names.locations,
+            phases,
+            self.of_op,
+            self.seconds,
+            self.trips,
+            strict=True,
+        )
+        for number, key in enumerate(keys):
+            equal[key].append(number)
+        groups: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+        same_place: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
+        for key, members in equal.items():
+            first = members[0]
+            word, scope, frame = names.word(first), names.scope(first), names.frames[first]
+            groups[word, scope.of_any_layer, frame, names.types(first), key[2:]] += members
+            same_place[word, scope.path, frame] += members
+        for members in groups.values():
+            first = members[0]
+            place = names.word(first), names.scope(first).path, names.frames[first]
+            yield members, sum(number < first for number in same_place[place])
 
     def _row(self, members: Sequence[int], occurrence: int) -> RecordedOp:
         number, count = members[0], len(members)
         costed, chip = self.costed, self.costed.cluster.chip
         op = costed.imported.core_ops[number]
-        word = short_name(op)
         rule = costed.imported.program.rule_of(number)
         once, size, runs = self.seconds[number], self.bytes[number], self.trips[number]
         devices = costed.cluster.num_devices
         idle = self._idle_axes(number) if once > 0 else ()
         all_runs = runs * count
         return RecordedOp(
-            id=f"{self.names.name(number, word)}#{occurrence}",
-            name=common_name([self.names.name(member, word) for member in members]),
-            op=word,
+            id=f"{self.names.name(number)}#{occurrence}",
+            name=self.names.common_name(members),
+            op=self.names.word(number),
             phase=self.names.phases[number].value,
             frame=self.names.frames[number],
             count=count,
             runs=runs,
-            type=", ".join(type_text(result.type) for result in op.results),
+            type=", ".join(map(type_text, self.names.types(number))),
             strategy=self._strategy(self.of_op[number]),
             seconds=once * all_runs,
             roofline_seconds=min(once, roofline_seconds(rule, chip, devices, size)) * all_runs,
@@ -361,7 +379,7 @@ class _Ops:
 
 def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
     """Those that take longest first."""
-    plan, ops = costed.plan, costed.imported.core_ops
+    plan = costed.plan
     table = plan.reshards
     found = moves(costed.imported, plan, costed.mesh)
     values = value_names(costed.imported, {one.value for one in found if one.value >= 0})
@@ -376,7 +394,7 @@ def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
     def row(move: Moved, number: int | None, join: bool) -> RecordedCollective:
         value = values.get(move.value)
         name = "" if value is None else value.name
-        of = "" if number is None else names.name(number, short_name(ops[number]))
+        of = "" if number is None else names.name(number)
         what = move.what.partition(" of ")[0]
         if join or not of:
             target = f"{of or name}, kept elsewhere"
@@ -395,7 +413,7 @@ def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
             type="" if value is None else value.type,
             phase="" if number is None else names.phases[number].value,
             frame=-1 if number is None else names.frames[number],
-            scope="" if number is None else names.scopes[number].path,
+            scope="" if number is None else names.scope(number).path,
             count=1,
         )
 
@@ -448,7 +466,7 @@ def _memory(costed: Costed, names: OpNames) -> Iterator[MemoryPoint]:
         first, last = row * len(live) // count, (row + 1) * len(live) // count
         fullest = max(range(first, last), key=live.__getitem__)
         if fullest < len(ops):
-            name, line = short_name(ops[fullest]), names.location(fullest)
+            name, line = names.word(fullest), names.location(fullest)
             yield MemoryPoint(fullest, name, line, names.phases[fullest].value, live[fullest])
         else:
             yield MemoryPoint(fullest, "end", None, "", live[fullest])

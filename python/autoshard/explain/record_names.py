@@ -7,13 +7,14 @@ JAX's own say how the op came about; those of the user's scopes stay: ``Model/la
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from autoshard.explain.folding import of_any_layer
+from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.ir import mlir
 from autoshard.ir.locations import CallStacks, op_name
+from autoshard.planned.summarize import short_name
 
 
 class Phase(Enum):
@@ -97,29 +98,64 @@ def _phase(name: str) -> Phase | None:
 class OpNames:
     """Names, phases and call stacks of the ops of a program, in its order."""
 
-    def __init__(self, ops: Sequence[mlir.Operation]) -> None:
+    def __init__(
+        self, ops: Sequence[mlir.Operation], classes: Sequence[int], locations: Sequence[int]
+    ) -> None:
+        """Read the ops, what is alike of them once.
+
+        Args:
+            ops: Of the core.
+            classes: A number for each, as ``ImportedProgram.op_classes`` has them.
+            locations: Likewise, as ``ImportedProgram.op_locations``.
+        """
         self.stacks = CallStacks()
-        self.scopes: list[Scope] = []
-        """One for each op."""
-        self.frames: list[int] = []
-        """For each op the number of its innermost frame; -1: none."""
+        self.classes = classes
+        self.locations = locations
+        self._kinds: dict[int, tuple[str, tuple[mlir.Type, ...]]] = {}
+        self._places: dict[int, tuple[Scope, int]] = {}
         known: dict[str, Scope] = {}
-        for op in ops:
-            location = op.location
-            around = op_name(location).rpartition("/")[0]
-            if around not in known:
-                known[around] = scope_of(around)
-            self.scopes.append(known[around])
-            self.frames.append(self.stacks.number(location))
-        self.phases = _phases(self.scopes)
+        for op, kind, at in zip(ops, classes, locations, strict=True):
+            if kind not in self._kinds:
+                types = tuple(result.type for result in op.results)
+                self._kinds[kind] = (short_name(op), types)
+            if at not in self._places:
+                location = op.location
+                around = op_name(location).rpartition("/")[0]
+                if around not in known:
+                    known[around] = scope_of(around)
+                self._places[at] = (known[around], self.stacks.number(location))
+        scopes = {at: scope for at, (scope, _) in self._places.items()}
+        self.frames = [self._places[at][1] for at in locations]
+        """For each op the number of its innermost frame; -1: none."""
+        self.phases = _phases(scopes, locations)
         self._lines = [
             f"@{frame.file.rpartition('/')[2]}:{frame.line}" for frame in self.stacks.frames
         ]
 
-    def name(self, number: int, op: str) -> str:
+    def word(self, number: int) -> str:
+        """``dot_general``; of a call of something opaque what it calls."""
+        return self._kinds[self.classes[number]][0]
+
+    def types(self, number: int) -> tuple[mlir.Type, ...]:
+        """Those of an op's results."""
+        return self._kinds[self.classes[number]][1]
+
+    def scope(self, number: int) -> Scope:
+        """What the names around an op say."""
+        return self._places[self.locations[number]][0]
+
+    def name(self, number: int) -> str:
         """``model/layers/3/mlp/dot_general@mlp.py:41``: an id without its last number."""
-        path = self.scopes[number].path
-        return (f"{path}/{op}" if path else op) + self.line(number)
+        return self._in_scope(self.scope(number).path, number)
+
+    def common_name(self, members: Sequence[int]) -> str:
+        """The same for ops of one word and line whose scopes differ in numbers of layers only."""
+        scopes = {scope.path: scope for scope in map(self.scope, members)}
+        return self._in_scope(common_name(list(scopes)), members[0])
+
+    def _in_scope(self, path: str, number: int) -> str:
+        word = self.word(number)
+        return (f"{path}/{word}" if path else word) + self.line(number)
 
     def line(self, number: int) -> str:
         """``@mlp.py:41``; empty where the line is not known."""
@@ -135,26 +171,31 @@ class OpNames:
         return f"{found.file}:{found.line}" if found.line else found.file
 
 
-def _phases(scopes: Sequence[Scope]) -> list[Phase]:
-    """The phase of every op, from those whose names say it.
+def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[Phase]:
+    """The phase of every op, from those whose names say it; its scope is ``scopes[of_op]``.
 
     JAX writes the forward half first, then the backward one, then what the optimizer does. An op
     whose name does not say, such as one of a function that was inlined, is of the phase where it
     stands; behind the forward half, what is in a scope of its is the backward half of that scope.
     """
-    backward = [number for number, scope in enumerate(scopes) if scope.phase is Phase.BACKWARD]
+    are_backward = {n for n, scope in scopes.items() if scope.phase is Phase.BACKWARD}
+    backward = [number for number, scope in enumerate(of_op) if scope in are_backward]
     if not backward:
-        return [Phase.STEP] * len(scopes)
+        return [Phase.STEP] * len(of_op)
     first, last = backward[0], backward[-1]
-    forward = {scope.path for scope in scopes[:first] if scope.path}
-    for number in range(len(scopes) - 1, last, -1):
-        if scopes[number].path in forward:
+    forward = {scopes[one].path for one in set(of_op[:first])} - {""}
+    of_forward = {n for n, scope in scopes.items() if scope.path in forward}
+    for number in range(len(of_op) - 1, last, -1):
+        if of_op[number] in of_forward:
             last = number
             break
 
-    def where_it_stands(number: int) -> Phase:
-        if number < first:
-            return Phase.FORWARD
-        return Phase.BACKWARD if number <= last else Phase.UPDATE
+    def said(begin: int, end: int, else_: Phase) -> list[Phase]:
+        phases = {n: scope.phase or else_ for n, scope in scopes.items()}
+        return [phases[one] for one in of_op[begin:end]]
 
-    return [scope.phase or where_it_stands(number) for number, scope in enumerate(scopes)]
+    return [
+        *said(0, first, Phase.FORWARD),
+        *said(first, last + 1, Phase.BACKWARD),
+        *said(last + 1, len(of_op), Phase.UPDATE),
+    ]

@@ -60,6 +60,7 @@ from autoshard.ir.lowering import (
     uses_shardy,
 )
 from autoshard.ir.planned_call import PlannedCall
+from autoshard.progress import task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -398,7 +399,8 @@ class Jitted(Generic[P, R]):
         source = traced.source(request)
 
         def planned() -> Plan:
-            plan = plan_source(source, request, traced)
+            with task(f"planning {source.name}"):
+                plan = plan_source(source, request, traced)
             return plan.refine(settings.refine) if settings.refine else plan
 
         def up_to_date() -> Plan:
@@ -485,7 +487,10 @@ class _Program:
         if check is True:
             check_computes_right(self.plan, self.shardy)
         try:
-            compiled = lowered.compile(dict(self.plan.compiler_options))
+            if self.plan.searched is not None:
+                self.plan.searched.forget()  # what runs for days keeps no program to ask about
+            with task(f"compiling {self.source.name}"):
+                compiled = lowered.compile(dict(self.plan.compiler_options))
         except Exception:
             if self.failures:
                 raise _callback_failed(self.plan, self.failures[0]) from self.failures[0].error

@@ -42,6 +42,7 @@ from autoshard.verify.shardy_collectives import shardy_collectives
 from autoshard.verify.verification import Verification, verify_module
 
 if TYPE_CHECKING:
+    from autoshard.explain.annotations import Annotations
     from autoshard.explain.causes import Why
     from autoshard.explain.diff import Diff
     from autoshard.explain.frontier import Frontier
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from autoshard.explain.why_not import WhyNot
     from autoshard.frontend.planned_pipeline import PlannedPipeline
     from autoshard.frontend.refining import Origin
+    from autoshard.frontend.searched import Searched
     from autoshard.report.explanation import Explanation
 
 _tree: Any = jax.tree_util
@@ -76,6 +78,20 @@ class PlannedValue:
     def local_shape(self) -> tuple[int, ...]:
         """Shape of one device's part."""
         return self.sharding.local_shape(self.shape)
+
+    def named_sharding(self, mesh: Any) -> Any:
+        """A ``NamedSharding`` over a mesh of JAX."""
+        if isinstance(mesh, jax.sharding.AbstractMesh):
+            spec = cast(Any, to_partition_spec(self.sharding))
+            named = jax.sharding.NamedSharding(cast(Any, mesh), spec)
+        else:
+            named = to_named_sharding(self.sharding, mesh)
+        return named.with_memory_kind(PINNED_HOST) if self.is_on_host else named
+
+    def abstract(self, sharding: Any) -> jax.ShapeDtypeStruct:
+        """Its type with a sharding of JAX."""
+        dtype = jax.dtypes.canonicalize_dtype(self.dtype)
+        return jax.ShapeDtypeStruct(self.shape, dtype, sharding=sharding)
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,6 +136,9 @@ class Plan:
     made by a ``Planner``."""
     made_for: LoweredProgram | Fingerprint | None = field(default=None, repr=False, compare=False)
     """The program that it was made for; its fingerprint if the plan was loaded."""
+
+    searched: Searched | None = field(default=None, repr=False, compare=False)
+    """What the search had of the program, while no other plan is made."""
 
     FORMAT: ClassVar[int] = 3
     """Version of the JSON that ``save`` writes."""
@@ -180,11 +199,7 @@ class Plan:
     @property
     def _estimate(self) -> PlanSummary:
         if self.summary is None:
-            raise PlanError(
-                f"plan of {self.name}: mode {self.mode!r} planned it without a cluster, so that"
-                ' nothing is known of seconds and memory. Plan it with cluster="v5e:4x4" or the'
-                " like."
-            )
+            raise PlanError(_no_cluster(self))
         return self.summary
 
     @cached_property
@@ -223,14 +238,25 @@ class Plan:
         return self._as_tree(self.out_tree, self.named_shardings[1])
 
     @cached_property
+    def abstract_arguments(self) -> tuple[Any, ...]:
+        """A ``ShapeDtypeStruct`` with its sharding for every array of the positional arguments.
+
+        Checkpoints are restored by it into this plan's shardings, whatever plan they were written
+        under: ``StandardCheckpointer().restore(path, plan.abstract_arguments[0])`` of orbax.
+        """
+        shardings = self.named_shardings[0]
+        structs = [v.abstract(at) for v, at in zip(self.arguments, shardings, strict=True)]
+        return self._as_tree(self.in_tree, structs)[0]
+
+    @cached_property
     def named_shardings(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """``NamedSharding``s of arguments and of results, flat; those of a pipeline on stages."""
         return _named_shardings(self)
 
-    def _as_tree(self, tree: Any, shardings: Sequence[Any]) -> Any:
+    def _as_tree(self, tree: Any, leaves: Sequence[Any]) -> Any:
         if isinstance(tree, SavedTree):
             tree = tree.resolved(self.name)
-        return _tree.tree_unflatten(tree, shardings)
+        return _tree.tree_unflatten(tree, leaves)
 
     def place(self, *args: Any, **kwargs: Any) -> Any:
         """Arguments of the program, each where the plan wants it.
@@ -286,9 +312,9 @@ class Plan:
     @cached_property
     def record(self) -> Record:
         """All that is told of the plan, equal layers once: what ``explain`` and files read."""
-        from autoshard.explain.record_build import record_of_module
+        from autoshard.explain.question import record_of_plan
 
-        return record_of_module(self._module(), self.name, self.mode)
+        return record_of_plan(self)
 
     def explain(self) -> Explanation:
         """Why a step takes as long as it does: print it, or ask for ``to_markdown()``.
@@ -537,6 +563,19 @@ class Plan:
 
         return sensitivities(self.subject, more)
 
+    def annotations(self, most_lines: int = 20) -> Annotations:
+        """The fewest lines of user code with which ``mode="semi_auto"`` arrives at this plan.
+
+        Shardings of arguments and ``with_sharding_constraint``s on what at most so many lines of
+        the program make; what they do not reproduce is listed with its bytes.
+
+        Raises:
+            PlanError: The plan was not searched by time, or ``most_lines`` is not above 0.
+        """
+        from autoshard.explain.annotations import annotate
+
+        return annotate(self.subject, most_lines)
+
     def diff(self, other: Plan) -> Diff:
         """What another plan does otherwise, of this program or of another revision of it.
 
@@ -630,16 +669,13 @@ def _named_shardings(plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         meshes = list(plan.pipeline.meshes)
         stages = plan.pipeline.argument_stages, plan.pipeline.result_stages
     return (
-        tuple(_named(v, meshes[at]) for v, at in zip(plan.arguments, stages[0], strict=True)),
-        tuple(_named(v, meshes[at]) for v, at in zip(plan.results, stages[1], strict=True)),
+        tuple(v.named_sharding(meshes[i]) for v, i in zip(plan.arguments, stages[0], strict=True)),
+        tuple(v.named_sharding(meshes[i]) for v, i in zip(plan.results, stages[1], strict=True)),
     )
 
 
-def _named(value: PlannedValue, mesh: Any) -> Any:
-    """A ``NamedSharding`` over a mesh of JAX."""
-    if isinstance(mesh, jax.sharding.AbstractMesh):
-        spec = cast(Any, to_partition_spec(value.sharding))
-        named = jax.sharding.NamedSharding(cast(Any, mesh), spec)
-    else:
-        named = to_named_sharding(value.sharding, mesh)
-    return named.with_memory_kind(PINNED_HOST) if value.is_on_host else named
+def _no_cluster(plan: Plan) -> str:
+    return (
+        f"plan of {plan.name}: mode {plan.mode!r} planned it without a cluster, so that nothing is"
+        ' known of seconds and memory. Plan it with cluster="v5e:4x4" or the like.'
+    )

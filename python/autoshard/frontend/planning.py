@@ -42,6 +42,7 @@ from autoshard.frontend.request import (
     Request,
 )
 from autoshard.frontend.result_names import result_names
+from autoshard.frontend.searched import Searched
 from autoshard.frontend.switches import with_switches
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
@@ -71,6 +72,7 @@ from autoshard.passes.sharding_propagation import ShardingPropagation
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text
+from autoshard.progress import task
 from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
@@ -236,7 +238,9 @@ def plan(
         static=(static_argnums, static_argnames),
         donate=(donate_argnums, donate_argnames),
     )
-    return plan_source(traced.source(request), request, traced)
+    name = getattr(fn, "__name__", "a function")
+    with task(f"planning {name}", keeps_best=True):
+        return plan_source(traced.source(request), request, traced)
 
 
 def traced_for(
@@ -482,7 +486,10 @@ def _after(
 def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     """The plan that a module carries; how it splits the batch is written there, too."""
     untie_unequal(planned.module)
-    return _read(source, planned.module, planned.summary, request)
+    plan = _read(source, planned.module, planned.summary, request)
+    if planned.searched is None:
+        return plan
+    return replace(plan, searched=Searched.newest(planned.searched))
 
 
 def _micro_batches_of(source: Source, request: Request, module: mlir.Module) -> MicroBatch:

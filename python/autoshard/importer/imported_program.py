@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autoshard import _core
-from autoshard.importer.pins import Pinned
+from autoshard.importer.pins import Pinned, core_pin
 from autoshard.ir import mlir
 from autoshard.sharding import Mesh
 
@@ -82,6 +82,11 @@ class ImportedProgram:
     """Numbers of the arguments that a result replaces in the next call: a step's state."""
     one_device_ops: frozenset[int]
     """Numbers of ``result_values`` that one device runs."""
+    op_classes: list[int]
+    """A number for each of the core's ops, equal for those that differ in operands, regions and
+    locations only."""
+    op_locations: list[int]
+    """A number for each, equal for equal locations."""
     makers: list[int] | None = None
     """Which of ``result_values`` each value is first, once somebody asked."""
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])
@@ -90,6 +95,30 @@ class ImportedProgram:
     """Names of the core's values, as far as somebody asked."""
     values_of_module: dict[mlir.Value, int] | None = None
     """``value_of``, once somebody asked."""
+
+    def changed(
+        self,
+        mesh: Mesh,
+        pins: Sequence[Pinned],
+        *,
+        kept_operands: Sequence[tuple[int, int]] = (),
+        whole_factors: Sequence[tuple[int, int]] = (),
+    ) -> ImportedProgram:
+        """The same program on another mesh and with other pins.
+
+        Args:
+            mesh: Without axes of size 1.
+            pins: All that there are.
+            kept_operands: (op, operand) that are read as they are made.
+            whole_factors: (op, factor) that no axis cuts.
+        """
+        program = self.program.changed(
+            axis_sizes=mesh.axis_sizes,
+            pins=[core_pin(pinned) for pinned in pins],
+            kept_operands=kept_operands,
+            whole_factors=whole_factors,
+        )
+        return replace(self, program=program, mesh=mesh, pins=list(pins))
 
     @property
     def value_of(self) -> dict[mlir.Value, int]:

@@ -208,6 +208,8 @@ class _Importer:
             matrix_ops=[op for op, rule in enumerate(op_rules) if rule in rules.of_matrix_ops],
             host=self._host.found(),
             state=frozenset(arguments.replaced.values()),
+            op_classes=builder.op_classes,
+            op_locations=builder.op_locations,
             one_device_ops=self._reader.on_one_device([number for number, _ in read_values]),
         )
 

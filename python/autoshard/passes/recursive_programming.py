@@ -11,7 +11,6 @@ The search is in passes/planning/recursive_programming.h.
 
 from __future__ import annotations
 
-import gc
 import math
 import re
 import time
@@ -30,16 +29,18 @@ from autoshard.errors import (
     ShardingError,
 )
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
-from autoshard.importer.pins import Pinned, core_pin
+from autoshard.importer.pins import Pinned
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place, warn
 from autoshard.ir.attributes import MESH, PLAN
 from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivisible
+from autoshard.ir.garbage import no_collection
 from autoshard.passes.base import Pass
 from autoshard.passes.import_strategies import ReadModule, import_strategies
+from autoshard.passes.search_progress import shown_search
 from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
 from autoshard.planned.axis_names import describe_axes, name_axes
-from autoshard.planned.given_plan import cost_of_module
+from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.planned.summarize import peak_values, summarize
 from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
 from autoshard.planned.symbolic_costs import SymbolicCosts
@@ -216,13 +217,19 @@ class PlannedProgram:
     options: RecursiveProgramming
     summary: PlanSummary
 
+    def costed(self) -> Costed:
+        """The plan on the module with its costs, as ``cost_of_module`` finds them again."""
+        mesh = self.mesh.without_unit_axes()
+        imported = self.imported.changed(mesh, self.imported.pins)
+        return Costed(imported, self.plan, mesh, self.cluster)
+
 
 def search_module(
     module: mlir.Module, cluster: Cluster, options: RecursiveProgramming
 ) -> PlannedProgram:
     """As ``plan_automatically``, with what ``replan_module`` needs."""
     clock = _Clock()
-    with module.context, mlir.Location.unknown(), _no_collection():
+    with module.context, mlir.Location.unknown(), no_collection():
         if options.indivisible == "pad":
             pad_indivisible(module)
         with clock.phase("strategies"):
@@ -285,11 +292,9 @@ def search_imported(
     mesh = cluster.level_mesh()
     mesh = mesh if mesh.axes else Mesh((Axis("data", 1),))
     levels = mesh.without_unit_axes()
-    pins = [core_pin(pinned) for pinned in imported.pins]
-    program = imported.program.changed(axis_sizes=levels.axis_sizes, pins=pins)
-    changed = replace(imported, program=program, mesh=levels)
+    changed = imported.changed(levels, imported.pins)
     limit = memory_limit_of(cluster, options.memory_limit)
-    with _no_collection():
+    with no_collection():
         found = _search(changed, cluster, options, limit, True)
         plan_mesh, axes = name_axes(changed, found.plan)
         summary = summarize(changed, found.plan, plan_mesh, axes, cluster)
@@ -324,17 +329,12 @@ def replan_module(
     mesh = planned.mesh.without_unit_axes()
     all_pins = [*planned.imported.pins, *pins]
     limit = memory_limit_of(cluster, options.memory_limit)
-    with module.context, mlir.Location.unknown(), _no_collection():
+    with module.context, mlir.Location.unknown(), no_collection():
         with clock.phase("search"):
-            program = planned.imported.program.changed(
-                axis_sizes=[axis.size for axis in mesh.axes],
-                pins=[core_pin(pinned) for pinned in all_pins],
-            )
-            imported = replace(planned.imported, program=program, mesh=mesh, pins=all_pins)
-
+            imported = planned.imported.changed(mesh, all_pins)
             with _explained(imported, limit):
                 plan = _core.replan(
-                    program,
+                    imported.program,
                     cluster.to_core(mesh, options.overlap),
                     planned.plan,
                     mem_coeff=None if options.mem_coeff == "auto" else options.mem_coeff,
@@ -503,6 +503,7 @@ def _search(
             merge_axes=may_merge and not _counts_blocks(imported),
             time_limit=math.inf if options.time_limit is None else options.time_limit,
             seed=options.seed,
+            show=shown_search(),
         )
         return _Found(plan, plan.phases)
 
@@ -593,25 +594,6 @@ def read_bytes_text(text: str, what: str) -> float:
             f"{what}={text}: expected bytes, with a unit if you like. Write 14GiB, 16GB or 16e9."
         )
     return float(found[1]) * _UNITS[found[2]]
-
-
-@contextmanager
-def _no_collection() -> Generator[None]:
-    """Keep Python from looking for cycles among the objects of all ops, which have none.
-
-    That would be a sixth of the time of reading a module of 50,000 ops.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if gc.get_freeze_count() == 0:
-                # What is new counts as old: else the first object from now on would start a search.
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def _is_price(value: Coefficient) -> bool:

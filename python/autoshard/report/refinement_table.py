@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoshard.planned.summary import seconds_text
+from autoshard.progress import silent
 from autoshard.report.plan_table import new_table
 
 if TYPE_CHECKING:
@@ -42,5 +43,5 @@ def shown_attempts() -> Generator[Show]:
     if not console.is_terminal:
         yield lambda attempts: None
         return
-    with Live(console=console) as live:
+    with silent(), Live(console=console) as live:
         yield lambda attempts: live.update(refinement_table(attempts))

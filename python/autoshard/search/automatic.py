@@ -26,6 +26,7 @@ from autoshard.passes.recursive_programming import (
     search_module,
 )
 from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
+from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
 from autoshard.search.host_candidates import Candidate
 
@@ -49,6 +50,8 @@ class Planned:
 
     module: mlir.Module
     summary: PlanSummary | None
+    searched: PlannedProgram | None = None
+    """What the search read and found, where the module is as it left it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ class Job:
         if self.recomputing is not None and self.recomputing.choose == "auto":
             return self._plan_recomputing(self.recomputing, on_host)
         found = self.search(on_host)
-        return Planned(found.module, self.finish(found.module, found.summary))
+        is_final = not self.changes(found.module)
+        summary = self.finish(found.module, found.summary)
+        return Planned(found.module, summary, found if is_final else None)
 
     def search(self, on_host: Sequence[int] = ()) -> PlannedProgram:
         """The search alone, with what it takes to plan again.
@@ -213,6 +218,8 @@ class Job:
                 continue
             if best is None or summary.step_seconds < best[0].step_seconds:
                 best = (summary, module)
+            if running().is_interrupted:
+                break
         if best is None:
             assert failed is not None
             raise failed

@@ -21,6 +21,7 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.errors import CompileError
 from autoshard.ir import mlir, print_module
+from autoshard.progress import task
 from autoshard.verify.process import exit_code
 from autoshard.verify.targets import Target, target_of
 
@@ -158,7 +159,8 @@ def compile_in_subprocess(
         }
         (folder / "request.json").write_text(json.dumps(request))
         start = time.perf_counter()
-        code = exit_code(_PROCESS, folder, timeout, stop)
+        with task(what):
+            code = exit_code(_PROCESS, folder, timeout, stop)
         seconds = time.perf_counter() - start
         log = (folder / "log").read_text(errors="replace")
         result = folder / "result.json"

@@ -15,6 +15,7 @@ from typing import Any
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.passes.pipeline import run_passes
 from autoshard.planned.module import read_plan
+from autoshard.progress import task
 from autoshard.verify.ahead_of_time import last_words
 from autoshard.verify.check.compare import Difference
 from autoshard.verify.check.exact import exact_values
@@ -126,7 +127,9 @@ def _run_in(
     (folder / "request.json").write_text(json.dumps(request))
     for name in ("stage", "result.json"):
         (folder / name).unlink(missing_ok=True)
-    return _read(folder, exit_code(_PROCESS, folder, limits.seconds_left), flags)
+    with task("running the program, made small, on one device and on many"):
+        code = exit_code(_PROCESS, folder, limits.seconds_left)
+    return _read(folder, code, flags)
 
 
 def _read(folder: Path, code: int | None, flags: Sequence[bool]) -> Outcome | Failure:

@@ -1,0 +1,427 @@
+"""The fewest lines of user code with which propagation arrives at a plan.
+
+    print(plan.annotations())
+    plan.annotations().to_python()
+
+A line is the sharding of an argument, ``params['layers'][*]['w1']`` with all its layers, or a
+``with_sharding_constraint`` on what a line of the program makes. They are chosen one after the
+other: the program is propagated with those there are, and of all that comes out otherwise than
+planned, the next one is what takes most bytes. Propagation is that of ``mode="semi_auto"``, the
+plan of least resharding that keeps the pins.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax
+
+from autoshard import _core
+from autoshard.errors import PlanError
+from autoshard.explain.folding import common_name, of_any_layer
+from autoshard.explain.question import Dims, Subject
+from autoshard.explain.values import named_values
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.pins import DimPin, Pin, Pinned
+from autoshard.ir import op_name
+from autoshard.planned.summarize import line_of, main_values, moves, short_name, type_text
+from autoshard.planned.write import explain
+from autoshard.sharding import Mesh
+
+MOST_LINES = 20
+"""So many lines are taken if fewer do not reproduce enough."""
+
+ENOUGH = 0.99
+"""Share of the bytes of collectives after which no line is added."""
+
+_OF_ARGUMENTS = 8.0
+"""So many times its bytes an argument counts: it says at once how its gradient, its state and their
+stacks in loops lie, each of which has as many bytes."""
+
+_NOTHING = 0.002
+"""Share of bytes that is not worth a line."""
+
+_AT_A_TIME = 2
+"""Lines that are added before the program is propagated again."""
+
+
+_Sent = dict[tuple[str, tuple[str, ...], str | None], float]
+"""Bytes that a device sends in a step, by kind, axes and line of collectives."""
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """One line to write."""
+
+    name: str
+    """``params['layers'][*]['w1']`` of an argument, ``dot_general`` of what a line makes."""
+    location: str | None
+    """``file:line`` whose value is constrained; None for an argument."""
+    type: str
+    """``4096x11008xbf16``."""
+    spec: tuple[tuple[str, ...], ...]
+    """For each dim the axes that cut it."""
+    count: int
+    """How many values of the program it speaks of."""
+    members: tuple[str, ...] = ()
+    """The arguments that it speaks of, by name."""
+    is_whole: bool = False
+    """Whether it is what its line makes in the end, so that it has the name that is assigned."""
+
+    @property
+    def spec_text(self) -> str:
+        """``P('data', None, ('x', 'y'))``."""
+        entries = [
+            "None" if not axes else repr(axes[0] if len(axes) == 1 else axes) for axes in self.spec
+        ]
+        while entries and entries[-1] == "None":
+            entries.pop()
+        return f"P({', '.join(entries)})"
+
+
+@dataclass(frozen=True)
+class Share:
+    """Collectives of one kind, over the same axes, at one line."""
+
+    kind: str
+    axes: tuple[str, ...]
+    location: str | None
+    bytes: float
+    """What one device sends in a step."""
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Lines that reproduce a plan, and what they do not."""
+
+    name: str
+    """The function."""
+    mesh: Mesh
+    lines: tuple[Annotation, ...]
+    """Those that matter most first."""
+    planned_bytes: float
+    """What one device sends in a step of the plan."""
+    reproduced: float
+    """Share of these that the program with the lines sends as well: 0 to 1."""
+    missing: tuple[Share, ...]
+    """Collectives of the plan that it does not have, most bytes first."""
+    other: tuple[Share, ...]
+    """Collectives that it has instead."""
+    step_seconds: float
+    """A step of the program with the lines, by the cost model of the plan."""
+    planned_seconds: float
+    """A step of the plan."""
+
+    def spec_of(self, argument: str) -> Any:
+        """The ``PartitionSpec`` of an argument by its name; None where no line speaks of it."""
+        for line in self.lines:
+            if argument in line.members:
+                return jax.sharding.PartitionSpec(*(axes or None for axes in line.spec))
+        return None
+
+    def to_patch(self) -> str:
+        """A unified diff of the user's files, of the lines that can be edited safely.
+
+        Safe is ``name = ..`` on one line of a file that is here and imports ``jax``, if what is
+        constrained is what the line makes in the end. The other lines are named behind it.
+        """
+        from autoshard.explain.annotation_patch import patch_text
+
+        return patch_text(self)
+
+    @property
+    def arguments(self) -> Mapping[str, Annotation]:
+        """Lines of arguments, by their names."""
+        return {line.name: line for line in self.lines if line.location is None}
+
+    @property
+    def constraints(self) -> tuple[Annotation, ...]:
+        """Lines that constrain what the program makes."""
+        return tuple(line for line in self.lines if line.location is not None)
+
+    def to_python(self) -> str:
+        """A module of PartitionSpecs: the mesh, the arguments, and the lines to constrain."""
+        axes = ", ".join(f'"{axis.name}": {axis.size}' for axis in self.mesh.axes)
+        rows = [
+            f'"""Shardings of {self.name}: {self.reproduced:.1%} of the bytes of its plan."""',
+            "",
+            "from jax.sharding import PartitionSpec as P",
+            "",
+            f"MESH = {{{axes}}}",
+            "",
+            "# By the names of the arguments; * stands for every layer.",
+            "ARGUMENTS = {",
+            *(f'    "{name}": {line.spec_text},' for name, line in self.arguments.items()),
+            "}",
+            "",
+            "# x = jax.lax.with_sharding_constraint(x, SPEC) of what these lines make.",
+            "CONSTRAINTS = [",
+            *(
+                f'    ("{line.location}", "{line.name}", "{line.type}", {line.spec_text}),'
+                for line in self.constraints
+            ),
+            "]",
+        ]
+        return "\n".join(rows) + "\n"
+
+    def __rich__(self) -> Any:
+        """The lines, and what they leave out."""
+        from autoshard.report.annotations_table import annotations_table
+
+        return annotations_table(self)
+
+    def __str__(self) -> str:
+        """The same as text."""
+        from autoshard.report.annotations_table import annotations_table
+        from autoshard.report.plan_table import render
+
+        return render(annotations_table(self))
+
+
+def annotate(subject: Subject, most_lines: int = MOST_LINES) -> Annotations:
+    """See ``Plan.annotations``.
+
+    Args:
+        subject: The plan.
+        most_lines: How many lines at most.
+
+    Raises:
+        PlanError: ``most_lines`` is not above 0.
+        StrategyError: No propagation keeps the lines.
+    """
+    if most_lines < 1:
+        raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
+    wanted = _sent(subject.imported, subject.plan)
+    lines, found = _fewest(subject, wanted, *_chosen(subject, wanted, most_lines))
+    return Annotations(
+        name=subject.name,
+        mesh=subject.mesh,
+        lines=tuple(line.annotation for line in lines),
+        planned_bytes=sum(wanted.values()),
+        reproduced=_share(wanted, found.sent),
+        missing=_more(wanted, found.sent),
+        other=_more(found.sent, wanted),
+        step_seconds=found.plan.step_seconds,
+        planned_seconds=subject.plan.step_seconds,
+    )
+
+
+def _chosen(subject: Subject, wanted: _Sent, most_lines: int) -> tuple[list[_Round], _Propagated]:
+    """Lines with each of which as much is reproduced as before, or more."""
+    waiting = list(_candidates(subject))
+    rounds: list[_Round] = []
+    found = _propagated(subject, [])
+    share = _share(wanted, found.sent)
+    for _ in range(most_lines):
+        left = most_lines - len(_lines_of(rounds))
+        added = _most_otherwise(subject, waiting, found.plan, min(_AT_A_TIME, left))
+        if share >= ENOUGH or not added:
+            break
+        waiting = [candidate for candidate in waiting if candidate not in added]
+        tried = _propagated(subject, [*_lines_of(rounds), *added])
+        gain = _share(wanted, tried.sent) - share
+        if gain >= -_NOTHING:
+            rounds.append(_Round(added, gain))
+            found, share = tried, share + gain
+    return rounds, found
+
+
+def _fewest(
+    subject: Subject,
+    wanted: _Sent,
+    rounds: list[_Round],
+    found: _Propagated,
+) -> tuple[list[_Candidate], _Propagated]:
+    """Without the lines that gave nothing when they came, if they are not missed."""
+    reached = _share(wanted, found.sent)
+    for one in reversed(rounds):
+        if one.gain > _NOTHING:
+            continue
+        others = [other for other in rounds if other is not one]
+        tried = _propagated(subject, _lines_of(others))
+        if _share(wanted, tried.sent) >= reached - _NOTHING:
+            rounds, found = others, tried
+    return _lines_of(rounds), found
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """Lines that came together."""
+
+    lines: list[_Candidate]
+    gain: float
+    """By what share of bytes more was reproduced with them."""
+
+
+def _lines_of(rounds: Sequence[_Round]) -> list[_Candidate]:
+    return [line for one in rounds for line in one.lines]
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A line that may be written."""
+
+    annotation: Annotation
+    values: tuple[int, ...]
+    dims: Dims
+    weights: tuple[float, ...]
+    """Bytes of each value, times its runs in a step."""
+
+
+@dataclass(frozen=True)
+class _Propagated:
+    """What propagation makes of some lines."""
+
+    plan: _core.CorePlan
+    sent: _Sent
+
+
+def _candidates(subject: Subject) -> Iterator[_Candidate]:
+    """All lines that there are: arguments, and what lines of the program make."""
+    groups: defaultdict[tuple[Any, ...], list[tuple[str, int, float]]] = defaultdict(list)
+    shapes, bits = subject.imported.value_shapes, subject.imported.value_bits
+
+    def add(name: str, kind: tuple[Any, ...], value: int, runs: float) -> None:
+        size = prod(shapes[value]) * bits[value] / 8
+        groups[*kind, subject.dims[value]].append((name, value, size * runs))
+
+    types: dict[int, str] = {}
+    block = main_values(subject.imported).op.regions[0].blocks[0]
+    for argument, value in zip(
+        block.arguments, main_values(subject.imported).arguments, strict=True
+    ):
+        if value != NO_VALUE:
+            types[value] = type_text(argument.type)
+    seen: set[int] = set()
+    for name, value in named_values(subject):
+        if value in types and value not in seen:
+            seen.add(value)
+            add(name, (None, of_any_layer(name), types[value]), value, _OF_ARGUMENTS)
+    trips = subject.imported.program.op_trips
+    makers = {op: number for number, op in enumerate(subject.imported.core_ops)}
+    made = _made_in_the_end(subject.imported)
+    for op, values in subject.imported.result_values:
+        number = makers.get(op)
+        location = None if number is None else line_of(op)
+        if location is None or number is None:
+            continue
+        for value, result in zip(values, op.results, strict=True):
+            if value == NO_VALUE or value in seen or subject.imported.value_is_free[value]:
+                continue
+            seen.add(value)
+            add(short_name(op), (location, type_text(result.type)), value, trips[number])
+    names = subject.mesh.axis_names
+    for key, members in _sayable(groups):
+        dims = key[-1]
+        called = [name for name, _, _ in members]
+        spec = tuple(tuple(names[axis] for axis in axes) for axes in dims)
+        name = common_name(called) if key[0] is None else called[-1]
+        yield _Candidate(
+            Annotation(
+                name,
+                key[0],
+                key[-2],
+                spec,
+                len(members),
+                tuple(called) if key[0] is None else (),
+                made.get(key[0]) == {key[-2]},
+            ),
+            tuple(value for _, value, _ in members),
+            dims,
+            tuple(weight for _, _, weight in members),
+        )
+
+
+def _sayable(
+    groups: Mapping[tuple[Any, ...], list[tuple[str, int, float]]],
+) -> Iterator[tuple[tuple[Any, ...], list[tuple[str, int, float]]]]:
+    """All groups of arguments; of those of lines what one sharding for each op can say.
+
+    An op of a line in a loop over layers, or of a function that is differentiated, is written once:
+    of all shardings that it has, the one with most bytes can be said.
+    """
+    sums: defaultdict[tuple[Any, ...], dict[Any, float]] = defaultdict(dict)
+    for key, members in groups.items():
+        for name, _, weight in members:
+            of_op = sums[*key[:-1], name]
+            of_op[key[-1]] = of_op.get(key[-1], 0.0) + weight
+    said = {place: max(of_op, key=of_op.__getitem__) for place, of_op in sums.items()}
+    for key, members in groups.items():
+        if key[0] is not None:
+            members = [one for one in members if said[*key[:-1], one[0]] == key[-1]]
+        if members:
+            yield key, members
+
+
+def _made_in_the_end(imported: ImportedProgram) -> Mapping[str | None, set[str]]:
+    """The types of what lines of the forward half make last, by line."""
+    made: defaultdict[str | None, set[str]] = defaultdict(set)
+    before: tuple[str | None, str] = (None, "")
+    for op in imported.core_ops:
+        if "transpose(" in op_name(op.location):
+            continue
+        location = line_of(op)
+        if location != before[0]:
+            made[before[0]].add(before[1])
+        before = (location, type_text(op.results[-1].type))
+    made[before[0]].add(before[1])
+    return made
+
+
+def _propagated(subject: Subject, chosen: Sequence[_Candidate]) -> _Propagated:
+    pins = [
+        Pinned(value, Pin(tuple(DimPin(axes) for axes in line.dims)), None, line.annotation.name)
+        for line in chosen
+        for value in line.values
+    ]
+    held = [pin for pin in subject.imported.pins if not pin.is_users]
+    imported = subject.imported.changed(subject.mesh, [*held, *pins])
+    try:
+        found = _core.propagate(imported.program)
+    except _core.Contradiction as error:
+        raise explain(imported, error) from error
+    plan = _core.estimate(
+        imported.program,
+        subject.cluster.to_core(subject.mesh, subject.summary.overlap),
+        shardings=found.shardings,
+        value_sharding=found.value_sharding,
+        strategies=found.strategies,
+        op_strategy=found.op_strategy,
+    )
+    return _Propagated(plan, _sent(imported, plan))
+
+
+def _most_otherwise(
+    subject: Subject, waiting: Sequence[_Candidate], plan: _core.CorePlan, count: int
+) -> list[_Candidate]:
+    """The lines whose values are most of what comes out otherwise than planned, by bytes."""
+    rows = [tuple(map(tuple, dims)) for dims in plan.shardings]
+    dims = [rows[row] for row in plan.value_sharding]
+    weighed = [
+        (sum(w for v, w in zip(line.values, line.weights, strict=True) if dims[v] != line.dims), n)
+        for n, line in enumerate(waiting)
+    ]
+    weighed.sort(key=lambda one: (-one[0], one[1]))
+    return [waiting[number] for weight, number in weighed[:count] if weight > 0]
+
+
+def _sent(imported: ImportedProgram, plan: _core.CorePlan) -> _Sent:
+    sent: defaultdict[tuple[str, tuple[str, ...], str | None], float] = defaultdict(float)
+    for one in moves(imported, plan, imported.mesh):
+        sent[one.kind.value, one.axes, one.location] += one.times * one.sent_bytes
+    return dict(sent)
+
+
+def _share(wanted: _Sent, found: _Sent) -> float:
+    whole = sum(wanted.values())
+    both = sum(min(size, found.get(key, 0.0)) for key, size in wanted.items())
+    return both / whole if whole else 1.0
+
+
+def _more(sent: _Sent, than: _Sent) -> tuple[Share, ...]:
+    rows = [Share(*key, size - than.get(key, 0.0)) for key, size in sent.items()]
+    return tuple(sorted((row for row in rows if row.bytes > 0), key=lambda row: -row.bytes))

@@ -1,0 +1,48 @@
+"""Lines of user code that reproduce a plan, and what they leave out, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autoshard.planned.summary import bytes_text, seconds_text
+from autoshard.report.plan_table import new_table
+
+if TYPE_CHECKING:
+    from autoshard.explain.annotations import Annotations, Share
+
+_MOST_SHARES = 5
+"""Collectives that are listed."""
+
+
+def annotations_table(found: Annotations) -> RenderableType:
+    """A row a line; then the collectives that it does not reproduce, and those it has instead."""
+    head = Text(
+        f"{found.name} on {found.mesh}: {len(found.lines)} lines reproduce {found.reproduced:.1%}"
+        f" of {bytes_text(found.planned_bytes)} that a device sends; a step of"
+        f" {seconds_text(found.step_seconds)}, planned {seconds_text(found.planned_seconds)}"
+    )
+    table = new_table("", "value", "type", "line", "sharding", "values")
+    for number, line in enumerate(found.lines, start=1):
+        where = "" if line.location is None else line.location.rpartition("/")[2]
+        cells = (line.name, line.type, where, line.spec_text)
+        table.add_row(str(number), *map(Text, cells), str(line.count))
+    parts: list[RenderableType] = [head, table]
+    for title, shares in (("not reproduced", found.missing), ("instead", found.other)):
+        if shares:
+            parts.append(_shares(title, shares))
+    return Group(*parts)
+
+
+def _shares(title: str, shares: tuple[Share, ...]) -> RenderableType:
+    table = new_table(title, "over", "line", "bytes sent by one device")
+    for one in shares[:_MOST_SHARES]:
+        where = "" if one.location is None else one.location.rpartition("/")[2]
+        table.add_row(one.kind, ", ".join(one.axes), Text(where), bytes_text(one.bytes))
+    if len(shares) > _MOST_SHARES:
+        rest = shares[_MOST_SHARES:]
+        size = bytes_text(sum(one.bytes for one in rest))
+        table.add_row(f"{len(rest)} more", "", "", size)
+    return table

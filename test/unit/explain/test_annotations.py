@@ -1,0 +1,132 @@
+"""Lines of user code that make propagation arrive at a plan: found, written and tried."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+from autoshard.errors import PlanError
+from autoshard.explain.question import subject_of
+
+MODEL = """
+import jax
+import jax.numpy as jnp
+
+
+def loss(params, x):
+    for layer in params:
+        hidden = x @ layer["up"]
+        hidden = jax.nn.gelu(hidden)
+        x = x + hidden @ layer["down"]
+    return jnp.mean(x**2)
+
+
+def step(params, x):
+    gradients = jax.grad(loss)(params, x)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients)
+"""
+
+
+def array(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+PARAMS = [{"up": array(2048, 8192), "down": array(8192, 2048)}] * 3
+X = array(4096, 2048)
+
+
+def patched(text, patch):
+    """A file with a unified diff that only adds lines."""
+    rows = text.splitlines(keepends=True)
+    added, at = {}, 0
+    for row in patch.splitlines(keepends=True):
+        if row.startswith("@@"):
+            at = int(row.split()[1][1:].partition(",")[0]) - 1
+        elif row.startswith("+") and not row.startswith("+++"):
+            added.setdefault(at, []).append(row[1:])
+        elif row.startswith(" "):
+            assert row[1:] == rows[at]
+            at += 1
+    assert added
+    return "".join(
+        line
+        for number in range(len(rows) + 1)
+        for line in [*added.get(number, []), *rows[number : number + 1]]
+    )
+
+
+def module_at(path, name):
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path = tmp_path_factory.mktemp("annotated") / "annotated_model.py"
+    path.write_text(MODEL)
+    step = module_at(path, "annotated_model").step
+    plan = autoshard.plan(step, PARAMS, X, cluster="v5e:4x4", mesh="data=4,model=4")
+    return path, plan, plan.annotations()
+
+
+def test_a_few_lines_reproduce_what_a_plan_sends(made):
+    _, _, found = made
+    assert found.reproduced > 0.8
+    assert 1 <= len(found.lines) <= 8
+    assert sum(one.bytes for one in found.missing) == pytest.approx(
+        (1 - found.reproduced) * found.planned_bytes, abs=1
+    )
+
+
+def test_the_lines_written_into_the_program_propagate_to_the_plan(made, tmp_path):
+    """The patch is applied, and the file planned from its own annotations alone."""
+    path, plan, found = made
+    target = tmp_path / "annotated_model.py"
+    target.write_text(patched(path.read_text(), found.to_patch()))
+    mesh = jax.sharding.AbstractMesh((4, 4), ("data", "model"))
+    specs = jax.tree.unflatten(
+        jax.tree.structure((PARAMS, X)), [found.spec_of(value.name) for value in plan.arguments]
+    )
+    with jax.sharding.use_abstract_mesh(mesh):
+        again = autoshard.plan(
+            module_at(target, "annotated_again").step,
+            PARAMS,
+            X,
+            cluster="v5e:4x4",
+            mesh="data=4,model=4",
+            mode="semi_auto",
+            in_shardings=specs,
+        )
+    assert again.step_seconds == pytest.approx(found.step_seconds, rel=0.1)
+    assert again.step_seconds < 1.1 * plan.step_seconds
+
+
+def test_a_module_of_specs_can_be_run(made):
+    _, _, found = made
+    said: dict[str, object] = {}
+    exec(found.to_python(), said)
+    assert said["MESH"] == {"data": 4, "model": 4}
+    assert set(said["ARGUMENTS"]) == set(found.arguments)
+    assert len(said["CONSTRAINTS"]) == len(found.constraints)
+
+
+def test_the_table_says_how_much_is_reproduced(made):
+    _, _, found = made
+    text = str(found)
+    assert f"{len(found.lines)} lines reproduce {found.reproduced:.1%} of" in text
+
+
+def test_no_lines_are_an_error(made):
+    with pytest.raises(PlanError, match=r"most_lines=0\. Give 1 or more"):
+        made[1].annotations(0)
+    assert subject_of(made[1]).mesh == made[1].mesh
