@@ -65,7 +65,8 @@ def any_deleted(leaves: Sequence[Any]) -> bool:
     try:
         return any(map(_jax.ArrayImpl.is_deleted, leaves))
     except TypeError:  # not all of them are plain arrays
-        return any(leaf.is_deleted() for leaf in leaves if isinstance(leaf, jax.Array))
+        arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+        return any(not isinstance(a, core.Tracer) and a.is_deleted() for a in arrays)
 
 
 def fast_call(
