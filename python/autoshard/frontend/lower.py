@@ -49,16 +49,13 @@ from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
-_AUTO_AXES = "names that are of type Auto or Manual"
-"""In JAX's message where an op for Explicit axes meets Auto ones."""
-
 _OTHER_MESH = (
     "should match the mesh passed to shard_map",
     "is not found in mesh",
     "Received incompatible devices",
     "axis marked as manual",
     "should match the aval mesh",
-    _AUTO_AXES,
+    "names that are of type Auto or Manual",
 )
 """In JAX's messages where a program has another mesh than the one it is traced under."""
 
@@ -134,7 +131,7 @@ def lower_source(
         )
     lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options)
     try:
-        return lowered.source(_target(request, lowered.marks, name))
+        return lowered.source(_target(request, lowered.marks, name, arguments.explicit_mesh))
     except PlanError:
         is_given = request.mesh is not None or context_mesh() is not None
         own = lowered.own_mesh() if lowered.is_for_another_mesh and not is_given else None
@@ -258,7 +255,7 @@ class _Lowering:
 
     def _lower(self, mesh: Any, platform: str | None) -> LoweredProgram:
         name = self.name
-        args, kwargs = self.arguments.types()
+        args, kwargs = self.arguments.types(mesh)
         jitted = jax.jit(_fresh(self.fn), **self.jit_options)
         with padding_allowed(self.may_pad), _libraries_of(mesh, platform):
             try:
@@ -283,17 +280,9 @@ class _Lowering:
 
 
 def _for_another_mesh(name: str, said: str) -> PlanError:
-    way_out = "Give that mesh: mesh=."
-    if "Explicit" in said or _AUTO_AXES in said:
-        way_out = (
-            "Where the axes of that mesh are Explicit, each op in the function says how it is"
-            " split, and nothing is left to plan. Make it with"
-            " axis_types=(jax.sharding.AxisType.Auto,) * n, and use"
-            " jax.lax.with_sharding_constraint in place of jax.reshard."
-        )
     return PlanError(
         f"{name}: a shard_map or a sharding constraint in it is for another mesh than the plan:"
-        f" {said}. {way_out}"
+        f" {said}. Give that mesh: mesh=."
     )
 
 
@@ -352,12 +341,24 @@ def _libraries_of(mesh: Any, platform: str | None) -> contextlib.AbstractContext
     return contextlib.nullcontext()
 
 
-def _target(request: Request, marks: Callable[[Any, str | None], list[str]], name: str) -> Target:
-    """What the request means; ``marks`` lowers under a mesh of JAX for a platform, and reads."""
+def _target(
+    request: Request,
+    marks: Callable[[Any, str | None], list[str]],
+    name: str,
+    explicit: jax.sharding.Mesh | jax.sharding.AbstractMesh | None = None,
+) -> Target:
+    """What the request means.
+
+    Args:
+        request: What is asked of the plan.
+        marks: Lowers under a mesh of JAX for a platform, and reads.
+        name: Of the function.
+        explicit: The mesh of arguments whose types say how they are cut.
+    """
     cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
     mesh, mode = request.mesh, request.mode
     if mesh is None:
-        mesh = context_mesh()
+        mesh = context_mesh() or explicit
         # Who sets a mesh for everything says nothing of how a function is planned.
         mode = mode or ("auto" if mesh is not None else None)
     is_given = mesh is not None
