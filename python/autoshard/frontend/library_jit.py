@@ -135,7 +135,11 @@ class NnxJitted(LibraryJitted[R]):
     def _pure(self, *args: Any, **kwargs: Any) -> Any:
         places, graph = kwargs.pop(_STRUCTURE).value
         given = self._dynamic(args, kwargs)
-        states = {number: given[place] for number, place in enumerate(places)}
+        # Copies: what is written into them goes out as a result.
+        states = {
+            number: _tree.tree_map(lambda x: x, given[place])
+            for number, place in enumerate(places)
+        }
         modules = _nnx().merge(graph, _nnx().State(states))
         args, kwargs = _with(args, kwargs, dict(zip(places, modules, strict=True)))
         result = self._fn(*args, **kwargs)

@@ -29,6 +29,7 @@ from autoshard.frontend.pallas_kernels import pallas_kernel_rules
 from autoshard.frontend.ragged_dot import ragged_dot_rules
 from autoshard.frontend.request import Mode, Request
 from autoshard.frontend.shard import padding_allowed
+from autoshard.frontend.written import Written
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
@@ -207,6 +208,7 @@ class _Lowering:
         self.may_pad = may_pad
         self.jit_options = jit_options
         self.known: dict[tuple[Any, str | None], LoweredProgram] = {}
+        self.written = Written(name)
         self.is_for_another_mesh = False
         """Did it name another mesh than one that it was to be lowered under?"""
 
@@ -237,7 +239,7 @@ class _Lowering:
     def own_mesh(self) -> jax.sharding.Mesh | None:
         """The one mesh, with more than one device, that bodies of ``jax.shard_map`` are for."""
         args, kwargs = self.arguments.types()
-        jitted = jax.jit(_fresh(self.fn), **self.jit_options)
+        jitted = jax.jit(_fresh(self.fn, self.written), **self.jit_options)
         try:
             with padding_allowed(self.may_pad):
                 found = meshes_of_bodies(jitted, args, kwargs)
@@ -256,7 +258,7 @@ class _Lowering:
     def _lower(self, mesh: Any, platform: str | None) -> LoweredProgram:
         name = self.name
         args, kwargs = self.arguments.types(mesh)
-        jitted = jax.jit(_fresh(self.fn), **self.jit_options)
+        jitted = jax.jit(_fresh(self.fn, self.written), **self.jit_options)
         with padding_allowed(self.may_pad), _libraries_of(mesh, platform):
             try:
                 program = lower(jitted, args, kwargs, mesh, platform, rules=_own_rules)
@@ -398,11 +400,12 @@ def _flat(cluster: Cluster, mode: Mode | None) -> Mesh:
     return Mesh((Axis(name, cluster.num_devices),))
 
 
-def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _fresh(fn: Callable[..., Any], written: Written) -> Callable[..., Any]:
     """``fn`` as a function object that JAX has not seen."""
 
     @functools.wraps(fn, updated=())
     def fresh(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        with written.watched((args, kwargs)):
+            return fn(*args, **kwargs)
 
     return fresh
