@@ -137,8 +137,7 @@ class NnxJitted(LibraryJitted[R]):
         given = self._dynamic(args, kwargs)
         # Copies: what is written into them goes out as a result.
         states = {
-            number: _tree.tree_map(lambda x: x, given[place])
-            for number, place in enumerate(places)
+            number: _tree.tree_map(lambda x: x, given[place]) for number, place in enumerate(places)
         }
         modules = _nnx().merge(graph, _nnx().State(states))
         args, kwargs = _with(args, kwargs, dict(zip(places, modules, strict=True)))

@@ -1,8 +1,8 @@
 """What a function writes into objects that it is given: it is lost, as by ``jax.jit``.
 
-    def step(model, optimizer, x):          # modules of flax.nnx
-        ..
-        optimizer.update(model, gradients)  # into a copy that tracing made of them
+def step(model, optimizer, x):          # modules of flax.nnx
+    ..
+    optimizer.update(model, gradients)  # into a copy that tracing made of them
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Written:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         warnings.warn(
             AutoshardWarning(
-                f"{self._name} writes into an object that it is given ({changed[0]}{more}), and that"
-                " is lost: it has a copy. Return what shall be kept, or use autoshard.nnx_jit for"
-                " modules of flax.nnx.",
+                f"{self._name} writes into an object that it is given ({changed[0]}{more}), and"
+                " that is lost: it has a copy. Return what shall be kept, or use autoshard.nnx_jit"
+                " for modules of flax.nnx.",
                 self._line,
             ),
             stacklevel=2,
