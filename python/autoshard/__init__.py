@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from autoshard.frontend.planning import plan as plan
     from autoshard.frontend.recompute import recompute as recompute
     from autoshard.frontend.shard import shard as shard
+    from autoshard.frontend.together import plan_together as plan_together
     from autoshard.importer.rules import register_rule as register_rule
     from autoshard.passes.optimizer_parallel import OptimizerParallel as OptimizerParallel
     from autoshard.passes.recompute import Recompute as Recompute
@@ -61,6 +62,7 @@ _LATE = {
     "nnx_jit": "autoshard.frontend.library_jit",
     "on_host": "autoshard.frontend.host",
     "plan": "autoshard.frontend.planning",
+    "plan_together": "autoshard.frontend.together",
     "Recompute": "autoshard.passes.recompute",
     "recompute": "autoshard.frontend.recompute",
     "register_rule": "autoshard.importer.rules",
