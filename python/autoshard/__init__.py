@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from autoshard.errors import PlanError as PlanError
 from autoshard.errors import PlanMismatchWarning as PlanMismatchWarning
 from autoshard.errors import ShardingError as ShardingError
 from autoshard.errors import StrategyError as StrategyError
+from autoshard.releases import check_release, not_opened
 from autoshard.sharding.mesh import Mesh as Mesh
 from autoshard.sharding.sharding import Sharding as Sharding
 
@@ -72,10 +74,19 @@ _LATE = {
 }
 
 
+_check_release = functools.cache(check_release)
+"""Once; what it raises, it raises again."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module 'autoshard' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATE[name]), name)
+    _check_release()
+    try:
+        module = importlib.import_module(_LATE[name])
+    except (ImportError, AttributeError) as error:
+        raise not_opened(error) from error
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

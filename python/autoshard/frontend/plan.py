@@ -354,8 +354,8 @@ class Plan:
     ) -> Verification:
         """Compile the plan once, in a process of its own, and put what came out beside it.
 
-        No such device is needed, but its compiler: ``pip install 'autoshard[tpu]'`` or
-        ``'autoshard[gpu]'``; that of CPUs is in jaxlib.
+        No such device is needed, but its compiler: ``pip install '.[tpu]'`` or
+        ``'.[gpu]'``; that of CPUs is in jaxlib.
 
         Args:
             target: A cluster to compile for, with as many devices. None: what the plan is for, or
