@@ -15,7 +15,8 @@ from autoshard.errors import PlanError as PlanError
 from autoshard.errors import PlanMismatchWarning as PlanMismatchWarning
 from autoshard.errors import ShardingError as ShardingError
 from autoshard.errors import StrategyError as StrategyError
-from autoshard.releases import check_release, not_opened
+from autoshard.releases import check_release as _check
+from autoshard.releases import not_opened as _not_opened
 from autoshard.sharding.mesh import Mesh as Mesh
 from autoshard.sharding.sharding import Sharding as Sharding
 
@@ -74,7 +75,7 @@ _LATE = {
 }
 
 
-_check_release = functools.cache(check_release)
+_check_release = functools.cache(_check)
 """Once; what it raises, it raises again."""
 
 
@@ -85,7 +86,7 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(_LATE[name])
     except (ImportError, AttributeError) as error:
-        raise not_opened(error) from error
+        raise _not_opened(error) from error
     return getattr(module, name)
 
 

@@ -15,7 +15,7 @@ NEWEST = (0, 12)
 
 
 def jax_release() -> tuple[int, ...] | None:
-    """Of the installed JAX, ``(0, 12, 0)``; None if there is none."""
+    """Release of the installed JAX, ``(0, 12, 0)``; None if there is none."""
     try:
         version = importlib.metadata.version("jax")
     except importlib.metadata.PackageNotFoundError:

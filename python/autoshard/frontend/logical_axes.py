@@ -10,7 +10,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -55,7 +55,11 @@ def logical_rules(plan: Plan) -> tuple[Rule, ...]:
 
 def _boxes(tree: Any) -> Iterator[tuple[tuple[str | None, ...], PlannedValue]]:
     """Arrays with names for their dims."""
-    for node in _tree.tree_leaves(tree, is_leaf=lambda node: _names(node) is not None):
+
+    def is_box(node: Any) -> bool:
+        return _names(node) is not None
+
+    for node in _tree.tree_leaves(tree, is_leaf=is_box):
         names = _names(node)
         if names is None:
             continue
@@ -65,7 +69,7 @@ def _boxes(tree: Any) -> Iterator[tuple[tuple[str | None, ...], PlannedValue]]:
 
 
 def _names(node: Any) -> tuple[str | None, ...] | None:
-    """Of a box of linen or a variable of nnx."""
+    """Names for the dims of a box of linen or a variable of nnx; None of anything else."""
     found: Any = None
     if hasattr(node, "unbox") and hasattr(node, "names"):
         found = node.names
@@ -74,7 +78,8 @@ def _names(node: Any) -> tuple[str | None, ...] | None:
         found = next((metadata[name] for name in _NNX_NAMES if metadata.get(name)), None)
     if not isinstance(found, tuple | list | jax.sharding.PartitionSpec):
         return None
-    return tuple(name if isinstance(name, str) else None for name in found)
+    names = cast("Sequence[Any]", found)
+    return tuple(name if isinstance(name, str) else None for name in names)
 
 
 def _cut_by(value: PlannedValue) -> tuple[Axes, ...]:

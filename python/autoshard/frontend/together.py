@@ -38,9 +38,9 @@ class Way:
     name: str
     """``as train_step`` or ``each its own``."""
     step_seconds: tuple[float, ...]
-    """Of each program."""
+    """Seconds of a step of each program."""
     move_seconds: float
-    """Of all moves of a round."""
+    """Seconds of all moves of a round."""
     round_seconds: float
     """A round: each program as often as its weight says, and the moves."""
     peak_bytes: float
@@ -164,7 +164,7 @@ class _Part:
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     place: int
-    """Of the shared argument."""
+    """Number of the shared argument."""
     share: str
     options: Mapping[str, Any]
 
@@ -202,7 +202,8 @@ def _parts(
 ) -> list[_Part]:
     if len(programs) < 2:
         raise PlanError(f"plan_together: {len(programs)} program. Give two or more.")
-    own = [{} for _ in programs] if each is None else list(each)
+    nothing: Mapping[str, Any] = {}
+    own = [nothing] * len(programs) if each is None else list(each)
     if len(own) != len(programs):
         raise PlanError(
             f"plan_together: each= has {len(own)} entries for {len(programs)} programs. Give one"

@@ -1,4 +1,4 @@
-"""Inputs of a step cut alike: what is sent from the host counts where plans are as good otherwise.
+"""Inputs of a step cut alike, and cut at all, where a step takes as long then.
 
 The cost model begins where the inputs are on the devices. An input that a step reads whole as fast
 as in parts is cut all the same: each device is then sent its part alone, and the loader's.
@@ -24,15 +24,15 @@ _MOST_AXES = 4
 """Above so many axes only all of them together, and numbers of pieces in the plan, are tried."""
 
 _SAME = 0.01
-"""By which share a step and its input may be longer: the cost model does not tell it."""
+"""By which share a step may be longer: the cost model does not tell it."""
 
 
 def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
     """The plan, or one of the same mesh that cuts dim 0 of all inputs into as many pieces.
 
-    The one with the least ``step_seconds + bytes of inputs / host_bandwidth`` is taken if it is not
-    1% longer than the plan as it is. Inputs are, where results replace some arguments, the largest
-    one of the others and those with as many rows; what is pinned or on the host stays as it is.
+    The most pieces with which the step is not 1% longer. Inputs are, where results replace some
+    arguments, the largest one of the others and those with as many rows; what is pinned or on the
+    host stays as it is.
 
     Args:
         planned: Its module is rewritten where another plan is taken.
@@ -43,7 +43,7 @@ def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
     start = time.perf_counter()
     rows = planned.imported.value_shapes[inputs[0]][0]
     best, standing = planned, planned
-    least = (1 + _SAME) * _seconds(planned, inputs)
+    longest = (1 + _SAME) * planned.summary.step_seconds
     for pieces in _numbers_of_pieces(planned, inputs, rows):
         pins = [_pin(planned, value, pieces) for value in inputs]
         try:
@@ -51,8 +51,9 @@ def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
         except (StrategyError, DoesNotFitError):  # pins or memory leave no such plan
             continue
         standing = found
-        if _seconds(found, inputs) < least:
-            best, least = found, _seconds(found, inputs)
+        if found.summary.step_seconds <= longest:
+            best = found
+            break
     if standing is planned:  # nothing was tried
         return planned
     seconds = {**planned.summary.planning_seconds, "inputs": time.perf_counter() - start}
@@ -101,29 +102,12 @@ def _numbers_of_pieces(planned: PlannedProgram, inputs: Sequence[int], rows: int
     yield from (n for n in sorted(products, reverse=True) if n >= least and rows % n == 0)
 
 
-def _dims(planned: PlannedProgram, value: int) -> Sequence[Sequence[int]]:
-    return planned.plan.shardings[planned.plan.value_sharding[value]]
-
-
-def _pieces(planned: PlannedProgram, value: int, dim: int = 0) -> int:
-    axes = planned.mesh.without_unit_axes().axes
-    return prod(axes[axis].size for axis in _dims(planned, value)[dim])
+def _pieces(planned: PlannedProgram, value: int) -> int:
+    axes, plan = planned.mesh.without_unit_axes().axes, planned.plan
+    return prod(axes[axis].size for axis in plan.shardings[plan.value_sharding[value]][0])
 
 
 def _pin(planned: PlannedProgram, value: int, pieces: int) -> Pinned:
     others = len(planned.imported.value_shapes[value]) - 1
     dims = (DimPin(num_shards=pieces), *[DimPin(is_open=True)] * others)
     return Pinned(value, Pin(dims), None, f"dim 0 in {pieces} parts", is_users=False)
-
-
-def _seconds(planned: PlannedProgram, inputs: Sequence[int]) -> float:
-    """Seconds of a step, and of sending each device its part of the inputs."""
-    imported = planned.imported
-    sent = sum(
-        prod(imported.value_shapes[value])
-        * imported.value_bits[value]
-        / 8
-        / prod(_pieces(planned, value, dim) for dim in range(len(_dims(planned, value))))
-        for value in inputs
-    )
-    return planned.summary.step_seconds + sent / planned.cluster.chip.host_bandwidth.value
