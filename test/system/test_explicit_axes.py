@@ -71,6 +71,11 @@ def test_arrays_with_explicit_types_bring_their_mesh() -> None:
     ]
 
 
+def test_a_cluster_that_is_given_gets_a_mesh_of_its_own() -> None:
+    plan = autoshard.plan(lambda w, x: x @ w, put(W, None, "tp"), put(X, "dp"), cluster="v5e:4x4")
+    assert plan.mesh.size == 16
+
+
 def test_types_of_machines_that_are_not_here_are_kept() -> None:
     mesh = jax.sharding.AbstractMesh((4, 4), ("dp", "tp"), axis_types=EXPLICIT)
 

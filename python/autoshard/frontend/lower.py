@@ -360,7 +360,8 @@ def _target(
     cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
     mesh, mode = request.mesh, request.mode
     if mesh is None:
-        mesh = context_mesh() or explicit
+        # A cluster that is given gets a mesh of its own.
+        mesh = context_mesh() or (explicit if cluster is None else None)
         # Who sets a mesh for everything says nothing of how a function is planned.
         mode = mode or ("auto" if mesh is not None else None)
     is_given = mesh is not None

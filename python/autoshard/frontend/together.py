@@ -165,7 +165,6 @@ class _Part:
     args: tuple[Any, ...]
     place: int
     """Number of the shared argument."""
-    share: str
     options: Mapping[str, Any]
 
     def planned(
@@ -223,7 +222,7 @@ def _parts(
                 f"plan_together: {getattr(fn, '__name__', fn)} has no argument {share}, only"
                 f" {', '.join(names)}. Name the shared argument alike in all functions."
             )
-        found.append(_Part(fn, tuple(args), names.index(share), share, {**options, **said}))
+        found.append(_Part(fn, tuple(args), names.index(share), {**options, **said}))
     return found
 
 
