@@ -20,12 +20,14 @@ def check_same_everywhere(plan: Plan, form: str) -> None:
     compared.
 
     Args:
-        plan: Its devices are here.
+        plan: What this process is about to run.
         form: What is compiled, as ``Plan.exported`` takes it.
 
     Raises:
         PlanError: In every process.
+        ShardingError: The devices of the plan are not here.
     """
+    plan.machine.needs_devices()
     owners = {device.process_index for device in plan.jax_mesh.devices.flat}
     count = jax.process_count()
     if count == 1 or len(owners) < count:
