@@ -428,7 +428,7 @@ def why_not() -> str | None:
     if recipes_folder() is None:
         return "no recipes, set AUTOSHARD_RECIPES to a folder of NAME.mlir.gz"
     if importlib.util.find_spec("libtpu") is None:
-        return "no libtpu, pip install 'autoshard[tpu]'"
+        return "no libtpu, pip install '.[tpu]'"
     return None
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from autoshard.errors import PlanError as PlanError
 from autoshard.errors import PlanMismatchWarning as PlanMismatchWarning
 from autoshard.errors import ShardingError as ShardingError
 from autoshard.errors import StrategyError as StrategyError
+from autoshard.releases import check_release as _check
+from autoshard.releases import not_opened as _not_opened
 from autoshard.sharding.mesh import Mesh as Mesh
 from autoshard.sharding.sharding import Sharding as Sharding
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from autoshard.frontend.planning import plan as plan
     from autoshard.frontend.recompute import recompute as recompute
     from autoshard.frontend.shard import shard as shard
+    from autoshard.frontend.together import plan_together as plan_together
     from autoshard.importer.rules import register_rule as register_rule
     from autoshard.passes.optimizer_parallel import OptimizerParallel as OptimizerParallel
     from autoshard.passes.recompute import Recompute as Recompute
@@ -65,6 +69,7 @@ _LATE = {
     "on_host": "autoshard.frontend.host",
     "pipeline_stage": "autoshard.frontend.pipeline_stage",
     "plan": "autoshard.frontend.planning",
+    "plan_together": "autoshard.frontend.together",
     "Recompute": "autoshard.passes.recompute",
     "recompute": "autoshard.frontend.recompute",
     "register_rule": "autoshard.importer.rules",
@@ -74,10 +79,19 @@ _LATE = {
 }
 
 
+_check_release = functools.cache(_check)
+"""Once; what it raises, it raises again."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module 'autoshard' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATE[name]), name)
+    _check_release()
+    try:
+        module = importlib.import_module(_LATE[name])
+    except (ImportError, AttributeError) as error:
+        raise _not_opened(error) from error
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

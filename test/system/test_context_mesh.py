@@ -56,19 +56,6 @@ def test_programs_without_a_mesh_take_one_with_explicit_axes() -> None:
     np.testing.assert_array_equal(found, X @ W)
 
 
-def test_explicit_axes_in_the_program_are_refused_with_a_way_out() -> None:
-    mesh = mesh_of(jax.sharding.AxisType.Explicit)
-
-    def mapped(x: Any) -> Any:
-        return jax.shard_map(lambda a: a * 2, mesh=mesh, in_specs=P("dp"), out_specs=P("dp"))(x)
-
-    with (
-        jax.set_mesh(mesh),
-        pytest.raises(autoshard.PlanError, match=r"axes of that mesh are Explicit.*AxisType\.Auto"),
-    ):
-        autoshard.jit(mapped)(X)
-
-
 def test_a_cluster_of_another_size_is_refused() -> None:
     with (
         jax.set_mesh(MESH),
@@ -176,15 +163,6 @@ def test_the_mesh_of_a_shard_map_is_the_plans_mesh() -> None:
     step = autoshard.jit(mapped)
     np.testing.assert_array_equal(step(W, X), 2 * (X @ W))
     assert (str(step.plan(W, X).mesh), step.plan(W, X).mode) == ("dp=2,tp=4", "auto")
-
-
-def test_types_with_explicit_axes_are_refused_with_a_way_out() -> None:
-    mesh = mesh_of(jax.sharding.AxisType.Explicit)
-    with (
-        jax.set_mesh(mesh),
-        pytest.raises(autoshard.PlanError, match=r"axes of that mesh are Explicit.*AxisType\.Auto"),
-    ):
-        autoshard.jit(lambda x: jnp.tanh(jax.reshard(x, P("dp"))))(X)
 
 
 def test_boxes_of_linen_and_metadata_of_nnx_are_pins() -> None:

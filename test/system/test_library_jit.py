@@ -117,3 +117,29 @@ def test_equinox_modules_go_in_and_come_back_with_what_is_no_array() -> None:
     assert model.activation is plain.activation
     np.testing.assert_allclose(model.layers[0].weight, plain.layers[0].weight, rtol=1e-3, atol=1e-4)
     assert len(model.layers[0].weight.sharding.device_set) == 8
+
+
+def test_what_is_written_into_a_module_without_nnx_jit_is_warned_of_once() -> None:
+    layer = nnx.Linear(32, 8, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(layer, optax.sgd(1e-1), wrt=nnx.Param)
+
+    def step(model: Any, optimizer: Any, x: Any) -> Any:
+        gradients = nnx.grad(lambda m: (m(x) ** 2).mean())(model)
+        optimizer.update(model, gradients)
+        return model.kernel.sum()
+
+    with pytest.warns(
+        autoshard.AutoshardWarning, match=r"test_library_jit.py:\d+: step writes .*nnx_jit"
+    ) as said:
+        autoshard.jit(step, cluster="cpu:8")(layer, optimizer, X)
+    assert len([warning for warning in said if "writes into" in str(warning.message)]) == 1
+
+
+def test_modules_that_are_read_and_dicts_that_are_changed_are_no_matter() -> None:
+    def read(model: Any, batch: Any) -> Any:
+        batch["x"] = batch["x"] * 2
+        return model(batch.pop("x"))
+
+    layer = nnx.Linear(32, 8, rngs=nnx.Rngs(0))
+    found = autoshard.jit(read, cluster="cpu:8")(layer, {"x": X})
+    np.testing.assert_allclose(found, layer(X * 2), rtol=1e-5)

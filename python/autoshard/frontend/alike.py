@@ -18,14 +18,15 @@ from autoshard.ir.boundary import main_function, with_attribute
 from autoshard.sharding.strategy import Cuts
 
 _WORTH = 0.05
-"""By which share a step may be longer with a batch cut alike: the cost model is no finer, and does
-not count what is sent from the host, of which a batch that is cut takes a part for each device."""
+"""By which share a step and its input may take longer with a batch cut alike: the model is no
+finer."""
 
 
 def cut_alike(source: Source, batch: Sequence[int], plan: Callable[[Source], Plan]) -> Plan:
     """The fastest plan of those that cut all arrays of the batch into as many pieces.
 
-    The search's own plan is taken where it does so, or where the others are more than 5% slower.
+    The search's own plan is taken where it does so, or where the others are more than 5% slower,
+    with the bytes of the batch at the link to the host.
 
     Args:
         source: Planned as it is, and with ``batch_cuts``.
@@ -47,9 +48,9 @@ def cut_alike(source: Source, batch: Sequence[int], plan: Callable[[Source], Pla
             found = plan(replace(source, batch_cuts=tuple((number, pieces) for number in batch)))
         except (StrategyError, DoesNotFitError):  # pins or memory leave no such plan
             continue
-        if best is None or found.step_seconds < best.step_seconds:
+        if best is None or _seconds(found, batch) < _seconds(best, batch):
             best = found
-    if best is not None and best.step_seconds <= (1 + _WORTH) * free.step_seconds:
+    if best is not None and _seconds(best, batch) <= (1 + _WORTH) * _seconds(free, batch):
         return best
     why = (
         "no plan that cuts them alike is possible and fits"
@@ -69,6 +70,16 @@ def cut_alike(source: Source, batch: Sequence[int], plan: Callable[[Source], Pla
         stacklevel=2,
     )
     return free
+
+
+def _seconds(plan: Plan, batch: Sequence[int]) -> float:
+    """Seconds of a step, and of sending each device its part of the batch."""
+    assert plan.summary is not None
+    sent = 0
+    for value in (plan.arguments[number] for number in batch):
+        local: Any = jax.ShapeDtypeStruct(value.local_shape, value.dtype)
+        sent += local.size * local.dtype.itemsize
+    return plan.step_seconds + sent / plan.summary.read_cluster().chip.host_bandwidth.value
 
 
 def write_batch_cuts(source: Source, module: mlir.Module, places: Mapping[int, int]) -> None:

@@ -59,9 +59,19 @@ class Arguments:
         statics: list[Any] = [(place, type(value), value) for place, value in given]
         return cls(args, kwargs, leaves, tree, places, tuple(statics))
 
-    def types(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call with types in place of arrays; static arguments as they are."""
-        return self.with_leaves([type_of(x) for x in self.leaves])
+    def types(self, mesh: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with types in place of arrays; static arguments as they are.
+
+        Args:
+            mesh: Where it has Explicit axes, types of arrays on it say how they are cut.
+        """
+        return self.with_leaves([_type_on(x, mesh) for x in self.leaves])
+
+    @property
+    def explicit_mesh(self) -> Any:
+        """The mesh with Explicit axes that an array lies on; None if none does."""
+        meshes = (_explicit_sharding(leaf) for leaf in self.leaves)
+        return next((found.mesh for found in meshes if found is not None), None)
 
     def as_types(self) -> Arguments:
         """The same call, holding no array; where one has been put is kept, as are references."""
@@ -101,7 +111,27 @@ class Arguments:
 def type_key(value: Any) -> Any:
     """Equal for values for which one compiled program will do."""
     aval: Any = value if isinstance(value, jax.ShapeDtypeStruct) else jax.typeof(value)
-    return (aval.shape, aval.dtype, aval.weak_type)
+    return (aval.shape, aval.dtype, aval.weak_type, _explicit_sharding(value))
+
+
+def _explicit_sharding(leaf: Any) -> jax.sharding.NamedSharding | None:
+    """The sharding of an array on a mesh with Explicit axes, which is a part of its type."""
+    sharding = committed_sharding(leaf)
+    is_named = isinstance(sharding, jax.sharding.NamedSharding)
+    explicit = jax.sharding.AxisType.Explicit
+    return sharding if is_named and explicit in sharding.mesh.axis_types else None
+
+
+def _type_on(leaf: Any, mesh: Any) -> Any:
+    type_: Any = type_of(leaf)
+    sharding = _explicit_sharding(leaf)
+    if mesh is None or sharding is None:
+        return type_
+    here, there = mesh, sharding.mesh
+    names = (here.axis_names, here.axis_sizes, here.axis_types)
+    if (there.axis_names, there.axis_sizes, there.axis_types) != names:
+        return type_
+    return type_.update(sharding=jax.sharding.NamedSharding(mesh, sharding.spec))
 
 
 def _positional_names(fn: Callable[..., Any]) -> list[str]:

@@ -46,6 +46,8 @@ def unplanned_because(around: Tracing) -> str | None:
 
 def keeps_apart(source: Source) -> str | None:
     """Why the program cannot be written into another one; None if it can."""
+    if source.machine.explicit:
+        return "has Explicit axes, whose types the program around it says itself"
     return cannot_be_called(source.program)
 
 

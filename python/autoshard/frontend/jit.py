@@ -40,6 +40,7 @@ from autoshard.frontend.kept_plan import (
 from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
+from autoshard.frontend.processes import check_same_everywhere
 from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.running import Running
 from autoshard.frontend.shard import padding_allowed
@@ -463,6 +464,11 @@ class _Program:
             self.op = planned_call(self.source, lambda: self.plan, with_leaves)
         return self.op
 
+    @property
+    def form(self) -> str:
+        """What is compiled, as ``Plan.exported`` takes it."""
+        return "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
+
     @cached_property
     def lowered(self) -> jax.stages.Lowered:
         """The planned module in the form that the active partitioner keeps."""
@@ -473,8 +479,7 @@ class _Program:
             )
         self.source.machine.needs_devices()
         check_host_memory(self.plan)
-        form = "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
-        module = self.plan.exported(form)
+        module = self.plan.exported(self.form)
         self.failures = show_mesh(module, self.plan.jax_mesh)
         return replace_module(
             self.source.program, print_module(module, "bytecode"), *self.plan.named_shardings
@@ -506,10 +511,10 @@ class _Program:
             stage: Any = self.source.program.stage
             donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
             if self.plan.pipeline is None:
+                check_same_everywhere(self.plan, self.form)
                 return Running(self.plan, donated, self.compiled)
             check_host_memory(self.plan)
-            form = "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
-            return Running(self.plan, donated, staged_program(self.source, self.plan, form))
+            return Running(self.plan, donated, staged_program(self.source, self.plan, self.form))
 
 
 def _callback_failed(plan: Plan, failure: CallbackFailure) -> CompileError:

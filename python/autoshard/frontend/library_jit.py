@@ -135,7 +135,8 @@ class NnxJitted(LibraryJitted[R]):
     def _pure(self, *args: Any, **kwargs: Any) -> Any:
         places, graph = kwargs.pop(_STRUCTURE).value
         given = self._dynamic(args, kwargs)
-        states = {number: given[place] for number, place in enumerate(places)}
+        # Copies: what is written into them goes out as a result.
+        states = {number: _copied(given[place]) for number, place in enumerate(places)}
         modules = _nnx().merge(graph, _nnx().State(states))
         args, kwargs = _with(args, kwargs, dict(zip(places, modules, strict=True)))
         result = self._fn(*args, **kwargs)
@@ -211,6 +212,11 @@ def filter_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]
         PlanError: ``out_shardings`` is given.
     """
     return functools.partial(filter_jit, **options) if fn is None else FilterJitted(fn, options)
+
+
+def _copied(state: Any) -> Any:
+    leaves, tree = _tree.tree_flatten(state)
+    return _tree.tree_unflatten(tree, leaves)
 
 
 def _nnx() -> Any:

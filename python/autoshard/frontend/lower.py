@@ -29,6 +29,7 @@ from autoshard.frontend.pallas_kernels import pallas_kernel_rules
 from autoshard.frontend.ragged_dot import ragged_dot_rules
 from autoshard.frontend.request import Mode, Request
 from autoshard.frontend.shard import padding_allowed
+from autoshard.frontend.written import Written
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
@@ -50,16 +51,13 @@ from autoshard.pipeline.options import cluster_of_a_stage
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
-_AUTO_AXES = "names that are of type Auto or Manual"
-"""In JAX's message where an op for Explicit axes meets Auto ones."""
-
 _OTHER_MESH = (
     "should match the mesh passed to shard_map",
     "is not found in mesh",
     "Received incompatible devices",
     "axis marked as manual",
     "should match the aval mesh",
-    _AUTO_AXES,
+    "names that are of type Auto or Manual",
 )
 """In JAX's messages where a program has another mesh than the one it is traced under."""
 
@@ -135,7 +133,7 @@ def lower_source(
         )
     lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options)
     try:
-        return lowered.source(_target(request, lowered.marks, name))
+        return lowered.source(_target(request, lowered.marks, name, arguments.explicit_mesh))
     except PlanError:
         is_given = request.mesh is not None or context_mesh() is not None
         own = lowered.own_mesh() if lowered.is_for_another_mesh and not is_given else None
@@ -211,6 +209,7 @@ class _Lowering:
         self.may_pad = may_pad
         self.jit_options = jit_options
         self.known: dict[tuple[Any, str | None], LoweredProgram] = {}
+        self.written = Written(name)
         self.is_for_another_mesh = False
         """Did it name another mesh than one that it was to be lowered under?"""
 
@@ -241,7 +240,7 @@ class _Lowering:
     def own_mesh(self) -> jax.sharding.Mesh | None:
         """The one mesh, with more than one device, that bodies of ``jax.shard_map`` are for."""
         args, kwargs = self.arguments.types()
-        jitted = jax.jit(_fresh(self.fn), **self.jit_options)
+        jitted = jax.jit(_fresh(self.fn, self.written), **self.jit_options)
         try:
             with padding_allowed(self.may_pad):
                 found = meshes_of_bodies(jitted, args, kwargs)
@@ -259,8 +258,8 @@ class _Lowering:
 
     def _lower(self, mesh: Any, platform: str | None) -> LoweredProgram:
         name = self.name
-        args, kwargs = self.arguments.types()
-        jitted = jax.jit(_fresh(self.fn), **self.jit_options)
+        args, kwargs = self.arguments.types(mesh)
+        jitted = jax.jit(_fresh(self.fn, self.written), **self.jit_options)
         with padding_allowed(self.may_pad), _libraries_of(mesh, platform):
             try:
                 program = lower(jitted, args, kwargs, mesh, platform, rules=_own_rules)
@@ -284,17 +283,9 @@ class _Lowering:
 
 
 def _for_another_mesh(name: str, said: str) -> PlanError:
-    way_out = "Give that mesh: mesh=."
-    if "Explicit" in said or _AUTO_AXES in said:
-        way_out = (
-            "Where the axes of that mesh are Explicit, each op in the function says how it is"
-            " split, and nothing is left to plan. Make it with"
-            " axis_types=(jax.sharding.AxisType.Auto,) * n, and use"
-            " jax.lax.with_sharding_constraint in place of jax.reshard."
-        )
     return PlanError(
         f"{name}: a shard_map or a sharding constraint in it is for another mesh than the plan:"
-        f" {said}. {way_out}"
+        f" {said}. Give that mesh: mesh=."
     )
 
 
@@ -353,14 +344,27 @@ def _libraries_of(mesh: Any, platform: str | None) -> contextlib.AbstractContext
     return contextlib.nullcontext()
 
 
-def _target(request: Request, marks: Callable[[Any, str | None], list[str]], name: str) -> Target:
-    """What the request means; ``marks`` lowers under a mesh of JAX for a platform, and reads."""
+def _target(
+    request: Request,
+    marks: Callable[[Any, str | None], list[str]],
+    name: str,
+    explicit: jax.sharding.Mesh | jax.sharding.AbstractMesh | None = None,
+) -> Target:
+    """What the request means.
+
+    Args:
+        request: What is asked of the plan.
+        marks: Lowers under a mesh of JAX for a platform, and reads.
+        name: Of the function.
+        explicit: The mesh of arguments whose types say how they are cut.
+    """
     cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
     if request.pipeline is not None:
         cluster = cluster_of_a_stage(whole_cluster(request), request.pipeline.stages)
     mesh, mode = request.mesh, request.mode
     if mesh is None:
-        mesh = context_mesh()
+        # A cluster that is given gets a mesh of its own.
+        mesh = context_mesh() or (explicit if cluster is None else None)
         # Who sets a mesh for everything says nothing of how a function is planned.
         mode = mode or ("auto" if mesh is not None else None)
     is_given = mesh is not None
@@ -406,11 +410,12 @@ def _flat(cluster: Cluster, mode: Mode | None) -> Mesh:
     return Mesh((Axis(name, cluster.num_devices),))
 
 
-def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _fresh(fn: Callable[..., Any], written: Written) -> Callable[..., Any]:
     """``fn`` as a function object that JAX has not seen."""
 
     @functools.wraps(fn, updated=())
     def fresh(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        with written.watched((args, kwargs)):
+            return fn(*args, **kwargs)
 
     return fresh

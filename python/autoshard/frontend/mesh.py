@@ -37,6 +37,8 @@ class Machine:
     """The cluster that the devices would have to be; None: any devices."""
     missing: tuple[int, ...] = ()
     """Ids of devices that a plan file names and that are not here."""
+    explicit: frozenset[str] = frozenset()
+    """Axes of JAX's type Explicit: types of values say how they are cut along them."""
 
     @property
     def chosen_ids(self) -> tuple[int, ...] | None:
@@ -49,7 +51,8 @@ class Machine:
 
     def with_mesh(self, mesh: Mesh) -> Machine:
         """The same devices under a finer mesh."""
-        return replace(self, mesh=mesh)
+        explicit = self.explicit & frozenset(mesh.axis_names)
+        return replace(self, mesh=mesh, explicit=explicit)
 
     def jax_mesh(self) -> jax.sharding.Mesh | jax.sharding.AbstractMesh:
         """To lower under, and for ``NamedSharding``s; abstract where there are too few devices.
@@ -60,11 +63,14 @@ class Machine:
             ShardingError: The plan is for devices that are not here.
         """
         self._check_missing()
+        kinds = jax.sharding.AxisType
+        types = tuple(
+            kinds.Explicit if name in self.explicit else kinds.Auto for name in self.mesh.axis_names
+        )
         if self.devices is not None:
-            return self.mesh.to_jax(self.devices)
-        auto = (jax.sharding.AxisType.Auto,) * len(self.mesh.axes)
+            return self.mesh.to_jax(self.devices, types)
         return jax.sharding.AbstractMesh(
-            self.mesh.axis_sizes, self.mesh.axis_names, axis_types=auto
+            self.mesh.axis_sizes, self.mesh.axis_names, axis_types=types
         )
 
     def check_mark(self, text: str) -> None:
@@ -136,8 +142,16 @@ def read_machine(mesh: MeshLike) -> Machine:
     """
     if isinstance(mesh, jax.sharding.Mesh):
         devices = list(np.asarray(mesh.devices).flat)
-        return Machine(Mesh.from_jax(mesh), tuple(devices))
-    return machine_of(_read(mesh))
+        return Machine(Mesh.from_jax(mesh), tuple(devices), explicit=explicit_axes(mesh))
+    return replace(machine_of(_read(mesh)), explicit=explicit_axes(mesh))
+
+
+def explicit_axes(mesh: MeshLike) -> frozenset[str]:
+    """Names of axes of JAX's type Explicit; only meshes of JAX have them."""
+    if not isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        return frozenset()
+    types = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return frozenset(str(name) for name, type_ in types if type_ is jax.sharding.AxisType.Explicit)
 
 
 def machine_of(mesh: Mesh) -> Machine:
@@ -171,7 +185,13 @@ def machine_of_cluster(cluster: Cluster, mesh: MeshLike) -> Machine:
         devices = None
         if available is not None and len(available) >= wanted.size:
             devices = tuple(available[number] for number in wanted.device_order().tolist())
-        machine = Machine(Mesh(wanted.axes), devices, wanted.device_ids, cluster.name)
+        machine = Machine(
+            Mesh(wanted.axes),
+            devices,
+            wanted.device_ids,
+            cluster.name,
+            explicit=explicit_axes(mesh),
+        )
     if machine.mesh.size != cluster.num_devices:
         raise ShardingError(
             f"mesh {machine.mesh} has {machine.mesh.size} devices, the cluster {cluster.name} has"

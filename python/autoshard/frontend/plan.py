@@ -282,6 +282,19 @@ class Plan:
         found = placed(self, (args, kwargs))
         return found if kwargs else found[0]
 
+    def logical_rules(self) -> tuple[tuple[str, str | tuple[str, ...] | None], ...]:
+        """Rules for the logical axes of the arguments, ``(("embed", None), ("mlp", "model"))``.
+
+        As ``flax.linen.logical_axis_rules`` takes them, over the axes of ``mesh``. A name that the
+        plan cuts unlike in several arrays gets the axes of most bytes, with a warning.
+
+        Raises:
+            PlanError: No argument has names for its dims.
+        """
+        from autoshard.frontend.logical_axes import logical_rules
+
+        return logical_rules(self)
+
     def __reduce__(self) -> Any:
         """Pickled as the text that ``save`` writes."""
         from autoshard.frontend.plan_file import plan_of_text, text_of_plan
@@ -375,8 +388,8 @@ class Plan:
     ) -> Verification:
         """Compile the plan once, in a process of its own, and put what came out beside it.
 
-        No such device is needed, but its compiler: ``pip install 'autoshard[tpu]'`` or
-        ``'autoshard[gpu]'``; that of CPUs is in jaxlib.
+        No such device is needed, but its compiler: ``pip install '.[tpu]'`` or
+        ``'.[gpu]'``; that of CPUs is in jaxlib.
 
         Args:
             target: A cluster to compile for, with as many devices. None: what the plan is for, or

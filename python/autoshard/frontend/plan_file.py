@@ -7,7 +7,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,7 @@ def _to_json(plan: Plan) -> dict[str, Any]:
         "device_order": plan.machine.numbers,
         "device_ids": plan.machine.chosen_ids,
         "is_on_cluster": plan.machine.cluster is not None,
+        "explicit_axes": sorted(plan.machine.explicit),
         "summary": None if plan.summary is None else json.loads(plan.summary.to_json()),
         "batch": None if plan.batch is None else asdict(plan.batch),
         "compiler_options": dict(plan.compiler_options),
@@ -131,7 +132,10 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
         bytecode=gzip.decompress(base64.b64decode(read["module"])),
         in_tree=_tree_from_json(read["in_tree"], len(read["arguments"]), read["name"]),
         out_tree=_tree_from_json(read["out_tree"], len(read["results"]), read["name"]),
-        machine=_machine_from_json(read, mesh, summary),
+        machine=replace(
+            _machine_from_json(read, mesh, summary),
+            explicit=frozenset(read.get("explicit_axes", ())),
+        ),
         summary=summary,
         batch=None if read["batch"] is None else BatchSplit(**read["batch"]),
         compiler_options=read["compiler_options"],

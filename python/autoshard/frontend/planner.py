@@ -32,6 +32,7 @@ from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.boundary import tied_arguments
 from autoshard.passes.recursive_programming import Coefficient, PlannedProgram, replan_module
 from autoshard.search.automatic import Planned
+from autoshard.search.inputs import with_inputs_alike
 from autoshard.sharding import Sharding
 
 
@@ -152,7 +153,7 @@ class Planner:
         if self._splits_a_pair(source, arguments, results):
             anew = job_of(source, self._request, (arguments, results)).search()
             return self._read(source, anew)
-        changed = replan_module(self._planned, pins, self._written)
+        changed = with_inputs_alike(replan_module(self._planned, pins, self._written))
         self._written = changed.plan
         return self._read(source, changed)
 

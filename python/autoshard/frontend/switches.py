@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from autoshard.errors import DoesNotFitError, PlanError
+from autoshard.errors import DoesNotFitError, PassOptionError, PlanError
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
 from autoshard.planned.summary import bytes_text, seconds_text
@@ -26,7 +27,7 @@ def with_switches(
     """
     said: list[str] = []
     fits = False
-    for options in _switches(request):
+    for options in _switches(request, error):
         if fits and len(options) > 1:
             continue
         name = ", ".join(f"{option}={value!r}" for option, value in options.items())
@@ -34,7 +35,7 @@ def with_switches(
             found = plan(replace(request, **options))
         except DoesNotFitError as other:
             said.append(f"{name} needs {bytes_text(other.peak_bytes)}")
-        except PlanError:  # it does not go with what was asked
+        except (PlanError, PassOptionError):  # it does not go with what was asked
             continue
         else:
             fits = True
@@ -52,13 +53,19 @@ def with_switches(
     )
 
 
-def _switches(request: Request) -> Iterator[dict[str, Any]]:
+def _switches(request: Request, error: DoesNotFitError) -> Iterator[dict[str, Any]]:
     recompute = {} if _is_auto(request.recompute) else {"recompute": "auto"}
     host = {} if _is_auto(request.host_offload) else {"host_offload": "auto"}
     level = {} if request.optimizer_parallel is not None else {"optimizer_parallel": 3}
-    yield from filter(None, (recompute, host, level))
+    micro = {} if request.micro_batches > 1 else {"micro_batches": _micro_batches(error)}
+    yield from filter(None, (recompute, host, level, micro))
     if recompute and host:
         yield {**recompute, **host}
+
+
+def _micro_batches(error: DoesNotFitError) -> int:
+    """The power of two above what is needed over what there is: not all of it is activations."""
+    return 2 << max(0, math.floor(math.log2(error.peak_bytes / error.memory_limit)))
 
 
 def _is_auto(value: Any) -> bool:

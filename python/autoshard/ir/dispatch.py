@@ -66,7 +66,7 @@ def any_deleted(leaves: Sequence[Any]) -> bool:
         return any(map(_jax.ArrayImpl.is_deleted, leaves))
     except TypeError:  # not all of them are plain arrays
         arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
-        return any(not isinstance(leaf, core.Tracer) and leaf.is_deleted() for leaf in arrays)
+        return any(not isinstance(a, core.Tracer) and a.is_deleted() for a in arrays)
 
 
 def fast_call(

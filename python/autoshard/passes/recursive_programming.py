@@ -345,7 +345,7 @@ def replan_module(
                 )
         clock.split("search", plan.phases)
         with clock.phase("write"):
-            axes = describe_axes(imported, plan)
+            axes = describe_axes(imported, plan, planned.summary.axes)
             summary = summarize(imported, plan, planned.mesh, axes, cluster)
             changed = _written(
                 replace(planned, imported=imported, plan=plan, summary=summary),

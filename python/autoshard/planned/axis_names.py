@@ -21,6 +21,9 @@ from autoshard.sharding import Axis, Mesh
 _DIMS = "dot_dimension_numbers"
 """Attribute of ``dot_general`` alone."""
 
+_SOME = 0.01
+"""Share of the work of ops that are no matmuls, from which cutting it matters."""
+
 
 @dataclass(slots=True)
 class _Cuts:
@@ -40,6 +43,8 @@ class _Cuts:
     """Work of the matmuls whose left operands only it cuts."""
     batched: float = 0.0
     """Work of the matmuls whose batch dims it cuts, as of experts or heads."""
+    others: float = 0.0
+    """Share of the work of all other ops that it cuts."""
 
 
 def name_axes(
@@ -69,11 +74,20 @@ def name_axes(
     return mesh, tuple(axes)
 
 
-def describe_axes(imported: ImportedProgram, plan: _core.CorePlan) -> tuple[AxisSummary, ...]:
-    """What each axis of the imported program's own mesh is for; names stay."""
+def describe_axes(
+    imported: ImportedProgram, plan: _core.CorePlan, known: Sequence[AxisSummary] = ()
+) -> tuple[AxisSummary, ...]:
+    """What each axis of the imported program's own mesh is for; names stay.
+
+    Args:
+        imported: The program.
+        plan: Its plan.
+        known: Axes of which it was said before what they are made of.
+    """
     cuts = _cuts(imported, plan, len(imported.mesh.axes))
+    physical = {axis.name: axis.physical for axis in known}
     return tuple(
-        AxisSummary(axis.name, axis.size, _role(cut)[1], axis.name)
+        AxisSummary(axis.name, axis.size, _role(cut)[1], physical.get(axis.name, axis.name))
         for axis, cut in zip(imported.mesh.axes, cuts, strict=True)
     )
 
@@ -104,8 +118,13 @@ def _role(cut: _Cuts) -> tuple[str, str]:
     if cut.sequence:
         return "sequence", f"sequence{also}"
     most = max(cut.columns, cut.rows, cut.batched)
+    if most == 0 and cut.parameters:
+        return "model", "parameters"
     if most == 0:
-        return ("model", "parameters") if cut.parameters else ("", "nothing that matters")
+        return (
+            "",
+            "work of other ops than matmuls" if cut.others > _SOME else "nothing that matters",
+        )
     if most == cut.batched and cut.parameters:
         return "expert", "batch dims of matmuls and parameters"
     if most == cut.columns:
@@ -117,6 +136,7 @@ def _cuts(imported: ImportedProgram, plan: _core.CorePlan, count: int) -> list[_
     cuts = [_Cuts() for _ in range(count)]
     _cut_by_arguments(imported, plan, cuts)
     _cut_by_matmuls(imported, plan, cuts)
+    _cut_by_others(imported, plan, cuts)
     return cuts
 
 
@@ -171,6 +191,21 @@ def _cut_by_matmuls(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[
                     cut.columns -= work
                 elif dim not in contracted:
                     cut.rows += work
+
+
+def _cut_by_others(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[_Cuts]) -> None:
+    trips, flops = imported.program.op_trips, plan.op_flops
+    matrix_ops = set(imported.matrix_ops)
+    works: dict[int, float] = {}
+    for number, strategy in enumerate(plan.op_strategy):
+        if number not in matrix_ops:
+            works[strategy] = works.get(strategy, 0.0) + flops[number] * trips[number]
+    together = sum(works.values())
+    for strategy, work in works.items():
+        operands, results = plan.strategies[strategy]
+        rows = {*operands, *results}
+        for axis in {axis for row in rows for axis in _cut_axes(plan.shardings, row)}:
+            cuts[axis].others += work / together if together else 0.0
 
 
 def _left_dims(dims: mlir.Attribute | None) -> tuple[frozenset[int], frozenset[int]]:

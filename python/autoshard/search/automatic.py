@@ -29,6 +29,7 @@ from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
 from autoshard.search.host_candidates import Candidate
+from autoshard.search.inputs import with_inputs_alike
 
 _NO_LIMIT = "1e30"
 """Bytes that no plan needs."""
@@ -102,12 +103,15 @@ class Job:
         If no plan fits as it is, but it will be spread, the fastest one of all.
         """
         try:
-            return search_module(self.read(on_host), self._cluster, self.options)
+            return self._searched(self.read(on_host), self.options)
         except DoesNotFitError:
             if self.spreading is None:
                 raise
         options = replace(self.options, memory_limit=_NO_LIMIT)
-        return search_module(self.read(on_host), self._cluster, options)
+        return self._searched(self.read(on_host), options)
+
+    def _searched(self, module: mlir.Module, options: RecursiveProgramming) -> PlannedProgram:
+        return with_inputs_alike(search_module(module, self._cluster, options))
 
     def changes(self, module: mlir.Module) -> bool:
         """Does ``finish`` change what a search left?"""
@@ -205,7 +209,7 @@ class Job:
             allowed = str(limit * factor) if math.isfinite(factor) else _NO_LIMIT
             options = replace(self.options, memory_limit=allowed)
             try:
-                found = search_module(module, self._cluster, options).summary
+                found = self._searched(module, options).summary
                 if factor > 1 and found.peak_bytes_per_device <= largest:
                     break  # more memory does not change the plan
                 largest = found.peak_bytes_per_device

@@ -50,7 +50,9 @@ def mesh_from_jax(
     return Mesh(axes, tuple(number[device] for device in used))
 
 
-def mesh_to_jax(mesh: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
+def mesh_to_jax(
+    mesh: Mesh, devices: Sequence[Any] | None = None, axis_types: Sequence[Any] | None = None
+) -> jax.sharding.Mesh:
     """See :meth:`Mesh.to_jax`."""
     import jax
 
@@ -58,8 +60,8 @@ def mesh_to_jax(mesh: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     mesh.check_device_count(len(available))
     grid = np.empty(mesh.size, dtype=object)
     grid[:] = [available[number] for number in mesh.device_order().tolist()]
-    auto = (jax.sharding.AxisType.Auto,) * len(mesh.axes)
-    return jax.sharding.Mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names, axis_types=auto)
+    types = tuple(axis_types or ()) or (jax.sharding.AxisType.Auto,) * len(mesh.axes)
+    return jax.sharding.Mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names, axis_types=types)
 
 
 def to_partition_spec(sharding: Sharding) -> jax.sharding.PartitionSpec:

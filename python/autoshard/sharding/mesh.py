@@ -192,19 +192,22 @@ class Mesh:
 
         return mesh_from_jax(jax_mesh, assignment)
 
-    def to_jax(self, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
-        """A JAX mesh with axes of type Auto.
+    def to_jax(
+        self, devices: Sequence[Any] | None = None, axis_types: Sequence[Any] | None = None
+    ) -> jax.sharding.Mesh:
+        """A JAX mesh, with axes of type Auto unless others are said.
 
         Args:
             devices: The program's device assignment, at least ``size`` devices; None:
                 ``jax.devices()``. Mesh position ``p`` gets ``devices[device_ids[p]]``.
+            axis_types: JAX's type of each axis.
 
         Raises:
             ShardingError: There are fewer devices than the mesh needs.
         """
         from autoshard.sharding.jax_types import mesh_to_jax
 
-        return mesh_to_jax(self, devices)
+        return mesh_to_jax(self, devices, axis_types)
 
     @classmethod
     def common_refinement(cls, meshes: Sequence[Mesh]) -> Mesh:

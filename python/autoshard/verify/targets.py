@@ -64,7 +64,7 @@ class Target:
             except metadata.PackageNotFoundError as error:
                 raise CompileError(
                     f"{self.name}: the package {package}, which compiles for it, is not installed."
-                    f" Install it: pip install 'autoshard[{_EXTRAS[self.platform]}]'. No such"
+                    f" In a checkout: pip install '.[{_EXTRAS[self.platform]}]'. No such"
                     " device is needed.",
                     reason="not installed",
                 ) from error

@@ -87,7 +87,7 @@ def main() -> int:
     try:
         release = f"libtpu {metadata.version('libtpu')}"
     except metadata.PackageNotFoundError:
-        print("no libtpu is installed: pip install 'autoshard[tpu]'", file=sys.stderr)
+        print("no libtpu is installed: pip install '.[tpu]'", file=sys.stderr)
         return 1
     # Quiet, without a TPU, and beside other processes that use libtpu.
     os.environ.update(JAX_PLATFORMS="cpu", TPU_SKIP_MDS_QUERY="1", ALLOW_MULTIPLE_LIBTPU_LOAD="1")

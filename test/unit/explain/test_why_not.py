@@ -45,8 +45,9 @@ def test_it_agrees_with_planning_from_scratch_with_the_pin(
     scratch = planned(name, mesh="a=4,b=2", in_shardings=pins(name, path, spec))
     assert found.extra_seconds is not None
     step = plan.step_seconds + found.extra_seconds
-    # Starting from the plan as well may find what a search from nothing does not.
-    assert 0.98 * scratch.step_seconds < step < 1.002 * scratch.step_seconds
+    # Starting from the plan as well may find what a search from nothing does not; and inputs may be
+    # cut in one of them, for a step that is up to 1% longer.
+    assert 0.98 * scratch.step_seconds < step < 1.012 * scratch.step_seconds
 
 
 def test_what_the_plan_does_is_chosen() -> None:

@@ -1,0 +1,113 @@
+"""Inputs of a step cut alike, and cut at all, where a step takes as long then.
+
+The cost model begins where the inputs are on the devices. An input that a step reads whole as fast
+as in parts is cut all the same: each device is then sent its part alone, and the loader's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from math import prod
+
+from autoshard.errors import DoesNotFitError, StrategyError
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.pins import DimPin, Pin, Pinned, core_pin
+from autoshard.ir import mlir
+from autoshard.ir.attributes import PLAN
+from autoshard.passes.recursive_programming import PlannedProgram, replan_module
+from autoshard.planned.write import write_plan
+
+_MOST_AXES = 4
+"""Above so many axes only all of them together, and numbers of pieces in the plan, are tried."""
+
+_SAME = 0.01
+"""By which share a step may be longer: the cost model does not tell it."""
+
+
+def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
+    """The plan, or one of the same mesh that cuts dim 0 of all inputs into as many pieces.
+
+    The most pieces with which the step is not 1% longer. Inputs are, where results replace some
+    arguments, the largest one of the others and those with as many rows; what is pinned or on the
+    host stays as it is.
+
+    Args:
+        planned: Its module is rewritten where another plan is taken.
+    """
+    inputs = _inputs(planned)
+    if not inputs or planned.options.cost_model != "seconds":
+        return planned
+    start = time.perf_counter()
+    rows = planned.imported.value_shapes[inputs[0]][0]
+    best, standing = planned, planned
+    longest = (1 + _SAME) * planned.summary.step_seconds
+    for pieces in _numbers_of_pieces(planned, inputs, rows):
+        pins = [_pin(planned, value, pieces) for value in inputs]
+        try:
+            found = replan_module(planned, pins, standing.plan)
+        except (StrategyError, DoesNotFitError):  # pins or memory leave no such plan
+            continue
+        standing = found
+        if found.summary.step_seconds <= longest:
+            best = found
+            break
+    if standing is planned:  # nothing was tried
+        return planned
+    seconds = {**planned.summary.planning_seconds, "inputs": time.perf_counter() - start}
+    best = replace(best, summary=replace(best.summary, planning_seconds=seconds))
+    module = planned.module
+    with module.context, mlir.Location.unknown():
+        if best.plan is not standing.plan:
+            write_plan(module, best.imported, best.plan, best.mesh, standing.plan)
+        module.operation.attributes[PLAN] = mlir.StringAttr.get(best.summary.to_json())
+    return best if best.plan is planned.plan else _without_pins_of(best, planned)
+
+
+def _without_pins_of(best: PlannedProgram, planned: PlannedProgram) -> PlannedProgram:
+    """What was taken, with the pins of the program as it was: others may be given later."""
+    imported, pins = best.imported, planned.imported.pins
+    program = imported.program.changed(
+        axis_sizes=[axis.size for axis in imported.mesh.axes],
+        pins=[core_pin(pinned) for pinned in pins],
+    )
+    return replace(best, imported=replace(imported, program=program, pins=pins))
+
+
+def _inputs(planned: PlannedProgram) -> list[int]:
+    """Values of the inputs that may be cut."""
+    imported = planned.imported
+    state = imported.state
+    fixed = {pinned.value for pinned in imported.pins} | imported.host.values
+    values = [
+        value
+        for number, value in enumerate(imported.functions[-1].arguments)
+        if state and number not in state and value != NO_VALUE and value not in fixed
+    ]
+    shapes = imported.value_shapes
+    largest = max(values, key=lambda value: prod(shapes[value]), default=NO_VALUE)
+    return [value for value in values if shapes[value][0] == shapes[largest][0]]
+
+
+def _numbers_of_pieces(planned: PlannedProgram, inputs: Sequence[int], rows: int) -> Iterator[int]:
+    """Most first; none where the inputs are cut alike and as often as any."""
+    sizes = [axis.size for axis in planned.mesh.without_unit_axes().axes]
+    cuts = [_pieces(planned, value) for value in inputs]
+    products = {prod(sizes), *cuts}
+    if len(sizes) <= _MOST_AXES:
+        products |= {prod(part) for n in range(len(sizes)) for part in combinations(sizes, n)}
+    least = max(cuts) + (len(set(cuts)) == 1)
+    yield from (n for n in sorted(products, reverse=True) if n >= least and rows % n == 0)
+
+
+def _pieces(planned: PlannedProgram, value: int) -> int:
+    axes, plan = planned.mesh.without_unit_axes().axes, planned.plan
+    return prod(axes[axis].size for axis in plan.shardings[plan.value_sharding[value]][0])
+
+
+def _pin(planned: PlannedProgram, value: int, pieces: int) -> Pinned:
+    others = len(planned.imported.value_shapes[value]) - 1
+    dims = (DimPin(num_shards=pieces), *[DimPin(is_open=True)] * others)
+    return Pinned(value, Pin(dims), None, f"dim 0 in {pieces} parts", is_users=False)

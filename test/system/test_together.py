@@ -1,0 +1,142 @@
+"""Several programs that share arguments: one layout, or one for each with moves between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autoshard
+
+STEP = {"donate_argnums": 0}
+
+
+def hidden(params: Any, ids: Any) -> Any:
+    h = params["embed"][ids]
+    for layer in params["layers"]:
+        h = h + jax.nn.gelu(h @ layer["up"]) @ layer["down"]
+    return h
+
+
+def train(params: Any, ids: Any) -> Any:
+    def loss(params: Any) -> Any:
+        scores = jax.nn.log_softmax(hidden(params, ids[:, :-1]) @ params["embed"].T)
+        return -jnp.take_along_axis(scores, ids[:, 1:, None], -1).mean()
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+
+def decode(params: Any, ids: Any) -> Any:
+    return jnp.argmax(hidden(params, ids) @ params["embed"].T, -1)
+
+
+def model(width: int, vocabulary: int, layers: int) -> Any:
+    def array(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    layer = {"up": array(width, 4 * width), "down": array(4 * width, width)}
+    return {"embed": array(vocabulary, width), "layers": [layer] * layers}
+
+
+def ids(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def large(weights: tuple[float, float], **options: Any) -> Any:
+    params = model(2048, 32000, 2)
+    return autoshard.plan_together(
+        [(train, params, ids(64, 513)), (decode, params, ids(64))],
+        share="params",
+        weights=weights,
+        each=[STEP, {}],
+        **{"cluster": "v5p:2x2x2", **options},
+    )
+
+
+def test_the_program_that_runs_most_decides_and_weights_say_which() -> None:
+    rare, often = large((1, 1)), large((1, 10_000))
+    assert rare.way.name == "as train"
+    assert often.way.name != "as train"
+    assert [plan.name for plan in rare.plans] == ["train", "decode"]
+    for found in (rare, often):
+        assert found.way == min(found.ways, key=lambda way: way.round_seconds)
+        assert len(found.ways) == 3
+        together = sum(w * s for w, s in zip(found.weights, found.way.step_seconds, strict=True))
+        assert found.way.round_seconds == pytest.approx(together + found.way.move_seconds)
+    alone = autoshard.plan(decode, model(2048, 32000, 2), ids(64), cluster="v5p:2x2x2")
+    assert often.way.step_seconds[1] == alone.step_seconds
+    assert "decode × 10000 a round" in str(often)
+
+
+def test_one_layout_is_that_of_all_programs() -> None:
+    found = large((1, 1))
+    first, second = (plan.arguments[:-1] for plan in found.plans)
+    for one, other in zip(first, second, strict=True):
+        assert one.sharding.same_placement(other.sharding)
+    assert found.moves == (None, None)
+    with pytest.raises(autoshard.PlanError, match="lies where it wants it, nothing moves"):
+        found.move(1)
+
+
+def test_copies_that_do_not_fit_are_no_way() -> None:
+    apart = next(way for way in large((1, 1)).ways if way.name == "each its own")
+    tight = large((1, 1), memory_limit=apart.peak_bytes * 0.99)
+    assert "each its own" not in [way.name for way in tight.ways]
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (1, 1e6)])
+def test_the_plans_run_in_turns_as_on_one_device(weights: tuple[float, float]) -> None:
+    params = jax.tree.map(
+        lambda leaf: jax.random.normal(jax.random.key(leaf.size), leaf.shape) / 8, model(64, 128, 2)
+    )
+    batch = jax.random.randint(jax.random.key(0), (16, 17), 0, 128)
+    found = autoshard.plan_together(
+        [(train, params, batch), (decode, params, batch[:, 0])],
+        share="params",
+        weights=weights,
+        cluster="cpu:8",
+        each=[STEP, {}],
+    )
+    step = autoshard.jit(train, plan=found.plans[0], **STEP)
+    sample = autoshard.jit(decode, plan=found.plans[1])
+    after, _ = jax.jit(train)(params, batch)
+    new, _ = step(*found.plans[0].place(params, batch))
+    moved = new
+    if found.moves[1] is not None:
+        leaves, tree = jax.tree.flatten(new)
+        moved = jax.tree.unflatten(tree, found.move(1)(*leaves))
+        for leaf, planned in zip(
+            jax.tree.leaves(moved), found.plans[1].named_shardings[0], strict=False
+        ):
+            assert leaf.sharding.is_equivalent_to(planned, leaf.ndim)
+    np.testing.assert_array_equal(
+        sample(moved, found.plans[1].place(moved, batch[:, 0])[1]), decode(after, batch[:, 0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"share": "weights"}, "train has no argument weights, only params, ids"),
+        ({"weights": (1, 0)}, r"weights=\(1, 0\) for 2 programs"),
+        ({"mesh": "d=8"}, "mesh is what it decides"),
+        ({"each": [STEP]}, "each= has 1 entries for 2 programs"),
+    ],
+)
+def test_what_says_nothing_is_refused(change: dict[str, Any], said: str) -> None:
+    params = model(64, 128, 1)
+    programs = [(train, params, ids(16, 17)), (decode, params, ids(16))]
+    with pytest.raises(autoshard.PlanError, match=said):
+        autoshard.plan_together(programs, **{"share": "params", "cluster": "cpu:8", **change})
+
+
+def test_what_is_shared_has_one_type() -> None:
+    programs = [(train, model(64, 128, 1), ids(16, 17)), (decode, model(64, 128, 2), ids(16))]
+    with pytest.raises(autoshard.PlanError, match="params of decode has other arrays than"):
+        autoshard.plan_together(programs, share="params", cluster="cpu:8")
+    with pytest.raises(autoshard.PlanError, match=r"1 program\. Give two or more"):
+        autoshard.plan_together(programs[:1], share="params", cluster="cpu:8")
