@@ -101,7 +101,8 @@ void bind_memory(nb::module_& module) {
                            "passes/memory/program_memory.h.")
       .def_ro("live_ranges", &MemoryTables::live_ranges,
               "By value: the first program point, and the one behind the last.")
-      .def_ro("reads", &MemoryTables::reads, "By op: how many kernels read each operand from memory there.")
+      .def_ro("reads", &MemoryTables::reads,
+              "By op: how many kernels read each operand from memory there.")
       .def_ro("writes", &MemoryTables::writes, "By op: whether it stores each result.")
       .def_ro("points", &MemoryTables::points, "By op: the program point at which it runs.");
   nb::class_<Buffer>(

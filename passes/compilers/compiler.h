@@ -45,13 +45,15 @@ struct Fusion {
   bool two_results = false;
   /// A sum over a transcendental function stores it on the way.
   bool stores_summed = true;
-  /// That only if it is computed from a batch of matmuls.
+  /// Only a function that is computed from a batch of matmuls is stored so.
   bool summed_of_batches = false;
   /// Reductions of rows of at most so many elements are computed in the kernels that read
   /// them beside the rows; 0: none is.
   std::int64_t row_reductions = 0;
   /// What a gather takes one element of each row from is stored.
   bool stores_gathered = false;
+  /// What several fusions compute is read from memory in each of them.
+  bool reads_in_each = false;
   /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so
   /// many bytes of memory more.
   double packed_bytes = 0;

@@ -68,8 +68,8 @@ Fusions fuse(const FusionInput& input) {
   fusions.sibling.assign(index.num_ops, no_op);
   fusions.holds_rows.assign(index.num_ops, false);
   fusions.waits = matmuls_that_wait(index.program);
-  std::vector<std::int32_t>& matmul_of = fusions.matmul;
-  matmul_of.assign(index.num_ops, no_op);
+  // By root: the matmul of its fusion.
+  std::vector<std::int32_t> matmul_of(index.num_ops, no_op);
   for (std::int32_t i = index.num_ops; i-- > 0;) {
     if (input.aliases.is_bitcast[i] || input.uses.is_dead[i]) continue;
     const bool is_matmul = index.rule(i).work == Work::matmul;

@@ -15,8 +15,6 @@ struct Fusions {
   std::vector<std::vector<std::int32_t>> roots;
   /// By root: the later one with which it is one kernel of two results, or `no_op`.
   std::vector<std::int32_t> sibling;
-  /// By root: the matmul of its kernel, or `no_op`.
-  std::vector<std::int32_t> matmul;
   /// By root: its kernel holds whole rows of what it writes, to reduce them on the way.
   std::vector<bool> holds_rows;
   /// By op: a matmul that only gradients wait for.

@@ -98,23 +98,25 @@ std::map<std::int32_t, std::vector<Buffer>> copies_of_conflicts(const FusedProgr
   return result;
 }
 
-/// By op and operand: how many kernels read it there first. While a matmul runs it costs
-/// nothing to read what another kernel reads, too.
-std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused) {
+/// By op and operand: how many kernels read it there first; without `in_each` an op that
+/// several compute reads in the first of them.
+std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused, bool in_each) {
   const ProgramIndex& index = fused.index;
-  std::vector<std::vector<std::int32_t>> result(index.num_ops), beside_matmuls(index.num_ops);
+  std::vector<std::vector<std::int32_t>> result(index.num_ops);
   // By root and value, the operands that are read, first op first.
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     const auto& operands = index.op(i).operands;
+    const std::vector<std::int32_t>& roots = fused.fusions.roots[i];
+    const std::size_t num_roots =
+        in_each ? roots.size() : std::min<std::size_t>(roots.size(), 1);
     result[i].assign(operands.size(), 0);
-    beside_matmuls[i] = result[i];
     for (std::size_t k = 0; k < operands.size(); ++k) {
       if (operands[k] == no_value) continue;
       const std::int32_t value = fused.aliases.of(operands[k]);
       if (!fused.fusions.is_stored(index, value)) continue;
-      for (std::int32_t root : fused.fusions.roots[i]) {
-        read.emplace_back(root, value, i, static_cast<std::int32_t>(k));
+      for (std::size_t r = 0; r < num_roots; ++r) {
+        read.emplace_back(roots[r], value, i, static_cast<std::int32_t>(k));
       }
     }
   }
@@ -123,15 +125,7 @@ std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused) 
     const auto& [root, value, op, operand] = read[n];
     const bool is_first =
         n == 0 || std::get<0>(read[n - 1]) != root || std::get<1>(read[n - 1]) != value;
-    if (!is_first) continue;
-    std::int32_t& times = result[op][operand];
-    std::int32_t& beside = beside_matmuls[op][operand];
-    ++(fused.fusions.matmul[root] == no_op ? times : beside);
-  }
-  for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    for (std::size_t k = 0; k < result[i].size(); ++k) {
-      if (result[i][k] == 0 && beside_matmuls[i][k] > 0) result[i][k] = 1;
-    }
+    if (is_first) ++result[op][operand];
   }
   return result;
 }
@@ -158,7 +152,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.live = first_ranges(memory.buffers, fused.index.num_values);
   memory.live_if_stored = ranges_if_stored(fused, order);
   memory.point = points_of(fused, order);
-  memory.reads = operands_read(fused);
+  memory.reads = operands_read(fused, compiler.fusion.reads_in_each);
   memory.writes = results_written(fused);
   memory.copies_if_reduced = copies_of_conflicts(fused, order);
   memory.alias = std::move(fused.aliases.alias);

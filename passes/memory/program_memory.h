@@ -45,7 +45,8 @@ struct ProgramMemory {
   /// the program has it if that frees memory.
   std::vector<std::int32_t> point;
   /// By op and operand: how many kernels read it from memory there: it is stored, and no
-  /// earlier op of the kernel has read it. An op that several fusions compute counts in each.
+  /// earlier op of the kernel has read it. An op that several
+  /// fusions compute counts in each with `Fusion::reads_in_each`.
   std::vector<std::vector<std::int32_t>> reads;
   /// By op and result: it is written to memory.
   std::vector<std::vector<bool>> writes;

@@ -44,7 +44,7 @@ from autoshard.frontend.processes import check_same_everywhere
 from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.running import Running
 from autoshard.frontend.shard import padding_allowed
-from autoshard.frontend.staged_running import staged_program
+from autoshard.frontend.staged_running import Form, staged_program
 from autoshard.ir import print_module
 from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
 from autoshard.ir.dispatch import any_deleted, dispatched
@@ -465,7 +465,7 @@ class _Program:
         return self.op
 
     @property
-    def form(self) -> str:
+    def form(self) -> Form:
         """What is compiled, as ``Plan.exported`` takes it."""
         return "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
 

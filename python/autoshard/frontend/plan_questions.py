@@ -1,0 +1,169 @@
+"""What a plan is asked: why, why not, what if, and what differs."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from autoshard.explain.annotations import Annotations
+    from autoshard.explain.causes import Why
+    from autoshard.explain.diff import Diff
+    from autoshard.explain.frontier import Frontier
+    from autoshard.explain.question import Subject
+    from autoshard.explain.record import Record
+    from autoshard.explain.sensitivity import Sensitivities
+    from autoshard.explain.what_if import WhatIf
+    from autoshard.explain.why_not import WhyNot
+    from autoshard.frontend.plan import Plan
+    from autoshard.report.explanation import Explanation
+
+
+class PlanQuestions:
+    """The questions of a ``Plan``, which alone is made of it."""
+
+    @property
+    def _plan(self) -> Plan:
+        return cast("Plan", self)
+
+    @cached_property
+    def record(self) -> Record:
+        """All that is told of the plan, equal layers once: what ``explain`` and files read."""
+        from autoshard.explain.question import record_of_plan
+
+        return record_of_plan(self._plan)
+
+    def explain(self) -> Explanation:
+        """Why a step takes as long as it does: print it, or ask for ``to_markdown()``.
+
+        What a step is spent on, with the bottleneck, by phase and by function of the user, each
+        with its distance from the roofline; the dearest collectives.
+
+        Raises:
+            PlanError: Of what it shows, where the plan was made without a cluster.
+        """
+        from autoshard.report.explanation import Explanation
+
+        return Explanation(self.record)
+
+    @cached_property
+    def subject(self) -> Subject:
+        """The plan as questions are asked of it: its program, imported again.
+
+        Raises:
+            PlanError: It was not searched by time.
+        """
+        from autoshard.explain.question import subject_of
+
+        return subject_of(self._plan)
+
+    def why_not(self, *alternatives: str, **changes: Any) -> WhyNot:
+        """Why the plan is not otherwise: the alternative is held, and all else planned again.
+
+        Args:
+            alternatives: How values are cut, ``"params.w2=P(None, 'model')"``: an argument or
+                result by its path, with ``*`` for any word, or what a line makes, ``mlp.py:41``.
+                Several hold together. Also an option, ``"mesh=data=2,model=4"``.
+            changes: Options of ``autoshard.plan``: ``mesh="data=2,model=4"``, ``recompute="auto"``,
+                ``host_offload="auto"``, ``optimizer_parallel=3``, ..
+
+        Returns:
+            One of four words, chosen, dearer, does not fit (by how much, which tensors) and
+            impossible (which rule), and the difference by compute, communication and memory. A
+            fifth, missed, where the search of the plan turns out to have missed a faster one.
+
+        Raises:
+            PlanError: No such value or option; an option of a plan that was loaded; or a plan that
+                was not searched by time.
+        """
+        from autoshard.explain.why_not import why_not_plan
+
+        return why_not_plan(self._plan, alternatives, changes)
+
+    def why(self, what: int | str) -> Why:
+        """Why a collective is there, or a value is cut as it is.
+
+        Args:
+            what: The number of a collective in the plan's table, from 1; an argument or result by
+                its path, ``params.w2``; or a line, ``mlp.py:41``: its dearest collective, or else
+                what it makes.
+
+        Returns:
+            Causes, each with what it would cost to have it otherwise, and its end: a pin, a limit
+            of memory or of a rule, or a price.
+
+        Raises:
+            PlanError: There is no such thing, or the plan was not searched by time.
+        """
+        from autoshard.explain.causes import why
+
+        return why(self.subject, what)
+
+    def frontier(self) -> Frontier:
+        """Plans of this mesh that no other beats in both step and peak, about a dozen.
+
+        From the fastest to that of least memory, each with its ``mem_coeff``; ``take(3)`` makes
+        one of them the plan.
+
+        Raises:
+            PlanError: The plan was not searched by time.
+        """
+        from autoshard.explain.frontier import frontier
+
+        return frontier(self.subject, self._plan)
+
+    def what_if(self, **ranges: Any) -> WhatIf:
+        """The step as it would be planned on other machines, with another batch or limit.
+
+        Args:
+            ranges: What varies, a value or several of each; all combinations are planned.
+                ``cluster``: names, files or ``Cluster``s; ``chips``: so many of the same;
+                ``batch``: examples of a step; ``memory_limit`` and ``overlap``: as in
+                ``autoshard.plan``; and so many times as much of ``bandwidth`` and ``latency`` (of
+                all links), ``flops``, ``memory_bandwidth``, ``memory``, ``host_bandwidth`` and
+                ``launch``.
+
+        Raises:
+            PlanError: Nothing varies; or another batch of a plan that was loaded.
+        """
+        from autoshard.explain.what_if import what_if_plan
+
+        return what_if_plan(self._plan, ranges)
+
+    def sensitivities(self, more: float = 0.1) -> Sensitivities:
+        """By what part a step changes with so much more of each number of the machine.
+
+        The plan stays as it is and is priced again.
+
+        Args:
+            more: As a part of what there is; 0.1 is a tenth.
+        """
+        from autoshard.explain.sensitivity import sensitivities
+
+        return sensitivities(self.subject, more)
+
+    def annotations(self, most_lines: int = 20) -> Annotations:
+        """The fewest lines of user code with which ``mode="semi_auto"`` arrives at this plan.
+
+        Shardings of arguments and ``with_sharding_constraint``s on what at most so many lines of
+        the program make; what they do not reproduce is listed with its bytes.
+
+        Raises:
+            PlanError: The plan was not searched by time, or ``most_lines`` is not above 0.
+        """
+        from autoshard.explain.annotations import annotate
+
+        return annotate(self.subject, most_lines)
+
+    def diff(self, other: Plan) -> Diff:
+        """What another plan does otherwise, of this program or of another revision of it.
+
+        Terms of a step, values that are cut otherwise, collectives and memory; equal changes are
+        one row. ``autoshard diff A B`` does the same with files.
+
+        Args:
+            other: Made now, or loaded.
+        """
+        from autoshard.explain.diff import diff_plans
+
+        return diff_plans(self._plan, other)
