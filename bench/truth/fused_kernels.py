@@ -1,0 +1,190 @@
+"""What kernels of softmax, attention, norms and losses take: the plan of one device beside XLA's.
+
+    python bench/truth/fused_kernels.py [--programs PART ...] [--clusters NAME ...] [--csv FILE]
+
+Small programs on one device, so that nothing but fusion is between the two: the planned seconds of
+compute and peak beside those of the program that the cluster's compiler makes. Rules of fusion
+(docs/design/memory.md) are found here and held against programs that are not here
+(bench/truth/fidelity.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from autoshard.cluster import Cluster
+from autoshard.ir import new_context, parse_bytes
+from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
+from autoshard.sharding import Mesh
+from autoshard.verify.step_time import estimate_step
+from bench.common import results
+from bench.common.compile_cache import cached_compile
+from bench.common.corpus import machine
+from bench.programs.lowered import lower
+from bench.programs.storage import spec
+
+CLUSTERS = ("h100:1",)
+HEADS = ("program", "cluster", "planned ms", "compiled ms", "ratio", "planned GiB", "compiled GiB")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A function of arrays, and their shapes in bfloat16 (whole numbers where said)."""
+
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    labels: bool = False
+
+    def specs(self) -> list[Any]:
+        """The arrays, the last one of labels if there are any."""
+        found = [spec(*shape, dtype=jnp.bfloat16) for shape in self.shapes]
+        return [*found, spec(self.shapes[0][0], dtype=jnp.int32)] if self.labels else found
+
+
+def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """That of the sum of the function's squares, by its first arguments."""
+
+    def loss(*arrays: Any) -> Any:
+        return jnp.sum(jnp.square(function(*arrays).astype(jnp.float32)))
+
+    return jax.grad(loss, tuple(range(count)))
+
+
+def attention(queries: Any, keys: Any, values: Any, *, masked: bool = False) -> Any:
+    """Scores in the arrays' type, softmax in float32."""
+    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, keys).astype(jnp.float32)
+    if masked:
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e9)
+    weights = jax.nn.softmax(scores, -1).astype(values.dtype)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, values)
+
+
+def masked_attention(queries: Any, keys: Any, values: Any) -> Any:
+    return attention(queries, keys, values, masked=True)
+
+
+def grouped_attention(queries: Any, keys: Any, values: Any) -> Any:
+    """Several heads of queries read one of keys; scores lie transposed."""
+    batch, tokens, heads, size = queries.shape
+    groups = heads // keys.shape[2]
+    queries = queries.reshape(batch, tokens, keys.shape[2], groups, size)
+    scores = jnp.einsum("bskgd,btkd->bkgst", queries, keys, preferred_element_type=jnp.float32)
+    weights = jax.nn.softmax(scores, -1).astype(values.dtype)
+    return jnp.einsum("bkgst,btkd->bskgd", weights, values)
+
+
+def rms_norm(x: Any, scale: Any, weight: Any) -> Any:
+    wide = x.astype(jnp.float32)
+    wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6)
+    return (wide.astype(x.dtype) * scale) @ weight
+
+
+def layer_norm(x: Any, scale: Any, weight: Any) -> Any:
+    wide = x.astype(jnp.float32)
+    mean = jnp.mean(wide, -1, keepdims=True)
+    variance = jnp.mean((wide - mean) ** 2, -1, keepdims=True)
+    return (((wide - mean) * jax.lax.rsqrt(variance + 1e-6)).astype(x.dtype) * scale) @ weight
+
+
+def softmax(axis: int) -> Callable[..., Any]:
+    return lambda x: jax.nn.softmax(x.astype(jnp.float32), axis).astype(x.dtype)
+
+
+def cross_entropy(x: Any, weight: Any, labels: Any) -> Any:
+    logits = (x @ weight).astype(jnp.float32)
+    found = jnp.take_along_axis(logits, labels[:, None], -1)[:, 0]
+    return jnp.mean(jax.nn.logsumexp(logits, -1) - found)
+
+
+HEADED = ((4, 2048, 16, 128),) * 3
+GROUPED = (HEADED[0], (4, 2048, 4, 128), (4, 2048, 4, 128))
+ROWS = ((16384, 4096), (4096,), (4096, 4096))
+VOCABULARY = ((16384, 4096), (4096, 32000))
+PROGRAMS = {
+    "attention": Kernels(attention, HEADED),
+    "attention, masked": Kernels(masked_attention, HEADED),
+    "attention, masked, 4096": Kernels(masked_attention, ((4, 4096, 16, 128),) * 3),
+    "attention, masked, gradient": Kernels(gradient(masked_attention, 3), HEADED),
+    "attention, grouped": Kernels(grouped_attention, GROUPED),
+    "attention, grouped, gradient": Kernels(gradient(grouped_attention, 3), GROUPED),
+    "rms norm": Kernels(rms_norm, ROWS),
+    "rms norm, gradient": Kernels(gradient(rms_norm, 3), ROWS),
+    "layer norm": Kernels(layer_norm, ROWS),
+    "layer norm, gradient": Kernels(gradient(layer_norm, 3), ROWS),
+    "softmax, rows of 16384": Kernels(softmax(-1), ((8192, 16384),)),
+    "softmax, rows of 32768": Kernels(softmax(-1), ((8192, 32768),)),
+    "softmax, columns": Kernels(softmax(1), ((64, 2048, 2048),)),
+    "cross entropy": Kernels(cross_entropy, VOCABULARY, labels=True),
+    "cross entropy, gradient": Kernels(
+        lambda x, w, y: jax.grad(cross_entropy, (0, 1))(x, w, y), VOCABULARY, labels=True
+    ),
+}
+
+
+def measure(kernels: Kernels, cluster: Cluster) -> Sequence[float]:
+    """Planned and compiled milliseconds, planned and compiled GiB."""
+    specs = kernels.specs()
+    made = lower(kernels.function, ["batch"] * len(specs), *specs)
+    mesh = f"data={cluster.num_devices}"
+    compiled = cached_compile(
+        parse_bytes(made.bytecode, new_context(), "kernels"), cluster, timeout=900
+    )
+    assert compiled.hlo_text is not None, f"{cluster.name}: no text"
+    found = estimate_step(compiled.hlo_text, Mesh.parse(mesh), cluster)
+    module = parse_bytes(made.bytecode, new_context(), "kernels")
+    planned = search_module(module, cluster, RecursiveProgramming(mesh=mesh)).summary
+    return (
+        1e3 * planned.compute_seconds,
+        1e3 * found.compute_seconds,
+        planned.peak_bytes_per_device / 2**30,
+        (compiled.peak_bytes or math.nan) / 2**30,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", nargs="+", default=[""], metavar="PART")
+    parser.add_argument("--clusters", nargs="+", default=CLUSTERS, metavar="NAME")
+    results.add_option(parser, "fused_kernels")
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table(title="Kernels of one device, planned and compiled")
+    for index, head in enumerate(HEADS):
+        table.add_column(head, justify="left" if index < 2 else "right")
+    rows: list[list[str]] = []
+    ratios: list[float] = []
+    for name, kernels in PROGRAMS.items():
+        if not any(part in name for part in options.programs):
+            continue
+        for cluster in map(Cluster.of, options.clusters):
+            planned, compiled, peak, live = measure(kernels, cluster)
+            ratios.append(planned / compiled)
+            numbers = (f"{planned:.3f}", f"{compiled:.3f}", f"{ratios[-1]:.2f}")
+            rows.append([name, cluster.name, *numbers, f"{peak:.2f}", f"{live:.2f}"])
+            table.add_row(*rows[-1])
+            console.print(f"[dim]{' | '.join(rows[-1])}")
+    console.print(table)
+    off = [abs(math.log(ratio)) for ratio in ratios]
+    console.print(
+        f"{len(off)} rows: a factor of {math.exp(sum(off) / len(off)):.2f} in the mean,"
+        f" {math.exp(max(off)):.2f} at worst."
+    )
+    results.write_rows(options.csv, HEADS, rows)
+    console.print(f"{machine()}.")
+
+
+if __name__ == "__main__":
+    main()
