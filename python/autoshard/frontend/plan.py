@@ -19,6 +19,7 @@ from autoshard.frontend.request import ClusterLike
 from autoshard.frontend.saved_tree import SavedTree
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import allows_all_to_all
+from autoshard.ir.checkpoint_names import checkpoint_names
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import uses_shardy
 from autoshard.passes.pipeline import run_passes
@@ -31,6 +32,7 @@ from autoshard.planned.ops import (
     planned_ops,
     reshards,
 )
+from autoshard.planned.remat_policy import remat_policy_text
 from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.search.refine import Budget, Refinement
@@ -195,6 +197,25 @@ class Plan:
     def symbolic_costs(self) -> SymbolicCosts | None:
         """What the symbolic cost weighed; None in other cost models."""
         return None if self.summary is None else self.summary.symbolic_costs
+
+    @cached_property
+    def remat_policy(self) -> str:
+        """What the plan keeps, computes again and sends to the host, of what
+        ``jax.ad_checkpoint.checkpoint_name`` names: Python text of the policy for
+        ``jax.checkpoint`` that says so.
+
+        Values without a name are not in it: such a policy computes them again.
+
+        Raises:
+            PlanError: Nothing has a name.
+        """
+        names = checkpoint_names(parse_bytes(self.bytecode, new_context(), self.name))
+        if not names:
+            raise PlanError(
+                f"plan of {self.name}: no value of it has a name that a policy could say. Give"
+                ' values names: x = jax.ad_checkpoint.checkpoint_name(x, "x").'
+            )
+        return remat_policy_text(names, self._estimate.decided)
 
     @property
     def _estimate(self) -> PlanSummary:

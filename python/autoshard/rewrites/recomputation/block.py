@@ -217,6 +217,29 @@ class Block:
         return self.costed.plan.live_bytes
 
     @cached_property
+    def core_at(self) -> list[int]:
+        """Number in the core of the first op that runs at each position, or behind it.
+
+        That of a loop is its first op; one more for the end.
+        """
+        after = len(self.costed.imported.core_ops)
+        if self.number:
+            last = max((n for n in self.core_op if n >= 0), default=after - 1)
+            inside = (self.inner_ops(op) for op in self.ops if op.name in _LOOPS)
+            after = max([last, *(numbers[-1] for numbers in inside if numbers)]) + 1
+        found = [after]
+        for op, number in zip(reversed(self.ops), reversed(self.core_op), strict=True):
+            if number < 0 and op.name in _LOOPS:
+                number = next(iter(self.inner_ops(op)), -1)
+            found.append(number if number >= 0 else found[-1])
+        return found[::-1]
+
+    def inner_ops(self, op: mlir.Operation) -> list[int]:
+        """Numbers in the core of the ops in the regions of ``op``, in order."""
+        numbers = (self.costs.core_number(inner) for inner in _inner(op))
+        return sorted(number for number in numbers if number >= 0)
+
+    @cached_property
     def made_of_arguments(self) -> frozenset[int]:
         """Values that depend on parameters alone: arguments that a result replaces."""
         found = {self.number_of[self.block.arguments[n]] for n in self._parameters(self.block)}

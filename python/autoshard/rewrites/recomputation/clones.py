@@ -36,6 +36,16 @@ class Dropped:
 
 
 @dataclass(slots=True)
+class Use:
+    """When a value that was sent to the host is read behind its gap."""
+
+    first: int
+    """Position of the first op that reads it, or before which copies do that read it."""
+    end: int
+    """Point from which nobody reads it any more."""
+
+
+@dataclass(slots=True)
 class Clones:
     """All batches for one set of dropped values, and what they change."""
 
@@ -46,11 +56,14 @@ class Clones:
     """(point, bytes): from this point on so many bytes more live on a device."""
     cloned: set[int]
     """Values that are computed again."""
+    uses: dict[int, Use]
+    """Values that are on the host meanwhile -> when they are read again."""
 
 
 def clones_for(
     block: Block,
     dropped: Collection[Dropped],
+    sent: Collection[Dropped] = (),
     *,
     keep_sent: bool = False,
     keep_parameters: bool = False,
@@ -60,19 +73,28 @@ def clones_for(
     Args:
         block: The ops.
         dropped: Values that are not kept.
+        sent: Values that are on the host instead, and back when something reads them: of them
+            copies are made, never of what they are made of. Their memory is not in ``delta``.
         keep_sent: Results of collectives are kept even where nobody else needs them.
         keep_parameters: So is what is made of parameters alone, and what is gathered of them.
     """
-    return _Builder(block, dropped, keep_sent, keep_parameters).build()
+    return _Builder(block, dropped, sent, keep_sent, keep_parameters).build()
 
 
 class _Builder:
     def __init__(
-        self, block: Block, dropped: Collection[Dropped], keep_sent: bool, keep_parameters: bool
+        self,
+        block: Block,
+        dropped: Collection[Dropped],
+        sent: Collection[Dropped],
+        keep_sent: bool,
+        keep_parameters: bool,
     ) -> None:
         self.block = block
         self.values = block.values
         self.dropped = {one.number: one for one in dropped}
+        self.sent = {one.number: one for one in sent}
+        self.uses: dict[int, Use] = {}
         self.keep_sent = keep_sent
         self.keep_parameters = keep_parameters
         self.cloned: set[int] = set()
@@ -80,42 +102,47 @@ class _Builder:
         self.end: dict[int, int] = {}
         """Value -> when it ends now, if that is later than before."""
         self.delta: list[tuple[int, float]] = []
-        self.served: set[int] = set()
-        """Positions of readers that have what they need."""
+        self.served: dict[int, frozenset[int]] = {}
+        """Position of each reader that has what it needs -> values that it does not read as they
+        were made any more."""
 
     def build(self) -> Clones:
         block = self.block
         positions: set[int] = set()
-        for one in self.dropped.values():
+        for one in (*self.dropped.values(), *self.sent.values()):
             positions.update(p for p in block.demanders[one.number] if block.is_late(p, one.gap))
         for position in sorted(positions):
-            self._serve(position)
-            self.served.add(position)
+            self.served[position] = frozenset(self._serve(position))
         self._end_dropped()
         dead = self._dead()
         again = {op for batch in self.batches for op in batch.ops} - dead
         seconds = sum(block.seconds[op] for op in again)
-        return Clones(self.batches, seconds, self.delta, self.cloned)
+        return Clones(self.batches, seconds, self.delta, self.cloned, self.uses)
 
-    def _serve(self, position: int) -> None:
-        """Copy what the op at ``position`` needs."""
+    def _serve(self, position: int) -> list[int]:
+        """Copy what the op at ``position`` needs; the values of which it reads copies."""
         needed = [v for v in self.block.operands[position] if self._needs_copy(v, position)]
         if not needed:
-            return
+            return needed
         batch = Batch(position)
         for number in needed:
             self._copy(number, batch)
         self.batches.append(batch)
         if batch.ops:
             self._account(batch)
+        return needed
 
     def _dead(self) -> set[int]:
         """Ops whose copies replace them: nobody reads the originals any more."""
         copied = {op for batch in self.batches for op in batch.ops}
+        read = {number for batch in self.batches for number in batch.inputs} | self.sent.keys()
         dead: set[int] = set()
         for op in sorted(copied, reverse=True):
-            readers = {r for v in self.block.results[op] for r in self.values[v].readers}
-            if all(reader in self.served or reader in dead for reader in readers):
+            if all(
+                reader in dead or value in self.served.get(reader, ())
+                for value in self.block.results[op]
+                for reader in self.values[value].readers
+            ) and read.isdisjoint(self.block.results[op]):
                 dead.add(op)
         return dead
 
@@ -125,8 +152,7 @@ class _Builder:
             return True
         value = self.values[number]
         if value.kind is Kind.STORED:
-            one = self.dropped.get(number)
-            return one is not None and self.block.is_late(position, one.gap)
+            return self._is_gone(number, position)
         if value.kind is not Kind.FUSED or value.maker < 0:
             return False
         found = False
@@ -143,14 +169,27 @@ class _Builder:
                 if operand in self.cloned:
                     found = True
                 elif inner.kind is Kind.STORED:
-                    one = self.dropped.get(operand)
-                    found = found or (one is not None and self.block.is_late(position, one.gap))
+                    found = found or self._is_gone(operand, position)
                 elif inner.kind is Kind.FUSED:
                     stack.append(operand)
         return found
 
+    def _is_gone(self, number: int, position: int) -> bool:
+        """Is a value, as it was made, not in memory for the op at ``position``?"""
+        one = self.dropped.get(number) or self.sent.get(number)
+        return one is not None and self.block.is_late(position, one.gap)
+
+    def _use(self, number: int, position: int) -> None:
+        """An op at ``position`` reads a value that was sent to the host."""
+        end = self.block.point[position] + 1
+        use = self.uses.setdefault(number, Use(position, end))
+        use.first, use.end = min(use.first, position), max(use.end, end)
+
     def _copy(self, number: int, batch: Batch) -> None:
         """Add the ops that make a value to the batch, those that they need first."""
+        if number in self.sent:
+            self._use(number, batch.position)
+            return
         stack = [(number, False)]
         inputs = set(batch.inputs)
         while stack:
@@ -171,11 +210,13 @@ class _Builder:
                 elif operand not in inputs:
                     inputs.add(operand)
                     batch.inputs.append(operand)
+                    if operand in self.sent and batch.position > self.sent[operand].gap.early:
+                        self._use(operand, batch.position)
 
     def _is_copied(self, number: int, batch: Batch) -> bool:
         """Is an operand of a copied op computed again, rather than read from memory?"""
         value = self.values[number]
-        if value.kind is Kind.KEPT or value.maker < 0:
+        if value.kind is Kind.KEPT or value.maker < 0 or number in self.sent:
             return False
         is_gathered = value.maker in self.block.gathers
         if self.keep_parameters and (is_gathered or number in self.block.made_of_arguments):
@@ -194,6 +235,8 @@ class _Builder:
         block, values = self.block, self.values
         point = block.point[batch.position]
         for number in batch.inputs:
+            if number in self.sent:
+                continue
             value = values[number]
             end = max(value.end, self.end.get(number, 0))
             if value.core >= 0 and value.maker >= 0 and 0 < end <= point:
