@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autoshard._core import Dropped
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
 from autoshard.ir.checkpoint_names import checkpoint_name
 from autoshard.planned.summarize import line_of, short_name, type_text
 from autoshard.planned.summary import DecidedValue, RecomputedValue
 from autoshard.rewrites.recomputation.block import Block
-from autoshard.rewrites.recomputation.clones import Dropped
 from autoshard.rewrites.recomputation.decision import Answer, Fate, decide
 from autoshard.rewrites.recomputation.loops import Stack, maker_of
 from autoshard.rewrites.recomputation.question import (

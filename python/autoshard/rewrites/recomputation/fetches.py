@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from autoshard._core import Dropped, HostUse
 from autoshard.planned.host_link import Transfer
 from autoshard.planned.host_traffic import HostLink
 from autoshard.rewrites.recomputation.block import Block
-from autoshard.rewrites.recomputation.clones import Dropped, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def send_seconds(block: Block, number: int, rate: float) -> float:
 def timed(
     block: Block,
     sent: Sequence[Dropped],
-    uses: Mapping[int, Use],
+    uses: Mapping[int, HostUse],
     link: HostLink,
     free: Sequence[float],
     rate: float,
@@ -87,7 +87,7 @@ def timed(
     delta: list[tuple[int, float]] = []
     last = len(block.ops) - 1
     for one, end in zip(read, over[: 2 * len(read) : 2], strict=True):
-        gone = max(bisect_left(block.core_at, end), one.gap.early + 1)
+        gone = max(bisect_left(block.core_at, end), one.early + 1)
         back = backs[one.number]
         fetches.append(Fetch(one.number, min(gone, back), back))
         value, use = block.values[one.number], uses[one.number]
@@ -102,7 +102,7 @@ def timed(
 def _backs(
     block: Block,
     sent: Sequence[Dropped],
-    uses: Mapping[int, Use],
+    uses: Mapping[int, HostUse],
     start: Sequence[float],
     rate: float,
 ) -> dict[int, int]:
@@ -114,5 +114,5 @@ def _backs(
         latest = min(latest, start[block.core_at[first]]) - send_seconds(block, one.number, rate)
         op = bisect_right(start, latest) - 1
         position = bisect_right(block.core_at, op) - 1
-        found[one.number] = min(max(position, one.gap.early + 1), first)
+        found[one.number] = min(max(position, one.early + 1), first)
     return found

@@ -12,12 +12,13 @@ from math import inf, prod
 
 import numpy as np
 
+from autoshard import _core
+from autoshard._core import Clones, Dropped, Storage
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir
 from autoshard.planned.host_traffic import host_link
 from autoshard.planned.summarize import line_of
-from autoshard.rewrites.recomputation.block import Block, Gap, Kind
-from autoshard.rewrites.recomputation.clones import Clones, Dropped, clones_for
+from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate
 from autoshard.rewrites.recomputation.fetches import Fetch, send_seconds, timed
 from autoshard.rewrites.recomputation.loops import Pair, Stack, pairs_of, trips_of
@@ -100,7 +101,6 @@ class BlockQuestion:
         self.base = live_on_device(block)
         self.pairs = pairs_of(block)
         self._known: dict[tuple[int, tuple[int, ...]], _Dropped] = {}
-        self._clones: dict[tuple[frozenset[int], frozenset[int]], Clones] = {}
         self._loops = [(self._loop(pair.first), self._loop(pair.second)) for pair in self.pairs]
         self.items: list[Group | Stacked] = [
             *([] if stacks_alone else groups_of(block, self.base, limit, rules)),
@@ -137,8 +137,9 @@ class BlockQuestion:
         """What decisions do."""
         again, sent = self.values_with(chosen, Fate.AGAIN), self.values_with(chosen, Fate.HOST)
         clones = self._clones_for(again, sent)
+        uses = {use.number: use for use in clones.uses}
         seconds = clones.seconds
-        delta = list(clones.delta)
+        delta: list[tuple[int, float]] = []
         moved: dict[tuple[int, int], float] = {}
         computed: dict[tuple[int, int], float] = {}
         for number in range(len(self.pairs)):
@@ -158,17 +159,17 @@ class BlockQuestion:
             both = sum(
                 2 * send_seconds(self.block, one.number, self.rate)
                 for one in sent
-                if one.number in clones.uses
+                if one.number in uses
             )
             moved[loop] = moved.get(loop, 0.0) + both
         fetches: list[Fetch] = []
         if moved or sent or self.link.is_used:
             free, waited = self.link.free(moved, computed)
-            times = timed(self.block, sent, clones.uses, self.link, free, self.rate)
+            times = timed(self.block, sent, uses, self.link, free, self.rate)
             seconds += waited + times.waited - self._waited
             delta += times.delta
             fetches = times.fetches
-        live = self._with(delta)
+        live = self._with(delta, clones.change)
         return Effect(Answer(self._excess(live), seconds), live, clones, fetches)
 
     def values_with(self, chosen: Chosen, fate: Fate) -> list[Dropped]:
@@ -190,16 +191,13 @@ class BlockQuestion:
         ]
 
     def _clones_for(self, again: Sequence[Dropped], sent: Sequence[Dropped]) -> Clones:
-        key = (frozenset(one.number for one in again), frozenset(one.number for one in sent))
-        if key not in self._clones:
-            self._clones[key] = clones_for(
-                self.block,
-                again,
-                sent,
-                keep_sent=self.rules.keep_sent,
-                keep_parameters=self.rules.keep_parameters,
-            )
-        return self._clones[key]
+        return _core.clones_for(
+            self.block.core,
+            again,
+            sent,
+            keep_sent=self.rules.keep_sent,
+            keep_parameters=self.rules.keep_parameters,
+        )
 
     def _dropped(self, number: int, slots: tuple[int, ...]) -> _Dropped:
         """What it takes to compute stacks of a pair again, by their slots of the first loop."""
@@ -237,9 +235,11 @@ class BlockQuestion:
         points = self.block.costs.points[loop[0] : loop[1]]
         return [(min(points), size), (max(points) + 1, -size)]
 
-    def _with(self, delta: Sequence[tuple[int, float]]) -> np.ndarray:
-        """Bytes at each point, with changes."""
-        change = np.zeros(len(self.base) + 1)
+    def _with(
+        self, delta: Sequence[tuple[int, float]], before: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Bytes at each point, with changes; ``before``: others, of each point."""
+        change = np.zeros(len(self.base) + 1) if before is None else before.copy()
         for point, size in delta:
             change[min(point, len(self.base))] += size
         return self.base + np.cumsum(change)[: len(self.base)]
@@ -290,7 +290,7 @@ class BlockQuestion:
         found: list[tuple[int, int, float]] = []
         for one in item.members:
             value = block.values[one.number]
-            first = block.point[max(one.gap.early, 0)] + 1
+            first = block.point[max(one.early, 0)] + 1
             found.append((min(first, value.end), value.end, value.bytes))
         return found
 
@@ -335,17 +335,17 @@ def groups_of(block: Block, live: np.ndarray, limit: float, rules: Rules) -> lis
     on_host = block.costed.imported.host.values
     last = len(block.ops) - 1
     for number, value in enumerate(block.values):
-        if value.kind is not Kind.STORED or value.bytes < limit * _SMALLEST:
+        if value.kind is not Storage.STORED or value.bytes < limit * _SMALLEST:
             continue
         readers = block.demanders[number]
         if not readers or readers[-1] == last or value.core in on_host:
             continue
-        gap = block.gap(number)
+        gap = block.longest_gap(number)
         if gap is None or not _waits(block, gap, too_full):
             continue
         fates = _fates(block, number, rules)
         if fates:
-            found.setdefault((*_signature(block, number), fates), []).append(Dropped(number, gap))
+            found.setdefault((*_signature(block, number), fates), []).append(gap)
     parts = list(found.values())
     if sum(map(len, parts)) <= _MOST_ALONE:
         parts = [[member] for members in parts for member in members]
@@ -384,7 +384,7 @@ def _signature(block: Block, number: int) -> tuple[object, ...]:
     )
 
 
-def _waits(block: Block, gap: Gap, too_full: np.ndarray) -> bool:
+def _waits(block: Block, gap: Dropped, too_full: np.ndarray) -> bool:
     """Is memory short at a point between the two positions?"""
     first, end = block.point[max(gap.early, 0)] + 1, block.point[gap.late]
     at = int(np.searchsorted(too_full, first))

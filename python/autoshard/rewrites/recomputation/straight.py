@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autoshard._core import Batch, Clones, Storage
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.ir.host_memory import DEVICE, PINNED_HOST
 from autoshard.ir.inline import substitute
 from autoshard.planned.summarize import shardings_of
-from autoshard.rewrites.recomputation.block import Block, Kind
-from autoshard.rewrites.recomputation.clones import Batch, Clones
+from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.fetches import Fetch
 from autoshard.rewrites.recomputation.moves import write_move
 from autoshard.sharding import Sharding, to_v2
@@ -171,7 +171,7 @@ class _Writer:
         for position in range(reader - 1, newest, -1):
             for number in self.block.results[position]:
                 value = self.block.values[number]
-                is_there = value.kind in (Kind.STORED, Kind.KEPT) and value.core >= 0
+                is_there = value.kind in (Storage.STORED, Storage.KEPT) and value.core >= 0
                 is_read = value.readers and value.readers[-1] >= reader
                 if is_there and is_read and number not in self.copies and number not in self.sent:
                     return number
