@@ -314,8 +314,8 @@ class BlockQuestion:
 
 def live_on_device(block: Block) -> np.ndarray:
     """Bytes at each point, without those that values on the host are taken for in a search."""
-    live = np.array(block.live_bytes, np.float64)
     costed = block.costed
+    live = np.array(block.live_bytes, np.float64) + np.array(costed.plan.transient_bytes)
     shapes, bits = costed.imported.value_shapes, costed.imported.value_bits
     for value in costed.imported.host.values:
         first, end = block.costs.live_ranges[value]
