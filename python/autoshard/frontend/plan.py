@@ -19,7 +19,6 @@ from autoshard.frontend.request import ClusterLike
 from autoshard.frontend.saved_tree import SavedTree
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import allows_all_to_all
-from autoshard.ir.checkpoint_names import checkpoint_names
 from autoshard.ir.host_memory import PINNED_HOST
 from autoshard.ir.lowering import uses_shardy
 from autoshard.passes.pipeline import run_passes
@@ -32,7 +31,6 @@ from autoshard.planned.ops import (
     planned_ops,
     reshards,
 )
-from autoshard.planned.remat_policy import remat_policy_text
 from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.search.refine import Budget, Refinement
@@ -209,13 +207,9 @@ class Plan:
         Raises:
             PlanError: Nothing has a name.
         """
-        names = checkpoint_names(parse_bytes(self.bytecode, new_context(), self.name))
-        if not names:
-            raise PlanError(
-                f"plan of {self.name}: no value of it has a name that a policy could say. Give"
-                ' values names: x = jax.ad_checkpoint.checkpoint_name(x, "x").'
-            )
-        return remat_policy_text(names, self._estimate.decided)
+        from autoshard.frontend.remat_policy import remat_policy
+
+        return remat_policy(self.bytecode, self.name, self._estimate)
 
     @property
     def _estimate(self) -> PlanSummary:
