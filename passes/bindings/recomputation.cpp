@@ -42,7 +42,8 @@ void add_op(Block& block, Op op) {
     if (block.values[number].maker != position) throw nb::value_error("not made by this op");
   }
   for (const std::int32_t number : op.operands) {
-    if (block.values[number].maker >= position) throw nb::value_error("read before it is made");
+    if (block.values[number].maker >= position)
+      throw nb::value_error("read before it is made");
     Ints& readers = block.values[number].readers;
     if (readers.empty() || readers.back() != position) readers.push_back(position);
   }
@@ -119,7 +120,7 @@ void bind_recomputation(nb::module_& module) {
       .def_ro("middle", &Dropped::middle, "The point half way.");
 
   nb::class_<Batch>(module, "Batch", "Ops that run again before one reader.")
-      .def_ro("position", &Batch::position, "Of the reader.")
+      .def_ro("position", &Batch::position, "Position of the reader.")
       .def_ro("ops", &Batch::ops,
               "Positions of the originals, in the order in which the copies run; none if the "
               "reader finds all it needs among earlier copies.")
@@ -136,7 +137,7 @@ void bind_recomputation(nb::module_& module) {
                      "Ops that run again for one set of dropped values, and what they change.")
       .def_ro("batches", &Clones::batches)
       .def_ro("seconds", &Clones::seconds,
-              "Of all ops that run again, less those that nobody needs any more.")
+              "Seconds of all ops that run again, less those that nobody needs any more.")
       .def_prop_ro(
           "change",
           [](const Clones& self) {

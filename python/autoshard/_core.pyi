@@ -1061,6 +1061,9 @@ class CorePlan:
     @property
     def live_bytes(self) -> list[float]: ...
 
+    @property
+    def transient_bytes(self) -> list[float]: ...
+
 class DoesNotFit(Exception):
     pass
 
@@ -1350,7 +1353,7 @@ class Batch:
 
     @property
     def position(self) -> int:
-        """Of the reader."""
+        """Position of the reader."""
 
     @property
     def ops(self) -> list[int]:
@@ -1388,7 +1391,9 @@ class Clones:
 
     @property
     def seconds(self) -> float:
-        """Of all ops that run again, less those that nobody needs any more."""
+        """
+        Seconds of all ops that run again, less those that nobody needs any more.
+        """
 
     @property
     def change(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), writable=False)]:
