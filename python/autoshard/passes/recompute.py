@@ -226,10 +226,8 @@ def _fit(
     """
     if inline_calls(module):
         first = _cost(module, cluster, options)  # values of what was inlined are gone
-    without = _Trial(module, first)
-    fitting = _Fitting(
-        module.context, bytes_of(module), cluster, options, limit, without.peak_bytes
-    )
+    original = bytes_of(module)
+    fitting = _Fitting(_Trial(module, first), original, cluster, options, limit)
     rules = Rules(
         again=options.choose == "auto",
         host=options.host_offload,
@@ -242,11 +240,12 @@ def _fit(
         fitting.try_with(replace(rules, again=False))
     best = fitting.best
     if best is None:
-        # Inlining made the ops of the first estimate anew.
+        replace_body(module, parse_bytes(original, module.context, "recompute"))
         costed = _cost(module, cluster, options)
         raise _does_not_fit(costed, fitting.least_bytes, limit, options)
-    replace_body(module, best.module)
-    best.costed = _cost(module, cluster, options)
+    if best.module is not module:
+        replace_body(module, best.module)
+        best.costed = _cost(module, cluster, options)
     return best
 
 
@@ -255,15 +254,16 @@ class _Fitting:
 
     def __init__(
         self,
-        context: mlir.Context,
+        first: _Trial,
         original: bytes,
         cluster: Cluster,
         options: Recompute,
         limit: float,
-        without: float,
     ) -> None:
-        """``without``: bytes of the peak of the module as it is."""
-        self.context, self.original = context, original
+        """``first`` is rewritten at the first try, ``original`` parsed for the others."""
+        self.context, self.original = first.module.context, original
+        self._fresh: _Trial | None = first
+        without = first.peak_bytes
         self.cluster, self.options = cluster, options
         self.limit = limit
         self.without = without
@@ -305,8 +305,10 @@ class _Fitting:
 
     def _rewritten(self, wanted: float, rules: Rules) -> tuple[_Trial, bool]:
         """The module rewritten to need so many bytes; is there nothing left to choose?"""
-        module = parse_bytes(self.original, self.context, "recompute")
-        trial = _Trial(module, self._cost(module))
+        trial, self._fresh = self._fresh, None
+        if trial is None:
+            module = parse_bytes(self.original, self.context, "recompute")
+            trial = _Trial(module, self._cost(module))
         live = float(live_on_device(Block(trial.costed)).max(initial=0.0))
         beside = max(0.0, trial.peak_bytes - live)
         # main first: what is dropped there is computed again once, in a loop in each trip
@@ -332,6 +334,8 @@ class _Fitting:
             if not choice.chosen:
                 break
             trial.costed = write_choice(choice, lambda: self._cost(trial.module))
+            if not choice.question.pairs:  # without loops there are no stacks
+                break
         return is_short
 
     def _cost(self, module: mlir.Module) -> Costed:
