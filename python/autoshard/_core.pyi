@@ -846,7 +846,7 @@ def collective_compiled_seconds(step: Step, cluster: Cluster, axis_sizes: Sequen
     Seconds of what the cluster's compiler writes, with what it does to prepare it.
     """
 
-def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[bool], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int]) -> Compute:
+def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[int], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int]) -> Compute:
     """
     One device's part of an op; see passes/cost/compute.h. The rule's tensors have their types by number.
     """
@@ -1249,8 +1249,8 @@ class MemoryTables:
         """By value: the first program point, and the one behind the last."""
 
     @property
-    def reads(self) -> list[list[bool]]:
-        """By op: whether it reads each operand."""
+    def reads(self) -> list[list[int]]:
+        """By op: how many kernels read each operand from memory there."""
 
     @property
     def writes(self) -> list[list[bool]]:
