@@ -1,13 +1,14 @@
 """Plans of published training runs beside the splits they were published with, both compiled.
 
-    python bench/quality/recipes.py [--recipes PART ...] [--plans autoshard published]
+    python bench/quality/recipes.py [--recipes PART ...] [--plans autoshard published replaced]
                                     [--no-flags] [--cached] [--save FILE] [--show FILE]
 
 Train steps of MaxText, lowered from shapes alone, with Pallas kernels in them ($AUTOSHARD_RECIPES:
 a folder of NAME.mlir.gz). Ours is what the search finds with nothing given. The published split is
 written as marks on arguments and results, by the rules of MaxText: the model's features are cut
 over "fsdp", hidden features, heads, vocabulary and norms over "tensor", the batch over "fsdp".
-What lies between is completed by the same search, the best that could happen to it. Where no
+What lies between is completed by the same search, the best that could happen to it. "replaced" is
+ours with policy="replace", recompute="auto" and host_offload="auto". Where no
 plan fits the usual limit, the least that the refusal says is needed is allowed. Both are compiled
 ahead of time, with the flags of the published run unless --no-flags, and the step is estimated from
 both compiled programs by the same code.
@@ -50,6 +51,8 @@ from bench.common.corpus import attach, in_a_process, machine
 from bench.common.points import SavedRows, step_fields
 
 PLANS = ("autoshard", "published")
+REPLACED = "replaced"
+"""A third plan: the program's own remat policy is undone, and decided anew with the sharding."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,12 @@ RECIPES = (
         "llama31_8b_v6e8",
         *("v6e:2x4", 32, 4096, 8, 1, ()),
         "3.443 s",
+        "maxtext-v6e-offload",
+    ),
+    Recipe(
+        "llama31_8b_v6e8_full",
+        *("v6e:2x4", 32, 4096, 8, 1, ()),
+        "not published",
         "maxtext-v6e-offload",
     ),
     Recipe(
@@ -251,9 +260,15 @@ def planned(recipe: Recipe, plan: str, cluster: Any) -> tuple[mlir.Module, Any]:
     """The planned module and its summary, within the least memory that a plan needs if need be."""
     from autoshard.errors import DoesNotFitError
     from autoshard.passes.recursive_programming import RecursiveProgramming, plan_automatically
+    from autoshard.search.plan_pass import PlanProgram
 
     def within(limit: str) -> tuple[mlir.Module, Any]:
         module, mesh = load(recipe), ""
+        if plan == REPLACED:
+            options = {"policy": "replace", "recompute": "auto", "host_offload": "auto"}
+            return replaced(
+                module, PlanProgram(cluster=recipe.cluster, memory_limit=limit, **options)
+            )
         if plan == "published":
             mark(module, recipe)
             mesh = ",".join(f"{axis}={size}" for axis, size in mesh_of(recipe).items())
@@ -264,6 +279,15 @@ def planned(recipe: Recipe, plan: str, cluster: Any) -> tuple[mlir.Module, Any]:
         return within("")
     except DoesNotFitError as error:
         return within(str(math.ceil(error.peak_bytes)))
+
+
+def replaced(module: mlir.Module, options: Any) -> tuple[mlir.Module, Any]:
+    """The module as autoshard-plan leaves it, and the summary."""
+    from autoshard.planned.given_plan import summary_on
+
+    with module.context:
+        options.run(module)
+    return module, summary_on(module)
 
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -435,7 +459,7 @@ def why_not() -> str | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipes", nargs="+", metavar="PART", help="parts of names")
-    parser.add_argument("--plans", nargs="+", default=PLANS, choices=PLANS)
+    parser.add_argument("--plans", nargs="+", default=PLANS, choices=(*PLANS, REPLACED))
     parser.add_argument("--no-flags", action="store_true", help="without the published flags")
     parser.add_argument("--timeout", type=float, default=900, help="seconds a compile (900)")
     parser.add_argument("--cached", action="store_true", help="compile nothing")

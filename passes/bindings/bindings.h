@@ -34,5 +34,6 @@ void bind_planning(nanobind::module_& module);
 void bind_solver(nanobind::module_& module);
 void bind_symbolic(nanobind::module_& module);
 void bind_memory(nanobind::module_& module);
+void bind_recomputation(nanobind::module_& module);
 
 }  // namespace autoshard

@@ -15,4 +15,5 @@ NB_MODULE(_core, module) {
   autoshard::bind_planning(module);
   autoshard::bind_solver(module);
   autoshard::bind_memory(module);
+  autoshard::bind_recomputation(module);
 }

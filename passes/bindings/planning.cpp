@@ -111,7 +111,8 @@ void bind_planning(nb::module_& module) {
       .def_ro("op_seconds", &PlanTable::op_seconds)
       .def_ro("op_flops", &PlanTable::op_flops)
       .def_ro("op_bytes", &PlanTable::op_bytes)
-      .def_ro("live_bytes", &PlanTable::live_bytes);
+      .def_ro("live_bytes", &PlanTable::live_bytes)
+      .def_ro("transient_bytes", &PlanTable::transient_bytes);
 
   static nb::exception<planning::DoesNotFit> does_not_fit(module, "DoesNotFit");
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {

@@ -184,25 +184,33 @@ void CostSum::add_joins() {
 
 namespace {
 
-std::vector<double> live_bytes(const ProgramOnMesh& on, const Plan& plan) {
-  std::vector<double> live(on.memory.num_points + 1, 0.0);
-  const std::vector<double> taken =
-      taken_bytes(on.memory.buffers, shards_of(plan.values, on.mesh));
-  for (std::size_t i = 0; i < taken.size(); ++i) {
-    const LiveRange& range = on.memory.buffers[i].live;
-    live[range.first] += taken[i];
-    live[range.last] -= taken[i];
+/// Bytes at each point, of ranges of points with their bytes.
+std::vector<double> at_points(std::int32_t num_points, const std::vector<Transient>& living) {
+  std::vector<double> live(num_points + 1, 0.0);
+  for (const Transient& one : living) {
+    live[one.live.first] += one.bytes;
+    live[one.live.last] -= one.bytes;
   }
   for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
   live.pop_back();
   return live;
 }
 
+std::vector<Transient> values_of(const ProgramOnMesh& on, const Plan& plan) {
+  const std::vector<Buffer>& buffers = on.memory.buffers;
+  const std::vector<double> taken = taken_bytes(buffers, shards_of(plan.values, on.mesh));
+  std::vector<Transient> found;
+  for (std::size_t i = 0; i < taken.size(); ++i) found.push_back({buffers[i].live, taken[i]});
+  return found;
+}
+
 }  // namespace
 
 PlanCosts costs_of(const ProgramOnMesh& on, const Assignment& assignment, const Plan& plan) {
   PlanCosts costs = CostSum(on, assignment, plan).run();
-  costs.live_bytes = live_bytes(on, plan);
+  const std::int32_t points = on.memory.num_points;
+  costs.live_bytes = at_points(points, values_of(on, plan));
+  costs.transient_bytes = at_points(points, transients_of(on, assignment));
   return costs;
 }
 

@@ -34,6 +34,8 @@ struct PlanCosts {
   Peak peak;
   /// Bytes that live at each program point, without the copies that reshards make.
   std::vector<double> live_bytes;
+  /// What lives besides, as planning/transients.h has it.
+  std::vector<double> transient_bytes;
 };
 
 /// Adds up what `plan` costs; the network of a search (planning/seconds.h) charges the same.

@@ -162,6 +162,7 @@ PlanTable table_of(const Program& program, RecursivePlan found) {
     result.op_bytes.push_back(op.bytes);
   }
   result.live_bytes = std::move(found.costs.live_bytes);
+  result.transient_bytes = std::move(found.costs.transient_bytes);
   result.plan = std::make_shared<const Plan>(std::move(found.plan));
   result.known = found.known;
   return result;

@@ -77,6 +77,8 @@ struct PlanTable {
   std::shared_ptr<const KnownProgram> known;
   /// While each op runs.
   std::vector<double> live_bytes;
+  /// What lives besides the values (planning/transients.h), as they do.
+  std::vector<double> transient_bytes;
 };
 
 PlanTable table_of(const Program& program, const Plan& plan);

@@ -846,7 +846,7 @@ def collective_compiled_seconds(step: Step, cluster: Cluster, axis_sizes: Sequen
     Seconds of what the cluster's compiler writes, with what it does to prepare it.
     """
 
-def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[bool], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int]) -> Compute:
+def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[int], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int]) -> Compute:
     """
     One device's part of an op; see passes/cost/compute.h. The rule's tensors have their types by number.
     """
@@ -1061,6 +1061,9 @@ class CorePlan:
     @property
     def live_bytes(self) -> list[float]: ...
 
+    @property
+    def transient_bytes(self) -> list[float]: ...
+
 class DoesNotFit(Exception):
     pass
 
@@ -1246,8 +1249,8 @@ class MemoryTables:
         """By value: the first program point, and the one behind the last."""
 
     @property
-    def reads(self) -> list[list[bool]]:
-        """By op: whether it reads each operand."""
+    def reads(self) -> list[list[int]]:
+        """By op: how many kernels read each operand from memory there."""
 
     @property
     def writes(self) -> list[list[bool]]:
@@ -1296,3 +1299,109 @@ def peak(program: Program, shardings: Sequence[Sequence[Sequence[int]]], transie
     """
     Peak memory of a device. Shardings are axis lists by value and dim, transients (op, bytes).
     """
+
+class Storage(enum.Enum):
+    """Where a value is while others wait to read it."""
+
+    KEPT = 0
+    """
+    In memory, whatever is chosen: arguments, results, scalars, what loops make.
+    """
+
+    STORED = 1
+    """In memory, unless it is dropped and computed again."""
+
+    FUSED = 2
+    """Nowhere: the fusion that reads it computes it."""
+
+    FREE = 3
+    """Nowhere: made of constants."""
+
+class RecomputedBlock:
+    """The ops of a block as numbers; see passes/recomputation/block.h."""
+
+    def __init__(self, num_points: int) -> None: ...
+
+    def add_value(self, maker: int, storage: Storage, bytes: float, end: int, demanders: Sequence[int], *, is_counted: bool, is_parameter: bool) -> None:
+        """All of them come before the first op."""
+
+    def add_op(self, operands: Sequence[int], results: Sequence[int], point: int, ready: int, seconds: float, *, sends: bool, gathers: bool) -> None:
+        """In the order of the block."""
+
+class Dropped:
+    """A value that is not kept between two of its readers, by positions."""
+
+    def __init__(self, number: int, *, early: int, late: int, middle: int) -> None: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def early(self) -> int:
+        """The last reader before, or the maker."""
+
+    @property
+    def late(self) -> int:
+        """The first reader behind."""
+
+    @property
+    def middle(self) -> int:
+        """The point half way."""
+
+class Batch:
+    """Ops that run again before one reader."""
+
+    @property
+    def position(self) -> int:
+        """Position of the reader."""
+
+    @property
+    def ops(self) -> list[int]:
+        """
+        Positions of the originals, in the order in which the copies run; none if the reader finds all it needs among earlier copies.
+        """
+
+    @property
+    def inputs(self) -> list[int]:
+        """Values from memory that they read."""
+
+class HostUse:
+    """When a value on the host is read behind its gap."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def first(self) -> int:
+        """
+        Position of the first op that reads it, or before which copies do that read it.
+        """
+
+    @property
+    def end(self) -> int:
+        """Point from which nobody reads it any more."""
+
+class Clones:
+    """
+    Ops that run again for one set of dropped values, and what they change.
+    """
+
+    @property
+    def batches(self) -> list[Batch]: ...
+
+    @property
+    def seconds(self) -> float:
+        """
+        Seconds of all ops that run again, less those that nobody needs any more.
+        """
+
+    @property
+    def change(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), writable=False)]:
+        """Bytes that live more on a device from each point on."""
+
+    @property
+    def uses(self) -> list[HostUse]:
+        """Values on the host meanwhile that are read again."""
+
+def clones_for(block: RecomputedBlock, dropped: Sequence[Dropped], sent: Sequence[Dropped], *, keep_sent: bool, keep_parameters: bool) -> Clones:
+    """What has to run again; see passes/recomputation/clones.h."""

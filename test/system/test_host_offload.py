@@ -133,7 +133,7 @@ def test_what_is_on_the_host_is_not_in_the_least_that_recomputing_needs() -> Non
         autoshard.plan(marked_step, *start(512), **options, memory_limit="1MiB")
     least = refused.value.peak_bytes
     plan = autoshard.plan(marked_step, *start(512), **options, memory_limit=least + 1)
-    assert plan.peak_bytes == pytest.approx(least, rel=1e-6)
+    assert plan.peak_bytes == pytest.approx(least, rel=1e-3)
 
 
 def test_offload_is_not_chosen_when_it_fits() -> None:

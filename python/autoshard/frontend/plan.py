@@ -187,6 +187,21 @@ class Plan(PlanQuestions):
         """What the symbolic cost weighed; None in other cost models."""
         return None if self.summary is None else self.summary.symbolic_costs
 
+    @cached_property
+    def remat_policy(self) -> str:
+        """What the plan keeps, computes again and sends to the host, of what
+        ``jax.ad_checkpoint.checkpoint_name`` names: Python text of the policy for
+        ``jax.checkpoint`` that says so.
+
+        Values without a name are not in it: such a policy computes them again.
+
+        Raises:
+            PlanError: Nothing has a name.
+        """
+        from autoshard.frontend.remat_policy import remat_policy
+
+        return remat_policy(self.bytecode, self.name, self._estimate)
+
     @property
     def _estimate(self) -> PlanSummary:
         if self.summary is None:

@@ -332,8 +332,9 @@ def _planned(source: Source, request: Request) -> Plan:
 
 def _planned_once(source: Source, request: Request) -> Plan:
     job = job_of(source, request)
-    plan_once = job.plan if source.mode == "auto" else partial(_propagated, source, request, job)
-    planned = _with_host(source, job, plan_once) if request.host_offload == "auto" else plan_once()
+    plan_once = Job.plan if source.mode == "auto" else partial(_propagated, source, request)
+    is_auto = request.host_offload == "auto"
+    planned = _with_host(source, job, plan_once) if is_auto else plan_once(job, ())
     return read_planned(source, planned, request)
 
 
@@ -345,7 +346,7 @@ def plan_on_shape(source: Source, request: Request, mesh_shape: str) -> Planned:
     """
     job = job_of(source, request)
     job = replace(job, options=replace(job.options, mesh_shape=mesh_shape))
-    return _with_host(source, job, job.plan) if request.host_offload == "auto" else job.plan()
+    return _with_host(source, job, Job.plan) if request.host_offload == "auto" else job.plan()
 
 
 def job_of(
@@ -374,7 +375,9 @@ def job_of(
     )
 
 
-def _with_host(source: Source, job: Job, plan_once: Callable[[Sequence[int]], Planned]) -> Planned:
+def _with_host(
+    source: Source, job: Job, plan_once: Callable[[Job, Sequence[int]], Planned]
+) -> Planned:
     program = source.program
     return plan_with_host(
         job,

@@ -268,6 +268,7 @@ class Request:
                 )
             return replace(
                 wanted,
+                host_offload=wanted.host_offload or self.host_offload == "auto",
                 memory_limit=wanted.memory_limit or limit,
                 overlap=wanted.overlap or self.overlap,
             )
@@ -278,7 +279,12 @@ class Request:
             )
         if wanted == "none":
             return None
-        return Recompute(choose=wanted, memory_limit=limit, overlap=self.overlap)
+        return Recompute(
+            choose=wanted,
+            host_offload=self.host_offload == "auto",
+            memory_limit=limit,
+            overlap=self.overlap,
+        )
 
     def mesh_of_pins(self) -> MeshLike | None:
         """The mesh of the first pin that brings one."""

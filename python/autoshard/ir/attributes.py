@@ -64,6 +64,9 @@ SAID_TRIPS = "autoshard.said_trips"
 DEFERRED = "autoshard.deferred"
 """Stands at a task for whose results nothing in the loop waits."""
 
+CHECKPOINT_NAME = "autoshard.checkpoint_name"
+"""The name of an op's result by ``jax.ad_checkpoint.checkpoint_name``."""
+
 # Of arguments and results of ``main`` only.
 
 LAYOUT = "autoshard.layout"

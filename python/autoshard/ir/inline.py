@@ -10,7 +10,8 @@ import io
 
 from jaxlib.mlir import ir
 
-from autoshard.ir.attributes import FRONTEND_ATTRIBUTES
+from autoshard.ir.attributes import CHECKPOINT_NAME, FRONTEND_ATTRIBUTES
+from autoshard.ir.checkpoint_names import name_value
 from autoshard.ir.locations import place
 from autoshard.ir.module import functions_of
 
@@ -95,6 +96,8 @@ def _inline(call: ir.Operation, callee: ir.Operation, located: _Located | None) 
             returned = [mapped[value] for value in operation.operands]
             for result, value in zip(call.results, returned, strict=True):
                 result.replace_all_uses_with(value)
+            if CHECKPOINT_NAME in call.attributes and len(returned) == 1:
+                name_value(returned[0], call.attributes[CHECKPOINT_NAME])
             break
         copy = operation.clone(ip=point).operation
         substitute(copy, mapped)

@@ -28,6 +28,7 @@ from jax._src import (  # pyright: ignore[reportPrivateUsage]
 from jax._src import mesh as mesh_lib  # pyright: ignore[reportPrivateUsage]
 from jax._src.interpreters import mlir
 
+from autoshard.ir.checkpoint_names import NAMES, settle_names
 from autoshard.ir.module import parse_bytes, print_module
 
 _PACKAGES = {str(path.parent.parent) for path in (Path(__file__), Path(__file__).resolve())}
@@ -236,19 +237,23 @@ def _stage(
         if platform is None:
             traced = jitted.trace(*args, **kwargs)
             _check_closed(traced)
-            return traced.lower(_private_parameters=_parameters(rules()))
+            return _lowered(traced, (*rules(), *NAMES))
         try:
             traced = jitted.trace(*args, **kwargs)
             _check_closed(traced)
         except RuntimeError as error:  # how libraries say that they miss a device
             raise NotLoweredError from error
         try:
-            return traced.lower(
-                lowering_platforms=(platform,),
-                _private_parameters=_parameters((*rules(), *_CALLS_INTO_PYTHON)),
-            )
+            rules_there = (*rules(), *NAMES, *_CALLS_INTO_PYTHON)
+            return _lowered(traced, rules_there, lowering_platforms=(platform,))
         except Exception as error:
             raise NotLoweredError from error
+
+
+def _lowered(traced: Any, rules: Rules, **options: Any) -> Any:
+    stage = traced.lower(_private_parameters=_parameters(rules), **options)
+    settle_names(stage.compiler_ir("stablehlo"))
+    return stage
 
 
 def lowering_rule(primitive: core.Primitive, platform: str) -> Callable[..., Any]:

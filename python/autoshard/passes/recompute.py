@@ -1,4 +1,5 @@
-"""Compute forward values again in the backward half, so that the step fits the memory.
+"""Compute forward values again in the backward half, or keep them on the host until then, so that
+the step fits the memory.
 
 before  %h = stablehlo.tanh %a                        // lives until the last line
         ..
@@ -9,13 +10,20 @@ after   %h = stablehlo.tanh %a
         %h2 = stablehlo.tanh %b#0
         %g = stablehlo.multiply %b#1, %h2
 
-Copies have the attributes of their originals, so that the plan stays.
+or      %h = stablehlo.tanh %a
+        %m = stablehlo.custom_call @annotate_device_placement(%h) {.. = "pinned_host"}
+        ..
+        %b:2 = stablehlo.optimization_barrier %m, %dy
+        %h2 = stablehlo.custom_call @annotate_device_placement(%b#0) {.. = "device"}
+        %g = stablehlo.multiply %b#1, %h2
+
+Copies and moves have the attributes of their originals, so that the plan stays.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from autoshard.cluster import Cluster
@@ -31,20 +39,27 @@ from autoshard.passes.recursive_programming import (
 )
 from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
-from autoshard.planned.host_traffic import host_traffic
+from autoshard.planned.host_traffic import HostTraffic, host_traffic
 from autoshard.planned.summarize import peak_values, summarize
-from autoshard.planned.summary import PlanSummary, RecomputedValue, bytes_text, tensors_text
+from autoshard.planned.summary import (
+    DecidedValue,
+    PlanSummary,
+    RecomputedValue,
+    bytes_text,
+    tensors_text,
+)
 from autoshard.rewrites.recomputation.block import Block, blocks_of
-from autoshard.rewrites.recomputation.choice import Rules, choose, describe
+from autoshard.rewrites.recomputation.choice import choose, decided, recomputed
 from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
-from autoshard.rewrites.recomputation.loops import pairs_of
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
-from autoshard.rewrites.recomputation.stack_choice import choose_stacks, describe_stacks
-from autoshard.rewrites.recomputation.stack_rewrite import drop_stacks
-from autoshard.rewrites.recomputation.straight import write_clones
+from autoshard.rewrites.recomputation.question import Rules, live_on_device
+from autoshard.rewrites.recomputation.write import write_choice
 
 _ROUNDS = 5
 """How often values are chosen: the rewritten module may need more than expected, or less."""
+
+_MOST_STACKS = 8
+"""How often stacks of a block are chosen again, for what became of others."""
 
 _CLOSE = 0.02
 """A peak below what is aimed at by this share of it is good enough."""
@@ -54,7 +69,8 @@ _CLOSE = 0.02
 class Recompute(Pass):
     """Compute values again instead of keeping them, so that a planned module fits the memory.
 
-    The cheapest set that is found. A module that fits stays as it is.
+    Or send them to the host and back, where it is told to. The cheapest set that is found. A module
+    that fits stays as it is.
     """
 
     name: ClassVar[str] = "autoshard-recompute"
@@ -71,6 +87,10 @@ class Recompute(Pass):
 
     choose: Literal["auto", "marks"] = "auto"
     """auto: whatever makes the step fit; marks: nothing but what is marked, as marked."""
+
+    host_offload: bool = False
+    """May values wait in the memory of the host until they are read again, to make the step fit?
+    With choose=auto what is cheaper is taken."""
 
     mp_comm_recompute: bool = True
     """May results of collectives be computed, and so sent, again?"""
@@ -101,6 +121,11 @@ class Recompute(Pass):
                 f"{self.name}: option trip-count={self.trip_count} is out of range. Give 0 or more."
             )
 
+    @property
+    def decides(self) -> bool:
+        """May the pass choose what becomes of values, besides what is marked?"""
+        return self.choose == "auto" or self.host_offload
+
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``; raises DoesNotFitError where nothing makes the step fit."""
         cluster = cluster_for(module, self.cluster, self.name, self.compiler)
@@ -121,16 +146,18 @@ def recompute(module: mlir.Module, cluster: Cluster, options: Recompute) -> Plan
     limit = memory_limit_of(cluster, options.memory_limit)
     with module.context, mlir.Location.unknown():
         costed = first = _cost(module, cluster, options)
-        recomputed: list[RecomputedValue] = []
+        trial = _Trial(module, first)
         if has_switches(module):
             inline_calls(module)
             costed = _keep(module, cluster, options)
-        if options.choose == "auto" and costed.plan.peak_bytes - _counted_on_host(costed) > limit:
-            costed, recomputed = _fit(module, cluster, options, limit, costed)
+        if options.decides and costed.plan.peak_bytes - _counted_on_host(costed) > limit:
+            trial = _fit(module, cluster, options, limit, costed)
+            costed = trial.costed
         summary = _summary(module, costed, cluster, options, limit)
         summary = replace(
             summary,
-            recomputed=tuple(sorted(recomputed, key=lambda row: -row.bytes)),
+            recomputed=tuple(sorted(trial.recomputed, key=lambda row: -row.bytes)),
+            decided=tuple(sorted(trial.decided, key=_order)),
             recompute_seconds=max(0.0, costed.plan.step_seconds - first.plan.step_seconds),
             planning_seconds={
                 **summary.planning_seconds,
@@ -159,72 +186,160 @@ def _keep(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
     return costed
 
 
+@dataclass
+class _Trial:
+    """A rewritten module, and what its plan costs."""
+
+    module: mlir.Module
+    costed: Costed
+    recomputed: list[RecomputedValue] = field(default_factory=list[RecomputedValue])
+    decided: list[DecidedValue] = field(default_factory=list[DecidedValue])
+
+    @property
+    def peak_bytes(self) -> float:
+        """Without what values in the memory of the host count in a search."""
+        return self.costed.plan.peak_bytes - self._traffic.counted_bytes
+
+    @property
+    def step_seconds(self) -> float:
+        """With the seconds in which devices wait for their hosts."""
+        return self.costed.plan.step_seconds + self._traffic.exposed_seconds
+
+    @property
+    def _traffic(self) -> HostTraffic:
+        costed = self.costed
+        return host_traffic(costed.imported, costed.plan, costed.mesh, costed.cluster)
+
+    def rank(self, aim: float) -> tuple[bool, float]:
+        """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
+        peak = self.peak_bytes
+        return peak > aim, self.step_seconds * max(peak, aim)
+
+
 def _fit(
     module: mlir.Module, cluster: Cluster, options: Recompute, limit: float, first: Costed
-) -> tuple[Costed, list[RecomputedValue]]:
+) -> _Trial:
     """Choose and rewrite until the rewritten module fits by its own estimate.
 
-    That may differ a little from what was expected of the choice: then more is asked of the next.
-    The margin that a chip's own limit has is left free of a given one, too, where that can be.
+    What may be computed again or go to the host is also tried with one of both alone: what is
+    rewritten may cost more than was expected.
     """
-    on_host = _counted_on_host(first)
-    aim = limit * (1 - MEMORY_MARGIN) if options.memory_limit else limit
-    aim, limit = aim + on_host, limit + on_host
     if inline_calls(module):
         first = _cost(module, cluster, options)  # values of what was inlined are gone
     original = bytes_of(module)
-    wanted = aim
-    best: tuple[Costed, list[RecomputedValue], mlir.Module] | None = None
-    needed = first.plan.peak_bytes
-    for _ in range(_ROUNDS):
-        trial = parse_bytes(original, module.context, "recompute")
-        costed = _cost(trial, cluster, options)
-        block = Block(costed)
-        beside = max(0.0, first.plan.peak_bytes - max(block.live_bytes, default=0.0))
-        rules = Rules(
-            keep_sent=not options.mp_comm_recompute,
-            keep_parameters=not options.parallel_optimizer_comm_recompute,
-        )
-        rows: list[RecomputedValue] = []
-        is_stuck = True
-        # main first: what is dropped there is computed again once, in a loop in each trip
-        for number in range(len(blocks_of(block.costed))):
-            more, block = _drop_stacks(trial, block, wanted - beside, cluster, options, rules)
-            choice = choose(block, wanted - beside, rules)
-            rows += more + describe(block, choice)
-            write_clones(block, choice.clones, keep_parameters=rules.keep_parameters)
-            block.erase_unused()
-            costed = _cost(trial, cluster, options)
-            is_stuck = choice.peak_bytes + beside > wanted
-            if not is_stuck or number + 1 == len(blocks_of(costed)):
-                break
-            block = Block(costed, number + 1)
-        peak = costed.plan.peak_bytes
-        needed = min(needed, peak)
-        if peak <= limit and (best is None or _rank(costed, aim) < _rank(best[0], aim)):
-            best = (costed, rows, trial)
-        if (1 - _CLOSE) * aim < peak <= aim:
-            break
-        if peak > aim and is_stuck:  # nothing is left to choose
-            if best is not None or aim == limit:
-                break
-            aim = wanted = limit  # where less is asked for, other values are chosen
-            continue
-        before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
-        if best is not None and peak <= aim and wanted >= first.plan.peak_bytes:
-            wanted = (before + first.plan.peak_bytes) / 2
+    fitting = _Fitting(_Trial(module, first), original, cluster, options, limit)
+    rules = Rules(
+        again=options.choose == "auto",
+        host=options.host_offload,
+        keep_sent=not options.mp_comm_recompute,
+        keep_parameters=not options.parallel_optimizer_comm_recompute,
+    )
+    fitting.try_with(rules)
+    if rules.again and rules.host:
+        fitting.try_with(replace(rules, host=False))
+        fitting.try_with(replace(rules, again=False))
+    best = fitting.best
     if best is None:
-        # Inlining made the ops of the first estimate anew.
-        without = _cost(module, cluster, options)
-        raise _does_not_fit(without, needed - on_host, limit - on_host, options)
-    replace_body(module, best[2])
-    return _cost(module, cluster, options), best[1]
+        replace_body(module, parse_bytes(original, module.context, "recompute"))
+        costed = _cost(module, cluster, options)
+        raise _does_not_fit(costed, fitting.least_bytes, limit, options)
+    if best.module is not module:
+        replace_body(module, best.module)
+        best.costed = _cost(module, cluster, options)
+    return best
 
 
-def _rank(costed: Costed, aim: float) -> tuple[bool, float]:
-    """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
-    peak, seconds = costed.plan.peak_bytes, costed.plan.step_seconds
-    return peak > aim, seconds * max(peak, aim)
+class _Fitting:
+    """The best of several rewritten modules."""
+
+    def __init__(
+        self,
+        first: _Trial,
+        original: bytes,
+        cluster: Cluster,
+        options: Recompute,
+        limit: float,
+    ) -> None:
+        """``first`` is rewritten at the first try, ``original`` parsed for the others."""
+        self.context, self.original = first.module.context, original
+        self._fresh: _Trial | None = first
+        without = first.peak_bytes
+        self.cluster, self.options = cluster, options
+        self.limit = limit
+        self.without = without
+        self.least_bytes = without
+        """The least that something tried needs."""
+        # The margin that a chip's own limit has is left free of a given one, too, if that can be.
+        self.aim = limit * (1 - MEMORY_MARGIN) if options.memory_limit else limit
+        self.best: _Trial | None = None
+
+    def try_with(self, rules: Rules) -> None:
+        """Rewrite the module, several times: it may need more than was expected, or less."""
+        aim = wanted = self.aim
+        seen: set[tuple[float, float]] = set()
+        fits = False
+        for _ in range(_ROUNDS):
+            trial, is_stuck = self._rewritten(wanted, rules)
+            peak = trial.peak_bytes
+            known = (peak, trial.step_seconds)
+            self._add(trial)
+            fits = fits or peak <= self.limit
+            if (1 - _CLOSE) * aim < peak <= aim or known in seen:
+                break
+            seen.add(known)
+            if peak > aim and is_stuck:  # nothing is left to choose
+                if fits or aim == self.limit:
+                    break
+                aim = wanted = self.limit  # where less is asked for, other values are chosen
+                continue
+            before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
+            if fits and peak <= aim and wanted >= self.without:
+                wanted = (before + self.without) / 2
+
+    def _add(self, trial: _Trial) -> None:
+        self.least_bytes = min(self.least_bytes, trial.peak_bytes)
+        if trial.peak_bytes > self.limit:
+            return
+        if self.best is None or trial.rank(self.aim) < self.best.rank(self.aim):
+            self.best = trial
+
+    def _rewritten(self, wanted: float, rules: Rules) -> tuple[_Trial, bool]:
+        """The module rewritten to need so many bytes; is there nothing left to choose?"""
+        trial, self._fresh = self._fresh, None
+        if trial is None:
+            module = parse_bytes(self.original, self.context, "recompute")
+            trial = _Trial(module, self._cost(module))
+        live = float(live_on_device(Block(trial.costed)).max(initial=0.0))
+        beside = max(0.0, trial.peak_bytes - live)
+        # main first: what is dropped there is computed again once, in a loop in each trip
+        for number in range(len(blocks_of(trial.costed))):
+            if not self._decide(trial, number, wanted - beside, rules):
+                return trial, False
+        return trial, True
+
+    def _decide(self, trial: _Trial, number: int, limit: float, rules: Rules) -> bool:
+        """Decide for a block, and write it; is memory short, and nothing left to choose?
+
+        Stacks are asked for until nothing more of them helps: what a compiler stores for the
+        copies, as converted stacks, is only known when they are written.
+        """
+        is_short = False
+        for is_first in (True, *[False] * _MOST_STACKS):
+            choice = choose(Block(trial.costed, number), limit, rules, stacks_alone=not is_first)
+            excess = choice.effect.answer.excess
+            is_short = excess > 0 if is_first else is_short and excess > 0
+            if is_first or choice.chosen:
+                trial.recomputed += recomputed(choice)
+                trial.decided += decided(choice)
+            if not choice.chosen:
+                break
+            trial.costed = write_choice(choice, lambda: self._cost(trial.module))
+            if not choice.question.pairs:  # without loops there are no stacks
+                break
+        return is_short
+
+    def _cost(self, module: mlir.Module) -> Costed:
+        return _cost(module, self.cluster, self.options)
 
 
 def _counted_on_host(costed: Costed) -> float:
@@ -233,33 +348,10 @@ def _counted_on_host(costed: Costed) -> float:
     return traffic.counted_bytes
 
 
-def _drop_stacks(
-    module: mlir.Module,
-    block: Block,
-    wanted: float,
-    cluster: Cluster,
-    options: Recompute,
-    rules: Rules,
-) -> tuple[list[RecomputedValue], Block]:
-    """In loops; what is computed again, and the block as it is then.
-
-    A pair of loops is asked until nothing more of it helps: what a compiler stores for the copies,
-    as converted stacks, is only known when they are written.
-    """
-    rows: list[RecomputedValue] = []
-    number = 0
-    while number < len(pairs := pairs_of(block)):
-        missing = max(block.live_bytes, default=0.0) - wanted
-        if missing <= 0:
-            break
-        dropped = choose_stacks(block, pairs[number], missing, rules)
-        if not dropped:
-            number += 1
-            continue
-        rows += describe_stacks(block, dropped)
-        drop_stacks(block, pairs[number], dropped, rules)
-        block = Block(_cost(module, cluster, options), block.number)
-    return rows, block
+def _order(row: DecidedValue) -> tuple[bool, float]:
+    """What was let go first, most bytes first; then what is kept, the cheapest first."""
+    is_kept = row.decision == "keep"
+    return is_kept, row.seconds if is_kept else -row.bytes
 
 
 def _cost(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
@@ -300,8 +392,13 @@ def _does_not_fit(
         if not value
     ]
     more = f" give {' and '.join(switches)}," if switches else ""
+    ways = ["computing values again"] * (options.choose == "auto")
+    ways += [
+        "sending them to the host" if ways else "sending values to the host"
+    ] * options.host_offload
+    tried = ways[0] + " does not make" if len(ways) == 1 else f"{' and '.join(ways)} do not make"
     return DoesNotFitError(
-        f"computing values again does not make this plan fit: it still needs"
+        f"{tried} this plan fit: it still needs"
         f" {bytes_text(needed)} on each of {imported.mesh.size} devices,"
         f" {bytes_text(needed - limit)} more than the {bytes_text(limit)} allowed; without, it"
         f" needs {bytes_text(plan.peak_bytes - _counted_on_host(costed))}. Largest tensors at its"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,6 +12,8 @@ from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.ir import element_bits, mlir, place
+from autoshard.ir.host_memory import PINNED_HOST, moved_to
+from autoshard.planned.host_link import Timetable, Transfer, timetable
 from autoshard.sharding import Mesh
 
 
@@ -25,7 +28,7 @@ class HostTraffic:
     seconds: float
     """Seconds of these transfers, one after the other."""
     exposed_seconds: float
-    """What of them no op of the same loop hides."""
+    """What of them no op hides."""
     counted_bytes: float
     """What the core takes the values on the host for among those that live at the peak."""
 
@@ -41,22 +44,19 @@ def host_traffic(
         seconds = bytes / host_bandwidth
 
     A value that is moved is sent once; so is each value that an op on the host reads or makes and
-    the device makes or reads. What a loop moves in one trip goes beside the ops of its trips.
+    the device makes or reads. What a loop moves in one trip goes beside the ops of its trips. What
+    is moved outside of loops goes beside the ops from where it may begin, there when its value is
+    made, back where the move stands, to the first that reads it (``host_link``).
     """
     host = imported.host
     if not host.values and not host.ops:
         return NO_TRAFFIC
     _check_host_computes_alone(imported, plan)
     sizes = _Sizes(plan, mesh)
-    trips = imported.program.op_trips
-    moved: dict[int, float] = {}
-    for number in host.moves:
-        (result,) = imported.core_ops[number].results
-        size = sizes.of(imported.value_of[result], result.type)
-        moved[number] = size * float(trips[number])
-    sent = sum(moved.values()) + _between_ops(imported, sizes)
+    between = _between_ops(imported, sizes)
+    sent = sum(_moved_bytes(imported, sizes).values()) + between
     rate = cluster.chip.host_bandwidth.value
-    hidden = _hidden({n: size / rate for n, size in moved.items()}, imported, plan)
+    exposed = between / rate + host_link(imported, plan, mesh, rate).waited()
     main = imported.functions[-1]
     held = 0.0
     counted: set[int] = set()
@@ -69,21 +69,119 @@ def host_traffic(
                 held += sizes.of(value, typed.type)
     held += _stacked(imported, sizes)
     at_peak = sum(size for value, size in plan.peak_values if value in host.values)
-    return HostTraffic(held, sent, sent / rate, sent / rate - hidden, at_peak)
+    return HostTraffic(held, sent, sent / rate, exposed, at_peak)
 
 
-def _hidden(moves: dict[int, float], imported: ImportedProgram, plan: _core.CorePlan) -> float:
-    """Seconds of moves, by op, that pass while the ops of the innermost loop around them run."""
-    loops = sorted(imported.program.loops, key=lambda loop: loop.last_op - loop.first_op)
-    seconds, trips, hidden = plan.op_seconds, imported.program.op_trips, 0.0
-    waiting = dict(moves)
-    for loop in loops:
-        ops = range(loop.first_op, loop.last_op)
-        inside = [number for number in waiting if number in ops]
-        if inside:
-            computing = sum(seconds[number] * trips[number] for number in ops)
-            hidden += min(computing, sum(waiting.pop(number) for number in inside))
-    return hidden
+class HostLink:
+    """The link to the host beside the ops of a plan: what is sent, and how long devices wait."""
+
+    def __init__(self, costed_ops: Sequence[float], imported: ImportedProgram) -> None:
+        """``costed_ops``: seconds of one run of each op of the core."""
+        trips = imported.program.op_trips
+        self._busy = [s * float(runs) for s, runs in zip(costed_ops, trips, strict=True)]
+        self._loops = sorted(
+            ((loop.first_op, loop.last_op) for loop in imported.program.loops),
+            key=lambda one: one[1] - one[0],
+        )
+        self._moved: dict[tuple[int, int], float] = {}
+        self._transfers: list[Transfer] = []
+
+    def add(self, moves: Mapping[int, float], imported: ImportedProgram) -> None:
+        """Send what ops of the core move, of which the seconds in a step are given."""
+        outside: dict[int, float] = {}
+        for number, seconds in moves.items():
+            loop = self.loop_around(number)
+            if loop is None:
+                outside[number] = seconds
+            else:
+                self._moved[loop] = self._moved.get(loop, 0.0) + seconds
+        self._transfers += transfers_of(outside, imported)
+
+    @property
+    def is_used(self) -> bool:
+        """Is anything sent?"""
+        return bool(self._moved or self._transfers)
+
+    def loop_around(self, op: int) -> tuple[int, int] | None:
+        """The innermost loop around an op of the core: its first op, and the one behind its last.
+
+        None outside of loops.
+        """
+        return next(((a, b) for a, b in self._loops if a <= op < b), None)
+
+    def free(
+        self,
+        moved: Mapping[tuple[int, int], float] | None = None,
+        computed: Mapping[tuple[int, int], float] | None = None,
+    ) -> tuple[list[float], float]:
+        """Seconds in which the link is free while each op runs, and those for which loops wait.
+
+        Args:
+            moved: Seconds of transfers of a loop, besides those that were added.
+            computed: Seconds of ops of a loop, besides those of the plan.
+        """
+        free, waited = list(self._busy), 0.0
+        for loop in self._loops:
+            sent = self._moved.get(loop, 0.0) + (moved or {}).get(loop, 0.0)
+            if sent > 0:
+                first, last = loop
+                own = sum(free[first:last])
+                computing = own + (computed or {}).get(loop, 0.0)
+                waited += max(0.0, sent - computing)
+                share = max(0.0, 1 - sent / computing) if computing > 0 else 0.0
+                free[first:last] = [share * one for one in free[first:last]]
+        return free, waited
+
+    def timetable(self, free: Sequence[float], more: Sequence[Transfer] = ()) -> Timetable:
+        """All transfers outside of loops, ``more`` of them first."""
+        return timetable(free, [*more, *self._transfers])
+
+    def waited(self) -> float:
+        """Seconds for which devices wait."""
+        free, waited = self.free()
+        return waited + self.timetable(free).waited
+
+
+def host_link(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, rate: float) -> HostLink:
+    """The link with what the program itself moves; ``rate`` in bytes a second."""
+    link = HostLink(plan.op_seconds, imported)
+    moved = _moved_bytes(imported, _Sizes(plan, mesh))
+    link.add({number: size / rate for number, size in moved.items()}, imported)
+    return link
+
+
+def _moved_bytes(imported: ImportedProgram, sizes: _Sizes) -> dict[int, float]:
+    """Bytes that each op of the core moves in a step."""
+    trips = imported.program.op_trips
+    moved: dict[int, float] = {}
+    for number in imported.host.moves:
+        (result,) = imported.core_ops[number].results
+        size = sizes.of(imported.value_of[result], result.type)
+        moved[number] = size * float(trips[number])
+    return moved
+
+
+def transfers_of(moves: Mapping[int, float], imported: ImportedProgram) -> list[Transfer]:
+    """Moves outside of loops, of which the seconds are given by op of the core."""
+    ops, value_of = imported.core_ops, imported.value_of
+    makers: dict[int, int] = {}
+    reader: dict[int, int] = {}
+    back: dict[int, int] = {}
+    for number, op in enumerate(ops):
+        for value in {value_of.get(operand, NO_VALUE) for operand in op.operands} & back.keys():
+            reader.setdefault(back[value], number)
+        for result in op.results:
+            makers[value_of.get(result, NO_VALUE)] = number
+        if number in moves and moved_to(op) != PINNED_HOST:
+            back[value_of[op.results[0]]] = number
+    found: list[Transfer] = []
+    for number, seconds in moves.items():
+        if moved_to(ops[number]) == PINNED_HOST:
+            made = makers.get(value_of[ops[number].operands[0]], number - 1)
+            found.append(Transfer(seconds, made + 1, len(ops)))
+        else:
+            found.append(Transfer(seconds, number, reader.get(number, number)))
+    return found
 
 
 def _stacked(imported: ImportedProgram, sizes: _Sizes) -> float:

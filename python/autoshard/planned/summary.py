@@ -107,6 +107,27 @@ class RecomputedValue:
 
 
 @dataclass(frozen=True, slots=True)
+class DecidedValue:
+    """What becomes of a tensor that could be let go between the halves, or of several alike."""
+
+    name: str
+    """The op that makes it and its type: ``tanh 4096x11008xbf16``."""
+    count: int
+    """How many tensors."""
+    bytes: float
+    """On one device, all of them."""
+    decision: str
+    """``keep``, ``recompute``, or ``host``: it waits in the memory of the host."""
+    seconds: float
+    """The price, all other decisions given: what letting it go adds to a step. For what is kept,
+    what that saves: the least that it would add."""
+    location: str | None
+    """``file:line``."""
+    checkpoint_name: str | None = None
+    """Its name by ``jax.ad_checkpoint.checkpoint_name``."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanSummary:
     """A plan's estimate. Seconds and bytes are those of one step on one device."""
 
@@ -157,6 +178,9 @@ class PlanSummary:
     """What ``autoshard-recompute`` chose to compute again, most bytes first."""
     recompute_seconds: float = 0.0
     """What that adds to a step; part of ``step_seconds``."""
+    decided: tuple[DecidedValue, ...] = ()
+    """What became of values that could be let go where memory was short: what was let go first,
+    then what is kept, the cheapest first."""
     cluster_toml: str | None = None
     """The file of a cluster that ``cluster`` alone does not say; None: the name does."""
 
@@ -208,6 +232,7 @@ class PlanSummary:
                 ("collectives", CollectiveSummary),
                 ("peak_values", PeakValue),
                 ("recomputed", RecomputedValue),
+                ("decided", DecidedValue),
             ):
                 read[name] = tuple(kind(**_with_tuples(entry)) for entry in read.get(name, ()))
             return cls(**read)

@@ -15,7 +15,13 @@ from rich.text import Text
 
 from autoshard.explain.folding import folded
 from autoshard.planned.collective import total_bytes
-from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
+from autoshard.planned.summary import (
+    BatchSplit,
+    DecidedValue,
+    PlanSummary,
+    bytes_text,
+    seconds_text,
+)
 
 if TYPE_CHECKING:
     from autoshard.frontend.plan import Plan, PlannedValue
@@ -30,6 +36,9 @@ MOST_ROWS = 20
 
 MOST_PEAK_ROWS = 12
 """Tensors of the peak, likewise."""
+
+_MOST_KEPT_ROWS = 3
+"""Values that are kept and would go next, likewise."""
 
 _MAIN_OPS = frozenset({"dot_general", "dot", "convolution", "gather", "scatter", "dynamic_gather"})
 """Ops that the table of ops shows even if they are not pinned."""
@@ -84,13 +93,14 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
             f"in the memory of the host: {bytes_text(summary.host_bytes_per_device)} of a device;"
             f" {bytes_text(summary.host_transfer_bytes)} a step over its link,"
             f" {seconds_text(summary.host_transfer_seconds)}, of which"
-            f" {seconds_text(summary.host_exposed_seconds)} are not hidden by a loop's other ops"
+            f" {seconds_text(summary.host_exposed_seconds)} no op hides"
         )
     for one in summary.recomputed:
         where = "" if one.location is None else f" ({short_line(one.location)})"
         yield f"computed again: {one.count} x {one.name}{where}, {bytes_text(one.bytes)} not kept"
     if summary.recomputed:
         yield f"computing again takes {seconds_text(summary.recompute_seconds)} of the step"
+    yield from _decided_lines(summary)
     if summary.gap is not None:
         yield (
             f"lower bound: {seconds_text(summary.lower_bound_seconds)}, the plan is"
@@ -114,6 +124,22 @@ def _pipeline_lines(pipeline: PlannedPipeline) -> Iterator[str]:
     yield f"memory at the peak, on a device of each stage: {peaks}"
     yield from pipeline.gantt(_WIDTH).split("\n")
     yield "If the devices of one stage did all of it:"
+
+
+def _decided_lines(summary: PlanSummary) -> Iterator[str]:
+    """What waits on the host, and what is kept but would go next."""
+    for one in summary.decided:
+        if one.decision == "host":
+            yield f"on the host meanwhile: {_decided(one)}, adds {seconds_text(one.seconds)}"
+    kept = [one for one in summary.decided if one.decision == "keep"]
+    for one in kept[:_MOST_KEPT_ROWS]:
+        yield f"kept, next to go: {_decided(one)}, saves {seconds_text(one.seconds)}"
+
+
+def _decided(one: DecidedValue) -> str:
+    where = "" if one.location is None else f" ({short_line(one.location)})"
+    named = "" if one.checkpoint_name is None else f" {one.checkpoint_name!r}"
+    return f"{one.count} x {one.name}{named}{where}, {bytes_text(one.bytes)}"
 
 
 def _batch_line(batch: BatchSplit) -> str:

@@ -10,10 +10,17 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from autoshard.ir import mlir
-from autoshard.ir.attributes import MHLO_SHARDING, PIN, STRATEGY, attribute_keys
+from autoshard.ir.attributes import (
+    CHECKPOINT_NAME,
+    MHLO_SHARDING,
+    PIN,
+    STRATEGY,
+    attribute_keys,
+)
 from autoshard.ir.module import module_of
 
 _OURS = frozenset((MHLO_SHARDING, STRATEGY, PIN))
+_NAMES = (CHECKPOINT_NAME,)
 _CALLEES = ("decomposition", "callee", "called_computations")
 """Attributes that name functions: copies of one function have names of their own."""
 _REGIONS = frozenset(("stablehlo.while", "stablehlo.case", "stablehlo.if"))
@@ -43,7 +50,7 @@ class Numbering:
         """The first of equal values for each."""
         self.first: dict[Hashable, mlir.Value] = {} if before is None else dict(before.first)
         self.joins_loops = joins_loops if before is None else before.joins_loops
-        self._ignored = _CALLEES if is_planned else (*_OURS, *_CALLEES)
+        self._ignored = (*_NAMES, *_CALLEES) if is_planned else (*_OURS, *_NAMES, *_CALLEES)
 
     def of(self, value: mlir.Value) -> Hashable:
         """The first value that is the same."""

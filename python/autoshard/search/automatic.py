@@ -25,7 +25,7 @@ from autoshard.passes.recursive_programming import (
     memory_limit_of,
     search_module,
 )
-from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
+from autoshard.planned.summary import DecidedValue, PlanSummary, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
 from autoshard.search.host_candidates import Candidate
@@ -90,7 +90,7 @@ class Job:
         Raises:
             DoesNotFitError: No plan fits.
         """
-        if self.recomputing is not None and self.recomputing.choose == "auto":
+        if self.recomputing is not None and self.recomputing.decides:
             return self._plan_recomputing(self.recomputing, on_host)
         found = self.search(on_host)
         is_final = not self.changes(found.module)
@@ -179,7 +179,7 @@ class Job:
 
     def _has_to_recompute(self, module: mlir.Module) -> bool:
         recomputing = self.recomputing
-        return recomputing is not None and (recomputing.choose == "auto" or has_switches(module))
+        return recomputing is not None and (recomputing.decides or has_switches(module))
 
     def _spread(self, module: mlir.Module, found: PlanSummary) -> PlanSummary:
         if self.spreading is None:
@@ -232,31 +232,66 @@ class Job:
 
 def plan_with_host(
     job: Job,
-    plan: Callable[[Sequence[int]], Planned],
+    plan: Callable[[Job, Sequence[int]], Planned],
     candidates: Callable[[], list[Candidate]],
     name_of: Callable[[int], str],
 ) -> Planned:
     """Plan, and as long as it does not fit, keep more in the memory of the host.
 
-    Largest first of what costs the fewest transfers for a byte; the rest that is too much is taken
-    to be spread over all devices, which frees no more than it does.
+    First of what lives from the forward half to the backward half, then arguments: largest first of
+    what costs the fewest transfers for a byte; the rest that is too much is taken to be spread over
+    all devices, which frees no more than it does. If something of the first kind is there, the
+    plan is compared with what arguments alone would give.
 
     Args:
         job: What is planned.
-        plan: Plans with these arguments of ``main`` in the memory of the host.
+        plan: Plans a job with these arguments of ``main`` in the memory of the host.
         candidates: Which arguments may live there; called once, if at all.
         name_of: The user's name of an argument of ``main``.
 
     Raises:
         DoesNotFitError: Nothing makes it fit.
     """
+    known: list[list[Candidate]] = []
+
+    def waiting() -> list[Candidate]:
+        if not known:
+            known.append(candidates())
+        return list(known[0])
+
+    found = _with_arguments(job, plan, waiting, name_of)
+    if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
+        return found
+    arguments_alone = replace(job, recomputing=replace(job.recomputing, host_offload=False))
+    try:
+        other = _with_arguments(arguments_alone, plan, waiting, name_of)
+    except DoesNotFitError:
+        return found
+    return min(found, other, key=_step_seconds)
+
+
+def _decided(planned: Planned) -> Sequence[DecidedValue]:
+    return () if planned.summary is None else planned.summary.decided
+
+
+def _step_seconds(planned: Planned) -> float:
+    assert planned.summary is not None
+    return planned.summary.step_seconds
+
+
+def _with_arguments(
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    candidates: Callable[[], list[Candidate]],
+    name_of: Callable[[int], str],
+) -> Planned:
     limit = job.memory_limit
     chosen: list[int] = []
     waiting: list[Candidate] | None = None
     while True:
         refusal: DoesNotFitError | None = None
         try:
-            planned = plan(chosen)
+            planned = plan(job, chosen)
             assert planned.summary is not None
             needed = planned.summary.peak_bytes_per_device
             if needed <= limit:

@@ -100,7 +100,7 @@ class PlanProgram(RecursiveProgramming):
             return job.plan()
         mesh = Mesh((Axis("data", job.num_devices),))
         return plan_with_host(
-            job, job.plan, lambda: candidates(job.read(()), mesh), "argument {}".format
+            job, Job.plan, lambda: candidates(job.read(()), mesh), "argument {}".format
         )
 
     def _recomputing(self) -> Recompute | None:
@@ -108,6 +108,7 @@ class PlanProgram(RecursiveProgramming):
             return None
         return Recompute(
             choose=self.recompute,
+            host_offload=self.host_offload == "auto",
             memory_limit=self.memory_limit,
             overlap=self.overlap,
             trip_count=self.trip_count,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
 
-from autoshard._core import Place
+from autoshard import _core
+from autoshard._core import Place, Storage
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
@@ -42,19 +42,6 @@ _HELD = frozenset(
 _LOOPS = frozenset(("stablehlo.while", "stablehlo.case", "stablehlo.if"))
 
 
-class Kind(Enum):
-    """Where a value is while others wait to read it."""
-
-    KEPT = "kept"
-    """In memory, whatever is chosen: arguments, results, scalars, what loops make."""
-    STORED = "stored"
-    """In memory, unless it is dropped and computed again."""
-    FUSED = "fused"
-    """Nowhere: the fusion that reads it computes it."""
-    FREE = "free"
-    """Nowhere: made of constants."""
-
-
 @dataclass(slots=True)
 class Value:
     """One SSA value of the block."""
@@ -62,7 +49,7 @@ class Value:
     ssa: mlir.Value
     maker: int
     """Position of the op that makes it; -1 for arguments."""
-    kind: Kind
+    kind: Storage
     core: int
     """The core's value; -1 for scalars."""
     bytes: float
@@ -71,18 +58,6 @@ class Value:
     """Moment from which its memory is free."""
     readers: list[int] = field(default_factory=list[int])
     """Positions, in order, each once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Where a value waits for its next reader."""
-
-    early: int
-    """Position of the last reader, or of the maker, before."""
-    late: int
-    """Position of the first reader behind."""
-    middle: int
-    """The point half way."""
 
 
 def blocks_of(costed: Costed) -> list[mlir.Block]:
@@ -121,7 +96,7 @@ class Block:
         """Values that the op at each position reads, those its regions read included."""
         self.results: list[list[int]] = []
         for argument in self.block.arguments:
-            self._add(argument, -1, Kind.KEPT)
+            self._add(argument, -1, Storage.KEPT)
         self._read_ops()
         if costed.cluster.compiler.does("fusion.matmul_results"):
             self._store_behind_matmuls()
@@ -151,15 +126,15 @@ class Block:
             if op.name not in MATRIX_OPS or position in self.collective:
                 continue
             value = self.values[self.results[position][0]]
-            while value.kind is Kind.STORED and len(value.readers) == 1:
+            while value.kind is Storage.STORED and len(value.readers) == 1:
                 (reader,) = value.readers
                 name, results = self.ops[reader].name, self.results[reader]
                 if not is_elementwise(name) and name != "stablehlo.reshape":
                     break
                 behind = self.values[results[0]]
-                if behind.kind is not Kind.FUSED or behind.bytes != value.bytes:
+                if behind.kind is not Storage.FUSED or behind.bytes != value.bytes:
                     break
-                value.kind, behind.kind = Kind.FUSED, Kind.STORED
+                value.kind, behind.kind = Storage.FUSED, Storage.STORED
                 value.end, behind.end = behind.end, value.end
                 self.matmul_of[results[0]] = position
                 self.point[reader] = self.point[value.maker]
@@ -177,25 +152,25 @@ class Block:
             results: list[int] = []
             for result in op.results:
                 core = imported.value_of.get(result, NO_VALUE)
-                kind = Kind.KEPT
+                kind = Storage.KEPT
                 if op.name in _HELD or has_effect(op) or result in returned:
                     pass
                 elif op.name in ("stablehlo.constant", "stablehlo.iota"):
-                    kind = Kind.FREE
+                    kind = Storage.FREE
                 elif core == NO_VALUE:
                     pass
                 elif imported.value_is_free[core]:
-                    kind = Kind.FREE
+                    kind = Storage.FREE
                 else:
-                    kind = Kind.STORED if self.costs.is_stored(core) else Kind.FUSED
+                    kind = Storage.STORED if self.costs.is_stored(core) else Storage.FUSED
                 results.append(self._add(result, position, kind))
             self.results.append(results)
 
     def _number(self, ssa: mlir.Value) -> int:
         """Number of an operand; one that is made outside of the block is kept there."""
-        return self.number_of[ssa] if ssa in self.number_of else self._add(ssa, -1, Kind.KEPT)
+        return self.number_of[ssa] if ssa in self.number_of else self._add(ssa, -1, Storage.KEPT)
 
-    def _add(self, ssa: mlir.Value, maker: int, kind: Kind) -> int:
+    def _add(self, ssa: mlir.Value, maker: int, kind: Storage) -> int:
         core = self.costed.imported.value_of.get(ssa, NO_VALUE)
         end = 0 if core == NO_VALUE else self.costs.live_ranges[core][1]
         self.values.append(Value(ssa, maker, kind, core, self.costs.bytes_of(core), end))
@@ -215,6 +190,29 @@ class Block:
     def live_bytes(self) -> Sequence[float]:
         """On one device at each point."""
         return self.costed.plan.live_bytes
+
+    @cached_property
+    def core_at(self) -> list[int]:
+        """Number in the core of the first op that runs at each position, or behind it.
+
+        That of a loop is its first op; one more for the end.
+        """
+        after = len(self.costed.imported.core_ops)
+        if self.number:
+            last = max((n for n in self.core_op if n >= 0), default=after - 1)
+            inside = (self.inner_ops(op) for op in self.ops if op.name in _LOOPS)
+            after = max([last, *(numbers[-1] for numbers in inside if numbers)]) + 1
+        found = [after]
+        for op, number in zip(reversed(self.ops), reversed(self.core_op), strict=True):
+            if number < 0 and op.name in _LOOPS:
+                number = next(iter(self.inner_ops(op)), -1)
+            found.append(number if number >= 0 else found[-1])
+        return found[::-1]
+
+    def inner_ops(self, op: mlir.Operation) -> list[int]:
+        """Numbers in the core of the ops in the regions of ``op``, in order."""
+        numbers = (self.costs.core_number(inner) for inner in _inner(op))
+        return sorted(number for number in numbers if number >= 0)
 
     @cached_property
     def made_of_arguments(self) -> frozenset[int]:
@@ -246,7 +244,7 @@ class Block:
         """Is a value made of constants, or the number of a trip that says which layer is taken?"""
         type_ = self.values[number].ssa.type
         is_scalar = isinstance(type_, mlir.RankedTensorType) and type_.rank == 0
-        return self.values[number].kind is Kind.FREE or (
+        return self.values[number].kind is Storage.FREE or (
             is_scalar and isinstance(mlir.RankedTensorType(type_).element_type, mlir.IntegerType)
         )
 
@@ -292,7 +290,7 @@ class Block:
             positions = set(value.readers)
             for reader in value.readers:
                 for result in self.results[reader]:
-                    if self.values[result].kind is Kind.FUSED:
+                    if self.values[result].kind is Storage.FUSED:
                         positions.update(found[result])
             found[number] = sorted(positions)
         return found
@@ -303,7 +301,7 @@ class Block:
         fused = {
             position
             for position, results in enumerate(self.results)
-            if results and all(self.values[v].kind is Kind.FUSED for v in results)
+            if results and all(self.values[v].kind is Storage.FUSED for v in results)
         }
         return [[p for p in positions if p not in fused] for positions in self.demanders]
 
@@ -315,15 +313,15 @@ class Block:
             ready = 0
             for number in operands:
                 value = self.values[number]
-                if value.maker < 0 or value.kind is Kind.FREE:
+                if value.maker < 0 or value.kind is Storage.FREE:
                     continue
-                is_fused = value.kind is Kind.FUSED
+                is_fused = value.kind is Storage.FUSED
                 at = found[value.maker] if is_fused else self.point[value.maker]
                 ready = max(ready, at)
             found.append(ready)
         return found
 
-    def gap(self, number: int) -> Gap | None:
+    def longest_gap(self, number: int) -> _core.Dropped | None:
         """The longest stretch in which a value only waits; None for a value without readers."""
         readers = self.stops[number]
         if not readers:
@@ -332,14 +330,34 @@ class Block:
         points = [self.point[max(stop, 0)] for stop in stops]
         widest = max(range(len(readers)), key=lambda at: points[at + 1] - points[at])
         middle = (points[widest] + points[widest + 1]) // 2
-        return Gap(stops[widest], stops[widest + 1], middle)
+        early, late = stops[widest], stops[widest + 1]
+        return _core.Dropped(number, early=early, late=late, middle=middle)
 
-    def is_late(self, position: int, gap: Gap) -> bool:
-        """Does an op that reads a value read it behind the gap?
-
-        A fused op stands anywhere before the op that it is fused with: what it waits for says.
-        """
-        return position >= gap.late or (position > gap.early and self.ready[position] > gap.middle)
+    @cached_property
+    def core(self) -> _core.RecomputedBlock:
+        """What the core is asked which ops run again with."""
+        made = _core.RecomputedBlock(len(self.live_bytes))
+        for number, value in enumerate(self.values):
+            made.add_value(
+                value.maker,
+                value.kind,
+                value.bytes,
+                value.end,
+                self.demanders[number],
+                is_counted=value.core != NO_VALUE,
+                is_parameter=number in self.made_of_arguments,
+            )
+        for position in range(len(self.ops)):
+            made.add_op(
+                self.operands[position],
+                self.results[position],
+                self.point[position],
+                self.ready[position],
+                self.seconds[position],
+                sends=position in self.collective,
+                gathers=position in self.gathers,
+            )
+        return made
 
     def sharding_text(self, number: int, texts: Sequence[str]) -> str:
         """``mhlo.sharding`` of a value, given the texts of the plan's table."""

@@ -1,264 +1,234 @@
-"""Find the cheapest set of values to compute again so that a step fits the memory.
+"""Find the cheapest decisions so that a step fits the memory.
 
-Equal values of equal layers are one group. As long as memory is too small, the group is taken
-that relieves the points above the limit most per second; at the end groups, then single values,
-are given back where the step fits without.
+``question`` says what may become of values and what that does, ``decision`` decides for groups of
+equal ones; of a group only as many go as have to.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from autoshard._core import Dropped
+from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir
+from autoshard.ir.checkpoint_names import checkpoint_name
 from autoshard.planned.summarize import line_of, short_name, type_text
-from autoshard.planned.summary import RecomputedValue
-from autoshard.rewrites.recomputation.block import Block, Gap, Kind
-from autoshard.rewrites.recomputation.clones import Clones, Dropped, clones_for
+from autoshard.planned.summary import DecidedValue, RecomputedValue
+from autoshard.rewrites.recomputation.block import Block
+from autoshard.rewrites.recomputation.decision import Answer, Fate, decide
+from autoshard.rewrites.recomputation.loops import Stack, maker_of
+from autoshard.rewrites.recomputation.question import (
+    BlockQuestion,
+    Effect,
+    Group,
+    Rules,
+    Stacked,
+)
 
-_SMALLEST = 1e-5
-"""Share of the memory limit: values below are not worth a decision."""
-
-_MOST_PICKS = 3
-"""A group that was given up again is taken at most so often."""
-
-_TIE = 1e-9
-"""Seconds added to those of every group, so that free ones are ordered by bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What may be computed again."""
-
-    keep_sent: bool = False
-    """Not the results of collectives."""
-    keep_parameters: bool = False
-    """Not what is made of parameters alone."""
+_MOST_ANSWERS = 100_000
+"""Ops that are looked at to improve on greedy decisions: in a block of 500 some 200 answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Values to drop, and what that is estimated to do."""
+    """What becomes of the values of a block, and what that is estimated to do."""
 
-    dropped: tuple[Dropped, ...]
-    clones: Clones
-    peak_bytes: float
-    """Bytes of the values that live at the fullest point."""
+    question: BlockQuestion
+    chosen: dict[int, Fate]
+    effect: Effect
 
+    @property
+    def peak_bytes(self) -> float:
+        """Bytes of the values that live at the fullest point."""
+        return float(self.effect.live.max(initial=0.0))
 
-def choose(block: Block, limit: float, rules: Rules) -> Choice:
-    """The cheapest set found whose values fit ``limit`` bytes; or the one that comes closest."""
-    search = _Search(block, limit, rules)
-    found: list[tuple[float, float, set[int], set[int]]] = []
-    for per_second in (True, False):
-        search.start()
-        search.grow(per_second)
-        if search.excess(search.live(search.chosen)) == 0:
-            search.give_back()
-        clones = search.clones(search.chosen)
-        excess = search.excess(search.live_with(clones))
-        found.append((excess, clones.seconds, search.chosen, search.left_out))
-    _, _, search.chosen, search.left_out = min(found, key=lambda one: one[:2])
-    return search.result()
-
-
-class _Search:
-    def __init__(self, block: Block, limit: float, rules: Rules) -> None:
-        self.block = block
-        self.limit = limit
-        self.rules = rules
-        self.base = np.array(block.live_bytes, np.float64)
-        self.groups = groups_of(block, limit, rules)
-        self.chosen: set[int] = set()
-        """Numbers of groups."""
-        self.left_out: set[int] = set()
-        """Values of chosen groups that are kept after all."""
-
-    def members(self, groups: Collection[int]) -> list[Dropped]:
-        """All values of some groups but those left out."""
+    def stacks(self, fate: Fate) -> list[Stack]:
+        """Stacks of which this becomes."""
         return [
-            one for group in groups for one in self.groups[group] if one.number not in self.left_out
+            stack
+            for pair in range(len(self.question.pairs))
+            for stack in self.question.stacks_with(self.chosen, fate, pair)
         ]
 
-    def clones(self, groups: Collection[int]) -> Clones:
-        """What dropping groups takes."""
-        return clones_for(
-            self.block,
-            self.members(groups),
-            keep_sent=self.rules.keep_sent,
-            keep_parameters=self.rules.keep_parameters,
-        )
 
-    def live_with(self, clones: Clones) -> np.ndarray:
-        """Bytes at each point."""
-        change = np.zeros(len(self.base) + 1)
-        for point, size in clones.delta:
-            change[min(point, len(self.base))] += size
-        return self.base + np.cumsum(change)[: len(self.base)]
+def choose(block: Block, limit: float, rules: Rules, *, stacks_alone: bool = False) -> Choice:
+    """The cheapest decisions found whose values fit ``limit`` bytes; or what comes closest.
 
-    def live(self, groups: Collection[int]) -> np.ndarray:
-        """Bytes at each point once groups are dropped."""
-        return self.live_with(self.clones(groups))
+    Args:
+        block: The ops, and how long their values live.
+        limit: Bytes on one device.
+        rules: What may become of values.
+        stacks_alone: What is no stack of loops is kept.
+    """
+    question = BlockQuestion(block, limit, rules, stacks_alone=stacks_alone)
+    decision = decide(question, max(50, _MOST_ANSWERS // max(1, len(block.ops))))
+    found = [
+        _with_parts(question, chosen) for chosen in (decision.chosen, *decision.others) if chosen
+    ]
+    if not found:
+        return Choice(question, {}, question.effect({}))
+    _, chosen, question.apart = min(found, key=lambda one: one[0])
+    return Choice(question, chosen, question.effect(chosen))
 
-    def excess(self, live: np.ndarray) -> float:
-        """Bytes above the limit, over all points."""
-        return float(np.maximum(live - self.limit, 0).sum())
 
-    def start(self) -> None:
-        """Choose nothing."""
-        self.chosen, self.left_out = set(), set()
+def _with_parts(
+    question: BlockQuestion, chosen: dict[int, Fate]
+) -> tuple[Answer, dict[int, Fate], dict[int, Fate]]:
+    """Decisions, and those about parts of groups that make them better."""
+    question.apart = {}
+    for number in sorted(chosen):
+        item = question.items[number]
+        if isinstance(item, Group) and len(item.members) > 1:
+            _split(question, chosen, number, item)
+    return question.answer(chosen), chosen, question.apart
 
-    def grow(self, per_second: bool) -> None:
-        """Take groups until it fits, or nothing helps.
 
-        Args:
-            per_second: Take what relieves most per second; else what relieves most.
-        """
-        excess, seconds = self.excess(self.live(())), 0.0
-        waiting: list[tuple[float, int, int]] = [(-np.inf, 0, g) for g in range(len(self.groups))]
-        heapq.heapify(waiting)
-        taken = [0] * len(self.groups)
-        picks = 0
-        while waiting and excess > 0:
-            score, seen, group = heapq.heappop(waiting)
-            if seen < picks or np.isinf(score):
-                clones = self.clones((*self.chosen, group))
-                relief = excess - self.excess(self.live_with(clones))
-                price = max(clones.seconds - seconds, 0.0) + _TIE if per_second else 1.0
-                heapq.heappush(waiting, (-relief / price, picks, group))
-                continue
-            if score >= 0:
-                break
-            self.chosen.add(group)
-            picks += 1
-            taken[group] += 1
-            clones = self.clones(self.chosen)
-            excess, seconds = self.excess(self.live_with(clones)), clones.seconds
-            for other in sorted(self.chosen - {group}):
-                clones = self.clones(self.chosen - {other})
-                without = self.excess(self.live_with(clones))
-                if without <= excess and clones.seconds <= seconds:
-                    self.chosen.remove(other)
-                    excess, seconds = without, clones.seconds
-                    if taken[other] < _MOST_PICKS:
-                        heapq.heappush(waiting, (-np.inf, picks, other))
-
-    def give_back(self) -> None:
-        """Keep what need not be computed again: the most expensive groups first, then values."""
-        for group in sorted(self.chosen, key=lambda group: -self.clones((group,)).seconds):
-            rest = self.chosen - {group}
-            if self._is_better(rest, self.left_out):
-                self.chosen = rest
-        for group in sorted(self.chosen, key=lambda group: -self.clones((group,)).seconds):
-            self._give_back_part(self.groups[group])
-
-    def _give_back_part(self, group: Sequence[Dropped]) -> None:
-        """Keep as many of the last values of a group, which wait the shortest, as fit."""
-        step = len(group)
-        kept = 0
-        while step > 0:
-            more = [one.number for one in group[len(group) - kept - step :]]
-            if kept + step <= len(group) and self._is_better(
-                self.chosen, self.left_out | set(more)
-            ):
-                self.left_out |= set(more)
-                kept += step
+def _split(question: BlockQuestion, chosen: dict[int, Fate], number: int, group: Group) -> None:
+    """Let the last values of a group, which wait the shortest, be kept, or go another way."""
+    now = question.answer(chosen)
+    count = len(group.members)
+    for fate in (Fate.KEEP, *group.fates):
+        step, taken = count, 0
+        while step > 0 and fate is not chosen[number]:
+            before = dict(question.apart)
+            part = group.members[max(0, count - taken - step) : count - taken]
+            question.apart.update({one.number: fate for one in part})
+            found = question.answer(chosen)
+            if found < now and part:
+                now, taken = found, taken + step
             else:
+                question.apart = before
                 step //= 2
 
-    def _is_better(self, groups: set[int], left_out: set[int]) -> bool:
-        """It fits and takes less time."""
-        now = self.clones(self.chosen).seconds
-        before, self.left_out = self.left_out, left_out
-        clones = self.clones(groups)
-        fits = self.excess(self.live_with(clones)) == 0
-        self.left_out = before
-        return fits and clones.seconds <= now
 
-    def result(self) -> Choice:
-        """The choice made."""
-        clones = self.clones(self.chosen)
-        peak = float(self.live_with(clones).max(initial=0.0))
-        return Choice(tuple(self.members(sorted(self.chosen))), clones, peak)
+# What a plan says of it
 
 
-def groups_of(block: Block, limit: float, rules: Rules) -> list[list[Dropped]]:
-    """Values that wait while memory is short, those of equal layers together.
-
-    In the order of the program.
-    """
-    too_full = np.flatnonzero(np.array(block.live_bytes) > limit)
-    found: dict[tuple[object, ...], list[Dropped]] = {}
-    last = len(block.ops) - 1
-    for number, value in enumerate(block.values):
-        if value.kind is not Kind.STORED or value.bytes < limit * _SMALLEST:
-            continue
-        readers = block.demanders[number]
-        if not readers or readers[-1] == last or _is_excluded(block, number, rules):
-            continue
-        gap = block.gap(number)
-        if gap is None or not _waits(block, gap, too_full):
-            continue
-        found.setdefault(_signature(block, number), []).append(Dropped(number, gap))
-    return list(found.values())
-
-
-def _signature(block: Block, number: int) -> tuple[object, ...]:
-    """The same for equal values of equal layers: the op, its line and plan, what it reads."""
-    value = block.values[number]
-    op = block.ops[value.maker]
-    core_op = block.core_op[value.maker]
-    return (
-        op.name,
-        str(value.ssa.type),
-        line_of(op),
-        block.costs.value_sharding[value.core],
-        block.costs.op_strategy[core_op] if core_op >= 0 else -1,
-        tuple(
-            (str(block.values[v].ssa.type), block.values[v].maker < 0)
-            for v in block.operands[value.maker]
-        ),
-    )
-
-
-def _waits(block: Block, gap: Gap, too_full: np.ndarray) -> bool:
-    """Is memory short at a point between the two positions?"""
-    first, end = block.point[max(gap.early, 0)] + 1, block.point[gap.late]
-    at = int(np.searchsorted(too_full, first))
-    return at < len(too_full) and int(too_full[at]) < end
-
-
-def _is_excluded(block: Block, number: int, rules: Rules) -> bool:
-    value = block.values[number]
-    if rules.keep_sent and value.maker in block.collective:
-        return True
-    is_gathered = value.maker in block.gathers
-    return rules.keep_parameters and (is_gathered or number in block.made_of_arguments)
-
-
-def describe(block: Block, choice: Choice) -> list[RecomputedValue]:
-    """What is computed again, as the summary of a plan tells it."""
-    rows: dict[tuple[str, str | None], list[Dropped]] = {}
-    for one in choice.dropped:
-        value = block.values[one.number]
-        op: mlir.Operation = block.ops[_maker(block, one.number)]
-        key = (f"{short_name(op)} {type_text(value.ssa.type)}", line_of(op))
-        rows.setdefault(key, []).append(one)
+def recomputed(choice: Choice) -> list[RecomputedValue]:
+    """What is computed again, as the summary of a plan tells it; before anything is rewritten."""
     return [
-        RecomputedValue(
-            name=name,
-            count=len(members),
-            bytes=sum(block.values[one.number].bytes for one in members),
-            seconds=sum(block.seconds[_maker(block, one.number)] for one in members),
-            location=line,
-        )
-        for (name, line), members in rows.items()
+        RecomputedValue(row.name, row.count, row.bytes, _seconds(choice, members), row.location)
+        for row, members in _rows(choice, Fate.AGAIN)
     ]
 
 
-def _maker(block: Block, number: int) -> int:
-    """Position of the op that a value is told by."""
-    return block.matmul_of.get(number, block.values[number].maker)
+def decided(choice: Choice) -> list[DecidedValue]:
+    """What becomes of values that could go, with the price; before anything is rewritten."""
+    return [row for fate in Fate for row, _ in _rows(choice, fate)]
+
+
+Member = Dropped | Stack
+
+
+def _rows(choice: Choice, fate: Fate) -> list[tuple[DecidedValue, list[Member]]]:
+    """Rows of all values of which this becomes, and these values."""
+    question, found = choice.question, dict[tuple[str, str | None], list[tuple[int, Member]]]()
+    for number, item in enumerate(question.items):
+        whole = choice.chosen.get(number, Fate.KEEP)
+        if isinstance(item, Stacked):
+            members: list[Member] = [item.stack] if whole is fate else []
+        else:
+            members = [m for m in item.members if _fate(choice, m, whole) is fate]
+        for member in members:
+            key = (_name(choice, member), _line(choice, member))
+            found.setdefault(key, []).append((number, member))
+    rows: list[tuple[DecidedValue, list[Member]]] = []
+    for (name, line), pairs in found.items():
+        members = [member for _, member in pairs]
+        row = DecidedValue(
+            name=name,
+            count=sum(_count(member) for member in members),
+            bytes=sum(_bytes(choice, member) for member in members),
+            decision=fate.value,
+            seconds=sum(_price(choice, number) for number in dict.fromkeys(n for n, _ in pairs)),
+            location=line,
+            checkpoint_name=_named(choice, members[0]),
+        )
+        rows.append((row, members))
+    return rows
+
+
+def _price(choice: Choice, number: int) -> float:
+    """Seconds that letting a group or a stack go adds to a step, given all other decisions."""
+    question = choice.question
+    if number in choice.chosen:
+        rest = {item: fate for item, fate in choice.chosen.items() if item != number}
+        return max(0.0, choice.effect.answer.seconds - question.answer(rest).seconds)
+    more = [{**choice.chosen, number: fate} for fate in question.fates[number]]
+    least = min(question.answer(each).seconds for each in more)
+    return max(0.0, least - choice.effect.answer.seconds)
+
+
+def _fate(choice: Choice, member: Dropped, whole: Fate) -> Fate:
+    return choice.question.apart.get(member.number, whole)
+
+
+def _value(choice: Choice, member: Member) -> mlir.Value:
+    if isinstance(member, Stack):
+        return member.value
+    return choice.question.block.values[member.number].ssa
+
+
+def _named(choice: Choice, member: Member) -> str | None:
+    """The name of a value, or of what it is made of alone, element by element."""
+    value: mlir.Value | None = _value(choice, member)
+    while value is not None:
+        name = checkpoint_name(value)
+        if name is not None:
+            return name
+        op = maker_of(value)
+        if op is None or not (is_elementwise(op.name) or op.name in _SAME):
+            return None
+        made_of = [one for one in op.operands if not _is_constant(one)]
+        value = made_of[0] if len(made_of) == 1 else None
+    return None
+
+
+_SAME = frozenset(("stablehlo.reshape", "stablehlo.transpose", "sdy.sharding_constraint"))
+_CONSTANTS = frozenset(("stablehlo.constant", "stablehlo.broadcast_in_dim"))
+
+
+def _is_constant(value: mlir.Value) -> bool:
+    op = maker_of(value)
+    if op is None or op.name not in _CONSTANTS:
+        return False
+    return all(_is_constant(operand) for operand in op.operands)
+
+
+def _told_by(choice: Choice, member: Member) -> mlir.Operation | None:
+    """The op that a value is told by."""
+    if isinstance(member, Stack):
+        return maker_of(member.value)
+    block = choice.question.block
+    return block.ops[block.matmul_of.get(member.number, block.values[member.number].maker)]
+
+
+def _name(choice: Choice, member: Member) -> str:
+    op = _told_by(choice, member)
+    type_ = mlir.RankedTensorType(_value(choice, member).type)
+    return f"{'carried' if op is None else short_name(op)} {type_text(type_)}"
+
+
+def _line(choice: Choice, member: Member) -> str | None:
+    op = _told_by(choice, member)
+    return None if op is None else line_of(op)
+
+
+def _count(member: Member) -> int:
+    if not isinstance(member, Stack):
+        return 1
+    return mlir.RankedTensorType(member.write.results[0].type).shape[0]
+
+
+def _bytes(choice: Choice, member: Member) -> float:
+    if isinstance(member, Stack):
+        return member.bytes
+    return choice.question.block.values[member.number].bytes
+
+
+def _seconds(choice: Choice, members: Sequence[Member]) -> float:
+    """Seconds of one run of the ops that make values, of all trips."""
+    costs = choice.question.block.costs
+    ops = (_told_by(choice, member) for member in members)
+    return sum(costs.seconds_of(op) for op in ops if op is not None)

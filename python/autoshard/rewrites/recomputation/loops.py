@@ -27,6 +27,8 @@ class Stack:
     read_index: mlir.Value
     bytes: float
     """Bytes of the whole stack on one device."""
+    write: mlir.Operation
+    """The op of the first loop that writes a part; it stays when loops are written anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def stacks_between(
             continue
         read_slot, reads, index = read
         whole = bytes_of(first.results[slot])
-        found.append(Stack(slot, made, write.operands[2], read_slot, reads, index, whole))
+        found.append(Stack(slot, made, write.operands[2], read_slot, reads, index, whole, write))
     if not found:
         return []
     # one index for all: that of the first one

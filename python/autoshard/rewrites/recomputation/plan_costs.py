@@ -46,6 +46,11 @@ class PlanCosts:
             return 0.0
         return self._op_trips[number] * (self._op_seconds[number] + self._moved.get(number, 0.0))
 
+    def trips_of(self, op: mlir.Operation) -> float:
+        """How often an op runs in a step; 1 for one that the core does not know."""
+        number = self.core_number(op)
+        return 1.0 if number < 0 else float(self._op_trips[number])
+
     def sends_result(self, op: mlir.Operation) -> bool:
         """Is the result of an op sent?"""
         return self.core_number(op) in self._sent

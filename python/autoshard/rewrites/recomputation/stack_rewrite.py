@@ -10,7 +10,6 @@ from autoshard.ir import mlir
 from autoshard.ir.inline import substitute
 from autoshard.rewrites.numbering import Numbering
 from autoshard.rewrites.recomputation.block import Block
-from autoshard.rewrites.recomputation.choice import Rules
 from autoshard.rewrites.recomputation.loop_rebuild import Carried, Now, erase_unused, rebuilt
 from autoshard.rewrites.recomputation.loops import (
     Pair,
@@ -23,9 +22,9 @@ from autoshard.rewrites.recomputation.stacker import Stacker
 from autoshard.rewrites.sinking import ancestor_in, sink
 
 
-def drop_stacks(block: Block, pair: Pair, dropped: list[Stack], rules: Rules) -> None:
-    """Rewrite both loops so that these stacks are gone."""
-    found = slice_of(block, pair, dropped, rules)
+def drop_stacks(block: Block, pair: Pair, dropped: list[Stack]) -> None:
+    """Rewrite both loops so that these stacks are gone, which can be done without."""
+    found = slice_of(block, pair, dropped, keep_sent=False)
     assert found is not None
     _Rewriter(block, pair, dropped, found).run()
 

@@ -1,23 +1,30 @@
-"""Compute values again in straight-line code, behind barriers; passes/recompute.py shows how.
+"""Compute values again in straight-line code, or send them to the host and back, behind barriers.
 
-The barrier takes a value that exists late only, so that the copies cannot run early, and what
-they read, so that they are not merged with the originals.
+The barrier takes a value that exists late only, so that neither copies nor transfers can run early,
+and what copies read, so that they are not merged with the originals. passes/recompute.py shows it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from autoshard._core import Batch, Clones, Storage
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING
+from autoshard.ir.host_memory import DEVICE, PINNED_HOST
 from autoshard.ir.inline import substitute
 from autoshard.planned.summarize import shardings_of
-from autoshard.rewrites.recomputation.block import Block, Kind
-from autoshard.rewrites.recomputation.clones import Batch, Clones
-from autoshard.sharding import to_v2
+from autoshard.rewrites.recomputation.block import Block
+from autoshard.rewrites.recomputation.fetches import Fetch
+from autoshard.rewrites.recomputation.moves import write_move
+from autoshard.sharding import Sharding, to_v2
 
 
-def write_clones(block: Block, clones: Clones, *, keep_parameters: bool = False) -> int:
-    """Write the copies to the module; how many ops run again."""
-    return _Writer(block, keep_parameters).write(clones)
+def write_clones(
+    block: Block, clones: Clones, fetches: Sequence[Fetch] = (), *, keep_parameters: bool = False
+) -> None:
+    """Write the copies and the transfers to the module."""
+    _Writer(block, keep_parameters).write(clones, fetches)
 
 
 class _Writer:
@@ -25,27 +32,80 @@ class _Writer:
         self.block = block
         self.keep_parameters = keep_parameters
         costed = block.costed
-        self.texts = [to_v2(one) for one in shardings_of(costed.plan, costed.mesh)]
+        self.shardings = shardings_of(costed.plan, costed.mesh)
+        self.texts = [to_v2(one) for one in self.shardings]
         self.copies: dict[int, mlir.Value] = {}
         """Value -> what was computed again."""
         self.behind: dict[int, mlir.Value] = {}
-        """Value -> what a barrier made of it, for the readers behind."""
+        """Value -> what a barrier made of it, or what came back from the host, for the readers
+        behind."""
+        self.fetched: set[int] = set()
+        """Values that came back from the host."""
+        self.sent: set[int] = set()
+        """Values that go there."""
 
-    def write(self, clones: Clones) -> int:
-        for batch in clones.batches:
-            if batch.ops:
-                self._write_batch(batch)
-            op = self.block.ops[batch.position]
-            for place, number in enumerate(self.block.operands[batch.position]):
-                if place < len(op.operands) and number in self.copies:
-                    op.operands[place] = self.copies[number]
-            self._replace_captured(op, batch.position)
-        return sum(len(batch.ops) for batch in clones.batches)
+    def write(self, clones: Clones, fetches: Sequence[Fetch]) -> None:
+        batches = {batch.position: batch for batch in clones.batches}
+        coming: dict[int, list[Fetch]] = {}
+        for fetch in fetches:
+            coming.setdefault(fetch.back, []).append(fetch)
+        self.sent = {one.number for one in fetches}
+        there = {one.number: self._send(one) for one in fetches}
+        for position in sorted(batches.keys() | coming.keys()):
+            for fetch in coming.get(position, ()):
+                self._bring_back(fetch, there[fetch.number])
+            if position in batches:
+                self._serve(batches[position])
 
-    def _replace_captured(self, op: mlir.Operation, position: int) -> None:
+    def _send(self, fetch: Fetch) -> mlir.Value:
+        """Move a value to the host, where the program has to have done so; the value there."""
+        value = self.block.values[fetch.number].ssa
+        point = mlir.InsertionPoint(self.block.ops[fetch.gone])
+        return write_move(value, PINNED_HOST, self._sharding_of(fetch.number), point)
+
+    def _bring_back(self, fetch: Fetch, there: mlir.Value) -> None:
+        """Move a value to the device, not before what runs last before it."""
+        reader = self.block.ops[fetch.back]
+        point = mlir.InsertionPoint(reader)
+        anchor = self._anchor_before(fetch.back, self.block.values[fetch.number].maker)
+        if anchor is not None:
+            late = self.behind.get(anchor, self.block.values[anchor].ssa)
+            barrier = mlir.Operation.create(
+                "stablehlo.optimization_barrier",
+                results=[there.type, late.type],
+                operands=[there, late],
+                attributes={MHLO_SHARDING: self._sharding([fetch.number, anchor])},
+                loc=reader.location,
+                ip=point,
+            )
+            there = barrier.results[0]
+            self._read_behind(anchor, fetch.back, barrier.results[1])
+        back = write_move(there, DEVICE, self._sharding_of(fetch.number), point)
+        self.behind[fetch.number] = back
+        self.fetched.add(fetch.number)
+
+    def _serve(self, batch: Batch) -> None:
+        if batch.ops:
+            self._write_batch(batch)
+        op = self.block.ops[batch.position]
+        operands = self.block.operands[batch.position]
+        for place, number in enumerate(operands[: len(op.operands)]):
+            now = self._now(number)
+            if now is not None:
+                op.operands[place] = now
+        self._replace_captured(op, operands[len(op.operands) :])
+
+    def _now(self, number: int) -> mlir.Value | None:
+        """What a late reader takes for a value; None for the value itself."""
+        if number in self.fetched:
+            return self.behind[number]
+        return self.copies.get(number)
+
+    def _replace_captured(self, op: mlir.Operation, numbers: Sequence[int]) -> None:
         """Ops in the regions of a reader read the copies, too."""
-        numbers = self.block.operands[position][len(op.operands) :]
-        changed = {self.block.values[n].ssa: self.copies[n] for n in numbers if n in self.copies}
+        changed = {
+            self.block.values[n].ssa: now for n in numbers if (now := self._now(n)) is not None
+        }
         if changed:
             for region in op.regions:
                 for inner_block in region.blocks:
@@ -88,7 +148,10 @@ class _Writer:
     def _read(self, number: int, seen: dict[int, mlir.Value]) -> mlir.Value:
         if number in self.copies:
             return self.copies[number]
-        return seen.get(number, self.block.values[number].ssa)
+        return seen.get(number, self.behind.get(number, self.block.values[number].ssa))
+
+    def _sharding_of(self, number: int) -> Sharding:
+        return self.shardings[self.block.costs.value_sharding[self.block.values[number].core]]
 
     def _sharding(self, numbers: list[int]) -> mlir.Attribute:
         texts = [self.block.sharding_text(number, self.texts) for number in numbers]
@@ -100,15 +163,17 @@ class _Writer:
 
         None if nothing late is: then nothing keeps the copies from running early.
         """
-        values = self.block.values
-        newest = max((values[number].maker for number in batch.inputs), default=-1)
-        newest = max(newest, max(batch.ops))
-        for position in range(batch.position - 1, newest, -1):
+        makers = [self.block.values[number].maker for number in batch.inputs]
+        return self._anchor_before(batch.position, max([*makers, *batch.ops]))
+
+    def _anchor_before(self, reader: int, newest: int) -> int | None:
+        """What is in memory, made behind ``newest`` and before ``reader``, and read behind both."""
+        for position in range(reader - 1, newest, -1):
             for number in self.block.results[position]:
-                value = values[number]
-                is_there = value.kind in (Kind.STORED, Kind.KEPT) and value.core >= 0
-                is_read = value.readers and value.readers[-1] >= batch.position
-                if is_there and is_read and number not in self.copies:
+                value = self.block.values[number]
+                is_there = value.kind in (Storage.STORED, Storage.KEPT) and value.core >= 0
+                is_read = value.readers and value.readers[-1] >= reader
+                if is_there and is_read and number not in self.copies and number not in self.sent:
                     return number
         return None
 
