@@ -55,7 +55,7 @@ class Kernels:
 
 
 def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """That of the sum of the function's squares, by its first arguments."""
+    """Gradient of the sum of the function's squares by its first arguments."""
 
     def loss(*arrays: Any) -> Any:
         return jnp.sum(jnp.square(function(*arrays).astype(jnp.float32)))
