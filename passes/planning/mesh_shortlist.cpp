@@ -50,14 +50,11 @@ std::vector<Candidate> MeshShortlist::at_price(double coeff) {
       tried.front().objective > single.objective * (1 + merge_tolerance)) {
     plans_.sweep(single);
   }
-  // All on one axis, no mesh of two groups pays: parts of the data and of the weights on each
-  // dim of the network may.
-  const bool is_on_one = !tried.empty() && tried.front().num_axes() == 1;
-  if (!tried.empty() && (!may_merge_ || is_on_one)) {
+  if (!may_merge_ && !tried.empty()) {
     Candidate finer = plans_.on_mesh(tried.front(), single_);
     plans_.sweep(finer);
     if (finer.objective < single.objective) single = std::move(finer);
-    if (!may_merge_) tried.clear();
+    tried.clear();
   }
   tried.push_back(std::move(single));
   return std::move(tried);
@@ -114,9 +111,7 @@ std::vector<Candidate> MeshShortlist::best_of(std::vector<Candidate> list) {
   task_.phases.start("joint");
   Candidate single = std::move(list.back());
   list.pop_back();
-  if (list.empty() || plans_.is_small() || by_objective(single, list.front())) {
-    plans_.join(single);
-  }
+  if (list.empty() || plans_.is_small()) plans_.join(single);
   if (list.empty()) return {single};
   list.resize(std::min(list.size(), most_finalists));
   const double worth_up_to = list.front().objective * worth_joining;

@@ -32,7 +32,7 @@ def test_every_block_prints_what_the_page_says(monkeypatch: pytest.MonkeyPatch) 
         else:
             assert lines(printed) == lines(text)
             compared += 1
-    assert compared == 5
+    assert compared == 6
 
 
 def lines(text: str) -> list[str]:
