@@ -83,7 +83,9 @@ def test_half_a_chip_is_refused(tmp_path):
 
 def test_a_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(targets._PACKAGES, "tpu", ("no-such-package-of-autoshard",))
-    with pytest.raises(CompileError, match=r"not installed\. In a checkout: pip install '\.\[tpu\]'") as e:
+    with pytest.raises(
+        CompileError, match=r"not installed\. In a checkout: pip install '\.\[tpu\]'"
+    ) as e:
         target_of(Cluster.parse("v5e:4x4")).compiler()
     assert e.value.reason == "not installed"
 
