@@ -1,4 +1,4 @@
-"""Ctrl-C while a program is planned: the best plan so far, or a KeyboardInterrupt."""
+"""Ctrl-C while a program is planned: the best plan so far."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import autoshard
 from autoshard.progress import Task
 
-says, wanted = Task.says, ["best"]
+says, pressed = Task.says, []
 
 def press_when_wanted(task, text):
     says(task, text)
-    if wanted and wanted[0] in text:
-        wanted.clear()
+    if not pressed and "best" in text:
+        pressed.append(text)
         threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 Task.says = press_when_wanted
@@ -34,24 +34,20 @@ def step(params, x):
 def array(*shape):
     return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
 
-def plan(layers):
-    params = [(array(1024, 64 * n), array(64 * n, 1024)) for n in range(5, 5 + layers)]
+params = [(array(1024, 64 * n), array(64 * n, 1024)) for n in range(5, 37)]
+
+def plan():
     return autoshard.plan(step, params, array(2048, 1024), cluster="v5p:4x4x4")
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    first = plan(14)
+    first = plan()
     print([str(one.message) for one in caught if "interrupted" in str(one.message)])
 print(first.mesh.size, len(first.record.ops) > 0)
-wanted.append("levels, 0 compared")
-try:
-    plan(60)  # long before a plan is there
-except KeyboardInterrupt:
-    print("no plan yet")
 """
 
 
-def test_an_interrupted_search_gives_its_best_plan_and_raises_where_it_has_none(tmp_path):
+def test_an_interrupted_search_gives_its_best_plan(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     run = subprocess.run(
@@ -63,8 +59,7 @@ def test_an_interrupted_search_gives_its_best_plan_and_raises_where_it_has_none(
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    warned, compared, last = run.stdout.splitlines()
+    warned, compared = run.stdout.splitlines()
     assert "planning was interrupted: the best plan of" in warned
     assert "is taken, a step of" in warned
     assert compared == "64 True"
-    assert last == "no plan yet"
