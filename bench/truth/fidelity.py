@@ -423,6 +423,27 @@ def step_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
         yield [*(row[name] for name in POINT), *step_cells(row)]
 
 
+UNSEEN_HEADS = (
+    *(*POINT, "planned GiB", "compiled GiB", "error", "planned ms"),
+    *(*(f"{name} ms" for name in STEP_FIELDS), "note"),
+)
+
+
+def unseen_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
+    """Peaks and seconds of the programs that no rule was found on; of what failed, the reason."""
+    for row in rows:
+        if row["program"] not in PUBLISHED:
+            continue
+        found = [row[name] for name in POINT]
+        theirs = compiled_peak(row)
+        if theirs is None:
+            empty = [""] * (len(UNSEEN_HEADS) - len(found) - 1)
+            yield [*found, *empty, row.get("failed", row.get("no text", "")).splitlines()[0][:160]]
+            continue
+        peaks = (f"{row['peak'] / 2**30:.2f}", f"{theirs / 2**30:.2f}")
+        yield [*found, *peaks, f"{peak_error(row) or 0:+.1%}", *step_cells(row), ""]
+
+
 def step_error(row: dict[str, Any], against: str) -> float | None:
     """Planned seconds over the compiled program's of that name, less 1; None without these."""
     compiled = compiled_seconds(row, against)
@@ -547,6 +568,19 @@ def points(options: argparse.Namespace) -> Iterable[tuple[str, str, str]]:
                 yield from ((program, cluster, kind) for kind in options.plans)
 
 
+def write_tables(file: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Files for the pages: programs that rules may have been found on, and the others apart."""
+    seen = [row for row in rows if row["program"] not in PUBLISHED]
+    if seen:
+        results.write_rows(file, PAGE_HEADS, page_rows(seen))
+        clusters = file.with_stem(f"{file.stem}-clusters")
+        results.write_rows(clusters, CLUSTER_HEADS, cluster_rows(seen))
+        results.write_rows(file.with_stem(f"{file.stem}-steps"), STEP_HEADS, step_rows(seen))
+    if len(seen) < len(rows):
+        unseen = file.with_stem(f"{file.stem}-unseen")
+        results.write_rows(unseen, UNSEEN_HEADS, unseen_rows(rows))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", nargs="*", default=[], metavar="PART")
@@ -582,11 +616,8 @@ def main() -> None:
             console.print(f"[dim]{' | '.join(cells(row))}")
     measured = [row for row in rows if "left out" not in row]
     console.print(table(measured))
-    results.write_rows(options.csv, PAGE_HEADS, page_rows(measured))
-    by_cluster = options.csv and options.csv.with_stem(f"{options.csv.stem}-clusters")
-    results.write_rows(by_cluster, CLUSTER_HEADS, cluster_rows(measured))
-    steps = options.csv and options.csv.with_stem(f"{options.csv.stem}-steps")
-    results.write_rows(steps, STEP_HEADS, step_rows(measured))
+    if options.csv:
+        write_tables(options.csv, measured)
     for line in summary(measured):
         console.print(line)
     left_out = len(rows.of_point) - len(measured)

@@ -150,7 +150,7 @@ bool may_be_fused(const FusionInput& input, std::int32_t op) {
   const Rule& rule = input.index.rule(op);
   return rule.work == Work::elementwise || rule.work == Work::view ||
          (rule.work == Work::matmul && input.rules.matmul_results) ||
-         (rule.work == Work::indexed && rule.is_cheap) || input.is_of_rows(op);
+         (rule.work == Work::indexed && rule.is_cheap) || input.is_row_reduction[op];
 }
 
 bool is_expensive(const FusionInput& input, std::int32_t op) {

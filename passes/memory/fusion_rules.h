@@ -21,10 +21,6 @@ struct FusionInput {
   const Fusion& rules;
   /// By op: a reduction that the kernels which read it compute (memory/row_reductions.h).
   std::vector<bool> is_row_reduction = {};
-
-  bool is_of_rows(std::int32_t op) const {
-    return !is_row_reduction.empty() && is_row_reduction[op];
-  }
 };
 
 /// Whether `op` takes operand number `operand` from its own kernel.

@@ -78,7 +78,7 @@ Fusions fuse(const FusionInput& input) {
     if (!may_be_fused(input, i)) continue;
     std::vector<std::int32_t> roots = reading_roots(input, fusions, i);
     if (roots.empty()) continue;
-    if (input.is_of_rows(i)) {
+    if (input.is_row_reduction[i]) {
       if (!all_hold_rows(input, i, roots)) continue;
       for (std::int32_t root : roots) fusions.holds_rows[root] = true;
     } else if (is_matmul) {

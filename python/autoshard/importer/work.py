@@ -153,8 +153,8 @@ def work_of(op: mlir.Operation) -> OpWork:
     if name in VIEWS:
         return _view(op, arithmetic)
     if name in _REDUCES:
-        if name == "stablehlo.reduce" and _elements(op.operands[0]) == _elements(op.results[0]):
-            return OpWork(Work.VIEW, arithmetic, 0.0)  # of dims of one element: a reshape
+        if _is_reshape(op):
+            return _view(op, arithmetic)
         return OpWork(Work.REDUCE, arithmetic, _reduce_flops(op))
     if name in _INDEXED:
         return _indexed(op, arithmetic)
@@ -244,6 +244,15 @@ def _expense(op: mlir.Operation) -> Expense:
 def _view(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     touched = (_bytes(op.results[0]),) if op.name == "stablehlo.slice" else ()
     return OpWork(Work.VIEW, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
+
+
+def _is_reshape(op: mlir.Operation) -> bool:
+    """Does a reduction drop dims of one element and nothing else?"""
+    return (
+        op.name == "stablehlo.reduce"
+        and len(op.results) == 1
+        and _elements(op.operands[0]) == _elements(op.results[0])
+    )
 
 
 def _indexed(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:

@@ -28,8 +28,12 @@ def shown_search() -> Show:
             sizes = "x".join(map(str, best_mesh))
             found = f"a step of {seconds_text(best_seconds)} on a mesh of {sizes}"
         if not interrupted:
-            task.says(f"{phase}, {plans} compared{', best ' if found else ''}{found}")
-            return True
+            try:
+                task.says(f"{phase}, {plans} compared{', best ' if found else ''}{found}")
+            except KeyboardInterrupt:
+                pass  # pressed while it was said: as if it had been pressed in the search
+            else:
+                return True
         if not (task.keeps_best and found):
             raise KeyboardInterrupt
         task.is_interrupted = True
