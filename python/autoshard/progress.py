@@ -39,8 +39,8 @@ class Task:
     """Whether it was ended so."""
     bar: Any = None
     """A ``rich.progress.Progress`` once it is shown."""
-    began: float = field(default_factory=time.monotonic)
-    logged: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
+    logged: float = field(default_factory=lambda: time.monotonic())
     text: str = ""
     """What it does now, and its best result so far."""
 
@@ -50,6 +50,8 @@ class Task:
         Args:
             text: Of one line.
         """
+        if not self.name:
+            return  # nobody is shown it
         self.text = text
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], what=text)
@@ -110,7 +112,7 @@ def task(name: str, *, keeps_best: bool = False) -> Generator[Task]:
 @contextmanager
 def silent() -> Generator[None]:
     """Show no bars for what runs within: it shows itself how far it is."""
-    if _running:
+    if _running or threading.current_thread() is not threading.main_thread():
         yield
         return
     _running.append(Task(""))
@@ -134,6 +136,7 @@ def _bar(of: Task) -> Generator[None]:
         TextColumn("{task.fields[what]}", markup=False),
         console=Console(stderr=True),
         transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # what is printed into a file goes there
     )
     bar.add_task(of.name, total=None, what="")
     lock, is_over = threading.Lock(), False
@@ -154,5 +157,6 @@ def _bar(of: Task) -> Generator[None]:
         with lock:
             is_over = True
         timer.cancel()
-        of.bar = None
-        bar.stop()
+        if of.bar is not None:
+            of.bar = None
+            bar.stop()

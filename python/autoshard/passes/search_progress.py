@@ -16,7 +16,8 @@ Show = Callable[[str, int, float, Sequence[int], bool], bool]
 def shown_search() -> Show:
     """Shows a search in the task that runs, and ends it where Ctrl-C may.
 
-    It raises KeyboardInterrupt where no plan that fits is known yet, or where the task keeps none.
+    It raises KeyboardInterrupt where no plan that fits is known yet, where the task keeps none, and
+    when it is pressed again.
     """
     task = running()
 
@@ -34,7 +35,7 @@ def shown_search() -> Show:
                 pass  # pressed while it was said: as if it had been pressed in the search
             else:
                 return True
-        if not (task.keeps_best and found):
+        if task.is_interrupted or not (task.keeps_best and found):
             raise KeyboardInterrupt
         task.is_interrupted = True
         warn(f"planning was interrupted: the best plan of {plans} is taken, {found}.")

@@ -219,13 +219,14 @@ class Job:
                 summary = run_recompute(module, self._cluster, recomputing)
             except DoesNotFitError as error:
                 failed = error
-                continue
-            if best is None or summary.step_seconds < best[0].step_seconds:
-                best = (summary, module)
+            else:
+                if best is None or summary.step_seconds < best[0].step_seconds:
+                    best = (summary, module)
             if running().is_interrupted:
                 break
         if best is None:
             assert failed is not None
+            _end_if_interrupted()
             raise failed
         return Planned(best[1], best[0])
 
@@ -260,6 +261,8 @@ def plan_with_host(
         return list(known[0])
 
     found = _with_arguments(job, plan, waiting, name_of)
+    if running().is_interrupted:
+        return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
         return found
     arguments_alone = replace(job, recomputing=replace(job.recomputing, host_offload=False))
@@ -300,6 +303,7 @@ def _with_arguments(
         except DoesNotFitError as error:
             refusal = error
             missing = error.peak_bytes - error.memory_limit
+        _end_if_interrupted()
         if waiting is None:
             waiting = candidates()
         if not waiting:
@@ -309,6 +313,12 @@ def _with_arguments(
             found = waiting.pop(0)
             chosen.append(found.argument)
             missing -= found.bytes / job.num_devices
+
+
+def _end_if_interrupted() -> None:
+    """Ctrl-C left a plan that does not fit: no other is tried."""
+    if running().is_interrupted:
+        raise KeyboardInterrupt
 
 
 def _does_not_fit_with_host(job: Job, names: Sequence[str], missing: float) -> DoesNotFitError:

@@ -18,6 +18,8 @@ from autoshard.errors import DoesNotFitError, PassOptionError
 from autoshard.ir import new_context, parse_bytes
 from autoshard.planned.given_plan import cost_of_module
 from autoshard.planned.summary import PlanSummary
+from autoshard.progress import running
+from autoshard.search.automatic import Job
 
 PartitionSpec = jax.sharding.PartitionSpec
 layout = autoshard.Layout((2, 4), ("dp", "tp"))
@@ -235,6 +237,29 @@ def test_what_does_not_fit_says_what_autoshards_own_switches_would_take():
     ):
         autoshard.plan(deep_step, weights, x, memory_limit="24MiB", **options)
     assert free.peak_bytes <= 24 << 20
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {"recompute": "auto"},
+        {"host_offload": "auto"},
+        {"recompute": "auto", "host_offload": "auto"},
+    ],
+)
+def test_no_search_begins_after_one_that_was_interrupted(monkeypatch, switches):
+    searches, search = [], Job._searched
+
+    def interrupted(*arguments):
+        searches.append(arguments)
+        running().is_interrupted = True
+        return search(*arguments)
+
+    monkeypatch.setattr(Job, "_searched", interrupted)
+    weights, x = {"w": type_of(64, 64), "b": type_of(64)}, type_of(1 << 14, 64)
+    with pytest.raises(KeyboardInterrupt):
+        autoshard.plan(deep_step, weights, x, cluster="cpu:2", memory_limit="24MiB", **switches)
+    assert len(searches) == 1
 
 
 def test_switches_that_were_given_are_not_proposed():
