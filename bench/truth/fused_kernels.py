@@ -46,12 +46,13 @@ class Kernels:
 
     function: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
-    labels: bool = False
+    labels: int = 0
+    """Entries of one more array, the last one; 0: there is none."""
 
     def specs(self) -> list[Any]:
         """The arrays, the last one of labels if there are any."""
         found = [spec(*shape, dtype=jnp.bfloat16) for shape in self.shapes]
-        return [*found, spec(self.shapes[0][0], dtype=jnp.int32)] if self.labels else found
+        return [*found, spec(self.labels, dtype=jnp.int32)] if self.labels else found
 
 
 def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -112,6 +113,7 @@ def cross_entropy(x: Any, weight: Any, labels: Any) -> Any:
 HEADED = ((4, 2048, 16, 128),) * 3
 GROUPED = (HEADED[0], (4, 2048, 4, 128), (4, 2048, 4, 128))
 ROWS = ((16384, 4096), (4096,), (4096, 4096))
+EXPERTS = ((98304, 2048), (64, 2048, 1408))
 VOCABULARY = ((16384, 4096), (4096, 32000))
 PROGRAMS = {
     "attention": Kernels(attention, HEADED),
@@ -127,9 +129,15 @@ PROGRAMS = {
     "softmax, rows of 16384": Kernels(softmax(-1), ((8192, 16384),)),
     "softmax, rows of 32768": Kernels(softmax(-1), ((8192, 32768),)),
     "softmax, columns": Kernels(softmax(1), ((64, 2048, 2048),)),
-    "cross entropy": Kernels(cross_entropy, VOCABULARY, labels=True),
+    "cross entropy": Kernels(cross_entropy, VOCABULARY, labels=16384),
     "cross entropy, gradient": Kernels(
-        lambda x, w, y: jax.grad(cross_entropy, (0, 1))(x, w, y), VOCABULARY, labels=True
+        lambda x, w, y: jax.grad(cross_entropy, (0, 1))(x, w, y), VOCABULARY, labels=16384
+    ),
+    "experts": Kernels(jax.lax.ragged_dot, EXPERTS, labels=64),
+    "experts, gradient": Kernels(
+        lambda x, w, n: gradient(lambda x, w: jax.lax.ragged_dot(x, w, n), 2)(x, w),
+        EXPERTS,
+        labels=64,
     ),
 }
 

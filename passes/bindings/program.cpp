@@ -124,7 +124,7 @@ void bind_rule(nb::module_& module) {
              std::vector<RuleTensor> results, Work work, Arithmetic arithmetic, double flops,
              bool is_cheap, bool has_workspace, std::vector<double> operand_bytes,
              std::vector<double> result_bytes, std::int32_t in_place_operand,
-             double padded_bytes, Expense expense) {
+             double padded_bytes, Expense expense, double kernels) {
             new (self) Rule{std::move(factors),
                             std::move(operands),
                             std::move(results),
@@ -137,13 +137,14 @@ void bind_rule(nb::module_& module) {
                             std::move(result_bytes),
                             in_place_operand,
                             padded_bytes,
-                            expense};
+                            expense,
+                            kernels};
           },
           "factors"_a, "operands"_a, "results"_a, nb::kw_only(), "work"_a = Work::other,
           "arithmetic"_a = Arithmetic::f32, "flops"_a = 0.0, "is_cheap"_a = false,
           "has_workspace"_a = false, "operand_bytes"_a = std::vector<double>{},
           "result_bytes"_a = std::vector<double>{}, "in_place_operand"_a = -1,
-          "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap)
+          "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap, "kernels"_a = 1.0)
       .def_ro("factors", &Rule::factors)
       .def_ro("operands", &Rule::operands)
       .def_ro("results", &Rule::results)
@@ -156,7 +157,8 @@ void bind_rule(nb::module_& module) {
       .def_ro("result_bytes", &Rule::result_bytes)
       .def_ro("in_place_operand", &Rule::in_place_operand)
       .def_ro("padded_bytes", &Rule::padded_bytes)
-      .def_ro("expense", &Rule::expense);
+      .def_ro("expense", &Rule::expense)
+      .def_ro("kernels", &Rule::kernels);
 }
 
 void bind_records(nb::module_& module) {

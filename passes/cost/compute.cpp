@@ -133,7 +133,9 @@ Compute compute(const Rule& rule, const FactorAxes& axes,
   const double memory =
       (result.bytes + packed) / (chip.memory_bandwidth * chip.memory_efficiency);
   result.seconds = std::max(busy, memory);
-  if (ends_kernel(rule, reads, writes)) result.seconds += chip.launch_seconds;
+  if (ends_kernel(rule, reads, writes)) {
+    result.seconds += rule.kernels * chip.launch_seconds;
+  }
   return result;
 }
 

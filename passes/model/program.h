@@ -101,6 +101,8 @@ struct Rule {
   double padded_bytes = 0;
   /// Cost of an element of an elementwise op's result.
   Expense expense = Expense::cheap;
+  /// Kernels that the op is where it is not one: those of a loop inside, at all its trips.
+  double kernels = 1;
 };
 
 struct Value {

@@ -264,7 +264,7 @@ class Rule:
     How an op's tensors are made of factors, and what it does with their elements; see passes/model/program.h.
     """
 
-    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], in_place_operand: int = -1, padded_bytes: float = 0.0, expense: Expense = Expense.CHEAP) -> None: ...
+    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], in_place_operand: int = -1, padded_bytes: float = 0.0, expense: Expense = Expense.CHEAP, kernels: float = 1.0) -> None: ...
 
     @property
     def factors(self) -> list[Factor]: ...
@@ -304,6 +304,9 @@ class Rule:
 
     @property
     def expense(self) -> Expense: ...
+
+    @property
+    def kernels(self) -> float: ...
 
 class DimPin:
     """What the user fixed for one dim of a value."""

@@ -83,6 +83,34 @@ def test_every_cut_is_right(partitioner: bool, x: Any, weights: Any, sizes: Any,
     assert "ragged_dot" in {op.name for op in run.plan(rows, matrices, counts).ops}
 
 
+def test_loops_inside_of_kernels_cost_what_their_trips_move_and_launch() -> None:
+    def product(x: Any, w: Any) -> Any:
+        return x @ w
+
+    def by_parts(count: int) -> Any:
+        def run(x: Any, w: Any) -> Any:
+            size = x.shape[0] // count
+
+            def put(number: Any, made: Any) -> Any:
+                part = jax.lax.dynamic_slice_in_dim(x, number * size, size)
+                return jax.lax.dynamic_update_slice_in_dim(made, part @ w, number * size, 0)
+
+            return jax.lax.fori_loop(0, count, put, jnp.zeros((x.shape[0], w.shape[1]), x.dtype))
+
+        return run
+
+    def seconds(fn: Any) -> float:
+        kernel = autoshard.kernel(fn, "r i, i o -> r o", whole=("i",))
+        x, w = (jax.ShapeDtypeStruct((rows, 1024), jnp.float32) for rows in (4096, 1024))
+        return autoshard.plan(kernel, x, w, cluster="h100:1").compute_seconds
+
+    at_once, few, many = seconds(product), seconds(by_parts(8)), seconds(by_parts(512))
+    # Each trip reads the weights again and launches a slice, a product and an update.
+    launch = 7e-6
+    assert at_once + 3 * 8 * launch < few < many
+    assert many > 512 * 3 * launch + 512 * 4 * 1024**2 / 3.35e12
+
+
 def test_experts_are_cut_on_machines_that_have_the_op() -> None:
     def struct(*shape: int) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
@@ -93,7 +121,31 @@ def test_experts_are_cut_on_machines_that_have_the_op() -> None:
         calls = [op for op in plan.ops if op.name == "ragged_dot"]
         assert len(calls) == 5
         assert all(op.strategy != "[{}, {}], [{}, {}, {}], [{}], [{}] -> [{}, {}]" for op in calls)
-        at_peak = 5 * 2 * 65536 * 4096 * 1024 / 8 / peak
-        assert at_peak < plan.compute_seconds < 8 * at_peak
+        assert plan.compute_seconds > 5 * 2 * 65536 * 4096 * 1024 / 8 / peak
         text = str(plan.exported("autoshard-export-shardy"))
-        assert text.count("chlo.ragged_dot") >= 5
+        # GPUs have no kernel for it, TPUs have none for gradients of weights.
+        assert ("chlo.ragged_dot" in text) == (cluster == "v5p:2x2x2")
+        assert "tensor<64x65536x" not in text
+        assert "tensor<64x8192x" not in text
+
+
+@pytest.mark.parametrize("sizes", [(0, 700, 0, 1, 299), (1000, 0, 0, 0, 0), (129, 128, 127, 3, 0)])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32, jnp.bfloat16])
+def test_parts_of_experts_rows_are_multiplied_as_the_whole(sizes: Any, dtype: Any) -> None:
+    """More rows than one part has, experts without rows, rows without an expert."""
+    random = np.random.default_rng(5)
+    rows = jnp.asarray(random.integers(-3, 4, (1000, 4)), dtype)
+    matrices = jnp.asarray(random.integers(-3, 4, (5, 4, 6)), dtype)
+    across = jax.lax.RaggedDotDimensionNumbers(
+        dot_dimension_numbers=(((0,), (0,)), ((), ())),
+        lhs_ragged_dimensions=[0],
+        rhs_group_dimensions=[],
+    )
+
+    def both(rows: Any, matrices: Any, sizes: Any) -> Any:
+        made = jax.lax.ragged_dot(rows, matrices, sizes)
+        return made, jax.lax.ragged_dot_general(rows, made, sizes, across)
+
+    given = rows, matrices, jnp.asarray(sizes, jnp.int32)
+    found = autoshard.jit(both, cluster="cpu:1")(*given)
+    assert_equal(jax.device_get(found), jax.device_get(jax.jit(both)(*given)), 0)

@@ -44,7 +44,7 @@ from autoshard.frontend.processes import check_same_everywhere
 from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.running import Running
 from autoshard.frontend.shard import padding_allowed
-from autoshard.frontend.staged_running import Form, staged_program
+from autoshard.frontend.staged_running import staged_program
 from autoshard.ir import print_module
 from autoshard.ir.custom_partitioning import CallbackFailure, show_mesh
 from autoshard.ir.dispatch import any_deleted, dispatched
@@ -61,6 +61,7 @@ from autoshard.ir.lowering import (
     uses_shardy,
 )
 from autoshard.ir.planned_call import PlannedCall
+from autoshard.pipeline.running import Form
 from autoshard.progress import task
 
 P = ParamSpec("P")

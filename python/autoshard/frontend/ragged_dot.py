@@ -7,11 +7,13 @@ are cut as rows and experts are:
     rows x in, experts x in x out, rows, experts -> rows x out        added over in and experts
 
 A device finds the sizes of its groups from them. Rows of other devices' experts it leaves zero.
+Where JAX has nothing for it but every row once for each expert, a device multiplies the rows of one
+expert after those of another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,6 +26,7 @@ from autoshard.ir.kernel import Call, is_in_composite, kernel_p
 from autoshard.ir.lowering import Rules, lowering_rule, marks_are_lowered
 from autoshard.sharding.kernel_rule import Dims, KernelRule
 
+_lax: Any = jax.lax
 _PRIMITIVE: Any = lax.ragged_dot_general_p
 _ROWS, _EXPERTS = "rows", "experts"
 
@@ -46,9 +49,7 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Any:
     def planned(lhs: Any, rhs: Any, sizes: Any) -> Any:
         rows = jnp.arange(lhs.shape[local.ragged_dim], dtype=jnp.int32)
         experts = jnp.arange(sizes.shape[0], dtype=jnp.int32)
-        # A running sum, of so few numbers that it needs no op of its own.
-        is_before = experts[None, :] <= experts[:, None]
-        ends = jnp.sum(jnp.where(is_before, sizes.astype(jnp.int32)[None, :], 0), 1)
+        ends = _running_sum(sizes)
         expert_of_row = jnp.sum(ends[None, :] <= rows[:, None], 1, dtype=jnp.int32)
         return kernel_p.bind(lhs, rhs, expert_of_row, experts, call=call)
 
@@ -86,35 +87,181 @@ class _Local:
     """Experts on all devices together."""
 
     @property
+    def contracted(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Dims of both operands over which it adds up."""
+        return self.numbers.dot_dimension_numbers[0]
+
+    @property
     def ragged_dim(self) -> int:
         """The dim of the left operand that counts the rows."""
         (dim,) = self.numbers.lhs_ragged_dimensions
         return dim
 
+    @property
+    def makes_weights(self) -> bool:
+        """Is the result one matrix for each expert, added up over its rows?"""
+        return self.ragged_dim in self.contracted[0]
+
     def __call__(self, lhs: Any, rhs: Any, expert_of_row: Any, experts: Any) -> list[Any]:
         sizes = jnp.sum(expert_of_row[:, None] == experts[None, :], 0, dtype=jnp.int32)
         has_all = experts.shape[0] == self.num_experts
         start = None if has_all else jnp.sum(expert_of_row < experts[0], dtype=jnp.int32)
-        (lhs_contracted, rhs_contracted), _ = self.numbers.dot_dimension_numbers
         lhs = _turned(lhs, start, self.ragged_dim, -1)
-        makes_weights = self.ragged_dim in lhs_contracted
-        if makes_weights:
-            rhs_dim = rhs_contracted[list(lhs_contracted).index(self.ragged_dim)]
-            rhs = _turned(rhs, start, rhs_dim, -1)
-        made = _PRIMITIVE.bind(lhs, rhs, sizes, **dict(self.params))
-        if makes_weights:
-            return [made]
-        dim = _place_of(self.ragged_dim, lhs_contracted)
+        if self.makes_weights:
+            left, right = self.contracted
+            rhs = _turned(rhs, start, right[left.index(self.ragged_dim)], -1)
+        at_once, by_tiles = self._at_once, functools.partial(self._by_tiles, has_all=has_all)
+        if lhs.shape[self.ragged_dim] <= FEW_ROWS or not experts.shape[0]:
+            made = at_once(lhs, rhs, sizes)
+        elif self.makes_weights:
+            made = by_tiles(lhs, rhs, sizes)
+        else:
+            made = _lax.platform_dependent(lhs, rhs, sizes, tpu=at_once, default=by_tiles)
+        return [made if self.makes_weights else _turned(made, start, self._dim_of_rows, 1)]
+
+    @property
+    def _dim_of_rows(self) -> int:
+        """In a result that has rows."""
+        return self.ragged_dim - sum(dim < self.ragged_dim for dim in self.contracted[0])
+
+    def _product_of_all(self, lhs: Any, rhs: Any, sizes: Any) -> Any:
+        return _PRIMITIVE.bind(lhs, rhs, sizes, **dict(self.params))
+
+    def _at_once(self, lhs: Any, rhs: Any, sizes: Any) -> Any:
+        made = self._product_of_all(lhs, rhs, sizes)
+        if self.makes_weights:
+            return made
         # What a machine leaves in rows of no group is not told.
-        rows = jax.lax.broadcasted_iota(jnp.int32, made.shape, dim)
-        made = jnp.where(rows < jnp.sum(sizes), made, jnp.zeros((), made.dtype))
-        return [_turned(made, start, dim, 1)]
+        rows = jax.lax.broadcasted_iota(jnp.int32, made.shape, self._dim_of_rows)
+        return jnp.where(rows < jnp.sum(sizes), made, jnp.zeros((), made.dtype))
+
+    def _by_tiles(self, lhs: Any, rhs: Any, sizes: Any, has_all: bool) -> Any:
+        """The same as matmuls of one expert's rows each.
+
+        JAX and XLA write every row once for each expert where they have no kernel for it, that is
+        but on TPUs, and there for gradients of weights.
+        """
+        made: Any = jax.eval_shape(self._product_of_all, lhs, rhs, sizes)
+        num_rows = lhs.shape[self.ragged_dim]
+        result = jnp.zeros(made.shape, made.dtype)
+        tiles = _Tiles.of(sizes, num_rows)
+        count = tiles.most if has_all else tiles.count
+        if self.makes_weights:
+            return self._weights(tiles, count, lhs, rhs, result)
+        return self._rows(tiles, count, lhs, rhs, result)
+
+    def _rows(self, tiles: _Tiles, count: Any, lhs: Any, rhs: Any, result: Any) -> Any:
+        (group,) = self.numbers.rhs_group_dimensions
+        left, right = self.contracted
+        contracted = (left, tuple(dim - (dim > group) for dim in right))
+
+        def put(number: Any, result: Any) -> Any:
+            matrix = _lax.dynamic_index_in_dim(rhs, tiles.expert[number], group, keepdims=False)
+            made = self._product(tiles.rows(number, lhs, self.ragged_dim), matrix, contracted)
+            return tiles.put(number, result, self._dim_of_rows, made.astype(result.dtype))
+
+        return _lax.fori_loop(0, count, put, result)
+
+    def _weights(self, tiles: _Tiles, count: Any, lhs: Any, rhs: Any, result: Any) -> Any:
+        left, right = self.contracted
+        wide = jnp.promote_types(result.dtype, jnp.float32)
+        kept = wide if jnp.issubdtype(result.dtype, jnp.floating) else result.dtype
+
+        def put(number: Any, carried: tuple[Any, Any]) -> tuple[Any, Any]:
+            result, added = carried
+            rows = tiles.mine(number, tiles.rows(number, lhs, self.ragged_dim), self.ragged_dim)
+            dim = right[left.index(self.ragged_dim)]
+            others = tiles.mine(number, tiles.rows(number, rhs, dim), dim)
+            made = self._product(rows, others, self.contracted, kept)
+            expert = tiles.expert[number]
+            is_next = (number > 0) & (expert == tiles.expert[number - 1])
+            added = jnp.where(is_next, added, jnp.zeros((), kept)) + made
+            matrix = added.astype(result.dtype)
+            return _lax.dynamic_update_index_in_dim(result, matrix, expert, 0), added
+
+        zeros = jnp.zeros(result.shape[1:], kept)
+        return _lax.fori_loop(0, count, put, (result, zeros))[0]
+
+    def _product(self, left: Any, right: Any, contracted: Any, dtype: Any = None) -> Any:
+        params = dict(self.params)
+        wanted = params["preferred_element_type"] if dtype is None else dtype
+        return jax.lax.dot_general(
+            left,
+            right,
+            (contracted, ((), ())),
+            precision=params["precision"],
+            preferred_element_type=wanted,
+        )
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Rows cut into parts of equal length that each begin with an expert's rows, or go on with
+    them; what is behind the expert's last row in a part is not its own."""
+
+    num_rows: int
+    size: int
+    """Rows of a part."""
+    most: int
+    """Parts, however rows are shared out."""
+    count: Any
+    """Parts that have rows; those behind have none."""
+    expert: Any
+    """Number of the expert of each part."""
+    first: Any
+    """Its own rows."""
+    end: Any
+
+    @classmethod
+    def of(cls, sizes: Any, num_rows: int) -> _Tiles:
+        """The parts of this many rows, sorted by expert, of ``sizes`` rows each."""
+        num_experts = sizes.shape[0]
+        # Half of an expert's rows if all have equally many: half a part is lost for each, and
+        # there are three for each expert, however many rows there are.
+        half = num_rows // (2 * num_experts) // _LANES * _LANES
+        size = min(num_rows, max(_LANES, half))
+        most = -(-num_rows // size) + num_experts - 1
+        ends = _running_sum(sizes)
+        parts = -(-sizes // size)
+        last = _running_sum(parts)
+        number = jnp.arange(most, dtype=jnp.int32)
+        expert = jnp.sum(last[None, :] <= number[:, None], 1, dtype=jnp.int32)
+        expert = jnp.minimum(expert, num_experts - 1)
+        first = (ends - sizes)[expert] + (number - (last - parts)[expert]) * size
+        end = jnp.where(number < last[-1], jnp.minimum(first + size, ends[expert]), first)
+        return cls(num_rows, size, most, last[-1], expert, first, end)
+
+    def rows(self, number: Any, value: Any, dim: int) -> Any:
+        """Rows of a part. Of the last ones the part begins before its own rows."""
+        return _lax.dynamic_slice_in_dim(value, self.first[number], self.size, dim)
+
+    def mine(self, number: Any, part: Any, dim: int, otherwise: Any = None) -> Any:
+        """A part with zeros, or what else is given, in rows that are not its own."""
+        start = jnp.minimum(self.first[number], self.num_rows - self.size)
+        row = start + jax.lax.broadcasted_iota(jnp.int32, part.shape, dim)
+        is_own = (row >= self.first[number]) & (row < self.end[number])
+        return jnp.where(is_own, part, jnp.zeros_like(part) if otherwise is None else otherwise)
+
+    def put(self, number: Any, whole: Any, dim: int, part: Any) -> Any:
+        """The whole with the part's own rows."""
+        before = self.rows(number, whole, dim)
+        part = self.mine(number, part, dim, before)
+        return _lax.dynamic_update_slice_in_dim(whole, part, self.first[number], dim)
+
+
+_LANES = 128
+"""Rows of which parts have a multiple: tiles of matmuls on all machines."""
+FEW_ROWS = 256
+"""Rows with which all matrices are multiplied in no more time than they are read in."""
+
+
+def _running_sum(values: Any) -> Any:
+    """Sums up to each of a few numbers, without an op that XLA keeps apart."""
+    numbers = jnp.arange(values.shape[0])
+    return jnp.sum(
+        jnp.where(numbers[None, :] <= numbers[:, None], values.astype(jnp.int32)[None, :], 0), 1
+    )
 
 
 def _turned(value: Any, start: Any, dim: int, direction: int) -> Any:
     return value if start is None else jnp.roll(value, direction * start, dim)
-
-
-def _place_of(dim: int, contracted: Sequence[int]) -> int:
-    """Where a dim of the left operand is in a result without the contracted ones."""
-    return dim - sum(other < dim for other in contracted)

@@ -168,4 +168,5 @@ def _core_rule(
         in_place_operand=work.in_place_operand,
         padded_bytes=work.padded_bytes,
         expense=work.expense,
+        kernels=work.kernels,
     )

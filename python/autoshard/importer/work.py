@@ -125,6 +125,7 @@ class OpWork:
     in_place_operand: int = -1
     padded_bytes: float = 0.0
     expense: Expense = Expense.CHEAP
+    kernels: float = 1.0
 
 
 def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
@@ -205,7 +206,14 @@ def _call_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     counted = decomposition_work(op, work_of)
     if counted.product is None:
         return OpWork(Work.OTHER, arithmetic, counted.other_flops)
-    return OpWork(Work.KERNEL, counted.product, counted.matmul_flops)
+    moved = () if not counted.loop_bytes else (counted.loop_bytes,)
+    return OpWork(
+        Work.KERNEL,
+        counted.product,
+        counted.matmul_flops,
+        result_bytes=moved,
+        kernels=max(1.0, counted.loop_kernels),
+    )
 
 
 def _padded_bytes(op: mlir.Operation) -> float:

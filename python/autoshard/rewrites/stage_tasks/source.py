@@ -9,9 +9,9 @@ from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import MHLO_SHARDING, PIPELINE_STAGES, STAGE
 from autoshard.ir.boundary import attributes_at, main_function
+from autoshard.ir.micro_batch_loop import micro_batch_loop
 from autoshard.rewrites.stage_tasks.outline import sharding_attribute, shardings_of
 from autoshard.rewrites.stage_tasks.tasks import Task, reads_of
-from autoshard.rewrites.stages import micro_batch_loop
 
 
 @dataclass(frozen=True, slots=True)
