@@ -8,6 +8,7 @@ limit of memory taken away:
     pin     without the user's pins, the alternative costs nothing
     limit   without the limit of memory it costs nothing, or it does not fit; or no rule allows it
     price   it costs so many seconds more, whatever memory there is
+    inputs  it costs less, by no more than the plan gives for inputs that are cut alike
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.planned.collective import Collective
 from autoshard.planned.summarize import axes_of_mask, line_of, short_name, value_names
-from autoshard.planned.summary import bytes_text, seconds_text
+from autoshard.planned.summary import bytes_text, inputs_text, seconds_text
 
-End = Literal["pin", "limit", "price"]
+End = Literal["pin", "limit", "price", "inputs"]
 
 _SAME = 1e-5
 """Steps that differ by less than this part take equally long: a search ends there, too."""
@@ -359,7 +360,11 @@ def _link(subject: Subject, because: str, instead: str, change: Change) -> Link:
     extra_bytes = None if held.plan is None else held.plan.peak_bytes - subject.peak_bytes
     link = Link(because, instead, "price", "", extra, extra_bytes)
     if held.plan is not None and held.plan.step_seconds <= subject.step_seconds * (1 + _SAME):
-        if held.plan.step_seconds < subject.step_seconds * (1 - _SAME):
+        saved = subject.step_seconds - held.plan.step_seconds
+        if _SAME * subject.step_seconds < saved <= _most_for_inputs(subject):
+            why = f"{_price_text(subject, held)}; {inputs_text(subject.summary)}"
+            return replace(link, end="inputs", why=why)
+        if saved > _SAME * subject.step_seconds:
             why = f"{_price_text(subject, held)}; the search did not find it"
             return replace(link, why=why)
         by = _dearest_new(subject, held)
@@ -381,6 +386,12 @@ def _link(subject: Subject, because: str, instead: str, change: Change) -> Link:
 
 def _extra_seconds(held: Outcome, step_seconds: float) -> float | None:
     return None if held.plan is None else held.plan.step_seconds - step_seconds
+
+
+def _most_for_inputs(subject: Subject) -> float:
+    """Seconds that another plan may be faster without having been missed."""
+    given = subject.summary.inputs_seconds
+    return given + _SAME * subject.step_seconds if given else 0.0
 
 
 def _pins_in_the_way(subject: Subject, change: Change) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import mlir
 from autoshard.passes.recursive_programming import PlannedProgram, search_imported, search_module
 from autoshard.planned.summary import PlanSummary, bytes_text
+from autoshard.search.inputs import inputs_alike
 
 if TYPE_CHECKING:
     from autoshard.explain.question import Subject
@@ -156,7 +157,7 @@ def what_if_module(subject: Subject, ranges: Mapping[str, Any]) -> WhatIf:
         mode="auto",
         overlap=subject.summary.overlap,
     )
-    return _Planning(request, known=subject.imported).over(subject.name, ranges)
+    return _Planning(request, known=(subject.imported, subject.module)).over(subject.name, ranges)
 
 
 def sweep(
@@ -219,7 +220,7 @@ class _Planning:
         request: Request,
         traced: Traced | None = None,
         source: Source | None = None,
-        known: ImportedProgram | None = None,
+        known: tuple[ImportedProgram, mlir.Module] | None = None,
     ) -> None:
         self.request = request
         self.traced = traced
@@ -300,11 +301,11 @@ class _Planning:
     ) -> tuple[PlanSummary, int | None]:
         """What a plan costs, and the size of its batch."""
         if self.known is not None:
-            return search_imported(self.known, cluster, request.options()), None
+            return _searched_again(*self.known, cluster, request), None
         key = _kind(cluster), batch
         if key in self.programs:
             program = self.programs[key]
-            found = search_imported(program.imported, cluster, request.options())
+            found = _searched_again(program.imported, program.module, cluster, request)
             return found, self._size(self.sources[key], batch)
         source = self._source(key, request, cluster, batch)
         job = job_of(source, request)
@@ -324,7 +325,7 @@ class _Planning:
                 raise
             if not any(pinned.is_users for pinned in found.imported.pins):
                 self.programs[key] = found
-            return found.summary, self._size(source, batch)
+            return inputs_alike(found).summary, self._size(source, batch)
         planned = plan_source(source, request, self.traced)
         assert planned.summary is not None
         return planned.summary, None if planned.batch is None else planned.batch.size
@@ -395,6 +396,13 @@ class _Planning:
             leaf = leaves[number]
             leaves[number] = jax.ShapeDtypeStruct((batch, *leaf.shape[1:]), leaf.dtype)
         return leaves
+
+
+def _searched_again(
+    imported: ImportedProgram, module: mlir.Module, cluster: Cluster, request: Request
+) -> PlanSummary:
+    """What the search finds on another cluster, with its inputs cut alike."""
+    return inputs_alike(search_imported(imported, module, cluster, request.options())).summary
 
 
 def _listed(said: Any) -> list[Any]:

@@ -3,9 +3,9 @@
     plan.why_not("params.w2=P(None, 'model')")
     plan.why_not(mesh="data=2,model=4")
 
-The answer is one word and the difference: ``chosen``, ``dearer``, ``does not fit`` or
-``impossible``. A search is no proof: where the alternative turns out faster than the plan, the
-word is ``missed``.
+The answer is one word and the difference: ``chosen``, ``dearer``, ``does not fit``,
+``impossible``, or ``inputs`` where it is faster by no more than the plan gives for inputs that are
+cut alike. A search is no proof: where the alternative turns out faster yet, the word is ``missed``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,20 @@ from autoshard.explain.question import Change, Outcome, Subject
 from autoshard.explain.values import values_called
 from autoshard.frontend.request import Request
 from autoshard.importer.pins import Pinned, pin_of_sharding
-from autoshard.planned.summary import PeakValue, bytes_text, seconds_text, tensors_text
+from autoshard.planned.summary import (
+    PeakValue,
+    PlanSummary,
+    bytes_text,
+    inputs_text,
+    seconds_text,
+    tensors_text,
+)
 from autoshard.sharding import Mesh, Sharding, from_partition_spec, parse_sharding
 
 if TYPE_CHECKING:
     from autoshard.frontend.plan import Plan
 
-Verdict = Literal["chosen", "dearer", "does not fit", "impossible", "missed"]
+Verdict = Literal["chosen", "dearer", "does not fit", "impossible", "inputs", "missed"]
 
 _SAME = 1e-6
 """Steps that differ by less than this part take equally long."""
@@ -242,7 +249,7 @@ def _answer(subject: Subject, asked: tuple[str, ...], change: Change) -> WhyNot:
         return WhyNot(asked, "impossible", outcome.reason)
     try:
         if outcome.plan is not None:
-            return _compared(asked, _difference(subject, outcome))
+            return _compared(asked, _difference(subject, outcome), subject.summary)
         found = None
         if not change.mesh:
             free = subject.solved(replace(change, memory_limit=math.inf))
@@ -269,8 +276,8 @@ def _difference(subject: Subject, outcome: Outcome) -> Diff:
     return diff(side_of(subject), after)
 
 
-def _compared(asked: tuple[str, ...], found: Diff) -> WhyNot:
-    """The word for a plan that fits."""
+def _compared(asked: tuple[str, ...], found: Diff, summary: PlanSummary) -> WhyNot:
+    """The word for a plan that fits, beside the one of ``summary``."""
     step = next(term for term in found.terms if term.name == "step")
     if found.is_same:
         return WhyNot(asked, "chosen", "the plan comes out the same")
@@ -280,6 +287,8 @@ def _compared(asked: tuple[str, ...], found: Diff) -> WhyNot:
         if term.name != "step" and not term.is_same
     )
     takes = f"a step takes {seconds_text(step.after)} instead of {seconds_text(step.before)}"
+    if -summary.inputs_seconds - _SAME * step.before <= step.change < -_SAME * step.before:
+        return WhyNot(asked, "inputs", f"{takes} ({parts}): {inputs_text(summary)}", found)
     if step.change < -_SAME * step.before:
         return WhyNot(asked, "missed", f"{takes} ({parts}): the search did not find it", found)
     if step.is_same:
@@ -307,7 +316,7 @@ def _why_not_option(plan: Plan, options: Mapping[str, Any]) -> WhyNot:
         return WhyNot(asked, "does not fit", error.message, missing_bytes=missing)
     except AutoshardError as error:
         return WhyNot(asked, "impossible", str(error))
-    return _compared(asked, diff_plans(plan, other))
+    return _compared(asked, diff_plans(plan, other), plan.summary)
 
 
 def _needs_function(name: str, options: Sequence[str]) -> str:

@@ -176,6 +176,11 @@ class RecursiveProgramming(Pass):
         """See ``Pass.run``."""
         plan_automatically(module, self.given_cluster(), self)
 
+    @property
+    def most_seconds(self) -> float:
+        """What the search may take; infinite where it ends by itself."""
+        return math.inf if self.time_limit is None else self.time_limit
+
     def given_cluster(self) -> Cluster:
         """What the program runs on.
 
@@ -259,30 +264,30 @@ def search_module(
             else:
                 plan_mesh, axes = imported.mesh, describe_axes(imported, found.plan)
             remove_rules(module)
-            planned = PlannedProgram(
-                module,
-                imported,
-                found.plan,
-                plan_mesh,
-                cluster,
-                options,
-                replace(
-                    summarize(imported, found.plan, plan_mesh, axes, cluster),
-                    symbolic_costs=found.symbolic_costs,
-                ),
+            summary = replace(
+                summarize(imported, found.plan, plan_mesh, axes, cluster),
+                symbolic_costs=found.symbolic_costs,
             )
-            planned = _written(planned, limit)
+            summary = _as_asked(summary, options, limit)
+            planned = PlannedProgram(
+                module, imported, found.plan, plan_mesh, cluster, options, summary
+            )
+            write_plan(module, imported, found.plan, plan_mesh)
             _warn_of_idle_axes(planned)
         return _timed(planned, clock)
 
 
 def search_imported(
-    imported: ImportedProgram, cluster: Cluster, options: RecursiveProgramming
-) -> PlanSummary:
+    imported: ImportedProgram,
+    module: mlir.Module,
+    cluster: Cluster,
+    options: RecursiveProgramming,
+) -> PlannedProgram:
     """What the search finds for a program that was read before, on another cluster.
 
     Args:
         imported: Without pins of the user, so that no axis means anything.
+        module: That it was read from, which stays as it is.
         cluster: Of the same kind of compiler.
         options: As of ``search_module``.
 
@@ -298,7 +303,8 @@ def search_imported(
         found = _search(changed, cluster, options, limit, True)
         plan_mesh, axes = name_axes(changed, found.plan)
         summary = summarize(changed, found.plan, plan_mesh, axes, cluster)
-    return replace(summary, memory_limit=limit, overlap=options.overlap)
+    summary = _as_asked(summary, options, limit)
+    return PlannedProgram(module, changed, found.plan, plan_mesh, cluster, options, summary)
 
 
 def replan_module(
@@ -319,54 +325,63 @@ def replan_module(
         DoesNotFitError: No plan with these pins fits the memory.
         StrategyError: Pins that no plan keeps.
     """
-    if planned.options.cost_model != "seconds":
-        raise PlanError(
-            "a plan by the symbolic cost cannot be changed by pins. Plan again with "
-            "cost_model='seconds'."
-        )
     clock = _Clock()
-    module, options, cluster = planned.module, planned.options, planned.cluster
-    mesh = planned.mesh.without_unit_axes()
-    all_pins = [*planned.imported.pins, *pins]
-    limit = memory_limit_of(cluster, options.memory_limit)
-    with module.context, mlir.Location.unknown(), no_collection():
+    with planned.module.context, mlir.Location.unknown(), no_collection():
         with clock.phase("search"):
-            imported = planned.imported.changed(mesh, all_pins)
-            with _explained(imported, limit):
-                plan = _core.replan(
-                    imported.program,
-                    cluster.to_core(mesh, options.overlap),
-                    planned.plan,
-                    mem_coeff=None if options.mem_coeff == "auto" else options.mem_coeff,
-                    memory_limit=limit,
-                    sweeps=options.sweeps,
-                    time_limit=math.inf if options.time_limit is None else options.time_limit,
-                    seed=options.seed,
-                )
-        clock.split("search", plan.phases)
+            changed = replanned(planned, pins, planned.options.most_seconds)
+        clock.split("search", changed.plan.phases)
         with clock.phase("write"):
-            axes = describe_axes(imported, plan, planned.summary.axes)
-            summary = summarize(imported, plan, planned.mesh, axes, cluster)
-            changed = _written(
-                replace(planned, imported=imported, plan=plan, summary=summary),
-                limit,
+            write_plan(
+                changed.module,
+                changed.imported,
+                changed.plan,
+                changed.mesh,
                 written or planned.plan,
             )
         return _timed(changed, clock)
 
 
-def _written(
-    planned: PlannedProgram, limit: float, written: _core.CorePlan | None = None
+def replanned(
+    planned: PlannedProgram, pins: Sequence[Pinned], time_limit: float = math.inf
 ) -> PlannedProgram:
-    """With the plan on the module, and what was asked for in the summary."""
-    write_plan(planned.module, planned.imported, planned.plan, planned.mesh, written)
-    summary = replace(
-        planned.summary,
-        memory_limit=limit,
-        overlap=planned.options.overlap,
-        cost_model=planned.options.cost_model,
+    """As ``replan_module``, and the module stays as it is.
+
+    Args:
+        planned: As there.
+        pins: Likewise.
+        time_limit: Seconds of the search.
+    """
+    if planned.options.cost_model != "seconds":
+        raise PlanError(
+            "a plan by the symbolic cost cannot be changed by pins. Plan again with "
+            "cost_model='seconds'."
+        )
+    options, cluster = planned.options, planned.cluster
+    mesh = planned.mesh.without_unit_axes()
+    limit = memory_limit_of(cluster, options.memory_limit)
+    imported = planned.imported.changed(mesh, [*planned.imported.pins, *pins])
+    with _explained(imported, limit):
+        plan = _core.replan(
+            imported.program,
+            cluster.to_core(mesh, options.overlap),
+            planned.plan,
+            mem_coeff=None if options.mem_coeff == "auto" else options.mem_coeff,
+            memory_limit=limit,
+            sweeps=options.sweeps,
+            time_limit=time_limit,
+            seed=options.seed,
+        )
+    axes = describe_axes(imported, plan, planned.summary.axes)
+    summary = summarize(imported, plan, planned.mesh, axes, cluster)
+    summary = _as_asked(summary, options, limit)
+    return replace(planned, imported=imported, plan=plan, summary=summary)
+
+
+def _as_asked(summary: PlanSummary, options: RecursiveProgramming, limit: float) -> PlanSummary:
+    """With what was asked for."""
+    return replace(
+        summary, memory_limit=limit, overlap=options.overlap, cost_model=options.cost_model
     )
-    return replace(planned, summary=summary)
 
 
 def _warn_of_idle_axes(planned: PlannedProgram) -> None:
@@ -501,7 +516,7 @@ def _search(
             fold=options.fold,
             # Numbers of blocks may not be products of merged axes.
             merge_axes=may_merge and not _counts_blocks(imported),
-            time_limit=math.inf if options.time_limit is None else options.time_limit,
+            time_limit=options.most_seconds,
             seed=options.seed,
             show=shown_search(),
         )

@@ -149,6 +149,8 @@ class PlanSummary:
     bound_covers: str = "no other plan"
     """``all plans of this mesh``, ``plans that differ in one axis``; ``no other plan`` where
     nothing was searched by time."""
+    inputs_seconds: float = 0.0
+    """What of a step is there because inputs are cut alike, for what loads them: up to 1%."""
     overlap: float = 0.0
     """Share of communication that is taken to hide behind compute."""
     cost_model: str = "seconds"
@@ -253,6 +255,14 @@ def seconds_text(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns"
+
+
+def inputs_text(summary: PlanSummary) -> str:
+    """Why the plan may be slower than another one by ``inputs_seconds``."""
+    return (
+        f"the plan gives {seconds_text(summary.inputs_seconds)} of a step to cut its inputs alike,"
+        " so that each device is sent its part alone"
+    )
 
 
 def bytes_text(size: float) -> str:

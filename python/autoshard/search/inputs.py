@@ -15,10 +15,11 @@ from math import prod
 from autoshard.errors import DoesNotFitError, StrategyError
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pins import DimPin, Pin, Pinned, core_pin
-from autoshard.ir import mlir
+from autoshard.ir import mlir, warn
 from autoshard.ir.attributes import PLAN
-from autoshard.passes.recursive_programming import PlannedProgram, replan_module
+from autoshard.passes.recursive_programming import PlannedProgram, replanned
 from autoshard.planned.write import write_plan
+from autoshard.progress import running
 
 _MOST_AXES = 4
 """Above so many axes only all of them together, and numbers of pieces in the plan, are tried."""
@@ -28,42 +29,74 @@ _SAME = 0.01
 
 
 def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
+    """As ``inputs_alike``; the module is rewritten where another plan is taken."""
+    found = inputs_alike(planned)
+    if found is planned:
+        return planned
+    module = planned.module
+    with module.context, mlir.Location.unknown():
+        if found.plan is not planned.plan:
+            write_plan(module, found.imported, found.plan, found.mesh, planned.plan)
+        module.operation.attributes[PLAN] = mlir.StringAttr.get(found.summary.to_json())
+    return found
+
+
+def inputs_alike(planned: PlannedProgram) -> PlannedProgram:
     """The plan, or one of the same mesh that cuts dim 0 of all inputs into as many pieces.
 
     The most pieces with which the step is not 1% longer. Inputs are, where results replace some
     arguments, the largest one of the others and those with as many rows; what is pinned or on the
-    host stays as it is.
+    host stays as it is. After an interrupted search, or one that took all its time, nothing is
+    tried; Ctrl-C takes the plan as it is.
 
     Args:
-        planned: Its module is rewritten where another plan is taken.
+        planned: Its module stays as it is.
     """
     inputs = _inputs(planned)
-    if not inputs or planned.options.cost_model != "seconds":
+    task = running()
+    if not inputs or planned.options.cost_model != "seconds" or task.is_interrupted:
         return planned
     start = time.perf_counter()
+    try:
+        found = _most_pieces(planned, inputs)
+    except KeyboardInterrupt:
+        if not task.keeps_best:
+            raise
+        task.is_interrupted = True
+        warn("planning was interrupted: inputs are cut as the search left them.")
+        found = None
+    seconds = {**planned.summary.planning_seconds, "inputs": time.perf_counter() - start}
+    if found is None:
+        return replace(planned, summary=replace(planned.summary, planning_seconds=seconds))
+    summary = replace(
+        found.summary,
+        # The bound of the search holds for all plans; that of the other plan where inputs are so.
+        lower_bound_seconds=planned.summary.lower_bound_seconds,
+        bound_covers=planned.summary.bound_covers,
+        inputs_seconds=max(0.0, found.summary.step_seconds - planned.summary.step_seconds),
+        planning_seconds=seconds,
+    )
+    return _without_pins_of(replace(found, summary=summary), planned)
+
+
+def _most_pieces(planned: PlannedProgram, inputs: Sequence[int]) -> PlannedProgram | None:
+    """Planned again with inputs pinned to the most pieces; None: the plan stays."""
     rows = planned.imported.value_shapes[inputs[0]][0]
-    best, standing = planned, planned
     longest = (1 + _SAME) * planned.summary.step_seconds
+    searched = sum(seconds for _, seconds in planned.plan.phases)
+    ends = time.perf_counter() + planned.options.most_seconds - searched
     for pieces in _numbers_of_pieces(planned, inputs, rows):
+        left = ends - time.perf_counter()
+        if left <= 0:
+            break
         pins = [_pin(planned, value, pieces) for value in inputs]
         try:
-            found = replan_module(planned, pins, standing.plan)
+            found = replanned(planned, pins, left)
         except (StrategyError, DoesNotFitError):  # pins or memory leave no such plan
             continue
-        standing = found
         if found.summary.step_seconds <= longest:
-            best = found
-            break
-    if standing is planned:  # nothing was tried
-        return planned
-    seconds = {**planned.summary.planning_seconds, "inputs": time.perf_counter() - start}
-    best = replace(best, summary=replace(best.summary, planning_seconds=seconds))
-    module = planned.module
-    with module.context, mlir.Location.unknown():
-        if best.plan is not standing.plan:
-            write_plan(module, best.imported, best.plan, best.mesh, standing.plan)
-        module.operation.attributes[PLAN] = mlir.StringAttr.get(best.summary.to_json())
-    return best if best.plan is planned.plan else _without_pins_of(best, planned)
+            return found
+    return None
 
 
 def _without_pins_of(best: PlannedProgram, planned: PlannedProgram) -> PlannedProgram:
