@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.custom_partitioning import custom_partitioning
 from two_processes import MODES, WEIGHTS, X, step
 
 import autoshard
+from autoshard.frontend.processes import digest
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
 SECONDS = 120
@@ -27,34 +32,40 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def outputs(*program: str) -> list[str]:
+    """What each of two processes prints; none runs any more then."""
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+        processes: list[subprocess.Popen[str]] = []
+        for number in range(2):
+            process = subprocess.Popen(
+                [sys.executable, *program, str(port), str(number)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"},
+                text=True,
+            )
+            processes.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        found: list[str] = []
+        for process in processes:
+            out, errors = process.communicate(timeout=SECONDS)
+            assert process.returncode == 0, errors[-3000:]
+            found.append(out)
+        return found
+
+
 @pytest.fixture(scope="module")
 def said() -> list[list[dict[str, Any]]]:
     """What each process printed."""
-    port = free_port()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, str(port), str(number)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"},
-            text=True,
-        )
-        for number in range(2)
+    return [
+        [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        for out in outputs(str(SCRIPT))
     ]
-    found: list[list[dict[str, Any]]] = []
-    for process in processes:
-        try:
-            out, errors = process.communicate(timeout=SECONDS)
-        finally:
-            process.kill()
-        assert process.returncode == 0, errors[-3000:]
-        lines = [line for line in out.splitlines() if line.startswith("{")]
-        found.append([json.loads(line) for line in lines])
-    return found
 
 
 def test_both_find_the_plan_that_one_process_finds(said: Any) -> None:
-    assert said[0] == said[1]
+    assert said[0][: len(MODES)] == said[1][: len(MODES)]
     for mode, found in zip(MODES, said[0], strict=False):
         options = MODES[mode]
         if mode == "data_parallel":
@@ -75,4 +86,42 @@ def test_both_compute_what_one_device_does(said: Any) -> None:
 
 def test_plans_that_differ_are_refused_by_both(said: Any) -> None:
     for lines in said:
-        assert "process 1 has another plan than process 0" in lines[-1]["refused"]
+        assert "process 1 has another plan than process 0" in lines[-2]["refused"]
+
+
+def test_all_end_where_planning_fails_in_one(said: Any) -> None:
+    assert "process 1 has no plan" in said[0][-1]["refused"]
+    assert "no plan fits" in said[1][-1]["refused"]
+
+
+def test_a_plan_is_the_same_to_all_whatever_addresses_their_callbacks_have() -> None:
+    x = jax.ShapeDtypeStruct((8, 16), jnp.float32)
+
+    def one(**options: Any) -> autoshard.Plan:
+        def rows(mesh: Any, operands: Any, _: Any) -> Any:
+            return operands[0].sharding
+
+        doubled = custom_partitioning(lambda x: 2 * x)
+        doubled.def_partition(
+            partition=lambda mesh, operands, _: (
+                mesh,
+                lambda x: 2 * x,
+                *[operands[0].sharding] * 2,
+            ),
+            infer_sharding_from_operands=rows,
+            sharding_rule="rows columns -> rows columns",
+        )
+        return autoshard.plan(lambda x: doubled(x), x, cluster="cpu:4", **options)
+
+    plans = [one(), one(), one(compiler_options={"xla_dump_to": "x"})]
+    first, second, other = (digest(plan, "autoshard-export-shardy") for plan in plans)
+    assert plans[0].to_mlir(False) != plans[1].to_mlir(False)  # by their addresses
+    assert first == second != other
+
+
+def test_two_that_wait_are_ended_when_one_fails() -> None:
+    code = "import sys, time; sys.argv[2] == '1' or sys.exit('it failed'); time.sleep(60)"
+    began = time.monotonic()
+    with pytest.raises(AssertionError, match="it failed"):
+        outputs("-c", code)
+    assert time.monotonic() - began < 30

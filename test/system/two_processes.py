@@ -68,13 +68,15 @@ def main() -> None:
 
 
 def unlike(number: int) -> None:
-    """Run a plan that only this process has."""
+    """Run a plan that only this process has, and then one that only process 0 has."""
     cut = [P("data"), P(None, "data")][number]
     pins = {"in_shardings": ({"up": None, "down": cut}, None), "mesh": "data=4"}
-    try:
-        autoshard.jit(step, **pins)(WEIGHTS, X)
-    except autoshard.PlanError as error:
-        print(json.dumps({"refused": str(error)}), flush=True)
+    limits = [None, 1000]
+    for options in (pins, {"cluster": "cpu:4", "memory_limit": limits[number]}):
+        try:
+            autoshard.jit(step, **options)(WEIGHTS, X)
+        except autoshard.PlanError as error:
+            print(json.dumps({"refused": str(error)}), flush=True)
 
 
 if __name__ == "__main__":

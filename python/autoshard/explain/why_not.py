@@ -316,7 +316,9 @@ def _why_not_option(plan: Plan, options: Mapping[str, Any]) -> WhyNot:
         return WhyNot(asked, "does not fit", error.message, missing_bytes=missing)
     except AutoshardError as error:
         return WhyNot(asked, "impossible", str(error))
-    return _compared(asked, diff_plans(plan, other), plan.summary)
+    found = diff_plans(plan, other)
+    assert plan.summary is not None  # a difference has seconds
+    return _compared(asked, found, plan.summary)
 
 
 def _needs_function(name: str, options: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ from autoshard.frontend.kept_plan import (
 from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import plan_source
-from autoshard.frontend.processes import check_same_everywhere
+from autoshard.frontend.processes import check_same_everywhere, say_failed
 from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.running import Running
 from autoshard.frontend.shard import padding_allowed
@@ -511,9 +511,14 @@ class _Program:
         with self.lock:
             stage: Any = self.source.program.stage
             donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
-            if self.plan.pipeline is None:
-                check_same_everywhere(self.plan, self.form)
-                return Running(self.plan, donated, self.compiled)
+            if self.settings.request.pipeline is None:
+                try:
+                    plan = self.plan
+                except Exception:
+                    say_failed(self.source.machine)
+                    raise
+                check_same_everywhere(plan, self.form)
+                return Running(plan, donated, self.compiled)
             check_host_memory(self.plan)
             return Running(self.plan, donated, staged_program(self.source, self.plan, self.form))
 

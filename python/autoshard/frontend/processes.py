@@ -9,8 +9,14 @@ import jax
 import numpy as np
 
 from autoshard.errors import PlanError
+from autoshard.frontend.mesh import Machine
 from autoshard.frontend.plan import Plan
 from autoshard.ir import print_module
+from autoshard.ir.attributes import CUSTOM_PARTITIONING, custom_call_target
+from autoshard.ir.module import operations_of
+
+_NO_PLAN = bytes(hashlib.sha256().digest_size)
+"""What a process says that has failed."""
 
 
 def check_same_everywhere(plan: Plan, form: str) -> None:
@@ -28,19 +34,53 @@ def check_same_everywhere(plan: Plan, form: str) -> None:
         ShardingError: The devices of the plan are not here.
     """
     plan.machine.needs_devices()
-    owners = {device.process_index for device in plan.jax_mesh.devices.flat}
-    count = jax.process_count()
-    if count == 1 or len(owners) < count:
+    if not _is_of_all_processes(plan.machine):
         return
-    from jax.experimental import multihost_utils
-
-    text = print_module(plan.exported(form), debug_info=False)
-    own = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
-    found: Any = multihost_utils.process_allgather(own)
-    others = [number for number in range(count) if (found[number] != found[0]).any()]
+    found = _said_by_all(digest(plan, form))
+    failed = [number for number, said in enumerate(found) if said == _NO_PLAN]
+    if failed:
+        raise PlanError(
+            f"{plan.name}: process {failed[0]} has no plan: it raised an error, which it shows."
+        )
+    others = [number for number, said in enumerate(found) if said != found[0]]
     if others:
         raise PlanError(
             f"{plan.name}: process {others[0]} has another plan than process 0, on mesh"
-            f" {plan.mesh} here. Give all processes the same program and types, no time_limit=, or"
-            " one plan: autoshard.jit(.., plan=path)."
+            f" {plan.mesh} here. Give all processes the same program, types and compiler_options=,"
+            " no time_limit=, or one plan: autoshard.jit(.., plan=path)."
         )
+
+
+def say_failed(machine: Machine) -> None:
+    """Tell the other processes, which wait in ``check_same_everywhere``, that there is no plan.
+
+    Args:
+        machine: What was planned for; not all processes wait where it is of some of them alone.
+    """
+    if _is_of_all_processes(machine):
+        _said_by_all(_NO_PLAN)
+
+
+def digest(plan: Plan, form: str) -> bytes:
+    """Alike for plans that are compiled to one program, in whatever process they were made."""
+    module = plan.exported(form)
+    for op in operations_of(module.operation):
+        if custom_call_target(op) == CUSTOM_PARTITIONING:
+            del op.attributes["backend_config"]  # the address of a callback
+    said = hashlib.sha256(print_module(module, debug_info=False))
+    said.update(repr(sorted(plan.compiler_options.items())).encode())
+    return said.digest()
+
+
+def _is_of_all_processes(machine: Machine) -> bool:
+    count = jax.process_count()
+    if count == 1 or machine.devices is None:
+        return False
+    return len({device.process_index for device in machine.devices}) == count
+
+
+def _said_by_all(own: bytes) -> list[bytes]:
+    from jax.experimental import multihost_utils
+
+    found: Any = multihost_utils.process_allgather(np.frombuffer(own, np.uint8))
+    return [bytes(said) for said in found]
