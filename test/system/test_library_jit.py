@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -133,6 +134,38 @@ def test_what_is_written_into_a_module_without_nnx_jit_is_warned_of_once() -> No
     ) as said:
         autoshard.jit(step, cluster="cpu:8")(layer, optimizer, X)
     assert len([warning for warning in said if "writes into" in str(warning.message)]) == 1
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class State:
+    """What a loop holds."""
+
+    w: Any
+    seen: Any
+
+
+def test_what_is_written_and_returned_is_not_lost() -> None:
+    """Warnings are errors here."""
+    layer = nnx.Linear(32, 8, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(layer, optax.sgd(1e-1), wrt=nnx.Param)
+
+    def step(model: Any, optimizer: Any, x: Any) -> Any:
+        gradients = nnx.grad(lambda m: (m(x) ** 2).mean())(model)
+        optimizer.update(model, gradients)
+        return model, optimizer
+
+    autoshard.plan(step, layer, optimizer, X, cluster="cpu:8")
+
+    def change(state: State, x: Any, lost: bool) -> Any:
+        state.w = state.w - x.mean(0)
+        state.seen = state.seen + 1
+        return (state.seen, state.w * 2) if lost else state
+
+    state = State(jnp.zeros(32), jnp.zeros(()))
+    autoshard.plan(change, state, X, False, cluster="cpu:8", static_argnums=2)
+    with pytest.warns(autoshard.AutoshardWarning, match=r"\(\[0\]\[0\].w\), and that is lost"):
+        autoshard.plan(change, state, X, True, cluster="cpu:8", static_argnums=2)
 
 
 def test_modules_that_are_read_and_dicts_that_are_changed_are_no_matter() -> None:

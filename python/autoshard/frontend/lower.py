@@ -415,7 +415,6 @@ def _fresh(fn: Callable[..., Any], written: Written) -> Callable[..., Any]:
 
     @functools.wraps(fn, updated=())
     def fresh(*args: Any, **kwargs: Any) -> Any:
-        with written.watched((args, kwargs)):
-            return fn(*args, **kwargs)
+        return written.call(fn, args, kwargs)
 
     return fresh

@@ -1,4 +1,4 @@
-"""What a function writes into objects that it is given: it is lost, as by ``jax.jit``.
+"""What a function writes into objects that it is given: lost, as by ``jax.jit``, unless returned.
 
 def step(model, optimizer, x):          # modules of flax.nnx
     ..
@@ -7,9 +7,8 @@ def step(model, optimizer, x):          # modules of flax.nnx
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,31 +23,40 @@ class Written:
     """Watches the calls of one function, and warns once."""
 
     def __init__(self, name: str) -> None:
-        """See ``watched``; ``name`` is the function's, which is about to be traced."""
+        """See ``call``; ``name`` is the function's, which is about to be traced."""
         self._name = name
         self._line = user_line()
         self._has_warned = False
 
-    @contextlib.contextmanager
-    def watched(self, arguments: Any) -> Generator[None]:
-        """Warn if the block puts other arrays into objects among the arguments.
+    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """The result of ``fn``; warns if it puts other arrays into objects among the arguments.
 
-        Lists and dicts do not count: what is put into these is mostly for the function itself.
+        Lists and dicts do not count: what is put into these is mostly for the function itself. Nor
+        does what is returned as well.
 
         Args:
-            arguments: ``(positional, by name)``.
+            fn: Called once.
+            args: Its positional arguments.
+            kwargs: Those by name.
         """
+        arguments = args, kwargs
         before = _arrays_of_objects(arguments)
         again = _arrays_of_objects(arguments)
         before = {path: array for path, array in before.items() if again.get(path) is array}
-        yield
+        result = fn(*args, **kwargs)
         if self._has_warned or not before:
-            return
+            return result
         after = _arrays_of_objects(arguments)
-        changed = [path for path, array in before.items() if after.get(path) is not array]
+        returned = set(map(id, _tree.tree_leaves(result)))
+        changed = [
+            path
+            for path, array in before.items()
+            if after.get(path) is not array and id(after.get(path)) not in returned
+        ]
         if changed:
             self._has_warned = True
             self._warn(changed)
+        return result
 
     def _warn(self, changed: list[str]) -> None:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
