@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import jax
+import jax.numpy as jnp
 
 from autoshard.cluster import Cluster
 from autoshard.compilers.options import CompilerOptions, read_compiler_options
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
 
 _tree: Any = jax.tree_util
 
+_KEY_BITS = {"key<fry>": 64, "key<rbg>": 128, "key<urbg>": 128}
+"""Bits of one typed PRNG key, which has two or four words."""
+
 
 @dataclass(frozen=True)
 class PlannedValue:
@@ -69,6 +74,14 @@ class PlannedValue:
     def local_shape(self) -> tuple[int, ...]:
         """Shape of one device's part."""
         return self.sharding.local_shape(self.shape)
+
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of one device's part, the largest one; two int4 share a byte."""
+        bits = _KEY_BITS.get(self.dtype)
+        if bits is None:
+            bits = jax.dtypes.itemsize_bits(jnp.dtype(self.dtype))
+        return -(-prod(self.local_shape) * bits // 8)
 
     def named_sharding(self, mesh: Any) -> Any:
         """A ``NamedSharding`` over a mesh of JAX."""
