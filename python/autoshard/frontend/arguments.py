@@ -92,7 +92,7 @@ class Arguments:
 
     def names(self, fn: Callable[..., Any]) -> list[str]:
         """``params['w']``, ``x``, ...: a name for each leaf, after the signature of ``fn``."""
-        parameters = _positional_names(fn)
+        parameters = positional_names(fn)
         places = [p for p in range(len(self.args)) if p not in self.static_places]
         named: list[str] = []
         numbered = _tree.tree_unflatten(self.tree, range(len(self.leaves)))
@@ -134,7 +134,8 @@ def _type_on(leaf: Any, mesh: Any) -> Any:
     return type_.update(sharding=jax.sharding.NamedSharding(mesh, sharding.spec))
 
 
-def _positional_names(fn: Callable[..., Any]) -> list[str]:
+def positional_names(fn: Callable[..., Any]) -> list[str]:
+    """Names of what a function takes by position; none where it does not say."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
