@@ -263,7 +263,7 @@ def _parts(
             f"plan_together: each= has {len(own)} entries for {len(programs)} programs. Give one"
             " for each, {} where there is nothing to say."
         )
-    for refused in ("in_shardings", "out_shardings", "mesh"):
+    for refused in ("in_shardings", "mesh"):
         if any(refused in given for given in (options, *own)):
             raise PlanError(
                 f"plan_together: {refused} is what it decides. Use autoshard.shard in the programs"
