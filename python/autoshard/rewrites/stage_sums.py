@@ -115,16 +115,19 @@ def label(op: mlir.Operation, stage: int, level: int) -> None:
 
 
 def _erase_tree(op: mlir.Operation) -> None:
-    """Erase adds of a tree whose result nobody reads any more."""
-    makers = [
-        mlir.OpResult(value).owner.operation
-        for value in op.operands
-        if not isinstance(value, mlir.BlockArgument)
-    ]
-    op.erase()
-    for maker in makers:
-        if STAGE not in maker.attributes:
-            _erase_tree(maker)
+    """Erase the adds of a tree whose result nobody reads any more, each behind its readers."""
+    tree = [op]
+    for each in tree:
+        for value in each.operands:
+            if isinstance(value, mlir.BlockArgument):
+                continue
+            maker = mlir.OpResult(value).owner.operation
+            if STAGE not in maker.attributes and maker not in tree:
+                tree.append(maker)  # two adds, or one add twice, may read it
+    while tree:
+        unread = next(each for each in tree if not any(True for _ in each.results[0].uses))
+        tree.remove(unread)
+        unread.erase()
 
 
 def _with_sums(loop: mlir.Operation, added: Sequence[tuple[int, _Labelled]]) -> mlir.Operation:

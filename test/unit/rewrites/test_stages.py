@@ -166,6 +166,16 @@ def test_gradients_of_a_shared_weight_meet_once_a_step():
     assert len(staged.loop.results) == len(staged.body.arguments)
 
 
+def test_a_sum_that_is_added_to_itself_is_split_over_its_stages():
+    def doubled(params, x, y):
+        table, rest = params[0] + params[0], params[1:]
+        return chain([table, *rest, table.T], x, y)
+
+    step, arguments = sgd(doubled), (layers(3), *batch())
+    staged = Staged(step, arguments, 2).check(step)
+    assert f"tensor<{WIDTH}x{WIDTH}xf32>" not in [type_ for _, _, type_ in staged.crossing()]
+
+
 def test_a_clip_by_the_norm_of_all_gradients_takes_two_more_levels():
     def step(params, x, y):
         loss, gradients = jax.value_and_grad(chain)(params, x, y)
