@@ -132,7 +132,7 @@ def staged(case: Case, unit: float) -> tuple[StagedStep, StagedRun, list[Any]]:
     works = works_of(found.program, seconds)
     schedule = schedule_of_works(case.rule, works, case.stages, case.micro_batches)
     found = replace(found, schedule=schedule)
-    run = StagedRun(found, plan.pipeline.meshes, {}, Settings("autoshard-export-shardy", {}))
+    run = StagedRun(found, plan.pipeline.meshes, Settings("autoshard-export-shardy", {}))
     arguments = [
         jax.device_put(value, sharding)
         for value, sharding in zip([*weights, x], run.argument_shardings, strict=True)

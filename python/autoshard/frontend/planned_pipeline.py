@@ -14,6 +14,7 @@ from autoshard.cluster.devices import devices_of
 from autoshard.errors import PlanError
 from autoshard.frontend.mesh import Machine
 from autoshard.ir import mlir
+from autoshard.ir.boundary import tied_arguments
 from autoshard.pipeline.modules import copy_of
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.order import StagedStep, staged_step
@@ -95,6 +96,7 @@ def planned_pipeline(
     machine: Machine,
     clusters: tuple[Cluster, Cluster],
     places: Sequence[int | None],
+    donated: Sequence[bool],
 ) -> PlannedPipeline:
     """The pipeline of a planned module.
 
@@ -104,12 +106,19 @@ def planned_pipeline(
         machine: Of the first stage, under the mesh of the plan.
         clusters: One stage, and all devices.
         places: For each flat argument its number in ``main``; None where it is not read.
+        donated: For each flat argument whether the user donates it.
 
     Raises:
         PlanError: It cannot be split so.
     """
     stage, whole = clusters
-    step = staged_step([copy_of(module) for _ in asked.rules], asked, stage, whole)
+    replaced_by = {argument: result for result, argument in tied_arguments(module).items()}
+    given_up = {
+        at: replaced_by.get(at)
+        for at, is_donated in zip(places, donated, strict=True)
+        if at is not None and is_donated
+    }
+    step = staged_step([copy_of(module) for _ in asked.rules], asked, stage, whole, given_up)
     program = step.program
     stages = [0 if at is None else program.stage_of[program.arguments[at]] for at in places]
     return PlannedPipeline(

@@ -615,13 +615,15 @@ def _pipeline_of(
 ) -> PlannedPipeline | None:
     if request.pipeline is None:
         return None
-    places, count = _places(source), len(source.argument_names)
+    places, infos = _places(source), cast(Any, source.program.stage).args_info
+    leaves = _tree.tree_leaves(infos)
     return planned_pipeline(
         module,
         request.pipeline,
         source.machine.with_mesh(mesh),
         (cast(Cluster, source.cluster), whole_cluster(request)),
-        [places.get(number) for number in range(count)],
+        [places.get(number) for number in range(len(leaves))],
+        [leaf.donated for leaf in leaves],
     )
 
 

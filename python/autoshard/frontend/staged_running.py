@@ -12,8 +12,6 @@ from autoshard.errors import PlanError
 from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planned_pipeline import PlannedPipeline
-from autoshard.ir import new_context, parse_bytes
-from autoshard.ir.boundary import tied_arguments
 from autoshard.ir.lowering import constants_of
 from autoshard.pipeline.running import Form, Settings, StagedRun
 
@@ -35,11 +33,7 @@ def staged_program(source: Source, plan: Plan, form: Form) -> Callable[..., Any]
     program, stage = source.program, cast(Any, source.program.stage)
     infos = _tree.tree_leaves(stage.args_info)
     _check_types([*infos, *_tree.tree_leaves(stage.out_info)], plan)
-    tied = tied_arguments(parse_bytes(plan.bytecode, new_context(), plan.name))
-    result_of = {argument: result for result, argument in tied.items()}
-    places = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-    donated = {at: result_of.get(at) for number, at in places.items() if infos[number].donated}
-    run = StagedRun(pipeline.step, pipeline.meshes, donated, Settings(form, plan.compiler_options))
+    run = StagedRun(pipeline.step, pipeline.meshes, Settings(form, plan.compiler_options))
     shardings = run.argument_shardings
     constants: list[Any] = [
         jax.device_put(value, sharding)

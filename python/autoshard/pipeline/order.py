@@ -8,6 +8,7 @@ from functools import cached_property
 
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir
+from autoshard.pipeline.donations import Donated, Donations, donations_of
 from autoshard.pipeline.modules import task_module
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.values import StageValue, signature, values_of
@@ -51,6 +52,12 @@ class StagedStep:
     """By name of the task."""
     transfer_seconds: float
     """Seconds of the slowest of the transfers in the loop."""
+    donated: Donated
+
+    @cached_property
+    def donations(self) -> Donations:
+        """Which arguments of tasks give their memory to results."""
+        return donations_of(self.program, self.donated)
 
     @cached_property
     def step_seconds(self) -> float:
@@ -77,22 +84,30 @@ class StagedStep:
     def peak_bytes(self) -> tuple[float, ...]:
         """Bytes of one device of each stage at the worst moment of a step.
 
-        What the stage has all the time (arguments, copies of others' arguments, sums), what it
-        keeps of micro-batches in flight, and what the greediest task needs besides.
+        What the stage has all the time (arguments, copies of others' arguments, sums), what the
+        greediest task needs besides, and in the loop what the stage keeps of micro-batches in
+        flight, behind it all that is made there, less what takes the memory of donated arguments.
         """
         program, values = self.program, self.values
         flights = self.schedule.in_flight()
         updates = {one.update for one in program.carried}
+        replacing = {
+            step.results[result]
+            for step in program.after
+            if isinstance(step, Call)
+            for result in self.donations.get(step.task.name, {}).values()
+        }
         found: list[float] = []
         for stage in range(program.stages):
             always = [*program.arguments, *_made(program.before)]
             kept = [value for value in _made(program.loop) if value not in updates]
-            resident, flight = (
+            made = [value for value in _made(program.after) if value not in replacing]
+            resident, flight, new = (
                 sum(values[it].local_bytes for it in group if program.stage_of[it] == stage)
-                for group in (always, kept)
+                for group in (always, kept, made)
             )
             loop = max(flights[stage], 1) * flight + self._transient(program.loop, stage)
-            behind = self._transient(program.after, stage)
+            behind = new + self._transient(program.after, stage)
             found.append(resident + max(loop, behind))
         return tuple(found)
 
@@ -107,7 +122,11 @@ class StagedStep:
 
 
 def staged_step(
-    modules: Sequence[mlir.Module], asked: Pipeline, cluster: Cluster, link: Cluster
+    modules: Sequence[mlir.Module],
+    asked: Pipeline,
+    cluster: Cluster,
+    link: Cluster,
+    donated: Donated,
 ) -> StagedStep:
     """The step by the fastest of the schedules that are asked for.
 
@@ -116,16 +135,22 @@ def staged_step(
         asked: By the user.
         cluster: The devices of one stage.
         link: The whole cluster, whose slowest dim lies between stages.
+        donated: By the user.
     """
     found = [
-        _with_rule(module, rule, asked, cluster, link)
+        _with_rule(module, rule, asked, cluster, link, donated)
         for module, rule in zip(modules, asked.rules, strict=True)
     ]
     return min(found, key=lambda step: step.step_seconds)
 
 
 def _with_rule(
-    module: mlir.Module, rule: Rule, asked: Pipeline, cluster: Cluster, link: Cluster
+    module: mlir.Module,
+    rule: Rule,
+    asked: Pipeline,
+    cluster: Cluster,
+    link: Cluster,
+    donated: Donated,
 ) -> StagedStep:
     with module.context, mlir.Location.unknown():
         split_stages(module, defers=rule == "zero_bubble")
@@ -139,7 +164,7 @@ def _with_rule(
     schedule = schedule_of_works(
         rule, works, asked.stages, asked.micro_batches, transfer_seconds=transfer_seconds
     )
-    return StagedStep(program, rule, schedule, own, values, costs, transfer_seconds)
+    return StagedStep(program, rule, schedule, own, values, costs, transfer_seconds, donated)
 
 
 def _made(steps: Sequence[Step]) -> list[int]:

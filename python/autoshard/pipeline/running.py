@@ -6,7 +6,6 @@ as soon as its operands are there. So one list in the order of the schedule keep
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,15 +22,13 @@ from autoshard.pipeline.instructions import Run, Send, instructions_of
 from autoshard.pipeline.modules import copy_of, donate
 from autoshard.pipeline.order import StagedStep
 from autoshard.pipeline.values import StageValue, signature
-from autoshard.rewrites.stage_tasks.program import Call, StageProgram, Transfer
+from autoshard.rewrites.stage_tasks.program import Call, StageProgram
 from autoshard.sharding import to_named_sharding
 
 _COMPILERS = 2
 """Programs that are compiled at a time: more than one compiler takes turns with Python."""
 
 Form = Literal["autoshard-export-shardy", "autoshard-export-gspmd"]
-Donations = Mapping[str, Mapping[int, int]]
-"""By task: which argument gives its memory to which result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,6 @@ class StagedRun:
         self,
         step: StagedStep,
         meshes: Sequence[jax.sharding.Mesh],
-        donated: Mapping[int, int | None],
         settings: Settings,
     ) -> None:
         """Compile.
@@ -57,16 +53,13 @@ class StagedRun:
         Args:
             step: What is run.
             meshes: Of the stages; all alike.
-            donated: Arguments that the user donates, with the number of the result that replaces
-                each, None where there is none.
             settings: For the compiler.
         """
         self.step = step
         self.meshes = meshes
-        program = step.program
+        program, donations = step.program, step.donations
         self.instructions = instructions_of(program, step.schedule)
-        donations = donations_of(program, donated)
-        self.programs = _compiled(step, meshes, donations, settings)
+        self.programs = _compiled(step, meshes, settings)
         given_up = {
             number
             for name, pairs in donations.items()
@@ -78,7 +71,7 @@ class StagedRun:
         kept = set(program.results)
         self.deleted = tuple(
             number
-            for number in donated
+            for number in step.donated
             if number not in given_up and program.arguments[number] not in kept
         )
         """Donated arguments whose memory no result takes."""
@@ -88,9 +81,6 @@ class StagedRun:
         ]
         self.argument_shardings = tuple(
             self._sharding(value, program.stage_of[value]) for value in program.arguments
-        )
-        self.result_shardings = tuple(
-            self._sharding(value, program.stage_of[value]) for value in program.results
         )
         self._steps = [self._prepared(each) for each in self.instructions.steps]
 
@@ -149,54 +139,9 @@ def _calls(program: StageProgram) -> list[Call]:
     return [step for step in steps if isinstance(step, Call)]
 
 
-def donations_of(program: StageProgram, donated: Mapping[int, int | None]) -> Donations:
-    """Which arguments of tasks give their memory to results.
-
-    Sums, where one task reads what it adds to and nothing else reads it, and donated arguments
-    that the task which makes their successor reads last.
-
-    Args:
-        program: Its tasks.
-        donated: Arguments of ``main``, with the result that replaces each.
-    """
-    found: dict[str, dict[int, int]] = {}
-    read = Counter(_operands(program))
-    read.update(one.start for one in program.carried)
-    read.update(program.results)
-    updates = Counter(one.update for one in program.carried)
-    for one in program.sums:
-        is_own = read[one.argument] == 1 and read[one.update] == 0 and updates[one.update] == 1
-        is_own = is_own and read[one.start] == 1
-        for call in program.calls:
-            if is_own and one.argument in call.operands and one.update in call.results:
-                place = call.operands.index(one.argument)
-                found.setdefault(call.task.name, {})[place] = call.results.index(one.update)
-    for argument, result in donated.items():
-        value = program.arguments[argument]
-        if result is None or value in program.results:
-            continue
-        last = [step for step in program.after if value in _read(step)][-1:]
-        for step in last:
-            made = program.results[result]
-            if isinstance(step, Call) and step.operands.count(value) == 1 and made in step.results:
-                place = step.operands.index(value)
-                found.setdefault(step.task.name, {})[place] = step.results.index(made)
-    return found
-
-
-def _operands(program: StageProgram) -> list[int]:
-    steps = (*program.before, *program.loop, *program.after)
-    return [value for step in steps for value in _read(step)]
-
-
-def _read(step: Call | Transfer) -> tuple[int, ...]:
-    return step.operands if isinstance(step, Call) else (step.operand,)
-
-
 def _compiled(
     step: StagedStep,
     meshes: Sequence[jax.sharding.Mesh],
-    donations: Donations,
     settings: Settings,
 ) -> dict[str, Any]:
     """The program of each task, by name; tasks of a stage that are equal share one."""
@@ -205,7 +150,7 @@ def _compiled(
     for task in step.program.tasks:
         module = copy_of(step.modules[task.name])
         boundary = signature(module)
-        pairs = donations.get(task.name, {})
+        pairs = step.donations.get(task.name, {})
         donate(module, pairs)
         run_passes(module, [settings.form])
         key = task.stage, print_module(module)

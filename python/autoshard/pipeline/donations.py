@@ -1,0 +1,57 @@
+"""Which arguments of tasks give their memory to results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from autoshard.rewrites.stage_tasks.program import Call, StageProgram, Transfer
+
+Donated = Mapping[int, int | None]
+"""Arguments of ``main`` that the user donates, with the result that replaces each, if one does."""
+Donations = Mapping[str, Mapping[int, int]]
+"""By task: which argument gives its memory to which result."""
+
+
+def donations_of(program: StageProgram, donated: Donated) -> Donations:
+    """Which arguments of tasks give their memory to results.
+
+    Sums, where one task reads what it adds to and nothing else reads it, and donated arguments
+    that the task which makes their successor reads last.
+
+    Args:
+        program: Its tasks.
+        donated: Arguments of ``main``, with the result that replaces each.
+    """
+    found: dict[str, dict[int, int]] = {}
+    read = Counter(_operands(program))
+    read.update(one.start for one in program.carried)
+    read.update(program.results)
+    updates = Counter(one.update for one in program.carried)
+    for one in program.sums:
+        is_own = read[one.argument] == 1 and read[one.update] == 0 and updates[one.update] == 1
+        is_own = is_own and read[one.start] == 1
+        for call in program.calls:
+            if is_own and one.argument in call.operands and one.update in call.results:
+                place = call.operands.index(one.argument)
+                found.setdefault(call.task.name, {})[place] = call.results.index(one.update)
+    for argument, result in donated.items():
+        value = program.arguments[argument]
+        if result is None or value in program.results:
+            continue
+        last = [step for step in program.after if value in _read(step)][-1:]
+        for step in last:
+            made = program.results[result]
+            if isinstance(step, Call) and step.operands.count(value) == 1 and made in step.results:
+                place = step.operands.index(value)
+                found.setdefault(step.task.name, {})[place] = step.results.index(made)
+    return found
+
+
+def _operands(program: StageProgram) -> list[int]:
+    steps = (*program.before, *program.loop, *program.after)
+    return [value for step in steps for value in _read(step)]
+
+
+def _read(step: Call | Transfer) -> tuple[int, ...]:
+    return step.operands if isinstance(step, Call) else (step.operand,)
