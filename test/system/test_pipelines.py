@@ -35,9 +35,9 @@ def arguments():
     return params, {"x": whole_numbers((BATCH, WIDTH), 7), "y": whole_numbers((BATCH, WIDTH), 8)}
 
 
-def pipelined(stages, micro_batches, schedule, **options):
+def pipelined(stages, micro_batches, schedule, fn=step, **options):
     pipeline = autoshard.Pipeline(stages, micro_batches, schedule)
-    return autoshard.jit(step, cluster="cpu:8", pipeline=pipeline, batch_argnums=1, **options)
+    return autoshard.jit(fn, cluster="cpu:8", pipeline=pipeline, batch_argnums=1, **options)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,33 @@ def test_what_is_not_donated_is_kept_and_results_can_be_donated():
     second, _ = run(placed, batch, rate)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(placed))
     np.testing.assert_array_equal(np.asarray(first["ends"]), np.asarray(second["ends"]))
+
+
+def test_arguments_of_less_than_a_byte_an_element_are_taken():
+    def of_small(params, batch, rate):
+        return step(params, batch, rate.astype("float32"))
+
+    params, batch = arguments()
+    rate = jax.numpy.ones((WIDTH, WIDTH), "int4")
+    run = pipelined(2, 4, "1f1b", of_small)
+    found, right = run(params, batch, rate), jax.jit(of_small)(params, batch, rate)
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+
+
+def test_an_argument_that_is_also_a_result_stays_the_callers():
+    def with_rate(params, batch, rate):
+        return *step(params, batch, rate), rate, rate
+
+    params, batch = arguments()
+    run = pipelined(2, 4, "1f1b", with_rate)
+    placed, batch, rate = run.plan(params, batch, np.ones(8, "f")).place(
+        params, batch, np.ones(8, "f")
+    )
+    results = run(placed, batch, rate)[2:]
+    add = jax.jit(lambda x: x + 1, donate_argnums=0)
+    for result in results:
+        np.testing.assert_array_equal(add(result), np.full(8, 2))
+    assert not rate.is_deleted()
 
 
 def test_what_pipelines_cannot_do_is_refused():

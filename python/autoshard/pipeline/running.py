@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoshard.ir import print_module
-from autoshard.ir.lowering import lower_module
+from autoshard.ir.lowering import accept_sub_byte_arguments, lower_module
 from autoshard.passes.pipeline import run_passes
 from autoshard.pipeline.instructions import Run, Send, instructions_of
 from autoshard.pipeline.modules import copy_of, donate
@@ -68,13 +68,15 @@ class StagedRun:
             for number, value in enumerate(program.arguments)
             if value in {call.operands[operand] for operand in pairs}
         }
-        kept = set(program.results)
+        passed_on = set(program.results)
         self.deleted = tuple(
             number
             for number in step.donated
-            if number not in given_up and program.arguments[number] not in kept
+            if number not in given_up and program.arguments[number] not in passed_on
         )
         """Donated arguments whose memory no result takes."""
+        self.kept = tuple(set(range(len(program.arguments))) - set(step.donated))
+        """Arguments that stay the caller's."""
         self.numbers = [
             (slot, self._number(stage, micro_batch))
             for slot, stage, micro_batch in self.instructions.numbers
@@ -108,7 +110,7 @@ class StagedRun:
         results = [slots[slot] for slot in self.instructions.results]
         for number in self.deleted:
             arguments[number].delete()
-        return _own(results)
+        return _own(results, [arguments[number] for number in self.kept])
 
     def _prepared(self, step: Run | Send) -> tuple[Run | Send, Any]:
         if isinstance(step, Run):
@@ -124,10 +126,10 @@ class StagedRun:
         return jax.device_put(np.int32(micro_batch), whole)
 
 
-def _own(results: Sequence[jax.Array]) -> list[jax.Array]:
-    """Results of which no two are one array, so that each can be donated."""
+def _own(results: Sequence[jax.Array], kept: Sequence[Any]) -> list[jax.Array]:
+    """Results of which none is another one or a kept argument, so that each can be donated."""
     found: list[jax.Array] = []
-    seen: set[int] = set()
+    seen = set(map(id, kept))
     for result in results:
         found.append(jnp.copy(result) if id(result) in seen else result)
         seen.add(id(result))
@@ -167,7 +169,9 @@ def _compiled(
     options = dict(settings.compiler_options)
 
     def compiled(one: jax.stages.Lowered) -> jax.stages.Compiled:
-        return one.compile(options)
+        found = one.compile(options)
+        accept_sub_byte_arguments(found)
+        return found
 
     with ThreadPoolExecutor(_COMPILERS) as pool:
         made = dict(zip(lowered, pool.map(compiled, lowered.values()), strict=True))
