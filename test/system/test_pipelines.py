@@ -103,6 +103,21 @@ def test_an_argument_that_is_also_a_result_stays_the_callers():
     assert not rate.is_deleted()
 
 
+def test_meshes_of_jax_are_refused_however_they_are_given():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("d",))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    params, batch = arguments()
+    refused = pytest.raises(autoshard.PlanError, match="with a mesh of JAX, which has devices")
+    with refused:
+        pipelined(2, 4, "auto", mesh=mesh)
+    with refused, jax.set_mesh(mesh):
+        pipelined(2, 4, "auto").plan(params, batch, 1.0)
+    with refused:
+        pipelined(2, 4, "auto", in_shardings=(whole, None, None)).plan(params, batch, 1.0)
+    with jax.set_mesh(mesh):
+        assert pipelined(2, 4, "auto", mesh="d=4").plan(params, batch, 1.0).mesh.size == 4
+
+
 def test_what_pipelines_cannot_do_is_refused():
     params, batch = arguments()
     with pytest.raises(autoshard.PlanError, match=r"8 devices of cluster cpu:8 .* 3 stages"):

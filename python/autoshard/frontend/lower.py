@@ -27,7 +27,7 @@ from autoshard.frontend.mesh import (
 )
 from autoshard.frontend.pallas_kernels import pallas_kernel_rules
 from autoshard.frontend.ragged_dot import ragged_dot_rules
-from autoshard.frontend.request import Mode, Request
+from autoshard.frontend.request import Mode, Request, check_mesh_of_a_stage
 from autoshard.frontend.shard import padding_allowed
 from autoshard.frontend.written import Written
 from autoshard.ir import new_context, parse_bytes, print_module
@@ -370,6 +370,8 @@ def _target(
     is_given = mesh is not None
     if mesh is None and mode != "semi_auto":
         mesh = request.mesh_of_pins()
+    if request.pipeline is not None:
+        check_mesh_of_a_stage(mesh)
     if mesh is not None:
         machine = read_machine(mesh) if cluster is None else machine_of_cluster(cluster, mesh)
         mode = mode or ("semi_auto" if cluster is None else "auto")

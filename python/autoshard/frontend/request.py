@@ -171,11 +171,7 @@ class Request:
             raise PlanError(
                 f"micro_batches={count}, but pipeline={pipeline}. Leave micro_batches out."
             )
-        if isinstance(self.mesh, jax.sharding.Mesh):
-            raise PlanError(
-                "pipeline= with a mesh of JAX, which has devices of its own: stages take theirs"
-                ' from the cluster. Give the mesh of one stage as a text, mesh="dp=2,tp=2".'
-            )
+        check_mesh_of_a_stage(self.mesh)
         if self.mode not in (None, "auto"):
             raise PlanError(f"pipeline= is planned by the search, not in mode={self.mode!r}.")
         if self.host_offload == "auto":
@@ -295,6 +291,19 @@ class Request:
             if isinstance(pin, Sharding):
                 return pin.mesh
         return None
+
+
+def check_mesh_of_a_stage(mesh: MeshLike | None) -> None:
+    """Refuse a mesh of a pipeline that says on which devices it is.
+
+    Raises:
+        PlanError: It is one of JAX, given by name, by ``jax.set_mesh`` or by a pin.
+    """
+    if isinstance(mesh, jax.sharding.Mesh):
+        raise PlanError(
+            "pipeline= with a mesh of JAX, which has devices of its own: stages take theirs"
+            ' from the cluster. Give the mesh of one stage as a text, mesh="dp=2,tp=2".'
+        )
 
 
 def _is_one_of(value: Any, choices: Sequence[str]) -> bool:
