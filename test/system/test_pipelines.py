@@ -118,6 +118,31 @@ def test_meshes_of_jax_are_refused_however_they_are_given():
         assert pipelined(2, 4, "auto", mesh="d=4").plan(params, batch, 1.0).mesh.size == 4
 
 
+def test_overlap_and_trips_of_loops_count_in_the_seconds_of_stages():
+    def with_loop(params, batch, rate):
+        def again(x):
+            def more(carried):
+                return carried[0] + 1, carried[1] @ params["ends"]
+
+            return jax.lax.while_loop(lambda carried: carried[0] < rate, more, (0.0, x))[1]
+
+        changed, told = step(params, batch, rate)
+        return changed, {**told, "again": (again(batch["x"]) * batch["y"]).sum()}
+
+    def planned(fn, width, **options):
+        rows, square = (jax.ShapeDtypeStruct((n, width), "float32") for n in (BATCH, width))
+        params = {"ends": square, "layers": [square] * LAYERS}
+        run = pipelined(2, 4, "1f1b", fn, mesh="dp=4", **options)
+        return run.plan(params, {"x": rows, "y": rows}, 1.0).pipeline
+
+    hidden, shown = (planned(step, 512, overlap=share) for share in (0.9, 0.0))
+    assert hidden.step_seconds < 0.9 * shown.step_seconds
+    few, many = (planned(with_loop, WIDTH, trip_count=count) for count in (1, 16))
+    assert many.step_seconds > 1.1 * few.step_seconds
+    with pytest.raises(autoshard.PlanError, match=r"one loop takes 9\d % of the step"):
+        planned(with_loop, WIDTH, trip_count=1000)
+
+
 def test_what_pipelines_cannot_do_is_refused():
     params, batch = arguments()
     with pytest.raises(autoshard.PlanError, match=r"8 devices of cluster cpu:8 .* 3 stages"):

@@ -17,7 +17,7 @@ from autoshard.ir import mlir
 from autoshard.ir.boundary import tied_arguments
 from autoshard.pipeline.modules import copy_of
 from autoshard.pipeline.options import Pipeline
-from autoshard.pipeline.order import StagedStep, staged_step
+from autoshard.pipeline.order import Machinery, StagedStep, staged_step
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +97,7 @@ def planned_pipeline(
     clusters: tuple[Cluster, Cluster],
     places: Sequence[int | None],
     donated: Sequence[bool],
+    overlap: float,
 ) -> PlannedPipeline:
     """The pipeline of a planned module.
 
@@ -107,6 +108,7 @@ def planned_pipeline(
         clusters: One stage, and all devices.
         places: For each flat argument its number in ``main``; None where it is not read.
         donated: For each flat argument whether the user donates it.
+        overlap: Share of communication inside of a stage that hides behind compute.
 
     Raises:
         PlanError: It cannot be split so.
@@ -118,7 +120,8 @@ def planned_pipeline(
         for at, is_donated in zip(places, donated, strict=True)
         if at is not None and is_donated
     }
-    step = staged_step([copy_of(module) for _ in asked.rules], asked, stage, whole, given_up)
+    modules = [copy_of(module) for _ in asked.rules]
+    step = staged_step(modules, asked, Machinery(stage, whole, overlap), given_up)
     program = step.program
     stages = [0 if at is None else program.stage_of[program.arguments[at]] for at in places]
     return PlannedPipeline(

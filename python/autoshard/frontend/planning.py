@@ -451,9 +451,10 @@ def _module_of(
     module = parse_bytes(bytecode, new_context(), source.name)
     if request.micro_batches > 1:
         into_micro_batches = _micro_batches_of(source, request, module)
-        bytecode = _after(
-            into_micro_batches, request.pipeline, source.cluster, bytecode, source.name
-        )
+        stages = None
+        if request.pipeline is not None:
+            stages = request.pipeline, cast(Cluster, source.cluster)
+        bytecode = _after(into_micro_batches, stages, request.trip_count, bytecode, source.name)
         module = parse_bytes(bytecode, new_context(), source.name)
     if request.constraints == "ignore":
         drop_constraints(module)
@@ -472,17 +473,19 @@ def _module_of(
 @lru_cache(maxsize=2)
 def _after(
     step: MicroBatch,
-    pipeline: Pipeline | None,
-    cluster: Cluster | None,
+    stages: tuple[Pipeline, Cluster] | None,
+    trip_count: int | None,
     bytecode: bytes,
     name: str,
 ) -> bytes:
     """The program in micro-batches, and in stages; searches read it some times over."""
     module = parse_bytes(bytecode, new_context(), name)
     run_passes(module, [step])
-    if pipeline is not None:
+    if stages is not None:
+        say_trips(module, trip_count)  # seconds of stages count them
         with module.context, mlir.Location.unknown():
-            count, chip = pipeline.micro_batches, cast(Cluster, cluster)
+            pipeline, chip = stages
+            count = pipeline.micro_batches
             into_stages(module, pipeline.stages, count, chip, PipelineStages.slack)
     return print_module(module, "bytecode")
 
@@ -624,6 +627,7 @@ def _pipeline_of(
         (cast(Cluster, source.cluster), whole_cluster(request)),
         [places.get(number) for number in range(len(leaves))],
         [leaf.donated for leaf in leaves],
+        request.overlap,
     )
 
 

@@ -36,6 +36,18 @@ class TaskCost:
     """At its worst moment, besides what it takes and gives."""
 
 
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """By what tasks and transfers are timed."""
+
+    stage: Cluster
+    """The devices of one stage."""
+    whole: Cluster
+    """All devices; its slowest dim lies between stages."""
+    overlap: float = 0.0
+    """Share of communication inside of a stage that hides behind compute."""
+
+
 @dataclass(frozen=True)
 class StagedStep:
     """A step as tasks, with the schedule of those in the loop."""
@@ -124,8 +136,7 @@ class StagedStep:
 def staged_step(
     modules: Sequence[mlir.Module],
     asked: Pipeline,
-    cluster: Cluster,
-    link: Cluster,
+    machinery: Machinery,
     donated: Donated,
 ) -> StagedStep:
     """The step by the fastest of the schedules that are asked for.
@@ -133,12 +144,11 @@ def staged_step(
     Args:
         modules: Planned modules with labels of stages, one for each rule; they are split.
         asked: By the user.
-        cluster: The devices of one stage.
-        link: The whole cluster, whose slowest dim lies between stages.
+        machinery: By what it is timed.
         donated: By the user.
     """
     found = [
-        _with_rule(module, rule, asked, cluster, link, donated)
+        _with_rule(module, rule, asked, machinery, donated)
         for module, rule in zip(modules, asked.rules, strict=True)
     ]
     return min(found, key=lambda step: step.step_seconds)
@@ -148,8 +158,7 @@ def _with_rule(
     module: mlir.Module,
     rule: Rule,
     asked: Pipeline,
-    cluster: Cluster,
-    link: Cluster,
+    machinery: Machinery,
     donated: Donated,
 ) -> StagedStep:
     with module.context, mlir.Location.unknown():
@@ -158,9 +167,9 @@ def _with_rule(
     own = {task.name: task_module(module, task.name) for task in program.tasks}
     signatures = {name: signature(each) for name, each in own.items()}
     values = values_of(program, signature(module), signatures)
-    costs = {name: _cost(each, cluster) for name, each in own.items()}
+    costs = {name: _cost(each, machinery) for name, each in own.items()}
     works = works_of(program, {name: cost.seconds for name, cost in costs.items()})
-    transfer_seconds = _transfer_seconds(program, values, link)
+    transfer_seconds = _transfer_seconds(program, values, machinery.whole)
     schedule = schedule_of_works(
         rule, works, asked.stages, asked.micro_batches, transfer_seconds=transfer_seconds
     )
@@ -221,10 +230,10 @@ def _name(calls: Sequence[Call], mine: Sequence[int], number: int) -> str:
     return "F" if number == waited[0] else f"F{waited.index(number)}."
 
 
-def _cost(module: mlir.Module, cluster: Cluster) -> TaskCost:
+def _cost(module: mlir.Module, machinery: Machinery) -> TaskCost:
     """What a task comes to by its own module."""
     boundary = signature(module)
-    plan = cost_of_module(module, cluster).plan
+    plan = cost_of_module(module, machinery.stage, overlap=machinery.overlap).plan
     known = sum(value.local_bytes for value in (*boundary.arguments, *boundary.results))
     return TaskCost(plan.step_seconds, max(plan.peak_bytes - known, 0.0))
 
