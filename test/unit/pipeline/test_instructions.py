@@ -6,9 +6,9 @@ import pytest
 
 import autoshard
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.pipeline.donations import donations_of
 from autoshard.pipeline.instructions import Run, Send, instructions_of
 from autoshard.pipeline.order import works_of
-from autoshard.pipeline.donations import donations_of
 from autoshard.rewrites.stage_tasks.program import read_stage_program
 from autoshard.rewrites.stage_tasks.split import split_stages
 from autoshard.schedule.rules import schedule_of_works

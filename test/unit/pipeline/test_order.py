@@ -19,8 +19,7 @@ def step_with(donated):
     in_loop = {value for call in program.calls for value in call.results}
     in_loop |= {transfer.result for transfer in program.transfers}
     values = {
-        number: NOTHING if number in in_loop else WEIGHTS
-        for number in range(len(program.stage_of))
+        number: NOTHING if number in in_loop else WEIGHTS for number in range(len(program.stage_of))
     }
     costs = {task.name: TaskCost(1.0, 0.0) for task in program.tasks}
     return StagedStep(program, "1f1b", schedule, {}, values, costs, 0.0, donated)
