@@ -24,6 +24,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.summed_of_batches", fusion.summed_of_batches);
   visit("fusion.row_reductions", fusion.row_reductions);
   visit("fusion.stores_gathered", fusion.stores_gathered);
+  visit("fusion.stores_scattered", fusion.stores_scattered);
   visit("fusion.reads_in_each", fusion.reads_in_each);
   visit("fusion.packed_bytes", fusion.packed_bytes);
   visit("layout.row_major_arguments", layout.row_major_arguments);

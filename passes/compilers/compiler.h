@@ -52,6 +52,9 @@ struct Fusion {
   std::int64_t row_reductions = 0;
   /// What a gather takes one element of each row from is stored.
   bool stores_gathered = false;
+  /// The result of a scatter of one element to each row is stored, or the sum of it and
+  /// another tensor.
+  bool stores_scattered = false;
   /// What several fusions compute is read from memory in each of them.
   bool reads_in_each = false;
   /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so

@@ -102,6 +102,36 @@ bool is_expression(const FusionInput& input, std::int32_t value, std::int32_t i)
          index.loops.of_op(producer) == index.loops.of_op(i);
 }
 
+/// Whether an op is a scatter of one element to each row.
+bool is_scatter(const ProgramIndex& index, std::int32_t op) {
+  return index.rule(op).work == Work::elementwise && index.rule(op).in_place_operand >= 0;
+}
+
+/// Whether the result of a scatter is one of two operands of one elementwise op alone: the
+/// compiler scatters into the other one.
+bool is_added(const FusionInput& input, std::int32_t scatter) {
+  const ProgramIndex& index = input.index;
+  const auto readers = in(input.uses.readers, index.op(scatter).results[0]);
+  if (readers.size() != 1) return false;
+  const std::int32_t reader = readers.begin()->op;
+  return index.rule(reader).work == Work::elementwise && !is_scatter(index, reader) &&
+         index.op(reader).operands.size() == 2;
+}
+
+/// Whether an elementwise op adds what is scattered to something else, which the scatter then
+/// writes over.
+bool adds_scattered(const FusionInput& input, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  if (index.op(op).operands.size() != 2) return false;
+  for (std::int32_t v : index.op(op).operands) {
+    const std::int32_t producer = v == no_value ? no_op : index.producer[v];
+    if (producer != no_op && is_scatter(index, producer) && is_added(input, producer)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// Whether an expression is stored, although it could be a part of each that reads it.
 bool is_stored(const FusionInput& input, const std::vector<Sources>& sources,
                std::int32_t value) {
@@ -148,6 +178,10 @@ bool may_be_fused(const FusionInput& input, std::int32_t op) {
     return false;
   }
   const Rule& rule = input.index.rule(op);
+  if (input.rules.stores_scattered && rule.work == Work::elementwise &&
+      (is_scatter(input.index, op) ? !is_added(input, op) : adds_scattered(input, op))) {
+    return false;
+  }
   return rule.work == Work::elementwise || rule.work == Work::view ||
          (rule.work == Work::matmul && input.rules.matmul_results) ||
          (rule.work == Work::indexed && rule.is_cheap) || input.is_row_reduction[op];

@@ -94,7 +94,8 @@ struct Rule {
   std::vector<double> operand_bytes = {};
   std::vector<double> result_bytes = {};
   /// The operand over which the first result is written: a dynamic update slice or scatter
-  /// runs in place. -1: none.
+  /// runs in place. An elementwise op with one is a scatter of one element to each row.
+  /// -1: none.
   std::int32_t in_place_operand = -1;
   /// Bytes of the copy of the first operand that is read where its padding may not differ on
   /// its two sides; 0: they are alike.

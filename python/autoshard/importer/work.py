@@ -283,8 +283,14 @@ def _indexed(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
         )
     if _is_one_of_each_row(op):
         # Compilers compare an iota with the index: a scatter is a select, a gather a masked sum.
-        work = Work.ELEMENTWISE if op.name == "stablehlo.scatter" else Work.REDUCE
-        return OpWork(work, arithmetic, float(_elements(operands[0])), is_cheap=True)
+        is_scatter = op.name == "stablehlo.scatter"
+        return OpWork(
+            Work.ELEMENTWISE if is_scatter else Work.REDUCE,
+            arithmetic,
+            float(_elements(operands[0])),
+            is_cheap=True,
+            in_place_operand=0 if is_scatter else -1,
+        )
     if op.name == "stablehlo.scatter":
         updates = operands[count + 1 :]
         touched = (*map(_bytes, updates), *(-1.0 for _ in operands[count:]))

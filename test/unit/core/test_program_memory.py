@@ -463,6 +463,27 @@ def test_what_the_probabilities_of_labels_are_taken_from_is_stored() -> None:
     assert fused.life("subtract") == EMPTY
 
 
+@pytest.mark.parametrize(
+    ("compiler", "is_added", "stored"),
+    [(GPU, True, {"add"}), (GPU, False, {"scatter", "add"}), (TPU, True, {"add"})],
+    ids=["gpu", "gpu, not added", "tpu"],
+)
+def test_a_gradient_that_labels_are_scattered_into_is_stored_where_the_compiler_does_so(
+    compiler: Mapping[str, float], is_added: bool, stored: set[str]
+) -> None:
+    labels = jnp.zeros((32, 1), int)
+
+    def of_labels(x: Any, g: Any) -> Any:
+        def at_labels(x: Any) -> Any:
+            return jnp.take_along_axis(x, labels, 1, mode="promise_in_bounds")
+
+        scattered = jax.vjp(at_labels, x)[1](g)[0]
+        return jnp.sort(scattered + x if is_added else jnp.tanh(scattered) + x)
+
+    found = read(of_labels, (32, 32), (32, 1), compiler=compiler)
+    assert {name for name in ("scatter", "add") if found.life(name) != EMPTY} == stored
+
+
 @pytest.mark.parametrize(("name", "is_stored"), [("erfc", True), ("tanh", False)])
 def test_erfc_is_stored_and_what_is_made_of_it_and_its_argument_is_not(
     name: str, is_stored: bool
