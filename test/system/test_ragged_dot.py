@@ -85,7 +85,7 @@ def test_every_cut_is_right(partitioner: bool, x: Any, weights: Any, sizes: Any,
 
 def test_loops_inside_of_kernels_cost_what_their_trips_move_and_launch() -> None:
     def product(x: Any, w: Any) -> Any:
-        return x @ w
+        return x @ w, -x @ w
 
     def by_parts(count: int) -> Any:
         def run(x: Any, w: Any) -> Any:
@@ -95,12 +95,13 @@ def test_loops_inside_of_kernels_cost_what_their_trips_move_and_launch() -> None
                 part = jax.lax.dynamic_slice_in_dim(x, number * size, size)
                 return jax.lax.dynamic_update_slice_in_dim(made, part @ w, number * size, 0)
 
-            return jax.lax.fori_loop(0, count, put, jnp.zeros((x.shape[0], w.shape[1]), x.dtype))
+            made = jax.lax.fori_loop(0, count, put, jnp.zeros((x.shape[0], w.shape[1]), x.dtype))
+            return made, -made
 
         return run
 
     def seconds(fn: Any) -> float:
-        kernel = autoshard.kernel(fn, "r i, i o -> r o", whole=("i",))
+        kernel = autoshard.kernel(fn, "r i, i o -> r o, r o", whole=("i",))
         x, w = (jax.ShapeDtypeStruct((rows, 1024), jnp.float32) for rows in (4096, 1024))
         return autoshard.plan(kernel, x, w, cluster="h100:1").compute_seconds
 

@@ -206,7 +206,8 @@ def _call_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     counted = decomposition_work(op, work_of)
     if counted.product is None:
         return OpWork(Work.OTHER, arithmetic, counted.other_flops)
-    moved = () if not counted.loop_bytes else (counted.loop_bytes,)
+    others = (-1.0 for _ in list(op.results)[1:])
+    moved = (counted.loop_bytes, *others) if counted.loop_bytes else ()
     return OpWork(
         Work.KERNEL,
         counted.product,
