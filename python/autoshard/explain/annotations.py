@@ -23,11 +23,11 @@ import jax
 from autoshard import _core
 from autoshard.errors import PlanError
 from autoshard.explain.folding import common_name, of_any_layer
+from autoshard.explain.line_types import type_of_lines
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.values import named_values
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.pins import DimPin, Pin, Pinned
-from autoshard.ir import op_name
 from autoshard.planned.summarize import line_of, main_values, moves, short_name, type_text
 from autoshard.planned.write import explain
 from autoshard.sharding import Mesh
@@ -127,7 +127,8 @@ class Annotations:
         """A unified diff of the user's files, of the lines that can be edited safely.
 
         Safe is ``name = ..`` on one line of a file that is here and imports ``jax``, if what is
-        constrained is what the line makes in the end. The other lines are named behind it.
+        constrained is what the line makes in the end, outside of ``jax.vmap``, under which it has
+        fewer dims than the op. The other lines are named behind it.
         """
         from autoshard.explain.annotation_patch import patch_text
 
@@ -303,7 +304,7 @@ def _candidates(subject: Subject) -> Iterator[_Candidate]:
             add(name, (None, of_any_layer(name), types[value]), value, _OF_ARGUMENTS)
     trips = subject.imported.program.op_trips
     makers = {op: number for number, op in enumerate(subject.imported.core_ops)}
-    made = _made_in_the_end(subject.imported)
+    made = type_of_lines(subject.imported)
     for op, values in subject.imported.result_values:
         number = makers.get(op)
         location = None if number is None else line_of(op)
@@ -328,7 +329,7 @@ def _candidates(subject: Subject) -> Iterator[_Candidate]:
                 spec,
                 len(members),
                 tuple(called) if key[0] is None else (),
-                made.get(key[0]) == {key[-2]},
+                made.get(key[0]) == key[-2],
             ),
             tuple(value for _, value, _ in members),
             dims,
@@ -355,21 +356,6 @@ def _sayable(
             members = [one for one in members if said[*key[:-1], one[0]] == key[-1]]
         if members:
             yield key, members
-
-
-def _made_in_the_end(imported: ImportedProgram) -> Mapping[str | None, set[str]]:
-    """The types of what lines of the forward half make last, by line."""
-    made: defaultdict[str | None, set[str]] = defaultdict(set)
-    before: tuple[str | None, str] = (None, "")
-    for op in imported.core_ops:
-        if "transpose(" in op_name(op.location):
-            continue
-        location = line_of(op)
-        if location != before[0]:
-            made[before[0]].add(before[1])
-        before = (location, type_text(op.results[-1].type))
-    made[before[0]].add(before[1])
-    return made
 
 
 def _propagated(subject: Subject, chosen: Sequence[_Candidate]) -> _Propagated:

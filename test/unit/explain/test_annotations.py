@@ -111,6 +111,73 @@ def test_the_lines_written_into_the_program_propagate_to_the_plan(made, tmp_path
     assert again.step_seconds < 1.1 * plan.step_seconds
 
 
+MAPPED = """
+import jax
+import jax.numpy as jnp
+
+
+def one(params, row):
+    hidden = jnp.tanh(row @ params["up"])
+    return hidden @ params["down"]
+
+
+def scanned(params, row):
+    def body(carry, _):
+        carry = jnp.tanh(carry @ params["up"] @ params["down"])
+        return carry, None
+
+    return jax.lax.scan(body, row, None, length=2)[0]
+
+
+def step_of(fn):
+    def loss(params, x):
+        return jnp.mean(fn(params, x) ** 2)
+
+    def step(params, x):
+        gradients = jax.grad(loss)(params, x)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients)
+
+    return step
+
+
+def mapped(fn):
+    return jax.vmap(fn, in_axes=(None, 0))
+
+
+steps = {
+    "itself": step_of(mapped(one)),
+    "in a function": step_of(mapped(jax.jit(scanned))),
+    "in a loop": step_of(mapped(scanned)),
+    "not": step_of(one),
+    "not in a function": step_of(jax.jit(scanned)),
+    "not in a loop": step_of(scanned),
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "is_edited"),
+    [
+        ("itself", False),
+        ("in a function", False),
+        ("in a loop", False),
+        ("not", True),
+        ("not in a function", True),
+        ("not in a loop", True),
+    ],
+)
+def test_what_vmap_gives_more_dims_is_left_to_the_user(tmp_path, way, is_edited):
+    """The line makes a row, of which the program has the whole batch."""
+    path = tmp_path / "mapped_model.py"
+    path.write_text(MAPPED)
+    step = module_at(path, "mapped_model").steps[way]
+    params = {"up": array(2048, 8192), "down": array(8192, 2048)}
+    plan = autoshard.plan(step, params, X, cluster="v5e:4x4", mesh="data=4,model=4")
+    edited, _, by_hand = plan.annotations().to_patch().partition("# by hand:")
+    assert ("with_sharding_constraint" in edited) is is_edited
+    assert is_edited or "mapped_model.py" in by_hand
+
+
 def test_a_module_of_specs_can_be_run(made):
     _, _, found = made
     said: dict[str, object] = {}
