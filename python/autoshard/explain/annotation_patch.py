@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import io
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autoshard.explain.annotations import Annotation, Annotations
 
+_NO_NEWLINE = "\\ No newline at end of file\n"
+"""What a diff says behind a last line that does not end."""
+
+_NO_ARRAY = (ast.Tuple, ast.List, ast.Dict, ast.ListComp, ast.DictComp)
+"""Expressions of what is no array, though a line with them makes some."""
+
 
 def patch_text(found: Annotations) -> str:
     """See ``Annotations.to_patch``."""
@@ -19,7 +26,7 @@ def patch_text(found: Annotations) -> str:
     by_hand: list[Annotation] = []
     for line in found.constraints:
         file, _, number = (line.location or "").rpartition(":")
-        if line.is_whole and int(number) not in at[file]:
+        if line.is_whole and number.isdigit() and int(number) not in at[file]:
             at[file][int(number)] = line
         else:
             by_hand.append(line)
@@ -36,25 +43,44 @@ def patch_text(found: Annotations) -> str:
 
 def _diff(path: Path, lines: dict[int, Annotation]) -> tuple[str, list[Annotation]]:
     """The diff of one file, and the lines that cannot be edited safely."""
-    if not path.is_file():
-        return "", list(lines.values())
-    text = path.read_text()
-    tree = ast.parse(text)
-    assigned = _assigned(tree)
+    text = _text_of(path)
+    tree = _tree_of(text)
     if not _imports_jax(tree):
         return "", list(lines.values())
-    old = text.splitlines(keepends=True)
+    assigned = _assigned(tree)
+    old = io.StringIO(text, newline="").readlines()
     new = list(old)
     left: list[Annotation] = []
     for number in sorted(lines, reverse=True):
-        if number not in assigned:
+        name, column = assigned.get(number, ("", 0))
+        before = new[number - 1] if name else ""
+        indent = before[:column]
+        if not name or indent.strip():  # as behind an else:
             left.append(lines[number])
             continue
-        name, column = assigned[number]
         spec = lines[number].spec_text.replace("P(", "jax.sharding.PartitionSpec(", 1)
         said = f"{name} = jax.lax.with_sharding_constraint({name}, {spec})"
-        new.insert(number, f"{' ' * column}{said}\n")
-    return "".join(difflib.unified_diff(old, new, str(path), str(path))), left
+        assignment = before.rstrip("\r\n")
+        end = before.removeprefix(assignment) or "\n"
+        new[number - 1 : number] = [assignment + end, f"{indent}{said}{end}"]
+    rows = difflib.unified_diff(old, new, str(path), str(path))
+    return "".join(row if row.endswith("\n") else f"{row}\n{_NO_NEWLINE}" for row in rows), left
+
+
+def _text_of(path: Path) -> str:
+    """The file with its line ends; empty where it cannot be read."""
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _tree_of(text: str) -> ast.Module:
+    """The statements of a file; none where it is no Python: a notebook's, or a module's text."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
 
 
 def _assigned(tree: ast.Module) -> dict[int, tuple[str, int]]:
@@ -67,9 +93,13 @@ def _assigned(tree: ast.Module) -> dict[int, tuple[str, int]]:
         seen[node.lineno] = seen.get(node.lineno, 0) + 1
         if isinstance(node, ast.Assign) and node.end_lineno == node.lineno:
             (target, *others) = node.targets
-            if isinstance(target, ast.Name) and not others:
+            if isinstance(target, ast.Name) and not others and not _is_no_array(node.value):
                 found[node.lineno] = (target.id, node.col_offset)
     return {line: what for line, what in found.items() if seen[line] == 1}
+
+
+def _is_no_array(value: ast.expr) -> bool:
+    return isinstance(value, _NO_ARRAY) or any(isinstance(n, ast.Lambda) for n in ast.walk(value))
 
 
 def _imports_jax(tree: ast.Module) -> bool:
