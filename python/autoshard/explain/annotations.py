@@ -1,4 +1,4 @@
-"""The fewest lines of user code with which propagation arrives at a plan.
+"""Lines of user code with which propagation arrives at a plan, none of which can be left out.
 
     print(plan.annotations())
     plan.annotations().to_python()
@@ -6,7 +6,8 @@
 A line is the sharding of an argument, ``params['layers'][*]['w1']`` with all its layers, or a
 ``with_sharding_constraint`` on what a line of the program makes. They are chosen one after the
 other: the program is propagated with those there are, and of all that comes out otherwise than
-planned, the next one is what takes most bytes. Propagation is that of ``mode="semi_auto"``, the
+planned, the next ones are what takes most bytes. Then it is propagated without each of them, and
+what is not missed goes; another choice of lines may still be smaller. Propagation is that of ``mode="semi_auto"``, the
 plan of least resharding that keeps the pins.
 """
 
@@ -48,6 +49,8 @@ _NOTHING = 0.002
 _AT_A_TIME = 2
 """Lines that are added before the program is propagated again."""
 
+_OPS_AGAIN = 400_000
+"""So many ops are propagated to try without lines: 15 seconds of an AMD EPYC core, 2026-11-24."""
 
 _Sent = dict[tuple[str, tuple[str, ...], str | None], float]
 """Bytes that a device sends in a step, by kind, axes and line of collectives."""
@@ -115,6 +118,8 @@ class Annotations:
     """A step of the program with the lines, by the cost model of the plan."""
     planned_seconds: float
     """A step of the plan."""
+    untried: int = 0
+    """How many of the lines may not be needed: the program is so big that they were not tried."""
 
     def spec_of(self, argument: str) -> Any:
         """The ``PartitionSpec`` of an argument by its name; None where no line speaks of it."""
@@ -197,69 +202,77 @@ def annotate(subject: Subject, most_lines: int = MOST_LINES) -> Annotations:
     if most_lines < 1:
         raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
     wanted = _sent(subject.imported, subject.plan)
-    lines, found = _fewest(subject, wanted, *_chosen(subject, wanted, most_lines))
+    needed = _needed(subject, wanted, *_chosen(subject, wanted, most_lines))
+    found = needed.found
     return Annotations(
         name=subject.name,
         mesh=subject.mesh,
-        lines=tuple(line.annotation for line in lines),
+        lines=tuple(line.annotation for line in needed.lines),
         planned_bytes=sum(wanted.values()),
         reproduced=_share(wanted, found.sent),
         missing=_more(wanted, found.sent),
         other=_more(found.sent, wanted),
         step_seconds=found.plan.step_seconds,
         planned_seconds=subject.plan.step_seconds,
+        untried=needed.untried,
     )
 
 
-def _chosen(subject: Subject, wanted: _Sent, most_lines: int) -> tuple[list[_Round], _Propagated]:
+def _chosen(
+    subject: Subject, wanted: _Sent, most_lines: int
+) -> tuple[list[_Candidate], _Propagated]:
     """Lines with each of which as much is reproduced as before, or more."""
     waiting = list(_candidates(subject))
-    rounds: list[_Round] = []
+    lines: list[_Candidate] = []
     found = _propagated(subject, [])
     share = _share(wanted, found.sent)
     for _ in range(most_lines):
-        left = most_lines - len(_lines_of(rounds))
-        added = _most_otherwise(subject, waiting, found.plan, min(_AT_A_TIME, left))
+        count = min(_AT_A_TIME, most_lines - len(lines))
+        added = _most_otherwise(subject, waiting, found.plan, count)
         if share >= ENOUGH or not added:
             break
         waiting = [candidate for candidate in waiting if candidate not in added]
-        tried = _propagated(subject, [*_lines_of(rounds), *added])
+        tried = _propagated(subject, [*lines, *added])
         gain = _share(wanted, tried.sent) - share
         if gain >= -_NOTHING:
-            rounds.append(_Round(added, gain))
+            lines += added
             found, share = tried, share + gain
-    return rounds, found
+    return lines, found
 
 
-def _fewest(
-    subject: Subject,
-    wanted: _Sent,
-    rounds: list[_Round],
-    found: _Propagated,
-) -> tuple[list[_Candidate], _Propagated]:
-    """Without the lines that gave nothing when they came, if they are not missed."""
-    reached = _share(wanted, found.sent)
-    for one in reversed(rounds):
-        if one.gain > _NOTHING:
-            continue
-        others = [other for other in rounds if other is not one]
-        tried = _propagated(subject, _lines_of(others))
-        if _share(wanted, tried.sent) >= reached - _NOTHING:
-            rounds, found = others, tried
-    return _lines_of(rounds), found
-
-
-@dataclass(frozen=True, eq=False)
-class _Round:
-    """Lines that came together."""
+@dataclass
+class _Needed:
+    """Lines none of which can go alone, as far as that was tried."""
 
     lines: list[_Candidate]
-    gain: float
-    """By what share of bytes more was reproduced with them."""
+    found: _Propagated
+    untried: int = 0
+    """So many were not tried without: there were too many ops."""
 
 
-def _lines_of(rounds: Sequence[_Round]) -> list[_Candidate]:
-    return [line for one in rounds for line in one.lines]
+def _needed(
+    subject: Subject, wanted: _Sent, lines: list[_Candidate], found: _Propagated
+) -> _Needed:
+    """Without the lines that are not missed, the last ones tried first.
+
+    A line is missed if less is reproduced without it or the step is longer. When one goes, those
+    that were missed before are tried again.
+    """
+    enough = _share(wanted, found.sent) - _NOTHING
+    longest = found.plan.step_seconds * (1 + _NOTHING)
+    times = _OPS_AGAIN // max(1, len(subject.imported.core_ops))
+    waiting, missed = lines[::-1], list[_Candidate]()
+    while waiting and times:
+        times -= 1
+        line, *waiting = waiting
+        others = [other for other in lines if other is not line]
+        tried = _propagated(subject, others)
+        if _share(wanted, tried.sent) < enough or tried.plan.step_seconds > longest:
+            missed.append(line)
+        else:
+            lines, found = others, tried
+            waiting, missed = [*waiting, *missed], []
+    return _Needed(lines, found, len(waiting))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,11 +19,14 @@ _MOST_SHARES = 5
 
 def annotations_table(found: Annotations) -> RenderableType:
     """A row a line; then the collectives that it does not reproduce, and those it has instead."""
+    lines = "1 line reproduces" if len(found.lines) == 1 else f"{len(found.lines)} lines reproduce"
     head = Text(
-        f"{found.name} on {found.mesh}: {len(found.lines)} lines reproduce {found.reproduced:.1%}"
-        f" of {bytes_text(found.planned_bytes)} that a device sends; a step of"
+        f"{found.name} on {found.mesh}: {lines} {found.reproduced:.1%} of"
+        f" {bytes_text(found.planned_bytes)} that a device sends; a step of"
         f" {seconds_text(found.step_seconds)}, planned {seconds_text(found.planned_seconds)}"
     )
+    if found.untried:
+        head.append(f"; without {found.untried} of the lines it was not tried: the program is big")
     table = new_table("", "value", "type", "line", "sharding", "values")
     for number, line in enumerate(found.lines, start=1):
         where = "" if line.location is None else line.location.rpartition("/")[2]

@@ -11,6 +11,7 @@ import pytest
 
 import autoshard
 from autoshard.errors import PlanError
+from autoshard.explain import annotations
 from autoshard.explain.question import subject_of
 
 MODEL = """
@@ -86,6 +87,31 @@ def test_a_few_lines_reproduce_what_a_plan_sends(made):
     assert sum(one.bytes for one in found.missing) == pytest.approx(
         (1 - found.reproduced) * found.planned_bytes, abs=1
     )
+
+
+def test_no_line_can_be_left_out(made):
+    """Without any of them less is reproduced, or the step is longer."""
+    _, plan, found = made
+    subject = plan.subject
+    said = [one for one in annotations._candidates(subject) if one.annotation in found.lines]
+    assert len(said) == len(found.lines) > 1
+    wanted = annotations._sent(subject.imported, subject.plan)
+    for line in said:
+        less = annotations._propagated(subject, [other for other in said if other is not line])
+        assert (
+            annotations._share(wanted, less.sent) < found.reproduced
+            or less.plan.step_seconds > found.step_seconds
+        ), line.annotation
+
+
+def test_lines_that_were_not_tried_without_are_counted(made, monkeypatch):
+    _, plan, found = made
+    monkeypatch.setattr(annotations, "_OPS_AGAIN", len(plan.subject.imported.core_ops))
+    hurried = plan.annotations()
+    assert hurried.untried >= len(found.lines)
+    said = f"without {hurried.untried} of the lines it was not tried: the program is big"
+    assert said in " ".join(str(hurried).split())
+    assert found.untried == 0
 
 
 def test_the_lines_written_into_the_program_propagate_to_the_plan(made, tmp_path):
