@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import mlir, op_name
 from autoshard.ir.module import operations_of
-from autoshard.planned.summarize import line_of, main_values, type_text
+from autoshard.planned.summarize import line_of, type_text
 
 
 def type_of_lines(imported: ImportedProgram) -> Mapping[str, str]:
@@ -43,9 +43,7 @@ class _Mapped:
 
     def __init__(self, imported: ImportedProgram) -> None:
         self._calls: defaultdict[str, list[mlir.Operation]] = defaultdict(list)
-        module = main_values(imported).op.parent
-        assert module is not None
-        for op in operations_of(module.operation):
+        for op in operations_of(imported.module.operation):
             if op.name == "func.call":
                 self._calls[mlir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(op)
         self._functions: dict[str, bool] = {}

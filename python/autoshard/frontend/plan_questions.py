@@ -48,13 +48,17 @@ class PlanQuestions:
 
     @cached_property
     def subject(self) -> Subject:
-        """The plan as questions are asked of it: its program, imported again.
+        """The plan as questions are asked of it, with its program and what was solved so far.
+
+        The program is what its search has read, or read again; kept until another plan is made.
 
         Raises:
             PlanError: It was not searched by time.
         """
         from autoshard.explain.question import subject_of
+        from autoshard.frontend.searched import Searched
 
+        Searched.asked(self._plan)
         return subject_of(self._plan)
 
     def why_not(self, *alternatives: str, **changes: Any) -> WhyNot:

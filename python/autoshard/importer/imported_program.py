@@ -54,6 +54,8 @@ class ImportedProgram:
     """A program and the way back from its indices to the module."""
 
     program: _core.Program
+    module: mlir.Module = field(repr=False)
+    """The ops live in it, and none of them keeps it alive."""
     mesh: Mesh
     """Without axes of size 1; axis ``i`` of the core is ``mesh.axes[i]``."""
     core_ops: list[mlir.Operation]

@@ -190,6 +190,7 @@ class _Importer:
         whole = {n for n, rule in enumerate(rules.rules) if not any(map(_may_be_cut, rule.factors))}
         return ImportedProgram(
             program=self._program(arguments, results),
+            module=self._module,
             mesh=self._mesh,
             core_ops=core_ops,
             result_values=[(operations[number], values) for number, values in read_values],
