@@ -1,6 +1,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
+#include <limits>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -26,15 +27,26 @@ namespace {
 
 using Ints = std::vector<std::int32_t>;
 
-void check_in(const Ints& numbers, std::size_t size) {
-  for (const std::int32_t number : numbers) {
-    if (number < 0 || static_cast<std::size_t>(number) >= size) {
-      throw nb::value_error("a number is out of range");
-    }
+constexpr std::size_t max_ops = std::numeric_limits<std::int32_t>::max();
+
+void check_between(std::int64_t number, std::int64_t least, std::size_t end) {
+  if (number < least || number >= static_cast<std::int64_t>(end)) {
+    throw nb::value_error("a number is out of range");
   }
 }
 
+void check_in(const Ints& numbers, std::size_t size) {
+  for (const std::int32_t number : numbers) check_between(number, 0, size);
+}
+
+/// A point of the program, or the one behind the last.
+void check_point(const Block& block, std::int32_t point) {
+  check_between(point, 0, static_cast<std::size_t>(block.num_points) + 1);
+}
+
 void add_op(Block& block, Op op) {
+  check_point(block, op.point);
+  check_point(block, op.ready);
   const auto position = static_cast<std::int32_t>(block.ops.size());
   check_in(op.operands, block.values.size());
   check_in(op.results, block.values.size());
@@ -56,7 +68,9 @@ Clones clones_for(const Block& block, const std::vector<Dropped>& dropped,
     for (const Dropped& one : *part) {
       check_in({one.number}, block.values.size());
       check_in(block.values[one.number].demanders, block.ops.size());
-      check_in({block.values[one.number].maker}, block.ops.size());
+      check_in({block.values[one.number].maker, one.late}, block.ops.size());
+      check_between(one.early, -1, block.ops.size());
+      check_point(block, one.middle);
     }
   }
   return recomputation::clones_for(block, dropped, sent,
@@ -86,6 +100,8 @@ void bind_recomputation(nb::module_& module) {
           "add_value",
           [](Block& block, std::int32_t maker, Storage storage, double bytes, std::int32_t end,
              Ints demanders, bool is_counted, bool is_parameter) {
+            check_between(maker, storage == Storage::fused ? 0 : -1, max_ops);
+            check_point(block, end);
             block.values.push_back({maker,
                                     storage,
                                     is_counted,

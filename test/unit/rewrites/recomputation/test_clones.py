@@ -129,10 +129,49 @@ def test_memory_is_that_of_the_rewritten_program(part: int) -> None:
         assert (actual[runs] >= 0).all(), seed
 
 
-def test_numbers_out_of_range_are_refused() -> None:
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        Dropped(7, early=0, late=1, middle=0),
+        Dropped(-1, early=0, late=1, middle=0),
+        Dropped(1, early=50_000_000, late=1, middle=0),
+        Dropped(1, early=-2, late=1, middle=0),
+        Dropped(1, early=0, late=2, middle=0),
+        Dropped(1, early=0, late=-1, middle=0),
+        Dropped(1, early=0, late=1, middle=3),
+        Dropped(1, early=0, late=1, middle=-1),
+        Dropped(0, early=-1, late=0, middle=0),
+    ],
+    ids=lambda one: f"{one.number},{one.early},{one.late},{one.middle}",
+)
+def test_dropped_values_out_of_range_are_refused(dropped: Dropped) -> None:
+    """Value 0 is out of it as nothing makes it again."""
     program = Program([[0], [1]], [0, 1, 1])
-    with pytest.raises(ValueError, match="a number is out of range"):
-        clones(program, [Dropped(7, early=0, late=1, middle=0)])
+    for of_dropped, sent in (([dropped], []), ([], [dropped])):
+        with pytest.raises(ValueError, match="a number is out of range"):
+            _core.clones_for(
+                program.block(), of_dropped, sent, keep_sent=False, keep_parameters=False
+            )
+
+
+@pytest.mark.parametrize(
+    ("operands", "results", "point", "ready"),
+    [([3], [], 0, 0), ([], [3], 0, 0), ([], [], 2, 0), ([], [], -1, 0), ([], [], 0, 2)],
+)
+def test_ops_out_of_range_are_refused(
+    operands: list[int], results: list[int], point: int, ready: int
+) -> None:
     block = _core.RecomputedBlock(1)
     with pytest.raises(ValueError, match="a number is out of range"):
-        block.add_op([3], [], 0, 0, 1.0, sends=False, gathers=False)
+        block.add_op(operands, results, point, ready, 1.0, sends=False, gathers=False)
+
+
+@pytest.mark.parametrize(
+    ("maker", "storage", "end"),
+    [(0, Storage.KEPT, 2), (0, Storage.KEPT, -1), (-2, Storage.KEPT, 0), (-1, Storage.FUSED, 0)],
+)
+def test_values_out_of_range_are_refused(maker: int, storage: Storage, end: int) -> None:
+    """A fused value is one of an op: the fusion that reads it computes it."""
+    block = _core.RecomputedBlock(1)
+    with pytest.raises(ValueError, match="a number is out of range"):
+        block.add_value(maker, storage, 1.0, end, [], is_counted=True, is_parameter=False)
