@@ -28,23 +28,28 @@ class Builder {
   void use(std::int32_t number, std::int32_t position);
   /// Inputs of the batch live until it runs, its copies for a while.
   void account(const Batch& batch);
-  /// A dropped value takes no memory from its last early reader to the copy.
+  /// A dropped value takes no memory from its last reader to `point`, if that is behind.
   void free_until(std::int32_t number, std::int32_t point);
-  /// The op at `position` reads a value, or what a fusion makes it of: copies and their inputs
+  /// The op at `position` reads a value or its copy, or what a fusion makes that of: these
   /// live until then.
-  void read(std::int32_t number, std::int32_t position);
-  void read_copy(std::int32_t number, std::int32_t position);
-  /// An original is read by copies at `point`.
+  void read(std::int32_t number, std::int32_t position, bool is_copy);
+  void read_copy(std::int32_t number, std::int32_t point);
   void read_original(std::int32_t number, std::int32_t point);
+  /// Does an op, as it stands in the program, read the copy of an operand?
+  bool reads_copy(std::int32_t op, std::int32_t operand) const {
+    return std::find(needed_[op].begin(), needed_[op].end(), operand) != needed_[op].end();
+  }
+  /// Does the copy of a value? It reads what was there when it was made.
+  bool copy_reads_copy(std::int32_t number, std::int32_t operand) const {
+    return is_cloned(operand) && cloned_[operand] < cloned_[number];
+  }
   double seconds_again() const;
 
   bool is_late(std::int32_t position, const Dropped& one) const {
     return position >= one.late ||
            (position > one.early && block_.ops[position].ready > one.middle);
   }
-  std::int32_t end_of(std::int32_t number) const {
-    return std::max(block_.values[number].end, end_[number]);
-  }
+  bool is_cloned(std::int32_t number) const { return cloned_[number] > 0; }
   void add(std::int32_t point, double bytes) {
     found_.change[std::min(point, block_.num_points)] += bytes;
   }
@@ -54,14 +59,17 @@ class Builder {
   std::span<const Dropped> all_[2];
   // By value.
   std::vector<const Dropped*> dropped_, sent_;
-  std::vector<char> is_cloned_;
-  /// When it ends now, if that is later than before.
-  std::vector<std::int32_t> end_;
+  /// Which of the copies it has is its own, from 1 on; 0: none.
+  std::vector<std::int32_t> cloned_;
+  std::int32_t num_cloned_ = 0;
+  /// Point from which the memory of the original is free now, and from which copies do not
+  /// read it any more, as far as is known.
+  std::vector<std::int32_t> end_, read_end_;
   std::vector<std::int32_t> use_of_;
   /// Point from which nobody reads its copy any more, as far as is known.
   std::vector<std::int32_t> copy_end_;
-  /// The last reader that was found to read it.
-  std::vector<std::int32_t> reader_of_;
+  /// The last reader that was found to read it, and its copy.
+  std::vector<std::int32_t> reader_of_[2];
   /// The last search, or batch, that met it.
   std::vector<std::int32_t> seen_, input_of_;
   std::int32_t searches_ = 0;
@@ -82,11 +90,13 @@ Builder::Builder(const Block& block, std::span<const Dropped> dropped,
       all_{dropped, sent},
       dropped_(block.values.size()),
       sent_(block.values.size()),
-      is_cloned_(block.values.size()),
+      cloned_(block.values.size()),
       end_(block.values.size()),
+      read_end_(block.values.size()),
       use_of_(block.values.size(), -1),
       copy_end_(block.values.size()),
-      reader_of_(block.values.size(), -1),
+      reader_of_{std::vector<std::int32_t>(block.values.size(), -1),
+                 std::vector<std::int32_t>(block.values.size(), -1)},
       seen_(block.values.size(), -1),
       input_of_(block.values.size(), -1),
       last_use_(block.values.size()),
@@ -94,6 +104,7 @@ Builder::Builder(const Block& block, std::span<const Dropped> dropped,
       needed_(block.ops.size()) {
   for (const Dropped& one : dropped) dropped_[one.number] = &one;
   for (const Dropped& one : sent) sent_[one.number] = &one;
+  for (std::size_t n = 0; n < block.values.size(); ++n) end_[n] = block.values[n].end;
   found_.change.assign(block.num_points + 1, 0.0);
 }
 
@@ -111,7 +122,7 @@ Clones Builder::build() {
   }
   // What was dropped and never copied ends with its early readers.
   for (const Dropped& one : all_[0]) {
-    if (!is_cloned_[one.number]) free_until(one.number, block_.values[one.number].end);
+    if (!is_cloned(one.number)) free_until(one.number, end_[one.number]);
   }
   found_.seconds = seconds_again();
   return std::move(found_);
@@ -129,11 +140,13 @@ void Builder::serve(std::int32_t position) {
     if (!batch.ops.empty()) account(batch);
     found_.batches.push_back(std::move(batch));
   }
-  for (const std::int32_t number : block_.ops[position].operands) read(number, position);
+  for (const std::int32_t number : block_.ops[position].operands) {
+    read(number, position, is_cloned(number));
+  }
 }
 
 bool Builder::needs_copy(std::int32_t number, std::int32_t position) {
-  if (is_cloned_[number]) return true;
+  if (is_cloned(number)) return true;
   const Value& value = block_.values[number];
   if (value.storage == Storage::stored) return is_gone(number, position);
   if (value.storage != Storage::fused || value.maker < 0) return false;
@@ -143,11 +156,10 @@ bool Builder::needs_copy(std::int32_t number, std::int32_t position) {
   while (!stack_.empty()) {
     const std::int32_t maker = block_.values[stack_.back()].maker;
     stack_.pop_back();
-    if (is_served_[maker]) continue;  // it reads the copies
     for (const std::int32_t operand : block_.ops[maker].operands) {
-      if (seen_[operand] == searches_) continue;
+      if (reads_copy(maker, operand) || seen_[operand] == searches_) continue;
       seen_[operand] = searches_;
-      if (is_cloned_[operand]) return true;
+      if (is_cloned(operand) && !is_served_[maker]) return true;
       const Storage storage = block_.values[operand].storage;
       if (storage == Storage::stored && is_gone(operand, position)) return true;
       if (storage == Storage::fused) stack_.push_back(operand);
@@ -169,7 +181,7 @@ bool Builder::is_copied(std::int32_t number, std::int32_t position) const {
   if (value.storage == Storage::fused) return true;
   if (dropped_[number]) return position > dropped_[number]->early;
   if (rules_.keep_sent && maker.sends) return false;
-  return end_of(number) <= block_.ops[position].point;
+  return end_[number] <= block_.ops[position].point;
 }
 
 void Builder::use(std::int32_t number, std::int32_t position) {
@@ -196,18 +208,19 @@ void Builder::copy(std::int32_t number, Batch& batch) {
     stack_.pop_back();
     const bool is_ready = top < 0;
     const std::int32_t current = is_ready ? ~top : top;
-    if (is_cloned_[current]) continue;
+    if (is_cloned(current)) continue;
     const std::int32_t op = block_.values[current].maker;
     if (is_ready) {
       batch.ops.push_back(op);
-      for (const std::int32_t result : block_.ops[op].results) is_cloned_[result] = true;
+      ++num_cloned_;
+      for (const std::int32_t result : block_.ops[op].results) cloned_[result] = num_cloned_;
       continue;
     }
     stack_.push_back(~current);
     for (const std::int32_t operand : block_.ops[op].operands) {
       if (block_.values[operand].storage == Storage::free) continue;
-      if (is_cloned_[operand]) {
-        read_copy(operand, position);
+      if (is_cloned(operand)) {
+        read(operand, position, true);
       } else if (is_copied(operand, position)) {
         stack_.push_back(operand);
       } else if (input_of_[operand] != position) {
@@ -252,55 +265,42 @@ void Builder::account(const Batch& batch) {
 }
 
 void Builder::free_until(std::int32_t number, std::int32_t point) {
-  const std::int32_t early = dropped_[number]->early;
-  const std::int32_t start = std::max(block_.ops[std::max(early, 0)].point + 1, end_[number]);
-  if (start >= point) return;
-  add(start, -block_.values[number].bytes);
+  const std::int32_t early = block_.ops[std::max(dropped_[number]->early, 0)].point + 1;
+  end_[number] = std::max(early, read_end_[number]);
+  add(end_[number], -block_.values[number].bytes);
   add(point, block_.values[number].bytes);
 }
 
-void Builder::read(std::int32_t number, std::int32_t position) {
-  if (is_cloned_[number]) {
-    read_copy(number, position);
-    return;
-  }
+void Builder::read(std::int32_t number, std::int32_t position, bool is_copy) {
   const Value& value = block_.values[number];
-  if (value.storage != Storage::fused || value.maker < 0 || reader_of_[number] == position) {
+  if (value.storage == Storage::free || reader_of_[is_copy][number] == position) return;
+  reader_of_[is_copy][number] = position;
+  if (value.storage != Storage::fused || value.maker < 0) {
+    const std::int32_t point = block_.ops[position].point;
+    if (is_copy) {
+      read_copy(number, point);
+    } else {
+      read_original(number, point);
+    }
     return;
   }
-  reader_of_[number] = position;
-  const auto& needed = needed_[value.maker];
   for (const std::int32_t operand : block_.ops[value.maker].operands) {
-    // Before it was served, an op read the originals, even of what is copied by now.
-    const bool is_copy = std::find(needed.begin(), needed.end(), operand) != needed.end();
-    if (is_copy || !is_cloned_[operand]) read(operand, position);
+    read(operand, position,
+         is_copy ? copy_reads_copy(number, operand) : reads_copy(value.maker, operand));
   }
 }
 
-void Builder::read_copy(std::int32_t number, std::int32_t position) {
-  if (reader_of_[number] == position) return;
-  reader_of_[number] = position;
-  const Value& value = block_.values[number];
-  const std::int32_t point = block_.ops[position].point;
-  if (value.storage == Storage::stored) {
-    if (copy_end_[number] == 0 || copy_end_[number] > point) return;
-    add(copy_end_[number], value.bytes);
-    add(point + 1, -value.bytes);
-    copy_end_[number] = point + 1;
-    return;
-  }
-  for (const std::int32_t operand : block_.ops[value.maker].operands) {
-    if (is_cloned_[operand]) {
-      read_copy(operand, position);
-    } else if (block_.values[operand].storage != Storage::free) {
-      read_original(operand, point);
-    }
-  }
+void Builder::read_copy(std::int32_t number, std::int32_t point) {
+  if (copy_end_[number] == 0 || copy_end_[number] > point) return;
+  add(copy_end_[number], block_.values[number].bytes);
+  add(point + 1, -block_.values[number].bytes);
+  copy_end_[number] = point + 1;
 }
 
 void Builder::read_original(std::int32_t number, std::int32_t point) {
   const Value& value = block_.values[number];
-  const std::int32_t end = end_of(number);
+  read_end_[number] = point + 1;
+  const std::int32_t end = end_[number];
   if (sent_[number] || !value.is_counted || value.maker < 0 || end <= 0 || end > point) return;
   add(end, value.bytes);
   add(point + 1, -value.bytes);
@@ -317,13 +317,11 @@ double Builder::seconds_again() const {
   }
   for (const Dropped& one : all_[1]) is_read[one.number] = true;
   const auto is_left = [&](std::int32_t number) {
-    const auto reads_copy = [&](std::int32_t reader) {
-      const auto& needed = needed_[reader];
-      return is_dead[reader] ||
-             std::find(needed.begin(), needed.end(), number) != needed.end();
-    };
     const auto& readers = block_.values[number].readers;
-    return !is_read[number] && std::all_of(readers.begin(), readers.end(), reads_copy);
+    return !is_read[number] &&
+           std::all_of(readers.begin(), readers.end(), [&](std::int32_t reader) {
+             return is_dead[reader] || reads_copy(reader, number);
+           });
   };
   std::sort(copied.rbegin(), copied.rend());
   double seconds = 0;

@@ -7,8 +7,8 @@ A line is the sharding of an argument, ``params['layers'][*]['w1']`` with all it
 ``with_sharding_constraint`` on what a line of the program makes. They are chosen one after the
 other: the program is propagated with those there are, and of all that comes out otherwise than
 planned, the next ones are what takes most bytes. Then it is propagated without each of them, and
-what is not missed goes; another choice of lines may still be smaller. Propagation is that of ``mode="semi_auto"``, the
-plan of least resharding that keeps the pins.
+what is not missed goes; another choice of lines may still be smaller. Propagation is that of
+``mode="semi_auto"``, the plan of least resharding that keeps the pins.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ def _candidates(subject: Subject) -> Iterator[_Candidate]:
                 spec,
                 len(members),
                 tuple(called) if key[0] is None else (),
-                made.get(key[0]) == key[-2],
+                key[0] is not None and made.get(key[0]) == key[-2],
             ),
             tuple(value for _, value, _ in members),
             dims,
