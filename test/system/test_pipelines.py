@@ -143,6 +143,18 @@ def test_overlap_and_trips_of_loops_count_in_the_seconds_of_stages():
         planned(with_loop, WIDTH, trip_count=1000)
 
 
+def test_no_bound_is_said_of_a_pipeline():
+    plan = pipelined(2, 4, "1f1b").plan(*arguments(), 1.0)
+    assert plan.lower_bound_seconds == 0
+    assert plan.gap is None
+
+
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(autoshard.PlanError, match="pipeline= on 2 processes is not supported"):
+        pipelined(2, 4, "1f1b").plan(*arguments(), 1.0)
+
+
 def test_what_pipelines_cannot_do_is_refused():
     params, batch = arguments()
     with pytest.raises(autoshard.PlanError, match=r"8 devices of cluster cpu:8 .* 3 stages"):
@@ -154,6 +166,8 @@ def test_what_pipelines_cannot_do_is_refused():
         run.lower(params, batch, 1.0)
     with pytest.raises(autoshard.PlanError, match="save is for one program"):
         run.plan(params, batch, 1.0).save("plan.json")
+    with pytest.raises(autoshard.PlanError, match="check is for one program"):
+        run.plan(params, batch, 1.0).check()
     with pytest.raises(autoshard.PlanError, match="check=True is for one program"):
         pipelined(2, 4, "1f1b", check=True)
     with pytest.raises(autoshard.PlanError, match="by the search, not in mode='semi_auto'"):

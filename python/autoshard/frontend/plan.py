@@ -165,7 +165,8 @@ class Plan(PlanQuestions):
 
     @property
     def compute_seconds(self) -> float:
-        """Seconds of compute in one step on one device."""
+        """Seconds of compute in one step on one device; of a pipeline, if the devices of one stage
+        did all of it. So is the time of its collectives."""
         return self._estimate.compute_seconds
 
     @property
@@ -182,13 +183,14 @@ class Plan(PlanQuestions):
 
     @property
     def lower_bound_seconds(self) -> float:
-        """No plan of the networks that were solved is faster than this."""
-        return self._estimate.lower_bound_seconds
+        """No plan of the networks that were solved is faster than this; 0 of a pipeline, whose
+        stages and schedule are not in them."""
+        return 0.0 if self.pipeline is not None else self._estimate.lower_bound_seconds
 
     @property
     def gap(self) -> float | None:
         """``step_seconds / lower_bound_seconds - 1``; None for a bound of nothing."""
-        return self._estimate.gap
+        return None if self.pipeline is not None else self._estimate.gap
 
     @property
     def planning_seconds(self) -> Mapping[str, float]:
@@ -471,7 +473,9 @@ class Plan(PlanQuestions):
 
         Raises:
             CheckError: The program cannot be run on a CPU or cannot be made small.
+            PlanError: The plan is one of a pipeline.
         """
+        _check_is_one_program(self, "check")
         return check_module(
             self._module(),
             use_shardy=uses_shardy() if form is None else form == "shardy",

@@ -176,6 +176,11 @@ class Request:
             raise PlanError(f"pipeline= is planned by the search, not in mode={self.mode!r}.")
         if self.host_offload == "auto":
             raise PlanError("host_offload='auto' with pipeline= is not supported.")
+        if jax.process_count() > 1:
+            raise PlanError(
+                f"pipeline= on {jax.process_count()} processes is not supported: one process runs"
+                " all stages. Leave it out, or run one process."
+            )
         return pipeline.micro_batches
 
     def check_for(self, mode: Mode, has_cluster: bool, name: str) -> None:
