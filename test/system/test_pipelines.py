@@ -149,6 +149,16 @@ def test_no_bound_is_said_of_a_pipeline():
     assert plan.gap is None
 
 
+@pytest.mark.parametrize("limit", ["500B", "100B"])
+def test_what_does_not_fit_is_said_with_the_limit_of_a_device(limit):
+    run = pipelined(2, 4, "1f1b", memory_limit=limit)
+    message = (
+        rf"the worst of 2 stages needs .*iB or more on a device, and {limit[:-1]} B are allowed"
+    )
+    with pytest.raises(autoshard.DoesNotFitError, match=message):
+        run.plan(*arguments(), 1.0)
+
+
 def test_several_processes_are_refused(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     with pytest.raises(autoshard.PlanError, match="pipeline= on 2 processes is not supported"):

@@ -306,15 +306,21 @@ def _planned_in_stages(source: Source, request: Request, stages: int) -> Plan:
     limit = memory_limit_of(cast(Cluster, source.cluster), request.options().memory_limit)
     allowed, peaks = stages * limit, list[float]()
     while len(peaks) < _MOST_SEARCHES:
-        plan = _planned(source, replace(request, memory_limit=int(allowed)))
+        try:
+            plan = _planned(source, replace(request, memory_limit=int(allowed)))
+        except DoesNotFitError as error:
+            # Its bytes and its limit are those of one stage that does all.
+            if not peaks:
+                peaks.append(error.peak_bytes / stages)
+            break
         peaks.append(plan.peak_bytes)
         if peaks[-1] <= limit:
             summary = cast(PlanSummary, plan.summary)
             return replace(plan, summary=replace(summary, memory_limit=limit))
         allowed *= 0.95 * limit / peaks[-1]
     raise DoesNotFitError(
-        f"{source.name}: the worst of {stages} stages needs {bytes_text(min(peaks))} on a device,"
-        f" and {bytes_text(limit)} are allowed.",
+        f"{source.name}: the worst of {stages} stages needs {bytes_text(min(peaks))} or more on a"
+        f" device, and {bytes_text(limit)} are allowed.",
         None,
         min(peaks),
         limit,
