@@ -100,3 +100,15 @@ def test_inside_another_jit_it_runs_unplanned_and_says_so() -> None:
         pytest.warns(autoshard.AutoshardWarning, match="has Explicit axes"),
     ):
         alike(jax.jit(lambda w, x: step(w, x) + 1)(W, X), jax.jit(resharded)(W, X) + 1)
+
+
+def test_a_pin_that_contradicts_a_type_is_refused() -> None:
+    run = autoshard.jit(lambda w, x: x @ w, in_shardings=(P("tp"), None))
+    message = (
+        r"^w: in_shardings says \[\{tp\}, \{\}\], and the type of what is passed says \[\{\},"
+        r" \{tp\}\], on Explicit axes"
+    )
+    with pytest.raises(autoshard.PlanError, match=message):
+        run(put(W, None, "tp"), put(X, "dp"))
+    same = autoshard.jit(lambda w, x: x @ w, in_shardings=(P(None, "tp"), None))
+    alike(same(put(W, None, "tp"), X), jax.jit(lambda w, x: x @ w)(put(W, None, "tp"), X))

@@ -230,6 +230,8 @@ class Pins:
             ]
         place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
         found = self._shardings(pins, types, names)
+        for number, sharding in found.items():
+            self._check_type(names[number], types[number], sharding)
         arguments = {place[n]: sharding for n, sharding in found.items() if n in place}
         results: dict[int, Sharding] = {}
         if out_shardings is not None:
@@ -254,6 +256,31 @@ class Pins:
             hidden = _physical_rank(type_) - rank
             shardings[number] = Sharding(sharding.mesh, sharding.dims + ((),) * hidden)
         return shardings
+
+    def _check_type(self, name: str, type_: Any, pinned: Sharding) -> None:
+        """Whether the type of an argument, on Explicit axes of the plan's mesh, says the same.
+
+        Raises:
+            PlanError: It says something else.
+        """
+        said: Any = getattr(getattr(type_, "_aval", None), "sharding", None)
+        mesh, own = getattr(said, "mesh", None), self.source.machine.mesh
+        if mesh is None or (mesh.axis_names, mesh.axis_sizes) != (own.axis_names, own.axis_sizes):
+            return
+        explicit = {
+            axis
+            for axis, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+            if kind == jax.sharding.AxisType.Explicit
+        }
+        entries: list[Any] = [e if isinstance(e, tuple) else (e,) for e in said.spec]
+        cut: set[str] = {str(axis) for entry in entries for axis in entry if axis is not None}
+        typed = from_partition_spec(said.spec, own, len(type_.shape))
+        if cut and cut <= explicit and not typed.same_placement(pinned):
+            raise PlanError(
+                f"{name}: in_shardings says {pinned}, and the type of what is passed says {typed},"
+                " on Explicit axes. Leave it out of in_shardings, or put the array there before"
+                " (jax.device_put)."
+            )
 
     def write_batch(
         self,
