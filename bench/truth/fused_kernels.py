@@ -27,6 +27,7 @@ from rich.table import Table
 
 from autoshard.cluster import Cluster
 from autoshard.ir import new_context, parse_bytes
+from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
 from autoshard.sharding import Mesh
 from autoshard.verify.step_time import estimate_step
@@ -147,13 +148,12 @@ def measure(kernels: Kernels, cluster: Cluster) -> Sequence[float]:
     specs = kernels.specs()
     made = lower(kernels.function, ["batch"] * len(specs), *specs)
     mesh = f"data={cluster.num_devices}"
-    compiled = cached_compile(
-        parse_bytes(made.bytecode, new_context(), "kernels"), cluster, timeout=900
-    )
-    assert compiled.hlo_text is not None, f"{cluster.name}: no text"
-    found = estimate_step(compiled.hlo_text, Mesh.parse(mesh), cluster)
     module = parse_bytes(made.bytecode, new_context(), "kernels")
     planned = search_module(module, cluster, RecursiveProgramming(mesh=mesh)).summary
+    run_passes(module, ["autoshard-export-shardy"])
+    compiled = cached_compile(module, cluster, timeout=900)
+    assert compiled.hlo_text is not None, f"{cluster.name}: no text"
+    found = estimate_step(compiled.hlo_text, Mesh.parse(mesh), cluster)
     return (
         1e3 * planned.compute_seconds,
         1e3 * found.compute_seconds,

@@ -51,12 +51,21 @@ void bind_cluster(nb::module_& module) {
           [](Cluster* self, const std::array<double, num_arithmetics>& matmul_flops,
              double vector_flops, double memory_bytes, double memory_bandwidth,
              std::int64_t tile_rows, std::int64_t tile_columns, double matmul_efficiency,
-             double memory_efficiency, double launch_seconds, std::vector<PhysicalDim> dims,
-             std::vector<std::vector<AxisPart>> axes, double overlap,
-             const std::map<std::string, double>& compiler) {
-            const Chip chip{matmul_flops,      vector_flops,      memory_bytes,
-                            memory_bandwidth,  tile_rows,         tile_columns,
-                            matmul_efficiency, memory_efficiency, launch_seconds};
+             double memory_efficiency, double attention_efficiency,
+             double attention_gradient_efficiency, double launch_seconds,
+             std::vector<PhysicalDim> dims, std::vector<std::vector<AxisPart>> axes,
+             double overlap, const std::map<std::string, double>& compiler) {
+            const Chip chip{matmul_flops,
+                            vector_flops,
+                            memory_bytes,
+                            memory_bandwidth,
+                            tile_rows,
+                            tile_columns,
+                            matmul_efficiency,
+                            memory_efficiency,
+                            attention_efficiency,
+                            attention_gradient_efficiency,
+                            launch_seconds};
             Cluster made{chip, std::move(dims), std::move(axes), overlap,
                          compiler_of(compiler)};
             check(made, covered_mesh(made));
@@ -64,8 +73,9 @@ void bind_cluster(nb::module_& module) {
           },
           nb::kw_only(), "matmul_flops"_a, "vector_flops"_a, "memory_bytes"_a,
           "memory_bandwidth"_a, "tile_rows"_a, "tile_columns"_a, "matmul_efficiency"_a,
-          "memory_efficiency"_a, "launch_seconds"_a, "dims"_a, "axes"_a, "overlap"_a = 0.0,
-          "compiler"_a = std::map<std::string, double>{},
+          "memory_efficiency"_a, "attention_efficiency"_a = 1.0,
+          "attention_gradient_efficiency"_a = 1.0, "launch_seconds"_a, "dims"_a, "axes"_a,
+          "overlap"_a = 0.0, "compiler"_a = std::map<std::string, double>{},
           "Rates of the matrix units are in the order of `Arithmetic`.")
       .def_ro("dims", &Cluster::dims)
       .def_ro("axes", &Cluster::axes)

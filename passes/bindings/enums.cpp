@@ -62,7 +62,9 @@ void bind_enums(nb::module_& module) {
       .value("MATMUL", Work::matmul, "Dot and convolution, on the matrix units.")
       .value("INDEXED", Work::indexed, "Moves what it touches: gather, scatter, slices.")
       .value("OTHER", Work::other, "Reads and writes memory once.")
-      .value("KERNEL", Work::kernel, "As other, with operations on the matrix units.");
+      .value("KERNEL", Work::kernel, "As other, with operations on the matrix units.")
+      .value("ATTENTION", Work::attention, "As kernel, of a library.")
+      .value("ATTENTION_GRADIENT", Work::attention_gradient, "As attention, backwards.");
 
   nb::enum_<Arithmetic>(module, "Arithmetic", nb::is_arithmetic(),
                         "Which peak rate of a chip an op's arithmetic runs at.")

@@ -88,6 +88,18 @@ bool ends_kernel(const Rule& rule, const std::vector<std::int32_t>& reads,
                      [](const RuleTensor& result) { return result.type == no_type; });
 }
 
+/// What work on the matrix units reaches of their peak.
+double matmul_share(Work work, const Chip& chip) {
+  switch (work) {
+    case Work::attention:
+      return chip.matmul_efficiency * chip.attention_efficiency;
+    case Work::attention_gradient:
+      return chip.matmul_efficiency * chip.attention_gradient_efficiency;
+    default:
+      return chip.matmul_efficiency;
+  }
+}
+
 double touched(const std::vector<double>& bytes, std::size_t k) {
   return k < bytes.size() ? bytes[k] : -1;
 }
@@ -103,9 +115,9 @@ Compute compute(const Rule& rule, const FactorAxes& axes,
   result.flops = rule.flops;
   for (const AxisList& of_factor : axes) result.flops /= blocks(of_factor, mesh);
   double busy = result.flops / chip.vector_flops;
-  if (rule.work == Work::matmul || rule.work == Work::kernel) {
-    const double rate =
-        chip.matmul_flops[static_cast<std::size_t>(rule.arithmetic)] * chip.matmul_efficiency;
+  if (rule.work == Work::matmul || is_kernel(rule.work)) {
+    const double rate = chip.matmul_flops[static_cast<std::size_t>(rule.arithmetic)] *
+                        matmul_share(rule.work, chip);
     const bool has_tiles =
         rule.work == Work::matmul && rule.operands.size() == 2 && rule.results.size() == 1;
     const double padded =

@@ -32,6 +32,8 @@ void check(const Chip& chip) {
   check_positive(static_cast<double>(chip.tile_rows), "tile_rows");
   check_positive(static_cast<double>(chip.tile_columns), "tile_columns");
   check_share(chip.matmul_efficiency, "matmul_efficiency");
+  check_share(chip.attention_efficiency, "attention_efficiency");
+  check_share(chip.attention_gradient_efficiency, "attention_gradient_efficiency");
   check_share(chip.memory_efficiency, "memory_efficiency");
   check_seconds(chip.launch_seconds, "launch_seconds");
 }

@@ -32,6 +32,10 @@ struct Chip {
   /// Share of the peak that well-shaped matmuls reach, and of the memory bandwidth, 0 to 1.
   double matmul_efficiency;
   double memory_efficiency;
+  /// What attention of a library reaches of the rate of well-shaped matmuls, 0 to 1, forwards
+  /// and backwards.
+  double attention_efficiency;
+  double attention_gradient_efficiency;
   /// Seconds to start one op that is not fused: a kernel, or a step of one program.
   double launch_seconds;
 };

@@ -61,8 +61,15 @@ enum class Work : std::uint8_t {
   matmul,   ///< dot and convolution: `flops` on the matrix units
   indexed,  ///< gather, scatter, dynamic slices: moves what it touches
   other,    ///< sort, fft, random numbers, custom calls: reads and writes memory once
-  kernel,   ///< as other, with `flops` on the matrix units: attention written by hand
+  kernel,   ///< as other, with `flops` on the matrix units: written by hand
+  attention,           ///< as kernel: attention of a library
+  attention_gradient,  ///< likewise, backwards
 };
+
+/// Whether work is that of a kernel which a compiler takes as it is.
+constexpr bool is_kernel(Work work) {
+  return work == Work::kernel || work == Work::attention || work == Work::attention_gradient;
+}
 
 /// Which peak rate of a chip an op's arithmetic runs at: that of its widest operand.
 enum class Arithmetic : std::uint8_t { f64, f32, f16, f8, i8 };

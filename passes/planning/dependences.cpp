@@ -35,8 +35,8 @@ std::vector<bool> leading_to_matmuls(const Program& program,
     for (std::size_t i = program.ops.size(); i-- > 0;) {
       const Op& op = program.ops[i];
       const Work work = program.rules[op.rule].work;
-      bool does = (work == Work::matmul && !is_left_out[i]) || work == Work::other ||
-                  work == Work::kernel;
+      bool does =
+          (work == Work::matmul && !is_left_out[i]) || work == Work::other || is_kernel(work);
       for (std::int32_t v : op.results) does = does || (v != no_value && leads[v]);
       if (!does) continue;
       for (std::int32_t v : op.operands) mark(v);

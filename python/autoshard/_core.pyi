@@ -93,6 +93,12 @@ class Work(enum.Enum):
     KERNEL = 6
     """As other, with operations on the matrix units."""
 
+    ATTENTION = 7
+    """As kernel, of a library."""
+
+    ATTENTION_GRADIENT = 8
+    """As attention, backwards."""
+
 class Arithmetic(enum.IntEnum):
     """Which peak rate of a chip an op's arithmetic runs at."""
 
@@ -208,7 +214,7 @@ class Cluster:
     Rates of a device and links of every mesh axis; see passes/model/cluster.h. Raises ValueError.
     """
 
-    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap: float = 0.0, compiler: Mapping[str, float] = {}) -> None:
+    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, attention_efficiency: float = 1.0, attention_gradient_efficiency: float = 1.0, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap: float = 0.0, compiler: Mapping[str, float] = {}) -> None:
         """Rates of the matrix units are in the order of `Arithmetic`."""
 
     @property

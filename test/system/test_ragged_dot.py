@@ -11,6 +11,9 @@ import pytest
 from equivalence import assert_equal
 
 import autoshard
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir.compile import compile_module
+from autoshard.passes.pipeline import run_passes
 
 EXPERTS, ROWS, FEATURES, HIDDEN = 8, 64, 16, 32
 P = jax.sharding.PartitionSpec
@@ -81,6 +84,51 @@ def test_every_cut_is_right(partitioner: bool, x: Any, weights: Any, sizes: Any,
     expected = jax.device_get(jax.jit(both)(rows, matrices, counts))
     assert_equal(jax.device_get(run(rows, matrices, counts)), expected, 0)
     assert "ragged_dot" in {op.name for op in run.plan(rows, matrices, counts).ops}
+
+
+@pytest.mark.parametrize("form", ["shardy", "gspmd"])
+@pytest.mark.parametrize("lowered_for", ["cuda", "tpu"])
+def test_experts_in_files_are_planned_and_run_as_those_of_functions(
+    form: str, lowered_for: str
+) -> None:
+    random = np.random.default_rng(6)
+    rows = random.integers(-3, 4, (8 * 512, FEATURES)).astype(np.float32)
+    matrices = random.integers(-3, 4, (EXPERTS, FEATURES, HIDDEN)).astype(np.float32)
+    counts = np.array([0, 700, 1, 0, 2000, 299, 512, 500], np.int32)
+
+    def both(rows: Any, matrices: Any, counts: Any) -> Any:
+        def loss(rows: Any, matrices: Any) -> Any:
+            made = jax.lax.ragged_dot(rows, matrices, counts)
+            return jnp.sum(made * (jnp.arange(HIDDEN) % 5)), made
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(rows, matrices)
+
+    given = rows, matrices, counts
+    lowered = jax.jit(both).trace(*given).lower(lowering_platforms=(lowered_for,))
+    text = lowered.as_text(debug_info=True)
+    assert text.count('"chlo.ragged_dot"') == 3
+    module = parse_bytes(text.encode(), new_context())
+    run_passes(module, ["autoshard-recursive-programming{cluster=cpu:8}"])
+    assert str(module).count('stablehlo.composite "autoshard.kernel"') == 3
+    run_passes(module, [f"autoshard-export-{form}"])
+    assert "chlo.ragged_dot" not in str(module)
+    found = compile_module(module, use_shardy=form == "shardy").run(*given)
+    assert_equal(found, jax.tree.leaves(jax.device_get(jax.jit(both)(*given))), 0)
+
+
+@pytest.mark.filterwarnings("ignore:1 ops have no factor rule:autoshard.AutoshardWarning")
+def test_experts_in_files_with_a_strategy_of_their_own_stay() -> None:
+    def struct(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+    sizes = jax.ShapeDtypeStruct((8,), jnp.int32)
+    lowered = jax.jit(jax.lax.ragged_dot).trace(struct(4096, 64), struct(8, 64, 32), sizes)
+    text = lowered.lower(lowering_platforms=("cuda",)).as_text("stablehlo")
+    strategy = '{autoshard.strategy = "[{}, {}], [{}, {}, {}], [{}] -> [{}, {}]"} : (tensor'
+    module = parse_bytes(text.replace(" : (tensor", " " + strategy).encode(), new_context())
+    module.operation.attributes["autoshard.mesh"] = mlir.StringAttr.get("gpu=8", module.context)
+    run_passes(module, ["autoshard-recursive-programming{cluster=h100:8}"])
+    assert "chlo.ragged_dot" in str(module)
 
 
 def test_loops_inside_of_kernels_cost_what_their_trips_move_and_launch() -> None:

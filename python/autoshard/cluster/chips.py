@@ -41,6 +41,7 @@ _Seconds = Annotated[Constant, "s"]
 _Rows = Annotated[Constant, "rows"]
 _Columns = Annotated[Constant, "columns"]
 _Share = Annotated[Constant, "of the peak"]
+_OfMatmuls = Annotated[Constant, "of well-shaped matmuls"]
 _Times = Annotated[Constant, "times as long"]
 
 
@@ -67,6 +68,10 @@ class Chip:
     matmul_efficiency: _Share
     """What well-shaped matmuls reach."""
     memory_efficiency: _Share
+    attention_efficiency: _OfMatmuls
+    """What attention of a library reaches,"""
+    attention_gradient_efficiency: _OfMatmuls
+    """and its gradient."""
     launch_seconds: _Seconds
     """To start one op that is not fused, a kernel or a step of one program."""
     host_bandwidth: _BytesPerSecond

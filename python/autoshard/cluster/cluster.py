@@ -216,6 +216,8 @@ class Cluster:
             tile_columns=int(chip.tile_columns.value),
             matmul_efficiency=chip.matmul_efficiency.value,
             memory_efficiency=chip.memory_efficiency.value,
+            attention_efficiency=chip.attention_efficiency.value,
+            attention_gradient_efficiency=chip.attention_gradient_efficiency.value,
             launch_seconds=chip.launch_seconds.value,
             dims=[
                 _core.PhysicalDim(dim.size, dim.kind, dim.bandwidth.value, dim.latency.value)

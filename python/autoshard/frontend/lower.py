@@ -26,7 +26,6 @@ from autoshard.frontend.mesh import (
     read_machine,
 )
 from autoshard.frontend.pallas_kernels import pallas_kernel_rules
-from autoshard.frontend.ragged_dot import ragged_dot_rules
 from autoshard.frontend.request import Mode, Request, check_mesh_of_a_stage
 from autoshard.frontend.shard import padding_allowed
 from autoshard.frontend.written import Written
@@ -45,6 +44,7 @@ from autoshard.ir.lowering import (
     user_line,
 )
 from autoshard.ir.module import has_large_mesh, operations_of
+from autoshard.kernels.ragged_dot import ragged_dot_rules
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.pipeline.options import cluster_of_a_stage

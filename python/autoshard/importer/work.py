@@ -166,7 +166,8 @@ def work_of(op: mlir.Operation) -> OpWork:
             return OpWork(Work.KERNEL, arithmetic, call.matmul_flops)
         return _call_work(op, arithmetic)
     if (attention := cudnn_attention(op)) is not None:
-        return OpWork(Work.KERNEL, arithmetic, attention.flops)
+        work = Work.ATTENTION_GRADIENT if attention.is_backward else Work.ATTENTION
+        return OpWork(work, arithmetic, attention.flops)
     if name == _RAGGED_DOT:
         return OpWork(Work.MATMUL, arithmetic, _ragged_dot_flops(op))
     if name in _OTHERS:

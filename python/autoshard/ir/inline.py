@@ -12,6 +12,7 @@ from jaxlib.mlir import ir
 
 from autoshard.ir.attributes import CHECKPOINT_NAME, FRONTEND_ATTRIBUTES
 from autoshard.ir.checkpoint_names import name_value
+from autoshard.ir.functions import functions_named_by
 from autoshard.ir.locations import place
 from autoshard.ir.module import functions_of
 
@@ -143,15 +144,7 @@ def _names(module: ir.Module) -> set[str]:
     found: set[str] = set()
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
-            found.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
-            return ir.WalkResult.ADVANCE
-        if op.name in ("stablehlo.custom_call", "stablehlo.composite"):
-            for name in ("called_computations", "decomposition"):
-                if name in op.attributes:
-                    attribute = op.attributes[name]
-                    refs = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-                    found.update(ir.FlatSymbolRefAttr(ref).value for ref in refs)
+        found.update(functions_named_by(op))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)

@@ -52,6 +52,7 @@ from autoshard.planned.write import (
     write_plan,
 )
 from autoshard.rewrites.gradient_order import bound_gradients
+from autoshard.rewrites.ragged_dots import ragged_dots_as_kernels
 from autoshard.sharding import Axis, Mesh
 
 MEMORY_MARGIN = 0.08
@@ -237,6 +238,7 @@ def search_module(
     with module.context, mlir.Location.unknown(), no_collection():
         if options.indivisible == "pad":
             pad_indivisible(module)
+        ragged_dots_as_kernels(module, cluster.platform)
         with clock.phase("strategies"):
             read = _read_strategies(module, cluster, options)
             is_free = read.has_default_mesh

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autoshard import _core
 from autoshard.cluster.alone import rule_alone
 
-ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER, KERNEL = _core.Work
+ELEMENTWISE, VIEW, REDUCE, MATMUL, INDEXED, OTHER, KERNEL, ATTENTION, GRADIENT = _core.Work
 F64, F32, F16, F8, I8 = _core.Arithmetic
 MESH = (2, 4)
 MATMUL_FLOPS, VECTOR_FLOPS, BANDWIDTH, LAUNCH = 100e12, 2e12, 1e12, 5e-6
@@ -33,6 +33,8 @@ def cluster(launch: float = 0.0):
         tile_columns=128,
         matmul_efficiency=EFFICIENCY,
         memory_efficiency=0.8,
+        attention_efficiency=0.75,
+        attention_gradient_efficiency=0.5,
         launch_seconds=launch,
         dims=[_core.PhysicalDim(n, _core.LinkKind.RING, 1e9, 1e-6) for n in (2, 4)],
         axes=[[_core.AxisPart(0, 2)], [_core.AxisPart(1, 4)]],
@@ -98,6 +100,13 @@ def test_a_large_matmul_is_bound_by_the_matrix_unit() -> None:
     assert flops == 2 * 4096**3
     assert moved == 3 * 2 * 4096**2
     assert seconds == pytest.approx(2 * 4096**3 / (MATMUL_FLOPS * EFFICIENCY))
+
+
+@pytest.mark.parametrize(("work", "share"), [(KERNEL, 1.0), (ATTENTION, 0.75), (GRADIENT, 0.5)])
+def test_attention_of_a_library_reaches_its_own_share_of_what_matmuls_do(work, share) -> None:
+    tensor = (((0,), (1,)), 16)
+    _, _, seconds = compute(work, 1e12, (64, 64), (tensor,), (tensor,), {0: (0,)})
+    assert seconds == pytest.approx(1e12 / 2 / (MATMUL_FLOPS * EFFICIENCY * share))
 
 
 def test_a_thin_matmul_is_bound_by_the_memory() -> None:

@@ -12,7 +12,8 @@ from autoshard.exporter.blocks.emitter import Axes, Emitter
 from autoshard.importer.rules import registered_rule, rule_of
 from autoshard.ir import mlir, parse_bytes, place
 from autoshard.ir.attributes import MHLO_SHARDING
-from autoshard.ir.module import functions_of, module_of, operations_of
+from autoshard.ir.functions import add_functions
+from autoshard.ir.module import module_of, operations_of
 from autoshard.ir.reading import shape_of
 from autoshard.kernels.calls import KernelCall, is_kernel_call, kernel_call
 from autoshard.planned.module import PlannedOp
@@ -83,27 +84,14 @@ def _function(
             " factors that it needs whole in autoshard.kernel(.., whole=..).",
             place(op.location),
         ) from error
-    functions = functions_of(lowered)
-    names = {old: name if old == "main" else f"{name}_{old}" for old in functions}
-    for inner in operations_of(lowered.operation):
-        if inner.name == "func.call":
-            old = mlir.FlatSymbolRefAttr(inner.attributes["callee"]).value
-            inner.attributes["callee"] = mlir.FlatSymbolRefAttr.get(names[old])
-    where = mlir.InsertionPoint(module.regions[0].blocks[0])
-    for old, function in functions.items():
-        copy = function.clone(ip=where)
-        copy.attributes["sym_name"] = mlir.StringAttr.get(names[old])
-        copy.attributes["sym_visibility"] = mlir.StringAttr.get("private")
-        for attribute in ("arg_attrs", "res_attrs"):
-            if attribute in copy.attributes:
-                del copy.attributes[attribute]
-        if emit.enter is not None:
-            _make_manual(copy)
+    if emit.enter is not None:
+        _make_manual(lowered)
+    add_functions(module, lowered, name)
     return mlir.SymbolTable(module)[name].operation
 
 
-def _make_manual(function: mlir.Operation) -> None:
+def _make_manual(lowered: mlir.Module) -> None:
     """Tell GSPMD of values that are made of nothing that they are a device's own."""
-    for op in operations_of(function):
+    for op in operations_of(lowered.operation):
         if len(op.results) and not len(op.operands):
             op.attributes[MHLO_SHARDING] = mlir.StringAttr.get("{manual}")

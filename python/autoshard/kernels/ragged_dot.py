@@ -14,6 +14,7 @@ expert after those of another.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,12 +24,42 @@ from jax._src.lax import lax  # pyright: ignore[reportPrivateUsage]
 from jax.interpreters import mlir
 
 from autoshard.ir.kernel import Call, is_in_composite, kernel_p
-from autoshard.ir.lowering import Rules, lowering_rule, marks_are_lowered
+from autoshard.ir.lowering import Rules, lower, lowering_rule, marks_are_lowered
 from autoshard.sharding.kernel_rule import Dims, KernelRule
 
 _lax: Any = jax.lax
 _PRIMITIVE: Any = lax.ragged_dot_general_p
 _ROWS, _EXPERTS = "rows", "experts"
+
+
+def lower_ragged_dot(
+    operands: Sequence[tuple[tuple[int, ...], Any]],
+    numbers: Any,
+    precision: Sequence[str] | None,
+    dtype: Any,
+    platform: str,
+) -> bytes:
+    """A module that calls a ``ragged_dot_general`` as the kernel that it is planned as.
+
+    Args:
+        operands: Shapes and types of rows, matrices and sizes.
+        numbers: Fields of ``jax.lax.RaggedDotDimensionNumbers``, in their order.
+        precision: Names of ``jax.lax.Precision``, one an operand; None: the default.
+        dtype: Of the result.
+        platform: To lower for.
+    """
+
+    def call(rows: Any, matrices: Any, sizes: Any) -> Any:
+        return _lax.ragged_dot_general(
+            *(rows, matrices, sizes),
+            _lax.RaggedDotDimensionNumbers(*numbers),
+            precision=None if precision is None else tuple(_lax.Precision[it] for it in precision),
+            preferred_element_type=dtype,
+        )
+
+    structs = tuple(jax.ShapeDtypeStruct(*operand) for operand in operands)
+    with jax.enable_x64(any(struct.dtype.itemsize == 8 for struct in structs)):
+        return lower(jax.jit(call), structs, {}, None, platform, rules=ragged_dot_rules).bytecode
 
 
 def ragged_dot_rules() -> Rules:
