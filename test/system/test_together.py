@@ -217,3 +217,80 @@ def test_bytes_of_a_part_count_bits_and_uneven_rows() -> None:
     assert PlannedValue("x", (9, 3), "int4", cut).local_bytes == 3
     assert PlannedValue("x", (9, 3), "float32", cut).local_bytes == 24
     assert PlannedValue("k", (8, 1), "key<fry>", cut).local_bytes == 8
+
+
+def rows_up(params: Any, x: Any) -> Any:
+    """Updates by the gradient of a batch: fastest if rows of the batch are cut."""
+    return params - 0.01 * (x.T @ jnp.tanh(x @ params))
+
+
+def columns_up(params: Any, x: Any) -> Any:
+    """Updates by one long vector: fastest if the matrix is cut."""
+    return params + jnp.outer(x, jnp.cos(x @ params))
+
+
+def two_updaters(**options: Any) -> Any:
+    params = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    x = jax.ShapeDtypeStruct((65536, 256), jnp.float32)
+    return autoshard.plan_together(
+        [(rows_up, params, x), (columns_up, params, x.update(shape=(256,)))],
+        share="params",
+        cluster="cpu:8",
+        donate_argnums=0,
+        **options,
+    )
+
+
+def test_two_programs_that_update_get_it_from_each_other() -> None:
+    found = two_updaters(weights=(100, 1000))
+    apart = next(way for way in found.ways if way.name == "each its own")
+    assert found.way == apart
+    there, back = found.moves[1], found.moves[0]
+    assert there is not None
+    assert back is not None
+    assert apart.move_seconds == pytest.approx(there.step_seconds + back.step_seconds)
+    random = np.random.default_rng(0)
+    params = random.normal(size=(256, 256)).astype(np.float32)
+    batch = random.normal(size=(65536, 256)).astype(np.float32) / 256
+    row = batch[0].copy()
+    first = autoshard.jit(rows_up, plan=found.plans[0], donate_argnums=0)
+    second = autoshard.jit(columns_up, plan=found.plans[1], donate_argnums=0)
+    held, expected = found.plans[0].place(params, batch)[0], jnp.asarray(params)
+    for _ in range(2):
+        held = first(held, found.plans[0].place(params, batch)[1])
+        (held,) = found.move(1)(held)
+        held = second(held, found.plans[1].place(params, row)[1])
+        (held,) = found.move(0)(held)
+        expected = columns_up(rows_up(expected, batch), row)
+    np.testing.assert_allclose(np.asarray(held), np.asarray(expected), rtol=2e-4, atol=2e-4)
+
+
+def test_a_limit_of_one_program_is_kept_with_what_waits() -> None:
+    free = two_updaters()
+    small = free.plans[1].peak_bytes // 2
+    with pytest.raises(autoshard.DoesNotFitError, match=r"^columns_up: no plan fits") as caught:
+        two_updaters(each=[{}, {"memory_limit": int(small)}])
+    assert caught.value.peak_bytes > caught.value.memory_limit == small
+    # Enough for the program alone, not beside the batch of the other.
+    alone = int(free.plans[1].peak_bytes * 1.5)
+    with pytest.raises(autoshard.DoesNotFitError, match=r"^columns_up: .* wait"):
+        two_updaters(each=[{}, {"memory_limit": alone}])
+
+
+def test_keys_of_random_numbers_are_shared_as_other_arrays() -> None:
+    def noisy(params: Any, x: Any) -> Any:
+        return x + jax.random.normal(params["key"], x.shape) @ params["w"]
+
+    def plain(params: Any, x: Any) -> Any:
+        return x @ params["w"]
+
+    params = {"key": jax.random.key(0), "w": jnp.ones((64, 64))}
+    x = jnp.ones((512, 64))
+    found = autoshard.plan_together(
+        [(noisy, params, x), (plain, params, x)], share="params", cluster="cpu:8"
+    )
+    for fn, planned in zip((noisy, plain), found.plans, strict=True):
+        run = autoshard.jit(fn, plan=planned)
+        np.testing.assert_allclose(
+            np.asarray(run(*planned.place(params, x))), np.asarray(fn(params, x)), rtol=1e-5
+        )

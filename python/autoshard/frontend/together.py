@@ -233,9 +233,24 @@ class _Part:
             tree = _tree.tree_structure(cast(Any, source.program.stage).args_info[0])
             leaves = [pins.get(number) for number in range(len(self.types))]
             request = replace(request, mesh=mesh, in_shardings=_tree.tree_unflatten(tree, leaves))
-        with task(f"planning {self.name}", keeps_best=True):
-            self.known[asked] = plan_source(source, request, self.traced)
+        try:
+            with task(f"planning {self.name}", keeps_best=True):
+                self.known[asked] = plan_source(source, request, self.traced)
+        except DoesNotFitError as error:
+            raise self._told(error, allowed) from error
         return self.known[asked]
+
+    def _told(self, error: DoesNotFitError, allowed: float) -> DoesNotFitError:
+        """The error, with which program it is, and what waits beside it."""
+        waits = self.limit - allowed
+        beside = f" {bytes_text(waits)} beside it wait for the other programs." if waits > 0 else ""
+        return DoesNotFitError(
+            f"{self.name}: {error.found}{beside}",
+            error.location,
+            error.peak_bytes,
+            error.memory_limit,
+            advice=error.advice,
+        )
 
     def updates(self, name: str) -> bool:
         """Do results of the program take the place of arrays of what is shared?"""
