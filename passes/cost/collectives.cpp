@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -326,6 +327,23 @@ double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& me
                          step.held_bytes > rules.alone_bytes;
   const double taken_out = is_joined ? chip.launch_seconds : 0;
   return seconds(made, cluster, mesh) + zeros + transposed + taken_out;
+}
+
+double shared_latency(const Step& step, std::int32_t together, const Cluster& cluster,
+                      const Mesh& mesh) {
+  const double most = cluster.compiler.collectives.joined_bytes;
+  const bool is_joined = step.kind == CollectiveKind::all_gather ||
+                         step.kind == CollectiveKind::reduce_scatter ||
+                         step.kind == CollectiveKind::all_reduce;
+  if (most == 0 || together <= 1 || !is_joined) return 0;
+  const double whole =
+      step.held_bytes *
+      (step.kind == CollectiveKind::all_gather ? static_cast<double>(step.participants) : 1);
+  const double part = std::max(whole / most, 1.0 / together);
+  if (part >= 1) return 0;
+  Step empty = step;
+  empty.held_bytes = std::numeric_limits<double>::min();
+  return (1 - part) * seconds(empty, cluster, mesh);
 }
 
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh) {

@@ -59,6 +59,14 @@ Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh);
 /// Example: 64 MiB gathered over v5p:4x4x4 (2.77 TB/s) -> 245 us, and 243 us for the zeros.
 double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
+/// Seconds of latency that a step does not take since `together` steps run as one, itself
+/// included: its part is that of its bytes in a joined buffer (`joined_bytes`), at least an
+/// equal one. 0 of kinds that are not joined.
+///
+/// Example: all-reduce of 4 KiB over h100:8, one of 100 -> 0.99 * 25.8 us.
+double shared_latency(const Step& step, std::int32_t together, const Cluster& cluster,
+                      const Mesh& mesh);
+
 /// Some compilers reduce over a whole slice, and cut the sum, where they do not scatter in a
 /// ring of matmuls (`reduced_slice_devices`): that step as an all-reduce, any other as it is.
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh);

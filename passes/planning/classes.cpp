@@ -79,11 +79,12 @@ struct Colours {
 };
 
 Colours refine(const Program& program, const std::vector<std::int32_t>& signature_of,
-               int rounds) {
+               const std::vector<std::int32_t>& together, int rounds) {
   const std::size_t num_values = program.values.size(), num_ops = program.ops.size();
   Colours now{std::vector<Colour>(num_values), std::vector<Colour>(num_ops)};
   for (std::size_t v = 0; v < num_values; ++v) {
     now.values[v] = mix(program.values[v].type, program.values[v].is_free);
+    if (!together.empty()) now.values[v] = mix(now.values[v], together[v]);
   }
   for (const Argument& argument : program.arguments) {
     if (argument.value == no_value) continue;
@@ -204,7 +205,8 @@ class Copies {
     auto [entry, is_new] =
         copies_.try_emplace(colour, static_cast<std::int32_t>(classes_.values.size()));
     if (is_new) {
-      classes_.values.push_back({program_.values[value].type, value, 0, source});
+      classes_.values.push_back(
+          {program_.values[value].type, value, 0, source, classes_.values[source].together});
       flows_.push_back(static_cast<std::int32_t>(classes_.flows.size()));
       classes_.flows.push_back({source, entry->second, 0});
       first_ = std::min(first_, entry->second);
@@ -287,7 +289,8 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
   Classes classes;
   const std::vector<std::int32_t> signature_of =
       signatures_of(program, memory, classes.signatures);
-  Colours colours = refine(program, signature_of, std::max(options.fold_rounds, 0));
+  Colours colours =
+      refine(program, signature_of, options.together, std::max(options.fold_rounds, 0));
   if (options.fold_rounds < 0) {
     for (std::size_t v = 0; v < colours.values.size(); ++v) colours.values[v] = v;
     for (std::size_t i = 0; i < colours.ops.size(); ++i) colours.ops[i] = i;
@@ -298,7 +301,8 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
     if (program.values[v].is_free) continue;
     const std::int32_t sharding_class = values.of(colours.values[v]);
     if (sharding_class == static_cast<std::int32_t>(classes.values.size())) {
-      classes.values.push_back({program.values[v].type, static_cast<std::int32_t>(v), 0, -1});
+      classes.values.push_back({program.values[v].type, static_cast<std::int32_t>(v), 0, -1,
+                                options.together.empty() ? 1 : options.together[v]});
     }
     classes.values[sharding_class].count += 1;
     classes.class_of_value[v] = sharding_class;

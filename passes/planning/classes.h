@@ -31,6 +31,8 @@ struct ShardingClass {
   double count = 0;
   /// For copies: the sharding class they are made from; else -1.
   std::int32_t source = -1;
+  /// How many collectives run as one with its own (planning/sent_together.h).
+  std::int32_t together = 1;
 };
 
 /// Ops with one choice of axes.
@@ -98,6 +100,8 @@ struct ClassOptions {
   /// Readers of a value share a copy while the next one is at most this many ops away. 0: each
   /// has its own; negative: any distance.
   std::int64_t copy_distance = -1;
+  /// By value, as `sent_together`; empty: none are.
+  std::vector<std::int32_t> together = {};
 };
 
 /// How far apart readers share a copy where memory matters: a sixteenth of the program, so

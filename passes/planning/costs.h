@@ -20,6 +20,11 @@ class Costs {
   /// Once, to go from one sharding to another; see cost/reshard.h.
   virtual double reshard(const TensorType& type, const Sharding& from, const Sharding& to,
                          AxisMask partial, bool may_scatter) const = 0;
+  /// Part of it that is not taken since `together` such run as one.
+  virtual double shared(const TensorType&, const Sharding&, const Sharding&, AxisMask, bool,
+                        std::int32_t) const {
+    return 0;
+  }
   /// One run of an op whose factors are cut as `axes`; `base` is what other levels decided.
   virtual double op(const OpSignature& signature, const FactorAxes& base,
                     const FactorAxes& axes) const = 0;

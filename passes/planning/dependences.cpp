@@ -45,6 +45,30 @@ std::vector<bool> leading_to_matmuls(const Program& program,
   return leads;
 }
 
+std::vector<bool> made_of_arguments(const Program& program) {
+  std::vector<bool> is_late(program.values.size(), false);
+  for (bool changes = true; changes;) {
+    changes = false;
+    const auto mark = [&](std::int32_t value) {
+      if (value == no_value || is_late[value]) return;
+      is_late[value] = changes = true;
+    };
+    for (const Op& op : program.ops) {
+      const Work work = program.rules[op.rule].work;
+      bool does = work == Work::matmul || work == Work::reduce || work == Work::other ||
+                  is_kernel(work);
+      for (std::int32_t v : op.operands) does = does || (v != no_value && is_late[v]);
+      if (!does) continue;
+      for (std::int32_t v : op.results) mark(v);
+    }
+    each_join(program, [&](std::int32_t source, std::int32_t target) {
+      if (is_late[source]) mark(target);
+    });
+  }
+  is_late.flip();
+  return is_late;
+}
+
 std::vector<std::int32_t> there_after(const Program& program) {
   std::vector<std::int32_t> after(program.values.size(), -1);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {

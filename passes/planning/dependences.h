@@ -15,6 +15,12 @@ namespace autoshard::planning {
 std::vector<bool> leading_to_matmuls(const Program& program,
                                      const std::vector<bool>& is_left_out);
 
+/// By value: no matmul, reduction or op of its own kind is behind it, in this trip of a loop
+/// or an earlier one.
+///
+/// Example: a weight, one layer's slice of it, and either as another type.
+std::vector<bool> made_of_arguments(const Program& program);
+
 /// By value: the op behind which it can be made at the earliest if elementwise ops and views
 /// are made again; -1 for what is computed from arguments alone.
 std::vector<std::int32_t> there_after(const Program& program);

@@ -5,6 +5,7 @@
 #include "planning/classes.h"
 #include "planning/options.h"
 #include "planning/seconds.h"
+#include "planning/sent_together.h"
 
 namespace autoshard::planning {
 namespace {
@@ -74,7 +75,9 @@ PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& p
   check(cluster, program.mesh);
   verify(program, program.mesh, plan);
   const ProgramMemory memory = memory_of(program, cluster.compiler);
-  const Classes classes = classes_of(program, &memory, {-1, search_copy_distance(program)});
+  const Classes classes = classes_of(
+      program, &memory,
+      {-1, search_copy_distance(program), sent_together(program, cluster.compiler)});
   const ProgramOnMesh on{program, program.mesh, classes, memory, cluster};
   return costs_of(on, assignment_of(program, classes, SecondsCosts(on), plan), plan);
 }

@@ -30,10 +30,10 @@ NetworkBuilder::NetworkBuilder(const Classes& classes, const Costs& costs, Optio
 
 /// A table that is made once: `cost(s, c)` for every sharding s in `rows` and column c.
 template <typename Cost>
-std::int32_t NetworkBuilder::table(std::uint64_t id, const std::vector<std::int32_t>& rows,
+std::int32_t NetworkBuilder::table(const TableKey& key, const std::vector<std::int32_t>& rows,
                                    std::size_t cols, const Cost& cost) {
   auto [entry, is_new] =
-      table_index_.try_emplace(id, static_cast<std::int32_t>(tables_.size()));
+      table_index_.try_emplace(key, static_cast<std::int32_t>(tables_.size()));
   if (!is_new) return entry->second;
   solver::Table made;
   made.rows = static_cast<std::int32_t>(rows.size());
@@ -50,7 +50,8 @@ std::int32_t NetworkBuilder::table(std::uint64_t id, const std::vector<std::int3
 /// reduced and resharded on the way from the op to its result.
 std::int32_t NetworkBuilder::use_table(const Use& use, const LevelOptions& level) {
   const OpOptions& op = store_.options_at(level.ops[use.op]);
-  return table(use_id(use, level, (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u)),
+  return table({use_id(use, level, (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u)),
+                classes_.values[use.sharding_class].together},
                store_.domain_at(level.domains[use.sharding_class]).shardings,
                op.strategies.size(),
                [&](std::int32_t s, std::int32_t o) { return store_.use_cost(use, s, op, o); });
@@ -62,25 +63,26 @@ std::int32_t NetworkBuilder::transient_table(const Use& use, const LevelOptions&
   const Domain& held = store_.domain_at(level.domains[use.sharding_class]);
   const std::vector<std::int32_t>& wanted =
       store_.options_at(level.ops[use.op]).operands[use.position];
-  return table(use_id(use, level, 3u), held.shardings, wanted.size(),
+  return table({use_id(use, level, 3u), 1}, held.shardings, wanted.size(),
                [&](std::int32_t s, std::int32_t o) {
                  return store_.copied_bytes(held.type, s, wanted[o]);
                });
 }
 
 /// Reshard costs, the options of the source's domain by those of the target's.
-std::int32_t NetworkBuilder::flow_table(std::int32_t source, std::int32_t target) {
+std::int32_t NetworkBuilder::flow_table(std::int32_t source, std::int32_t target,
+                                        std::int32_t together) {
   const Domain &from = store_.domain_at(source), &to = store_.domain_at(target);
-  return table(flow_id(source, target), from.shardings, to.shardings.size(),
+  return table({flow_id(source, target), together}, from.shardings, to.shardings.size(),
                [&](std::int32_t s, std::int32_t t) {
-                 return store_.flow_cost(from.type, s, to.type, to.shardings[t]);
+                 return store_.flow_cost(from.type, s, to.type, to.shardings[t], together);
                });
 }
 
 /// Bytes of a copy on a device, the options of its source's domain by those of its own.
 std::int32_t NetworkBuilder::copy_table(std::int32_t source, std::int32_t target) {
   const Domain &from = store_.domain_at(source), &to = store_.domain_at(target);
-  return table(copy_id(source, target), from.shardings, to.shardings.size(),
+  return table({copy_id(source, target), 1}, from.shardings, to.shardings.size(),
                [&](std::int32_t s, std::int32_t t) {
                  return store_.copied_bytes(from.type, s, to.shardings[t]);
                });
@@ -143,8 +145,8 @@ const solver::Problem& NetworkBuilder::build(const LevelOptions& level) {
   for (const Flow& flow : classes_.flows) {
     const std::int32_t source = level.domains[flow.source],
                        target = level.domains[flow.target];
-    network_.add_edge(flow.source, flow.target, index_in_network(flow_table(source, target)),
-                      flow.trips);
+    network_.add_edge(flow.source, flow.target,
+                      index_in_network(flow_table(source, target, joined(flow))), flow.trips);
     const double price = costs_.copy(flow.target);
     if (price > 0) {
       network_.add_edge(flow.source, flow.target, index_in_network(copy_table(source, target)),
@@ -186,7 +188,7 @@ double NetworkBuilder::cost_of(const LevelOptions& level,
     const Domain& target = store_.domain_at(level.domains[flow.target]);
     const std::int32_t from = source.shardings[choice[flow.source]];
     const std::int32_t to = target.shardings[choice[flow.target]];
-    total += flow.trips * store_.flow_cost(source.type, from, target.type, to);
+    total += flow.trips * store_.flow_cost(source.type, from, target.type, to, joined(flow));
     const double price = costs_.copy(flow.target);
     if (price > 0) total += price * store_.copied_bytes(source.type, from, to);
   }

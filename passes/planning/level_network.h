@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "planning/classes.h"
@@ -34,20 +36,33 @@ class NetworkBuilder {
   using OpOptions = OptionStore::OpOptions;
 
   void add_nodes(const LevelOptions& level);
+  /// What a table is of, and how many collectives of it run as one.
+  using TableKey = std::pair<std::uint64_t, std::int32_t>;
+  struct HashOfKey {
+    std::size_t operator()(const TableKey& key) const {
+      return std::hash<std::uint64_t>{}(key.first ^ (0x9e3779b97f4a7c15ull * key.second));
+    }
+  };
+
   template <typename Cost>
-  std::int32_t table(std::uint64_t id, const std::vector<std::int32_t>& rows, std::size_t cols,
-                     const Cost& cost);
+  std::int32_t table(const TableKey& key, const std::vector<std::int32_t>& rows,
+                     std::size_t cols, const Cost& cost);
   std::int32_t use_table(const Use& use, const LevelOptions& level);
   std::int32_t transient_table(const Use& use, const LevelOptions& level);
-  std::int32_t flow_table(std::int32_t source, std::int32_t target);
+  std::int32_t flow_table(std::int32_t source, std::int32_t target, std::int32_t together);
   std::int32_t copy_table(std::int32_t source, std::int32_t target);
+  /// How many collectives run as one with that of a flow: of copies alone, not of loops.
+  std::int32_t joined(const Flow& flow) const {
+    const ShardingClass& target = classes_.values[flow.target];
+    return target.source < 0 ? 1 : target.together;
+  }
   std::int32_t index_in_network(std::int32_t table);
 
   const Classes& classes_;
   const Costs& costs_;
   OptionStore& store_;
   std::vector<solver::Table> tables_;
-  std::unordered_map<std::uint64_t, std::int32_t> table_index_;
+  std::unordered_map<TableKey, std::int32_t, HashOfKey> table_index_;
   solver::Problem network_;
   /// By table: its index in the network, or -1.
   std::vector<std::int32_t> index_in_network_;

@@ -28,6 +28,11 @@ std::int32_t shared(std::unordered_map<std::uint64_t, std::int32_t>& made, std::
   return found;
 }
 
+std::uint64_t move_id(std::int32_t from, std::int32_t to, AxisMask partial, bool scatters) {
+  return (static_cast<std::uint64_t>(from) << 40) | (static_cast<std::uint64_t>(to) << 17) |
+         (static_cast<std::uint64_t>(scatters) << 16) | partial;
+}
+
 }  // namespace
 
 OptionStore::OptionStore(const Program& program, const Mesh& mesh, const Classes& classes,
@@ -78,13 +83,23 @@ double OptionStore::new_cost_between(std::int32_t type, std::int32_t from, std::
   return cost;
 }
 
+double OptionStore::new_shared_cost(std::int32_t type, std::int32_t from, std::int32_t to,
+                                    AxisMask partial, bool scatters, std::int32_t together) {
+  Shardings& known = shardings_[type];
+  auto [entry, is_new] =
+      known.shared_costs[together].try_emplace(move_id(from, to, partial, scatters), 0.0);
+  if (is_new) {
+    entry->second = costs_.shared(program_.types[type], known.list[from], known.list[to],
+                                  partial, scatters, together);
+  }
+  return entry->second;
+}
+
 double OptionStore::partial_cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
                                          AxisMask partial, bool scatters) {
   Shardings& known = shardings_[type];
-  const std::uint64_t id = (static_cast<std::uint64_t>(from) << 40) |
-                           (static_cast<std::uint64_t>(to) << 17) |
-                           (static_cast<std::uint64_t>(scatters) << 16) | partial;
-  auto [entry, is_new] = known.partial_costs.try_emplace(id, 0.0);
+  auto [entry, is_new] =
+      known.partial_costs.try_emplace(move_id(from, to, partial, scatters), 0.0);
   if (is_new) {
     entry->second = costs_.reshard(program_.types[type], known.list[from], known.list[to],
                                    partial, scatters);
@@ -184,10 +199,10 @@ double OptionStore::scattering(const Use& use, std::int32_t strategy, std::int32
 }
 
 double OptionStore::flow_cost(std::int32_t type, std::int32_t from, std::int32_t other,
-                              std::int32_t to) {
+                              std::int32_t to, std::int32_t together) {
   // Both ends have one shape; the element type may differ only in its name.
-  return cost_between(type, from,
-                      type == other ? to : intern(type, shardings_[other].list[to]));
+  const std::int32_t target = type == other ? to : intern(type, shardings_[other].list[to]);
+  return cost_between(type, from, target) - shared_cost(type, from, target, 0, true, together);
 }
 
 double OptionStore::copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const {

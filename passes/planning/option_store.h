@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "model/hash_index.h"
@@ -65,20 +67,25 @@ class OptionStore {
   /// sharding.
   double use_cost(const Use& use, std::int32_t sharding, const OpOptions& op,
                   std::int32_t option) {
-    const std::int32_t type = classes_.values[use.sharding_class].type;
+    const auto [type, together] = kind_of(use.sharding_class);
     if (use.is_result) {
       const std::int32_t made = op.results[use.position][option];
+      const bool scatters = op.scatters[option] != 0;
       const double moved =
-          cost_between(type, made, sharding, op.partial[option], op.scatters[option] != 0);
+          cost_between(type, made, sharding, op.partial[option], scatters) -
+          shared_cost(type, made, sharding, op.partial[option], scatters, together);
       if (op.partial[option] == 0) return moved;
       return moved + scattering(use, op.strategies[option], made, sharding);
     }
     const std::int32_t wanted = op.operands[use.position][option];
     if (use.is_kept) return sharding == wanted ? 0.0 : not_allowed;
-    return cost_between(type, sharding, wanted);
+    return cost_between(type, sharding, wanted) -
+           shared_cost(type, sharding, wanted, 0, true, together);
   }
-  /// Once, from a sharding of `type` to one of `other`: both have one shape.
-  double flow_cost(std::int32_t type, std::int32_t from, std::int32_t other, std::int32_t to);
+  /// Once, from a sharding of `type` to one of `other`: both have one shape. `together` such
+  /// run as one.
+  double flow_cost(std::int32_t type, std::int32_t from, std::int32_t other, std::int32_t to,
+                   std::int32_t together);
   /// Bytes on a device of a copy that is no slice of what it is made from; else 0.
   double copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const;
 
@@ -94,6 +101,8 @@ class OptionStore {
     std::vector<double> costs;
     std::size_t stride = 0;
     std::unordered_map<std::uint64_t, double> partial_costs;
+    /// By how many run as one.
+    std::map<std::int32_t, std::unordered_map<std::uint64_t, double>> shared_costs;
   };
   /// All strategies of one kind of op seen so far, and by strategy and sharding of the result
   /// what it takes to scatter that.
@@ -117,6 +126,18 @@ class OptionStore {
     return partial == 0 ? cost_between(type, from, to)
                         : partial_cost_between(type, from, to, partial, scatters);
   }
+  std::pair<std::int32_t, std::int32_t> kind_of(std::int32_t sharding_class) const {
+    const ShardingClass& of = classes_.values[sharding_class];
+    return {of.type, of.together};
+  }
+  /// What of `cost_between` is not taken.
+  double shared_cost(std::int32_t type, std::int32_t from, std::int32_t to, AxisMask partial,
+                     bool scatters, std::int32_t together) {
+    if (together == 1 || (partial == 0 && from == to)) return 0;
+    return new_shared_cost(type, from, to, partial, scatters, together);
+  }
+  double new_shared_cost(std::int32_t type, std::int32_t from, std::int32_t to,
+                         AxisMask partial, bool scatters, std::int32_t together);
   double new_cost_between(std::int32_t type, std::int32_t from, std::int32_t to);
   double partial_cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
                               AxisMask partial, bool scatters);

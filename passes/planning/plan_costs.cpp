@@ -63,7 +63,7 @@ class CostSum {
             spot.trips};
   }
 
-  void add(PlannedReshard move, std::vector<Step> steps);
+  void add(PlannedReshard move, std::vector<Step> steps, std::int32_t together = 1);
   void reshard(const Spot& spot, const Sharding& from, const Sharding& to, AxisMask partial,
                bool scatters);
   void add_copies();
@@ -79,7 +79,7 @@ class CostSum {
   PlanCosts costs_;
 };
 
-void CostSum::add(PlannedReshard move, std::vector<Step> steps) {
+void CostSum::add(PlannedReshard move, std::vector<Step> steps, std::int32_t together) {
   if (steps.empty() && move.from == move.to) return;
   costs_.compute_seconds +=
       move.trips * slice_seconds(steps, move.from, move.to, move.partial, on_.cluster);
@@ -89,7 +89,8 @@ void CostSum::add(PlannedReshard move, std::vector<Step> steps) {
   for (Step& step : costed.steps) {
     // The seconds are what the network charged: of a scatter in a ring those of one that
     // stands alone, and what the ring takes more as computing.
-    costed.step_seconds.push_back(compiled_seconds(step, on_.cluster, on_.mesh));
+    costed.step_seconds.push_back(compiled_seconds(step, on_.cluster, on_.mesh) -
+                                  shared_latency(step, together, on_.cluster, on_.mesh));
     const double matmul_seconds = is_of_matmul ? costs_.ops[i].seconds : -1;
     const auto [made, is_ring] = as_made(step, matmul_seconds, on_.cluster, on_.mesh);
     if (is_ring) {
@@ -111,8 +112,12 @@ void CostSum::reshard(const Spot& spot, const Sharding& from, const Sharding& to
                       AxisMask partial, bool scatters) {
   if (from == to && partial == 0) return;
   const TensorType& type = on_.program.types[on_.program.values[spot.value].type];
+  const std::int32_t sharding_class = on_.classes.class_of_value[spot.value];
+  const std::int32_t together = spot.place == Place::join || sharding_class < 0
+                                    ? 1
+                                    : on_.classes.values[sharding_class].together;
   add(move_at(spot, from, to, partial),
-      reshard_steps(type, from, to, partial, on_.mesh, scatters));
+      reshard_steps(type, from, to, partial, on_.mesh, scatters), together);
 }
 
 void CostSum::add_copies() {

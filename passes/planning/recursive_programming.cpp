@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planning/plan_search.h"
+#include "planning/sent_together.h"
 
 namespace autoshard::planning {
 namespace {
@@ -19,9 +20,9 @@ constexpr std::size_t unfold_up_to_ops = 12'000;
 /// Seconds; what is longer is no limit, and more than clocks can count.
 constexpr double longest_time_limit = 1e9;
 
-ClassOptions class_options(const Program& program, bool fold) {
+ClassOptions class_options(const Program& program, const Compiler& compiler, bool fold) {
   return {fold && program.ops.size() >= fold_from_ops ? fold_rounds : -1,
-          search_copy_distance(program)};
+          search_copy_distance(program), sent_together(program, compiler)};
 }
 
 Clock::time_point deadline_of(const RecursiveOptions& options) {
@@ -74,7 +75,8 @@ solver::Problem joint_network(const Program& program, const Cluster& cluster) {
   check(program);
   check(cluster, program.mesh);
   const ProgramMemory memory = memory_of(program, cluster.compiler);
-  const Classes classes = classes_of(program, &memory, class_options(program, false));
+  const Classes classes =
+      classes_of(program, &memory, class_options(program, cluster.compiler, false));
   const SecondsCosts costs({program, program.mesh, classes, memory, cluster});
   const AxisOrders orders(program.mesh, program.pins);
   LevelSolver levels(program, program.mesh, classes, costs, orders);
@@ -93,7 +95,8 @@ std::optional<RecursivePlan> unfolded(const Program& program,
   phases.start("unfolding");
   Program on_mesh = program;
   on_mesh.mesh = folded.mesh;
-  const Classes classes = classes_of(on_mesh, memory.get(), class_options(program, false));
+  const Classes classes = classes_of(
+      on_mesh, memory.get(), class_options(program, best.stage->cluster.compiler, false));
   PlanSearch plans({on_mesh, classes, *memory, best.stage->cluster, options, phases, watch});
   std::optional<Candidate> found;
   try {
@@ -121,8 +124,8 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   const auto memory =
       std::make_shared<const ProgramMemory>(memory_of(program, cluster.compiler));
   phases.start("folding");
-  const Classes classes =
-      classes_of(program, memory.get(), class_options(program, options.fold));
+  const Classes classes = classes_of(program, memory.get(),
+                                     class_options(program, cluster.compiler, options.fold));
   PlanSearch plans({program, classes, *memory, cluster, options, phases, watch});
   const Candidate best = plans.run();
   RecursivePlan result =
@@ -162,8 +165,8 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
   check(cluster, program.mesh);
   Phases phases;
   phases.start("folding");
-  const Classes classes =
-      classes_of(program, known.memory.get(), class_options(program, options.fold));
+  const Classes classes = classes_of(program, known.memory.get(),
+                                     class_options(program, cluster.compiler, options.fold));
   phases.start("sweeps");
   Watch watch(deadline_of(options), options.watcher, phases);
   PlanSearch plans({program, classes, *known.memory, cluster, options, phases, watch});

@@ -82,6 +82,15 @@ double SecondsCosts::reshard(const TensorType& type, const Sharding& from, const
          (1 - on_.cluster.overlap) * seconds_of(steps, on_.cluster, on_.mesh);
 }
 
+double SecondsCosts::shared(const TensorType& type, const Sharding& from, const Sharding& to,
+                            AxisMask partial, bool may_scatter, std::int32_t together) const {
+  double total = 0;
+  for (const Step& step : reshard_steps(type, from, to, partial, on_.mesh, may_scatter)) {
+    total += shared_latency(step, together, on_.cluster, on_.mesh);
+  }
+  return (1 - on_.cluster.overlap) * total;
+}
+
 double SecondsCosts::op(const OpSignature& signature, const FactorAxes&,
                         const FactorAxes& axes) const {
   const Rule& rule = on_.program.rules[signature.rule];

@@ -17,7 +17,8 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 /// The terms of a level network in seconds:
 ///
 ///   op             compute seconds, plus (1 - overlap) * halos and partial sums of rank 0
-///   reshard (1 - overlap) * seconds of its steps; of a slice part of a launch
+///   reshard (1 - overlap) * seconds of its steps, less the latency that they share with
+///                  others; of a slice part of a launch
 ///   held           bytes on a device * prices of the points at which its members live,
 ///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
 ///   transient      prices of the points at which the ops of a class run
@@ -31,6 +32,8 @@ class SecondsCosts : public Costs {
 
   double reshard(const TensorType& type, const Sharding& from, const Sharding& to,
                  AxisMask partial, bool may_scatter) const override;
+  double shared(const TensorType& type, const Sharding& from, const Sharding& to,
+                AxisMask partial, bool may_scatter, std::int32_t together) const override;
   double op(const OpSignature& signature, const FactorAxes& base,
             const FactorAxes& axes) const override;
   double scattering(const OpSignature& signature, const FactorAxes& axes, const Sharding& made,
