@@ -14,6 +14,7 @@ from autoshard.ir.attributes import CHECKPOINT_NAME, FRONTEND_ATTRIBUTES
 from autoshard.ir.checkpoint_names import name_value
 from autoshard.ir.locations import place
 from autoshard.ir.module import functions_of
+from autoshard.ir.symbols import functions_named
 
 _HELD = (FRONTEND_ATTRIBUTES, "no_inline")
 """Attributes of calls and functions that say something of the function as a whole."""
@@ -139,19 +140,11 @@ def _is_private(function: ir.Operation) -> bool:
 
 
 def _names(module: ir.Module) -> set[str]:
-    """Symbols that calls, custom calls and composites name."""
+    """Functions that ops name."""
     found: set[str] = set()
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
-            found.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
-            return ir.WalkResult.ADVANCE
-        if op.name in ("stablehlo.custom_call", "stablehlo.composite"):
-            for name in ("called_computations", "decomposition"):
-                if name in op.attributes:
-                    attribute = op.attributes[name]
-                    refs = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-                    found.update(ir.FlatSymbolRefAttr(ref).value for ref in refs)
+        found.update(functions_named(op))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
