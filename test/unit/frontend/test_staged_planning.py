@@ -93,7 +93,7 @@ def test_nothing_is_tried_behind_the_time_limit_but_the_first_search(clock):
 def test_switches_get_one_search_each_where_the_last_one_ended(clock):
     search, request, asked = searches(clock, [2000, -3000, -2850, 1600])
     with pytest.raises(
-        autoshard.DoesNotFitError, match="worst of 4 stages needs 1.953 KiB"
+        autoshard.DoesNotFitError, match=r"worst of 4 stages needs 1\.953 KiB"
     ) as caught:
         search.plan(request)
     tried = len(asked)
