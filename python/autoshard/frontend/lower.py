@@ -13,6 +13,7 @@ import jax
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
+from autoshard.cluster.stages import cluster_of_a_stage
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
 from autoshard.frontend.committed import CommittedShardings, committed_shardings
@@ -47,7 +48,6 @@ from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.kernels.ragged_dot import ragged_dot_rules
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
-from autoshard.pipeline.options import cluster_of_a_stage
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 

@@ -43,6 +43,7 @@ from autoshard.frontend.request import (
 )
 from autoshard.frontend.result_names import result_names
 from autoshard.frontend.searched import Searched
+from autoshard.frontend.staged_planning import StagedSearch
 from autoshard.frontend.switches import with_switches
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
@@ -66,12 +67,11 @@ from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.passes.recursive_programming import (
     Coefficient,
     estimate_planned,
-    memory_limit_of,
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.module import read_boundary
-from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text
+from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.progress import task
 from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
@@ -82,9 +82,6 @@ from autoshard.search.host_candidates import candidates
 from autoshard.sharding import Mesh, Sharding
 
 _tree: Any = jax.tree_util
-
-_MOST_SEARCHES = 4
-"""For a pipeline, with less and less memory."""
 
 
 def plan(
@@ -272,60 +269,34 @@ def traced_for(
 def plan_source(source: Source, request: Request, traced: Traced | None = None) -> Plan:
     """Plan what was lowered; see ``plan``. ``traced`` is kept, to plan it again."""
     request.check_for(source.mode, source.cluster is not None, source.name)
-    pipeline = request.pipeline
-
-    def planned(asked: Request) -> Plan:
-        if pipeline is not None:
-            return _planned_in_stages(source, asked, pipeline.stages)
-        return _planned(source, asked)
-
-    try:
-        if pipeline is not None:
-            plan = planned(request)
-        else:
-            plan = cached(
-                source, request, lambda: _module_of(source, request), lambda: planned(request)
-            )
-    except DoesNotFitError as error:
-        if source.mode != "auto" or source.cluster is None:
-            raise
-        raise with_switches(error, request, planned) from error
+    if request.pipeline is not None:
+        plan = _planned_in_stages(source, request, request.pipeline.stages)
+    else:
+        plan = cached(
+            source,
+            request,
+            lambda: _module_of(source, request),
+            lambda: _planned_or_advised(source, request),
+        )
     return replace(plan, origin=Origin(source, request, traced))
 
 
 def _planned_in_stages(source: Source, request: Request, stages: int) -> Plan:
-    """The plan of a pipeline that fits: the search knows one stage that does all.
+    search = StagedSearch.of(source, request, stages, _planned)
+    try:
+        return search.plan(request)
+    except DoesNotFitError as error:
+        switched, is_over = search.plan_switched, search.is_over
+        raise with_switches(error, request, switched, is_over) from error
 
-    Each stage holds a share of the arguments only, and what it keeps of micro-batches is known when
-    the schedule is. So the search may use as much as all stages have, and less where the worst
-    stage then needs too much.
 
-    Raises:
-        DoesNotFitError: No plan that was tried fits.
-    """
-    limit = memory_limit_of(cast(Cluster, source.cluster), request.options().memory_limit)
-    allowed, peaks = stages * limit, list[float]()
-    while len(peaks) < _MOST_SEARCHES:
-        try:
-            plan = _planned(source, replace(request, memory_limit=int(allowed)))
-        except DoesNotFitError as error:
-            # Its bytes and its limit are those of one stage that does all.
-            if not peaks:
-                peaks.append(error.peak_bytes / stages)
-            break
-        peaks.append(plan.peak_bytes)
-        if peaks[-1] <= limit:
-            summary = cast(PlanSummary, plan.summary)
-            return replace(plan, summary=replace(summary, memory_limit=limit))
-        allowed *= 0.95 * limit / peaks[-1]
-    raise DoesNotFitError(
-        f"{source.name}: the worst of {stages} stages needs {bytes_text(min(peaks))} or more on a"
-        f" device, and {bytes_text(limit)} are allowed.",
-        None,
-        min(peaks),
-        limit,
-        advice="Give more stages or devices, or micro-batches of fewer examples.",
-    )
+def _planned_or_advised(source: Source, request: Request) -> Plan:
+    try:
+        return _planned(source, request)
+    except DoesNotFitError as error:
+        if source.mode != "auto" or source.cluster is None:
+            raise
+        raise with_switches(error, request, lambda asked: _planned(source, asked)) from error
 
 
 def _planned(source: Source, request: Request) -> Plan:

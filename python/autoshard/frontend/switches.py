@@ -14,7 +14,10 @@ from autoshard.planned.summary import bytes_text, seconds_text
 
 
 def with_switches(
-    error: DoesNotFitError, request: Request, plan: Callable[[Request], Plan]
+    error: DoesNotFitError,
+    request: Request,
+    plan: Callable[[Request], Plan],
+    is_over: Callable[[], bool] = lambda: False,
 ) -> DoesNotFitError:
     """The error, with what each switch that was not given would take.
 
@@ -24,10 +27,13 @@ def with_switches(
         error: No plan fits.
         request: What was asked.
         plan: Plans for another request.
+        is_over: Is it time to try nothing more?
     """
     said: list[str] = []
     fits = False
     for options in _switches(request, error):
+        if is_over():
+            break
         if fits and len(options) > 1:
             continue
         name = ", ".join(f"{option}={value!r}" for option, value in options.items())
