@@ -71,6 +71,26 @@ def test_a_step_in_micro_batches_is_bit_equal(mode, count, level, recompute):
         np.testing.assert_array_equal(np.asarray(ours), theirs)
 
 
+@pytest.mark.parametrize(
+    ("mode", "recompute"), [("auto", "marks"), ("auto", "auto"), ("data_parallel", "marks")]
+)
+def test_a_step_in_the_number_that_fits_is_bit_equal(mode, recompute):
+    free = autoshard.plan(step, *arguments(), cluster="cpu:8", mode=mode)
+    jitted = autoshard.jit(
+        step,
+        cluster="cpu:8",
+        mode=mode,
+        micro_batches="auto",
+        recompute=recompute,
+        memory_limit=0.7 * free.peak_bytes,
+    )
+    plan = jitted.plan(*arguments())
+    assert plan.batch.micro_batches > 1
+    assert plan.peak_bytes <= 0.7 * free.peak_bytes
+    for ours, theirs in zip(jax.tree.leaves(jitted(*arguments())), wanted(), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
 @pytest.mark.parametrize("mode", ["auto", "semi_auto"])
 def test_a_step_of_floats_is_equal_but_for_the_order_of_sums(mode):
     params, batch = jax.tree.map(
