@@ -49,7 +49,9 @@ def with_chosen_micro_batches(
             request.options().most_seconds,
         )
     except DoesNotFitError as error:
-        raise error if held else _because(error, no_batch(source, request)) from error
+        if held:
+            raise
+        raise _because(error, no_batch(source, request)) from error
     tried = found.tried
     if not held:
         tried += (TriedMicroBatches(2, "refused", reason=no_batch(source, request)),)
