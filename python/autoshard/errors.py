@@ -69,6 +69,10 @@ class DoesNotFitError(PlanError):
         self.memory_limit = memory_limit
 
 
+class TracingError(AutoshardError):
+    """A function that JAX cannot trace with the arguments that autoshard has to give it."""
+
+
 class DonationError(AutoshardError, RuntimeError):
     """An array that has been deleted, or one that is donated and passed a second time."""
 

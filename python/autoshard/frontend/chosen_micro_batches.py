@@ -39,7 +39,7 @@ def with_chosen_micro_batches(
     """
     held = batch_of_source(source, request.batch_argnums)
     examples = math.gcd(*rows_of(source, held)) if held else 1
-    asked = _limited(source, request)
+    asked = within_memory(source, request)
     try:
         found = choose_micro_batches(
             divisors(examples, pieces_of_batch(source, request, held)),
@@ -58,8 +58,8 @@ def with_chosen_micro_batches(
     return replace(found.plan, summary=replace(_costs(found.plan), tried_micro_batches=tried))
 
 
-def _limited(source: Source, request: Request) -> Request:
-    """Modes that do not search keep a limit only where one is asked for."""
+def within_memory(source: Source, request: Request) -> Request:
+    """The same with a limit of memory: modes that do not search keep one only where it is given."""
     if source.mode == "auto" or request.memory_limit is not None:
         return request
     assert source.cluster is not None
