@@ -97,6 +97,8 @@ def _key(source: Source, request: Request, module: mlir.Module) -> str:
         request.recomputing(),
         request.host_offload,
         request.batch_argnums,
+        request.micro_batches,
+        request.per_micro_batch,
         request.constraints,
         sorted(read_compiler_options(request.compiler_options).items()),
     )

@@ -7,6 +7,7 @@ from jaxlib.mlir import ir
 from autoshard.ir.module import functions_of, operations_of
 from autoshard.ir.symbols import NAMED_BY
 
+
 def add_functions(module: ir.Operation, other: ir.Module, name: str) -> str:
     """Copy the functions of ``other`` into ``module``, as private ones without attributes.
 

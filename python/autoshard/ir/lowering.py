@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import inspect
 import sysconfig
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,14 @@ def user_line() -> str | None:
     for frame in own or frames:
         return f"{frame.file_name}:{frame.start_line}"
     return None
+
+
+def line_of_error(error: BaseException) -> str | None:
+    """``file:line`` of the user's code where an error was raised, or that led there, or None."""
+    frames = traceback.extract_tb(error.__traceback__)
+    others = (*_SITE_PACKAGES, *_PACKAGES)
+    own = [frame for frame in frames if not frame.filename.startswith(others)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
 @dataclass(frozen=True)

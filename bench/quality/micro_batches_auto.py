@@ -1,0 +1,149 @@
+"""Steps in the number of micro-batches that ``auto`` takes, beside every power of two by hand.
+
+    python bench/quality/micro_batches_auto.py [--share 0.5] [--most 64] [--csv] [NAME CLUSTER ..]
+
+Train steps of the corpus are planned without a limit of memory, then with a share of what that plan
+needs, by the pass ``autoshard-plan``: with each number of micro-batches, and with ``auto``, each
+with and without ``recompute=auto``. Each row is planned in a process of its own; ``planning`` is
+its CPU time, without reading the file. Nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.common import results
+from bench.common.corpus import entries, in_a_process, load, machine
+
+MODELS = {
+    "vit_l16_hf.train": "h100:8",
+    "gpt2_xl_hf.train": "h100:8",
+    "llama2_7b_scan_maxtext.train": "v5e:4x4",
+}
+"""And the cluster of each."""
+SHARE = 0.5
+"""What a plan may use of what the fastest plan needs."""
+MOST = 64
+"""Micro-batches that are tried by hand."""
+TIMEOUT = 3600.0
+"""Seconds of one plan."""
+
+HEADS = (
+    *("program", "cluster", "recompute", "micro-batches"),
+    *("step, ms", "peak of the limit", "planning, s", "outcome"),
+)
+
+
+def measure(model: str, cluster: str, limit: str, count: str, recompute: str) -> dict[str, Any]:
+    """One plan."""
+    from autoshard.errors import AutoshardWarning, DoesNotFitError, PlanError
+    from autoshard.search.plan_pass import PlanProgram
+
+    warnings.simplefilter("ignore", AutoshardWarning)
+    (entry,) = entries([model])
+    module = load(entry)
+    given = [one for one in entry.info["args"] if one["role"] == "batch" and one["shape"]]
+    options = PlanProgram(
+        cluster=cluster,
+        memory_limit=limit,
+        micro_batches="auto" if count == "auto" else int(count),
+        batch=tuple(one["index"] for one in given),
+        recompute="auto" if recompute == "auto" else "marks",
+    )
+    start = time.process_time()
+    row: dict[str, Any] = {"examples": min(one["shape"][0] for one in given)}
+    try:
+        _, found = options.planned(module)
+    except DoesNotFitError as error:
+        row |= {"peak": error.peak_bytes, "outcome": "does not fit"}
+    except PlanError as error:
+        row |= {"outcome": f"refused: {error.message}"}
+    else:
+        assert found.summary is not None
+        row |= {
+            "step": found.summary.step_seconds,
+            "peak": found.summary.peak_bytes_per_device,
+            "outcome": said(found.summary) if count == "auto" else "",
+        }
+    return row | {"planning": time.process_time() - start}
+
+
+def said(summary: Any) -> str:
+    """Numbers that were planned within the limit, and those that a bound ruled out."""
+    tried = summary.tried_micro_batches
+    planned = [str(one.micro_batches) for one in tried if one.outcome in ("fits", "does not fit")]
+    bounded = [str(one.micro_batches) for one in tried if one.outcome == "bounded"]
+    fits = [one for one in tried if one.outcome == "fits"]
+    best = min(fits, key=lambda one: one.step_seconds).micro_batches
+    text = f"takes {best}; planned {', '.join(planned)}"
+    return f"{text}; ruled out {', '.join(bounded)}" if bounded else text
+
+
+def rows(model: str, cluster: str, share: float, most: int) -> Iterator[tuple[str, ...]]:
+    """All rows of a model."""
+    free = in_a_process(__file__, model, TIMEOUT, "--point", cluster, "1e30", "1", "marks")
+    if "failed" in free:
+        yield (model, cluster, "", "", "", "", "", f"failed: {free['failed']}")
+        return
+    limit = share * free["peak"]
+    yield cells(model, cluster, "", "1, no limit", free, limit)
+    counts = [str(2**n) for n in range(most.bit_length()) if not free["examples"] % 2**n]
+    for recompute in ("marks", "auto"):
+        for count in (*counts, "auto"):
+            point = ("--point", cluster, str(limit), count, recompute)
+            row = in_a_process(__file__, model, TIMEOUT, *point)
+            said_again = "auto" if recompute == "auto" else ""
+            yield cells(model, cluster, said_again, count, row, limit)
+
+
+def cells(
+    model: str, cluster: str, recompute: str, count: str, row: dict[str, Any], limit: float
+) -> tuple[str, ...]:
+    """One row of the table."""
+    if "failed" in row:
+        return (model, cluster, recompute, count, "", "", "", f"failed: {row['failed']}")
+    step = f"{1e3 * row['step']:.1f}" if "step" in row else ""
+    peak = f"{100 * row['peak'] / limit:.0f} %" if "peak" in row else ""
+    planning = f"{row['planning']:.1f}"
+    return (model, cluster, recompute, count, step, peak, planning, row["outcome"])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("models", nargs="*", metavar="NAME CLUSTER", help="of the corpus")
+    parser.add_argument("--share", type=float, default=SHARE)
+    parser.add_argument("--most", type=int, default=MOST)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--point", nargs=4, help=argparse.SUPPRESS)
+    results.add_option(parser, "micro_batches_auto")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, *options.point)))
+        return
+    models = dict(zip(options.models[::2], options.models[1::2], strict=True)) or MODELS
+    table = Table(title=machine())
+    for head in HEADS:
+        table.add_column(head, overflow="fold")
+    for model, cluster in models.items():
+        for row in rows(model, cluster, options.share, options.most):
+            print(*row, sep=" | ", flush=True, file=sys.stderr)
+            table.add_row(*row)
+    Console(width=150).print(table)
+    results.write(options.csv, table)
+
+
+if __name__ == "__main__":
+    main()
