@@ -1,5 +1,7 @@
 """Pipelines on 8 virtual devices against the step that is not split: bit-equal on whole numbers."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -182,3 +184,76 @@ def test_what_pipelines_cannot_do_is_refused():
         pipelined(2, 4, "1f1b", check=True)
     with pytest.raises(autoshard.PlanError, match="by the search, not in mode='semi_auto'"):
         pipelined(2, 4, "1f1b", mode="semi_auto")
+
+
+def of_layers(weights, x, y):
+    """A step whose stages between the first and the last one do the same."""
+
+    def loss(weights):
+        hidden = x
+        for stage, own in enumerate(weights):
+            layer = autoshard.pipeline_stage(lambda h, w: h + jax.numpy.maximum(h @ w, 0), stage)
+            hidden = layer(hidden, own)
+        return (hidden * y).sum()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return [jax.numpy.sign(w - g) for w, g in zip(weights, gradients, strict=True)], value
+
+
+def arguments_of_layers():
+    weights = [whole_numbers((WIDTH, WIDTH), seed) for seed in range(4)]
+    return weights, whole_numbers((BATCH, WIDTH), 7), whole_numbers((BATCH, WIDTH), 8)
+
+
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_equal_tasks_of_several_stages_are_compiled_once(monkeypatch, donated):
+    compiled = []
+    compile_one = jax.stages.Lowered.compile
+
+    def counted(lowered, **options):
+        compiled.append(lowered)
+        return compile_one(lowered, **options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", counted)
+    pipeline = autoshard.Pipeline(4, 4, "1f1b")
+    rows = jax.sharding.PartitionSpec("d")  # gradients of weights are sums over a stage's devices
+    run = autoshard.jit(
+        of_layers,
+        cluster="cpu:8",
+        mesh="d=2",
+        pipeline=pipeline,
+        in_shardings=(None, rows, rows),
+        donate_argnums=donated,
+    )
+    weights, x, y = arguments_of_layers()
+    plan = run.plan(weights, x, y)
+    placed, *batch = plan.place(weights, x, y)
+    found = run(placed, *batch)
+    tasks = plan.pipeline.step.program.tasks
+    # Before, forwards and backwards only stages 1 and 2 do the same, behind the loop all four.
+    assert len(tasks) == 4 + 7 + 4
+    assert len(compiled) == 3 + 5 + 1
+    assert all(weight.is_deleted() == bool(donated) for weight in placed)
+    jax.tree.map(np.testing.assert_array_equal, found, jax.jit(of_layers)(weights, x, y))
+    used = [leaf.sharding.device_set for leaf in found[0]]
+    assert len(set.union(*used)) == 8, "each stage has devices of its own"
+
+
+def test_functions_of_python_are_called():
+    told = []
+
+    def with_callbacks(weights, x, y):
+        weights, value = of_layers(weights, x, y)
+        jax.debug.callback(lambda total: told.append(float(total)), weights[1].sum())
+        shape = jax.ShapeDtypeStruct((WIDTH, WIDTH), np.float32)
+        times = [partial(np.multiply, np.float32(n)) for n in range(4)]
+        changed = [jax.pure_callback(f, shape, w) for f, w in zip(times, weights, strict=True)]
+        return changed, value
+
+    run = autoshard.jit(with_callbacks, cluster="cpu:8", pipeline=autoshard.Pipeline(4, 4, "1f1b"))
+    weights, x, y = arguments_of_layers()
+    found = run(weights, x, y)
+    changed, _ = jax.jit(of_layers)(weights, x, y)
+    jax.effects_barrier()
+    assert told == [float(changed[1].sum())]
+    jax.tree.map(np.testing.assert_array_equal, found[0], [n * w for n, w in enumerate(changed)])
