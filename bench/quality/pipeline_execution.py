@@ -47,7 +47,7 @@ WIDTH = 64
 EQUAL = tuple((stages, micro) for stages in (2, 4, 8) for micro in (8, 16))
 """Stages and micro-batches of the cases with equal stages; the others are random."""
 COMPILED_STAGES, COMPILED_LAYERS = (2, 4, 8), (8, 16)
-"""Of the transformer that is compiled."""
+"""Stages and layers of the transformer that is compiled."""
 
 
 @dataclass(frozen=True)

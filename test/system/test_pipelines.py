@@ -1,5 +1,6 @@
 """Pipelines on 8 virtual devices against the step that is not split: bit-equal on whole numbers."""
 
+import pickle
 from functools import partial
 
 import jax
@@ -176,8 +177,8 @@ def test_what_pipelines_cannot_do_is_refused():
     run = pipelined(2, 4, "1f1b")
     with pytest.raises(autoshard.PlanError, match=r"lower\(\) gives one program"):
         run.lower(params, batch, 1.0)
-    with pytest.raises(autoshard.PlanError, match="save is for one program"):
-        run.plan(params, batch, 1.0).save("plan.json")
+    with pytest.raises(autoshard.PlanError, match="verify is for one program"):
+        run.plan(params, batch, 1.0).verify()
     with pytest.raises(autoshard.PlanError, match="check is for one program"):
         run.plan(params, batch, 1.0).check()
     with pytest.raises(autoshard.PlanError, match="check=True is for one program"):
@@ -257,3 +258,63 @@ def test_functions_of_python_are_called():
     jax.effects_barrier()
     assert told == [float(changed[1].sum())]
     jax.tree.map(np.testing.assert_array_equal, found[0], [n * w for n, w in enumerate(changed)])
+
+
+def reals(tree):
+    """Floats of any kind in the places of whole numbers: their sums depend on the order."""
+    random = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), tree)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "auto"])
+def test_a_plan_that_was_saved_is_run_bit_equal(tmp_path, monkeypatch, schedule):
+    params, batch = reals(arguments())
+    run = pipelined(2, 4, schedule, donate_argnums=0)
+    plan = run.plan(params, batch, 1.0)
+    plan.save(tmp_path / "plan.json")
+    loaded = autoshard.Plan.load(tmp_path / "plan.json")
+    assert loaded == plan
+    for again in (loaded, pickle.loads(pickle.dumps(plan))):
+        assert again.pipeline.gantt() == plan.pipeline.gantt()
+        assert again.pipeline.schedule == again.pipeline.asked.schedule == plan.pipeline.schedule
+        assert again.step_seconds == plan.step_seconds
+        assert again.pipeline.peak_bytes == plan.pipeline.peak_bytes
+        assert again.in_shardings == plan.in_shardings
+        assert again.out_shardings == plan.out_shardings
+    monkeypatch.setattr("autoshard.frontend.jit.plan_source", None)
+    right = run(*plan.place(params, batch, 1.0))
+    for kept in (plan, loaded, tmp_path / "plan.json"):
+        kept_run = autoshard.jit(step, plan=kept, donate_argnums=0)
+        placed, *others = plan.place(params, batch, 1.0)
+        found = kept_run(placed, *others)
+        jax.tree.map(np.testing.assert_array_equal, found, right)
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(placed))
+
+
+def test_a_pipeline_that_is_kept_is_run_for_its_program_and_is_not_updated():
+    params, batch = arguments()
+    plan = pipelined(2, 4, "1f1b", donate_argnums=0).plan(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match="the plan is for another program"):
+        autoshard.jit(step, plan=plan)(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match="and the plan that is given is a pipeline"):
+        autoshard.jit(step, plan=plan, update="if-better")(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match="check=True is for one program"):
+        autoshard.jit(step, plan=plan, check=True, donate_argnums=0)(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match=r"lower\(\) gives one program"):
+        autoshard.jit(step, plan=plan, donate_argnums=0).lower(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match=r"plan=.* is for one program"):
+        pipelined(2, 4, "1f1b", plan=plan, update="if-better")
+
+
+def test_plans_of_pipelines_are_found_again_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("AUTOSHARD_CACHE", str(tmp_path))
+    params, batch = arguments()
+    plan = pipelined(2, 4, "1f1b").plan(params, batch, 1.0)
+    monkeypatch.setattr("autoshard.frontend.planning.StagedSearch", None)
+    again = pipelined(2, 4, "1f1b")
+    assert again.plan(params, batch, 1.0) == plan
+    found, right = again(params, batch, 1.0), jax.jit(step)(params, batch, 1.0)
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+    for other in (pipelined(2, 4, "gpipe"), pipelined(2, 4, "1f1b", donate_argnums=0)):
+        with pytest.raises(AttributeError):  # it is searched for
+            other.plan(params, batch, 1.0)

@@ -495,7 +495,6 @@ class Plan(PlanQuestions):
         """
         from autoshard.frontend.plan_file import save_plan
 
-        _check_is_one_program(self, "save")
         save_plan(self, path)
 
     @staticmethod

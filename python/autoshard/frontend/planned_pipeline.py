@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -11,6 +10,7 @@ import jax
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.devices import devices_of
+from autoshard.cluster.stages import cluster_of_a_stage
 from autoshard.errors import PlanError
 from autoshard.frontend.mesh import Machine
 from autoshard.ir import mlir
@@ -20,11 +20,27 @@ from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.order import Machinery, StagedStep, staged_step
 
 
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """What it takes to make the pipeline of a planned module again."""
+
+    asked: Pipeline
+    """By the user."""
+    cluster: Cluster
+    """All devices."""
+    places: tuple[int | None, ...]
+    """For each flat argument its number in ``main``; None where it is not read."""
+    donated: tuple[bool, ...]
+    """For each flat argument whether the user donates it."""
+    overlap: float
+    """Share of communication inside of a stage that hides behind compute."""
+
+
 @dataclass(frozen=True, eq=False)
 class PlannedPipeline:
     """What ``plan.pipeline`` is: the schedule of a step, and what stages do and keep."""
 
-    asked: Pipeline
+    staging: Staging
     step: StagedStep
     machines: tuple[Machine, ...]
     """One a stage."""
@@ -33,8 +49,16 @@ class PlannedPipeline:
     step."""
     result_stages: tuple[int, ...]
     """The stage on which each flat result lies: that of the argument which it replaces."""
-    cluster: Cluster
-    """All devices."""
+
+    @property
+    def asked(self) -> Pipeline:
+        """What the user asked for; of a plan that was loaded with the schedule that it has."""
+        return self.staging.asked
+
+    @property
+    def cluster(self) -> Cluster:
+        """All devices."""
+        return self.staging.cluster
 
     @property
     def schedule(self) -> str:
@@ -90,47 +114,35 @@ class PlannedPipeline:
         return tuple(mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh))
 
 
-def planned_pipeline(
-    module: mlir.Module,
-    asked: Pipeline,
-    machine: Machine,
-    clusters: tuple[Cluster, Cluster],
-    places: Sequence[int | None],
-    donated: Sequence[bool],
-    overlap: float,
-) -> PlannedPipeline:
+def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) -> PlannedPipeline:
     """The pipeline of a planned module.
 
     Args:
         module: With labels of stages; it stays as it is.
-        asked: By the user.
+        staging: What else it is made from.
         machine: Of the first stage, under the mesh of the plan.
-        clusters: One stage, and all devices.
-        places: For each flat argument its number in ``main``; None where it is not read.
-        donated: For each flat argument whether the user donates it.
-        overlap: Share of communication inside of a stage that hides behind compute.
 
     Raises:
         PlanError: It cannot be split so.
     """
-    stage, whole = clusters
+    asked, whole, places = staging.asked, staging.cluster, staging.places
+    stage = cluster_of_a_stage(whole, asked.stages)
     replaced_by = {argument: result for result, argument in tied_arguments(module).items()}
     given_up = {
         at: replaced_by.get(at)
-        for at, is_donated in zip(places, donated, strict=True)
+        for at, is_donated in zip(places, staging.donated, strict=True)
         if at is not None and is_donated
     }
     modules = [copy_of(module) for _ in asked.rules]
-    step = staged_step(modules, asked, Machinery(stage, whole, overlap), given_up)
+    step = staged_step(modules, asked, Machinery(stage, whole, staging.overlap), given_up)
     program = step.program
     stages = [0 if at is None else program.stage_of[program.arguments[at]] for at in places]
     return PlannedPipeline(
-        asked,
+        staging,
         step,
         _machines(machine, stage, whole, asked.stages),
         tuple(stages),
         tuple(program.stage_of[value] for value in program.results),
-        whole,
     )
 
 

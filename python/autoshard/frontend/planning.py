@@ -26,7 +26,7 @@ from autoshard.frontend.pins import (
 )
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.plan_cache import cached
-from autoshard.frontend.planned_pipeline import PlannedPipeline, planned_pipeline
+from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
 from autoshard.frontend.preferring import preferred
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import (
@@ -269,15 +269,12 @@ def traced_for(
 def plan_source(source: Source, request: Request, traced: Traced | None = None) -> Plan:
     """Plan what was lowered; see ``plan``. ``traced`` is kept, to plan it again."""
     request.check_for(source.mode, source.cluster is not None, source.name)
-    if request.pipeline is not None:
-        plan = _planned_in_stages(source, request, request.pipeline.stages)
-    else:
-        plan = cached(
-            source,
-            request,
-            lambda: _module_of(source, request),
-            lambda: _planned_or_advised(source, request),
-        )
+    plan = cached(
+        source,
+        request,
+        lambda: _module_of(source, request),
+        lambda: _planned_or_advised(source, request),
+    )
     return replace(plan, origin=Origin(source, request, traced))
 
 
@@ -291,6 +288,8 @@ def _planned_in_stages(source: Source, request: Request, stages: int) -> Plan:
 
 
 def _planned_or_advised(source: Source, request: Request) -> Plan:
+    if request.pipeline is not None:
+        return _planned_in_stages(source, request, request.pipeline.stages)
     try:
         return _planned(source, request)
     except DoesNotFitError as error:
@@ -597,15 +596,14 @@ def _pipeline_of(
         return None
     places, infos = _places(source), cast(Any, source.program.stage).args_info
     leaves = _tree.tree_leaves(infos)
-    return planned_pipeline(
-        module,
+    staging = Staging(
         request.pipeline,
-        source.machine.with_mesh(mesh),
-        (cast(Cluster, source.cluster), whole_cluster(request)),
-        [places.get(number) for number in range(len(leaves))],
-        [leaf.donated for leaf in leaves],
+        whole_cluster(request),
+        tuple(places.get(number) for number in range(len(leaves))),
+        tuple(leaf.donated for leaf in leaves),
         request.overlap,
     )
+    return planned_pipeline(module, staging, source.machine.with_mesh(mesh))
 
 
 def _logical(sharding: Sharding, rank: int, name: str) -> Sharding:
