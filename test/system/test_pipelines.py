@@ -177,7 +177,7 @@ def test_what_pipelines_cannot_do_is_refused():
     run = pipelined(2, 4, "1f1b")
     with pytest.raises(autoshard.PlanError, match=r"lower\(\) gives one program"):
         run.lower(params, batch, 1.0)
-    with pytest.raises(autoshard.PlanError, match="verify is for one program"):
+    with pytest.raises(autoshard.PlanError, match=r"Give plan\.pipeline\.verify\(\)"):
         run.plan(params, batch, 1.0).verify()
     with pytest.raises(autoshard.PlanError, match="check is for one program"):
         run.plan(params, batch, 1.0).check()
@@ -318,3 +318,16 @@ def test_plans_of_pipelines_are_found_again_in_the_cache(tmp_path, monkeypatch):
     for other in (pipelined(2, 4, "gpipe"), pipelined(2, 4, "1f1b", donate_argnums=0)):
         with pytest.raises(AttributeError):  # it is searched for
             other.plan(params, batch, 1.0)
+
+
+def test_tasks_are_compiled_beside_the_plan():
+    asked = autoshard.Pipeline(4, 4, "1f1b")
+    plan = autoshard.plan(of_layers, *arguments_of_layers(), cluster="cpu:8", pipeline=asked)
+    found = plan.pipeline.verify()
+    assert found.ok
+    assert found.differences == ()
+    assert {one.program.target for one in found.tasks.values()} == {"cpu:8/4"}
+    for planned, compiled in zip(plan.pipeline.peak_bytes, found.compiled.peak_bytes, strict=True):
+        assert planned == pytest.approx(compiled, rel=0.2)
+    assert str(found).startswith("15 tasks, 9 programs compiled for cpu:8/4 with ")
+    assert "bytes at the peak, stage 3" in str(found)

@@ -151,7 +151,7 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
         else Fingerprint.from_json(read["fingerprint"]),
         pipeline=None
         if read.get("pipeline") is None
-        else _pipeline_from_json(read["pipeline"], bytecode, machine),
+        else _pipeline_from_json(read["pipeline"], read["compiler_options"], bytecode, machine),
     )
 
 
@@ -171,7 +171,10 @@ def _pipeline_to_json(pipeline: PlannedPipeline) -> dict[str, Any]:
 
 
 def _pipeline_from_json(
-    read: Mapping[str, Any], bytecode: bytes, machine: Machine
+    read: Mapping[str, Any],
+    compiler_options: Mapping[str, Any],
+    bytecode: bytes,
+    machine: Machine,
 ) -> PlannedPipeline:
     toml = read["cluster_toml"]
     staging = Staging(
@@ -180,6 +183,7 @@ def _pipeline_from_json(
         tuple(read["places"]),
         tuple(read["donated"]),
         read["overlap"],
+        compiler_options,
     )
     return planned_pipeline(parse_bytes(bytecode, new_context()), staging, machine)
 

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.devices import devices_of
 from autoshard.cluster.stages import cluster_of_a_stage
+from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.frontend.mesh import Machine
 from autoshard.ir import mlir
 from autoshard.ir.boundary import tied_arguments
+from autoshard.ir.lowering import uses_shardy
 from autoshard.pipeline.modules import copy_of
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.order import Machinery, StagedStep, staged_step
+from autoshard.pipeline.staged_verification import StagedVerification, verify_staged_step
+from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """What it takes to make the pipeline of a planned module again."""
+    """What it takes to make the pipeline of a planned module again, and to compile it."""
 
     asked: Pipeline
     """By the user."""
@@ -34,6 +39,8 @@ class Staging:
     """For each flat argument whether the user donates it."""
     overlap: float
     """Share of communication inside of a stage that hides behind compute."""
+    compiler_options: Mapping[str, Any]
+    """XLA's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +95,39 @@ class PlannedPipeline:
     def gantt(self, width: int = 120) -> str:
         """The schedule as text: a row a stage, the bubble, the bound of all schedules."""
         return self.step.gantt(width)
+
+    def verify(
+        self,
+        *,
+        timeout: float = TIME_LIMIT_SECONDS,
+        form: Literal["shardy", "gspmd"] | None = None,
+        compiler_options: CompilerOptions | None = None,
+    ) -> StagedVerification:
+        """Compile each task once for the devices of a stage, in processes of their own, and put
+        what came out beside the plan; no such device is needed, but its compiler.
+
+        Args:
+            timeout: Seconds of each compile.
+            form: ``"shardy"`` or ``"gspmd"``; None: the partitioner that JAX is set to.
+            compiler_options: XLA's, or the name of a published set. None: those of the plan.
+
+        Raises:
+            CompileError: The compiler is not installed, fails for another reason than memory, or
+                is not done in time.
+            ClusterError: No compiler knows the devices of a stage.
+        """
+        return verify_staged_step(
+            self.step,
+            cluster_of_a_stage(self.cluster, self.asked.stages),
+            use_shardy=uses_shardy() if form is None else form == "shardy",
+            timeout=timeout,
+            device_order=self.machines[0].numbers,
+            compiler_options=(
+                self.staging.compiler_options
+                if compiler_options is None
+                else read_compiler_options(compiler_options)
+            ),
+        )
 
     def __repr__(self) -> str:
         """One line."""

@@ -602,6 +602,7 @@ def _pipeline_of(
         tuple(places.get(number) for number in range(len(leaves))),
         tuple(leaf.donated for leaf in leaves),
         request.overlap,
+        read_compiler_options(request.compiler_options),
     )
     return planned_pipeline(module, staging, source.machine.with_mesh(mesh))
 
