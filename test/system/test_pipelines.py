@@ -224,6 +224,7 @@ def test_equal_tasks_of_several_stages_are_compiled_once(monkeypatch, donated):
         mesh="d=2",
         pipeline=pipeline,
         in_shardings=(None, rows, rows),
+        compiler_options={"xla_cpu_parallel_codegen_split_count": 2},
         donate_argnums=donated,
     )
     weights, x, y = arguments_of_layers()

@@ -6,7 +6,7 @@ of a program is written out and read again for the others, which takes milliseco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ def can_be_retargeted(mesh: jax.sharding.Mesh) -> bool:
 
 def retargeted(
     compiled: jax.stages.Compiled,
+    options: Mapping[str, Any],
     mesh: jax.sharding.Mesh,
     arguments: Sequence[jax.ShapeDtypeStruct],
     results: Sequence[jax.ShapeDtypeStruct],
@@ -33,6 +34,7 @@ def retargeted(
 
     Args:
         compiled: Reads all of its arguments; its devices are of the platform of ``mesh``.
+        options: Of the compiler, that it was compiled with.
         mesh: As ``can_be_retargeted`` takes it.
         arguments: As those of ``compiled``, with shardings over ``mesh``.
         results: Likewise.
@@ -40,16 +42,17 @@ def retargeted(
     program: Any = compiled
     unloaded = program._executable._unloaded_executable
     devices = cast(Any, mesh)._internal_device_list
-    options = compiler.get_compile_options(
+    loading = compiler.get_compile_options(
         num_replicas=1,
         num_partitions=mesh.size,
         device_assignment=np.array([[device.id for device in mesh.devices.flat]]),
+        env_options_overrides=dict(options),
         backend=unloaded.backend,
     )
     code = unloaded.xla_executable.serialize()
     loaded = replace(
         unloaded,
-        xla_executable=unloaded.backend.deserialize_executable(code, devices, options),
+        xla_executable=unloaded.backend.deserialize_executable(code, devices, loading),
         device_list=devices,
         input_shardings=tuple(value.sharding for value in arguments),
         output_shardings=tuple(value.sharding for value in results),

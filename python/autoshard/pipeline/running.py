@@ -169,7 +169,7 @@ def _compiled(
             continue
         found[at] = made[task.key]
         if task.stage != first[task.key].stage:
-            found[at] = retargeted(made[task.key], task.mesh, *task.types)
+            found[at] = retargeted(made[task.key], options, task.mesh, *task.types)
         accept_sub_byte_arguments(found[at])
     return {task.name: found[task.key, task.stage] for task in tasks}
 
