@@ -28,7 +28,7 @@ from autoshard.frontend.pins import (
 )
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.plan_cache import cached
-from autoshard.frontend.planned_pipeline import PlannedPipeline, planned_pipeline
+from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
 from autoshard.frontend.preferring import preferred
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import (
@@ -284,15 +284,12 @@ def plan_source(
         advises: Where nothing fits, try what of autoshard's own would make it fit.
     """
     request.check_for(source.mode, source.cluster is not None, source.name)
-    if request.pipeline is not None:
-        plan = _planned_in_stages(source, request, request.pipeline.stages, advises)
-    else:
-        plan = cached(
-            source,
-            request,
-            lambda: _module_of(source, request),
-            lambda: _planned_or_advised(source, request, advises),
-        )
+    plan = cached(
+        source,
+        request,
+        lambda: _module_of(source, request),
+        lambda: _planned_or_advised(source, request, advises),
+    )
     if request.micro_batches == "auto":
         count = 1 if plan.batch is None else plan.batch.micro_batches
         request = request.with_micro_batches(count)
@@ -311,6 +308,9 @@ def _planned_in_stages(source: Source, request: Request, stages: int, advises: b
 
 
 def _planned_or_advised(source: Source, request: Request, advises: bool) -> Plan:
+    if request.pipeline is not None:
+        return _planned_in_stages(source, request, request.pipeline.stages, advises)
+
     def planned(asked: Request) -> Plan:
         if asked.micro_batches != "auto":
             return _planned(source, asked)
@@ -604,15 +604,15 @@ def _pipeline_of(
         return None
     places, infos = places_of(source), cast(Any, source.program.stage).args_info
     leaves = _tree.tree_leaves(infos)
-    return planned_pipeline(
-        module,
+    staging = Staging(
         request.pipeline,
-        source.machine.with_mesh(mesh),
-        (cast(Cluster, source.cluster), whole_cluster(request)),
-        [places.get(number) for number in range(len(leaves))],
-        [leaf.donated for leaf in leaves],
+        whole_cluster(request),
+        tuple(places.get(number) for number in range(len(leaves))),
+        tuple(leaf.donated for leaf in leaves),
         request.overlap,
+        read_compiler_options(request.compiler_options),
     )
+    return planned_pipeline(module, staging, source.machine.with_mesh(mesh))
 
 
 def _logical(sharding: Sharding, rank: int, name: str) -> Sharding:

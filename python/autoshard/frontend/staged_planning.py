@@ -39,7 +39,7 @@ class StagedSearch:
     plan_once: Callable[[Source, Request], Plan]
     """Searches; ``memory_limit`` of its request is for one stage that does all."""
     deadline: float
-    """Of ``time.monotonic()``; infinite without a time limit."""
+    """A second of ``time.monotonic()``; infinite without a time limit."""
     allowed: float = field(init=False)
     """Bytes that the next search may use."""
 

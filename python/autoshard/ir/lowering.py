@@ -12,7 +12,7 @@ import enum
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -423,6 +423,7 @@ def lower_module(
     arguments: Sequence[jax.ShapeDtypeStruct],
     results: Sequence[jax.ShapeDtypeStruct],
     donated: Sequence[int],
+    callbacks: Mapping[str, Any],
 ) -> jax.stages.Lowered:
     """A module as a program of JAX, ready to compile; its result is a list.
 
@@ -432,6 +433,7 @@ def lower_module(
         arguments: Of ``main``, with the ``NamedSharding`` of each, all on one mesh.
         results: Likewise.
         donated: Numbers of the arguments that ``main`` aliases with a result.
+        callbacks: ``callbacks_of`` the program that it is a part of; empty where it calls none.
     """
 
     def same_types(*_: jax.Array) -> list[jax.Array]:
@@ -442,7 +444,20 @@ def lower_module(
     shardings = [value.sharding for value in arguments], [value.sharding for value in results]
     (mesh,) = {cast(Any, sharding).mesh for side in shardings for sharding in side}
     types = tuple(jax.ShapeDtypeStruct(value.shape, value.dtype) for value in arguments)
-    return replace_module(lower(jitted, types, {}, mesh), bytecode, *shardings)
+    lowered = replace_module(lower(jitted, types, {}, mesh), bytecode, *shardings)
+    lowering = cast(Any, lowered)._lowering
+    lowering.compile_args = {**lowering.compile_args, **callbacks}
+    return lowered
+
+
+def callbacks_of(program: LoweredProgram) -> dict[str, Any]:
+    """The functions of Python that a program calls, and what JAX keeps for them.
+
+    Its module names them by their numbers among all of the program.
+    """
+    stage: Any = program.stage
+    names = ("host_callbacks", "keepalive", "unordered_effects")
+    return {name: stage._lowering.compile_args[name] for name in names}
 
 
 def constants_of(program: LoweredProgram) -> list[Any]:

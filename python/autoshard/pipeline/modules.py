@@ -12,13 +12,14 @@ from autoshard.ir.attributes import (
     MICRO_BATCHES,
     PIPELINE,
     PIPELINE_STAGES,
+    PLAN,
     STAGE,
 )
 from autoshard.ir.boundary import attributes_at
 from autoshard.ir.module import functions_of
 from autoshard.ir.symbols import functions_reached
 
-_NOT_OF_A_TASK = (MICRO_BATCHES, PIPELINE, PIPELINE_STAGES)
+_NOT_OF_A_TASK = (MICRO_BATCHES, PIPELINE, PIPELINE_STAGES, PLAN)
 
 
 def task_module(module: mlir.Module, name: str) -> mlir.Module:
