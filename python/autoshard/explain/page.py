@@ -31,11 +31,14 @@ _FOLDER = Path(__file__).parent
 
 _SECTIONS = {
     "step": "Step",
+    "timeline": "Timeline (modelled)",
+    "compiled": "Timeline (simulated)",
     "memory": "Memory",
     "collectives": "Collectives",
     "program": "Program",
     "tensors": "Tensors",
     "devices": "Devices",
+    "frontier": "Frontier",
     "remarks": "Remarks",
 }
 
@@ -44,17 +47,21 @@ _OPEN_SHARE = 0.25
 
 _NUMBERS = frozenset(
     {
+        "communication",
         "compute",
         "count",
         "exposed",
+        "mem_coeff",
         "of the step",
         "on one device",
         "ops",
+        "peak",
         "roofline",
         "runs",
         "seconds",
         "sent",
         "share",
+        "step",
         "times",
         "wasted",
     }
@@ -62,15 +69,36 @@ _NUMBERS = frozenset(
 """Columns of numbers."""
 
 
-def page_html(record: Record) -> str:
+def page_html(
+    record: Record, frontier: Frontier | None = None, schedule: Schedule | None = None
+) -> str:
     """The whole document.
+
+    Args:
+        record: The plan.
+        frontier: Of its mesh, to be shown as well.
+        schedule: Of the program that a compiler made of it, likewise.
 
     Raises:
         PlanError: The plan was made without a cluster.
     """
     headline = headline_of(record)
     title = escape(f"{record.name or 'a module'} on {headline.summary.cluster}")
-    links = " ".join(f'<a href="#{name}">{text}</a>' for name, text in _SECTIONS.items())
+    sections = {
+        "step": _step(record, headline),
+        "timeline": _timeline(record, headline),
+        "compiled": () if schedule is None else _compiled(schedule),
+        "memory": _memory(record, headline),
+        "collectives": _collectives(record, headline),
+        "program": _program(record, headline),
+        "tensors": _tensors(record),
+        "devices": _devices(record),
+        "frontier": () if frontier is None else _frontier(frontier, headline),
+        "remarks": _remarks(record),
+    }
+    shown = {name: "\n".join(parts) for name, parts in sections.items() if parts}
+    links = " ".join(f'<a href="#{name}">{_SECTIONS[name]}</a>' for name in shown)
+    first, *lines = headline_lines(headline)
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -80,31 +108,21 @@ def page_html(record: Record) -> str:
             f'<header><nav aria-label="Sections">{links}</nav>',
             '<label>Search <input id="search" type="search" placeholder="name, op, line ( / )">',
             '</label><span id="found" role="status" class="quiet"></span></header><main>',
-            *_step(record, headline),
-            *_memory(record, headline),
-            *_collectives(record, headline),
-            *_program(record, headline),
-            *_tensors(record),
-            *_devices(record),
-            *_remarks(record),
+            f"<h1>{escape(first)}</h1>",
+            "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>",
+            *(
+                f'<section id="{name}"><h2>{_SECTIONS[name]}</h2>\n{text}\n</section>'
+                for name, text in shown.items()
+            ),
             "</main>",
             f"<script>{(_FOLDER / 'page.js').read_text()}</script></body></html>\n",
         ]
     )
 
 
-def _section(name: str, parts: Iterable[str]) -> Iterator[str]:
-    yield f'<section id="{name}"><h2>{_SECTIONS[name]}</h2>'
-    yield from parts
-    yield "</section>"
-
-
 def _step(record: Record, headline: Headline) -> Iterator[str]:
-    first, *lines = headline_lines(headline)
-    yield f"<h1>{escape(first)}</h1>"
-    yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
-    tables = [_table(table) for table in headline_tables(headline, record)][:-1]
-    yield from _section("step", [*tables, _axes(headline)])
+    yield from [_table(table) for table in headline_tables(headline, record)][:-1]
+    yield _axes(headline)
 
 
 def _axes(headline: Headline) -> str:
