@@ -10,9 +10,11 @@ import json
 from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoshard.explain.headline import Headline, headline_of
 from autoshard.explain.headline_text import TextTable, headline_lines, headline_tables, short_scope
+from autoshard.explain.page_frontier import frontier_svg, frontier_text
 from autoshard.explain.page_memory import memory_svg
 from autoshard.explain.page_mesh import (
     MOST_DEVICES,
@@ -21,11 +23,17 @@ from autoshard.explain.page_mesh import (
     mesh_panels,
     physical_dims,
 )
+from autoshard.explain.page_timeline import not_drawn, timeline_svg
 from autoshard.explain.page_tree import CallNode, call_tree
 from autoshard.explain.record import Record, RecordedValue
 from autoshard.explain.remarks import RemarkKind, remarks_of
+from autoshard.explain.timeline import timeline_of_schedule
 from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.sharding import Mesh
+from autoshard.verify.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from autoshard.explain.frontier import Frontier
 
 _FOLDER = Path(__file__).parent
 
@@ -67,6 +75,10 @@ _NUMBERS = frozenset(
     }
 )
 """Columns of numbers."""
+
+
+_SAID = '<p class="said" role="status">A bar says here what it is.</p>'
+"""Where the script says which bar is looked at."""
 
 
 def page_html(
@@ -131,6 +143,37 @@ def _axes(headline: Headline) -> str:
     return _table(TextTable("Axes of the mesh", columns, tuple(rows))) if rows else ""
 
 
+def _timeline(record: Record, headline: Headline) -> Iterator[str]:
+    if not record.bars:
+        yield "<p>Nothing is known of it.</p>"
+        return
+    yield timeline_svg(record.timeline, headline.summary.step_seconds)
+    yield _SAID
+    yield (
+        '<p class="quiet">One after the other in the order of the program, as the plan counts'
+        " seconds. A loop, and layers that are alike, are drawn once, as long as all their rounds"
+        f" together. {escape(not_drawn(record, headline))}</p>"
+    )
+
+
+def _compiled(schedule: Schedule) -> Iterator[str]:
+    yield timeline_svg(timeline_of_schedule(schedule), schedule.scheduled_seconds)
+    yield _SAID
+    yield (
+        '<p class="quiet">In the order of the compiler, simulated: links run beside compute, which'
+        " is open where it waits for them. Of a loop the trips are drawn until they repeat.</p>"
+    )
+
+
+def _frontier(found: Frontier, headline: Headline) -> Iterator[str]:
+    yield frontier_svg(found, headline.summary)
+    yield (
+        '<p class="quiet">Step over peak of memory on a device; numbers at the points are their'
+        " mem_coeff, the option of autoshard.plan that leads to them.</p>"
+    )
+    yield _table(frontier_text(found))
+
+
 def _memory(record: Record, headline: Headline) -> Iterator[str]:
     summary = headline.summary
     rows = [
@@ -148,7 +191,7 @@ def _memory(record: Record, headline: Headline) -> Iterator[str]:
     table = _table(TextTable("Largest tensors at the peak", columns, tuple(rows)))
     said = '<p class="quiet">The fullest point of each stretch of the program, without copies'
     said += " that reshards make; point at it for the op that runs.</p>"
-    yield from _section("memory", [memory_svg(record), said, table])
+    yield from (memory_svg(record), said, table)
 
 
 def _collectives(record: Record, headline: Headline) -> Iterator[str]:
@@ -175,16 +218,16 @@ def _collectives(record: Record, headline: Headline) -> Iterator[str]:
         )
     columns = ("collective", "over", "of", "for", "line", "phase", "times", "sent", "seconds", "")
     body = _rows("Dearest first, before overlap", columns, rows)
-    yield from _section("collectives", [body if rows else "<p>Nothing is communicated.</p>"])
+    yield body if rows else "<p>Nothing is communicated.</p>"
 
 
 def _program(record: Record, headline: Headline) -> Iterator[str]:
     step = headline.summary.step_seconds or 1.0
     said = '<p class="quiet">Seconds are those of compute, without communication. Equal layers'
     said += " are one row, with their count.</p>"
-    yield from _section(
-        "program", [said, *(part for node in call_tree(record) for part in _node(node, step))]
-    )
+    yield said
+    for node in call_tree(record):
+        yield from _node(node, step)
 
 
 def _node(node: CallNode, step: float) -> Iterator[str]:
@@ -222,13 +265,8 @@ def _tensors(record: Record) -> Iterator[str]:
         )
 
     columns = ("name", "type", "sharding", "on one device", "")
-    yield from _section(
-        "tensors",
-        [
-            _rows("Arguments", columns, map(row, record.arguments)),
-            _rows("Results", columns, map(row, record.results)),
-        ],
-    )
+    yield _rows("Arguments", columns, map(row, record.arguments))
+    yield _rows("Results", columns, map(row, record.results))
 
 
 def _devices(record: Record) -> Iterator[str]:
@@ -251,21 +289,19 @@ def _devices(record: Record) -> Iterator[str]:
         if shown
         else ""
     )
-    yield from _section(
-        "devices",
-        [
-            f"<p>{count}{mesh.size} devices: {escape(dims)}; mesh {escape(record.mesh)}. Devices of"
-            " one colour hold the same block.</p>",
-            choice,
-            f'<div class="scroll">{mesh_panels(record)}</div>',
-            f'<script type="application/json" id="blocks">{_in_script(held)}</script>',
-        ],
+    yield (
+        f"<p>{count}{mesh.size} devices: {escape(dims)}; mesh {escape(record.mesh)}. Devices of"
+        " one colour hold the same block.</p>"
     )
+    yield choice
+    yield f'<div class="scroll">{mesh_panels(record)}</div>'
+    yield f'<script type="application/json" id="blocks">{_in_script(held)}</script>'
 
 
 def _remarks(record: Record) -> Iterator[str]:
-    parts: list[str] = []
     found = remarks_of(record)
+    if not found:
+        yield "<p>None.</p>"
     for kind in RemarkKind:
         rows = [
             f'<tr data-name="{escape(one.message)}"><td>{escape(_line(one.file, one.line))}</td>'
@@ -274,8 +310,7 @@ def _remarks(record: Record) -> Iterator[str]:
             if one.kind is kind
         ]
         if rows:
-            parts.append(_rows(kind.value.capitalize(), ("line", "remark"), rows))
-    yield from _section("remarks", parts or ["<p>None.</p>"])
+            yield _rows(kind.value.capitalize(), ("line", "remark"), rows)
 
 
 def _line(file: str | None, line: int) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from typing import TYPE_CHECKING
 
-from autoshard.explain.frontier import Frontier, FrontierPoint
 from autoshard.explain.headline_text import TextTable
 from autoshard.planned.summary import PlanSummary, bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from autoshard.explain.frontier import Frontier, FrontierPoint
 
 _WIDTH, _HEIGHT = 1000, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 60, 24, 44

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 from itertools import groupby
+from math import floor, log10
 
+from autoshard.explain.headline import SLICES, Headline
+from autoshard.explain.record import Record
 from autoshard.explain.timeline import Timeline, TimelineBar
 from autoshard.planned.summary import seconds_text
 from autoshard.verify.schedule.schedule import Stream
@@ -16,7 +19,9 @@ _BRACKET = 18
 """Height of a line of stretches."""
 _BOTTOM = 40
 _LETTER = 6.5
-"""Width of a letter; a bar that has no room for some of them has no text."""
+"""Width of a letter."""
+_LEAST_LETTERS = 8
+"""A bar with room for less has no text."""
 _TICKS = 8
 """Most marks of the axis."""
 
@@ -44,6 +49,25 @@ def timeline_svg(timeline: Timeline, seconds: float) -> str:
             "</svg>",
         ]
     )
+
+
+def not_drawn(record: Record, headline: Headline) -> str:
+    """What of a step the bars do not show, in sentences; empty if they show all of it."""
+    summary = headline.summary
+    said: list[str] = []
+    hidden = sum(bar.hidden_seconds for bar in record.bars)
+    if hidden > 0:
+        said.append(
+            f"{seconds_text(hidden)} of communication hide behind compute; the plan does not know"
+            " where, and a bar of a link is what the step waits for."
+        )
+    slices = next((one for one in headline.shares if one.what == SLICES), None)
+    if slices is not None:
+        said.append(f"Not drawn are {seconds_text(slices.seconds)} of {SLICES}.")
+    if summary.host_exposed_seconds > 0:
+        waited = seconds_text(summary.host_exposed_seconds)
+        said.append(f"That a step waits {waited} for the host is not drawn, either.")
+    return " ".join(said)
 
 
 class _Drawing:
@@ -76,7 +100,7 @@ class _Drawing:
                     f'<rect class="phase" x="{self.x(start):.1f}" y="{self.top}"'
                     f' width="{width:.1f}" height="{self.floor - self.top}"/>'
                 )
-            if width > len(group[0].phase) * _LETTER:
+            if width > (len(group[0].phase) + 2) * _LETTER:
                 yield (
                     f'<text x="{self.x(start) + 2:.1f}" y="{self.floor + 32}">'
                     f"{escape(group[0].phase)}</text>"
@@ -99,13 +123,12 @@ class _Drawing:
             left, right = self.x(one.start), self.x(one.start + one.seconds)
             y = 6 + _BRACKET * one.depth
             times = f"× {one.times:g}"
-            kind = "loop" if one.is_loop else "layers that are alike"
-            each = f"{seconds_text(one.seconds / one.times)} each"
-            long = f"{times} {kind}, {each}"
+            kind = "a loop" if one.is_loop else "layers that are alike"
+            long = f"{times}, {seconds_text(one.seconds / one.times)} each: {kind}"
             room = (right - left) / _LETTER
             said = long if len(long) < room else times if len(times) < room else ""
             yield (
-                f'<g class="repeat"><title>{kind} {times}: {seconds_text(one.seconds)}, {each}'
+                f'<g class="repeat"><title>{long}, {seconds_text(one.seconds)} together'
                 f'</title><path d="M{left:.1f} {y + 16}v-4h{right - left:.1f}v4"/>'
                 f'<text x="{(left + right) / 2:.1f}" y="{y + 8}" text-anchor="middle">{said}'
                 "</text></g>"
@@ -119,7 +142,7 @@ class _Drawing:
         yield f'<g role="group" aria-label="{lane}: {taken}, {len(bars)} bars">'
         yield f'<text x="{_LEFT - 6}" y="{top + 14:g}" text-anchor="end">{lane}</text>'
         yield f'<text x="{_LEFT - 6}" y="{top + 28:g}" text-anchor="end">{taken}</text>'
-        kind = "bar" if lane == Stream.COMPUTE.value else "bar link"
+        kind = "run" if lane == Stream.COMPUTE.value else "run link"
         for bar in bars:
             left, width = self.x(bar.start), bar.seconds * self.scale
             yield (
@@ -128,7 +151,7 @@ class _Drawing:
                 "</title></rect>"
             )
             room = int((width - 6) / _LETTER)
-            if room > 3:
+            if room >= _LEAST_LETTERS:
                 said = escape(_short(bar.name, room))
                 yield f'<text class="on" x="{left + 3:.1f}" y="{top + 21:g}">{said}</text>'
         yield "</g>"
@@ -148,15 +171,12 @@ class _Drawing:
 
 
 def _ticks(whole: float) -> Iterator[float]:
-    """Round numbers from 0 on."""
-    step = 1e-12
-    factors = (2.0, 2.5, 2.0)
-    number = 0
-    while whole / step > _TICKS:
-        step *= factors[number % 3]
-        number += 1
-    for tick in range(int(whole / step) + 1):
-        yield tick * step
+    """Round numbers from 0 on, ``_TICKS`` at most between it and the end."""
+    least = whole / _TICKS
+    power = floor(log10(least))
+    step = next(digit for digit in (1, 2, 5, 10) if digit * 10.0**power >= least)
+    for tick in range(int(whole / (step * 10.0**power)) + 1):
+        yield float(f"{tick * step}e{power}")
 
 
 def _short(name: str, room: int) -> str:

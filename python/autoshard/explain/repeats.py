@@ -1,6 +1,6 @@
 """Stretches of a sequence that follow each other several times, as those of equal layers do.
 
-    a b c b c b c d  ->  from 1 on: 2 long, 3 times
+In ``a b c b c b c d`` a stretch begins at 1, of rounds of 2, 3 times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Stretch:
     first: int
     """Index at which the first one begins."""
     length: int
-    """Of one round."""
+    """Items of one round."""
     times: int
 
     @property

@@ -45,7 +45,7 @@ class TimelineRepeat:
 
     start: float
     seconds: float
-    """Of all rounds."""
+    """All rounds together."""
     times: float
     is_loop: bool
     """A loop of the program; else equal layers that are written out."""

@@ -40,7 +40,7 @@ class PlacedCollective:
     row: RecordedCollective
     place: _core.Place
     number: int | None
-    """Of the op that asks for it; None where that is none of the core, as for an argument."""
+    """Number of the op that asks for it; None where that is none of the core, as for an argument."""
 
 
 def timeline_of(
@@ -238,9 +238,7 @@ class _Drawing:
         self.core_ops = costed.imported.core_ops
         self.trips = costed.imported.program.op_trips
         dims = costed.cluster.dims
-        self.host_seconds = move_seconds(
-            costed.imported, costed.plan, costed.mesh, costed.cluster
-        )
+        self.host_seconds = move_seconds(costed.imported, costed.plan, costed.mesh, costed.cluster)
         parts = parts_of(costed.mesh, dims, costed.cluster.name)
         self.streams = {
             axis: [STREAMS[dims[dim].kind] for dim, _ in one]

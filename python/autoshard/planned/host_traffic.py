@@ -75,7 +75,7 @@ def host_traffic(
 def move_seconds(
     imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, cluster: Cluster
 ) -> dict[int, float]:
-    """Of each op of the core that moves a value to the host or back: seconds of a step."""
+    """Seconds of a step for each op of the core that moves a value to the host or back."""
     rate = cluster.chip.host_bandwidth.value
     moved = _moved_bytes(imported, _Sizes(plan, mesh))
     return {number: size / rate for number, size in moved.items()}
