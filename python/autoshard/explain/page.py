@@ -77,7 +77,9 @@ _NUMBERS = frozenset(
 """Columns of numbers."""
 
 
-_SAID = '<p class="said" role="status">A bar says here what it is.</p>'
+_SAID = (
+    '<p class="said">Point at a bar, or go there by Tab and the arrow keys, to read what it is.</p>'
+)
 """Where the script says which bar is looked at."""
 
 

@@ -82,18 +82,19 @@ class _Picture:
 
     def grid(self) -> Iterator[str]:
         """Lines with their bytes and seconds."""
-        for line in range(_LINES + 1):
-            part = line / _LINES
-            size = self.least + part * (self.most - self.least)
-            seconds = self.fastest + part * (self.slowest - self.fastest)
-            x, y = f"{self.x(size):.1f}", f"{self.y(seconds):.1f}"
+        for size in _marks(self.least, self.most):
+            x = f"{self.x(size):.1f}"
+            yield (
+                f'<line class="grid" x1="{x}" x2="{x}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>'
+                f'<text x="{x}" y="{_HEIGHT - _BOTTOM + 24}" text-anchor="middle">'
+                f"{bytes_text(size)}</text>"
+            )
+        for seconds in _marks(self.fastest, self.slowest):
+            y = f"{self.y(seconds):.1f}"
             yield (
                 f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
-                f'<text x="{_LEFT - 10}" y="{y}" dy="4" text-anchor="end">'
+                f'<text x="{_LEFT - 14}" y="{y}" dy="4" text-anchor="end">'
                 f"{seconds_text(seconds)}</text>"
-                f'<line class="grid" x1="{x}" x2="{x}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>'
-                f'<text x="{x}" y="{_HEIGHT - _BOTTOM + 20}" text-anchor="middle">'
-                f"{bytes_text(size)}</text>"
             )
 
     def limit(self) -> Iterator[str]:
@@ -122,8 +123,16 @@ class _Picture:
                 f'<text x="{x + 8:.1f}" y="{y - 8:.1f}">{price}</text>'
             )
         x, y = self.x(self.plan[0]), self.y(self.plan[1])
+        side, anchor = (14, "start") if x < _WIDTH / 2 else (-14, "end")
         yield (
             f'<circle class="plan" cx="{x:.1f}" cy="{y:.1f}" r="10"><title>the plan</title>'
-            f'</circle><text class="plan" x="{x - 14:.1f}" y="{y + 4:.1f}" text-anchor="end">'
-            "the plan</text>"
+            f'</circle><text class="plan" x="{x + side:.1f}" y="{y + 4:.1f}"'
+            f' text-anchor="{anchor}">the plan</text>'
         )
+
+
+def _marks(least: float, most: float) -> list[float]:
+    """What the lines of one way stand for."""
+    if least == most:
+        return [least]
+    return [least + (most - least) * line / _LINES for line in range(_LINES + 1)]

@@ -22,6 +22,10 @@ _LETTER = 6.5
 """Width of a letter."""
 _LEAST_LETTERS = 8
 """A bar with room for less has no text."""
+_BETWEEN = 0.3
+"""Room between bars, and the least width of one."""
+_LEAST_PART = 1e-6
+"""Part of a step below which nothing is said of seconds: they are rounded."""
 _TICKS = 8
 """Most marks of the axis."""
 
@@ -56,13 +60,13 @@ def not_drawn(record: Record, headline: Headline) -> str:
     summary = headline.summary
     said: list[str] = []
     hidden = sum(bar.hidden_seconds for bar in record.bars)
-    if hidden > 0:
+    if hidden > summary.step_seconds * _LEAST_PART:
         said.append(
             f"{seconds_text(hidden)} of communication hide behind compute; the plan does not know"
             " where, and a bar of a link is what the step waits for."
         )
     slices = next((one for one in headline.shares if one.what == SLICES), None)
-    if slices is not None:
+    if slices is not None and slices.seconds > summary.step_seconds * _LEAST_PART:
         said.append(f"Not drawn are {seconds_text(slices.seconds)} of {SLICES}.")
     if summary.host_exposed_seconds > 0:
         waited = seconds_text(summary.host_exposed_seconds)
@@ -90,28 +94,25 @@ class _Drawing:
         """Every other phase on another ground, with its name below."""
         bars = [bar for bar in self.timeline.bars if bar.phase]
         groups = [list(group) for _, group in groupby(bars, key=lambda bar: bar.phase)]
-        starts = [group[0].start for group in groups]
-        for number, (group, start, end) in enumerate(
-            zip(groups, starts, [*starts[1:], self.timeline.seconds], strict=True)
-        ):
+        ends = [group[0].start for group in groups[1:]] + [self.timeline.seconds]
+        for number, (group, end) in enumerate(zip(groups, ends, strict=False)):
+            start, phase = group[0].start, group[0].phase
             width = (end - start) * self.scale
             if number % 2 == 0:
                 yield (
                     f'<rect class="phase" x="{self.x(start):.1f}" y="{self.top}"'
                     f' width="{width:.1f}" height="{self.floor - self.top}"/>'
                 )
-            if width > (len(group[0].phase) + 2) * _LETTER:
-                yield (
-                    f'<text x="{self.x(start) + 2:.1f}" y="{self.floor + 32}">'
-                    f"{escape(group[0].phase)}</text>"
-                )
+            if width > (len(phase) + 2) * _LETTER:
+                yield (f'<text x="{self.x(start) + 2:.1f}" y="{self.floor + 32}">{phase}</text>')
 
     def axis(self) -> Iterator[str]:
         """Seconds since the step began."""
         for seconds in _ticks(self.whole):
             at = f"{self.x(seconds):.1f}"
             yield f'<line class="grid" x1="{at}" x2="{at}" y1="{self.top}" y2="{self.floor}"/>'
-            anchor = "start" if seconds == 0 else "middle"
+            is_last = self.x(seconds) > _WIDTH - 3 * _RIGHT
+            anchor = "start" if seconds == 0 else "end" if is_last else "middle"
             yield (
                 f'<text x="{at}" y="{self.floor + 14}" text-anchor="{anchor}">'
                 f"{seconds_text(seconds) if seconds else '0'}</text>"
@@ -145,8 +146,9 @@ class _Drawing:
         kind = "run" if lane == Stream.COMPUTE.value else "run link"
         for bar in bars:
             left, width = self.x(bar.start), bar.seconds * self.scale
+            drawn = max(width - _BETWEEN if width > 2 else width, _BETWEEN)
             yield (
-                f'<rect class="{kind}" x="{left:.2f}" y="{top:g}" width="{max(width, 0.3):.2f}"'
+                f'<rect class="{kind}" x="{left:.2f}" y="{top:g}" width="{drawn:.2f}"'
                 f' height="{_LANE}" tabindex="-1" role="img"><title>{escape(self._said(bar))}'
                 "</title></rect>"
             )
@@ -162,7 +164,7 @@ class _Drawing:
         place = f" ({line})" if line and line not in bar.name else ""
         others = f" and {bar.count - 1} more" if bar.count > 1 else ""
         parts = [seconds_text(bar.seconds), f"{bar.seconds / self.whole:.2%} of the step"]
-        if bar.hidden_seconds > 0:
+        if bar.hidden_seconds > self.whole * _LEAST_PART:
             parts.append(f"{seconds_text(bar.hidden_seconds)} more are hidden")
         if bar.runs != 1:
             parts.append(f"{bar.runs:,.0f} runs")

@@ -40,7 +40,7 @@ class PlacedCollective:
     row: RecordedCollective
     place: _core.Place
     number: int | None
-    """Number of the op that asks for it; None where that is none of the core, as for an argument."""
+    """Number of the op that asks for it; None where that is none of the core: an argument's."""
 
 
 def timeline_of(
