@@ -438,8 +438,11 @@ def _placed_collectives(costed: Costed, names: OpNames) -> list[PlacedCollective
             count=1,
         )
 
+    joins = costed.imported.program.joins
     return [
-        PlacedCollective(row(move, number, join), places[at], number)
+        PlacedCollective(
+            row(move, number, join), places[at], number, joins[indices[at]] if join else None
+        )
         for move, number, join, at in zip(
             found, number_of, is_join, plan.collectives.reshard, strict=True
         )

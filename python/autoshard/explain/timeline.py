@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from autoshard.explain.record_names import scope_of
 from autoshard.verify.schedule.schedule import Schedule, Stream
@@ -74,37 +75,45 @@ class Timeline:
         return [stream.value for stream in Stream if stream.value in used]
 
 
-def joined(bars: Iterable[TimelineBar], seconds: float) -> tuple[TimelineBar, ...]:
-    """Bars in order, the short ones as one with their neighbours on the same lanes.
+Piece = TypeVar("Piece")
+
+
+def short_together(
+    pieces: Iterable[Piece],
+    place: Callable[[Piece], tuple[Hashable, float, float]],
+    seconds: float,
+) -> list[list[Piece]]:
+    """What is one bar: a piece, or short ones that start close together.
 
     Args:
-        bars: In the order in which they start.
-        seconds: Of the whole step; a bar below a ``PARTS``-th of it is short.
+        pieces: In the order in which they start.
+        place: What has to be equal of those of one bar, when it starts, and its seconds.
+        seconds: Of the whole step; a piece below a ``PARTS``-th of it is short.
     """
     short = seconds / PARTS
-    found: list[TimelineBar] = []
-    waiting: dict[tuple[tuple[str, ...], int], list[TimelineBar]] = {}
-    for bar in bars:
-        key = bar.lanes, bar.repeat
-        for other in [key for key, kept in waiting.items() if bar.start - kept[0].start >= short]:
-            found.append(_as_one(waiting.pop(other)))
-        if bar.seconds < short:
-            waiting.setdefault(key, []).append(bar)
+    found: list[tuple[float, list[Piece]]] = []
+    latest: dict[Hashable, tuple[float, list[Piece]]] = {}
+    for piece in pieces:
+        key, start, taken = place(piece)
+        if taken >= short:
+            found.append((start, [piece]))
+        elif key in latest and start - latest[key][0] < short:
+            latest[key][1].append(piece)
         else:
-            found.append(bar)
-    found += map(_as_one, waiting.values())
-    return tuple(sorted(found, key=lambda bar: bar.start))
+            latest[key] = (start, [piece])
+            found.append(latest[key])
+    return [group for _, group in sorted(found, key=lambda one: one[0])]
 
 
-def _as_one(bars: Sequence[TimelineBar]) -> TimelineBar:
+def as_one(bars: Sequence[TimelineBar]) -> TimelineBar:
+    """Several as one, with the name of that which takes longest."""
     longest = max(bars, key=lambda bar: bar.seconds)
     return replace(
         longest,
         start=bars[0].start,
         seconds=sum(bar.seconds for bar in bars),
-        hidden_seconds=sum(bar.hidden_seconds for bar in bars),
         runs=sum(bar.runs for bar in bars),
-        count=sum(bar.count for bar in bars),
+        count=len(bars),
     )
 
 
@@ -131,4 +140,7 @@ def timeline_of_schedule(schedule: Schedule) -> Timeline:
         if not event.is_wait
     ]
     bars.sort(key=lambda bar: bar.start)
-    return Timeline(joined(bars, schedule.scheduled_seconds), ())
+    groups = short_together(
+        bars, lambda bar: (bar.lanes, bar.start, bar.seconds), schedule.scheduled_seconds
+    )
+    return Timeline(tuple(map(as_one, groups)), ())

@@ -5,17 +5,16 @@
     to host              | copy ........ |
 
 One thing runs after the other. A collective stands before the op whose operand it makes, behind the
-one whose result it takes, and outside of the loops that it was taken out of. Transfers to and from
-the host run beside the rest, one after the other, from where their moves stand. A loop, and layers
-that are written out and alike, are there once.
+one whose result it takes; where a loop keeps a value elsewhere than what comes before it, it stands
+before the loop. Transfers to and from the host run beside the rest, one after the other, from where
+their moves stand. A loop, and layers that are written out and alike, are there once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from math import isclose
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from autoshard import _core
 from autoshard.cluster.axes import parts_of
@@ -23,7 +22,7 @@ from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.explain.record import RecordedCollective
 from autoshard.explain.record_names import OpNames
 from autoshard.explain.repeats import repeated
-from autoshard.explain.timeline import Timeline, TimelineBar, TimelineRepeat, joined
+from autoshard.explain.timeline import Timeline, TimelineBar, TimelineRepeat, short_together
 from autoshard.ir.host_memory import PINNED_HOST, moved_to
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.host_traffic import move_seconds
@@ -31,6 +30,8 @@ from autoshard.verify.schedule.schedule import STREAMS, Stream
 
 _LEAST_REPEAT = 0.01
 """Part of a step that equal layers take at least to be there once."""
+
+_COMPUTE = (Stream.COMPUTE.value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,10 @@ class PlacedCollective:
     row: RecordedCollective
     place: _core.Place
     number: int | None
-    """Number of the op that asks for it; None where that is none of the core: an argument's."""
+    """Number of the op that asks for it, of a join that makes what is moved; None where no op of
+    the core does, as for an argument."""
+    join: tuple[int, int] | None
+    """The values that it is between, if it is a join."""
 
 
 def timeline_of(
@@ -64,9 +68,8 @@ def timeline_of(
     order = _Order(costed, alike, collectives, exposed)
     nodes = _Folding(step_seconds * _LEAST_REPEAT).folded(order.nodes())
     drawing = _Drawing(costed, names, collectives, exposed)
-    drawing.draw(nodes, -1, 0)
-    bars = sorted(drawing.bars, key=lambda bar: bar.start)
-    return Timeline(joined(bars, step_seconds), tuple(drawing.repeats))
+    drawing.place(nodes, -1, 0)
+    return Timeline(tuple(drawing.bars(step_seconds)), tuple(drawing.repeats))
 
 
 @dataclass(slots=True)
@@ -106,8 +109,8 @@ class _Order:
             for number in members:
                 self.key_of[number] = key
         # The core has inner loops before those around them.
-        loops = [(loop.first_op, loop.last_op, loop.trips) for loop in reversed(program.loops)]
-        self.loops = sorted(loops, key=lambda loop: (loop[0], -loop[1]))
+        loops = reversed(program.loops)
+        self.loops = sorted(loops, key=lambda loop: (loop.first_op, -loop.last_op))
         self.before: defaultdict[int, list[_Node]] = defaultdict(list)
         """By the number of an op; loops count down from -1."""
         self.behind: defaultdict[int, list[_Node]] = defaultdict(list)
@@ -118,23 +121,31 @@ class _Order:
         row = one.row
         key = (of_any_layer(row.id), row.kind, row.axes, row.bytes, row.times, row.frame)
         node = _Node(key, (row.seconds or 0.0) * exposed, [number])
-        if one.number is None:
-            self.before[0].append(node)
-        elif one.place in (_core.Place.OPERAND, _core.Place.HALO):
-            self.before[self._beside(one.number, row.times)].append(node)
+        if one.join is not None:
+            side, at = self._join(one.number, *one.join)
+            side[at].append(node)
+        elif one.place is _core.Place.RESULT:
+            self.behind[_known(one.number)].append(node)
         else:
-            self.behind[self._beside(one.number, row.times)].append(node)
+            self.before[_known(one.number)].append(node)
 
-    def _beside(self, op: int, times: float) -> int:
-        """The op, or the loop around it that runs so many times, if the op does not."""
-        runs = 1.0
-        if not isclose(self.trips[op], times):
-            for number, (first, last, trips) in enumerate(self.loops):
-                if first <= op < last:
-                    if isclose(runs, times):
-                        return -1 - number
-                    runs *= trips
-        return op
+    def _join(
+        self, maker: int | None, source: int, target: int
+    ) -> tuple[defaultdict[int, list[_Node]], int]:
+        """Where a value becomes another one, beside which op or loop.
+
+        Args:
+            maker: The op that makes it, if one does.
+            source: The value.
+            target: The other one.
+        """
+        for number, loop in enumerate(self.loops):
+            is_inside = maker is not None and loop.first_op <= maker < loop.last_op
+            if target in loop.carried and not is_inside:
+                return self.before, -1 - number
+            if source in loop.carried and maker is None:
+                return self.behind, -1 - number
+        return (self.before, 0) if maker is None else (self.behind, maker)
 
     def nodes(self) -> list[_Node]:
         """The whole step."""
@@ -150,14 +161,14 @@ class _Order:
             loop: Number of the first loop that is not around it.
         """
         found: list[_Node] = []
-        while loop < len(self.loops) and self.loops[loop][0] < last:
-            number, (begin, end, trips) = loop, self.loops[loop]
-            found += self._ops(first, begin)
-            found += self.before[-1 - number]
-            inner, loop = self._range(begin, end, loop + 1)
-            found += _loop(inner, trips)
-            found += self.behind[-1 - number]
-            first = end
+        while loop < len(self.loops) and self.loops[loop].first_op < last:
+            this, number = self.loops[loop], -1 - loop
+            found += self._ops(first, this.first_op)
+            found += self.before[number]
+            inner, loop = self._range(this.first_op, this.last_op, loop + 1)
+            found += _loop(inner, this.trips)
+            found += self.behind[number]
+            first = this.last_op
         return found + self._ops(first, last), loop
 
     def _ops(self, first: int, last: int) -> list[_Node]:
@@ -168,6 +179,11 @@ class _Order:
                 found.append(_Node(self.key_of[op], self.seconds[op], [op]))
             found += self.behind.get(op, ())
         return found
+
+
+def _known(number: int | None) -> int:
+    assert number is not None, "what is no join is asked for by an op"
+    return number
 
 
 def _loop(inner: list[_Node], trips: float) -> list[_Node]:
@@ -199,13 +215,19 @@ class _Folding:
                 nodes[first : first + stretch.length]
                 for first in range(stretch.first, stretch.end, stretch.length)
             ]
-            inner = self.folded([_together(column) for column in zip(*rounds, strict=True)])
-            seconds = sum(node.seconds for node in inner)
-            key = "layers", stretch.times, *(one.key for one in inner)
+            round_ = [_together(column) for column in zip(*rounds, strict=True)]
             found += nodes[at : stretch.first]
-            found.append(_Node(key, seconds, [], inner, stretch.times))
+            found.append(self._stretch(round_, stretch.times))
             at = stretch.end
         return [*found, *nodes[at:]]
+
+    def _stretch(self, round_: list[_Node], times: int) -> _Node:
+        """Rounds as one; one op that is there several times stays an op."""
+        if len(round_) == 1:
+            return round_[0]
+        inner = self.folded(round_)
+        seconds = sum(node.seconds for node in inner)
+        return _Node(("layers", times, *(one.key for one in inner)), seconds, [], inner, times)
 
 
 def _together(nodes: Sequence[_Node]) -> _Node:
@@ -220,6 +242,18 @@ def _together(nodes: Sequence[_Node]) -> _Node:
         first.times,
         first.is_loop,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A node without others in it, where it is in the step."""
+
+    node: _Node
+    lanes: tuple[str, ...]
+    start: float
+    seconds: float
+    repeat: int
+    """Number of the stretch that it is in."""
 
 
 class _Drawing:
@@ -241,17 +275,17 @@ class _Drawing:
         self.host_seconds = move_seconds(costed.imported, costed.plan, costed.mesh, costed.cluster)
         parts = parts_of(costed.mesh, dims, costed.cluster.name)
         self.streams = {
-            axis: [STREAMS[dims[dim].kind] for dim, _ in one]
+            axis: [STREAMS[dims[dim].kind].value for dim, _ in one]
             for axis, one in zip(costed.mesh.without_unit_axes().axis_names, parts, strict=True)
         }
         self.now = 0.0
         self.link_is_free = 0.0
         """When the link to the host is done with what was sent so far."""
-        self.bars: list[TimelineBar] = []
+        self.pieces: list[_Piece] = []
         self.repeats: list[TimelineRepeat] = []
 
-    def draw(self, nodes: Iterable[_Node], repeat: int, depth: int) -> None:
-        """All of them.
+    def place(self, nodes: Iterable[_Node], repeat: int, depth: int) -> None:
+        """Put all of them one behind the other.
 
         Args:
             nodes: In order.
@@ -260,55 +294,78 @@ class _Drawing:
         """
         for node in nodes:
             if not node.inner:
-                self.bars.append(self._bar(node, repeat))
+                self.pieces += self._pieces(node, repeat)
                 self.now += node.seconds
                 continue
-            number, start = len(self.repeats), self.now
+            number = len(self.repeats)
             self.repeats.append(
-                TimelineRepeat(start, node.seconds, node.times, node.is_loop, depth)
+                TimelineRepeat(self.now, node.seconds, node.times, node.is_loop, depth)
             )
-            self.draw(node.inner, number, depth + 1)
+            self.place(node.inner, number, depth + 1)
 
-    def _bar(self, node: _Node, repeat: int) -> TimelineBar:
+    def _pieces(self, node: _Node, repeat: int) -> Iterator[_Piece]:
         first = node.members[0]
         if first >= len(self.core_ops):
-            return self._collective(node, repeat)
-        bar = TimelineBar(
-            lanes=(Stream.COMPUTE.value,),
-            name=self.names.common_name(node.members),
-            location=self.names.location(first),
-            phase=self.names.phases[first].value,
-            start=self.now,
-            seconds=node.seconds,
-            hidden_seconds=0.0,
-            runs=sum(self.trips[member] for member in node.members),
-            count=1,
-            repeat=repeat,
-        )
-        return self._moved(bar, node.members) if first in self.host_seconds else bar
+            axes = self._row(first).axes or ()
+            lanes = dict.fromkeys(stream for axis in axes for stream in self.streams[axis])
+            yield _Piece(node, tuple(lanes), self.now, node.seconds, repeat)
+            return
+        if node.seconds > 0:
+            yield _Piece(node, _COMPUTE, self.now, node.seconds, repeat)
+        if first in self.host_seconds:
+            is_out = moved_to(self.core_ops[first]) == PINNED_HOST
+            stream = Stream.TO_HOST if is_out else Stream.FROM_HOST
+            start = max(self.now, self.link_is_free)
+            seconds = sum(self.host_seconds[member] for member in node.members)
+            self.link_is_free = start + seconds
+            yield _Piece(node, (stream.value,), start, seconds, repeat)
 
-    def _moved(self, bar: TimelineBar, members: Sequence[int]) -> TimelineBar:
-        """A transfer to or from the host."""
-        is_out = moved_to(self.core_ops[members[0]]) == PINNED_HOST
-        stream = Stream.TO_HOST if is_out else Stream.FROM_HOST
-        start = max(self.now, self.link_is_free)
-        seconds = sum(self.host_seconds[member] for member in members)
-        self.link_is_free = start + seconds
-        return replace(bar, lanes=(stream.value,), start=start, seconds=seconds)
+    def _row(self, member: int) -> RecordedCollective:
+        return self.collectives[member - len(self.core_ops)].row
 
-    def _collective(self, node: _Node, repeat: int) -> TimelineBar:
-        rows = [self.collectives[member - len(self.core_ops)].row for member in node.members]
-        first = rows[0]
-        streams = dict.fromkeys(one for axis in first.axes or () for one in self.streams[axis])
-        return TimelineBar(
-            lanes=tuple(stream.value for stream in streams),
-            name=common_name([row.id for row in rows]),
-            location=first.location,
-            phase=first.phase,
-            start=self.now,
-            seconds=node.seconds,
-            hidden_seconds=sum(row.seconds or 0.0 for row in rows) * (1 - self.exposed),
-            runs=sum(row.times for row in rows),
-            count=1,
-            repeat=repeat,
-        )
+    def bars(self, step_seconds: float) -> Iterator[TimelineBar]:
+        """What was placed, in the order in which it starts, short pieces together."""
+        pieces = sorted(self.pieces, key=lambda piece: piece.start)
+        for group in short_together(
+            pieces, lambda one: ((one.lanes, one.repeat), one.start, one.seconds), step_seconds
+        ):
+            longest = max(group, key=lambda piece: piece.seconds)
+            members = [member for piece in group for member in piece.node.members]
+            name, location, phase = self._said(longest.node)
+            yield TimelineBar(
+                lanes=longest.lanes,
+                name=name,
+                location=location,
+                phase=phase,
+                start=group[0].start,
+                seconds=sum(piece.seconds for piece in group),
+                hidden_seconds=sum(map(self._hidden, members)),
+                runs=sum(map(self._runs, members)),
+                count=len(group),
+                repeat=longest.repeat,
+            )
+
+    def _said(self, node: _Node) -> tuple[str, str | None, str]:
+        """Name, line and phase."""
+        first = node.members[0]
+        if first < len(self.core_ops):
+            names = self.names
+            return (
+                names.common_name(node.members),
+                names.location(first),
+                names.phases[first].value,
+            )
+        row = self._row(first)
+        name = common_name([self._row(member).id for member in node.members])
+        return name, row.location, row.phase
+
+    def _hidden(self, member: int) -> float:
+        """Seconds of a collective that hide."""
+        if member < len(self.core_ops):
+            return 0.0
+        return (self._row(member).seconds or 0.0) * (1 - self.exposed)
+
+    def _runs(self, member: int) -> float:
+        if member < len(self.core_ops):
+            return self.trips[member]
+        return self._row(member).times
