@@ -12,7 +12,7 @@ from rich.console import Console
 
 from autoshard.cli.output import printing
 from autoshard.cli.record_file import FILES, read_record
-from autoshard.errors import PassOptionError
+from autoshard.errors import ParseError, PassOptionError
 from autoshard.explain.remarks_files import remarks_sarif, remarks_text, remarks_yaml
 from autoshard.ir.writing import write_file
 from autoshard.report.explanation import Explanation
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         ParseError: It is no plan.
         PlanError: It is none of a cluster, so that nothing is known of seconds.
         OutputError: The output cannot be written.
-        PassOptionError: A frontier is asked for in a format that has none.
+        PassOptionError: A frontier is asked for in a format that has none, or of a record.
     """
     found = Explanation(read_record(options.file), _frontier(options))
     if options.output is not None:
@@ -95,4 +95,11 @@ def _frontier(options: argparse.Namespace) -> Frontier | None:
     from autoshard.explain.frontier import frontier
     from autoshard.explain.question import subject_of_file
 
-    return frontier(subject_of_file(Path(options.file)))
+    try:
+        subject = subject_of_file(Path(options.file))
+    except ParseError as error:
+        raise PassOptionError(
+            f"--frontier plans {options.file} again, which is no file of a program but a record, or"
+            " standard input. Give a file that plan.save wrote, or a planned module."
+        ) from error
+    return frontier(subject)
