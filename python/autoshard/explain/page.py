@@ -1,7 +1,7 @@
 """One page of HTML that explains a plan: a file by itself, which needs no network.
 
-All that is shown is in the document; its few lines of script search and colour the devices. Folding
-is that of ``details``, so keyboards and screen readers have it from the browser.
+All that is shown is in the document; its script searches, colours the devices and goes along the
+timeline. Folding is that of ``details``, so keyboards and screen readers have it from the browser.
 """
 
 from __future__ import annotations

@@ -174,10 +174,12 @@ class _Order:
     def _ops(self, first: int, last: int) -> list[_Node]:
         found: list[_Node] = []
         for op in range(first, last):
-            found += self.before.get(op, ())
+            if op in self.before:
+                found += self.before[op]
             if self.seconds[op] > 0 or op in self.is_move:
                 found.append(_Node(self.key_of[op], self.seconds[op], [op]))
-            found += self.behind.get(op, ())
+            if op in self.behind:
+                found += self.behind[op]
         return found
 
 
@@ -332,6 +334,7 @@ class _Drawing:
             longest = max(group, key=lambda piece: piece.seconds)
             members = [member for piece in group for member in piece.node.members]
             name, location, phase = self._said(longest.node)
+            runs, hidden = self._sums(members)
             yield TimelineBar(
                 lanes=longest.lanes,
                 name=name,
@@ -339,8 +342,8 @@ class _Drawing:
                 phase=phase,
                 start=group[0].start,
                 seconds=sum(piece.seconds for piece in group),
-                hidden_seconds=sum(map(self._hidden, members)),
-                runs=sum(map(self._runs, members)),
+                hidden_seconds=hidden,
+                runs=runs,
                 count=len(group),
                 repeat=longest.repeat,
             )
@@ -359,13 +362,10 @@ class _Drawing:
         name = common_name([self._row(member).id for member in node.members])
         return name, row.location, row.phase
 
-    def _hidden(self, member: int) -> float:
-        """Seconds of a collective that hide."""
-        if member < len(self.core_ops):
-            return 0.0
-        return (self._row(member).seconds or 0.0) * (1 - self.exposed)
-
-    def _runs(self, member: int) -> float:
-        if member < len(self.core_ops):
-            return self.trips[member]
-        return self._row(member).times
+    def _sums(self, members: Sequence[int]) -> tuple[float, float]:
+        """Runs, and seconds that hide, of ops or of collectives."""
+        if members[0] < len(self.core_ops):
+            return sum(map(self.trips.__getitem__, members)), 0.0
+        rows = [self._row(member) for member in members]
+        sent = sum(row.seconds or 0.0 for row in rows)
+        return sum(row.times for row in rows), sent * (1 - self.exposed)
