@@ -17,7 +17,8 @@ _WIDTH, _LEFT, _RIGHT = 1000, 100, 10
 _LANE, _GAP = 34, 8
 _BRACKET = 18
 """Height of a line of stretches."""
-_BOTTOM = 40
+_AXIS, _PHASES = 22, 18
+"""Height of the lines of text below the lanes."""
 _LETTER = 6.5
 """Width of a letter."""
 _LEAST_LETTERS = 8
@@ -84,7 +85,8 @@ class _Drawing:
         depths = [one.depth for one in timeline.repeats]
         self.top = 6 + _BRACKET * (max(depths, default=-1) + 1)
         self.floor = self.top + len(timeline.lanes) * (_LANE + _GAP)
-        self.height = self.floor + _BOTTOM
+        has_phases = any(bar.phase for bar in timeline.bars)
+        self.height = self.floor + _AXIS + (_PHASES if has_phases else 0)
 
     def x(self, seconds: float) -> float:
         """Where a moment of the step is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import prod
+from math import isclose, prod
 
 from autoshard import _core
 from autoshard.errors import PlanError
@@ -117,8 +117,10 @@ def record_of(
 
 def _exposed(summary: PlanSummary) -> float:
     """Share of the seconds of collectives that does not hide."""
-    hosted, sent = summary.host_exposed_seconds, summary.communication_seconds
-    return max(0.0, summary.step_seconds - summary.compute_seconds - hosted) / sent if sent else 0.0
+    waited = summary.step_seconds - summary.compute_seconds - summary.host_exposed_seconds
+    sent = summary.communication_seconds
+    share = min(1.0, max(0.0, waited / sent)) if sent > 0 else 1.0
+    return 1.0 if isclose(share, 1.0) else share
 
 
 def _priced_otherwise(costed: Costed, summary: PlanSummary) -> str | None:

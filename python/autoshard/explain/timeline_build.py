@@ -109,7 +109,7 @@ class _Order:
             for number in members:
                 self.key_of[number] = key
         # The core has inner loops before those around them.
-        loops = reversed(program.loops)
+        loops = [loop for loop in reversed(program.loops) if loop.first_op < loop.last_op]
         self.loops = sorted(loops, key=lambda loop: (loop.first_op, -loop.last_op))
         self.before: defaultdict[int, list[_Node]] = defaultdict(list)
         """By the number of an op; loops count down from -1."""
