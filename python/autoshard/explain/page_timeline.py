@@ -38,9 +38,9 @@ def timeline_svg(timeline: Timeline, seconds: float) -> str:
         timeline: What it does.
         seconds: Of the whole step; what no bar shows is left open at its end.
     """
-    if not timeline.bars:
-        return ""
     whole = max(seconds, timeline.seconds)
+    if not timeline.bars or whole <= 0:
+        return ""
     drawing = _Drawing(timeline, whole)
     label = f"Timeline of a step of {seconds_text(seconds)}; arrow keys go from bar to bar"
     return "\n".join(
@@ -106,7 +106,8 @@ class _Drawing:
                     f' width="{width:.1f}" height="{self.floor - self.top}"/>'
                 )
             if width > (len(phase) + 2) * _LETTER:
-                yield (f'<text x="{self.x(start) + 2:.1f}" y="{self.floor + 32}">{phase}</text>')
+                x = self.x(start) + 2
+                yield f'<text x="{x:.1f}" y="{self.floor + 32}">{escape(phase)}</text>'
 
     def axis(self) -> Iterator[str]:
         """Seconds since the step began."""

@@ -75,8 +75,12 @@ def test_every_row_of_the_record_can_be_found_by_its_name():
 
 
 def test_names_of_the_user_are_no_markup():
+    bar = replace(bars(1)[0], name="<b>", location="<b>", phase="<b>")
     bad = replace(
-        RECORD, name="<b>", arguments=(RecordedValue("</script><i>", "f", "", 1, 1, False),)
+        RECORD,
+        name="<b>",
+        arguments=(RecordedValue("</script><i>", "f", "", 1, 1, False),),
+        bars=(bar,),
     )
     html = page_html(bad)
     assert "<b>" not in html
