@@ -83,11 +83,11 @@ def measure(model: str, cluster: str, limit: str, count: str, recompute: str) ->
 def said(summary: Any) -> str:
     """Numbers that were planned within the limit, and those that a bound ruled out."""
     tried = summary.tried_micro_batches
-    planned = [str(one.micro_batches) for one in tried if one.outcome in ("fits", "does not fit")]
+    at = ("taken", "fits", "does not fit")
+    planned = [str(one.micro_batches) for one in tried if one.outcome in at]
     bounded = [str(one.micro_batches) for one in tried if one.outcome == "bounded"]
-    fits = [one for one in tried if one.outcome == "fits"]
-    best = min(fits, key=lambda one: one.step_seconds).micro_batches
-    text = f"takes {best}; planned {', '.join(planned)}"
+    taken = next(one.micro_batches for one in tried if one.outcome == "taken")
+    text = f"takes {taken}; planned {', '.join(planned)}"
     return f"{text}; ruled out {', '.join(bounded)}" if bounded else text
 
 

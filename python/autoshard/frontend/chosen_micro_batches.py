@@ -58,6 +58,12 @@ def with_chosen_micro_batches(
     return replace(found.plan, summary=replace(_costs(found.plan), tried_micro_batches=tried))
 
 
+def taken_micro_batches(plan: Plan) -> int:
+    """The number that was chosen for a plan."""
+    tried = _costs(plan).tried_micro_batches
+    return next(one.micro_batches for one in tried if one.outcome == "taken")
+
+
 def within_memory(source: Source, request: Request) -> Request:
     """The same with a limit of memory: modes that do not search keep one only where it is given."""
     if source.mode == "auto" or request.memory_limit is not None:

@@ -10,7 +10,7 @@ memory,
 
 and a number is planned only as long as its ``free`` is under the best step so far. That ends at the
 first number whose plan no limit holds back, which is 1 where the whole batch fits. The most parts
-need least: where two numbers do not fit, they are tried next.
+need least: where three numbers do not fit, they are tried next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from autoshard.errors import DoesNotFitError, PlanError, ShardingError, StrategyError
@@ -27,7 +27,7 @@ from autoshard.progress import running
 
 T = TypeVar("T")
 
-_FAILURES = 2
+_FAILURES = 3
 """Numbers that do not fit, after which the largest is tried."""
 
 
@@ -110,7 +110,12 @@ class _Search(Generic[T]):
         if self.best is None:
             assert self.least is not None
             raise _none_fits(*self.least, self.tried) from self.least[0]
-        return Chosen(self.best[2], self.best[1], tuple(self.tried))
+        _, taken, plan = self.best
+        tried = (
+            replace(one, outcome="taken") if one.micro_batches == taken else one
+            for one in self.tried
+        )
+        return Chosen(plan, taken, tuple(tried))
 
     def _try(self, count: int) -> None:
         if self._is_over() or self._is_out(count):
