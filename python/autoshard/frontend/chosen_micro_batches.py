@@ -40,9 +40,11 @@ def with_chosen_micro_batches(
     held = batch_of_source(source, request.batch_argnums)
     examples = math.gcd(*rows_of(source, held)) if held else 1
     asked = within_memory(source, request)
+    pieces = pieces_of_batch(source, request, held)
     try:
         found = choose_micro_batches(
-            divisors(examples, pieces_of_batch(source, request, held)),
+            divisors(examples, pieces),
+            divisors(examples, math.lcm(pieces, source.machine.mesh.size)),
             lambda count: plan(asked.with_micro_batches(count)),
             _costs,
             lambda count: free_step(free(asked.with_micro_batches(count))),

@@ -59,6 +59,8 @@ def plan(rows: int, **options: Any) -> autoshard.Plan:
 
 # --- the choice alone ---
 
+DEVICES = 2
+
 
 def summary(seconds: float, peak: float, mem_coeff: float = 0.0) -> PlanSummary:
     return PlanSummary(seconds, seconds, 0.0, peak, "cpu:1", "data=1", 1, mem_coeff)
@@ -90,8 +92,9 @@ def choose(
         bounded.append(count)
         return free[count]
 
+    counts, shared = divisors(size), divisors(size, DEVICES)
     return (
-        choose_micro_batches(divisors(size), made, lambda it: it, without_limit),
+        choose_micro_batches(counts, shared, made, lambda it: it, without_limit),
         planned,
         bounded,
     )
@@ -134,19 +137,19 @@ def test_numbers_between_the_doublings_are_tried_where_they_can_be_faster() -> N
 
 
 def test_what_divides_a_number_that_does_not_fit_is_not_tried() -> None:
-    steps = {1: too_much(9.0), 2: too_much(5.0), 6: too_much(3.0), 9: 1.4, 18: 1.5}
+    steps = {1: too_much(9.0), 2: too_much(8.0), 6: too_much(7.0), 9: too_much(6.0), 18: 1.5}
     found, planned, _ = choose(18, steps, dict.fromkeys(divisors(18), 1.0))
-    assert planned == [1, 2, 6, 18, 9]
-    assert found.count == 9
+    assert planned == [1, 2, 6, 9, 18]  # not 3, whose parts two devices share as those of 9
+    assert found.count == 18
 
 
-def test_nothing_fits_if_the_most_parts_do_not() -> None:
-    steps = {1: too_much(9.0), 2: too_much(5.0), 4: too_much(3.0), 1024: too_much(2.0)}
+def test_nothing_fits_if_the_most_parts_that_devices_share_do_not() -> None:
+    steps = {1: too_much(9.0), 2: too_much(5.0), 4: too_much(3.0), 512: too_much(2.0)}
     with pytest.raises(autoshard.DoesNotFitError) as raised:
-        choose(1024, steps, {})
-    assert raised.value.micro_batches == 1024
+        choose(1024, steps | {1024: too_much(4.0)}, {})
+    assert raised.value.micro_batches == 512
     assert raised.value.peak_bytes == 2.0
-    assert "it needs 9 B with 1, 5 B with 2, 3 B with 4, 2 B with 1024." in str(
+    assert "it needs 9 B with 1, 5 B with 2, 3 B with 4, 2 B with 512, 4 B with 1024." in str(
         raised.value
     )
 
@@ -269,7 +272,7 @@ def test_a_batch_that_nobody_knows_stays_whole() -> None:
 def test_switches_are_tried_with_the_number_that_needs_least() -> None:
     with pytest.raises(autoshard.DoesNotFitError) as raised:
         plan(384, micro_batches="auto", memory_limit="20KiB")
-    assert raised.value.micro_batches == 384
+    assert raised.value.micro_batches == 192
     said = str(raised.value)
     assert "Of autoshard's own: recompute='auto' needs" in said
     assert "micro_batches=" in said
