@@ -1,11 +1,12 @@
 """Steps in the number of micro-batches that ``auto`` takes, beside every power of two by hand.
 
-    python bench/quality/micro_batches_auto.py [--share 0.5] [--most 64] [--csv] [NAME CLUSTER ..]
+    python bench/quality/micro_batches_auto.py [--share 0.5] [--most 32] [--csv] [NAME CLUSTER ..]
 
 Train steps of the corpus are planned without a limit of memory, then with a share of what that plan
 needs, by the pass ``autoshard-plan``: with each number of micro-batches, and with ``auto``, each
-with and without ``recompute=auto``. Each row is planned in a process of its own; ``planning`` is
-its CPU time, without reading the file. Nothing is compiled.
+with and without ``recompute=auto``. Where that does not fit, its step is what it needs of the
+limit. Each is planned in a process of its own; ``planning`` is its CPU time, without reading the
+file. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -35,15 +36,12 @@ MODELS = {
 """And the cluster of each."""
 SHARE = 0.5
 """What a plan may use of what the fastest plan needs."""
-MOST = 64
+MOST = 32
 """Micro-batches that are tried by hand."""
+FREE, STEP, PLANNING = "1, no limit", "step, ms", "planning, s"
+"""A column, and the two numbers that rows are of."""
 TIMEOUT = 3600.0
 """Seconds of one plan."""
-
-HEADS = (
-    *("program", "cluster", "recompute", "micro-batches"),
-    *("step, ms", "peak of the limit", "planning, s", "outcome"),
-)
 
 
 def measure(model: str, cluster: str, limit: str, count: str, recompute: str) -> dict[str, Any]:
@@ -81,43 +79,59 @@ def measure(model: str, cluster: str, limit: str, count: str, recompute: str) ->
 
 
 def said(summary: Any) -> str:
-    """Numbers that were planned within the limit, and those that a bound ruled out."""
+    """The number that was taken, those that were planned, and those that a bound left out."""
     tried = summary.tried_micro_batches
-    planned = [str(one.micro_batches) for one in tried if one.outcome in ("fits", "does not fit")]
+    at = ("taken", "fits", "does not fit")
+    planned = [str(one.micro_batches) for one in tried if one.outcome in at]
     bounded = [str(one.micro_batches) for one in tried if one.outcome == "bounded"]
-    fits = [one for one in tried if one.outcome == "fits"]
-    best = min(fits, key=lambda one: one.step_seconds).micro_batches
-    text = f"takes {best}; planned {', '.join(planned)}"
-    return f"{text}; ruled out {', '.join(bounded)}" if bounded else text
+    taken = next(one.micro_batches for one in tried if one.outcome == "taken")
+    text = f"{taken}; planned {', '.join(planned)}"
+    return f"{text}; left out {', '.join(bounded)}" if bounded else text
 
 
-def rows(model: str, cluster: str, share: float, most: int) -> Iterator[tuple[str, ...]]:
-    """All rows of a model."""
+def points(
+    model: str, cluster: str, share: float, counts: list[str]
+) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+    """Without and with ``recompute=auto``: a row of each number, of ``auto``, and without limit."""
     free = in_a_process(__file__, model, TIMEOUT, "--point", cluster, "1e30", "1", "marks")
     if "failed" in free:
-        yield (model, cluster, "", "", "", "", "", f"failed: {free['failed']}")
-        return
-    limit = share * free["peak"]
-    yield cells(model, cluster, "", "1, no limit", free, limit)
-    counts = [str(2**n) for n in range(most.bit_length()) if not free["examples"] % 2**n]
+        sys.exit(f"{model} on {cluster}: {free['failed']}")
+    limit = str(share * free["peak"])
     for recompute in ("marks", "auto"):
+        found = {FREE: free}
         for count in (*counts, "auto"):
-            point = ("--point", cluster, str(limit), count, recompute)
-            row = in_a_process(__file__, model, TIMEOUT, *point)
-            said_again = "auto" if recompute == "auto" else ""
-            yield cells(model, cluster, said_again, count, row, limit)
+            if count != "auto" and free["examples"] % int(count):
+                continue
+            point = ("--point", cluster, limit, count, recompute)
+            found[count] = in_a_process(__file__, model, TIMEOUT, *point)
+            found[count]["share"] = found[count].get("peak", 0.0) / float(limit)
+            print(model, recompute, count, found[count], flush=True, file=sys.stderr)
+        yield recompute, found
 
 
-def cells(
-    model: str, cluster: str, recompute: str, count: str, row: dict[str, Any], limit: float
-) -> tuple[str, ...]:
-    """One row of the table."""
-    if "failed" in row:
-        return (model, cluster, recompute, count, "", "", "", f"failed: {row['failed']}")
-    step = f"{1e3 * row['step']:.1f}" if "step" in row else ""
-    peak = f"{100 * row['peak'] / limit:.0f} %" if "peak" in row else ""
-    planning = f"{row['planning']:.1f}"
-    return (model, cluster, recompute, count, step, peak, planning, row["outcome"])
+def rows(model: str, cluster: str, share: float, counts: list[str]) -> Iterator[list[str]]:
+    """Rows of a model in the table: steps, then seconds of planning."""
+    for recompute, found in points(model, cluster, share, counts):
+        is_auto = recompute == "auto"
+        head = [model, cluster, "auto" if is_auto else ""]
+        columns = [FREE, *counts, "auto"]
+        taken = found["auto"].get("outcome", "")
+        yield [*head, STEP, *(step(found.get(one)) for one in columns), taken]
+        yield [*head, PLANNING, *(planning(found.get(one)) for one in columns), ""]
+
+
+def step(row: dict[str, Any] | None) -> str:
+    """Milliseconds; of what does not fit, what it needs of the limit."""
+    if row is None:
+        return ""
+    if "step" in row:
+        return f"{1e3 * row['step']:.1f}"
+    return f"{100 * row['share']:.0f} %" if "peak" in row else row.get("failed", row["outcome"])
+
+
+def planning(row: dict[str, Any] | None) -> str:
+    """Seconds of the processor."""
+    return "" if row is None or "planning" not in row else f"{row['planning']:.1f}"
 
 
 def main() -> None:
@@ -135,11 +149,12 @@ def main() -> None:
         return
     models = dict(zip(options.models[::2], options.models[1::2], strict=True)) or MODELS
     table = Table(title=machine())
-    for head in HEADS:
+    counts = [str(2**n) for n in range(options.most.bit_length())]
+    heads = ("program", "cluster", "recompute", "number", FREE, *counts, "auto", "auto takes")
+    for head in heads:
         table.add_column(head, overflow="fold")
     for model, cluster in models.items():
-        for row in rows(model, cluster, options.share, options.most):
-            print(*row, sep=" | ", flush=True, file=sys.stderr)
+        for row in rows(model, cluster, options.share, counts):
             table.add_row(*row)
     Console(width=150).print(table)
     results.write(options.csv, table)

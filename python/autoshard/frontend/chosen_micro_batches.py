@@ -40,9 +40,11 @@ def with_chosen_micro_batches(
     held = batch_of_source(source, request.batch_argnums)
     examples = math.gcd(*rows_of(source, held)) if held else 1
     asked = within_memory(source, request)
+    pieces = pieces_of_batch(source, request, held)
     try:
         found = choose_micro_batches(
-            divisors(examples, pieces_of_batch(source, request, held)),
+            divisors(examples, pieces),
+            divisors(examples, math.lcm(pieces, source.machine.mesh.size)),
             lambda count: plan(asked.with_micro_batches(count)),
             _costs,
             lambda count: free_step(free(asked.with_micro_batches(count))),
@@ -56,6 +58,12 @@ def with_chosen_micro_batches(
     if not held:
         tried += (TriedMicroBatches(2, "refused", reason=no_batch(source, request)),)
     return replace(found.plan, summary=replace(_costs(found.plan), tried_micro_batches=tried))
+
+
+def taken_micro_batches(plan: Plan) -> int:
+    """The number that was chosen for a plan."""
+    tried = _costs(plan).tried_micro_batches
+    return next(one.micro_batches for one in tried if one.outcome == "taken")
 
 
 def within_memory(source: Source, request: Request) -> Request:

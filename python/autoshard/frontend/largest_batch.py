@@ -175,7 +175,7 @@ class _Sizes:
         self.given = rows_of(self.first, self.held)[0]
         self.tried: dict[int, TriedBatch] = {}
         self.failed: DoesNotFitError | None = None
-        """Of the last size that does not fit."""
+        """The error of the last size that does not fit."""
         self.largest: tuple[int, Plan] | None = None
         self.best: tuple[float, int, Plan] | None = None
         """Seconds an example, the size and its plan."""

@@ -16,7 +16,7 @@ from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_split
 from autoshard.frontend.batch_arrays import arrays_of_batch, into_micro_batches, places_of
-from autoshard.frontend.chosen_micro_batches import with_chosen_micro_batches
+from autoshard.frontend.chosen_micro_batches import taken_micro_batches, with_chosen_micro_batches
 from autoshard.frontend.fingerprint import LoweredProgram
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.mesh import MeshLike
@@ -291,8 +291,7 @@ def plan_source(
         lambda: _planned_or_advised(source, request, advises),
     )
     if request.micro_batches == "auto":
-        count = 1 if plan.batch is None else plan.batch.micro_batches
-        request = request.with_micro_batches(count)
+        request = request.with_micro_batches(taken_micro_batches(plan))
     return replace(plan, origin=Origin(source, request, traced))
 
 

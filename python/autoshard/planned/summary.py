@@ -96,10 +96,10 @@ class TriedMicroBatches:
 
     micro_batches: int
     outcome: str
-    """``fits``; ``does not fit``; ``bounded``: no plan of so many is as fast as the one that was
-    taken; ``refused``: the step cannot be worked through so."""
+    """``taken``; ``fits``, and is slower; ``does not fit``; ``bounded``: no plan of so many is
+    faster than one that fits; ``refused``: the step cannot be worked through so."""
     step_seconds: float | None = None
-    """Of the fastest plan that fits; of ``bounded``, which no plan of so many falls below."""
+    """The fastest plan's that fits; of ``bounded``, which no plan of so many falls below."""
     peak_bytes: float | None = None
     """On one device; of what does not fit, of the plan that needs least."""
     reason: str = ""

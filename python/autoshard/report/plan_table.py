@@ -120,7 +120,7 @@ def tried_lines(summary: PlanSummary) -> Iterator[str]:
     for one in summary.tried_micro_batches:
         step = "" if one.step_seconds is None else seconds_text(one.step_seconds)
         peak = "" if one.peak_bytes is None else bytes_text(one.peak_bytes)
-        if one.outcome == "fits":
+        if one.outcome in ("taken", "fits"):
             said.append(f"{one.micro_batches}: {step}, {peak}")
         elif one.outcome == "bounded":
             said.append(f"{one.micro_batches}: {step} or more")

@@ -9,8 +9,11 @@ memory,
     seconds(n) >= free(n) >= free(d)    for every d that divides n
 
 and a number is planned only as long as its ``free`` is under the best step so far. That ends at the
-first number whose plan no limit holds back, which is 1 where the whole batch fits. The most parts
-need least: where two numbers do not fit, they are tried next.
+first number whose plan no limit holds back, which is 1 where the whole batch fits.
+
+As long as all devices can share a part, more parts need no more memory: whatever cuts a part of few
+cuts one of many. So where three numbers do not fit, the largest of that kind is next; if it does
+not, none that divides it does.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from autoshard.errors import DoesNotFitError, PlanError, ShardingError, StrategyError
@@ -27,8 +30,8 @@ from autoshard.progress import running
 
 T = TypeVar("T")
 
-_FAILURES = 2
-"""Numbers that do not fit, after which the largest is tried."""
+_FAILURES = 3
+"""Numbers that do not fit, after which the largest that devices can share is tried."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def divisors(size: int, pieces: int = 1) -> list[int]:
 
 def choose_micro_batches(
     counts: Sequence[int],
+    shared: Sequence[int],
     plan: Callable[[int], T],
     costs: Callable[[T], PlanSummary],
     free_seconds: Callable[[int], float],
@@ -64,6 +68,7 @@ def choose_micro_batches(
 
     Args:
         counts: What there is to choose from, 1 among them, ascending.
+        shared: Those whose parts all devices can share, likewise.
         plan: The fastest plan of so many that fits.
         costs: What a plan costs.
         free_seconds: The fastest step of so many without a limit of memory.
@@ -73,17 +78,20 @@ def choose_micro_batches(
         DoesNotFitError: None fits: that of the plan that needs least, with what was tried.
         PlanError: What ``plan`` raises of one micro-batch.
     """
-    return _Search(plan, costs, free_seconds, time.monotonic() + time_limit).over(counts)
+    ends = time.monotonic() + time_limit
+    return _Search(shared, plan, costs, free_seconds, ends).over(counts)
 
 
 class _Search(Generic[T]):
     def __init__(
         self,
+        shared: Sequence[int],
         plan: Callable[[int], T],
         costs: Callable[[T], PlanSummary],
         free_seconds: Callable[[int], float],
         ends: float,
     ) -> None:
+        self.shared = shared
         self.plan = plan
         self.costs = costs
         self.free_seconds = free_seconds
@@ -97,20 +105,21 @@ class _Search(Generic[T]):
         self.tried: list[TriedMicroBatches] = []
 
     def over(self, counts: Sequence[int]) -> Chosen[T]:
-        chain = _chain(counts)
-        for number, count in enumerate(chain):
+        for number, count in enumerate(_chain(counts)):
             if number == _FAILURES and self.best is None:
-                self._try(chain[-1])
-                if self.best is None:
-                    break
+                self._try(self.shared[-1])
             self._try(count)
-        if self.best is not None:
-            for count in counts:
-                self._try(count)
+        for count in counts:
+            self._try(count)
         if self.best is None:
             assert self.least is not None
             raise _none_fits(*self.least, self.tried) from self.least[0]
-        return Chosen(self.best[2], self.best[1], tuple(self.tried))
+        _, taken, plan = self.best
+        tried = (
+            replace(one, outcome="taken") if one.micro_batches == taken else one
+            for one in self.tried
+        )
+        return Chosen(plan, taken, tuple(tried))
 
     def _try(self, count: int) -> None:
         if self._is_over() or self._is_out(count):
@@ -146,7 +155,8 @@ class _Search(Generic[T]):
                 return True
             if one.outcome == "refused" and count % one.micro_batches == 0:
                 return True
-            if one.outcome == "does not fit" and one.micro_batches % count == 0:
+            is_least = one.outcome == "does not fit" and one.micro_batches in self.shared
+            if is_least and one.micro_batches % count == 0:
                 return True
         known = [seconds for number, seconds in self.bounds.items() if count % number == 0]
         return self.best is not None and max(known, default=0.0) >= self.best[0]

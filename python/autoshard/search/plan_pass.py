@@ -98,8 +98,10 @@ class PlanProgram(RecursiveProgramming):
             job = jobs(self.micro_batches)
             return job, self.plan_with(job, "")
         rows, why = self._rows(module)
+        examples = math.gcd(*rows)
         found = choose_micro_batches(
-            divisors(math.gcd(*rows)),
+            divisors(examples),
+            divisors(examples, self.given_cluster().num_devices),
             lambda count: self.plan_with(jobs(count), ""),
             _costs,
             lambda count: free_step(_costs(_without_limit(jobs(count)).plan())),

@@ -7,7 +7,7 @@
 // CHECK: \22tried_micro_batches\22: [{\22micro_batches\22: 1, \22outcome\22: \22does not fit\22
 // CHECK-LABEL: func.func public @main
 // CHECK: stablehlo.while
-// FREE: \22tried_micro_batches\22: [{\22micro_batches\22: 1, \22outcome\22: \22fits\22
+// FREE: \22tried_micro_batches\22: [{\22micro_batches\22: 1, \22outcome\22: \22taken\22
 // FREE-LABEL: func.func public @main
 // FREE-NOT: stablehlo.while
 // TWO-LABEL: func.func public @main

@@ -25,7 +25,11 @@ def step(params: Any, batch: Any) -> Any:
         return jnp.mean((hidden @ params["down"] - batch["y"]) ** 2)
 
     value, gradients = jax.value_and_grad(loss)(params)
-    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+    return jax.tree.map(updated, params, gradients), value
+
+
+def updated(parameter: jax.Array, gradient: jax.Array) -> jax.Array:
+    return parameter - 0.1 * gradient
 
 
 PARAMS = {"up": type_of(WIDTH, 4 * WIDTH), "down": type_of(4 * WIDTH, WIDTH)}
@@ -36,12 +40,20 @@ def batch(rows: int) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def largest(rows: int, fn: Any = step, **options: Any) -> Any:
-    given = {"cluster": "h100:4", "donate_argnums": 0, "memory_limit": "1MiB"} | options
+    given: dict[str, Any] = {
+        "cluster": "h100:4",
+        "donate_argnums": 0,
+        "memory_limit": "1MiB",
+    } | options
     return autoshard.largest_batch(fn, PARAMS, batch(rows), **given)
 
 
 def fits(rows: int, **options: Any) -> bool:
-    given = {"cluster": "h100:4", "donate_argnums": 0, "memory_limit": "1MiB"} | options
+    given: dict[str, Any] = {
+        "cluster": "h100:4",
+        "donate_argnums": 0,
+        "memory_limit": "1MiB",
+    } | options
     try:
         autoshard.plan(step, PARAMS, batch(rows), **given)
     except autoshard.DoesNotFitError:
@@ -150,7 +162,8 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
 
 
 def test_a_batch_that_nobody_knows_is_refused() -> None:
+    def forward(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.sum(x @ w)
+
     with pytest.raises(autoshard.PlanError, match=r"none are known.*batch_argnums=1"):
-        autoshard.largest_batch(
-            lambda w, x: jnp.sum(x @ w), type_of(8, 8), type_of(8, 8), cluster="h100:4"
-        )
+        autoshard.largest_batch(forward, type_of(8, 8), type_of(8, 8), cluster="h100:4")
