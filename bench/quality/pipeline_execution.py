@@ -6,7 +6,8 @@ Stages sleep: their ops take a known time and no processor, so 8 stages are as p
 as on eight devices. A C++ compiler is needed for the op. ``executed`` is the best of 3 steps, zeros
 and updates included; ``simulated`` is the schedule alone. Host time is that of a step whose stages
 do not sleep, over its instructions. Compile time is that of the transformer of
-``examples/pipeline.py``, in stages and not, each without JAX's caches.
+``examples/pipeline.py``, in stages and not, each without JAX's caches: seconds of the processor,
+which other programs disturb less than those of a clock.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from bench.common.corpus import machine
 WIDTH = 64
 EQUAL = tuple((stages, micro) for stages in (2, 4, 8) for micro in (8, 16))
 """Stages and micro-batches of the cases with equal stages; the others are random."""
+COMPILED_STAGES, COMPILED_LAYERS = (2, 4, 8), (8, 16)
+"""Stages and layers of the transformer that is compiled."""
 
 
 @dataclass(frozen=True)
@@ -179,19 +182,32 @@ def cases(count: int) -> list[Case]:
     return found[:count]
 
 
-def compile_seconds(stages: int | None, data: Any) -> float:
-    """Seconds from the planned transformer to its first result."""
+def compile_seconds(stages: int | None, layers: int) -> float:
+    """Seconds of the processor from the planned transformer to its first result."""
     jax.clear_caches()
     options: dict[str, Any] = {"micro_batches": 8}
     if stages is not None:
         options = {"pipeline": autoshard.Pipeline(stages, 8)}
     step = autoshard.jit(example.train_step, cluster="cpu:8", check="off", **options)
-    params = example.parameters()
-    arguments = (params, example.OPTIMIZER.init(params), data)
+    params = example.parameters(layers)
+    arguments = (params, example.OPTIMIZER.init(params), next(example.batches(1)))
     step.plan(*arguments)
-    start = time.perf_counter()
+    start = time.process_time()
     jax.block_until_ready(step(*arguments))
-    return time.perf_counter() - start
+    return time.process_time() - start
+
+
+def compile_times(console: Console) -> None:
+    """Print what compiling takes in stages, over what it takes in one program."""
+    compile_seconds(None, 2)  # the first compile of a process loads the compiler
+    table = Table("layers", "one program", *(f"{stages} stages" for stages in COMPILED_STAGES))
+    for layers in COMPILED_LAYERS:
+        whole = compile_seconds(None, layers)
+        split = [compile_seconds(stages, layers) for stages in COMPILED_STAGES]
+        cells = [f"{seconds:.1f} s, {seconds / whole:.2f}" for seconds in split]
+        table.add_row(str(layers), f"{whole:.1f} s", *cells)
+    console.print("compile and first step, seconds of the processor")
+    console.print(table)
 
 
 def main() -> int:
@@ -229,14 +245,7 @@ def main() -> int:
         f"host: {1e3 * dispatched:.0f} ms a step of {count} instructions, 8 stages and 32"
         f" micro-batches: {1e6 * dispatched / count:.0f} us each"
     )
-    data = next(example.batches(1))
-    whole = compile_seconds(None, data)
-    console.print(f"compile and first step, one program: {whole:.1f} s")
-    for stages in (2, 4):
-        split = compile_seconds(stages, data)
-        console.print(
-            f"compile and first step, {stages} stages: {split:.1f} s, {split / whole:.2f}"
-        )
+    compile_times(console)
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1))
     return int(not rows)

@@ -5,9 +5,9 @@
 Every row is one program, planned for v5p:4x4x4 in a process of its own: a train step of Llama-2-70B
 of bench/programs, or a module of the corpus. "record s" is the record of a plan that was just made,
 "again s" that of its module, which is read and priced again; "text s" makes the headline and its
-tables, "page s" the page of HTML; seconds are those of the processor. "rows" are the arguments,
-results, ops and collectives of the plan, "folded" those of the record, in which equal layers are
-one row.
+tables, "page s" the page of HTML, of which "timeline KB" is the picture of the step; seconds are
+those of the processor. "rows" are the arguments, results, ops and collectives of the plan, "folded"
+those of the record, in which equal layers are one row.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ LLAMAS = ("llama:70B:40:scan", "llama:70B:40", "llama:70B:80")
 def measure(module: str, folder: str) -> dict[str, Any]:
     """Plan one program and explain the plan."""
     from autoshard.cluster import Cluster
+    from autoshard.explain.page_timeline import timeline_svg
     from autoshard.explain.record_build import record_of, record_of_module
     from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
     from autoshard.report.explanation import Explanation
@@ -66,6 +67,7 @@ def measure(module: str, folder: str) -> dict[str, Any]:
         "folded": sum(map(len, tables)),
         "record_bytes": len(record.to_json()),
         "page_bytes": len(page.encode()),
+        "timeline_bytes": len(timeline_svg(record.timeline, found.summary.step_seconds).encode()),
     }
 
 
@@ -115,6 +117,7 @@ HEADINGS = (
     "lines of text",
     "record MB",
     "page MB",
+    "timeline KB",
 )
 
 
@@ -127,6 +130,7 @@ def cells(found: dict[str, Any]) -> list[str]:
         *(f"{found[name]:.3f}" for name in ("planning", "record", "again", "text", "page")),
         *(f"{found[name]:,}" for name in ("rows", "folded", "lines")),
         *(f"{found[name] / 1e6:.2f}" for name in ("record_bytes", "page_bytes")),
+        f"{found['timeline_bytes'] / 1e3:.0f}",
     ]
 
 

@@ -48,6 +48,7 @@ class DoesNotFitError(PlanError):
         memory_limit: Bytes that a device may use.
         found: The message without its advice.
         advice: What may help.
+        micro_batches: Parts of the batch in that plan; None where nobody chose them.
     """
 
     def __init__(
@@ -58,12 +59,18 @@ class DoesNotFitError(PlanError):
         memory_limit: float,
         *,
         advice: str = "",
+        micro_batches: int | None = None,
     ) -> None:
         super().__init__(f"{message} {advice}" if advice else message, location)
+        self.micro_batches = micro_batches
         self.found = message
         self.advice = advice
         self.peak_bytes = peak_bytes
         self.memory_limit = memory_limit
+
+
+class TracingError(AutoshardError):
+    """A function that JAX cannot trace with the arguments that autoshard has to give it."""
 
 
 class DonationError(AutoshardError, RuntimeError):

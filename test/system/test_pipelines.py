@@ -1,5 +1,8 @@
 """Pipelines on 8 virtual devices against the step that is not split: bit-equal on whole numbers."""
 
+import pickle
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -174,11 +177,158 @@ def test_what_pipelines_cannot_do_is_refused():
     run = pipelined(2, 4, "1f1b")
     with pytest.raises(autoshard.PlanError, match=r"lower\(\) gives one program"):
         run.lower(params, batch, 1.0)
-    with pytest.raises(autoshard.PlanError, match="save is for one program"):
-        run.plan(params, batch, 1.0).save("plan.json")
+    with pytest.raises(autoshard.PlanError, match=r"Give plan\.pipeline\.verify\(\)"):
+        run.plan(params, batch, 1.0).verify()
     with pytest.raises(autoshard.PlanError, match="check is for one program"):
         run.plan(params, batch, 1.0).check()
     with pytest.raises(autoshard.PlanError, match="check=True is for one program"):
         pipelined(2, 4, "1f1b", check=True)
     with pytest.raises(autoshard.PlanError, match="by the search, not in mode='semi_auto'"):
         pipelined(2, 4, "1f1b", mode="semi_auto")
+
+
+def of_layers(weights, x, y):
+    """A step whose stages between the first and the last one do the same."""
+
+    def loss(weights):
+        hidden = x
+        for stage, own in enumerate(weights):
+            layer = autoshard.pipeline_stage(lambda h, w: h + jax.numpy.maximum(h @ w, 0), stage)
+            hidden = layer(hidden, own)
+        return (hidden * y).sum()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return [jax.numpy.sign(w - g) for w, g in zip(weights, gradients, strict=True)], value
+
+
+def arguments_of_layers():
+    weights = [whole_numbers((WIDTH, WIDTH), seed) for seed in range(4)]
+    return weights, whole_numbers((BATCH, WIDTH), 7), whole_numbers((BATCH, WIDTH), 8)
+
+
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_equal_tasks_of_several_stages_are_compiled_once(monkeypatch, donated):
+    compiled = []
+    compile_one = jax.stages.Lowered.compile
+
+    def counted(lowered, **options):
+        compiled.append(lowered)
+        return compile_one(lowered, **options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", counted)
+    pipeline = autoshard.Pipeline(4, 4, "1f1b")
+    rows = jax.sharding.PartitionSpec("d")  # gradients of weights are sums over a stage's devices
+    run = autoshard.jit(
+        of_layers,
+        cluster="cpu:8",
+        mesh="d=2",
+        pipeline=pipeline,
+        in_shardings=(None, rows, rows),
+        compiler_options={"xla_cpu_parallel_codegen_split_count": 2},
+        donate_argnums=donated,
+    )
+    weights, x, y = arguments_of_layers()
+    plan = run.plan(weights, x, y)
+    placed, *batch = plan.place(weights, x, y)
+    found = run(placed, *batch)
+    tasks = plan.pipeline.step.program.tasks
+    # Before, forwards and backwards only stages 1 and 2 do the same, behind the loop all four.
+    assert len(tasks) == 4 + 7 + 4
+    assert len(compiled) == 3 + 5 + 1
+    assert all(weight.is_deleted() == bool(donated) for weight in placed)
+    jax.tree.map(np.testing.assert_array_equal, found, jax.jit(of_layers)(weights, x, y))
+    used = [leaf.sharding.device_set for leaf in found[0]]
+    assert len(set.union(*used)) == 8, "each stage has devices of its own"
+
+
+def test_functions_of_python_are_called():
+    told = []
+
+    def with_callbacks(weights, x, y):
+        weights, value = of_layers(weights, x, y)
+        jax.debug.callback(lambda total: told.append(float(total)), weights[1].sum())
+        shape = jax.ShapeDtypeStruct((WIDTH, WIDTH), np.float32)
+        times = [partial(np.multiply, np.float32(n)) for n in range(4)]
+        changed = [jax.pure_callback(f, shape, w) for f, w in zip(times, weights, strict=True)]
+        return changed, value
+
+    run = autoshard.jit(with_callbacks, cluster="cpu:8", pipeline=autoshard.Pipeline(4, 4, "1f1b"))
+    weights, x, y = arguments_of_layers()
+    found = run(weights, x, y)
+    changed, _ = jax.jit(of_layers)(weights, x, y)
+    jax.effects_barrier()
+    assert told == [float(changed[1].sum())]
+    jax.tree.map(np.testing.assert_array_equal, found[0], [n * w for n, w in enumerate(changed)])
+
+
+def reals(tree):
+    """Floats of any kind in the places of whole numbers: their sums depend on the order."""
+    random = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), tree)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "auto"])
+def test_a_plan_that_was_saved_is_run_bit_equal(tmp_path, monkeypatch, schedule):
+    params, batch = reals(arguments())
+    run = pipelined(2, 4, schedule, donate_argnums=0)
+    plan = run.plan(params, batch, 1.0)
+    plan.save(tmp_path / "plan.json")
+    loaded = autoshard.Plan.load(tmp_path / "plan.json")
+    assert loaded == plan
+    for again in (loaded, pickle.loads(pickle.dumps(plan))):
+        assert again.pipeline.gantt() == plan.pipeline.gantt()
+        assert again.pipeline.schedule == again.pipeline.asked.schedule == plan.pipeline.schedule
+        assert again.step_seconds == plan.step_seconds
+        assert again.pipeline.peak_bytes == plan.pipeline.peak_bytes
+        assert again.in_shardings == plan.in_shardings
+        assert again.out_shardings == plan.out_shardings
+    monkeypatch.setattr("autoshard.frontend.jit.plan_source", None)
+    right = run(*plan.place(params, batch, 1.0))
+    for kept in (plan, loaded, tmp_path / "plan.json"):
+        kept_run = autoshard.jit(step, plan=kept, donate_argnums=0)
+        placed, *others = plan.place(params, batch, 1.0)
+        found = kept_run(placed, *others)
+        jax.tree.map(np.testing.assert_array_equal, found, right)
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(placed))
+
+
+def test_a_pipeline_that_is_kept_is_run_for_its_program_and_is_not_updated():
+    params, batch = arguments()
+    plan = pipelined(2, 4, "1f1b", donate_argnums=0).plan(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match="the plan is for another program"):
+        autoshard.jit(step, plan=plan)(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match="and the plan that is given is a pipeline"):
+        autoshard.jit(step, plan=plan, update="if-better")(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match="check=True is for one program"):
+        autoshard.jit(step, plan=plan, check=True, donate_argnums=0)(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match=r"lower\(\) gives one program"):
+        autoshard.jit(step, plan=plan, donate_argnums=0).lower(params, batch, 1.0)
+    with pytest.raises(autoshard.PlanError, match=r"plan=.* is for one program"):
+        pipelined(2, 4, "1f1b", plan=plan, update="if-better")
+
+
+def test_plans_of_pipelines_are_found_again_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("AUTOSHARD_CACHE", str(tmp_path))
+    params, batch = arguments()
+    plan = pipelined(2, 4, "1f1b").plan(params, batch, 1.0)
+    monkeypatch.setattr("autoshard.frontend.planning.StagedSearch", None)
+    again = pipelined(2, 4, "1f1b")
+    assert again.plan(params, batch, 1.0) == plan
+    found, right = again(params, batch, 1.0), jax.jit(step)(params, batch, 1.0)
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+    for other in (pipelined(2, 4, "gpipe"), pipelined(2, 4, "1f1b", donate_argnums=0)):
+        with pytest.raises(AttributeError):  # it is searched for
+            other.plan(params, batch, 1.0)
+
+
+def test_tasks_are_compiled_beside_the_plan():
+    asked = autoshard.Pipeline(4, 4, "1f1b")
+    plan = autoshard.plan(of_layers, *arguments_of_layers(), cluster="cpu:8", pipeline=asked)
+    found = plan.pipeline.verify()
+    assert found.ok
+    assert found.differences == ()
+    assert {one.program.target for one in found.tasks.values()} == {"cpu:8/4"}
+    for planned, compiled in zip(plan.pipeline.peak_bytes, found.compiled.peak_bytes, strict=True):
+        assert planned == pytest.approx(compiled, rel=0.2)
+    assert str(found).startswith("15 tasks, 9 programs compiled for cpu:8/4 with ")
+    assert "bytes at the peak, stage 3" in str(found)

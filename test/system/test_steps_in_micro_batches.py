@@ -35,18 +35,18 @@ def step(params, batch):
 
 
 @cache
-def arguments():
+def arguments(batch=BATCH):
     params = {
         "in": whole_numbers((WIDTH, WIDTH), 0),
         "layers": whole_numbers((2, WIDTH, WIDTH), 1),
     }
-    mask = np.repeat(np.array([1, 0], np.float32), BATCH // 2)
-    return params, {"x": whole_numbers((BATCH, WIDTH), 2), "mask": mask}
+    mask = np.repeat(np.array([1, 0], np.float32), batch // 2)
+    return params, {"x": whole_numbers((batch, WIDTH), 2), "mask": mask}
 
 
 @cache
-def wanted():
-    return jax.tree.leaves(jax.jit(step)(*arguments()))
+def wanted(batch=BATCH):
+    return jax.tree.leaves(jax.jit(step)(*arguments(batch)))
 
 
 PAIRS = [
@@ -68,6 +68,29 @@ def test_a_step_in_micro_batches_is_bit_equal(mode, count, level, recompute):
         **({"mesh": "dp=8"} if mode == "data_parallel" else {}),
     )
     for ours, theirs in zip(jax.tree.leaves(jitted(*arguments())), wanted(), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
+@pytest.mark.parametrize(
+    ("mode", "recompute", "share"),
+    [("auto", "marks", 0.3), ("auto", "auto", 0.3), ("data_parallel", "auto", 0.5)],
+)
+def test_a_step_in_the_number_that_fits_is_bit_equal(mode, recompute, share):
+    batch = arguments(16 * BATCH)
+    free = autoshard.plan(step, *batch, cluster="cpu:8", mode=mode)
+    limit = share * free.peak_bytes
+    jitted = autoshard.jit(
+        step,
+        cluster="cpu:8",
+        mode=mode,
+        micro_batches="auto",
+        recompute=recompute,
+        memory_limit=limit,
+    )
+    plan = jitted.plan(*batch)
+    assert plan.batch.micro_batches > 1
+    assert plan.peak_bytes <= limit
+    for ours, theirs in zip(jax.tree.leaves(jitted(*batch)), wanted(16 * BATCH), strict=True):
         np.testing.assert_array_equal(np.asarray(ours), theirs)
 
 

@@ -25,8 +25,8 @@ def step(layers, x):
 
 
 @functools.cache
-def layers_plan(cluster="v5e:4x4") -> autoshard.Plan:
+def layers_plan(cluster="v5e:4x4", **options) -> autoshard.Plan:
     """Plan of ``step`` over six equal layers."""
     array = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     layer = {"up": array((WIDTH, 4 * WIDTH)), "down": array((4 * WIDTH, WIDTH))}
-    return autoshard.plan(step, [layer] * LAYERS, array((1024, WIDTH)), cluster=cluster)
+    return autoshard.plan(step, [layer] * LAYERS, array((1024, WIDTH)), cluster=cluster, **options)

@@ -20,6 +20,12 @@ from autoshard.explain.record_names import Phase
 from autoshard.ir.locations import Frame
 from autoshard.planned.summary import PlanSummary
 
+SLICES = "slices of reshards"
+"""Cutting values before and after collectives, which is compute of no op."""
+
+_ROUNDED = 1e-9
+"""Part of the compute by which its sum may be off."""
+
 _LIBRARIES = ("/site-packages/", "/dist-packages/")
 
 
@@ -132,8 +138,9 @@ def _shares(record: Record, spent: _Spending, summary: PlanSummary) -> tuple[Sha
     """Shares of the whole step."""
     of_ops = sum(spent.found.get(bound.value, 0.0) for bound in Bound)
     # Slices before and after collectives, and what a collective matmul takes more.
-    rest = "slices of reshards" if record.ops else "compute"
-    spent.add(rest, summary.compute_seconds - of_ops)
+    rest = SLICES if record.ops else "compute"
+    beyond = summary.compute_seconds - of_ops
+    spent.add(rest, beyond if beyond > summary.compute_seconds * _ROUNDED else 0.0)
     spent.add(Bound.HOST.value, summary.host_exposed_seconds)
     return spent.shares() or (Share("nothing", 0.0),)
 

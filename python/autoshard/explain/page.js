@@ -3,6 +3,7 @@
 const search = document.getElementById("search");
 const found = document.getElementById("found");
 const named = Array.from(document.querySelectorAll("[data-name]"));
+const bars = Array.from(document.querySelectorAll(".run"));
 const opened = new Set();
 
 function show(text) {
@@ -26,6 +27,10 @@ function show(text) {
   for (const folded of document.querySelectorAll("#program details")) {
     folded.hidden = words.length > 0 && !folded.querySelector("[data-name]:not([hidden])");
   }
+  for (const bar of bars) {
+    const name = bar.textContent.toLowerCase();
+    bar.classList.toggle("dim", !words.every((word) => name.includes(word)));
+  }
   found.textContent = words.length ? hits + " found" : "";
 }
 
@@ -44,6 +49,48 @@ document.addEventListener("keydown", (event) => {
     show("");
   }
 });
+
+// Of each timeline one bar can be reached by Tab; arrows go on from there.
+for (const timeline of document.querySelectorAll(".timeline")) {
+  const lanes = Array.from(timeline.querySelectorAll("g[role]"), (lane) =>
+    Array.from(lane.querySelectorAll(".run")));
+  const said = timeline.parentElement.querySelector(".said");
+  const center = (bar) => bar.x.baseVal.value + bar.width.baseVal.value / 2;
+  let current = lanes[0][0];
+  current.setAttribute("tabindex", 0);
+
+  function nearest(lane, from) {
+    const apart = (bar) => Math.abs(center(bar) - center(from));
+    return lane.reduce((best, bar) => (apart(bar) < apart(best) ? bar : best));
+  }
+
+  timeline.addEventListener("focusin", (event) => {
+    current.setAttribute("tabindex", -1);
+    current = event.target;
+    current.setAttribute("tabindex", 0);
+    said.textContent = current.textContent;
+  });
+  timeline.addEventListener("pointerover", (event) => {
+    if (event.target.matches(".run")) said.textContent = event.target.textContent;
+  });
+  timeline.addEventListener("keydown", (event) => {
+    const row = lanes.findIndex((lane) => lane.includes(current));
+    const lane = lanes[row];
+    const at = lane.indexOf(current);
+    const other = lanes[row + { ArrowUp: -1, ArrowDown: 1 }[event.key]];
+    const next = {
+      ArrowLeft: lane[at - 1],
+      ArrowRight: lane[at + 1],
+      ArrowUp: other && nearest(other, current),
+      ArrowDown: other && nearest(other, current),
+      Home: lane[0],
+      End: lane[lane.length - 1],
+    }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
+}
 
 const blocks = JSON.parse(document.getElementById("blocks").textContent);
 const tensor = document.getElementById("tensor");

@@ -1,7 +1,7 @@
 """One page of HTML that explains a plan: a file by itself, which needs no network.
 
-All that is shown is in the document; its few lines of script search and colour the devices. Folding
-is that of ``details``, so keyboards and screen readers have it from the browser.
+All that is shown is in the document; its script searches, colours the devices and goes along the
+timeline. Folding is that of ``details``, so keyboards and screen readers have it from the browser.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import json
 from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autoshard.explain.headline import Headline, headline_of
 from autoshard.explain.headline_text import TextTable, headline_lines, headline_tables, short_scope
+from autoshard.explain.page_frontier import frontier_svg, frontier_text
 from autoshard.explain.page_memory import memory_svg
 from autoshard.explain.page_mesh import (
     MOST_DEVICES,
@@ -21,21 +23,30 @@ from autoshard.explain.page_mesh import (
     mesh_panels,
     physical_dims,
 )
+from autoshard.explain.page_timeline import not_drawn, timeline_svg
 from autoshard.explain.page_tree import CallNode, call_tree
 from autoshard.explain.record import Record, RecordedValue
 from autoshard.explain.remarks import RemarkKind, remarks_of
+from autoshard.explain.timeline import timeline_of_schedule
 from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.sharding import Mesh
+from autoshard.verify.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from autoshard.explain.frontier import Frontier
 
 _FOLDER = Path(__file__).parent
 
 _SECTIONS = {
     "step": "Step",
+    "timeline": "Timeline (modelled)",
+    "compiled": "Timeline (simulated)",
     "memory": "Memory",
     "collectives": "Collectives",
     "program": "Program",
     "tensors": "Tensors",
     "devices": "Devices",
+    "frontier": "Frontier",
     "remarks": "Remarks",
 }
 
@@ -44,17 +55,21 @@ _OPEN_SHARE = 0.25
 
 _NUMBERS = frozenset(
     {
+        "communication",
         "compute",
         "count",
         "exposed",
+        "mem_coeff",
         "of the step",
         "on one device",
         "ops",
+        "peak",
         "roofline",
         "runs",
         "seconds",
         "sent",
         "share",
+        "step",
         "times",
         "wasted",
     }
@@ -62,15 +77,42 @@ _NUMBERS = frozenset(
 """Columns of numbers."""
 
 
-def page_html(record: Record) -> str:
+_SAID = (
+    '<p class="said">Point at a bar, or go there by Tab and the arrow keys, to read what it is.</p>'
+)
+"""Where the script says which bar is looked at."""
+
+
+def page_html(
+    record: Record, frontier: Frontier | None = None, schedule: Schedule | None = None
+) -> str:
     """The whole document.
+
+    Args:
+        record: The plan.
+        frontier: Of its mesh, to be shown as well.
+        schedule: Of the program that a compiler made of it, likewise.
 
     Raises:
         PlanError: The plan was made without a cluster.
     """
     headline = headline_of(record)
     title = escape(f"{record.name or 'a module'} on {headline.summary.cluster}")
-    links = " ".join(f'<a href="#{name}">{text}</a>' for name, text in _SECTIONS.items())
+    sections = {
+        "step": _step(record, headline),
+        "timeline": _timeline(record, headline),
+        "compiled": () if schedule is None else _compiled(schedule),
+        "memory": _memory(record, headline),
+        "collectives": _collectives(record, headline),
+        "program": _program(record, headline),
+        "tensors": _tensors(record),
+        "devices": _devices(record),
+        "frontier": () if frontier is None else _frontier(frontier, headline),
+        "remarks": _remarks(record),
+    }
+    shown = {name: "\n".join(parts) for name, parts in sections.items() if parts}
+    links = " ".join(f'<a href="#{name}">{_SECTIONS[name]}</a>' for name in shown)
+    first, *lines = headline_lines(headline)
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -80,37 +122,58 @@ def page_html(record: Record) -> str:
             f'<header><nav aria-label="Sections">{links}</nav>',
             '<label>Search <input id="search" type="search" placeholder="name, op, line ( / )">',
             '</label><span id="found" role="status" class="quiet"></span></header><main>',
-            *_step(record, headline),
-            *_memory(record, headline),
-            *_collectives(record, headline),
-            *_program(record, headline),
-            *_tensors(record),
-            *_devices(record),
-            *_remarks(record),
+            f"<h1>{escape(first)}</h1>",
+            "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>",
+            *(
+                f'<section id="{name}"><h2>{_SECTIONS[name]}</h2>\n{text}\n</section>'
+                for name, text in shown.items()
+            ),
             "</main>",
             f"<script>{(_FOLDER / 'page.js').read_text()}</script></body></html>\n",
         ]
     )
 
 
-def _section(name: str, parts: Iterable[str]) -> Iterator[str]:
-    yield f'<section id="{name}"><h2>{_SECTIONS[name]}</h2>'
-    yield from parts
-    yield "</section>"
-
-
 def _step(record: Record, headline: Headline) -> Iterator[str]:
-    first, *lines = headline_lines(headline)
-    yield f"<h1>{escape(first)}</h1>"
-    yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
-    tables = [_table(table) for table in headline_tables(headline, record)][:-1]
-    yield from _section("step", [*tables, _axes(headline)])
+    yield from [_table(table) for table in headline_tables(headline, record)][:-1]
+    yield _axes(headline)
 
 
 def _axes(headline: Headline) -> str:
     rows = [(axis.name, str(axis.size), axis.role, axis.physical) for axis in headline.summary.axes]
     columns = ("axis", "count", "cuts", "made of")
     return _table(TextTable("Axes of the mesh", columns, tuple(rows))) if rows else ""
+
+
+def _timeline(record: Record, headline: Headline) -> Iterator[str]:
+    if not record.bars:
+        yield "<p>Nothing is known of it.</p>"
+        return
+    yield timeline_svg(record.timeline, headline.summary.step_seconds)
+    yield _SAID
+    yield (
+        '<p class="quiet">One after the other in the order of the program, as the plan counts'
+        " seconds. A loop, and layers that are alike, are drawn once, as long as all their rounds"
+        f" together. {escape(not_drawn(record, headline))}</p>"
+    )
+
+
+def _compiled(schedule: Schedule) -> Iterator[str]:
+    yield timeline_svg(timeline_of_schedule(schedule), schedule.scheduled_seconds)
+    yield _SAID
+    yield (
+        '<p class="quiet">In the order of the compiler, simulated: links run beside compute, which'
+        " is open where it waits for them. Of a loop the trips are drawn until they repeat.</p>"
+    )
+
+
+def _frontier(found: Frontier, headline: Headline) -> Iterator[str]:
+    yield frontier_svg(found, headline.summary)
+    yield (
+        '<p class="quiet">Step over peak of memory on a device; numbers at the points are their'
+        " mem_coeff, the option of autoshard.plan that leads to them.</p>"
+    )
+    yield _table(frontier_text(found))
 
 
 def _memory(record: Record, headline: Headline) -> Iterator[str]:
@@ -130,7 +193,7 @@ def _memory(record: Record, headline: Headline) -> Iterator[str]:
     table = _table(TextTable("Largest tensors at the peak", columns, tuple(rows)))
     said = '<p class="quiet">The fullest point of each stretch of the program, without copies'
     said += " that reshards make; point at it for the op that runs.</p>"
-    yield from _section("memory", [memory_svg(record), said, table])
+    yield from (memory_svg(record), said, table)
 
 
 def _collectives(record: Record, headline: Headline) -> Iterator[str]:
@@ -157,16 +220,16 @@ def _collectives(record: Record, headline: Headline) -> Iterator[str]:
         )
     columns = ("collective", "over", "of", "for", "line", "phase", "times", "sent", "seconds", "")
     body = _rows("Dearest first, before overlap", columns, rows)
-    yield from _section("collectives", [body if rows else "<p>Nothing is communicated.</p>"])
+    yield body if rows else "<p>Nothing is communicated.</p>"
 
 
 def _program(record: Record, headline: Headline) -> Iterator[str]:
     step = headline.summary.step_seconds or 1.0
     said = '<p class="quiet">Seconds are those of compute, without communication. Equal layers'
     said += " are one row, with their count.</p>"
-    yield from _section(
-        "program", [said, *(part for node in call_tree(record) for part in _node(node, step))]
-    )
+    yield said
+    for node in call_tree(record):
+        yield from _node(node, step)
 
 
 def _node(node: CallNode, step: float) -> Iterator[str]:
@@ -204,13 +267,8 @@ def _tensors(record: Record) -> Iterator[str]:
         )
 
     columns = ("name", "type", "sharding", "on one device", "")
-    yield from _section(
-        "tensors",
-        [
-            _rows("Arguments", columns, map(row, record.arguments)),
-            _rows("Results", columns, map(row, record.results)),
-        ],
-    )
+    yield _rows("Arguments", columns, map(row, record.arguments))
+    yield _rows("Results", columns, map(row, record.results))
 
 
 def _devices(record: Record) -> Iterator[str]:
@@ -233,21 +291,19 @@ def _devices(record: Record) -> Iterator[str]:
         if shown
         else ""
     )
-    yield from _section(
-        "devices",
-        [
-            f"<p>{count}{mesh.size} devices: {escape(dims)}; mesh {escape(record.mesh)}. Devices of"
-            " one colour hold the same block.</p>",
-            choice,
-            f'<div class="scroll">{mesh_panels(record)}</div>',
-            f'<script type="application/json" id="blocks">{_in_script(held)}</script>',
-        ],
+    yield (
+        f"<p>{count}{mesh.size} devices: {escape(dims)}; mesh {escape(record.mesh)}. Devices of"
+        " one colour hold the same block.</p>"
     )
+    yield choice
+    yield f'<div class="scroll">{mesh_panels(record)}</div>'
+    yield f'<script type="application/json" id="blocks">{_in_script(held)}</script>'
 
 
 def _remarks(record: Record) -> Iterator[str]:
-    parts: list[str] = []
     found = remarks_of(record)
+    if not found:
+        yield "<p>None.</p>"
     for kind in RemarkKind:
         rows = [
             f'<tr data-name="{escape(one.message)}"><td>{escape(_line(one.file, one.line))}</td>'
@@ -256,8 +312,7 @@ def _remarks(record: Record) -> Iterator[str]:
             if one.kind is kind
         ]
         if rows:
-            parts.append(_rows(kind.value.capitalize(), ("line", "remark"), rows))
-    yield from _section("remarks", parts or ["<p>None.</p>"])
+            yield _rows(kind.value.capitalize(), ("line", "remark"), rows)
 
 
 def _line(file: str | None, line: int) -> str:

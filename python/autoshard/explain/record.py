@@ -7,12 +7,13 @@ count; a row has the id of its first member.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from typing import Any, ClassVar, TypeVar
 
 from autoshard.errors import ParseError
+from autoshard.explain.timeline import Timeline, TimelineBar, TimelineRepeat
 from autoshard.ir.locations import Frame
 from autoshard.planned.summary import PlanSummary
 
@@ -163,9 +164,18 @@ class Record:
     """Those that take longest first."""
     memory: tuple[MemoryPoint, ...] = ()
     """Over the step."""
+    bars: tuple[TimelineBar, ...] = ()
+    """The step as the plan models it, in the order in which they start."""
+    repeats: tuple[TimelineRepeat, ...] = ()
+    """Stretches of it that run several times."""
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     """Version of the JSON."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """The step as the plan models it; without bars where nothing is known of it."""
+        return Timeline(self.bars, self.repeats)
 
     def to_json(self) -> str:
         """The whole file; keys stand in the order of the fields."""
@@ -209,7 +219,7 @@ class Record:
                 " wrote.",
                 path,
             ) from error
-        if version not in (0, Record.VERSION):
+        if version not in _UPGRADES and version != Record.VERSION:
             raise ParseError(
                 f"the record has version {version}, written by autoshard"
                 f" {read.get('written_by', 'of an unknown release')}; this one reads versions up to"
@@ -217,7 +227,7 @@ class Record:
                 path,
             )
         try:
-            return _read(_upgraded(read) if version == 0 else read)
+            return _read(_UPGRADES[version](read) if version in _UPGRADES else read)
         except (ParseError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ParseError(
                 f"the record is damaged: {error}. Write it again: plan.record.to_json(), or"
@@ -235,6 +245,8 @@ _TABLES: dict[str, type[Any]] = {
     "ops": RecordedOp,
     "collectives": RecordedCollective,
     "memory": MemoryPoint,
+    "bars": TimelineBar,
+    "repeats": TimelineRepeat,
 }
 
 Row = TypeVar("Row")
@@ -266,7 +278,13 @@ def _row(kind: type[Row], entry: Mapping[str, Any]) -> Row:
     )
 
 
-def _upgraded(read: Mapping[str, Any]) -> dict[str, Any]:
+def _of_version_1(read: Mapping[str, Any]) -> dict[str, Any]:
+    """Before there was an order of what a step does."""
+    older = "the record was written before version 2: it has no timeline"
+    return {**read, "missing": read["missing"] or older, "bars": (), "repeats": ()}
+
+
+def _of_version_0(read: Mapping[str, Any]) -> dict[str, Any]:
     """What ``--plan-json`` wrote before records had a version: a summary alone.
 
     Raises:
@@ -296,6 +314,13 @@ def _upgraded(read: Mapping[str, Any]) -> dict[str, Any]:
         **dict.fromkeys(_TABLES, ()),
         "collectives": collectives,
     }
+
+
+_UPGRADES: dict[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    0: _of_version_0,
+    1: _of_version_1,
+}
+"""What makes a record of an older version one of this version."""
 
 
 def without_collectives(summary: PlanSummary) -> PlanSummary:

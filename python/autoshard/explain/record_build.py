@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import prod
+from math import isclose, prod
 
 from autoshard import _core
 from autoshard.errors import PlanError
@@ -20,6 +20,7 @@ from autoshard.explain.record import (
     without_collectives,
 )
 from autoshard.explain.record_names import OpNames
+from autoshard.explain.timeline_build import PlacedCollective, timeline_of
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir, parse_bytes, place, print_module
 from autoshard.ir.attributes import RESHARDED_BYTES, RESULT_INFO
@@ -86,6 +87,16 @@ def record_of(
     imported = costed.imported
     names = OpNames(imported.core_ops, imported.op_classes, imported.op_locations)
     arguments, results = _boundary(module)
+    ops = _Ops(costed, names)
+    collectives = _placed_collectives(costed, names)
+    timeline = timeline_of(
+        costed,
+        names,
+        [members for members, _ in ops.groups],
+        collectives,
+        summary.step_seconds,
+        _exposed(summary),
+    )
     return Record(
         name=name,
         mode=mode,
@@ -96,10 +107,20 @@ def record_of(
         arguments=arguments,
         results=results,
         frames=tuple(names.stacks.frames),
-        ops=tuple(_Ops(costed, names).rows()),
-        collectives=tuple(_collectives(costed, names)),
+        ops=tuple(ops.rows()),
+        collectives=tuple(_folded_collectives(one.row for one in collectives)),
         memory=tuple(_memory(costed, names)),
+        bars=timeline.bars,
+        repeats=timeline.repeats,
     )
+
+
+def _exposed(summary: PlanSummary) -> float:
+    """Share of the seconds of collectives that does not hide."""
+    waited = summary.step_seconds - summary.compute_seconds - summary.host_exposed_seconds
+    sent = summary.communication_seconds
+    share = min(1.0, max(0.0, waited / sent)) if sent > 0 else 1.0
+    return 1.0 if isclose(share, 1.0) else share
 
 
 def _priced_otherwise(costed: Costed, summary: PlanSummary) -> str | None:
@@ -243,10 +264,12 @@ class _Ops:
         self.seconds, self.flops, self.bytes = plan.op_seconds, plan.op_flops, plan.op_bytes
         self.strategies, self.of_op = plan.strategies, plan.op_strategy
         self.trips = costed.imported.program.op_trips
+        self.groups = list(self._groups())
+        """Numbers of the ops of equal layers, and which of its place the first one is."""
 
     def rows(self) -> Iterator[RecordedOp]:
         """In the order of the program."""
-        for members, occurrence in self._groups():
+        for members, occurrence in self.groups:
             yield self._row(members, occurrence)
 
     def _groups(self) -> Iterator[tuple[list[int], int]]:
@@ -377,8 +400,8 @@ class _Ops:
 # Collectives
 
 
-def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
-    """Those that take longest first."""
+def _placed_collectives(costed: Costed, names: OpNames) -> list[PlacedCollective]:
+    """All of them, in the order of their reshards."""
     plan = costed.plan
     table = plan.reshards
     found = moves(costed.imported, plan, costed.mesh)
@@ -417,7 +440,19 @@ def _collectives(costed: Costed, names: OpNames) -> list[RecordedCollective]:
             count=1,
         )
 
-    rows = [row(*entry) for entry in zip(found, number_of, is_join, strict=True)]
+    joins = costed.imported.program.joins
+    return [
+        PlacedCollective(
+            row(move, number, join), places[at], number, joins[indices[at]] if join else None
+        )
+        for move, number, join, at in zip(
+            found, number_of, is_join, plan.collectives.reshard, strict=True
+        )
+    ]
+
+
+def _folded_collectives(rows: Iterable[RecordedCollective]) -> list[RecordedCollective]:
+    """Those of equal layers once, those that take longest first."""
     folds = folded(
         rows,
         lambda one: one.id,

@@ -21,9 +21,8 @@ import jax
 from autoshard.cluster import Cluster
 from autoshard.errors import AutoshardError, DoesNotFitError, PlanError
 from autoshard.explain.machines import FACTORS, cluster_of_chips, scaled
-from autoshard.frontend.batch import batch_arguments
+from autoshard.frontend.batch_arrays import batch_of_source, rows_of, with_batch
 from autoshard.frontend.lower import Source, Traced
-from autoshard.frontend.pins import fed_back_arguments
 from autoshard.frontend.planning import job_of, plan_source
 from autoshard.frontend.request import Request
 from autoshard.importer.imported_program import ImportedProgram
@@ -314,6 +313,7 @@ class _Planning:
             and not source.has_mesh
             and request.host_offload != "auto"
             and request.cost_model == "seconds"
+            and request.micro_batches != "auto"
             and not job.changes(job.read(()))
         )
         if is_plain:
@@ -352,50 +352,23 @@ class _Planning:
             )
         if self.first is None:
             self.first = self.traced.source(request)
-        leaves = None if batch is None else self._leaves(self.first, self.traced, batch)
         is_first = batch is None and self.first.cluster == cluster
-        self.sources[key] = self.first if is_first else self.traced.source(request, leaves)
+        traced = self.traced
+        if batch is not None:
+            traced = with_batch(self.first, traced, self._held(self.first), batch)
+        self.sources[key] = self.first if is_first else traced.source(request)
         return self.sources[key]
 
     def _size(self, source: Source, batch: int | None) -> int | None:
         """Examples of a step."""
         if batch is not None:
             return batch
-        leaves = _tree.tree_leaves(source.program.stage.args_info)
-        rows = {leaves[number].shape[0] for number in self._held(source)}
+        rows = set(rows_of(source, self._held(source)))
         return rows.pop() if len(rows) == 1 else None
 
     def _held(self, source: Source) -> list[int]:
         """Arrays among the arguments that hold the batch."""
-        program = source.program
-        stage: Any = program.stage
-        leaves = _tree.tree_leaves(stage.args_info)
-        module: mlir.Module = job_of(source, self.request).read(())
-        place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-        fed_back = set(fed_back_arguments(source, module).values())
-        state = {number for number, at in place.items() if at in fed_back}
-        argnums = self.request.batch_argnums
-        return batch_arguments(leaves, stage.args_info[0], state, argnums, source.name)
-
-    def _leaves(self, source: Source, traced: Traced, batch: int) -> list[Any]:
-        """Types of the arguments with another batch.
-
-        Raises:
-            PlanError: Nothing tells which arguments hold it, or they are not of one length.
-        """
-        held = self._held(source)
-        rows = {traced.leaves[number].shape[0] for number in held}
-        if len(rows) != 1:
-            found = "none are known" if not held else f"they have {sorted(rows)} rows"
-            raise PlanError(
-                f"{source.name}: another batch is dim 0 of the arguments that hold it, but {found}."
-                " Return the state of a step, which tells it from the batch."
-            )
-        leaves = list(traced.leaves)
-        for number in held:
-            leaf = leaves[number]
-            leaves[number] = jax.ShapeDtypeStruct((batch, *leaf.shape[1:]), leaf.dtype)
-        return leaves
+        return batch_of_source(source, self.request.batch_argnums)
 
 
 def _searched_again(

@@ -183,10 +183,14 @@ def _check_for_pipeline(options: JitOptions) -> None:
     for name in ("check", "refine", "plan"):
         value = options.get(name)
         if value and value not in ("off", "warn"):
-            raise PlanError(
-                f"autoshard.jit: {name}={value!r} is for one program, and a pipeline is several."
-                f" Leave {name} out."
-            )
+            raise _is_for_one_program(name, value)
+
+
+def _is_for_one_program(name: str, value: Any) -> PlanError:
+    return PlanError(
+        f"autoshard.jit: {name}={value!r} is for one program, and a pipeline is several. Leave"
+        f" {name} out."
+    )
 
 
 def _signature() -> inspect.Signature:
@@ -392,9 +396,12 @@ class Jitted(Generic[P, R]):
         kept, request = settings.kept, settings.request
         if kept is not None and kept.update is None:
             plan = cast(Plan, kept.read())
+            if plan.pipeline is not None and settings.check not in ("off", "warn"):
+                raise _is_for_one_program("check", settings.check)
             source = lower_for_plan(self._fn, arguments, plan, self._jit_options)
             found = plan_for(plan, source)
-            return _Program(source, arguments, settings, uses_shardy(), lambda: found)
+            is_staged = found.pipeline is not None
+            return _Program(source, arguments, settings, uses_shardy(), lambda: found, is_staged)
         if kept is not None:
             request = kept.request(request)
         traced = Traced(self._fn, arguments.as_types(), self._jit_options)
@@ -408,7 +415,8 @@ class Jitted(Generic[P, R]):
         def up_to_date() -> Plan:
             return planned() if kept is None else updated(kept, source, planned)
 
-        return _Program(source, arguments, settings, uses_shardy(), up_to_date)
+        is_staged = request.pipeline is not None
+        return _Program(source, arguments, settings, uses_shardy(), up_to_date, is_staged)
 
 
 class _Program:
@@ -421,11 +429,14 @@ class _Program:
         settings: _Settings,
         shardy: bool,
         planned: Callable[[], Plan],
+        is_staged: bool,
     ) -> None:
         self.source = source
         self.arguments = arguments.as_types()
         self.settings = settings
         self.shardy = shardy
+        self.is_staged = is_staged
+        """Is it a pipeline?"""
         self.lock = threading.Lock()
         self.failures: Sequence[CallbackFailure] = ()
         """Failures of callbacks of ``custom_partitioning``, while it was compiled."""
@@ -446,7 +457,7 @@ class _Program:
     @cached_property
     def keeps_apart(self) -> str | None:
         """Why it cannot be written into another program; None if it can."""
-        if self.settings.request.pipeline is not None:
+        if self.is_staged:
             return "is a pipeline of several programs"
         return keeps_apart(self.source)
 
@@ -511,7 +522,7 @@ class _Program:
         with self.lock:
             stage: Any = self.source.program.stage
             donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
-            if self.settings.request.pipeline is None:
+            if not self.is_staged:
                 try:
                     plan = self.plan
                 except Exception:

@@ -62,8 +62,17 @@ class KeptPlan:
             )
 
     def request(self, asked: Request) -> Request:
-        """What a new plan is asked for: the cluster of this one, where no other is said."""
+        """What a new plan is asked for: the cluster of this one, where no other is said.
+
+        Raises:
+            PlanError: It is a pipeline, which no new plan is compared with.
+        """
         before = self.read()
+        if before is not None and before.pipeline is not None:
+            raise PlanError(
+                f"update={self.update!r} is for plans of one program, and the plan that is given is"
+                " a pipeline. Leave update out: then it is run."
+            )
         if asked.cluster is not None or before is None or before.summary is None:
             return asked
         return replace(asked, cluster=before.summary.read_cluster())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ import jax
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
+from autoshard.cluster.stages import cluster_of_a_stage
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
 from autoshard.frontend.committed import CommittedShardings, committed_shardings
@@ -47,7 +48,6 @@ from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.kernels.ragged_dot import ragged_dot_rules
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
-from autoshard.pipeline.options import cluster_of_a_stage
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh
 
@@ -157,18 +157,9 @@ class Traced:
         """Types of all arguments that are not static, in the order of the flattened pytree."""
         return self.arguments.leaves
 
-    def source(self, request: Request, leaves: Sequence[Any] | None = None) -> Source:
-        """The function lowered; see ``lower_source``.
-
-        Args:
-            request: What is asked of the plan.
-            leaves: Other types of the arguments.
-        """
-        arguments = self.arguments
-        if leaves is not None:
-            args, kwargs = arguments.with_leaves(leaves)
-            arguments = replace(arguments, args=args, kwargs=kwargs, leaves=list(leaves))
-        return lower_source(self.fn, arguments, request, self.jit_options)
+    def source(self, request: Request) -> Source:
+        """The function lowered; see ``lower_source``."""
+        return lower_source(self.fn, self.arguments, request, self.jit_options)
 
 
 def lower_again(

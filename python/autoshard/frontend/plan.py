@@ -495,7 +495,6 @@ class Plan(PlanQuestions):
         """
         from autoshard.frontend.plan_file import save_plan
 
-        _check_is_one_program(self, "save")
         save_plan(self, path)
 
     @staticmethod
@@ -549,9 +548,9 @@ class Plan(PlanQuestions):
 
 def _check_is_one_program(plan: Plan, what: str) -> None:
     if plan.pipeline is not None:
+        instead = "Give plan.pipeline.verify()" if what == "verify" else "Leave pipeline= out"
         raise PlanError(
-            f"plan of {plan.name}: {what} is for one program, and a pipeline is several. Do it with"
-            " the plan without pipeline=."
+            f"plan of {plan.name}: {what} is for one program, and a pipeline is several. {instead}."
         )
 
 

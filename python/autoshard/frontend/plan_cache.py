@@ -20,7 +20,7 @@ from autoshard.compilers.options import read_compiler_options
 from autoshard.errors import AutoshardError, AutoshardWarning
 from autoshard.frontend.fingerprint import program_text
 from autoshard.frontend.kept_plan import bound_to_process, changes_of, plan_for
-from autoshard.frontend.lower import Source
+from autoshard.frontend.lower import Source, whole_cluster
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
 from autoshard.ir import mlir
@@ -97,7 +97,10 @@ def _key(source: Source, request: Request, module: mlir.Module) -> str:
         request.recomputing(),
         request.host_offload,
         request.batch_argnums,
+        request.micro_batches,
+        request.per_micro_batch,
         request.constraints,
+        None if request.pipeline is None else (request.pipeline, whole_cluster(request)),
         sorted(read_compiler_options(request.compiler_options).items()),
     )
     return hashlib.sha256("\n".join(map(repr, said)).encode()).hexdigest()

@@ -12,12 +12,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from autoshard.cluster import Cluster
+from autoshard.cluster.toml_file import parse_toml
 from autoshard.errors import AutoshardError, ParseError, PlanError
 from autoshard.frontend.fingerprint import Fingerprint
 from autoshard.frontend.mesh import Machine, machine_of, machine_of_cluster, machine_of_ids
 from autoshard.frontend.plan import Plan, PlannedValue
+from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
 from autoshard.frontend.saved_tree import SavedTree, leaf_count, tree_to_json
+from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.writing import write_file
+from autoshard.pipeline.options import Pipeline
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.sharding import Mesh, parse_sharding
 
@@ -67,7 +72,7 @@ def plan_of_text(text: str, path: str = "a plan") -> Plan:
     except (
         AutoshardError,
         AttributeError,
-        KeyError,
+        LookupError,
         TypeError,
         ValueError,
         OSError,
@@ -114,6 +119,7 @@ def _to_json(plan: Plan) -> dict[str, Any]:
         "in_tree": tree_to_json(plan.in_tree),
         "out_tree": tree_to_json(plan.out_tree),
         "fingerprint": None if plan.fingerprint is None else plan.fingerprint.to_json(),
+        "pipeline": None if plan.pipeline is None else _pipeline_to_json(plan.pipeline),
         "module": base64.b64encode(gzip.compress(plan.bytecode, mtime=0)).decode(),
     }
 
@@ -123,26 +129,63 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
     summary = None
     if read["summary"] is not None:
         summary = PlanSummary.from_json(json.dumps(read["summary"]))
+    bytecode = gzip.decompress(base64.b64decode(read["module"]))
+    machine = replace(
+        _machine_from_json(read, mesh, summary), explicit=frozenset(read.get("explicit_axes", ()))
+    )
     return Plan(
         name=read["name"],
         mesh=mesh,
         mode=read["mode"],
         arguments=tuple(_value_from_json(value, mesh) for value in read["arguments"]),
         results=tuple(_value_from_json(value, mesh) for value in read["results"]),
-        bytecode=gzip.decompress(base64.b64decode(read["module"])),
+        bytecode=bytecode,
         in_tree=_tree_from_json(read["in_tree"], len(read["arguments"]), read["name"]),
         out_tree=_tree_from_json(read["out_tree"], len(read["results"]), read["name"]),
-        machine=replace(
-            _machine_from_json(read, mesh, summary),
-            explicit=frozenset(read.get("explicit_axes", ())),
-        ),
+        machine=machine,
         summary=summary,
         batch=None if read["batch"] is None else BatchSplit(**read["batch"]),
         compiler_options=read["compiler_options"],
         made_for=None
         if read["fingerprint"] is None
         else Fingerprint.from_json(read["fingerprint"]),
+        pipeline=None
+        if read.get("pipeline") is None
+        else _pipeline_from_json(read["pipeline"], read["compiler_options"], bytecode, machine),
     )
+
+
+def _pipeline_to_json(pipeline: PlannedPipeline) -> dict[str, Any]:
+    """What it is made from, with the schedule that it has."""
+    staging, cluster = pipeline.staging, pipeline.cluster
+    return {
+        "stages": staging.asked.stages,
+        "micro_batches": staging.asked.micro_batches,
+        "schedule": pipeline.schedule,
+        "cluster": cluster.name,
+        "cluster_toml": None if cluster.is_named else cluster.to_toml(),
+        "places": staging.places,
+        "donated": staging.donated,
+        "overlap": staging.overlap,
+    }
+
+
+def _pipeline_from_json(
+    read: Mapping[str, Any],
+    compiler_options: Mapping[str, Any],
+    bytecode: bytes,
+    machine: Machine,
+) -> PlannedPipeline:
+    toml = read["cluster_toml"]
+    staging = Staging(
+        Pipeline(read["stages"], read["micro_batches"], read["schedule"]),
+        Cluster.parse(read["cluster"]) if toml is None else parse_toml(toml, read["cluster"]),
+        tuple(read["places"]),
+        tuple(read["donated"]),
+        read["overlap"],
+        compiler_options,
+    )
+    return planned_pipeline(parse_bytes(bytecode, new_context()), staging, machine)
 
 
 def _value_to_json(value: PlannedValue) -> dict[str, Any]:

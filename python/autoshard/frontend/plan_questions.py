@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autoshard.explain.why_not import WhyNot
     from autoshard.frontend.plan import Plan
     from autoshard.report.explanation import Explanation
+    from autoshard.verify.verification import Verification
 
 
 class PlanQuestions:
@@ -33,18 +34,32 @@ class PlanQuestions:
 
         return record_of_plan(self._plan)
 
-    def explain(self) -> Explanation:
+    def explain(
+        self, *, frontier: bool = False, verified: Verification | None = None
+    ) -> Explanation:
         """Why a step takes as long as it does: print it, or ask for ``to_markdown()``.
 
         What a step is spent on, with the bottleneck, by phase and by function of the user, each
-        with its distance from the roofline; the dearest collectives.
+        with its distance from the roofline; the dearest collectives. ``to_html()`` has more: the
+        step and its memory over time, the program, tensors, devices.
+
+        Args:
+            frontier: Show ``frontier()`` as well, which takes several searches.
+            verified: What ``verify()`` returned: the page shows the step as the compiler ordered
+                it beside the plan's.
 
         Raises:
-            PlanError: Of what it shows, where the plan was made without a cluster.
+            PlanError: The plan was not searched by time and is asked for its frontier; or, of what
+                is shown, it was made without a cluster.
+            CompileError: The compiler left no program of which the order is known.
         """
         from autoshard.report.explanation import Explanation
 
-        return Explanation(self.record)
+        return Explanation(
+            self.record,
+            self.frontier() if frontier else None,
+            None if verified is None else verified.simulated(),
+        )
 
     @cached_property
     def subject(self) -> Subject:

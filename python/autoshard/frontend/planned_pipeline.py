@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.devices import devices_of
+from autoshard.cluster.stages import cluster_of_a_stage
+from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.frontend.mesh import Machine
 from autoshard.ir import mlir
 from autoshard.ir.boundary import tied_arguments
+from autoshard.ir.lowering import uses_shardy
 from autoshard.pipeline.modules import copy_of
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.order import Machinery, StagedStep, staged_step
+from autoshard.pipeline.staged_verification import StagedVerification, verify_staged_step
+from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """What it takes to make the pipeline of a planned module again, and to compile it."""
+
+    asked: Pipeline
+    """By the user."""
+    cluster: Cluster
+    """All devices."""
+    places: tuple[int | None, ...]
+    """For each flat argument its number in ``main``; None where it is not read."""
+    donated: tuple[bool, ...]
+    """For each flat argument whether the user donates it."""
+    overlap: float
+    """Share of communication inside of a stage that hides behind compute."""
+    compiler_options: Mapping[str, Any]
+    """XLA's."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedPipeline:
     """What ``plan.pipeline`` is: the schedule of a step, and what stages do and keep."""
 
-    asked: Pipeline
+    staging: Staging
     step: StagedStep
     machines: tuple[Machine, ...]
     """One a stage."""
@@ -33,8 +56,16 @@ class PlannedPipeline:
     step."""
     result_stages: tuple[int, ...]
     """The stage on which each flat result lies: that of the argument which it replaces."""
-    cluster: Cluster
-    """All devices."""
+
+    @property
+    def asked(self) -> Pipeline:
+        """What the user asked for; of a plan that was loaded with the schedule that it has."""
+        return self.staging.asked
+
+    @property
+    def cluster(self) -> Cluster:
+        """All devices."""
+        return self.staging.cluster
 
     @property
     def schedule(self) -> str:
@@ -65,6 +96,39 @@ class PlannedPipeline:
         """The schedule as text: a row a stage, the bubble, the bound of all schedules."""
         return self.step.gantt(width)
 
+    def verify(
+        self,
+        *,
+        timeout: float = TIME_LIMIT_SECONDS,
+        form: Literal["shardy", "gspmd"] | None = None,
+        compiler_options: CompilerOptions | None = None,
+    ) -> StagedVerification:
+        """Compile each task once for the devices of a stage, in processes of their own, and put
+        what came out beside the plan; no such device is needed, but its compiler.
+
+        Args:
+            timeout: Seconds of each compile.
+            form: ``"shardy"`` or ``"gspmd"``; None: the partitioner that JAX is set to.
+            compiler_options: XLA's, or the name of a published set. None: those of the plan.
+
+        Raises:
+            CompileError: The compiler is not installed, fails for another reason than memory, or
+                is not done in time.
+            ClusterError: No compiler knows the devices of a stage.
+        """
+        return verify_staged_step(
+            self.step,
+            cluster_of_a_stage(self.cluster, self.asked.stages),
+            use_shardy=uses_shardy() if form is None else form == "shardy",
+            timeout=timeout,
+            device_order=self.machines[0].numbers,
+            compiler_options=(
+                self.staging.compiler_options
+                if compiler_options is None
+                else read_compiler_options(compiler_options)
+            ),
+        )
+
     def __repr__(self) -> str:
         """One line."""
         return (
@@ -90,47 +154,35 @@ class PlannedPipeline:
         return tuple(mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh))
 
 
-def planned_pipeline(
-    module: mlir.Module,
-    asked: Pipeline,
-    machine: Machine,
-    clusters: tuple[Cluster, Cluster],
-    places: Sequence[int | None],
-    donated: Sequence[bool],
-    overlap: float,
-) -> PlannedPipeline:
+def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) -> PlannedPipeline:
     """The pipeline of a planned module.
 
     Args:
         module: With labels of stages; it stays as it is.
-        asked: By the user.
+        staging: What else it is made from.
         machine: Of the first stage, under the mesh of the plan.
-        clusters: One stage, and all devices.
-        places: For each flat argument its number in ``main``; None where it is not read.
-        donated: For each flat argument whether the user donates it.
-        overlap: Share of communication inside of a stage that hides behind compute.
 
     Raises:
         PlanError: It cannot be split so.
     """
-    stage, whole = clusters
+    asked, whole, places = staging.asked, staging.cluster, staging.places
+    stage = cluster_of_a_stage(whole, asked.stages)
     replaced_by = {argument: result for result, argument in tied_arguments(module).items()}
     given_up = {
         at: replaced_by.get(at)
-        for at, is_donated in zip(places, donated, strict=True)
+        for at, is_donated in zip(places, staging.donated, strict=True)
         if at is not None and is_donated
     }
     modules = [copy_of(module) for _ in asked.rules]
-    step = staged_step(modules, asked, Machinery(stage, whole, overlap), given_up)
+    step = staged_step(modules, asked, Machinery(stage, whole, staging.overlap), given_up)
     program = step.program
     stages = [0 if at is None else program.stage_of[program.arguments[at]] for at in places]
     return PlannedPipeline(
-        asked,
+        staging,
         step,
         _machines(machine, stage, whole, asked.stages),
         tuple(stages),
         tuple(program.stage_of[value] for value in program.results),
-        whole,
     )
 
 

@@ -21,6 +21,7 @@ from autoshard.frontend.request import (
     Constraints,
     HostMemory,
     Indivisible,
+    MicroBatches,
     OptimizerParallelLike,
     Policy,
     RecomputeLike,
@@ -71,7 +72,7 @@ class Planner:
         constraints: Constraints = "keep",
         compiler_options: CompilerOptions | None = None,
         batch_argnums: int | Sequence[int] | None = None,
-        micro_batches: int = 1,
+        micro_batches: MicroBatches = 1,
         per_micro_batch: Sequence[str] = (),
         static_argnums: Any = None,
         static_argnames: Any = None,
@@ -85,8 +86,8 @@ class Planner:
         again, is so in every plan.
 
         Raises:
-            PlanError: ``host_offload`` or ``recompute`` is ``"auto"``: each plan of these takes
-                several searches.
+            PlanError: ``host_offload``, ``recompute`` or ``micro_batches`` is ``"auto"``: each
+                plan of these takes several searches.
         """
         request = Request(
             mesh=mesh,
@@ -212,6 +213,7 @@ def _check_plans_at_once(request: Request) -> None:
             "recompute='marks'",
             recomputing is not None and recomputing.choose == "auto",
         ),
+        ("micro_batches='auto'", "micro_batches=4", request.micro_batches == "auto"),
         ("constraints='prefer'", "constraints='keep'", request.constraints == "prefer"),
     ):
         if is_chosen:

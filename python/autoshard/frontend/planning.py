@@ -14,7 +14,9 @@ from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
-from autoshard.frontend.batch import batch_arguments, batch_split
+from autoshard.frontend.batch import batch_split
+from autoshard.frontend.batch_arrays import arrays_of_batch, into_micro_batches, places_of
+from autoshard.frontend.chosen_micro_batches import taken_micro_batches, with_chosen_micro_batches
 from autoshard.frontend.fingerprint import LoweredProgram
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.mesh import MeshLike
@@ -26,7 +28,7 @@ from autoshard.frontend.pins import (
 )
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.plan_cache import cached
-from autoshard.frontend.planned_pipeline import PlannedPipeline, planned_pipeline
+from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
 from autoshard.frontend.preferring import preferred
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import (
@@ -35,6 +37,7 @@ from autoshard.frontend.request import (
     CostModel,
     HostMemory,
     Indivisible,
+    MicroBatches,
     Mode,
     OptimizerParallelLike,
     Policy,
@@ -43,6 +46,7 @@ from autoshard.frontend.request import (
 )
 from autoshard.frontend.result_names import result_names
 from autoshard.frontend.searched import Searched
+from autoshard.frontend.staged_planning import StagedSearch
 from autoshard.frontend.switches import with_switches
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
@@ -66,25 +70,21 @@ from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.passes.recursive_programming import (
     Coefficient,
     estimate_planned,
-    memory_limit_of,
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.module import read_boundary
-from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text
+from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.progress import task
 from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
 from autoshard.rewrites.stages import into_stages
-from autoshard.search.automatic import Job, Planned, plan_with_host
+from autoshard.search.automatic import ALL_MEMORY, Job, Planned, plan_with_host
 from autoshard.search.host_candidates import candidates
 from autoshard.sharding import Mesh, Sharding
 
 _tree: Any = jax.tree_util
-
-_MOST_SEARCHES = 4
-"""For a pipeline, with less and less memory."""
 
 
 def plan(
@@ -111,7 +111,7 @@ def plan(
     compiler_options: CompilerOptions | None = None,
     trip_count: int | None = None,
     time_limit: float | None = None,
-    micro_batches: int = 1,
+    micro_batches: MicroBatches = 1,
     per_micro_batch: Sequence[str] = (),
     pipeline: Pipeline | None = None,
     static_argnums: int | Sequence[int] | None = None,
@@ -188,7 +188,10 @@ def plan(
             far. None: it ends by itself.
         micro_batches: Work through the batch in so many parts, one after the other in one loop,
             with the results of the whole batch: only one part's activations live at a time. 1: at
-            once. What would not be the same is refused.
+            once. What would not be the same is refused. ``"auto"``: the number that divides the
+            batch whose plan is fastest within the memory of a device, tried together with what
+            else is ``"auto"``; ``plan.summary.tried_micro_batches`` says what was tried, and why
+            a step stays whole.
         pipeline: ``Pipeline(stages=4, micro_batches=16)``: the step on groups of devices, through
             which the micro-batches go; ``mesh`` is then that of one stage.
         per_micro_batch: Lines, ``"model.py:41"``, whose sums over the batch are those of each
@@ -269,63 +272,56 @@ def traced_for(
     return Traced(fn, Arguments.of(fixed, *arguments).as_types(), options)
 
 
-def plan_source(source: Source, request: Request, traced: Traced | None = None) -> Plan:
-    """Plan what was lowered; see ``plan``. ``traced`` is kept, to plan it again."""
+def plan_source(
+    source: Source, request: Request, traced: Traced | None = None, *, advises: bool = True
+) -> Plan:
+    """Plan what was lowered; see ``plan``.
+
+    Args:
+        source: The lowered function.
+        request: What is asked of the plan.
+        traced: Is kept, to plan it again.
+        advises: Where nothing fits, try what of autoshard's own would make it fit.
+    """
     request.check_for(source.mode, source.cluster is not None, source.name)
-    pipeline = request.pipeline
-
-    def planned(asked: Request) -> Plan:
-        if pipeline is not None:
-            return _planned_in_stages(source, asked, pipeline.stages)
-        return _planned(source, asked)
-
-    try:
-        if pipeline is not None:
-            plan = planned(request)
-        else:
-            plan = cached(
-                source, request, lambda: _module_of(source, request), lambda: planned(request)
-            )
-    except DoesNotFitError as error:
-        if source.mode != "auto" or source.cluster is None:
-            raise
-        raise with_switches(error, request, planned) from error
+    plan = cached(
+        source,
+        request,
+        lambda: _module_of(source, request),
+        lambda: _planned_or_advised(source, request, advises),
+    )
+    if request.micro_batches == "auto":
+        request = request.with_micro_batches(taken_micro_batches(plan))
     return replace(plan, origin=Origin(source, request, traced))
 
 
-def _planned_in_stages(source: Source, request: Request, stages: int) -> Plan:
-    """The plan of a pipeline that fits: the search knows one stage that does all.
+def _planned_in_stages(source: Source, request: Request, stages: int, advises: bool) -> Plan:
+    search = StagedSearch.of(source, request, stages, _planned)
+    try:
+        return search.plan(request)
+    except DoesNotFitError as error:
+        if not advises:
+            raise
+        switched, is_over = search.plan_switched, search.is_over
+        raise with_switches(error, request, switched, is_over) from error
 
-    Each stage holds a share of the arguments only, and what it keeps of micro-batches is known when
-    the schedule is. So the search may use as much as all stages have, and less where the worst
-    stage then needs too much.
 
-    Raises:
-        DoesNotFitError: No plan that was tried fits.
-    """
-    limit = memory_limit_of(cast(Cluster, source.cluster), request.options().memory_limit)
-    allowed, peaks = stages * limit, list[float]()
-    while len(peaks) < _MOST_SEARCHES:
-        try:
-            plan = _planned(source, replace(request, memory_limit=int(allowed)))
-        except DoesNotFitError as error:
-            # Its bytes and its limit are those of one stage that does all.
-            if not peaks:
-                peaks.append(error.peak_bytes / stages)
-            break
-        peaks.append(plan.peak_bytes)
-        if peaks[-1] <= limit:
-            summary = cast(PlanSummary, plan.summary)
-            return replace(plan, summary=replace(summary, memory_limit=limit))
-        allowed *= 0.95 * limit / peaks[-1]
-    raise DoesNotFitError(
-        f"{source.name}: the worst of {stages} stages needs {bytes_text(min(peaks))} or more on a"
-        f" device, and {bytes_text(limit)} are allowed.",
-        None,
-        min(peaks),
-        limit,
-        advice="Give more stages or devices, or micro-batches of fewer examples.",
-    )
+def _planned_or_advised(source: Source, request: Request, advises: bool) -> Plan:
+    if request.pipeline is not None:
+        return _planned_in_stages(source, request, request.pipeline.stages, advises)
+
+    def planned(asked: Request) -> Plan:
+        if asked.micro_batches != "auto":
+            return _planned(source, asked)
+        ways = partial(_planned, source), partial(_free_summary, source)
+        return with_chosen_micro_batches(source, asked, *ways)
+
+    try:
+        return planned(request)
+    except DoesNotFitError as error:
+        if source.mode != "auto" or source.cluster is None or not advises:
+            raise
+        raise with_switches(error, request, planned) from error
 
 
 def _planned(source: Source, request: Request) -> Plan:
@@ -338,11 +334,28 @@ def _planned(source: Source, request: Request) -> Plan:
 
 
 def _planned_once(source: Source, request: Request) -> Plan:
+    return read_planned(source, _planned_module(source, request), request)
+
+
+def _planned_module(source: Source, request: Request) -> Planned:
     job = job_of(source, request)
     plan_once = Job.plan if source.mode == "auto" else partial(_propagated, source, request)
     is_auto = request.host_offload == "auto"
-    planned = _with_host(source, job, plan_once) if is_auto else plan_once(job, ())
-    return read_planned(source, planned, request)
+    return _with_host(source, job, plan_once) if is_auto else plan_once(job, ())
+
+
+def _free_summary(source: Source, request: Request) -> PlanSummary:
+    """What the fastest plan costs that no limit of memory holds back."""
+    is_auto, prefers = request.host_offload == "auto", request.constraints == "prefer"
+    free = replace(
+        request,
+        memory_limit=ALL_MEMORY,
+        mem_coeff="auto",
+        recompute="none",
+        host_offload="marks" if is_auto else request.host_offload,
+        constraints="ignore" if prefers else request.constraints,
+    )
+    return cast(PlanSummary, _planned_module(source, free).summary)
 
 
 def plan_on_shape(source: Source, request: Request, mesh_shape: str) -> Planned:
@@ -437,7 +450,7 @@ def _on_main(source: Source, spreading: OptimizerParallel) -> OptimizerParallel:
     Raises:
         PlanError: There is no such argument.
     """
-    place = _places(source)
+    place = places_of(source)
 
     def of(said: Sequence[str | int]) -> tuple[str, ...]:
         called = numbers_called(source.argument_names, map(str, said), spreading.name)
@@ -455,12 +468,12 @@ def _module_of(
     is_kept = request.policy == "keep"
     bytecode = source.program.bytecode if is_kept else source.without_checkpoints
     module = parse_bytes(bytecode, new_context(), source.name)
-    if request.micro_batches > 1:
-        into_micro_batches = _micro_batches_of(source, request, module)
+    if request.micro_batch_count > 1:
+        in_parts = into_micro_batches(source, request, module)
         stages = None
         if request.pipeline is not None:
             stages = request.pipeline, cast(Cluster, source.cluster)
-        bytecode = _after(into_micro_batches, stages, request.trip_count, bytecode, source.name)
+        bytecode = _after(in_parts, stages, request.trip_count, bytecode, source.name)
         module = parse_bytes(bytecode, new_context(), source.name)
     if request.constraints == "ignore":
         drop_constraints(module)
@@ -468,7 +481,7 @@ def _module_of(
         with module.context:
             bound_gradients(module, source.cluster, operations_of(module.operation))
     write_request(source, module, request)
-    write_batch_cuts(source, module, _places(source))
+    write_batch_cuts(source, module, places_of(source))
     say_trips(module, request.trip_count)
     write_pins(module, *pins)
     offload = HostOffload(tuple(map(str, on_host)), marks=request.host_offload != "none")
@@ -505,62 +518,27 @@ def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     return replace(plan, searched=Searched.newest(planned.searched))
 
 
-def _micro_batches_of(source: Source, request: Request, module: mlir.Module) -> MicroBatch:
-    """The pass, told which arguments of ``main`` hold the batch.
-
-    Raises:
-        PlanError: Nobody knows.
-    """
-    places = _places(source)
-    batch = _batch_arrays(source, module, request.batch_argnums)
-    if not batch:
-        raise PlanError(
-            f"{source.name}: micro_batches={request.micro_batches}, but no result replaces an"
-            " argument, as a training step returns its parameters, so nothing tells the batch from"
-            " the parameters. Say which arguments hold the batch: batch_argnums=1."
-        )
-    numbers = tuple(str(places[number]) for number in batch)
-    return MicroBatch(request.micro_batches, numbers, tuple(request.per_micro_batch))
-
-
-def _places(source: Source) -> dict[int, int]:
-    """Number of a flat argument -> number of the argument of ``main``, if it has it."""
-    program = source.program
-    return {number: at + program.constant_count for at, number in enumerate(program.kept)}
-
-
-def _batch_arrays(
-    source: Source, module: mlir.Module, batch_argnums: int | Sequence[int] | None
-) -> list[int]:
-    """Arrays that hold the batch and are read, by number."""
-    infos, place = cast(Any, source.program.stage).args_info, _places(source)
-    fed_back = set(fed_back_arguments(source, module).values())
-    state = {number for number, at in place.items() if at in fed_back}
-    held = batch_arguments(_tree.tree_leaves(infos), infos[0], state, batch_argnums, source.name)
-    return [number for number in held if number in place]
-
-
 def _free_batch(source: Source, request: Request) -> list[int]:
     """Those that hold the batch and are not pinned."""
     pinned, _ = Pins(source).read(request.in_shardings, request.out_shardings)
-    places = _places(source)
-    held = _batch_arrays(source, _module_of(source, request), request.batch_argnums)
+    places = places_of(source)
+    held = arrays_of_batch(source, _module_of(source, request), request.batch_argnums)
     return [number for number in held if places[number] not in pinned]
 
 
 def _batch_of(
     source: Source, module: mlir.Module, arguments: Sequence[PlannedValue], request: Request
 ) -> BatchSplit | None:
-    used, place = _batch_arrays(source, module, request.batch_argnums), _places(source)
+    used, place = arrays_of_batch(source, module, request.batch_argnums), places_of(source)
     if not used:
         return None
     cuts = [arguments[n].sharding.num_shards(0) for n in used]
     steps = accumulation_steps(module, [place[number] for number in used])
     found = batch_split([arguments[n].shape[0] for n in used], cuts, steps)
-    if found is None or request.micro_batches == 1:
+    if found is None or request.micro_batch_count == 1:
         return found
     lines = tuple(request.per_micro_batch)
-    return replace(found, micro_batches=request.micro_batches, per_micro_batch=lines)
+    return replace(found, micro_batches=request.micro_batch_count, per_micro_batch=lines)
 
 
 def _read(
@@ -571,14 +549,13 @@ def _read(
 ) -> Plan:
     mesh = Mesh.parse(mesh_text(module))
     main, boundary = main_function(module), read_boundary(module)
-    program, stage = source.program, cast(Any, source.program.stage)
+    program, stage, place = source.program, cast(Any, source.program.stage), places_of(source)
     types = _tree.tree_leaves(stage.args_info)
     out_types = _tree.tree_leaves(stage.out_info)
     kept = dict(zip(program.kept, boundary.arguments[program.constant_count :], strict=True))
     names = result_names(stage.out_tree)
 
     host_arguments, host_results = on_host(main, "arg_attrs"), on_host(main, "res_attrs")
-    place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
 
     def value(name: str, type_: Any, found: Any, is_used: bool, is_on_host: bool) -> PlannedValue:
         rank = len(type_.shape)
@@ -624,17 +601,17 @@ def _pipeline_of(
 ) -> PlannedPipeline | None:
     if request.pipeline is None:
         return None
-    places, infos = _places(source), cast(Any, source.program.stage).args_info
+    places, infos = places_of(source), cast(Any, source.program.stage).args_info
     leaves = _tree.tree_leaves(infos)
-    return planned_pipeline(
-        module,
+    staging = Staging(
         request.pipeline,
-        source.machine.with_mesh(mesh),
-        (cast(Cluster, source.cluster), whole_cluster(request)),
-        [places.get(number) for number in range(len(leaves))],
-        [leaf.donated for leaf in leaves],
+        whole_cluster(request),
+        tuple(places.get(number) for number in range(len(leaves))),
+        tuple(leaf.donated for leaf in leaves),
         request.overlap,
+        read_compiler_options(request.compiler_options),
     )
+    return planned_pipeline(module, staging, source.machine.with_mesh(mesh))
 
 
 def _logical(sharding: Sharding, rank: int, name: str) -> Sharding:

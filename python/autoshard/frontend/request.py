@@ -37,6 +37,9 @@ RecomputeLike = Literal["auto", "marks", "none"] | Recompute
 Constraints = Literal["keep", "prefer", "ignore"]
 """What the program's own sharding constraints mean to the search."""
 
+MicroBatches = int | Literal["auto"]
+"""How many, or the number with the fastest step that fits."""
+
 Policy = Literal["keep", "replace"]
 """What becomes of the program's own ``jax.checkpoint``."""
 
@@ -70,7 +73,7 @@ class PlanOptions(TypedDict, total=False):
     compiler_options: CompilerOptions | None
     trip_count: int | None
     time_limit: float | None
-    micro_batches: int
+    micro_batches: MicroBatches
     per_micro_batch: Sequence[str]
     pipeline: Pipeline | None
 
@@ -100,7 +103,7 @@ class Request:
     compiler_options: CompilerOptions | None = None
     trip_count: int | None = None
     time_limit: float | None = None
-    micro_batches: int = 1
+    micro_batches: MicroBatches = 1
     per_micro_batch: Sequence[str] = ()
     pipeline: Pipeline | None = None
 
@@ -128,9 +131,11 @@ class Request:
             numbers = read_argnums(self.batch_argnums, "batch_argnums")
             is_one = whole_number(self.batch_argnums) is not None
             object.__setattr__(self, "batch_argnums", numbers[0] if is_one else numbers)
-        count = whole_number(self.micro_batches)
-        if count is None or count < 1:
-            raise PlanError(f"micro_batches={self.micro_batches!r}. Give 1 or more.")
+        count: MicroBatches | None = whole_number(self.micro_batches)
+        if _is_one_of(self.micro_batches, ("auto",)):
+            count = "auto"
+        elif count is None or count < 1:
+            raise PlanError(f"micro_batches={self.micro_batches!r}. Give 1 or more, or 'auto'.")
         if self.pipeline is not None:
             count = self._micro_batches_of(self.pipeline, count)
         object.__setattr__(self, "micro_batches", count)
@@ -157,7 +162,17 @@ class Request:
         self.recomputing()  # likewise
         self.options()  # likewise
 
-    def _micro_batches_of(self, pipeline: Pipeline, count: int) -> int:
+    @property
+    def micro_batch_count(self) -> int:
+        """``micro_batches``; 1 where it is still to be chosen."""
+        return self.micro_batches if isinstance(self.micro_batches, int) else 1
+
+    def with_micro_batches(self, count: int) -> Request:
+        """The same with this number of micro-batches."""
+        lines = self.per_micro_batch if count > 1 else ()
+        return replace(self, micro_batches=count, per_micro_batch=lines)
+
+    def _micro_batches_of(self, pipeline: Pipeline, count: MicroBatches) -> int:
         """How many micro-batches go through a pipeline.
 
         Raises:
@@ -169,7 +184,7 @@ class Request:
             )
         if count not in (1, pipeline.micro_batches):
             raise PlanError(
-                f"micro_batches={count}, but pipeline={pipeline}. Leave micro_batches out."
+                f"micro_batches={count!r}, but pipeline={pipeline}. Leave micro_batches out."
             )
         check_mesh_of_a_stage(self.mesh)
         if self.mode not in (None, "auto"):
@@ -213,6 +228,7 @@ class Request:
             ("compiler", self.compiler, self.compiler is not None, False),
             ("host_offload", self.host_offload, self.host_offload == "auto", False),
             ("recompute", "auto", chooses_again, False),
+            ("micro_batches", "auto", self.micro_batches == "auto", False),
         ):
             if is_given and needs_search and mode != "auto":
                 raise PlanError(

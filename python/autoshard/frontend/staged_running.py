@@ -12,7 +12,7 @@ from autoshard.errors import PlanError
 from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planned_pipeline import PlannedPipeline
-from autoshard.ir.lowering import constants_of
+from autoshard.ir.lowering import callbacks_of, constants_of
 from autoshard.pipeline.running import Form, Settings, StagedRun
 
 _tree: Any = jax.tree_util
@@ -33,7 +33,8 @@ def staged_program(source: Source, plan: Plan, form: Form) -> Callable[..., Any]
     program, stage = source.program, cast(Any, source.program.stage)
     infos = _tree.tree_leaves(stage.args_info)
     _check_types([*infos, *_tree.tree_leaves(stage.out_info)], plan)
-    run = StagedRun(pipeline.step, pipeline.meshes, Settings(form, plan.compiler_options))
+    settings = Settings(form, plan.compiler_options, callbacks_of(program))
+    run = StagedRun(pipeline.step, pipeline.meshes, settings)
     shardings = run.argument_shardings
     constants: list[Any] = [
         jax.device_put(value, sharding)

@@ -14,7 +14,10 @@ from autoshard.planned.summary import bytes_text, seconds_text
 
 
 def with_switches(
-    error: DoesNotFitError, request: Request, plan: Callable[[Request], Plan]
+    error: DoesNotFitError,
+    request: Request,
+    plan: Callable[[Request], Plan],
+    is_over: Callable[[], bool] = lambda: False,
 ) -> DoesNotFitError:
     """The error, with what each switch that was not given would take.
 
@@ -24,10 +27,15 @@ def with_switches(
         error: No plan fits.
         request: What was asked.
         plan: Plans for another request.
+        is_over: Is it time to try nothing more?
     """
+    if request.micro_batches == "auto" and error.micro_batches is not None:
+        request = request.with_micro_batches(error.micro_batches)
     said: list[str] = []
     fits = False
     for options in _switches(request, error):
+        if is_over():
+            break
         if fits and len(options) > 1:
             continue
         name = ", ".join(f"{option}={value!r}" for option, value in options.items())
@@ -50,6 +58,7 @@ def with_switches(
         error.peak_bytes,
         error.memory_limit,
         advice=f"{advice} {error.advice}".rstrip(),
+        micro_batches=error.micro_batches,
     )
 
 
@@ -57,7 +66,8 @@ def _switches(request: Request, error: DoesNotFitError) -> Iterator[dict[str, An
     recompute = {} if _is_auto(request.recompute) else {"recompute": "auto"}
     host = {} if _is_auto(request.host_offload) else {"host_offload": "auto"}
     level = {} if request.optimizer_parallel is not None else {"optimizer_parallel": 3}
-    micro = {} if request.micro_batches > 1 else {"micro_batches": _micro_batches(error)}
+    is_whole = request.micro_batches == 1 and error.micro_batches is None
+    micro = {"micro_batches": _micro_batches(error)} if is_whole else {}
     yield from filter(None, (recompute, host, level, micro))
     if recompute and host:
         yield {**recompute, **host}

@@ -323,6 +323,11 @@ def _part(program: Program, share: Sequence[str], options: dict[str, Any]) -> _P
         request = Request(**options)
     except TypeError as error:
         raise PlanError(f"plan_together: {called}: {error}. See autoshard.plan.") from error
+    if request.micro_batches == "auto":
+        raise PlanError(
+            f"plan_together: {called}: micro_batches='auto' is not chosen for several programs."
+            " Give a number, as autoshard.plan of this program alone finds it."
+        )
     names = positional_names(fn)[: len(args)]
     if not share or not any(name in names for name in share):
         raise PlanError(

@@ -5,13 +5,7 @@ from __future__ import annotations
 from jaxlib.mlir import ir
 
 from autoshard.ir.module import functions_of, operations_of
-
-_NAMED = {
-    "func.call": ("callee",),
-    "stablehlo.composite": ("decomposition",),
-    "stablehlo.custom_call": ("called_computations",),
-}
-"""Ops that name functions, and where."""
+from autoshard.ir.symbols import NAMED_BY
 
 
 def add_functions(module: ir.Operation, other: ir.Module, name: str) -> str:
@@ -28,9 +22,9 @@ def add_functions(module: ir.Operation, other: ir.Module, name: str) -> str:
     functions = functions_of(other)
     names = {old: name if old == "main" else f"{name}_{old}" for old in functions}
     for op in operations_of(other.operation):
-        for attribute in _NAMED.get(op.name, ()):
-            if attribute in op.attributes:
-                op.attributes[attribute] = _renamed(op.attributes[attribute], names)
+        attribute = NAMED_BY.get(op.name)
+        if attribute is not None and attribute in op.attributes:
+            op.attributes[attribute] = _renamed(op.attributes[attribute], names)
     where = ir.InsertionPoint(module.regions[0].blocks[0])
     for old, function in functions.items():
         copy = function.clone(ip=where).operation
@@ -40,17 +34,6 @@ def add_functions(module: ir.Operation, other: ir.Module, name: str) -> str:
             if attribute in copy.attributes:
                 del copy.attributes[attribute]
     return name
-
-
-def functions_named_by(op: ir.Operation) -> list[str]:
-    """Symbols of functions that a call, a custom call or a composite names."""
-    found: list[str] = []
-    for attribute in _NAMED.get(op.name, ()):
-        if attribute in op.attributes:
-            said = op.attributes[attribute]
-            references = list(said) if isinstance(said, ir.ArrayAttr) else [said]
-            found += [ir.FlatSymbolRefAttr(each).value for each in references]
-    return found
 
 
 def _renamed(attribute: ir.Attribute, names: dict[str, str]) -> ir.Attribute:

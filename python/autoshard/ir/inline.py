@@ -12,9 +12,9 @@ from jaxlib.mlir import ir
 
 from autoshard.ir.attributes import CHECKPOINT_NAME, FRONTEND_ATTRIBUTES
 from autoshard.ir.checkpoint_names import name_value
-from autoshard.ir.functions import functions_named_by
 from autoshard.ir.locations import place
 from autoshard.ir.module import functions_of
+from autoshard.ir.symbols import functions_named
 
 _HELD = (FRONTEND_ATTRIBUTES, "no_inline")
 """Attributes of calls and functions that say something of the function as a whole."""
@@ -140,11 +140,11 @@ def _is_private(function: ir.Operation) -> bool:
 
 
 def _names(module: ir.Module) -> set[str]:
-    """Symbols that calls, custom calls and composites name."""
+    """Functions that ops name."""
     found: set[str] = set()
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        found.update(functions_named_by(op))
+        found.update(functions_named(op))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)

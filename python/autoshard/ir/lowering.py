@@ -11,7 +11,8 @@ import dataclasses
 import enum
 import inspect
 import sysconfig
-from collections.abc import Callable, Generator, Sequence
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -110,6 +111,14 @@ def user_line() -> str | None:
     for frame in own or frames:
         return f"{frame.file_name}:{frame.start_line}"
     return None
+
+
+def line_of_error(error: BaseException) -> str | None:
+    """``file:line`` of the user's code where an error was raised, or that led there, or None."""
+    frames = traceback.extract_tb(error.__traceback__)
+    others = (*_SITE_PACKAGES, *_PACKAGES)
+    own = [frame for frame in frames if not frame.filename.startswith(others)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
 @dataclass(frozen=True)
@@ -414,6 +423,7 @@ def lower_module(
     arguments: Sequence[jax.ShapeDtypeStruct],
     results: Sequence[jax.ShapeDtypeStruct],
     donated: Sequence[int],
+    callbacks: Mapping[str, Any],
 ) -> jax.stages.Lowered:
     """A module as a program of JAX, ready to compile; its result is a list.
 
@@ -423,6 +433,7 @@ def lower_module(
         arguments: Of ``main``, with the ``NamedSharding`` of each, all on one mesh.
         results: Likewise.
         donated: Numbers of the arguments that ``main`` aliases with a result.
+        callbacks: ``callbacks_of`` the program that it is a part of; empty where it calls none.
     """
 
     def same_types(*_: jax.Array) -> list[jax.Array]:
@@ -433,7 +444,20 @@ def lower_module(
     shardings = [value.sharding for value in arguments], [value.sharding for value in results]
     (mesh,) = {cast(Any, sharding).mesh for side in shardings for sharding in side}
     types = tuple(jax.ShapeDtypeStruct(value.shape, value.dtype) for value in arguments)
-    return replace_module(lower(jitted, types, {}, mesh), bytecode, *shardings)
+    lowered = replace_module(lower(jitted, types, {}, mesh), bytecode, *shardings)
+    lowering = cast(Any, lowered)._lowering
+    lowering.compile_args = {**lowering.compile_args, **callbacks}
+    return lowered
+
+
+def callbacks_of(program: LoweredProgram) -> dict[str, Any]:
+    """The functions of Python that a program calls, and what JAX keeps for them.
+
+    Its module names them by their numbers among all of the program.
+    """
+    stage: Any = program.stage
+    names = ("host_callbacks", "keepalive", "unordered_effects")
+    return {name: stage._lowering.compile_args[name] for name in names}
 
 
 def constants_of(program: LoweredProgram) -> list[Any]:

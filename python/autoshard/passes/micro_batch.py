@@ -64,14 +64,20 @@ class MicroBatch(Pass):
         if self.micro_batches == 1:
             return
         with module.context, mlir.Location.unknown():
-            main = main_function(module)
-            if self.batch:
-                batch = sorted(set(arguments_called(main, map(str, self.batch), self.name)))
-            else:
-                batch = batch_by_structure(module, main)
+            batch = self.arguments(module, main_function(module))
             made = into_micro_batches(module, batch, self.micro_batches, self.per_micro_batch)
             said = {"count": self.micro_batches, "whole": made.whole, "each": made.each}
             module.operation.attributes[MICRO_BATCHES] = mlir.StringAttr.get(json.dumps(said))
+
+    def arguments(self, module: mlir.Module, main: mlir.Operation) -> list[int]:
+        """Numbers of the arguments of ``main`` that hold the batch.
+
+        Raises:
+            PlanError: No argument has such a name, or none is known to hold it.
+        """
+        if self.batch:
+            return sorted(set(arguments_called(main, map(str, self.batch), self.name)))
+        return batch_by_structure(module, main)
 
 
 def batch_by_structure(module: mlir.Module, main: mlir.Operation) -> list[int]:

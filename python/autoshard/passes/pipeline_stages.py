@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autoshard.cluster import Cluster
+from autoshard.cluster.stages import cluster_of_a_stage
 from autoshard.errors import PassOptionError, PlanError
 from autoshard.ir import mlir
 from autoshard.ir.attributes import PIPELINE_STAGES
@@ -36,7 +37,8 @@ class PipelineStages(Pass):
     """How many; at most as many as there are micro-batches. 1: nothing is changed."""
 
     cluster: str = ""
-    """By whose chip ops are timed, h100:4x8 or a TOML file; must be given."""
+    """By whose chip ops are timed, h100:4x8 or a TOML file; must be given. Stages must divide its
+    devices, unless it has only one."""
 
     chunks: int = 1
     """Parts of the model on each stage, for interleaved schedules; part n is on n % stages."""
@@ -62,7 +64,8 @@ class PipelineStages(Pass):
         if self.stages == 1:
             return
         cluster = Cluster.of(self.cluster)
-        check_devices(cluster.num_devices, self.stages)
+        if cluster.num_devices > 1:  # one device is a chip alone, by which ops are timed
+            cluster_of_a_stage(cluster, self.stages)
         with module.context, mlir.Location.unknown():
             if PIPELINE_STAGES in module.operation.attributes:
                 raise PlanError(f"{self.name}: the module has stages already.")
@@ -82,18 +85,4 @@ def check_micro_batches(micro_batches: int, stages: int) -> None:
             f"micro_batches={micro_batches} is smaller than stages={stages}: some stage would never"
             f" have anything to do. The number of micro-batches must be larger than or equal to the"
             f" number of stages: give micro_batches={stages} or more, or fewer stages."
-        )
-
-
-def check_devices(devices: int, stages: int) -> None:
-    """Raise where stages cannot have equally many devices.
-
-    Raises:
-        PlanError: The stages do not divide the devices.
-    """
-    if devices > 1 and devices % stages:
-        counts = [n for n in range(1, devices + 1) if devices % n == 0]
-        raise PlanError(
-            f"stages={stages} do not divide {devices} devices, and each stage needs equally many."
-            f" Give one of {', '.join(map(str, counts))} stages."
         )

@@ -1,9 +1,9 @@
 """A step on the stages of a pipeline: what runs where, in which order, and the run itself.
 
-options       what a user asks for
-modules       a module of its own for each task
-order         seconds of tasks; the schedule by which micro-batches go through the stages
-instructions  one list for a step: run, send
-programs      tasks as compiled programs
-running       the list, carried out
+options              what a user asks for
+modules              a module of its own for each task
+order                seconds of tasks; the schedule by which micro-batches go through the stages
+instructions         one list for a step: run, send
+running              tasks as compiled programs; the list, carried out
+staged_verification  tasks beside what a compiler makes of them
 """

@@ -12,15 +12,14 @@ from autoshard.ir.attributes import (
     MICRO_BATCHES,
     PIPELINE,
     PIPELINE_STAGES,
+    PLAN,
     STAGE,
-    attribute_of,
 )
 from autoshard.ir.boundary import attributes_at
-from autoshard.ir.module import functions_of, operations_of
+from autoshard.ir.module import functions_of
+from autoshard.ir.symbols import functions_reached
 
-_NOT_OF_A_TASK = (MICRO_BATCHES, PIPELINE, PIPELINE_STAGES)
-_REFERENCES = ("callee", "called_computations", "decomposition")
-"""Attributes that name functions."""
+_NOT_OF_A_TASK = (MICRO_BATCHES, PIPELINE, PIPELINE_STAGES, PLAN)
 
 
 def task_module(module: mlir.Module, name: str) -> mlir.Module:
@@ -41,7 +40,7 @@ def task_module(module: mlir.Module, name: str) -> mlir.Module:
         for op in module.body.operations:
             if op.operation.name == "sdy.mesh":
                 found.body.append(op.operation.clone(ip=False))
-        for called in _called(functions, name):
+        for called in functions_reached(functions, name):
             function = functions[called].clone(ip=False).operation
             found.body.append(function)
             if called == name:
@@ -64,25 +63,6 @@ def donate(module: mlir.Module, results: Mapping[int, int]) -> None:
         main.attributes["arg_attrs"] = mlir.ArrayAttr.get(
             [mlir.DictAttr.get(entry) for entry in arguments]
         )
-
-
-def _called(functions: Mapping[str, mlir.Operation], name: str) -> list[str]:
-    """A function and all that are called from it."""
-    found = [name]
-    for each in found:
-        for op in operations_of(functions[each]):
-            for reference in _REFERENCES:
-                attribute = attribute_of(op, reference)
-                found += [called for called in _names(attribute) if called not in found]
-    return found
-
-
-def _names(attribute: mlir.Attribute | None) -> list[str]:
-    if isinstance(attribute, mlir.FlatSymbolRefAttr):
-        return [mlir.FlatSymbolRefAttr(attribute).value]
-    if isinstance(attribute, mlir.ArrayAttr):
-        return [name for each in mlir.ArrayAttr(attribute) for name in _names(each)]
-    return []
 
 
 def copy_of(module: mlir.Module) -> mlir.Module:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from autoshard.cluster import Cluster
-from autoshard.cluster.topology import Dim
 from autoshard.errors import PlanError
 from autoshard.schedule.rules import Rule
 
@@ -63,28 +61,3 @@ class Pipeline:
     def rules(self) -> Sequence[Rule]:
         """Schedules to choose from; of equally fast ones the first is taken."""
         return ("1f1b", "zero_bubble") if self.schedule == "auto" else (self.schedule,)
-
-
-def cluster_of_a_stage(cluster: Cluster, stages: int) -> Cluster:
-    """The devices of one stage: dims are cut, the slowest first.
-
-    Raises:
-        PlanError: The devices do not fall on the stages equally.
-    """
-    left, dims = stages, list[Dim]()
-    for dim in cluster.dims:
-        if left % dim.size == 0:
-            left //= dim.size
-        elif dim.size % left == 0:
-            dims.append(replace(dim, size=dim.size // left))
-            left = 1
-        else:
-            break
-    if left > 1:
-        sizes = " x ".join(str(dim.size) for dim in cluster.dims) or "1"
-        raise PlanError(
-            f"the {cluster.num_devices} devices of cluster {cluster.name} ({sizes}) do not fall on"
-            f" {stages} stages equally, the slowest dim first. Give a number of stages that"
-            " divides them."
-        )
-    return replace(cluster, name=f"{cluster.name}/{stages}", dims=tuple(dims), calibration=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autoshard.cluster import Cluster
@@ -127,6 +127,11 @@ class StagedStep:
         calls = [step for step in steps if isinstance(step, Call) and step.task.stage == stage]
         return max((self.costs[call.task.name].transient_bytes for call in calls), default=0.0)
 
+    def with_costs(self, costs: Mapping[str, TaskCost]) -> StagedStep:
+        """The same tasks, scheduled by the same rule for other costs."""
+        schedule = _scheduled(self.rule, self.program, costs, self.transfer_seconds)
+        return replace(self, costs=costs, schedule=schedule)
+
     def gantt(self, width: int = 120) -> str:
         """The schedule as text, with its bubble and the bound of all schedules."""
         chart = charts.gantt(self.schedule, width, self.transfer_seconds)
@@ -148,7 +153,7 @@ def staged_step(
         donated: By the user.
     """
     found = [
-        _with_rule(module, rule, asked, machinery, donated)
+        _with_rule(module, rule, machinery, donated)
         for module, rule in zip(modules, asked.rules, strict=True)
     ]
     return min(found, key=lambda step: step.step_seconds)
@@ -157,7 +162,6 @@ def staged_step(
 def _with_rule(
     module: mlir.Module,
     rule: Rule,
-    asked: Pipeline,
     machinery: Machinery,
     donated: Donated,
 ) -> StagedStep:
@@ -168,12 +172,17 @@ def _with_rule(
     signatures = {name: signature(each) for name, each in own.items()}
     values = values_of(program, signature(module), signatures)
     costs = {name: _cost(each, machinery) for name, each in own.items()}
-    works = works_of(program, {name: cost.seconds for name, cost in costs.items()})
     transfer_seconds = _transfer_seconds(program, values, machinery.whole)
-    schedule = schedule_of_works(
-        rule, works, asked.stages, asked.micro_batches, transfer_seconds=transfer_seconds
-    )
+    schedule = _scheduled(rule, program, costs, transfer_seconds)
     return StagedStep(program, rule, schedule, own, values, costs, transfer_seconds, donated)
+
+
+def _scheduled(
+    rule: Rule, program: StageProgram, costs: Mapping[str, TaskCost], transfer_seconds: float
+) -> Schedule:
+    works = works_of(program, {name: cost.seconds for name, cost in costs.items()})
+    count = program.micro_batches
+    return schedule_of_works(rule, works, program.stages, count, transfer_seconds=transfer_seconds)
 
 
 def _made(steps: Sequence[Step]) -> list[int]:

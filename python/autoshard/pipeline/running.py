@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -17,12 +18,15 @@ import numpy as np
 
 from autoshard.ir import print_module
 from autoshard.ir.lowering import accept_sub_byte_arguments, lower_module
+from autoshard.ir.module import operations_of
+from autoshard.ir.retarget import can_be_retargeted, retargeted
 from autoshard.passes.pipeline import run_passes
 from autoshard.pipeline.instructions import Run, Send, instructions_of
 from autoshard.pipeline.modules import copy_of, donate
 from autoshard.pipeline.order import StagedStep
-from autoshard.pipeline.values import StageValue, signature
-from autoshard.rewrites.stage_tasks.program import Call, StageProgram
+from autoshard.pipeline.values import Signature, StageValue, signature
+from autoshard.planned.ops import is_callback
+from autoshard.rewrites.stage_tasks.program import Call, StageProgram, StageTask
 from autoshard.sharding import to_named_sharding
 
 _COMPILERS = 2
@@ -37,6 +41,8 @@ class Settings:
 
     form: Form
     compiler_options: Mapping[str, Any]
+    callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """``callbacks_of`` the step, where it calls back into Python."""
 
 
 class StagedRun:
@@ -146,38 +152,77 @@ def _compiled(
     meshes: Sequence[jax.sharding.Mesh],
     settings: Settings,
 ) -> dict[str, Any]:
-    """The program of each task, by name; tasks of a stage that are equal share one."""
-    keys: dict[str, Any] = {}
-    lowered: dict[Any, jax.stages.Lowered] = {}
-    for task in step.program.tasks:
-        module = copy_of(step.modules[task.name])
-        boundary = signature(module)
-        pairs = step.donations.get(task.name, {})
-        donate(module, pairs)
-        run_passes(module, [settings.form])
-        key = task.stage, print_module(module)
-        keys[task.name] = key
-        if key not in lowered:
-            mesh = meshes[task.stage]
-            lowered[key] = lower_module(
-                task.name,
-                print_module(module, "bytecode"),
-                [_type(value, mesh) for value in boundary.arguments],
-                [_type(value, mesh) for value in boundary.results],
-                tuple(pairs),
-            )
+    """The program of each task, by name; equal tasks are compiled once, for all their stages."""
+    tasks = [_task(step, task, meshes[task.stage], settings) for task in step.program.tasks]
+    first: dict[Any, _Task] = {}
+    for task in tasks:
+        first.setdefault(task.key, task)
     options = dict(settings.compiler_options)
-
-    def compiled(one: jax.stages.Lowered) -> jax.stages.Compiled:
-        found = one.compile(options)
-        accept_sub_byte_arguments(found)
-        return found
-
     with ThreadPoolExecutor(_COMPILERS) as pool:
-        made = dict(zip(lowered, pool.map(compiled, lowered.values()), strict=True))
-    return {name: made[key] for name, key in keys.items()}
+        compile_one = partial(jax.stages.Lowered.compile, compiler_options=options)
+        compiled = pool.map(compile_one, [task.lowered() for task in first.values()])
+        made = dict(zip(first, compiled, strict=True))
+    found: dict[tuple[Any, int], jax.stages.Compiled] = {}
+    for task in tasks:
+        at = task.key, task.stage
+        if at in found:
+            continue
+        found[at] = made[task.key]
+        if task.stage != first[task.key].stage:
+            found[at] = retargeted(made[task.key], options, task.mesh, *task.types)
+        accept_sub_byte_arguments(found[at])
+    return {task.name: found[task.key, task.stage] for task in tasks}
 
 
-def _type(value: StageValue, mesh: jax.sharding.Mesh) -> jax.ShapeDtypeStruct:
-    sharding = to_named_sharding(value.sharding, mesh)
-    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A task as it is compiled."""
+
+    name: str
+    stage: int
+    mesh: jax.sharding.Mesh
+    boundary: Signature
+    donated: tuple[int, ...]
+    key: Any
+    """Equal for tasks of which one compiled program is enough."""
+    bytecode: bytes
+    callbacks: Mapping[str, Any]
+
+    @property
+    def types(self) -> tuple[list[jax.ShapeDtypeStruct], list[jax.ShapeDtypeStruct]]:
+        """Those of arguments and results, with their shardings."""
+        boundary = self.boundary
+        return _types(boundary.arguments, self.mesh), _types(boundary.results, self.mesh)
+
+    def lowered(self) -> jax.stages.Lowered:
+        """The program, ready to compile."""
+        return lower_module(self.name, self.bytecode, *self.types, self.donated, self.callbacks)
+
+
+def _types(values: Sequence[StageValue], mesh: jax.sharding.Mesh) -> list[jax.ShapeDtypeStruct]:
+    shardings = [to_named_sharding(value.sharding, mesh) for value in values]
+    return [
+        jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
+        for value, sharding in zip(values, shardings, strict=True)
+    ]
+
+
+def _task(step: StagedStep, task: StageTask, mesh: jax.sharding.Mesh, settings: Settings) -> _Task:
+    module = copy_of(step.modules[task.name])
+    boundary = signature(module)
+    pairs = step.donations.get(task.name, {})
+    donate(module, pairs)
+    run_passes(module, [settings.form])
+    text = print_module(module)
+    calls_back = any(map(is_callback, operations_of(module.operation)))
+    is_for_all = can_be_retargeted(mesh) and not calls_back
+    return _Task(
+        task.name,
+        task.stage,
+        mesh,
+        boundary,
+        tuple(pairs),
+        text if is_for_all else (text, task.stage),
+        print_module(module, "bytecode"),
+        settings.callbacks if calls_back else {},
+    )

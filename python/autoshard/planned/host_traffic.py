@@ -72,6 +72,15 @@ def host_traffic(
     return HostTraffic(held, sent, sent / rate, exposed, at_peak)
 
 
+def move_seconds(
+    imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, cluster: Cluster
+) -> dict[int, float]:
+    """Seconds of a step for each op of the core that moves a value to the host or back."""
+    rate = cluster.chip.host_bandwidth.value
+    moved = _moved_bytes(imported, _Sizes(plan, mesh))
+    return {number: size / rate for number, size in moved.items()}
+
+
 class HostLink:
     """The link to the host beside the ops of a plan: what is sent, and how long devices wait."""
 

@@ -105,7 +105,7 @@ def callback_bytes(module: mlir.Module) -> tuple[tuple[int, int], ...]:
                     if op.name == "func.call":
                         callee = mlir.FlatSymbolRefAttr(op.attributes["callee"]).value
                         visit(functions[callee], times)
-                    if _is_callback(op):
+                    if is_callback(op):
                         values = (*op.operands, *op.results)
                         found.extend((_bytes(value.type), times) for value in values)
                     visit(op, times * _trips(op))
@@ -121,7 +121,8 @@ def _trips(op: mlir.Operation) -> int:
     return trip_count(op, lambda value: value) or 1
 
 
-def _is_callback(op: mlir.Operation) -> bool:
+def is_callback(op: mlir.Operation) -> bool:
+    """Does an op call back into Python?"""
     return op.name == "stablehlo.custom_call" and "callback" in short_name(op)
 
 

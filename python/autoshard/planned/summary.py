@@ -91,6 +91,22 @@ class BatchSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class TriedMicroBatches:
+    """A number of micro-batches that ``micro_batches="auto"`` looked at."""
+
+    micro_batches: int
+    outcome: str
+    """``taken``; ``fits``, and is slower; ``does not fit``; ``bounded``: no plan of so many is
+    faster than one that fits; ``refused``: the step cannot be worked through so."""
+    step_seconds: float | None = None
+    """The fastest plan's that fits; of ``bounded``, which no plan of so many falls below."""
+    peak_bytes: float | None = None
+    """On one device; of what does not fit, of the plan that needs least."""
+    reason: str = ""
+    """Why it is refused, with the line."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecomputedValue:
     """A tensor that is computed again instead of being kept, or several that are alike."""
 
@@ -176,6 +192,8 @@ class PlanSummary:
     """What of that is a part of ``step_seconds``: what no op of the same loop hides."""
     batch: BatchSplit | None = None
     """None where the program does not tell which arguments hold the batch."""
+    tried_micro_batches: tuple[TriedMicroBatches, ...] = ()
+    """What ``micro_batches="auto"`` chose from, in order; empty where the number was given."""
     recomputed: tuple[RecomputedValue, ...] = ()
     """What ``autoshard-recompute`` chose to compute again, most bytes first."""
     recompute_seconds: float = 0.0
@@ -233,6 +251,7 @@ class PlanSummary:
                 ("axes", AxisSummary),
                 ("collectives", CollectiveSummary),
                 ("peak_values", PeakValue),
+                ("tried_micro_batches", TriedMicroBatches),
                 ("recomputed", RecomputedValue),
                 ("decided", DecidedValue),
             ):

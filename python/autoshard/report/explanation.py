@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
@@ -14,9 +14,14 @@ from rich.text import Text
 from autoshard.explain.headline import Headline, headline_of
 from autoshard.explain.headline_text import TextTable, headline_lines, headline_tables
 from autoshard.explain.page import page_html
+from autoshard.explain.page_frontier import frontier_text
 from autoshard.explain.record import Record
 from autoshard.explain.remarks import Remark, remarks_of
 from autoshard.report.plan_table import new_table, render, to_html
+from autoshard.verify.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from autoshard.explain.frontier import Frontier
 
 _WIDTH = 140
 """Columns of text where there is no terminal."""
@@ -27,6 +32,10 @@ class Explanation:
     """A plan, explained: it shows itself on a terminal, in a notebook and as Markdown."""
 
     record: Record
+    frontier: Frontier | None = None
+    """Other plans of its mesh, where they were asked for."""
+    schedule: Schedule | None = None
+    """The step that a compiler made of it, simulated; only a page shows it."""
 
     @cached_property
     def headline(self) -> Headline:
@@ -50,12 +59,13 @@ class Explanation:
         """For a pull request."""
         first, *lines = headline_lines(self.headline)
         parts = [f"### {_markdown(first)}", "\n".join(f"- {_markdown(line)}" for line in lines)]
-        parts += [_markdown_table(table) for table in headline_tables(self.headline, self.record)]
+        parts += [_markdown_table(table) for table in self._tables()]
         return "\n\n".join(parts) + "\n"
 
     def to_html(self) -> str:
-        """One page by itself: all of this, memory over the step, tensors, devices, a search."""
-        return page_html(self.record)
+        """One page by itself: all of this, the step and its memory over time, tensors, devices, a
+        search."""
+        return page_html(self.record, self.frontier, self.schedule)
 
     def __rich__(self) -> Any:
         """Lines of the headline, then its tables."""
@@ -72,12 +82,17 @@ class Explanation:
     def _parts(self) -> Iterator[Any]:
         for number, line in enumerate(headline_lines(self.headline)):
             yield Text(line, style="bold" if number == 0 else "")
-        for table in headline_tables(self.headline, self.record):
+        for table in self._tables():
             yield Text(f"\n{table.title}", style="bold")
             shown = new_table(*table.columns)
             for row in table.rows:
                 shown.add_row(*map(Text, row))
             yield shown
+
+    def _tables(self) -> Iterator[TextTable]:
+        yield from headline_tables(self.headline, self.record)
+        if self.frontier is not None:
+            yield frontier_text(self.frontier)
 
 
 def _markdown(text: str) -> str:

@@ -8,7 +8,8 @@ from rich.bar import Bar
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autoshard.planned.summary import bytes_text, seconds_text
+from autoshard.explain.page_frontier import frontier_cells
+from autoshard.planned.summary import bytes_text
 from autoshard.report.plan_table import new_table
 
 if TYPE_CHECKING:
@@ -26,14 +27,10 @@ def frontier_table(found: Frontier) -> RenderableType:
     table = new_table("", "step", "compute", "communication", "peak", "mem_coeff", "", "")
     most = max(point.peak_bytes for point in found.points)
     for number, point in enumerate(found.points, start=1):
-        said = "the plan" if point.is_plan else "" if point.fits else "does not fit"
+        *cells, said = frontier_cells(point)
         table.add_row(
             str(number),
-            seconds_text(point.step_seconds),
-            seconds_text(point.compute_seconds),
-            seconds_text(point.communication_seconds),
-            bytes_text(point.peak_bytes),
-            f"{point.mem_coeff:.3g}",
+            *cells,
             Bar(size=most or 1.0, begin=0, end=point.peak_bytes, width=_BAR_WIDTH),
             said,
             style="bold" if point.is_plan else "",

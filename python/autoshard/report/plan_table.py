@@ -59,6 +59,7 @@ def plan_table(plan: Plan, full: bool = False) -> RenderableType:
         parts += [Text(line) for line in _pipeline_lines(plan.pipeline)]
     if plan.summary is not None:
         parts += [Text(line) for line in estimate_lines(plan.summary)]
+        parts += [Text(line) for line in tried_lines(plan.summary)]
     if plan.batch is not None:
         parts.append(Text(_batch_line(plan.batch)))
     parts += [
@@ -111,6 +112,25 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
     for axis in summary.axes:
         on = "" if axis.physical in ("", axis.name) else f", on {axis.physical}"
         yield f"axis {axis.name}={axis.size} cuts {axis.role}{on}"
+
+
+def tried_lines(summary: PlanSummary) -> Iterator[str]:
+    """What ``micro_batches="auto"`` chose from, and why a step is not cut."""
+    said: list[str] = []
+    for one in summary.tried_micro_batches:
+        step = "" if one.step_seconds is None else seconds_text(one.step_seconds)
+        peak = "" if one.peak_bytes is None else bytes_text(one.peak_bytes)
+        if one.outcome in ("taken", "fits"):
+            said.append(f"{one.micro_batches}: {step}, {peak}")
+        elif one.outcome == "bounded":
+            said.append(f"{one.micro_batches}: {step} or more")
+        elif one.outcome == "does not fit":
+            said.append(f"{one.micro_batches}: does not fit, {peak}")
+    if said:
+        yield f"micro-batches tried: {'; '.join(said)}"
+    for one in summary.tried_micro_batches:
+        if one.outcome == "refused":
+            yield f"not in micro-batches: {one.reason}"
 
 
 def _pipeline_lines(pipeline: PlannedPipeline) -> Iterator[str]:

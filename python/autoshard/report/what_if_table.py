@@ -15,6 +15,7 @@ from autoshard.report.plan_table import new_table
 if TYPE_CHECKING:
     from autoshard.explain.sensitivity import Sensitivities
     from autoshard.explain.what_if import WhatIf
+    from autoshard.frontend.largest_batch import LargestBatch
 
 WIDTH = 140
 """Columns of the text of a table of steps."""
@@ -50,6 +51,25 @@ def what_if_table(found: WhatIf) -> RenderableType:
             end = Bar(size=longest or 1.0, begin=0, end=point.step_seconds, width=_BAR_WIDTH)
         table.add_row(*map(Text, cells), end)
     return Group(Text(f"{found.name}, planned for each row"), table)
+
+
+def largest_batch_table(found: LargestBatch) -> RenderableType:
+    """A row a size, the largest that fits and the best one marked."""
+    has_parts = any(one.micro_batches > 1 for one in found.tried)
+    columns = ["batch", "mesh", *(["micro-batches"] if has_parts else [])]
+    table = new_table(*columns, "step", "an example", "peak", "")
+    for one in found.tried:
+        marks = ["largest"] if one.batch == found.size else []
+        marks += ["fewest seconds an example"] if one.batch == found.best_size else []
+        peak = "" if one.peak_bytes is None else bytes_text(one.peak_bytes)
+        step, each = one.step_seconds, one.seconds_per_example
+        cells = [f"{one.batch:,}", one.mesh]
+        cells += [f"{one.micro_batches}" if one.fits else ""] if has_parts else []
+        cells += ["none" if step is None else seconds_text(step)]
+        cells += ["" if each is None else seconds_text(each), peak]
+        table.add_row(*map(Text, cells), Text(", ".join(marks) or one.reason.partition(". ")[0]))
+    head = f"{found.name}, planned for each size; between doublings multiples of"
+    return Group(Text(f"{head} {found.multiple_of}"), table)
 
 
 def sensitivity_table(found: Sensitivities) -> RenderableType:

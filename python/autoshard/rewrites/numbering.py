@@ -18,10 +18,11 @@ from autoshard.ir.attributes import (
     attribute_keys,
 )
 from autoshard.ir.module import module_of
+from autoshard.ir.symbols import NAMED_BY, functions_named
 
 _OURS = frozenset((MHLO_SHARDING, STRATEGY, PIN))
 _NAMES = (CHECKPOINT_NAME,)
-_CALLEES = ("decomposition", "callee", "called_computations")
+_CALLEES = tuple(NAMED_BY.values())
 """Attributes that name functions: copies of one function have names of their own."""
 _REGIONS = frozenset(("stablehlo.while", "stablehlo.case", "stablehlo.if"))
 _STATEFUL = frozenset(
@@ -83,7 +84,7 @@ class Numbering:
     def _text(self, op: mlir.Operation, inside: dict[mlir.Value, Hashable]) -> Hashable:
         """What an op does, with numbers of its own for what is made in regions around it."""
         attributes = attribute_keys(op, but=self._ignored)
-        callees = tuple(_body_of(op, name) for name in _CALLEES if name in op.attributes)
+        callees = _bodies_of(op)
         operands = tuple(inside[v] if v in inside else self.of(v) for v in op.operands)
         regions: list[Hashable] = []
         for region in op.regions:
@@ -119,10 +120,11 @@ def has_effect(op: mlir.Operation) -> bool:
     )
 
 
-def _body_of(op: mlir.Operation, attribute: str) -> Hashable:
+def _bodies_of(op: mlir.Operation) -> Hashable:
     """What the functions do that an op names, whatever they are called."""
-    said = op.attributes[attribute]
-    names = list(said) if isinstance(said, mlir.ArrayAttr) else [said]
+    names = functions_named(op)
+    if not names:
+        return ()
     functions = {
         mlir.StringAttr(each.operation.attributes["sym_name"]).value: each.operation
         for each in module_of(op).regions[0].blocks[0].operations
@@ -130,7 +132,7 @@ def _body_of(op: mlir.Operation, attribute: str) -> Hashable:
     }
     found: list[str] = []
     for name in names:
-        function = functions[mlir.FlatSymbolRefAttr(name).value]
+        function = functions[name]
         text = function.get_asm(enable_debug_info=False)
         found.append(text[text.index("(") :])  # behind its name
     return tuple(found)

@@ -8,10 +8,11 @@ after   %expert_of_row = .. %sizes, and %experts = iota
 from __future__ import annotations
 
 from autoshard.ir import chlo, mlir, parse_bytes
-from autoshard.ir.functions import add_functions, functions_named_by
+from autoshard.ir.functions import add_functions
 from autoshard.ir.inline import inline_calls
 from autoshard.ir.module import functions_of, operations_of
 from autoshard.ir.reading import shape_of
+from autoshard.ir.symbols import functions_named, functions_reached
 from autoshard.ir.types import numpy_type
 
 _RAGGED_DOT = "chlo.ragged_dot"
@@ -46,20 +47,13 @@ def ragged_dots_as_kernels(module: mlir.Module, platform: str | None) -> None:
 def _functions_of_composites(module: mlir.Module) -> set[str]:
     """Functions that composites stand for, and those which these call."""
     functions = functions_of(module)
-    waiting = [
-        mlir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+    return {
+        name
         for op in operations_of(module.operation)
         if op.name == "stablehlo.composite"
-    ]
-    found: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        for op in operations_of(functions[name]):
-            waiting += functions_named_by(op)
-    return found
+        for decomposition in functions_named(op)
+        for name in functions_reached(functions, decomposition)
+    }
 
 
 def _can_be_kernel(op: mlir.Operation) -> bool:

@@ -31,7 +31,7 @@ from autoshard.rewrites.recomputation.marks import has_switches
 from autoshard.search.host_candidates import Candidate
 from autoshard.search.inputs import with_inputs_alike
 
-_NO_LIMIT = "1e30"
+ALL_MEMORY = "1e30"
 """Bytes that no plan needs."""
 
 _MORE_MEMORY = (1.0, 1.3, 1.7, 2.5, 4.0, math.inf)
@@ -107,7 +107,7 @@ class Job:
         except DoesNotFitError:
             if self.spreading is None:
                 raise
-        options = replace(self.options, memory_limit=_NO_LIMIT)
+        options = replace(self.options, memory_limit=ALL_MEMORY)
         return self._searched(self.read(on_host), options)
 
     def _searched(self, module: mlir.Module, options: RecursiveProgramming) -> PlannedProgram:
@@ -206,7 +206,7 @@ class Job:
             if factor > 1 and limit * factor < largest:
                 continue  # the last plan kept within this
             module = self.read(on_host)
-            allowed = str(limit * factor) if math.isfinite(factor) else _NO_LIMIT
+            allowed = str(limit * factor) if math.isfinite(factor) else ALL_MEMORY
             options = replace(self.options, memory_limit=allowed)
             try:
                 found = self._searched(module, options).summary

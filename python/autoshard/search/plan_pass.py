@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar, Literal
 
+from autoshard.errors import PassOptionError, PlanError
 from autoshard.ir import mlir, parse_bytes, print_module
-from autoshard.ir.attributes import MESH
-from autoshard.ir.boundary import untie_unequal
+from autoshard.ir.attributes import MESH, PLAN
+from autoshard.ir.boundary import main_function, untie_unequal
 from autoshard.ir.module import take_contents
+from autoshard.ir.reading import shape_of
+from autoshard.passes.base import Pass
 from autoshard.passes.host_offload import HostOffload
+from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recompute import Recompute
 from autoshard.passes.recursive_programming import RecursiveProgramming
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
-from autoshard.search.automatic import Job, Planned, plan_with_host
+from autoshard.planned.summary import PlanSummary, TriedMicroBatches
+from autoshard.search.automatic import ALL_MEMORY, Job, Planned, plan_with_host
 from autoshard.search.host_candidates import candidates
+from autoshard.search.micro_batches import choose_micro_batches, divisors, free_step
 from autoshard.search.refine import Budget, mesh_shapes, refine, verifier
 from autoshard.sharding import Axis, Mesh
 
@@ -50,10 +57,25 @@ class PlanProgram(RecursiveProgramming):
     """What becomes of the program's own jax.checkpoint. keep: what it says; replace: it is undone
     first, moves to the host included, so that the options above decide alone."""
 
+    micro_batches: int | Literal["auto"] = 1
+    """Parts of the batch, one after the other, as autoshard-micro-batch makes them; auto: the
+    number that divides the batch with the fastest step that fits."""
+
+    batch: tuple[str | int, ...] = ()
+    """Arguments that hold examples in dim 0, as autoshard-micro-batch takes them."""
+
+    per_micro_batch: tuple[str, ...] = ()
+    """Lines (model.py:41) whose sums are those of each micro-batch; see there."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.optimizer_parallel is not None:
             OptimizerParallel(level=self.optimizer_parallel)  # says what is wrong with it
+        if isinstance(self.micro_batches, str) and self.micro_batches != "auto":
+            raise PassOptionError(
+                f"{self.name}: option micro-batches={self.micro_batches}: expected integer or auto."
+            )
+        self._in_parts(1 if self.micro_batches == "auto" else self.micro_batches)
 
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``.
@@ -61,18 +83,68 @@ class PlanProgram(RecursiveProgramming):
         Raises:
             DoesNotFitError: No plan fits.
         """
-        planned = self.plan_with(self.job_for(module), "")
+        _, planned = self.planned(module)
         untie_unequal(planned.module)
         take_contents(module, planned.module)
 
-    def job_for(self, module: mlir.Module) -> Job:
+    def planned(self, module: mlir.Module) -> tuple[Job, Planned]:
+        """The fastest plan that fits, and its job, for a module, which stays as it is.
+
+        Raises:
+            DoesNotFitError: No plan fits.
+        """
+        jobs = lru_cache(partial(self.job_for, module))
+        if self.micro_batches != "auto":
+            job = jobs(self.micro_batches)
+            return job, self.plan_with(job, "")
+        rows, why = self._rows(module)
+        examples = math.gcd(*rows)
+        found = choose_micro_batches(
+            divisors(examples),
+            divisors(examples, self.given_cluster().num_devices),
+            lambda count: self.plan_with(jobs(count), ""),
+            _costs,
+            lambda count: free_step(_costs(_without_limit(jobs(count)).plan())),
+            self.most_seconds,
+        )
+        tried = found.tried + ((TriedMicroBatches(2, "refused", reason=why),) if why else ())
+        summary = replace(_costs(found.plan), tried_micro_batches=tried)
+        planned = replace(found.plan, summary=summary)
+        with planned.module.context:
+            written = mlir.StringAttr.get(summary.to_json())
+            planned.module.operation.attributes[PLAN] = written
+        return jobs(found.count), planned
+
+    def _in_parts(self, count: int) -> MicroBatch:
+        lines = self.per_micro_batch if count > 1 else ()
+        return MicroBatch(count, self.batch, lines)
+
+    def _rows(self, module: mlir.Module) -> tuple[list[int], str]:
+        """Dim 0 of the arguments that hold the batch, or why it is not known: one row."""
+        copy = parse_bytes(print_module(module, "bytecode"), module.context, "module")
+        with copy.context, mlir.Location.unknown():
+            main = main_function(copy)
+            try:
+                batch = self._in_parts(1).arguments(copy, main)
+            except PlanError as error:
+                if self.batch:
+                    raise
+                return [1], str(error)
+            arguments = main.regions[0].blocks[0].arguments
+            shapes = [shape_of(arguments[number]) for number in batch]
+        return [shape[0] if shape else 1 for shape in shapes], ""
+
+    def job_for(self, module: mlir.Module, micro_batches: int = 1) -> Job:
         """What is asked of the search for a module, which stays as it is."""
         cluster = self.given_cluster()
         source = print_module(module, "bytecode")
-        if self.policy == "replace":
-            undone = parse_bytes(source, module.context, "module")
-            run_passes(undone, [UndoCheckpoints()])
-            source = print_module(undone, "bytecode")
+        before: list[Pass] = [UndoCheckpoints()] if self.policy == "replace" else []
+        if micro_batches > 1:
+            before.append(self._in_parts(micro_batches))
+        if before:
+            changed = parse_bytes(source, module.context, "module")
+            run_passes(changed, before)
+            source = print_module(changed, "bytecode")
 
         def read(on_host: Sequence[int]) -> mlir.Module:
             copy = parse_bytes(source, module.context, "module")
@@ -115,6 +187,17 @@ class PlanProgram(RecursiveProgramming):
         )
 
 
+def _costs(planned: Planned) -> PlanSummary:
+    assert planned.summary is not None
+    return planned.summary
+
+
+def _without_limit(job: Job) -> Job:
+    """The same search with all the memory there could be, and nothing that saves any."""
+    options = replace(job.options, memory_limit=ALL_MEMORY, mem_coeff="auto")
+    return replace(job, options=options, recomputing=None)
+
+
 @dataclass(frozen=True)
 class RefineProgram(PlanProgram):
     """Find several plans as autoshard-plan does, compile them, and take the best one.
@@ -146,8 +229,8 @@ class RefineProgram(PlanProgram):
             DoesNotFitError: No plan fits.
             CompileError: The compiler is not installed.
         """
-        job, cluster = self.job_for(module), self.given_cluster()
-        first = self.plan_with(job, "")
+        cluster = self.given_cluster()
+        job, first = self.planned(module)
         untie_unequal(first.module)
         is_free = MESH not in module.operation.attributes and not (self.mesh or self.mesh_shape)
         planned, _ = refine(

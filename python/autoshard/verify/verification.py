@@ -116,6 +116,17 @@ class Verification:
         """The step as the compiler ordered it, simulated; None as ``estimate``."""
         return None if self.estimate is None else self.estimate.schedule
 
+    def simulated(self) -> Schedule:
+        """The step as the compiler ordered it.
+
+        Raises:
+            CompileError: The compiler left no program to simulate.
+        """
+        if self.schedule is None:
+            why = self.program.no_hlo_text or "it does not fit"
+            raise CompileError(f"there is no schedule to show: {why}.", reason="refused")
+        return self.schedule
+
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the simulated step as a file for https://ui.perfetto.dev.
 
@@ -123,10 +134,7 @@ class Verification:
             CompileError: The compiler left no program to simulate.
             OSError: The file cannot be written.
         """
-        if self.schedule is None:
-            why = self.program.no_hlo_text or "it does not fit"
-            raise CompileError(f"there is no schedule to write: {why}.", reason="refused")
-        write_trace(self.schedule, Path(path))
+        write_trace(self.simulated(), Path(path))
 
     @property
     def unplanned(self) -> tuple[CollectiveMatch, ...]:

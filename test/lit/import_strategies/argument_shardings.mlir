@@ -48,3 +48,18 @@ func.func @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"dp"}]>
 func.func private @inner(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"tp"}]>}) -> tensor<8xf32> {
   return %x : tensor<8xf32>
 }
+
+// -----
+
+sdy.mesh @mesh = <["dp"=2, "tp"=4]>
+sdy.mesh @one = <["x"=1]>
+
+// A sharding over one device, or one that is open everywhere, says nothing beside mhlo.sharding.
+// CHECK-LABEL: func.func @main
+// CHECK-SAME:    %arg0: tensor<8xf32> {autoshard.pin = "[{dp}]"}, %arg1: tensor<8xf32> {autoshard.pin = "[{tp}]"}
+func.func @main(
+    %one: tensor<8xf32> {sdy.sharding = #sdy.sharding<@one, [{}]>, mhlo.sharding = "{devices=[2,4]<=[8] last_tile_dim_replicate}"},
+    %open: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}]>, mhlo.sharding = "{devices=[4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"}) -> tensor<8xf32> {
+  %0 = stablehlo.add %one, %open : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}

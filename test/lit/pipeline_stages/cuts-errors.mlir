@@ -8,7 +8,7 @@
 
 // FEW:     error: stages=3: the step has 2 products of matrices, loops and marks
 // SMALL:   error: micro_batches=2 is smaller than stages=3
-// DEVICES: error: stages=3 do not divide 4 devices{{.*}}Give one of 1, 2, 4 stages.
+// DEVICES: error: stages=3: the 4 devices of cluster cpu:4 (4) do not fall on 3 stages{{.*}}Give one of 2, 4 stages.
 // LOOP:    error: the step has no loop over micro-batches
 func.func public @main(%x: tensor<8x4xf32>, %a: tensor<4x4xf32>) -> tensor<f32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>

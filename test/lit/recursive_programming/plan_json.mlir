@@ -4,8 +4,8 @@
 // RUN: autoshard-opt --mesh=dp=8 --autoshard-import-strategies --autoshard-sharding-propagation --plan-json=%t.bytes.json -o %t.mlir %s && filecheck %s --check-prefix=BYTES < %t.bytes.json
 
 // The record of a plan as JSON, also where an export follows: numbers, seconds by phase, arguments,
-// and every op and collective with its line. A plan by propagation has bytes, and says why nothing else.
-// CHECK:      "autoshard_record": 1,
+// every op and collective with its line, and when in the step they are. A plan by propagation has bytes, and says why nothing else.
+// CHECK:      "autoshard_record": 2,
 // CHECK:      "step_seconds": {{[0-9.e-]+}},
 // CHECK-NEXT: "compute_seconds": {{[0-9.e-]+}},
 // CHECK-NEXT: "communication_seconds": {{[0-9.e-]+}},
@@ -35,6 +35,14 @@
 // CHECK-NEXT:   "seconds": {{[0-9.e-]+}},
 // CHECK-NEXT:   "location": "{{.*}}plan_json.mlir:{{[0-9]+}}"
 // CHECK:      "memory": [
+// CHECK:      "bars": [
+// CHECK:          "compute"
+// CHECK:        "name": "dot_general@plan_json.mlir:{{[0-9]+}}",
+// CHECK:        "start": 0.0,
+// CHECK:          "network",
+// CHECK-NEXT:     "switched links"
+// CHECK:        "name": "all-reduce of dot_general for result 0 of dot_general@plan_json.mlir:{{[0-9]+}}",
+// CHECK:      "repeats": []
 // BYTES:      "step_seconds": null,
 // BYTES:      "resharded_bytes": 114688.0,
 // BYTES:      "missing": "planned without a cluster

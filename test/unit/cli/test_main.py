@@ -67,6 +67,20 @@ def test_remarks_are_written_in_every_form(files, form, begins, capsys):
     assert "explained_plans.py" in text
 
 
+@pytest.mark.parametrize("name", ["saved.json", "planned.mlir"])
+@pytest.mark.parametrize("form", ["text", "md", "html"])
+def test_a_frontier_is_shown_where_it_is_asked_for(files, name, form, capsys):
+    assert run("explain", files / name, "--format", form, "--frontier") == 0
+    assert "that no other beats in time and memory" in capsys.readouterr().out
+
+
+def test_a_frontier_needs_a_program_and_a_format_that_shows_it(files, capsys):
+    assert run("explain", files / "saved.json", "--format", "yaml", "--frontier") == 1
+    assert "--format yaml has no frontier, only html, md, text have" in capsys.readouterr().err
+    assert run("explain", files / "record.json", "--frontier") == 1
+    assert "record.json again, which is no file of a program but a rec" in capsys.readouterr().err
+
+
 def test_what_is_no_plan_is_refused(tmp_path, capsys):
     (tmp_path / "a.json").write_text('{"a": 1}')
     assert run("explain", tmp_path / "a.json") == 1

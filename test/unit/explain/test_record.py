@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from autoshard.explain.record import (
     RecordedValue,
 )
 from autoshard.explain.record_build import record_of_module
+from autoshard.explain.timeline import TimelineBar, TimelineRepeat
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.locations import Frame
 from autoshard.passes.pipeline import run_passes
@@ -52,6 +54,8 @@ def records(draw) -> Record:
         ops=draw(rows(RecordedOp)),
         collectives=draw(rows(RecordedCollective)),
         memory=draw(rows(MemoryPoint)),
+        bars=draw(rows(TimelineBar)),
+        repeats=draw(rows(TimelineRepeat)),
     )
 
 
@@ -113,6 +117,16 @@ def test_a_summary_from_before_records_is_a_record_without_ops():
     assert "before version 1" in record.missing
 
 
+def test_a_record_of_version_1_has_no_timeline_and_says_so():
+    record = layers_plan().record
+    read = json.loads(record.to_json())
+    read["autoshard_record"] = 1
+    del read["bars"], read["repeats"]
+    older = Record.from_json(json.dumps(read))
+    assert older.missing == "the record was written before version 2: it has no timeline"
+    assert older == replace(record, missing=older.missing, bars=(), repeats=())
+
+
 def test_a_plan_that_was_priced_otherwise_says_so():
     """A loop of unknown length: planned for 5 trips, a module says nothing of that."""
     text = """
@@ -143,8 +157,8 @@ def test_a_plan_that_was_priced_otherwise_says_so():
 
 
 def test_a_newer_version_is_refused():
-    text = layers_plan().record.to_json().replace('"autoshard_record": 1', '"autoshard_record": 2')
-    with pytest.raises(ParseError, match=r"a\.json: the record has version 2, written by autosha"):
+    text = layers_plan().record.to_json().replace('"autoshard_record": 2', '"autoshard_record": 3')
+    with pytest.raises(ParseError, match=r"a\.json: the record has version 3, written by autosha"):
         Record.from_json(text, "a.json")
 
 
@@ -169,6 +183,6 @@ def test_the_page_of_the_schema_names_every_key():
     read = json.loads(layers_plan().record.to_json())
     tables = [entry for entry in read.values() if isinstance(entry, list) and entry]
     rows = [entry[0] for entry in tables if isinstance(entry[0], dict)]
-    assert len(rows) >= 6
+    assert len(rows) >= 8
     for key in {key for entry in (read, *rows) for key in entry}:
         assert f"`{key}`" in page, key

@@ -66,6 +66,17 @@ def test_another_question_is_another_plan(directory, searches, options):
     assert len(searches) == 2
 
 
+def test_a_plan_whose_micro_batches_were_chosen_is_found_again(directory, searches):
+    asked = {"cluster": "cpu:8", "micro_batches": "auto", "batch_argnums": 1}
+    plan = autoshard.plan(step, W, X, **asked)
+    count = len(searches)
+    again = autoshard.plan(step, W, X, **asked)
+    assert len(searches) == count
+    assert again == plan
+    assert again.summary.tried_micro_batches == plan.summary.tried_micro_batches
+    assert again.origin.request.micro_batches == 1
+
+
 def test_what_was_kept_and_is_damaged_is_warned_of_and_made_anew(directory, searches):
     plan = autoshard.plan(step, W, X, cluster="cpu:8")
     (file,) = directory.iterdir()

@@ -27,3 +27,11 @@ def test_markdown_shows_names_as_they_are():
     text = layers_plan().explain().to_markdown()
     assert "explained\\_plans.py" in text
     assert "layers[*]" not in text
+
+
+def test_a_frontier_is_in_every_face_where_it_was_asked_for():
+    said = "that no other beats in time and memory"
+    found = layers_plan().explain(frontier=True)
+    faces = (str(found), found._repr_html_(), found.to_markdown(), found.to_html())
+    assert all(said in face for face in faces)
+    assert said not in layers_plan().explain().to_html()

@@ -246,6 +246,15 @@ def test_without_hlo_text_nothing_is_claimed(plan):
     assert not found.ok
     assert found.fits
     assert "collectives are not compared: the compiler cannot print it" in str(found)
+    with pytest.raises(CompileError, match="no schedule to show: the compiler cannot print it"):
+        plan.explain(verified=found)
+
+
+def test_a_page_has_the_step_as_it_was_compiled_where_it_was_verified(plan, verified):
+    html = plan.explain(verified=verified).to_html()
+    assert "<h2>Timeline (modelled)</h2>" in html
+    assert "<h2>Timeline (simulated)</h2>" in html
+    assert "all-reduce" in html.partition("Timeline (simulated)</h2>")[2].partition("</svg>")[0]
 
 
 # The command ------------------------------------------------------------------------------------

@@ -72,7 +72,13 @@ class WrittenShardings:
                         f"{MHLO_SHARDING} says {other}. Remove one of the two attributes.",
                         place(owner.location),
                     )
-        found = from_shardy if from_shardy is not None else from_gspmd
+            # One that says nothing, as over a mesh of one device, leaves it to the other.
+            found = [
+                other if one is None else one
+                for one, other in zip(from_shardy, from_gspmd, strict=True)
+            ]
+        else:
+            found = from_gspmd if from_shardy is None else from_shardy
         if found is None or all(sharding is None for sharding in found):
             return None
         return found

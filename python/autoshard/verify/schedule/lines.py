@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autoshard._core import LinkKind
 from autoshard.cluster import Cluster
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify.collective_seconds import CollectiveSeconds
@@ -34,7 +33,7 @@ from autoshard.verify.hlo_program import CALLS, HloComputation, HloInstruction, 
 from autoshard.verify.instruction_costs import PRODUCTS
 from autoshard.verify.instruction_work import HostCopy, InstructionWork, instructions_inside
 from autoshard.verify.schedule.origins import Origins
-from autoshard.verify.schedule.schedule import Stream, Transfer
+from autoshard.verify.schedule.schedule import STREAMS, Stream, Transfer
 
 _CHAIN_ID = re.compile(r'\bchain_id="([^"]*)"')
 _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
@@ -42,13 +41,6 @@ _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 
 _Placed = tuple[HloInstruction, HloComputation]
 """An instruction and where it stands."""
-
-_STREAMS = {
-    LinkKind.RING: Stream.TORUS,
-    LinkKind.LINE: Stream.TORUS,
-    LinkKind.SWITCHED: Stream.SWITCH,
-    LinkKind.NETWORK: Stream.NETWORK,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +248,7 @@ class _Reader:
             place=collective.place,
             op_name=collective.op_name,
             seconds=self.seconds.of(collective, groups),
-            streams=tuple(dict.fromkeys(_STREAMS[link] for link in links)),
+            streams=tuple(dict.fromkeys(STREAMS[link] for link in links)),
         )
 
     def _host_copy(self, one: HloInstruction, copy: HostCopy) -> Transfer:

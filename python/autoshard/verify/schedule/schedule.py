@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from autoshard._core import LinkKind
+
 
 class Stream(StrEnum):
     """What runs one thing at a time."""
@@ -23,6 +25,14 @@ class Stream(StrEnum):
 
 
 HOST_STREAMS = frozenset((Stream.TO_HOST, Stream.FROM_HOST))
+
+STREAMS = {
+    LinkKind.RING: Stream.TORUS,
+    LinkKind.LINE: Stream.TORUS,
+    LinkKind.SWITCHED: Stream.SWITCH,
+    LinkKind.NETWORK: Stream.NETWORK,
+}
+"""What goes over each kind of link."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,6 +82,8 @@ class Event:
     seconds: float
     place: str | None = None
     op_name: str = ""
+    is_wait: bool = False
+    """Compute does nothing but wait for a transfer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,9 @@ class _Simulation:
         slack = max(0.0, self.now - flight.end)
         self.slack[transfer] = min(slack, self.slack.get(transfer, slack))
         exposed = max(0.0, flight.end - self.now)
-        self._add_event(Stream.COMPUTE, f"wait for {transfer.name}", self.now, exposed)
+        self._add_event(
+            Stream.COMPUTE, f"wait for {transfer.name}", self.now, exposed, is_wait=True
+        )
         self.now += exposed
         self.totals.exposed[transfer] += exposed
 
@@ -224,6 +226,7 @@ class _Simulation:
         seconds: float,
         place: str | None = None,
         op_name: str = "",
+        is_wait: bool = False,
     ) -> None:
         if seconds > 0:
-            self.events.append(Event(stream, name, start, seconds, place, op_name))
+            self.events.append(Event(stream, name, start, seconds, place, op_name, is_wait))

@@ -1,0 +1,123 @@
+"""Plans of pipelines: the search knows one stage that does all, and gets less memory try by try."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from autoshard.cluster import Cluster
+from autoshard.errors import DoesNotFitError
+from autoshard.frontend.lower import Source
+from autoshard.frontend.plan import Plan
+from autoshard.frontend.request import Request
+from autoshard.passes.recursive_programming import memory_limit_of
+from autoshard.planned.summary import PlanSummary, bytes_text
+from autoshard.progress import running
+
+_MOST_SEARCHES = 4
+"""For what is asked; a switch that is tried where nothing fits gets one."""
+_LEAST_SECONDS = 1e-3
+"""What the first search gets of a time limit that is over before it begins."""
+
+
+@dataclass
+class StagedSearch:
+    """Searches for one pipeline, under one time limit.
+
+    Each stage holds a share of the arguments only, and what it keeps of micro-batches is known when
+    the schedule is. So the first search may use as much memory as all stages have, and the next
+    ones less, as long as the worst stage needs too much.
+    """
+
+    source: Source
+    stages: int
+    limit: float
+    """Bytes that a plan may use of a device."""
+    plan_once: Callable[[Source, Request], Plan]
+    """Searches; ``memory_limit`` of its request is for one stage that does all."""
+    deadline: float
+    """A second of ``time.monotonic()``; infinite without a time limit."""
+    allowed: float = field(init=False)
+    """Bytes that the next search may use."""
+
+    def __post_init__(self) -> None:
+        self.allowed = self.stages * self.limit
+
+    @staticmethod
+    def of(
+        source: Source, request: Request, stages: int, plan_once: Callable[[Source, Request], Plan]
+    ) -> StagedSearch:
+        """The searches for a request, whose time limit begins now."""
+        limit = memory_limit_of(cast(Cluster, source.cluster), request.options().memory_limit)
+        seconds = math.inf if request.time_limit is None else request.time_limit
+        return StagedSearch(source, stages, limit, plan_once, time.monotonic() + seconds)
+
+    def is_over(self) -> bool:
+        """Is the time limit?"""
+        return time.monotonic() >= self.deadline
+
+    def plan(self, request: Request) -> Plan:
+        """The first plan of a few searches that fits.
+
+        Raises:
+            DoesNotFitError: None does.
+            KeyboardInterrupt: None did until Ctrl-C.
+        """
+        peaks: list[float] = []
+        while not peaks or (len(peaks) < _MOST_SEARCHES and not self.is_over()):
+            try:
+                plan = self._search(request)
+            except DoesNotFitError as error:
+                peaks = peaks or [self._of_the_worst_stage(error)]
+                break
+            peaks.append(plan.peak_bytes)
+            if plan.peak_bytes <= self.limit:
+                return self._within_limit(plan)
+            self.allowed *= 0.95 * self.limit / plan.peak_bytes
+        raise self._does_not_fit(min(peaks))
+
+    def plan_switched(self, request: Request) -> Plan:
+        """What one more search finds in the memory at which ``plan`` ended.
+
+        Raises:
+            DoesNotFitError: That does not fit.
+        """
+        try:
+            plan = self._search(request)
+        except DoesNotFitError as error:
+            raise self._does_not_fit(self._of_the_worst_stage(error)) from error
+        if plan.peak_bytes > self.limit:
+            raise self._does_not_fit(plan.peak_bytes)
+        return self._within_limit(plan)
+
+    def _search(self, request: Request) -> Plan:
+        if running().is_interrupted:
+            raise KeyboardInterrupt
+        left = max(self.deadline - time.monotonic(), _LEAST_SECONDS)
+        seconds = left if math.isfinite(left) else None
+        asked = replace(request, memory_limit=int(self.allowed), time_limit=seconds)
+        return self.plan_once(self.source, asked)
+
+    def _of_the_worst_stage(self, error: DoesNotFitError) -> float:
+        """About what it needs; bytes of the error are those of one stage that does all."""
+        return error.peak_bytes / self.allowed * self.limit
+
+    def _within_limit(self, plan: Plan) -> Plan:
+        summary = cast(PlanSummary, plan.summary)
+        return replace(plan, summary=replace(summary, memory_limit=self.limit))
+
+    def _does_not_fit(self, peak_bytes: float) -> DoesNotFitError:
+        advice = "Give more stages or devices, or micro-batches of fewer examples."
+        if self.is_over():
+            advice += " time_limit is over, too: with more of it other plans are tried."
+        return DoesNotFitError(
+            f"{self.source.name}: the worst of {self.stages} stages needs {bytes_text(peak_bytes)}"
+            f" or more on a device, and {bytes_text(self.limit)} are allowed.",
+            None,
+            peak_bytes,
+            self.limit,
+            advice=advice,
+        )

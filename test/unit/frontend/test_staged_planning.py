@@ -1,0 +1,109 @@
+"""The searches of one pipeline, with a search and a clock of the test's own."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+import autoshard
+from autoshard.frontend import staged_planning
+from autoshard.frontend.request import Request
+from autoshard.frontend.staged_planning import StagedSearch
+from autoshard.frontend.switches import with_switches
+
+STAGES, LIMIT = 4, 1000
+
+
+@dataclass(frozen=True)
+class Summary:
+    memory_limit: float = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    peak_bytes: float
+    summary: Summary = Summary()
+
+
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(staged_planning, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def searches(clock, found, time_limit=None):
+    """Whose results are ``found``, one after the other: bytes, negative ones of no plan.
+
+    Returns:
+        The searches, the request, and a list of the requests that the search gets; each takes two
+        seconds.
+    """
+    asked = []
+    results = iter(found)
+
+    def plan_once(_, request):
+        asked.append(request)
+        clock.now += 2
+        peak = next(results)
+        if peak < 0:
+            raise autoshard.DoesNotFitError("no plan", None, -peak, request.memory_limit)
+        return Found(peak)
+
+    request = Request(cluster="cpu:8", memory_limit=LIMIT, time_limit=time_limit)
+    source = SimpleNamespace(name="step", cluster=autoshard.Cluster.parse("cpu:8"))
+    return StagedSearch.of(source, request, STAGES, plan_once), request, asked
+
+
+def test_each_search_gets_less_memory_until_the_worst_stage_fits(clock):
+    search, request, asked = searches(clock, [2000, 1250, 900])
+    found = search.plan(request)
+    assert found == Found(900, Summary(LIMIT))
+    first = STAGES * LIMIT
+    second = first * 0.95 / 2
+    assert [each.memory_limit for each in asked] == pytest.approx(
+        [first, second, second * 0.95 / 1.25], abs=1
+    )
+    assert [each.time_limit for each in asked] == [None] * 3
+
+
+def test_one_time_limit_bounds_all_searches(clock):
+    search, request, asked = searches(clock, [2000] * 9, time_limit=5)
+    with pytest.raises(autoshard.DoesNotFitError, match="time_limit is over, too"):
+        search.plan(request)
+    assert [each.time_limit for each in asked] == [5, 3, 1]
+
+
+def test_nothing_is_tried_behind_the_time_limit_but_the_first_search(clock):
+    search, request, asked = searches(clock, [2000] * 9, time_limit=1)
+    with pytest.raises(autoshard.DoesNotFitError) as caught:
+        search.plan(request)
+    assert len(asked) == 1
+    found = with_switches(caught.value, request, search.plan_switched, search.is_over)
+    assert found is caught.value
+    assert len(asked) == 1
+
+
+def test_switches_get_one_search_each_where_the_last_one_ended(clock):
+    search, request, asked = searches(clock, [2000, -3000, -2850, 1600])
+    with pytest.raises(
+        autoshard.DoesNotFitError, match=r"worst of 4 stages needs 1\.953 KiB"
+    ) as caught:
+        search.plan(request)
+    tried = len(asked)
+    said = str(
+        with_switches(
+            caught.value,
+            Request(memory_limit=LIMIT, host_offload="auto", micro_batches=2),
+            search.plan_switched,
+        )
+    )
+    assert len(asked) == tried + 2
+    assert {each.memory_limit for each in asked[tried:]} == {asked[tried - 1].memory_limit}
+    assert "recompute='auto' needs 1.465 KiB; optimizer_parallel=3 needs 1.562 KiB" in said
