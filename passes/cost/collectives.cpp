@@ -335,7 +335,7 @@ double shared_latency(const Step& step, std::int32_t together, const Cluster& cl
   const bool is_joined = step.kind == CollectiveKind::all_gather ||
                          step.kind == CollectiveKind::reduce_scatter ||
                          step.kind == CollectiveKind::all_reduce;
-  if (most == 0 || together <= 1 || !is_joined) return 0;
+  if (most == 0 || together <= 1 || !is_joined || step.held_bytes <= 0) return 0;
   const double whole =
       step.held_bytes *
       (step.kind == CollectiveKind::all_gather ? static_cast<double>(step.participants) : 1);

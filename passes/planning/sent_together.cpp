@@ -95,9 +95,10 @@ class SentTogether {
     };
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
-      if (work(i) != Work::reduce || op.results[0] == no_value || !leads[op.results[0]]) {
-        continue;
-      }
+      const bool leads_on = std::any_of(op.results.begin(), op.results.end(), [&](auto v) {
+        return v != no_value && leads[v];
+      });
+      if (work(i) != Work::reduce || !leads_on) continue;
       const auto index = static_cast<std::int32_t>(i);
       std::vector<std::int32_t>& group = beside[{op.rule, loops_.of_op(index)}];
       if (!group.empty() && waits(index, group)) close(group);

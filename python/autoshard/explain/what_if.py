@@ -197,6 +197,11 @@ def sweep(
         request = Request(cluster=clusters[0], **options)
     except TypeError as error:
         raise PlanError(f"sweep: {error}. Options are those of autoshard.plan.") from error
+    if request.pipeline == "auto":
+        raise PlanError(
+            "sweep: pipeline='auto' is chosen by autoshard.plan and autoshard.jit alone. Give"
+            " pipeline=autoshard.Pipeline(..), or none."
+        )
     traced = traced_for(
         fn,
         (args, {}),

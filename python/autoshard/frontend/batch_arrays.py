@@ -76,8 +76,11 @@ def into_micro_batches(source: Source, request: Request, module: mlir.Module) ->
 
 def no_batch(source: Source, request: Request) -> str:
     """What is wrong with a program that does not tell its batch."""
+    asked = f"micro_batches={request.micro_batches!r}"
+    if request.pipeline == "auto":
+        asked = "pipeline='auto'"
     return (
-        f"{source.name}: micro_batches={request.micro_batches!r}, but no result replaces an"
+        f"{source.name}: {asked}, but no result replaces an"
         " argument, as a training step returns its parameters, so nothing tells the batch from"
         " the parameters. Say which arguments hold the batch: batch_argnums=1."
     )

@@ -39,8 +39,9 @@ from autoshard.frontend.kept_plan import (
 )
 from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.plan import Plan
-from autoshard.frontend.planning import plan_source
+from autoshard.frontend.planning import plan_source, plan_traced
 from autoshard.frontend.processes import check_same_everywhere, say_failed
+from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.running import Running
 from autoshard.frontend.shard import padding_allowed
@@ -405,6 +406,8 @@ class Jitted(Generic[P, R]):
         if kept is not None:
             request = kept.request(request)
         traced = Traced(self._fn, arguments.as_types(), self._jit_options)
+        if request.pipeline == "auto":
+            return self._with_chosen_pipeline(traced, arguments)
         source = traced.source(request)
 
         def planned() -> Plan:
@@ -417,6 +420,14 @@ class Jitted(Generic[P, R]):
 
         is_staged = request.pipeline is not None
         return _Program(source, arguments, settings, uses_shardy(), up_to_date, is_staged)
+
+    def _with_chosen_pipeline(self, traced: Traced, arguments: Arguments) -> _Program:
+        """Planned now: stages decide what it is lowered for."""
+        with task(f"planning {_name(self._fn)}"):
+            plan = plan_traced(traced, self._settings.request)
+        source = cast(Origin, plan.origin).source
+        is_staged = plan.pipeline is not None
+        return _Program(source, arguments, self._settings, uses_shardy(), lambda: plan, is_staged)
 
 
 class _Program:

@@ -350,8 +350,8 @@ def _target(
         explicit: The mesh of arguments whose types say how they are cut.
     """
     cluster = None if request.cluster is None else Cluster.of(request.cluster, request.compiler)
-    if request.pipeline is not None:
-        cluster = cluster_of_a_stage(whole_cluster(request), request.pipeline.stages)
+    if request.stages is not None:
+        cluster = cluster_of_a_stage(whole_cluster(request), request.stages.stages)
     mesh, mode = request.mesh, request.mode
     if mesh is None:
         # A cluster that is given gets a mesh of its own.
@@ -361,7 +361,7 @@ def _target(
     is_given = mesh is not None
     if mesh is None and mode != "semi_auto":
         mesh = request.mesh_of_pins()
-    if request.pipeline is not None:
+    if request.stages is not None:
         check_mesh_of_a_stage(mesh)
     if mesh is not None:
         machine = read_machine(mesh) if cluster is None else machine_of_cluster(cluster, mesh)

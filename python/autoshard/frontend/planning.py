@@ -17,6 +17,7 @@ from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_split
 from autoshard.frontend.batch_arrays import arrays_of_batch, into_micro_batches, places_of
 from autoshard.frontend.chosen_micro_batches import taken_micro_batches, with_chosen_micro_batches
+from autoshard.frontend.chosen_pipeline import with_chosen_pipeline
 from autoshard.frontend.fingerprint import LoweredProgram
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.mesh import MeshLike
@@ -72,7 +73,7 @@ from autoshard.passes.recursive_programming import (
     estimate_planned,
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
-from autoshard.pipeline.options import Pipeline
+from autoshard.pipeline.options import Pipeline, PipelineLike
 from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.progress import task
@@ -113,7 +114,7 @@ def plan(
     time_limit: float | None = None,
     micro_batches: MicroBatches = 1,
     per_micro_batch: Sequence[str] = (),
-    pipeline: Pipeline | None = None,
+    pipeline: PipelineLike | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -193,7 +194,9 @@ def plan(
             else is ``"auto"``; ``plan.summary.tried_micro_batches`` says what was tried, and why
             a step stays whole.
         pipeline: ``Pipeline(stages=4, micro_batches=16)``: the step on groups of devices, through
-            which the micro-batches go; ``mesh`` is then that of one stage.
+            which the micro-batches go; ``mesh`` is then that of one stage. ``"auto"``: the stages
+            and micro-batches with the fastest step that fits, or none;
+            ``plan.summary.tried_pipelines`` says what was tried.
         per_micro_batch: Lines, ``"model.py:41"``, whose sums over the batch are those of each
             micro-batch where they are needed in the middle of the step, as the mean of a batch
             normalisation: other semantics than without, which ``plan.batch`` repeats.
@@ -244,7 +247,7 @@ def plan(
     )
     name = getattr(fn, "__name__", "a function")
     with task(f"planning {name}", keeps_best=True):
-        return plan_source(traced.source(request), request, traced)
+        return plan_traced(traced, request)
 
 
 def traced_for(
@@ -272,6 +275,13 @@ def traced_for(
     return Traced(fn, Arguments.of(fixed, *arguments).as_types(), options)
 
 
+def plan_traced(traced: Traced, request: Request) -> Plan:
+    """Lower and plan; see ``plan``."""
+    if request.pipeline != "auto":
+        return plan_source(traced.source(request), request, traced)
+    return with_chosen_pipeline(traced, request, partial(plan_source, advises=False))
+
+
 def plan_source(
     source: Source, request: Request, traced: Traced | None = None, *, advises: bool = True
 ) -> Plan:
@@ -284,6 +294,11 @@ def plan_source(
         advises: Where nothing fits, try what of autoshard's own would make it fit.
     """
     request.check_for(source.mode, source.cluster is not None, source.name)
+    if request.pipeline == "auto":
+        raise PlanError(
+            f"{source.name}: pipeline='auto' is chosen by autoshard.plan and autoshard.jit alone."
+            " Give here what their plan has: pipeline=plan.pipeline.asked, or none."
+        )
     plan = cached(
         source,
         request,
@@ -307,8 +322,8 @@ def _planned_in_stages(source: Source, request: Request, stages: int, advises: b
 
 
 def _planned_or_advised(source: Source, request: Request, advises: bool) -> Plan:
-    if request.pipeline is not None:
-        return _planned_in_stages(source, request, request.pipeline.stages, advises)
+    if request.stages is not None:
+        return _planned_in_stages(source, request, request.stages.stages, advises)
 
     def planned(asked: Request) -> Plan:
         if asked.micro_batches != "auto":
@@ -471,8 +486,8 @@ def _module_of(
     if request.micro_batch_count > 1:
         in_parts = into_micro_batches(source, request, module)
         stages = None
-        if request.pipeline is not None:
-            stages = request.pipeline, cast(Cluster, source.cluster)
+        if request.stages is not None:
+            stages = request.stages, cast(Cluster, source.cluster)
         bytecode = _after(in_parts, stages, request.trip_count, bytecode, source.name)
         module = parse_bytes(bytecode, new_context(), source.name)
     if request.constraints == "ignore":
@@ -599,12 +614,12 @@ def _read(
 def _pipeline_of(
     source: Source, module: mlir.Module, request: Request, mesh: Mesh
 ) -> PlannedPipeline | None:
-    if request.pipeline is None:
+    if request.stages is None:
         return None
     places, infos = places_of(source), cast(Any, source.program.stage).args_info
     leaves = _tree.tree_leaves(infos)
     staging = Staging(
-        request.pipeline,
+        request.stages,
         whole_cluster(request),
         tuple(places.get(number) for number in range(len(leaves))),
         tuple(leaf.donated for leaf in leaves),

@@ -17,7 +17,7 @@ from autoshard.frontend.mesh import MeshLike
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.recompute import Recompute
 from autoshard.passes.recursive_programming import Coefficient, RecursiveProgramming
-from autoshard.pipeline.options import Pipeline
+from autoshard.pipeline.options import Pipeline, PipelineLike
 from autoshard.sharding import Sharding
 
 Mode = Literal["auto", "semi_auto", "data_parallel"]
@@ -75,7 +75,7 @@ class PlanOptions(TypedDict, total=False):
     time_limit: float | None
     micro_batches: MicroBatches
     per_micro_batch: Sequence[str]
-    pipeline: Pipeline | None
+    pipeline: PipelineLike | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Request:
     time_limit: float | None = None
     micro_batches: MicroBatches = 1
     per_micro_batch: Sequence[str] = ()
-    pipeline: Pipeline | None = None
+    pipeline: PipelineLike | None = None
 
     def __post_init__(self) -> None:
         if self.mode is not None and not _is_one_of(self.mode, MODES):
@@ -137,7 +137,9 @@ class Request:
         elif count is None or count < 1:
             raise PlanError(f"micro_batches={self.micro_batches!r}. Give 1 or more, or 'auto'.")
         if self.pipeline is not None:
-            count = self._micro_batches_of(self.pipeline, count)
+            self._check_in_stages()
+            if self.pipeline != "auto":
+                count = self._micro_batches_of(self.pipeline, count)
         object.__setattr__(self, "micro_batches", count)
         lines: object = self.per_micro_batch  # whatever the user gave
         are_lines = isinstance(lines, tuple | list) and set(
@@ -172,29 +174,48 @@ class Request:
         lines = self.per_micro_batch if count > 1 else ()
         return replace(self, micro_batches=count, per_micro_batch=lines)
 
-    def _micro_batches_of(self, pipeline: Pipeline, count: MicroBatches) -> int:
-        """How many micro-batches go through a pipeline.
+    @property
+    def stages(self) -> Pipeline | None:
+        """The pipeline that is asked for; ``"auto"`` has become one, or none, before."""
+        return None if self.pipeline == "auto" else self.pipeline
+
+    def _check_in_stages(self) -> None:
+        """Refuse what pipelines do not have.
 
         Raises:
-            PlanError: Others are asked for, too, or something that pipelines do not have.
+            PlanError: It is asked for.
         """
-        if not isinstance(cast(object, pipeline), Pipeline):
+        if self.pipeline != "auto" and not isinstance(cast(object, self.pipeline), Pipeline):
             raise PlanError(
-                f"pipeline={pipeline!r}. Give autoshard.Pipeline(stages=4, micro_batches=16)."
-            )
-        if count not in (1, pipeline.micro_batches):
-            raise PlanError(
-                f"micro_batches={count!r}, but pipeline={pipeline}. Leave micro_batches out."
+                f"pipeline={self.pipeline!r}. Give autoshard.Pipeline(stages=4, micro_batches=16),"
+                " or 'auto'."
             )
         check_mesh_of_a_stage(self.mesh)
         if self.mode not in (None, "auto"):
             raise PlanError(f"pipeline= is planned by the search, not in mode={self.mode!r}.")
         if self.host_offload == "auto":
             raise PlanError("host_offload='auto' with pipeline= is not supported.")
+        if self.pipeline == "auto" and self.mesh is not None:
+            raise PlanError(
+                f"pipeline='auto' with mesh={self.mesh!r}: stages have fewer devices than the step"
+                " without them, so that no mesh is one for both. Leave mesh out, or give"
+                " pipeline=autoshard.Pipeline(..)."
+            )
         if jax.process_count() > 1:
             raise PlanError(
                 f"pipeline= on {jax.process_count()} processes is not supported: one process runs"
                 " all stages. Leave it out, or run one process."
+            )
+
+    def _micro_batches_of(self, pipeline: Pipeline, count: MicroBatches) -> int:
+        """How many micro-batches go through a pipeline.
+
+        Raises:
+            PlanError: Others are asked for, too.
+        """
+        if count not in (1, pipeline.micro_batches):
+            raise PlanError(
+                f"micro_batches={count!r}, but pipeline={pipeline}. Leave micro_batches out."
             )
         return pipeline.micro_batches
 

@@ -107,6 +107,23 @@ class TriedMicroBatches:
 
 
 @dataclass(frozen=True, slots=True)
+class TriedPipeline:
+    """Stages and micro-batches that ``pipeline="auto"`` looked at."""
+
+    stages: int
+    """1: the step on all devices at once."""
+    micro_batches: int
+    outcome: str
+    """``fits``, ``does not fit``, or ``refused``: the step has no such stages."""
+    step_seconds: float | None = None
+    """Of what fits."""
+    peak_bytes: float | None = None
+    """On one device of the worst stage; of what does not fit, what it needs."""
+    reason: str = ""
+    """Why it is refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecomputedValue:
     """A tensor that is computed again instead of being kept, or several that are alike."""
 
@@ -193,6 +210,7 @@ class PlanSummary:
     batch: BatchSplit | None = None
     """None where the program does not tell which arguments hold the batch."""
     tried_micro_batches: tuple[TriedMicroBatches, ...] = ()
+    tried_pipelines: tuple[TriedPipeline, ...] = ()
     """What ``micro_batches="auto"`` chose from, in order; empty where the number was given."""
     recomputed: tuple[RecomputedValue, ...] = ()
     """What ``autoshard-recompute`` chose to compute again, most bytes first."""
@@ -252,6 +270,7 @@ class PlanSummary:
                 ("collectives", CollectiveSummary),
                 ("peak_values", PeakValue),
                 ("tried_micro_batches", TriedMicroBatches),
+                ("tried_pipelines", TriedPipeline),
                 ("recomputed", RecomputedValue),
                 ("decided", DecidedValue),
             ):

@@ -60,6 +60,7 @@ def plan_table(plan: Plan, full: bool = False) -> RenderableType:
     if plan.summary is not None:
         parts += [Text(line) for line in estimate_lines(plan.summary)]
         parts += [Text(line) for line in tried_lines(plan.summary)]
+        parts += [Text(line) for line in _tried_pipelines(plan.summary)]
     if plan.batch is not None:
         parts.append(Text(_batch_line(plan.batch)))
     parts += [
@@ -131,6 +132,22 @@ def tried_lines(summary: PlanSummary) -> Iterator[str]:
     for one in summary.tried_micro_batches:
         if one.outcome == "refused":
             yield f"not in micro-batches: {one.reason}"
+
+
+def _tried_pipelines(summary: PlanSummary) -> Iterator[str]:
+    said: list[str] = []
+    for one in summary.tried_pipelines:
+        name = f"{one.stages} × {one.micro_batches}" if one.stages > 1 else "none"
+        peak = bytes_text(one.peak_bytes or 0.0)
+        if one.step_seconds is not None:
+            said.append(f"{name}: {seconds_text(one.step_seconds)}, {peak}")
+        elif one.outcome == "does not fit":
+            said.append(f"{name}: does not fit, {peak}")
+    if said:
+        yield f"pipelines tried (stages × micro-batches): {'; '.join(said)}"
+    for one in summary.tried_pipelines:
+        if one.outcome == "refused":
+            yield f"not in {one.stages} stages: {one.reason}"
 
 
 def _pipeline_lines(pipeline: PlannedPipeline) -> Iterator[str]:
