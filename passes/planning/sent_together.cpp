@@ -95,9 +95,8 @@ class SentTogether {
     };
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
-      const bool leads_on = std::any_of(op.results.begin(), op.results.end(), [&](auto v) {
-        return v != no_value && leads[v];
-      });
+      const bool leads_on = std::any_of(op.results.begin(), op.results.end(),
+                                        [&](auto v) { return v != no_value && leads[v]; });
       if (work(i) != Work::reduce || !leads_on) continue;
       const auto index = static_cast<std::int32_t>(i);
       std::vector<std::int32_t>& group = beside[{op.rule, loops_.of_op(index)}];

@@ -60,7 +60,7 @@ class _Choice:
     said: list[Warning | str] = field(default_factory=list[Warning | str])
     """Warnings of the best plan, which are shown; not those of the others."""
     deadline: float = math.inf
-    """Of ``time.monotonic()``."""
+    """Time of ``time.monotonic()``."""
 
     def run(self) -> Plan:
         if self.request.time_limit is not None:
@@ -99,7 +99,7 @@ class _Choice:
     def _counts(self, examples: int, stages: int) -> list[int]:
         """Numbers of micro-batches that divide the batch, as many as stages or more."""
         asked = self.request.micro_batches
-        counts = divisors(examples) if asked in (1, "auto") else [cast(int, asked)]
+        counts = divisors(examples) if asked in (1, "auto") else [asked]
         return [count for count in counts if count >= stages]
 
     def _plan_stages(self, stages: int, counts: Sequence[int]) -> bool:

@@ -116,7 +116,7 @@ class TriedPipeline:
     outcome: str
     """``fits``, ``does not fit``, or ``refused``: the step has no such stages."""
     step_seconds: float | None = None
-    """Of what fits."""
+    """Seconds; None where it does not fit, or is refused."""
     peak_bytes: float | None = None
     """On one device of the worst stage; of what does not fit, what it needs."""
     reason: str = ""
