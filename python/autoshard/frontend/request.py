@@ -138,7 +138,7 @@ class Request:
             raise PlanError(f"micro_batches={self.micro_batches!r}. Give 1 or more, or 'auto'.")
         if self.pipeline is not None:
             self._check_in_stages()
-            if self.pipeline != "auto":
+            if isinstance(self.pipeline, Pipeline):
                 count = self._micro_batches_of(self.pipeline, count)
         object.__setattr__(self, "micro_batches", count)
         lines: object = self.per_micro_batch  # whatever the user gave
@@ -177,7 +177,7 @@ class Request:
     @property
     def stages(self) -> Pipeline | None:
         """The pipeline that is asked for; ``"auto"`` has become one, or none, before."""
-        return None if self.pipeline == "auto" else self.pipeline
+        return self.pipeline if isinstance(self.pipeline, Pipeline) else None
 
     def _check_in_stages(self) -> None:
         """Refuse what pipelines do not have.
@@ -185,7 +185,8 @@ class Request:
         Raises:
             PlanError: It is asked for.
         """
-        if self.pipeline != "auto" and not isinstance(cast(object, self.pipeline), Pipeline):
+        is_auto = _is_one_of(self.pipeline, ("auto",))
+        if not is_auto and not isinstance(cast(object, self.pipeline), Pipeline):
             raise PlanError(
                 f"pipeline={self.pipeline!r}. Give autoshard.Pipeline(stages=4, micro_batches=16),"
                 " or 'auto'."
@@ -195,7 +196,7 @@ class Request:
             raise PlanError(f"pipeline= is planned by the search, not in mode={self.mode!r}.")
         if self.host_offload == "auto":
             raise PlanError("host_offload='auto' with pipeline= is not supported.")
-        if self.pipeline == "auto" and self.mesh is not None:
+        if is_auto and self.mesh is not None:
             raise PlanError(
                 f"pipeline='auto' with mesh={self.mesh!r}: stages have fewer devices than the step"
                 " without them, so that no mesh is one for both. Leave mesh out, or give"

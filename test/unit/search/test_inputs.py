@@ -53,7 +53,7 @@ def plans() -> tuple[PlannedProgram, autoshard.Plan]:
 def test_the_bound_is_one_of_all_plans_where_the_input_is_cut_for_its_loader() -> None:
     free, plan = plans()
     assert free.summary.step_seconds < plan.step_seconds <= 1.01 * free.summary.step_seconds
-    assert plan.arguments[-1].sharding.num_shards(0) == 2
+    assert plan.arguments[-1].sharding.num_shards(0) > 1
     assert plan.lower_bound_seconds <= free.summary.step_seconds
     assert plan.summary is not None
     assert plan.summary.bound_covers == free.summary.bound_covers
