@@ -145,8 +145,10 @@ const solver::Problem& NetworkBuilder::build(const LevelOptions& level) {
   for (const Flow& flow : classes_.flows) {
     const std::int32_t source = level.domains[flow.source],
                        target = level.domains[flow.target];
-    network_.add_edge(flow.source, flow.target,
-                      index_in_network(flow_table(source, target, joined(flow))), flow.trips);
+    network_.add_edge(
+        flow.source, flow.target,
+        index_in_network(flow_table(source, target, classes_.values[flow.source].together)),
+        flow.trips);
     const double price = costs_.copy(flow.target);
     if (price > 0) {
       network_.add_edge(flow.source, flow.target, index_in_network(copy_table(source, target)),
@@ -188,7 +190,8 @@ double NetworkBuilder::cost_of(const LevelOptions& level,
     const Domain& target = store_.domain_at(level.domains[flow.target]);
     const std::int32_t from = source.shardings[choice[flow.source]];
     const std::int32_t to = target.shardings[choice[flow.target]];
-    total += flow.trips * store_.flow_cost(source.type, from, target.type, to, joined(flow));
+    total += flow.trips * store_.flow_cost(source.type, from, target.type, to,
+                                           classes_.values[flow.source].together);
     const double price = costs_.copy(flow.target);
     if (price > 0) total += price * store_.copied_bytes(source.type, from, to);
   }

@@ -51,11 +51,6 @@ class NetworkBuilder {
   std::int32_t transient_table(const Use& use, const LevelOptions& level);
   std::int32_t flow_table(std::int32_t source, std::int32_t target, std::int32_t together);
   std::int32_t copy_table(std::int32_t source, std::int32_t target);
-  /// How many collectives run as one with that of a flow: of copies alone, not of loops.
-  std::int32_t joined(const Flow& flow) const {
-    const ShardingClass& target = classes_.values[flow.target];
-    return target.source < 0 ? 1 : target.together;
-  }
   std::int32_t index_in_network(std::int32_t table);
 
   const Classes& classes_;

@@ -113,9 +113,8 @@ void CostSum::reshard(const Spot& spot, const Sharding& from, const Sharding& to
   if (from == to && partial == 0) return;
   const TensorType& type = on_.program.types[on_.program.values[spot.value].type];
   const std::int32_t sharding_class = on_.classes.class_of_value[spot.value];
-  const std::int32_t together = spot.place == Place::join || sharding_class < 0
-                                    ? 1
-                                    : on_.classes.values[sharding_class].together;
+  const std::int32_t together =
+      sharding_class < 0 ? 1 : on_.classes.values[sharding_class].together;
   add(move_at(spot, from, to, partial),
       reshard_steps(type, from, to, partial, on_.mesh, scatters), together);
 }

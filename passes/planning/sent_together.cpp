@@ -56,6 +56,12 @@ class SentTogether {
         }
       }
     }
+    // Of what enters a loop as it is, gathers stand before the loop.
+    for (const Join& join : program_.joins) {
+      const bool is_before_loops = join.trips == 1 && is_early[join.source] &&
+                                   is_early[join.target] && join.source != join.target;
+      if (is_before_loops) read[no_loop].insert(join.source);
+    }
     for (const auto& [loop, values] : read) {
       for (std::int32_t v : values) found_[v] = static_cast<std::int32_t>(values.size());
     }

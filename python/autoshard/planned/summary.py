@@ -210,8 +210,9 @@ class PlanSummary:
     batch: BatchSplit | None = None
     """None where the program does not tell which arguments hold the batch."""
     tried_micro_batches: tuple[TriedMicroBatches, ...] = ()
-    tried_pipelines: tuple[TriedPipeline, ...] = ()
     """What ``micro_batches="auto"`` chose from, in order; empty where the number was given."""
+    tried_pipelines: tuple[TriedPipeline, ...] = ()
+    """What ``pipeline="auto"`` chose from, in order; empty where stages were given, or none."""
     recomputed: tuple[RecomputedValue, ...] = ()
     """What ``autoshard-recompute`` chose to compute again, most bytes first."""
     recompute_seconds: float = 0.0

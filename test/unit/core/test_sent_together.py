@@ -101,3 +101,19 @@ def test_sums_beside_each_other_share_it_and_those_in_turn_do_not(fn: Any, share
     joined, alone = both(step, struct(512, 512), struct(65536, 512), **options)
     latency = 2 * 3 * H100.dims[0].latency.value
     assert alone - joined == pytest.approx(shares * latency - 2 * LAUNCH, rel=1e-6)
+
+
+def test_gathers_before_a_loop_share_it_too() -> None:
+    def run(params: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda x, w: (jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]), None), x, params)[0]
+
+    weights = (struct(12, 256, 256), struct(12, 256, 256))
+    pins = ((P(None, "d"), P(None, "d")), P("d"))
+    joined, alone = both(
+        run, weights, struct(65536, 256), mesh="d=8", in_shardings=pins, out_shardings=P("d")
+    )
+    bytes_share = 12 * 256 * 256 * 4 / JOINED
+    latency = 7 * H100.dims[0].latency.value
+    # Both stacks enter the loop as they are.
+    saved = 2 * (1 - max(1 / 2, bytes_share)) * latency
+    assert alone - joined == pytest.approx(saved, rel=1e-6)
