@@ -56,7 +56,7 @@ class SentTogether {
         }
       }
     }
-    // Of what enters a loop as it is, gathers stand before the loop.
+    // Gathers of what enters a loop as it is stand before the loop.
     for (const Join& join : program_.joins) {
       const bool is_before_loops = join.trips == 1 && is_early[join.source] &&
                                    is_early[join.target] && join.source != join.target;

@@ -76,7 +76,12 @@ class _Choice:
             if not examples or self._is_over() or slower == _SLOWER:
                 break
             before = self.best
-            refused = self._plan_stages(stages, self._counts(examples, stages))
+            try:
+                refused = self._plan_stages(stages, self._counts(examples, stages))
+            except KeyboardInterrupt:
+                if self.best is None:
+                    raise
+                break
             slower = 0 if self.best is not before or before is None else slower + 1
             if refused:
                 break

@@ -33,6 +33,7 @@ from autoshard.rewrites.composites import expand_composites
 from autoshard.rewrites.one_device_collectives import COLLECTIVES, drop_collectives_of_one
 from autoshard.rewrites.pins.op_strategies import expand_op_strategies
 from autoshard.rewrites.pins.write import write_pins
+from autoshard.rewrites.ragged_dots import RAGGED_DOT, ragged_dots_as_kernels
 from autoshard.sharding import Mesh
 
 _MANUAL = "sdy.manual_computation"
@@ -40,9 +41,10 @@ _SAYING = COLLECTIVES | {
     "stablehlo.custom_call",
     "stablehlo.composite",
     "sdy.sharding_constraint",
+    RAGGED_DOT,
     _MANUAL,
 }
-"""Ops that may say how they are split without an attribute of those above."""
+"""Ops that may say how they are split without an attribute of those above, or become such."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,15 @@ class ReadModule:
     """All there are, as ``operations_of`` gives them."""
 
 
-def import_strategies(module: mlir.Module, default: Mesh | None = None) -> ReadModule:
+def import_strategies(
+    module: mlir.Module, default: Mesh | None = None, platform: str | None = None
+) -> ReadModule:
     """What the pass does.
 
     Args:
         module: Changed in place.
         default: The mesh to use where the module names none.
+        platform: What it was lowered for; None: nobody knows, and matmuls of experts stay ops.
     """
     with module.context, mlir.Location.unknown():
         _flatten_calls(module)
@@ -95,6 +100,8 @@ def import_strategies(module: mlir.Module, default: Mesh | None = None) -> ReadM
         alone = [op for op in saying if op.name in COLLECTIVES and is_of_one_device(module)]
         has_new_marks = expand_op_strategies(saying)
         has_new_calls = expand_composites(saying)
+        if platform is not None:
+            has_new_calls |= ragged_dots_as_kernels(module, saying, platform)
         has_fewer = drop_collectives_of_one(alone)
         if has_new_calls:
             _flatten_calls(module)

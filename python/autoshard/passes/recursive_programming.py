@@ -52,7 +52,6 @@ from autoshard.planned.write import (
     write_plan,
 )
 from autoshard.rewrites.gradient_order import bound_gradients
-from autoshard.rewrites.ragged_dots import ragged_dots_as_kernels
 from autoshard.sharding import Axis, Mesh
 
 MEMORY_MARGIN = 0.08
@@ -238,7 +237,6 @@ def search_module(
     with module.context, mlir.Location.unknown(), no_collection():
         if options.indivisible == "pad":
             pad_indivisible(module)
-        ragged_dots_as_kernels(module, cluster.platform)
         with clock.phase("strategies"):
             read = _read_strategies(module, cluster, options)
             is_free = read.has_default_mesh
@@ -445,7 +443,8 @@ def _read_strategies(
     levels = cluster.level_mesh()
     if options.mesh_shape:
         levels = _with_shape(levels, options)
-    return import_strategies(module, levels if levels.axes else Mesh((Axis("data", 1),)))
+    default = levels if levels.axes else Mesh((Axis("data", 1),))
+    return import_strategies(module, default, cluster.platform)
 
 
 def _with_shape(levels: Mesh, options: RecursiveProgramming) -> Mesh:

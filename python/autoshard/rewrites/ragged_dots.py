@@ -7,41 +7,42 @@ after   %expert_of_row = .. %sizes, and %experts = iota
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autoshard.ir import chlo, mlir, parse_bytes
 from autoshard.ir.functions import add_functions
-from autoshard.ir.inline import inline_calls
 from autoshard.ir.module import functions_of, operations_of
 from autoshard.ir.reading import shape_of
 from autoshard.ir.symbols import functions_named, functions_reached
 from autoshard.ir.types import numpy_type
 
-_RAGGED_DOT = "chlo.ragged_dot"
+RAGGED_DOT = "chlo.ragged_dot"
 
 
-def ragged_dots_as_kernels(module: mlir.Module, platform: str | None) -> None:
-    """Lower each ``chlo.ragged_dot`` as autoshard lowers ``jax.lax.ragged_dot``.
+def ragged_dots_as_kernels(
+    module: mlir.Module, operations: Sequence[mlir.Operation], platform: str
+) -> bool:
+    """Call what autoshard lowers ``jax.lax.ragged_dot`` to in place of each ``chlo.ragged_dot``.
 
     Those with batch dims, or with a strategy of their own, stay what they are, and so do those that
     a composite stands for.
 
     Args:
-        module: As it was read.
-        platform: For which it was lowered; None: nobody knows, and nothing is changed.
+        module: Gets the functions that are called.
+        operations: Of the module; others are not looked at.
+        platform: For which it was lowered.
+
+    Returns:
+        Whether there was any.
     """
-    if platform is None:
-        return
+    found = [op for op in operations if op.name == RAGGED_DOT and _can_be_kernel(op)]
+    if not found:
+        return False
     inside = _functions_of_composites(module)
-    found = [
-        op
-        for name, function in functions_of(module).items()
-        if name not in inside
-        for op in operations_of(function)
-        if op.name == _RAGGED_DOT and _can_be_kernel(op)
-    ]
+    found = [op for op in found if _function_around(op) not in inside]
     for number, op in enumerate(found):
         _replace(module, op, platform, number)
-    if found:
-        inline_calls(module)
+    return bool(found)
 
 
 def _functions_of_composites(module: mlir.Module) -> set[str]:
@@ -54,6 +55,14 @@ def _functions_of_composites(module: mlir.Module) -> set[str]:
         for decomposition in functions_named(op)
         for name in functions_reached(functions, decomposition)
     }
+
+
+def _function_around(op: mlir.Operation) -> str:
+    found = op
+    while found.name != "func.func":
+        assert found.parent is not None
+        found = found.parent
+    return mlir.StringAttr(found.attributes["sym_name"]).value
 
 
 def _can_be_kernel(op: mlir.Operation) -> bool:
@@ -85,7 +94,7 @@ def _replace(module: mlir.Module, op: mlir.Operation, platform: str, number: int
         numpy_type(types[3].element_type),
         platform,
     )
-    other = parse_bytes(lowered, op.context, _RAGGED_DOT)
+    other = parse_bytes(lowered, op.context, RAGGED_DOT)
     for inner in operations_of(other.operation):
         inner.location = op.location
     call = mlir.Operation.create(
