@@ -21,7 +21,7 @@ from jax.interpreters import batching, mlir
 
 from autoshard.errors import StrategyError
 from autoshard.ir.attributes import KERNEL
-from autoshard.ir.local_functions import Shape, remember
+from autoshard.ir.local_functions import LocalFunction, Shape, remember
 from autoshard.ir.lowering import lower_at_home, marks_are_lowered
 from autoshard.sharding.kernel_rule import KernelRule
 
@@ -41,6 +41,9 @@ class Call:
     matmul_flops: float = 0.0
     """Operations of its matmuls, two for each multiply-add, where what it is lowered to does not
     show them."""
+    described: str = ""
+    """A key that says all that another process needs to make it, but for the platform; empty: this
+    process alone knows it."""
 
     def __str__(self) -> str:
         """``attend "b h q d, b h s d -> b h q d"``, as jaxprs show it."""
@@ -76,6 +79,17 @@ class _Lowered:
             for shape, dtype in zip(shapes, self.dtypes, strict=True)
         ]
         return lower_at_home(self.call.function, structs, self.platform, self.device)
+
+
+def lowered_for(call: Call, dtypes: Sequence[Any], platform: str) -> LocalFunction:
+    """The function of a call that another process described.
+
+    Args:
+        call: Made again.
+        dtypes: Of its operands.
+        platform: That it is lowered for.
+    """
+    return _Lowered(call, tuple(dtypes), platform, None)
 
 
 def check(call: Call, operands: Arrays) -> None:
@@ -164,15 +178,14 @@ def _lower(context: Any, *operands: Any, call: Call) -> Any:
 
 def lower_as_composite(context: Any, operands: Arrays, call: Call) -> Any:
     """Lower a call, in a rule of JAX's, to the composite that passes and exports know."""
-    lowered = _Lowered(
-        call,
-        tuple(aval.dtype for aval in context.avals_in),
-        context.module_context.platforms[0],
-        jax.sharding.get_abstract_mesh().abstract_device,
-    )
+    platform = context.module_context.platforms[0]
+    dtypes = tuple(aval.dtype for aval in context.avals_in)
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    lowered = _Lowered(call, dtypes, platform, device)
+    described = call.described and f"{call.described} {platform}"
     shapes = [tuple(aval.shape) for aval in (*context.avals_in, *context.avals_out)]
     attributes = {
-        "key": remember(lowered),
+        "key": remember(lowered, described),
         "name": call.name,
         "rule": call.rule.to_sdy(shapes),
         "is_unproven": call.is_unproven,

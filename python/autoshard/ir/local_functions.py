@@ -26,9 +26,14 @@ _functions: dict[str, LocalFunction] = {}
 _numbers = itertools.count()
 
 
-def remember(function: LocalFunction) -> str:
-    """A key for ``function``, by which this process finds it from now on."""
-    key = f"{os.getpid()}.{next(_numbers)}"
+def remember(function: LocalFunction, described: str = "") -> str:
+    """A key for ``function``, by which this process finds it from now on.
+
+    Args:
+        function: Any.
+        described: The key, where it says all that another process needs to make the function.
+    """
+    key = described or f"{os.getpid()}.{next(_numbers)}"
     _functions[key] = function
     return key
 

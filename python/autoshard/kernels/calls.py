@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from autoshard.ir import mlir
 from autoshard.ir.attributes import KERNEL, custom_call_target
-from autoshard.ir.local_functions import LocalFunction, local_function
+from autoshard.ir.local_functions import LocalFunction, local_function, remember
 from autoshard.ir.module import module_of
 
 COMPOSITE = "stablehlo.composite"
+RAGGED_DOT = "ragged_dot "
+"""How keys of kernels begin that say all of a ``ragged_dot_general``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,23 @@ def kernel_call(op: mlir.Operation) -> KernelCall | None:
         return None
     attributes = mlir.DictAttr(op.attributes["composite_attributes"])
     key, name, rule = (mlir.StringAttr(attributes[it]).value for it in ("key", "name", "rule"))
-    function = local_function(key)
+    function = local_function(key) or _described(key)
     if function is None:
         return None
     is_unproven = mlir.BoolAttr(attributes["is_unproven"]).value
     flops = mlir.FloatAttr(attributes["matmul_flops"]).value
     return KernelCall(name, rule, is_unproven, flops, function)
+
+
+def _described(key: str) -> LocalFunction | None:
+    """The function that a key of another process describes; None: it only names one."""
+    if not key.startswith(RAGGED_DOT):
+        return None
+    from autoshard.kernels.ragged_dot import local_ragged_dot  # imports jax
+
+    function = local_ragged_dot(key)
+    remember(function, key)
+    return function
 
 
 def decomposition_of(op: mlir.Operation) -> mlir.Operation:

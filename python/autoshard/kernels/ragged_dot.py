@@ -13,9 +13,11 @@ expert after those of another.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, cast
 
 import jax
@@ -23,8 +25,10 @@ import jax.numpy as jnp
 from jax._src.lax import lax  # pyright: ignore[reportPrivateUsage]
 from jax.interpreters import mlir
 
-from autoshard.ir.kernel import Call, is_in_composite, kernel_p
+from autoshard.ir.kernel import Call, is_in_composite, kernel_p, lowered_for
+from autoshard.ir.local_functions import LocalFunction
 from autoshard.ir.lowering import Rules, lower, lowering_rule, marks_are_lowered
+from autoshard.kernels.calls import RAGGED_DOT
 from autoshard.sharding.kernel_rule import Dims, KernelRule
 
 _lax: Any = jax.lax
@@ -32,34 +36,67 @@ _PRIMITIVE: Any = lax.ragged_dot_general_p
 _ROWS, _EXPERTS = "rows", "experts"
 
 
-def lower_ragged_dot(
-    operands: Sequence[tuple[tuple[int, ...], Any]],
-    numbers: Any,
-    precision: Sequence[str] | None,
-    dtype: Any,
-    platform: str,
-) -> bytes:
-    """A module that calls a ``ragged_dot_general`` as the kernel that it is planned as.
+@dataclass(frozen=True)
+class RaggedDot:
+    """A ``ragged_dot_general`` of three arrays, said without JAX."""
 
-    Args:
-        operands: Shapes and types of rows, matrices and sizes.
-        numbers: Fields of ``jax.lax.RaggedDotDimensionNumbers``, in their order.
-        precision: Names of ``jax.lax.Precision``, one an operand; None: the default.
-        dtype: Of the result.
-        platform: To lower for.
-    """
+    operands: Sequence[tuple[Sequence[int], str]]
+    """Shapes and types of rows, matrices and sizes."""
+    numbers: Any
+    """Fields of ``jax.lax.RaggedDotDimensionNumbers``, in their order."""
+    precision: Sequence[str] | None
+    """Names of ``jax.lax.Precision``, one an operand; None: the default."""
+    dtype: str | None
+    """Type of the result; None: that of rows and matrices."""
 
-    def call(rows: Any, matrices: Any, sizes: Any) -> Any:
-        return _lax.ragged_dot_general(
-            *(rows, matrices, sizes),
-            _lax.RaggedDotDimensionNumbers(*numbers),
-            precision=None if precision is None else tuple(_lax.Precision[it] for it in precision),
-            preferred_element_type=dtype,
-        )
+    @property
+    def structs(self) -> list[jax.ShapeDtypeStruct]:
+        """Rows, matrices and sizes."""
+        return [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype in self.operands]
 
-    structs = tuple(jax.ShapeDtypeStruct(*operand) for operand in operands)
-    with jax.enable_x64(any(struct.dtype.itemsize == 8 for struct in structs)):
-        return lower(jax.jit(call), structs, {}, None, platform, rules=ragged_dot_rules).bytecode
+    @contextlib.contextmanager
+    def traced(self) -> Generator[Callable[..., Any]]:
+        """The function of JAX, within settings of JAX that its types need."""
+        (left, right), batch = self.numbers[0]
+        dims = ((tuple(left), tuple(right)), tuple(map(tuple, batch)))
+        numbers = _lax.RaggedDotDimensionNumbers(dims, *map(tuple, self.numbers[1:]))
+        names = self.precision
+
+        def call(*arrays: Any) -> Any:
+            return _lax.ragged_dot_general(
+                *arrays,
+                numbers,
+                precision=None if names is None else tuple(_lax.Precision[it] for it in names),
+                preferred_element_type=self.dtype,
+            )
+
+        with jax.enable_x64(any(struct.dtype.itemsize == 8 for struct in self.structs)):
+            yield call
+
+    def lowered(self, platform: str) -> bytes:
+        """A module that calls it as the kernel that it is planned as."""
+        with self.traced() as call:
+            structs = tuple(self.structs)
+            made = lower(jax.jit(call), structs, {}, None, platform, rules=ragged_dot_rules)
+        return made.bytecode
+
+    def key(self) -> str:
+        """All of it, as one line."""
+        return f"{RAGGED_DOT}{json.dumps(astuple(self), separators=(',', ':'))}"
+
+
+def local_ragged_dot(key: str) -> LocalFunction:
+    """The function of one device that a key says: ``RaggedDot.key()`` and a platform."""
+    said, platform = key.removeprefix(RAGGED_DOT).rsplit(" ", 1)
+    described = RaggedDot(*json.loads(said))
+    structs = described.structs
+    with described.traced() as function:
+        jaxpr: Any = jax.make_jaxpr(function)(*structs)
+    (equation,) = (each for each in jaxpr.eqns if each.primitive is _PRIMITIVE)
+    call = _call(equation.params, structs)
+    rows, matrices, sizes = (struct.dtype for struct in structs)
+    del sizes  # the kernel is given numbers of experts in its place
+    return lowered_for(call, (rows, matrices, jnp.int32, jnp.int32), platform)
 
 
 def ragged_dot_rules() -> Rules:
@@ -74,17 +111,45 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Any:
     if not marks_are_lowered() or is_in_composite() or offset or has_batch or sizes.ndim != 1:
         rule = lowering_rule(_PRIMITIVE, context.module_context.platforms[0])
         return rule(context, *operands, **params)
-    local = _Local(numbers, tuple(params.items()), sizes.shape[0])
-    call = Call("ragged_dot", local, _rule(numbers, lhs.ndim, rhs.ndim))
+    call = _call(params, (lhs, rhs, sizes))
+    (ragged_dim,) = numbers.lhs_ragged_dimensions
 
     def planned(lhs: Any, rhs: Any, sizes: Any) -> Any:
-        rows = jnp.arange(lhs.shape[local.ragged_dim], dtype=jnp.int32)
+        rows = jnp.arange(lhs.shape[ragged_dim], dtype=jnp.int32)
         experts = jnp.arange(sizes.shape[0], dtype=jnp.int32)
         ends = _running_sum(sizes)
         expert_of_row = jnp.sum(ends[None, :] <= rows[:, None], 1, dtype=jnp.int32)
         return kernel_p.bind(lhs, rhs, expert_of_row, experts, call=call)
 
     return cast(Any, mlir).lower_fun(planned, multiple_results=True)(context, *operands)
+
+
+def _call(params: Mapping[str, Any], operands: Sequence[Any]) -> Call:
+    """The kernel of rows, matrices and sizes of these types."""
+    lhs, rhs, sizes = operands
+    numbers = params["ragged_dot_dimension_numbers"]
+    local = _Local(numbers, tuple(params.items()), sizes.shape[0])
+    rule = _rule(numbers, lhs.ndim, rhs.ndim)
+    return Call("ragged_dot", local, rule, described=_described(params, operands))
+
+
+def _described(params: Mapping[str, Any], operands: Sequence[Any]) -> str:
+    """The key of it; empty where a precision is no name."""
+    precision, dtype = params["precision"], params["preferred_element_type"]
+    each = precision if isinstance(precision, tuple) else (precision,) * 2
+    if any(not isinstance(one, _lax.Precision | None) for one in each):
+        return ""
+    numbers = params["ragged_dot_dimension_numbers"]
+    return RaggedDot(
+        [(tuple(aval.shape), str(aval.dtype)) for aval in operands],
+        (
+            numbers.dot_dimension_numbers,
+            numbers.lhs_ragged_dimensions,
+            numbers.rhs_group_dimensions,
+        ),
+        None if precision is None else [(one or _lax.Precision.DEFAULT).name for one in each],
+        None if dtype is None else str(jnp.dtype(dtype)),
+    ).key()
 
 
 def _rule(numbers: Any, lhs_rank: int, rhs_rank: int) -> KernelRule:

@@ -78,22 +78,23 @@ def _numbers(op: mlir.Operation) -> chlo.RaggedDotDimensionNumbers:
 
 
 def _replace(module: mlir.Module, op: mlir.Operation, platform: str, number: int) -> None:
-    from autoshard.kernels.ragged_dot import lower_ragged_dot  # imports jax
+    from autoshard.kernels.ragged_dot import RaggedDot  # imports jax
 
     numbers = _numbers(op)
     contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
     types = [mlir.RankedTensorType(value.type) for value in (*op.operands, op.results[0])]
-    lowered = lower_ragged_dot(
-        [(tuple(type_.shape), numpy_type(type_.element_type)) for type_ in types[:3]],
+    names = [str(numpy_type(type_.element_type)) for type_ in types]
+    said = RaggedDot(
+        [(type_.shape, name) for type_, name in zip(types[:3], names[:3], strict=True)],
         (
-            ((tuple(contracted[0]), tuple(contracted[1])), ((), ())),
-            tuple(numbers.lhs_ragged_dimensions),
-            tuple(numbers.rhs_group_dimensions),
+            (contracted, ((), ())),
+            numbers.lhs_ragged_dimensions,
+            numbers.rhs_group_dimensions,
         ),
         _precision(op),
-        numpy_type(types[3].element_type),
-        platform,
+        names[3],
     )
+    lowered = said.lowered(platform)
     other = parse_bytes(lowered, op.context, RAGGED_DOT)
     for inner in operations_of(other.operation):
         inner.location = op.location
