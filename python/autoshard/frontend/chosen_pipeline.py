@@ -12,9 +12,9 @@ import math
 import time
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 from autoshard.cluster.stages import numbers_of_stages
 from autoshard.errors import AutoshardError, DoesNotFitError
@@ -23,7 +23,7 @@ from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
 from autoshard.pipeline.options import Pipeline
-from autoshard.planned.summary import PlanSummary, TriedPipeline, bytes_text
+from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
 from autoshard.search.micro_batches import divisors
 
@@ -55,10 +55,12 @@ class _Choice:
     traced: Traced
     request: Request
     plan_source: PlanSource
-    tried: list[TriedPipeline] = field(default_factory=list[TriedPipeline])
+    tried: list[TriedMicroBatches] = field(default_factory=list[TriedMicroBatches])
     best: Plan | None = None
     said: list[Warning | str] = field(default_factory=list[Warning | str])
     """Warnings of the best plan, which are shown; not those of the others."""
+    failed: DoesNotFitError | None = None
+    """Error of the step without stages, where that does not fit."""
     deadline: float = math.inf
     """Time of ``time.monotonic()``."""
 
@@ -67,39 +69,41 @@ class _Choice:
             self.deadline = time.monotonic() + self.request.time_limit
         alone = replace(self.request, pipeline=None)
         source = self.traced.source(alone)
-        failed = self._plan(1, source, alone)
-        slower, examples = 0, self._examples(source)
-        if not examples:
-            why = no_batch(source, self.request)
-            self.tried.append(TriedPipeline(2, 0, "refused", reason=why))
-        for stages in numbers_of_stages(whole_cluster(self.request)):
-            if not examples or self._is_over() or slower == _SLOWER:
-                break
-            before = self.best
-            try:
-                refused = self._plan_stages(stages, self._counts(examples, stages))
-            except KeyboardInterrupt:
-                if self.best is None:
-                    raise
-                break
-            slower = 0 if self.best is not before or before is None else slower + 1
-            if refused:
-                break
+        self._plan(1, 1, source, alone)
+        examples = self._examples(source)
+        if examples:
+            self._plan_all_stages(examples)
+        else:
+            self._refuse(2, no_batch(source, self.request))
         if self.best is None:
-            assert failed is not None
-            raise self._does_not_fit(failed)
+            assert self.failed is not None
+            raise self._does_not_fit(self.failed)
         for message in self.said:
             warnings.warn(message, stacklevel=2)
         summary = replace(cast(PlanSummary, self.best.summary), tried_pipelines=tuple(self.tried))
         return replace(self.best, summary=summary)
 
-    def _is_over(self) -> bool:
-        return running().is_interrupted or time.monotonic() >= self.deadline
-
     def _examples(self, source: Source) -> int:
         """How many the batch has; 0: nobody knows the batch."""
         held = batch_of_source(source, self.request.batch_argnums)
         return math.gcd(*rows_of(source, held)) if held else 0
+
+    def _plan_all_stages(self, examples: int) -> None:
+        slower = 0
+        for stages in numbers_of_stages(whole_cluster(self.request)):
+            counts = self._counts(examples, stages)
+            if not counts:
+                self._refuse(stages, f"no number of micro-batches from {stages} on divides it")
+                return
+            before = self.best
+            try:
+                self._plan_stages(stages, counts)
+            except KeyboardInterrupt:
+                if self.best is None:
+                    raise
+            slower = 0 if self.best is not before or before is None else slower + 1
+            if slower == _SLOWER or self._is_over():
+                return
 
     def _counts(self, examples: int, stages: int) -> list[int]:
         """Numbers of micro-batches that divide the batch, as many as stages or more."""
@@ -107,37 +111,29 @@ class _Choice:
         counts = divisors(examples) if asked in (1, "auto") else [asked]
         return [count for count in counts if count >= stages]
 
-    def _plan_stages(self, stages: int, counts: Sequence[int]) -> bool:
-        """Plan so many stages; is it refused, whatever the number of micro-batches?"""
-        if not counts:
-            why = f"no number of micro-batches from {stages} on divides the batch"
-            self.tried.append(TriedPipeline(stages, 0, "refused", reason=why))
-            return True
-        request = self._staged(stages, counts[0])
+    def _plan_stages(self, stages: int, counts: Sequence[int]) -> None:
+        """Plan so many stages, with more micro-batches and with fewer while that pays."""
         try:
-            source = self.traced.source(request)
+            source = self.traced.source(self._staged(stages, counts[0]))
         except AutoshardError as error:
-            self.tried.append(TriedPipeline(stages, counts[0], "refused", reason=str(error)))
-            return False
+            self._refuse(stages, str(error))
+            return
         first = min(bisect_left(counts, _PER_STAGE * stages), len(counts) - 1)
-        for numbers in (range(first, len(counts)), range(first - 1, -1, -1)):
-            for count in self._improving(counts[n] for n in numbers):
-                self._plan(stages, source, self._staged(stages, count), count)
-                if self.tried[-1].outcome == "refused":
-                    return False
-        return False
+        for numbers in (counts[first:], counts[:first][::-1]):
+            last = math.inf
+            for count in numbers:
+                if self._is_over():
+                    return
+                found = self._plan(stages, count, source, self._staged(stages, count))
+                if found.outcome == "refused":
+                    return
+                step = math.inf if found.step_seconds is None else found.step_seconds
+                if step >= last < math.inf:
+                    break
+                last = step
 
-    def _improving(self, counts: Iterator[int]) -> Iterator[int]:
-        """The numbers up to the first that is no faster than the one before."""
-        last = math.inf
-        for count in counts:
-            if self._is_over():
-                return
-            yield count
-            step = self.tried[-1].step_seconds
-            if step is not None and step >= last:
-                return
-            last = math.inf if step is None else step
+    def _is_over(self) -> bool:
+        return running().is_interrupted or time.monotonic() >= self.deadline
 
     def _staged(self, stages: int, count: int) -> Request:
         limit = self.request.time_limit
@@ -149,29 +145,32 @@ class _Choice:
             time_limit=left,
         )
 
-    def _plan(
-        self, stages: int, source: Source, request: Request, count: int = 1
-    ) -> DoesNotFitError | None:
+    def _plan(self, stages: int, count: int, source: Source, request: Request) -> TriedMicroBatches:
         """Plan once, and keep it if it is the fastest."""
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 plan = self.plan_source(source, request, self.traced)
         except DoesNotFitError as error:
-            found = TriedPipeline(stages, count, "does not fit", None, error.peak_bytes)
-            self.tried.append(found)
-            return error
+            self.failed = self.failed or error
+            return self._tell(stages, count, "does not fit", peak_bytes=error.peak_bytes)
         except AutoshardError as error:
             if stages == 1:
                 raise
-            self.tried.append(TriedPipeline(stages, count, "refused", reason=str(error)))
-            return None
-        if stages == 1 and plan.batch is not None:
-            count = plan.batch.micro_batches
-        self.tried.append(TriedPipeline(stages, count, "fits", plan.step_seconds, plan.peak_bytes))
+            return self._refuse(stages, str(error), count)
         if self.best is None or plan.step_seconds < self.best.step_seconds:
             self.best, self.said = plan, [one.message for one in said]
-        return None
+        if stages == 1 and plan.batch is not None:
+            count = plan.batch.micro_batches
+        costs = {"step_seconds": plan.step_seconds, "peak_bytes": plan.peak_bytes}
+        return self._tell(stages, count, "fits", **costs)
+
+    def _refuse(self, stages: int, reason: str, count: int = 0) -> TriedMicroBatches:
+        return self._tell(stages, count, "refused", reason=reason)
+
+    def _tell(self, stages: int, count: int, outcome: str, **more: Any) -> TriedMicroBatches:
+        self.tried.append(TriedMicroBatches(count, outcome, stages=stages, **more))
+        return self.tried[-1]
 
     def _does_not_fit(self, error: DoesNotFitError) -> DoesNotFitError:
         others = [

@@ -92,7 +92,7 @@ class BatchSplit:
 
 @dataclass(frozen=True, slots=True)
 class TriedMicroBatches:
-    """A number of micro-batches that ``micro_batches="auto"`` looked at."""
+    """A number of micro-batches that ``micro_batches="auto"`` looked at, or ``pipeline="auto"``."""
 
     micro_batches: int
     outcome: str
@@ -101,26 +101,11 @@ class TriedMicroBatches:
     step_seconds: float | None = None
     """The fastest plan's that fits; of ``bounded``, which no plan of so many falls below."""
     peak_bytes: float | None = None
-    """On one device; of what does not fit, of the plan that needs least."""
+    """On one device, of the worst stage; of what does not fit, of the plan that needs least."""
     reason: str = ""
     """Why it is refused, with the line."""
-
-
-@dataclass(frozen=True, slots=True)
-class TriedPipeline:
-    """Stages and micro-batches that ``pipeline="auto"`` looked at."""
-
-    stages: int
-    """1: the step on all devices at once."""
-    micro_batches: int
-    outcome: str
-    """``fits``, ``does not fit``, or ``refused``: the step has no such stages."""
-    step_seconds: float | None = None
-    """Seconds; None where it does not fit, or is refused."""
-    peak_bytes: float | None = None
-    """On one device of the worst stage; of what does not fit, what it needs."""
-    reason: str = ""
-    """Why it is refused."""
+    stages: int = 1
+    """Stages of the pipeline that they go through; 1: on all devices at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +196,7 @@ class PlanSummary:
     """None where the program does not tell which arguments hold the batch."""
     tried_micro_batches: tuple[TriedMicroBatches, ...] = ()
     """What ``micro_batches="auto"`` chose from, in order; empty where the number was given."""
-    tried_pipelines: tuple[TriedPipeline, ...] = ()
+    tried_pipelines: tuple[TriedMicroBatches, ...] = ()
     """What ``pipeline="auto"`` chose from, in order; empty where stages were given, or none."""
     recomputed: tuple[RecomputedValue, ...] = ()
     """What ``autoshard-recompute`` chose to compute again, most bytes first."""
@@ -271,7 +256,7 @@ class PlanSummary:
                 ("collectives", CollectiveSummary),
                 ("peak_values", PeakValue),
                 ("tried_micro_batches", TriedMicroBatches),
-                ("tried_pipelines", TriedPipeline),
+                ("tried_pipelines", TriedMicroBatches),
                 ("recomputed", RecomputedValue),
                 ("decided", DecidedValue),
             ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from autoshard.planned.summary import (
     BatchSplit,
     DecidedValue,
     PlanSummary,
+    TriedMicroBatches,
     bytes_text,
     seconds_text,
 )
@@ -60,7 +61,6 @@ def plan_table(plan: Plan, full: bool = False) -> RenderableType:
     if plan.summary is not None:
         parts += [Text(line) for line in estimate_lines(plan.summary)]
         parts += [Text(line) for line in tried_lines(plan.summary)]
-        parts += [Text(line) for line in _tried_pipelines(plan.summary)]
     if plan.batch is not None:
         parts.append(Text(_batch_line(plan.batch)))
     parts += [
@@ -116,38 +116,33 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
 
 
 def tried_lines(summary: PlanSummary) -> Iterator[str]:
-    """What ``micro_batches="auto"`` chose from, and why a step is not cut."""
+    """What ``micro_batches="auto"`` and ``pipeline="auto"`` chose from, and what is refused."""
+    yield from _tried_lines("micro-batches tried", summary.tried_micro_batches)
+    head = "pipelines tried (stages × micro-batches)"
+    yield from _tried_lines(head, summary.tried_pipelines, in_stages=True)
+
+
+def _tried_lines(
+    head: str, tried: Sequence[TriedMicroBatches], in_stages: bool = False
+) -> Iterator[str]:
     said: list[str] = []
-    for one in summary.tried_micro_batches:
+    for one in tried:
+        name = str(one.micro_batches)
+        if in_stages:
+            name = "none" if one.stages == 1 else f"{one.stages} × {name}"
         step = "" if one.step_seconds is None else seconds_text(one.step_seconds)
         peak = "" if one.peak_bytes is None else bytes_text(one.peak_bytes)
         if one.outcome in ("taken", "fits"):
-            said.append(f"{one.micro_batches}: {step}, {peak}")
+            said.append(f"{name}: {step}, {peak}")
         elif one.outcome == "bounded":
-            said.append(f"{one.micro_batches}: {step} or more")
-        elif one.outcome == "does not fit":
-            said.append(f"{one.micro_batches}: does not fit, {peak}")
-    if said:
-        yield f"micro-batches tried: {'; '.join(said)}"
-    for one in summary.tried_micro_batches:
-        if one.outcome == "refused":
-            yield f"not in micro-batches: {one.reason}"
-
-
-def _tried_pipelines(summary: PlanSummary) -> Iterator[str]:
-    said: list[str] = []
-    for one in summary.tried_pipelines:
-        name = f"{one.stages} × {one.micro_batches}" if one.stages > 1 else "none"
-        peak = bytes_text(one.peak_bytes or 0.0)
-        if one.step_seconds is not None:
-            said.append(f"{name}: {seconds_text(one.step_seconds)}, {peak}")
+            said.append(f"{name}: {step} or more")
         elif one.outcome == "does not fit":
             said.append(f"{name}: does not fit, {peak}")
     if said:
-        yield f"pipelines tried (stages × micro-batches): {'; '.join(said)}"
-    for one in summary.tried_pipelines:
+        yield f"{head}: {'; '.join(said)}"
+    for one in tried:
         if one.outcome == "refused":
-            yield f"not in {one.stages} stages: {one.reason}"
+            yield f"not in {f'{one.stages} stages' if in_stages else 'micro-batches'}: {one.reason}"
 
 
 def _pipeline_lines(pipeline: PlannedPipeline) -> Iterator[str]:
