@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import autoshard
-from autoshard.frontend import ragged_dot
+from autoshard.kernels import ragged_dot
 from bench.common.corpus import machine
 
 CLUSTERS = ("h100:8", "v5p:2x2x2")

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Union, get_args
+from typing import Literal, get_args
 
 from autoshard.errors import PlanError
 from autoshard.schedule.rules import Rule
 
 ScheduleLike = Literal["auto", "gpipe", "1f1b", "zero_bubble"]
-
-
-PipelineLike = Union["Pipeline", Literal["auto"]]
-"""All options, or the choice of the fastest, which may be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +61,7 @@ class Pipeline:
     def rules(self) -> Sequence[Rule]:
         """Schedules to choose from; of equally fast ones the first is taken."""
         return ("1f1b", "zero_bubble") if self.schedule == "auto" else (self.schedule,)
+
+
+PipelineLike = Pipeline | Literal["auto"]
+"""All options, or the choice of the fastest, which may be none."""
