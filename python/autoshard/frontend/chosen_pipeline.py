@@ -22,6 +22,7 @@ from autoshard.frontend.batch_arrays import batch_of_source, no_batch, rows_of
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
+from autoshard.frontend.staged_planning import LEAST_SECONDS
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
@@ -137,7 +138,7 @@ class _Choice:
 
     def _staged(self, stages: int, count: int) -> Request:
         limit = self.request.time_limit
-        left = None if limit is None else max(self.deadline - time.monotonic(), 1e-3)
+        left = None if limit is None else max(self.deadline - time.monotonic(), LEAST_SECONDS)
         return replace(
             self.request,
             pipeline=Pipeline(stages, count),

@@ -19,7 +19,7 @@ from autoshard.progress import running
 
 _MOST_SEARCHES = 4
 """For what is asked; a switch that is tried where nothing fits gets one."""
-_LEAST_SECONDS = 1e-3
+LEAST_SECONDS = 1e-3
 """What the first search gets of a time limit that is over before it begins."""
 
 
@@ -96,7 +96,7 @@ class StagedSearch:
     def _search(self, request: Request) -> Plan:
         if running().is_interrupted:
             raise KeyboardInterrupt
-        left = max(self.deadline - time.monotonic(), _LEAST_SECONDS)
+        left = max(self.deadline - time.monotonic(), LEAST_SECONDS)
         seconds = left if math.isfinite(left) else None
         asked = replace(request, memory_limit=int(self.allowed), time_limit=seconds)
         return self.plan_once(self.source, asked)
