@@ -17,6 +17,7 @@ from autoshard.errors import ParseError
 
 _THREAD = re.compile(r'(= .* custom-call\(.*), async_execution_thread="[^"]*"')
 """Written behind what the host executes; XLA's parser does not know it there."""
+_READ = re.compile(r"bytes accessed(\d+)\{\}")
 
 _hlo_any: Any = _hlo
 _jax_any: Any = _jax
@@ -32,6 +33,8 @@ class XlaCost:
     """Elements of exponentials, logarithms, roots, tanh and the like."""
     bytes: float
     """Read and written, of slices and updates in place what they touch."""
+    operand_bytes: tuple[float, ...] = ()
+    """What of them is read of each operand of a module of one instruction; tuples count as 0."""
 
 
 def xla_cost(hlo_text: str) -> XlaCost | None:
@@ -51,7 +54,9 @@ def xla_cost(hlo_text: str) -> XlaCost | None:
     flops, size = found.get("flops", 0.0), found.get("bytes accessed", 0.0)
     if flops < 0 or size < 0:
         return None
-    return XlaCost(flops, found.get("transcendentals", 0.0), size)
+    read = {int(key[1]): value for name, value in found.items() if (key := _READ.fullmatch(name))}
+    operands = tuple(read.get(number, 0.0) for number in range(1 + max(read, default=-1)))
+    return XlaCost(flops, found.get("transcendentals", 0.0), size, operands)
 
 
 @cache

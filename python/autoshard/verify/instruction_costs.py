@@ -19,6 +19,7 @@ from autoshard.cluster.alone import rule_alone
 from autoshard.errors import ParseError
 from autoshard.ir.xla_cost import XlaCost, xla_cost
 from autoshard.sharding.mesh import Axis, Mesh
+from autoshard.verify.fusion_reads import fusion_reads
 from autoshard.verify.hlo_collectives import is_collective
 from autoshard.verify.hlo_program import (
     HloArray,
@@ -128,6 +129,7 @@ class InstructionCosts:
                 continue
             busy += self._matmul_seconds(product, inside, own.flops)
             matmul_flops += own.flops
+        cost = self._needed(cost, matmul_flops, instruction)
         flops = max(cost.flops, matmul_flops) + TRANSCENDENTAL_OPERATIONS * cost.transcendentals
         busy += max(0.0, flops - matmul_flops) / self.chip.vector_flops.value
         memory = self._memory_seconds(cost.bytes)
@@ -135,6 +137,23 @@ class InstructionCosts:
             return NOTHING
         seconds = max(busy, memory) + self.launch_seconds
         return InstructionCost(seconds, flops, cost.bytes, is_known)
+
+    def _needed(self, cost: XlaCost, matmul_flops: float, instruction: HloInstruction) -> XlaCost:
+        """The cost without what the results of a fusion do not need."""
+        if instruction.opcode != "fusion" or len(instruction.called) != 1:
+            return cost
+        needed = fusion_reads(self.program.computations[instruction.called[0]])
+        saved = sum(
+            max(0.0, read - needed.operand_bytes.get(number, read))
+            for number, read in enumerate(cost.operand_bytes)
+        )
+        other = max(0.0, cost.flops - matmul_flops)
+        return replace(
+            cost,
+            flops=cost.flops - (1 - needed.computed) * other,
+            transcendentals=needed.computed * cost.transcendentals,
+            bytes=cost.bytes - saved,
+        )
 
     def _is_free(self, instruction: HloInstruction) -> bool:
         """A custom call that does nothing, or a fusion of such."""
