@@ -1,11 +1,11 @@
-"""What kernels of softmax, attention, norms and losses take: the plan of one device beside XLA's.
+"""What small kernels take: the plan of one device beside XLA's.
 
     python bench/truth/fused_kernels.py [--programs PART ...] [--clusters NAME ...] [--csv FILE]
 
-Small programs on one device, so that nothing but fusion is between the two: the planned seconds of
-compute and peak beside those of the program that the cluster's compiler makes. Rules of fusion
-(docs/design/memory.md) are found here and held against programs that are not here
-(bench/truth/fidelity.py).
+Softmax, attention, norms, losses, convolutions and experts on one device, so that nothing but
+fusion is between the two: the planned seconds of compute and peak beside those of the program that
+the cluster's compiler makes. Rules of fusion (docs/design/memory.md) are found here and held
+against programs that are not here (bench/truth/fidelity.py).
 """
 
 from __future__ import annotations
@@ -111,10 +111,41 @@ def cross_entropy(x: Any, weight: Any, labels: Any) -> Any:
     return jnp.mean(jax.nn.logsumexp(logits, -1) - found)
 
 
+def convolution(x: Any, scale: Any, weight: Any) -> Any:
+    """Of what a batch norm in float32 and a relu make of ``x``, channels last."""
+    wide = x.astype(jnp.float32)
+    mean = jnp.mean(wide, (0, 1, 2), keepdims=True)
+    variance = jnp.mean(jnp.square(wide), (0, 1, 2), keepdims=True) - jnp.square(mean)
+    normalised = ((wide - mean) * jax.lax.rsqrt(variance + 1e-3) * scale).astype(x.dtype)
+    return jax.lax.conv_general_dilated(
+        jax.nn.relu(normalised), weight, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def residual(x: Any, *weights: Any) -> Any:
+    return x + convolution(convolution(x, *weights[:2]), *weights[2:])
+
+
+def dense(x: Any, *weights: Any) -> Any:
+    """What each two convolutions make is joined to their input."""
+    for first in range(0, len(weights), 4):
+        inner = convolution(x, *weights[first : first + 2])
+        made = convolution(inner, *weights[first + 2 : first + 4])
+        x = jnp.concatenate([x, made], -1)
+    return x
+
+
 HEADED = ((4, 2048, 16, 128),) * 3
 GROUPED = (HEADED[0], (4, 2048, 4, 128), (4, 2048, 4, 128))
 ROWS = ((16384, 4096), (4096,), (4096, 4096))
 EXPERTS = ((98304, 2048), (64, 2048, 1408))
+IMAGES = (256, 56, 56, 64)
+RESIDUAL = (IMAGES, *((64,), (3, 3, 64, 64)) * 2)
+DENSE = (
+    IMAGES,
+    *((64,), (1, 1, 64, 128), (128,), (3, 3, 128, 32)),
+    *((96,), (1, 1, 96, 128), (128,), (3, 3, 128, 32)),
+)
 VOCABULARY = ((16384, 4096), (4096, 32000))
 PROGRAMS = {
     "attention": Kernels(attention, HEADED),
@@ -134,6 +165,10 @@ PROGRAMS = {
     "cross entropy, gradient": Kernels(
         lambda x, w, y: jax.grad(cross_entropy, (0, 1))(x, w, y), VOCABULARY, labels=16384
     ),
+    "batch norm and convolution, gradient": Kernels(gradient(convolution, 3), RESIDUAL[:3]),
+    "residual block, gradient": Kernels(gradient(residual, 5), RESIDUAL),
+    "dense block": Kernels(dense, DENSE),
+    "dense block, gradient": Kernels(gradient(dense, 9), DENSE),
     "experts": Kernels(jax.lax.ragged_dot, EXPERTS, labels=64),
     "experts, gradient": Kernels(
         lambda x, w, n: gradient(lambda x, w: jax.lax.ragged_dot(x, w, n), 2)(x, w),

@@ -57,6 +57,8 @@ struct Fusion {
   bool stores_scattered = false;
   /// What several fusions compute is read from memory in each of them.
   bool reads_in_each = false;
+  /// Reductions of equal shapes that do not wait for each other are one kernel.
+  bool sibling_reductions = false;
   /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so
   /// many bytes of memory more.
   double packed_bytes = 0;

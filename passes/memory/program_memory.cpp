@@ -8,6 +8,7 @@
 #include "memory/fused_program.h"
 #include "memory/live_ranges.h"
 #include "memory/op_order.h"
+#include "memory/sibling_reductions.h"
 #include "memory/stack_copies.h"
 
 namespace autoshard {
@@ -98,25 +99,30 @@ std::map<std::int32_t, std::vector<Buffer>> copies_of_conflicts(const FusedProgr
   return result;
 }
 
-/// By op and operand: how many kernels read it there first; without `in_each` an op that
+/// By op and operand: how many kernels read it there first; without `reads_in_each` an op that
 /// several compute reads in the first of them.
-std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused, bool in_each) {
+std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused,
+                                                     const Fusion& rules) {
   const ProgramIndex& index = fused.index;
+  const std::vector<std::int32_t> kernel =
+      rules.sibling_reductions ? sibling_reductions(index, fused.fusions, fused.reads)
+                               : std::vector<std::int32_t>();
   std::vector<std::vector<std::int32_t>> result(index.num_ops);
-  // By root and value, the operands that are read, first op first.
+  // By kernel and value, the operands that are read, first op first.
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     const auto& operands = index.op(i).operands;
     const std::vector<std::int32_t>& roots = fused.fusions.roots[i];
     const std::size_t num_roots =
-        in_each ? roots.size() : std::min<std::size_t>(roots.size(), 1);
+        rules.reads_in_each ? roots.size() : std::min<std::size_t>(roots.size(), 1);
     result[i].assign(operands.size(), 0);
     for (std::size_t k = 0; k < operands.size(); ++k) {
       if (operands[k] == no_value) continue;
       const std::int32_t value = fused.aliases.of(operands[k]);
       if (!fused.fusions.is_stored(index, value)) continue;
       for (std::size_t r = 0; r < num_roots; ++r) {
-        read.emplace_back(roots[r], value, i, static_cast<std::int32_t>(k));
+        const std::int32_t root = kernel.empty() ? roots[r] : kernel[roots[r]];
+        read.emplace_back(root, value, i, static_cast<std::int32_t>(k));
       }
     }
   }
@@ -152,7 +158,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.live = first_ranges(memory.buffers, fused.index.num_values);
   memory.live_if_stored = ranges_if_stored(fused, order);
   memory.point = points_of(fused, order);
-  memory.reads = operands_read(fused, compiler.fusion.reads_in_each);
+  memory.reads = operands_read(fused, compiler.fusion);
   memory.writes = results_written(fused);
   memory.copies_if_reduced = copies_of_conflicts(fused, order);
   memory.alias = std::move(fused.aliases.alias);

@@ -336,6 +336,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.stores_scattered": Memory(gradient_at_labels, ((64, 64), (64, 1), (64, 64)), GPU, 0),
     "fusion.reads_in_each": Memory(twice(lambda x, a: x * a), (MATRIX, MATRIX), GPU, 0),
+    "fusion.sibling_reductions": Memory(
+        lambda x, a: jnp.sum(x * a, 0) / jnp.sum(x + a, 0), (MATRIX, MATRIX), GPU, 0
+    ),
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
     "fusion.repeats_batched_matmuls": Text(
         attention_scores, ((8, 16, 32), (32, 32), (8, 16, 4, 8)), "v5p:2x2x1", False

@@ -766,6 +766,30 @@ def test_what_several_kernels_compute_is_read_by_each() -> None:
     assert found.reads[found.op("sine")] == [1]
 
 
+@pytest.mark.parametrize(
+    ("function", "times"),
+    [
+        (lambda x: (x.sum(0), (x * x).sum(0)), 1),
+        (lambda x: (x.sum(0), (x * x).max(0)), 1),
+        (lambda x: (x.sum(0), (x * x).sum(1)), 2),
+        (lambda x: (x.sum(0), (x[:32] * 2).sum(0)), 2),
+        (lambda x: (mean := x.sum(0), ((x - mean) * x).sum(0)), 3),
+        (lambda x: (mean := x.sum(), ((x - mean) * x).sum()), 2),
+        (lambda x: (total := x.sum(0), (x * jnp.sort(total)).sum(0), (x * x).sum(0)), 4),
+    ],
+    ids=[
+        *("mean and square", "sum and maximum", "other dims", "other shape"),
+        *("variance", "variance of all", "two of three"),
+    ],
+)
+def test_reductions_that_do_not_wait_for_each_other_read_once(
+    function: Callable[..., Any], times: int
+) -> None:
+    # Sums and what is made of them are read, too.
+    found = read(function, (64, 64), compiler=GPU)
+    assert sum(map(sum, found.reads)) == times
+
+
 def test_an_update_is_made_in_place_where_nobody_reads_what_was_there() -> None:
     def update(x: Any, y: Any) -> Any:
         x = x @ x
