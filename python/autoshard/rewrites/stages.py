@@ -27,7 +27,7 @@ from autoshard.ir.attributes import (
 from autoshard.ir.boundary import main_function
 from autoshard.ir.micro_batch_loop import micro_batch_loop
 from autoshard.ir.module import operations_of, structure_of
-from autoshard.planned.op_seconds import op_seconds
+from autoshard.planned.op_seconds import block_seconds, op_seconds
 from autoshard.rewrites.stage_sums import split_sums
 
 
@@ -86,6 +86,8 @@ def into_stages(
     seconds = [of / micro_batches for of in op_seconds(module, operations, one)]
     number = operations.index(loop)
     body = loop.regions[1].blocks[0]
+    for inner, its in list(block_seconds(operations, seconds, body)):
+        seconds[inner] = its
     try:
         found = _core.pipeline_stages(
             structure_of(module),
@@ -95,7 +97,7 @@ def into_stages(
             stages=stages,
             chunks=chunks,
             slack=slack,
-            seconds=_with_inner_ops(operations, seconds, body),
+            seconds=seconds,
             describe=lambda op: stage_op(operations[op]),
         )
     except _core.NoPipelineStages as error:
@@ -109,18 +111,6 @@ def into_stages(
     integer = mlir.IntegerType.get_signless(32)
     module.operation.attributes[PIPELINE_STAGES] = mlir.IntegerAttr.get(integer, stages)
     return StagedStep(tuple(found.seconds), found.least_seconds, tuple(cuts), found.units)
-
-
-def _with_inner_ops(
-    operations: Sequence[mlir.Operation], seconds: list[float], body: mlir.Block
-) -> list[float]:
-    """Seconds of the ops of a block, with those in their regions."""
-    number = next(n for n, op in enumerate(operations) if op.block == body)
-    for op in body.operations:
-        size = len(operations_of(op.operation)) if len(op.operation.regions) else 1
-        seconds[number] = sum(seconds[number : number + size])
-        number += size
-    return seconds
 
 
 def _check_marks(operations: Sequence[mlir.Operation], stages: int, chunks: int) -> None:
