@@ -36,6 +36,14 @@ class ProgramParts:
     arguments: tuple[ArrayParts, ...]
     results: tuple[ArrayParts, ...]
 
+    @staticmethod
+    def of_whole(arguments: int, results: int) -> ProgramParts:
+        """Nothing is cut."""
+        return ProgramParts(
+            tuple(ArrayParts((number,)) for number in range(arguments)),
+            tuple(ArrayParts((number,)) for number in range(results)),
+        )
+
     @property
     def is_cut(self) -> bool:
         """Is any of them in several parts?"""

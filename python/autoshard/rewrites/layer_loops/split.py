@@ -15,7 +15,7 @@ from autoshard.ir.module import operations_of
 from autoshard.planned.op_seconds import block_seconds, op_seconds
 from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.rewrites.layer_loops.loops import LayerLoop, NoLayers, layer_loop
-from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
+from autoshard.rewrites.layer_loops.parts import ProgramParts
 from autoshard.rewrites.layer_loops.rows import RowValues
 from autoshard.rewrites.layer_loops.shares import parts_of_groups, shares_of
 from autoshard.rewrites.layer_loops.write import write_parts
@@ -84,11 +84,8 @@ def cut_layer_loops(
 
 def _as_it_is(main: mlir.Operation) -> ProgramParts:
     block = main.regions[0].blocks[0]
-    count = len(block.operations[len(block.operations) - 1].operation.operands)
-    return ProgramParts(
-        tuple(ArrayParts((number,)) for number in range(len(block.arguments))),
-        tuple(ArrayParts((number,)) for number in range(count)),
-    )
+    end = block.operations[len(block.operations) - 1].operation
+    return ProgramParts.of_whole(len(block.arguments), len(end.operands))
 
 
 @dataclass(frozen=True, slots=True)
