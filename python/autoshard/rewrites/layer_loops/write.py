@@ -13,7 +13,7 @@ from autoshard.rewrites.layer_loops.loops import LayerLoop
 from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts, RowParts
 from autoshard.rewrites.layer_loops.rows import RowOp, Rows, RowValues
 from autoshard.rewrites.micro_batches.resize import resize_attributes
-from autoshard.rewrites.recomputation.loops import body_of, maker_of
+from autoshard.rewrites.recomputation.loops import body_of, invariant_slots, maker_of
 from autoshard.rewrites.stage_tasks.tasks import outer_uses
 
 
@@ -278,6 +278,7 @@ class _Writer:
             op.operands[slot] if slot in stacks else self._whole(op.operands[slot])
             for slot in range(len(op.operands))
         ]
+        same = set(invariant_slots(op))
         results: dict[int, list[mlir.Value]] = {slot: [] for slot in stacks}
         for part in range(count):
             row_part = count - 1 - part if loop.is_downwards else part
@@ -287,7 +288,9 @@ class _Writer:
             ]
             made = _loop_part(loop, given, part, count, self.where)
             _say_stage(made, parts.stages[row_part])
-            carried = list(made.results)
+            carried = [
+                value if slot in same else made.results[slot] for slot, value in enumerate(carried)
+            ]
             for slot in stacks:
                 results[slot].append(made.results[slot])
         for slot, result in enumerate(op.results):
