@@ -10,7 +10,7 @@ namespace autoshard::pipeline {
 /// What a step does one after the other on its way forward, with its gradients.
 struct Span {
   double seconds = 0;
-  /// Of a loop: into how many equal parts it may be cut. Empty: ops that may be cut anywhere.
+  /// Numbers of equal parts into which a loop may be cut. Empty: ops that may be cut anywhere.
   std::vector<std::int32_t> parts;
 };
 

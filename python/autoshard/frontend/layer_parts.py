@@ -213,7 +213,7 @@ def _trees(
 
 
 def _argument_part(info: Any, shape: tuple[int, ...]) -> Any:
-    aval: Any = jax.core.ShapedArray(shape, info.dtype)
+    aval: Any = jax.ShapeDtypeStruct(shape, info.dtype)
     return jax.stages.ArgInfo(aval, info.donated)
 
 

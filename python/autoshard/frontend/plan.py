@@ -70,8 +70,8 @@ class PlannedValue:
     is_on_host: bool = False
     """Whether it lives in the memory of the host, ``pinned_host``."""
     stage_cut: tuple[int, int] | None = None
-    """Of an array with rows of layers in a pipeline: the dim and the number of equal parts, each of
-    which is on a stage of its own. ``sharding`` is that of a part."""
+    """The dim and the number of equal parts of an array with rows of layers in a pipeline, each of
+    which is on a stage of its own; ``sharding`` is that of a part. None: it is on one stage."""
 
     @property
     def part_shape(self) -> tuple[int, ...]:

@@ -23,8 +23,8 @@ from autoshard.frontend.saved_tree import SavedTree, leaf_count, tree_to_json
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.writing import write_file
 from autoshard.pipeline.options import Pipeline
-from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
 from autoshard.planned.summary import BatchSplit, PlanSummary
+from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
 from autoshard.sharding import Mesh, parse_sharding
 
 

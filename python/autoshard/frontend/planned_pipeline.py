@@ -33,7 +33,7 @@ class PlacedValue(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole."""
+        """Sizes of the whole."""
         ...
 
     def named_sharding(self, mesh: Any) -> Any:
@@ -167,9 +167,7 @@ class PlannedPipeline:
         """The same pipeline, whose arguments and results are parts of the user's arrays."""
         staging = replace(self.staging, arrays=arrays)
         arguments, results = _stages_of_arrays(staging, self.step)
-        return replace(
-            self, staging=staging, argument_stages=arguments, result_stages=results
-        )
+        return replace(self, staging=staging, argument_stages=arguments, result_stages=results)
 
     def __repr__(self) -> str:
         """One line."""

@@ -81,7 +81,7 @@ class _Arrays:
     values: Sequence[PlannedValue]
     arrays: Sequence[ArrayParts]
     shardings: Sequence[Sequence[jax.sharding.NamedSharding]]
-    """Of each part."""
+    """By array: those of its parts."""
 
     @staticmethod
     def of(

@@ -1,8 +1,9 @@
-"""Arrays of which each stage has an equal part: one array of JAX, and one a stage, of one memory."""
+"""Arrays of which each stage has an equal part: one array of JAX, or one a stage, without copies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -19,16 +20,17 @@ def joined_sharding(parts: Sequence[NamedSharding], rank: int, dim: int) -> Name
         rank: Of the array.
         dim: Along which the parts lie one behind the other.
     """
-    first = parts[0].mesh
+    first = cast(Mesh, parts[0].mesh)
     axis = _STAGE_AXIS
     while axis in first.axis_names:
         axis += "_"
     mesh = Mesh(
-        np.stack([part.mesh.devices for part in parts]),
+        np.stack([_devices(part) for part in parts]),
         (axis, *first.axis_names),
         axis_types=(AxisType.Auto, *first.axis_types),
     )
-    spec = [*parts[0].spec, *[None] * (rank - len(parts[0].spec))]
+    own = tuple(cast("Sequence[Any]", parts[0].spec))
+    spec: list[Any] = [*own, *[None] * (rank - len(own))]
     inner = spec[dim] if isinstance(spec[dim], tuple) else (spec[dim],)
     spec[dim] = (axis, *(name for name in inner if name is not None))
     return NamedSharding(mesh, PartitionSpec(*spec), memory_kind=parts[0].memory_kind)
@@ -47,7 +49,7 @@ def parts_of(
     shards = {shard.device: shard.data for shard in array.addressable_shards}
     return [
         jax.make_array_from_single_device_arrays(
-            tuple(shape), part, [shards[device] for device in part.mesh.devices.flat]
+            tuple(shape), part, [shards[device] for device in _devices(part).flat]
         )
         for part in parts
     ]
@@ -63,3 +65,7 @@ def joined(parts: Sequence[jax.Array], shape: Sequence[int], sharding: NamedShar
     """
     shards = [shard.data for part in parts for shard in part.addressable_shards]
     return jax.make_array_from_single_device_arrays(tuple(shape), sharding, shards)
+
+
+def _devices(part: NamedSharding) -> Any:
+    return cast(Any, part.mesh).devices

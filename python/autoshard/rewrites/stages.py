@@ -28,6 +28,7 @@ from autoshard.ir.boundary import main_function
 from autoshard.ir.micro_batch_loop import micro_batch_loop
 from autoshard.ir.module import operations_of, structure_of
 from autoshard.planned.op_seconds import block_seconds, op_seconds
+from autoshard.rewrites.layer_loops.refusals import gone_through_twice, why_whole
 from autoshard.rewrites.stage_sums import split_sums
 
 
@@ -227,6 +228,8 @@ def _refusal(
     """The core's refusal with the user's line and a way out."""
     why, number, stage, share, units = error.args
     where = place(operations[number].location) if number >= 0 else None
+    if why == WhyNoStages.ORDER and operations[number].name == "stablehlo.while":
+        return gone_through_twice(operations[number])
     if why == WhyNoStages.ORDER:
         said = stage_of_mark(operations[number])
         return PlanError(
@@ -246,8 +249,8 @@ def _refusal(
             " Mark something of every stage, or fewer things."
         )
     return PlanError(
-        f"{parts}: one loop takes {100 * share:.0f} % of the step, and a loop is on one"
-        " stage. Unroll it (jax.lax.scan: unroll=True, or a for loop over layers), or give fewer"
-        " stages.",
+        f"{parts}: one loop takes {100 * share:.0f} % of the step, and a loop is on one stage"
+        f"{why_whole(operations[number])}. Unroll it (jax.lax.scan: unroll=True, or a for loop"
+        " over layers), or give fewer stages.",
         where,
     )

@@ -18,6 +18,8 @@ def trip_line(loop: mlir.Operation, value: mlir.Value) -> tuple[int, int] | None
         return (0, int(values[0])) if values is not None and len(values) == 1 else None
     if op.name == "stablehlo.convert":
         return trip_line(loop, op.operands[0])
+    if op.name == "stablehlo.select" and _is_never_negative(loop, op):
+        return trip_line(loop, op.operands[2])
     if op.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     left, right = (trip_line(loop, operand) for operand in op.operands)
@@ -25,6 +27,16 @@ def trip_line(loop: mlir.Operation, value: mlir.Value) -> tuple[int, int] | None
         return None
     sign = 1 if op.name == "stablehlo.add" else -1
     return left[0] + sign * right[0], left[1] + sign * right[1]
+
+
+def _is_never_negative(loop: mlir.Operation, select: mlir.Operation) -> bool:
+    """Is it ``i < 0 ? i + size : i`` of an ``i`` that is 0 or more, as for indices of Python?"""
+    compare = maker_of(select.operands[0])
+    if compare is None or compare.name != "stablehlo.compare":
+        return False
+    left, right = (trip_line(loop, operand) for operand in compare.operands)
+    is_less = "LT" in str(compare.attributes["comparison_direction"])
+    return is_less and right == (0, 0) and left is not None and min(left) >= 0
 
 
 def _counter(loop: mlir.Operation, slot: int) -> tuple[int, int] | None:

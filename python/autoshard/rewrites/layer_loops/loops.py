@@ -49,19 +49,22 @@ class LayerLoop:
         return next(iter(self.stacks.values())).is_downwards
 
 
-class NoLayers(Exception):  # noqa: N818 - an answer with a reason, not an error of anybody
+class _NoLayers(Exception):
     """Why a loop is none that can be cut by its trips."""
 
 
-def layer_loop(op: mlir.Operation) -> LayerLoop:
-    """Read a ``stablehlo.while``.
+def layer_loop(op: mlir.Operation) -> LayerLoop | str:
+    """Read a ``stablehlo.while``; the reason, as a clause, if it cannot be cut by its trips."""
+    try:
+        return _read(op)
+    except _NoLayers as reason:
+        return str(reason)
 
-    Raises:
-        NoLayers: It cannot be cut by its trips.
-    """
+
+def _read(op: mlir.Operation) -> LayerLoop:
     trips = trip_count(op, lambda value: value)
     if trips is None:
-        raise NoLayers("how often it runs is not a constant of the program")
+        raise _NoLayers("how often it runs is not a constant of the program")
     counter = _counter(op)
     stacks: dict[int, Stack] = {}
     for slot in range(len(op.operands)):
@@ -69,9 +72,9 @@ def layer_loop(op: mlir.Operation) -> LayerLoop:
         if stack is not None:
             stacks[slot] = stack
     if not stacks:
-        raise NoLayers("no array has a row for each of its trips")
+        raise _NoLayers("no array has a row for each of its trips")
     if len({stack.is_downwards for stack in stacks.values()}) > 1:
-        raise NoLayers("it goes through rows of some arrays upwards and of others downwards")
+        raise _NoLayers("it goes through rows of some arrays upwards and of others downwards")
     return LayerLoop(op, trips, counter, stacks)
 
 
@@ -91,10 +94,10 @@ def _counter(loop: mlir.Operation) -> int:
         and limit.name == "stablehlo.constant"
     )
     if not is_plain or left is None:
-        raise NoLayers("its condition is not that of a scan, which compares a counter")
+        raise _NoLayers("its condition is not that of a scan, which compares a counter")
     slot = mlir.BlockArgument(left).arg_number
     if trip_line(loop, body_of(loop).arguments[slot]) != (1, 0):
-        raise NoLayers("its counter does not go up by one from 0")
+        raise _NoLayers("its counter does not go up by one from 0")
     return slot
 
 
@@ -110,11 +113,12 @@ def _stack(loop: mlir.Operation, slot: int, trips: int) -> Stack | None:
     taken = [op for op in users if op.name in _ROW_OPS and op.operands[0] == argument]
     lines = [_row_line(loop, op) for op in taken]
     straight = [line in ((1, 0), (-1, trips - 1)) for line in lines]
-    if any(line is not None and line[0] for line in lines) and not all(straight):
-        where = [line for line, is_one in zip(lines, straight, strict=True) if not is_one]
-        raise NoLayers(
-            f"it takes rows of an array of shape {shape_of(argument)} {_said(where[0])}, and not"
-            " the row of the trip"
+    others = [line for line, is_one in zip(lines, straight, strict=True) if not is_one]
+    has_rows = shape_of(argument)[0] == trips and any(straight)
+    if others and (has_rows or any(line is not None and line[0] for line in others)):
+        raise _NoLayers(
+            f"in a trip it takes row {_said(others[0])} of an array of shape {shape_of(argument)},"
+            " and not only that of the trip"
         )
     is_whole = len(taken) < len([op for op in users if op.name != "stablehlo.return"])
     if not taken or is_whole or not all(straight) or shape_of(argument)[0] != trips:
@@ -156,6 +160,6 @@ def _is_zero(value: mlir.Value) -> bool:
 
 def _said(line: tuple[int, int] | None) -> str:
     if line is None:
-        return "that the program decides"
+        return "f(trip), which is no line,"
     factor = {1: "trip", -1: "-trip"}.get(line[0], f"{line[0]} * trip")
     return f"{factor} {'+' if line[1] >= 0 else '-'} {abs(line[1])}"

@@ -48,7 +48,7 @@ class RowOp:
     operands: tuple[int | None, ...]
     """The dim of each operand that has rows; None: all rows read all of it."""
     results: tuple[int | None, ...]
-    """Likewise; None: rows are added up, or what else ``combines`` says."""
+    """The dim of each result that has rows; None: ``combines`` makes one of those of parts."""
     combines: str | None = None
     """The op that makes one of the results of parts."""
 

@@ -23,13 +23,11 @@ class Share:
     seconds: float
     """With its gradients."""
     group: int | None
-    """Of loops; None: other ops."""
+    """The number of a group of loops; None: other ops."""
     trips: int = 1
 
 
-def shares_of(
-    values: RowValues, seconds: Sequence[float], groups: Sequence[int]
-) -> list[Share]:
+def shares_of(values: RowValues, seconds: Sequence[float], groups: Sequence[int]) -> list[Share]:
     """What a step does one after the other on its way forward.
 
     Args:
@@ -48,7 +46,7 @@ def shares_of(
     found: list[Share] = []
     seen: set[int] = set()
     for group, numbers in sorted(loops.items(), key=lambda item: item[1][0]):
-        before = _ancestors(values.ops, numbers[0]) - seen
+        before = ancestors(values.ops, numbers[0]) - seen
         seen |= before
         ahead = sum(heavy[number] for number in before)
         found.append(Share((1 + _BACK) * ahead, None))
@@ -81,7 +79,7 @@ def parts_of_groups(
     return cut
 
 
-def _ancestors(ops: Sequence[mlir.Operation], number: int) -> set[int]:
+def ancestors(ops: Sequence[mlir.Operation], number: int) -> set[int]:
     """Numbers of the ops that an op is made of."""
     makers = {value: n for n, op in enumerate(ops[:number]) for value in op.results}
     waiting, found = [number], set[int]()

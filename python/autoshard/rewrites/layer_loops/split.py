@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autoshard.cluster import Cluster
-from autoshard.errors import PlanError
 from autoshard.importer.stage_ops import stage_of_mark
-from autoshard.ir import mlir, place
+from autoshard.ir import mlir
 from autoshard.ir.attributes import ALIASING_OUTPUT
 from autoshard.ir.boundary import entries_at, main_function
 from autoshard.ir.module import operations_of
 from autoshard.planned.op_seconds import block_seconds, op_seconds
 from autoshard.planned.write import populate_rules, remove_rules
-from autoshard.rewrites.layer_loops.loops import LayerLoop, NoLayers, layer_loop
-from autoshard.rewrites.layer_loops.parts import ProgramParts
+from autoshard.rewrites.layer_loops.loops import LayerLoop, layer_loop
+from autoshard.rewrites.layer_loops.parts import ProgramParts, RowParts
+from autoshard.rewrites.layer_loops.refusals import too_large
 from autoshard.rewrites.layer_loops.rows import RowValues
-from autoshard.rewrites.layer_loops.shares import parts_of_groups, shares_of
+from autoshard.rewrites.layer_loops.shares import Share, parts_of_groups, shares_of
 from autoshard.rewrites.layer_loops.write import write_parts
 from autoshard.rewrites.micro_batches.inline import inline
 from autoshard.rewrites.stage_tasks.tasks import outer_uses
@@ -45,7 +45,7 @@ def cut_layer_loops(
         Where the arguments and results of ``main`` are.
 
     Raises:
-        PlanError: A loop that is too much for one stage cannot be cut.
+        PlanError: The trips of a loop that is too much for one stage do not fall equally on more.
     """
     operations = operations_of(module.operation)
     if not any(op.name == "stablehlo.while" for op in operations) or any(
@@ -56,27 +56,20 @@ def cut_layer_loops(
     main = main_function(module)
     block = main.regions[0].blocks[0]
     ops = [op.operation for op in block.operations][:-1]
-    read = _Loops.of(ops)
-    if not read.numbers:
+    loops = _layer_loops(ops)
+    if not loops:
         return _as_it_is(main)
     operations = operations_of(module.operation)
     each = op_seconds(module, operations, replace(cluster, dims=()))
     seconds = [its for _, its in block_seconds(operations, each, block)]
     populate_rules(module)
     frozen = {block.arguments[number] for number in batch}
-    values = RowValues(ops, read.layers, frozen, _ties(main))
+    values = RowValues(ops, loops, frozen, _ties(main))
     remove_rules(module)
     groups = _with_arguments(values, block)
     shares = shares_of(values, seconds, groups)
     cut = parts_of_groups(values, shares, stages, slack)
-    whole = sum(share.seconds for share in shares)
-    for number in read.numbers:
-        layers = read.layers.get(number)
-        group = None if layers is None else values.group_of_loop(number)
-        parts = cut[group].count if group is not None and group in cut else 1
-        if seconds[number] / parts * stages > _MOST * whole:
-            why = read.reasons.get(number) or _reason(layers, group in groups)
-            raise _refusal(ops[number], seconds[number] / whole, stages, why)
+    _check_shares(values, shares, cut, stages)
     if not cut:
         return _as_it_is(main)
     return write_parts(module, main, values, cut, _early(ops, frozen))
@@ -88,27 +81,13 @@ def _as_it_is(main: mlir.Operation) -> ProgramParts:
     return ProgramParts.of_whole(len(block.arguments), len(end.operands))
 
 
-@dataclass(frozen=True, slots=True)
-class _Loops:
-    """The loops of a block, by number."""
-
-    numbers: Sequence[int]
-    layers: Mapping[int, LayerLoop]
-    reasons: Mapping[int, str]
-    """Why others cannot be cut."""
-
-    @staticmethod
-    def of(ops: Sequence[mlir.Operation]) -> _Loops:
-        """Read them."""
-        layers: dict[int, LayerLoop] = {}
-        reasons: dict[int, str] = {}
-        numbers = [number for number, op in enumerate(ops) if op.name == "stablehlo.while"]
-        for number in numbers:
-            try:
-                layers[number] = layer_loop(ops[number])
-            except NoLayers as error:
-                reasons[number] = str(error)
-        return _Loops(numbers, layers, reasons)
+def _layer_loops(ops: Sequence[mlir.Operation]) -> dict[int, LayerLoop]:
+    """The loops of a block that can be cut by their trips, by number."""
+    found: dict[int, LayerLoop] = {}
+    for number, op in enumerate(ops):
+        if op.name == "stablehlo.while" and not isinstance(read := layer_loop(op), str):
+            found[number] = read
+    return found
 
 
 def _ties(main: mlir.Operation) -> dict[mlir.Value, mlir.Value]:
@@ -145,23 +124,19 @@ def _early(
     return lambda op: any(result in made for result in op.results)
 
 
-def _reason(layers: LayerLoop | None, has_arguments: bool) -> str:
-    assert layers is not None
-    if not has_arguments:
-        return "none of the arrays with a row for each of its trips is an argument of the step"
-    trips = layers.trips
-    fitting = [str(n) for n in range(2, trips + 1) if trips % n == 0]
-    return (
-        f"its {trips} trips do not fall into equal parts on them, which go evenly into"
-        f" {', '.join(fitting)}"
-    )
+def _check_shares(
+    values: RowValues, shares: Sequence[Share], cut: Mapping[int, RowParts], stages: int
+) -> None:
+    """Raise where a part of a group of loops is too much for a stage.
 
-
-def _refusal(op: mlir.Operation, share: float, stages: int, why: str) -> PlanError:
-    return PlanError(
-        f"stages={stages}: one loop takes {100 * share:.0f} % of the step and cannot be cut by its"
-        f" trips: {why}. Let it be a scan over layers with weights stacked in dim 0, unroll it"
-        " (jax.lax.scan: unroll=True, or a for loop over layers), or give another number of"
-        " stages.",
-        place(op.location),
-    )
+    Other loops stay whole, and are refused where stages are chosen, if they are too much there.
+    """
+    whole = sum(share.seconds for share in shares)
+    for share in shares:
+        if share.group is None:
+            continue
+        parts = cut[share.group].count if share.group in cut else 1
+        its = share.seconds / parts
+        if its * stages > _MOST * whole:
+            first = next(n for n in values.loops if values.group_of_loop(n) == share.group)
+            raise too_large(values.ops[first], its / whole, stages, share.trips)

@@ -51,9 +51,7 @@ class _Writer:
         default_factory=dict["mlir.Value", "list[mlir.Value]"]
     )
     """Parts of values that have them, or what a value has become."""
-    joined: dict[mlir.Value, mlir.Value] = field(
-        default_factory=dict["mlir.Value", "mlir.Value"]
-    )
+    joined: dict[mlir.Value, mlir.Value] = field(default_factory=dict["mlir.Value", "mlir.Value"])
     sliced: dict[tuple[mlir.Value, int, int], list[mlir.Value]] = field(
         default_factory=dict["tuple[mlir.Value, int, int]", "list[mlir.Value]"]
     )
@@ -196,9 +194,7 @@ class _Writer:
             ]
         return self.sliced[key]
 
-    def _slice(
-        self, whole: mlir.Value, type_: mlir.Type, dim: int, start: int
-    ) -> mlir.Value:
+    def _slice(self, whole: mlir.Value, type_: mlir.Type, dim: int, start: int) -> mlir.Value:
         maker = maker_of(whole)
         if maker is not None and (splat := splat_of(maker)) is not None:
             made = maker.clone(ip=self.where).operation
@@ -208,7 +204,7 @@ class _Writer:
         shape = mlir.RankedTensorType(type_).shape
         starts = [start if at == dim else 0 for at in range(len(shape))]
         limits = [at + size for at, size in zip(starts, shape, strict=True)]
-        attributes = {
+        attributes: dict[str, mlir.Attribute] = {
             "start_indices": mlir.DenseI64ArrayAttr.get(starts),
             "limit_indices": mlir.DenseI64ArrayAttr.get(limits),
             "strides": mlir.DenseI64ArrayAttr.get([1] * len(shape)),
@@ -251,9 +247,7 @@ class _Writer:
             own = [one.results[number] for one in made]
             self.found[result] = own if how.combines is None else [self._combined(own, how, op)]
 
-    def _combined(
-        self, parts: Sequence[mlir.Value], how: RowOp, op: mlir.Operation
-    ) -> mlir.Value:
+    def _combined(self, parts: Sequence[mlir.Value], how: RowOp, op: mlir.Operation) -> mlir.Value:
         total = parts[0]
         for part in parts[1:]:
             total = mlir.Operation.create(
@@ -271,9 +265,7 @@ class _Writer:
         group = self.values.group_of_loop(
             next(n for n, each in self.values.loops.items() if each is loop)
         )
-        stacks = {
-            slot: self._parts(op.operands[slot], Rows(0, group)) for slot in loop.stacks
-        }
+        stacks = {slot: self._parts(op.operands[slot], Rows(0, group)) for slot in loop.stacks}
         carried = [
             op.operands[slot] if slot in stacks else self._whole(op.operands[slot])
             for slot in range(len(op.operands))
