@@ -1,4 +1,4 @@
-"""Arrays of which each stage has an equal part: one array of JAX, or one a stage, without copies."""
+"""Arrays of which stages have equal parts: one array of JAX, or one a stage, without copies."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def too_large(op: mlir.Operation, share: float, stages: int, trips: int) -> Plan
     fitting = [str(count) for count in range(2, trips + 1) if trips % count == 0]
     return PlanError(
         f"stages={stages}: a loop over layers is cut by its trips into equal parts, one a stage,"
-        f" and {trips} trips fall into {', '.join(fitting)} of them only, of which one would take"
+        f" and {trips} trips fall into {', '.join(fitting)} of them only: one stage would have"
         f" {100 * share:.0f} % of the step. Give a number of stages that fits, or unroll the loop"
         " (jax.lax.scan: unroll=True, or a for loop over layers).",
         place(op.location),
