@@ -24,6 +24,7 @@ from autoshard.frontend.request import Request
 from autoshard.frontend.result_names import result_names
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import say_trips
+from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.split_loops import SplitLoops
 from autoshard.pipeline.options import Pipeline
 from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
@@ -83,12 +84,29 @@ class InParts:
         Parts of an array lie alike: where the search lets them differ it plans once more, with each
         as the first one is.
         """
+        request = self._with_names(request)
         plan = plan_once(self.source, request)
         pins = self._alike(plan)
         if pins:
             source = replace(self.source, committed=(*self.source.committed, *pins))
             plan = plan_once(source, request)
         return self._joined(plan)
+
+    def _with_names(self, request: Request) -> Request:
+        """The same, with names of arrays, which their parts begin with, in place of numbers."""
+        wanted = request.optimizer_parallel
+        if not isinstance(wanted, OptimizerParallel):
+            return request
+        names = self.whole.argument_names
+
+        def named(said: Sequence[str | int]) -> tuple[str, ...]:
+            return tuple(
+                names[int(text)] if text.isdigit() and int(text) < len(names) else text
+                for text in map(str, said)
+            )
+
+        by_name = replace(wanted, parameters=named(wanted.parameters), states=named(wanted.states))
+        return replace(request, optimizer_parallel=by_name)
 
     def _alike(self, plan: Plan) -> list[tuple[int, Any]]:
         """Shardings of arguments of which one part lies unlike another one."""

@@ -11,7 +11,9 @@ import pytest
 from autoshard import _core
 
 
-def all_shares(parts: Sequence[Sequence[int]], stages: int) -> Iterator[tuple[tuple[int, int], ...]]:
+def all_shares(
+    parts: Sequence[Sequence[int]], stages: int
+) -> Iterator[tuple[tuple[int, int], ...]]:
     """Every ``(first stage, parts)`` of the loops, in their order, each from the stage on which the
     one before it ends."""
     choices = [
@@ -25,7 +27,10 @@ def all_shares(parts: Sequence[Sequence[int]], stages: int) -> Iterator[tuple[tu
 
 
 def slowest(
-    seconds: Sequence[float], parts: Sequence[Sequence[int]], shares: Sequence[tuple[int, int]], stages: int
+    seconds: Sequence[float],
+    parts: Sequence[Sequence[int]],
+    shares: Sequence[tuple[int, int]],
+    stages: int,
 ) -> float | None:
     """Seconds of the slowest stage with other ops spread as well as can be; None: a stage has
     nothing. By halving what it may take, not by the formula of what is tested."""
