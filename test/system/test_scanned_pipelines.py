@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import autoshard
 
@@ -115,6 +116,21 @@ def test_what_is_not_donated_is_kept_and_a_saved_plan_runs_alike(tmp_path: Any) 
     jax.tree.map(np.testing.assert_array_equal, again, first)
 
 
+def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:
+    carried, batch = arguments()
+    spread = [
+        autoshard.OptimizerParallel(level=1, threshold_kb=0, parameters=said, states=(2, 3))
+        for said in ((0, 1), ("carried[0]",))
+    ]
+    options: dict[str, Any] = {"mesh": "a=2,b=2", "in_shardings": ((P(), None), None)}
+    first, second = (
+        pipelined(network(False), 2, 4, optimizer_parallel=asked, **options).plan(carried, batch)
+        for asked in spread
+    )
+    assert (first.arguments, first.results) == (second.arguments, second.results)
+    assert all(np.prod(value.sharding.tile) > 1 for value in first.results[2:4]), "states are cut"
+
+
 def trained(loss: Callable[[Any, jax.Array], jax.Array]) -> Step:
     def step(params: Any, batch: jax.Array) -> Any:
         value, gradients = jax.value_and_grad(loss)(params, batch)
@@ -139,13 +155,14 @@ def along_dim_1(params: Any, batch: jax.Array) -> jax.Array:
 
 
 def by_number(params: Any, batch: jax.Array) -> jax.Array:
-    """A layer reads its number, and takes its weights by it."""
+    """A layer takes its weights by its number, and reads the next one."""
 
     def body(carried: Any, _: Any) -> Any:
         hidden, number = carried
         weights = jax.lax.dynamic_index_in_dim(params, number, keepdims=False)
-        hidden = hidden + jnp.maximum(hidden @ weights, 0) * (number % 3 == 0)
-        return (hidden, number + 1), hidden.sum()
+        after = number + 1
+        hidden = hidden + jnp.maximum(hidden @ weights, 0) * (after % 3 == 1)
+        return (hidden, after), hidden.sum()
 
     (hidden, _), sums = jax.lax.scan(body, (batch, 0), None, length=LAYERS)
     return (hidden * batch).sum() + sums.sum()

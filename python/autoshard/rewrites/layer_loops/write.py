@@ -271,6 +271,11 @@ class _Writer:
             for slot in range(len(op.operands))
         ]
         same = set(invariant_slots(op))
+        captured = [
+            (user, operand) for user, operand in outer_uses(op) if user.operation != op.operation
+        ]
+        for user, operand in captured:
+            user.operands[operand] = self._whole(user.operands[operand])
         results: dict[int, list[mlir.Value]] = {slot: [] for slot in stacks}
         for part in range(count):
             row_part = count - 1 - part if loop.is_downwards else part
@@ -395,23 +400,27 @@ def _erase_unread(values: Sequence[mlir.Value]) -> None:
 
 
 def _number_trips(body: mlir.Block, counter: int, first: int) -> None:
-    """Let what reads the number of the trip read that of the whole loop."""
-    argument = body.arguments[counter]
-    step = maker_of(body.operations[len(body.operations) - 1].operation.operands[counter])
-    uses = [
-        (use.owner.operation, use.operand_number)
-        for use in argument.uses
-        if use.owner.operation != step
-    ]
-    if not uses:
-        return
-    where, why = mlir.InsertionPoint.at_block_begin(body), uses[0][0].location
-    shift = constant(argument.type, str(first), where, why).results[0]
-    whole = mlir.Operation.create(
-        "stablehlo.add", results=[argument.type], operands=[argument, shift], loc=why, ip=where
-    ).results[0]
-    for user, operand in uses:
-        user.operands[operand] = whole
+    """Let what reads the number of a trip, or of the next one, read that of the whole loop."""
+    end = body.operations[len(body.operations) - 1].operation
+    argument, step = body.arguments[counter], maker_of(end.operands[counter])
+    assert step is not None
+    begin = mlir.InsertionPoint.at_block_begin(body)
+    for value, where in ((argument, begin), (step.results[0], mlir.InsertionPoint.after(step))):
+        uses = [
+            (use.owner.operation, use.operand_number)
+            for use in value.uses
+            if use.owner.operation != step
+            and (use.owner.operation, use.operand_number) != (end, counter)
+        ]
+        if not uses:
+            continue
+        why = uses[0][0].location
+        shift = constant(value.type, str(first), where, why).results[0]
+        whole = mlir.Operation.create(
+            "stablehlo.add", results=[value.type], operands=[value, shift], loc=why, ip=where
+        ).results[0]
+        for user, operand in uses:
+            user.operands[operand] = whole
 
 
 def _part_type(type_: mlir.Type, dim: int, count: int) -> mlir.Type:
