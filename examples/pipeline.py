@@ -2,7 +2,8 @@
 
 Plain JAX: one table embeds bytes and predicts them, gradients are clipped by their global norm,
 Adam updates. Nothing in the model says what is where; the losses are compared step by step with
-the step that is not split.
+the step that is not split. With ``--scan`` the layers are one ``jax.lax.scan`` over stacked
+weights, whose blocks are computed again for their gradients.
 
     python examples/pipeline.py --steps 20
 """
@@ -31,14 +32,14 @@ Batch = tuple[jax.Array, jax.Array]
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-3))
 
 
-def parameters(layers: int = LAYERS) -> Any:
-    """The same at every call."""
+def parameters(layers: int = LAYERS, *, stacked: bool = False) -> Any:
+    """The same at every call; ``stacked``: the blocks in dim 0 of one."""
     random = np.random.default_rng(0)
 
     def normal(*shape: int) -> jax.Array:
         return jnp.asarray(random.normal(0, shape[0] ** -0.5, shape), jnp.float32)
 
-    blocks = [
+    layer_weights = [
         {
             "mix": normal(FEATURES, 3 * FEATURES),
             "merge": normal(FEATURES, FEATURES),
@@ -48,7 +49,10 @@ def parameters(layers: int = LAYERS) -> Any:
         for _ in range(layers)
     ]
     table = jnp.asarray(random.normal(0, 0.1, (BYTES, FEATURES)), jnp.float32)
-    return {"table": table, "position": normal(TOKENS, FEATURES), "blocks": blocks}
+    params = {"table": table, "position": normal(TOKENS, FEATURES), "blocks": layer_weights}
+    if stacked:
+        params["blocks"] = jax.tree.map(lambda *own: jnp.stack(own), *layer_weights)
+    return params
 
 
 def norm(x: jax.Array) -> jax.Array:
@@ -70,13 +74,22 @@ def block(weights: Any, x: jax.Array) -> jax.Array:
     return x + jax.nn.gelu(norm(x) @ weights["widen"]) @ weights["narrow"]
 
 
+def blocks(weights: Any, x: jax.Array) -> jax.Array:
+    """All of them, one behind the other; a scan where their weights are stacked."""
+    if isinstance(weights, list):
+        for own in weights:
+            x = block(own, x)
+        return x
+    again = jax.checkpoint(block)
+    return jax.lax.scan(lambda x, own: (again(own, x), None), x, weights)[0]
+
+
 def train_step(params: Any, state: Any, batch: Batch) -> tuple[jax.Array, Any, Any]:
     """``(parameters, optimizer state, (bytes, next bytes)) -> (loss, parameters, state)``."""
 
     def loss_of(params: Any) -> jax.Array:
         x = params["table"][batch[0]] + params["position"]
-        for weights in params["blocks"]:
-            x = block(weights, x)
+        x = blocks(params["blocks"], x)
         logits = norm(x) @ params["table"].T
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
 
@@ -94,9 +107,11 @@ def batches(steps: int) -> Iterator[Batch]:
         yield jnp.asarray(texts[:, :-1]), jnp.asarray(texts[:, 1:])
 
 
-def losses_of(step: Any, data: Sequence[Batch], layers: int = LAYERS) -> np.ndarray:
+def losses_of(
+    step: Any, data: Sequence[Batch], layers: int = LAYERS, *, stacked: bool = False
+) -> np.ndarray:
     """The loss of each step, float64 of shape ``(steps,)``."""
-    params = parameters(layers)
+    params = parameters(layers, stacked=stacked)
     state = OPTIMIZER.init(params)
     losses: list[float] = []
     for batch in data:
@@ -114,19 +129,20 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--steps", type=int, default=20, help="training steps (20)")
     options.add_argument("--layers", type=int, default=LAYERS, help="blocks of the model")
+    options.add_argument("--scan", action="store_true", help="the blocks are one scan")
     given = options.parse_args()
     jax.config.update("jax_num_cpu_devices", 8)
     data = list(batches(given.steps))
-    expected = losses_of(jax.jit(train_step), data, given.layers)
+    expected = losses_of(jax.jit(train_step), data, given.layers, stacked=given.scan)
     worst = 0.0
     for stages in (2, 4):
         pipeline = autoshard.Pipeline(stages=stages, micro_batches=8)
         step = autoshard.jit(train_step, cluster=CLUSTER, pipeline=pipeline, donate_argnums=(0, 1))
-        params = parameters(given.layers)
+        params = parameters(given.layers, stacked=given.scan)
         plan = step.plan(params, OPTIMIZER.init(params), data[0])
         assert plan.pipeline is not None
         print(plan.pipeline.gantt())
-        losses = losses_of(step, data, given.layers)
+        losses = losses_of(step, data, given.layers, stacked=given.scan)
         difference = float(np.max(np.abs(losses - expected) / expected))
         print(
             f"{stages} stages: loss {losses[0]:.4f} -> {losses[-1]:.4f}, at most"

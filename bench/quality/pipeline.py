@@ -2,8 +2,9 @@
 
     python bench/quality/pipeline.py [--stages 2,4,8] [--chip h100] [--slack 1.05] [NAME ...]
 
-Each step is cut into as many micro-batches as stages first, or the next count that divides its
-batch; the arguments that hold it are found by structure. ``stages`` are the slowest and the fastest
+Loops over layers are cut by their trips first (``autoshard-split-loops``). Each step is cut into as
+many micro-batches as stages, or the next count that divides its batch; the arguments that hold it
+are found by structure. ``stages`` are the slowest and the fastest
 stage over the mean, of forward and backward pass; ``best`` is the slowest stage in the best
 of all contiguous cuts, by the same seconds: those that the cost model gives each op on one device.
 ``crosses`` is the most that goes over a cut in a micro-batch, both ways, and as how many arrays;
@@ -35,6 +36,7 @@ from autoshard.ir.micro_batch_loop import micro_batch_loop, micro_batches_of
 from autoshard.ir.native import verify
 from autoshard.ir.reading import shape_of
 from autoshard.passes.micro_batch import MicroBatch, batch_by_structure
+from autoshard.passes.split_loops import SplitLoops
 from autoshard.planned.summary import bytes_text
 from autoshard.rewrites import stages as rewrite
 from bench.common.corpus import entries, machine
@@ -78,9 +80,10 @@ def row(path: Path, stages: int, cluster: Cluster, slack: float) -> tuple[str, .
     try:
         count = micro_batches(path, stages)
         module = parse_file(path, new_context())
+        SplitLoops(stages=stages, cluster=cluster.name).run(module)
         MicroBatch(micro_batches=count).run(module)
     except AutoshardError as error:
-        return (name, str(stages), *[""] * 10, f"micro-batches: {error}")
+        return (name, str(stages), *[""] * 10, f"loops or micro-batches: {error}")
     cells = (name, str(stages), str(count))
     timed = Timed()
     kept = _core.pipeline_stages, rewrite.op_seconds

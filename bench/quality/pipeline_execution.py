@@ -5,9 +5,9 @@
 Stages sleep: their ops take a known time and no processor, so 8 stages are as parallel on one core
 as on eight devices. A C++ compiler is needed for the op. ``executed`` is the best of 3 steps, zeros
 and updates included; ``simulated`` is the schedule alone. Host time is that of a step whose stages
-do not sleep, over its instructions. Compile time is that of the transformer of
-``examples/pipeline.py``, in stages and not, each without JAX's caches: seconds of the processor,
-which other programs disturb less than those of a clock.
+do not sleep, over its instructions, and of taking an array of stacked layers apart. Compile time is
+that of the transformer of ``examples/pipeline.py``, in stages and not, each without JAX's caches:
+seconds of the processor, which other programs disturb less than those of a clock.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ import autoshard
 import pipeline as example
 from autoshard.ir import mlir
 from autoshard.ir.module import operations_of
+from autoshard.pipeline.array_parts import joined, joined_sharding, parts_of
 from autoshard.pipeline.order import StagedStep, works_of
 from autoshard.pipeline.running import Settings, StagedRun
 from autoshard.schedule.rules import RULES, Rule, schedule_of_works
@@ -210,6 +211,26 @@ def compile_times(console: Console) -> None:
     console.print(table)
 
 
+def part_microseconds(repeats: int = 200) -> tuple[float, float]:
+    """What it takes the host to take an array of stacked layers apart, and to put it together."""
+    devices = np.array(jax.devices()).reshape(4, 2)
+    spec = jax.sharding.PartitionSpec(None, "model")
+    parts = [
+        jax.sharding.NamedSharding(jax.sharding.Mesh(own, ("model",)), spec) for own in devices
+    ]
+    whole = joined_sharding(parts, 2, 0)
+    array = jax.device_put(np.ones((8, 8)), whole)
+    own = parts_of(array, (2, 8), parts)
+    start = time.perf_counter()
+    for _ in range(repeats):
+        own = parts_of(array, (2, 8), parts)
+    between = time.perf_counter()
+    for _ in range(repeats):
+        joined(own, array.shape, whole)
+    end = time.perf_counter()
+    return 1e6 * (between - start) / repeats, 1e6 * (end - between) / repeats
+
+
 def main() -> int:
     """Print the tables; 1 if no case ran."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -244,6 +265,10 @@ def main() -> int:
     console.print(
         f"host: {1e3 * dispatched:.0f} ms a step of {count} instructions, 8 stages and 32"
         f" micro-batches: {1e6 * dispatched / count:.0f} us each"
+    )
+    console.print(
+        "host: an array of which each of 4 stages of 2 devices has a part is taken apart in"
+        " {:.0f} us and put together in {:.0f} us".format(*part_microseconds())
     )
     compile_times(console)
     if given.json:

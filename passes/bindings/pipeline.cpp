@@ -7,6 +7,7 @@
 #include "bindings/bindings.h"
 #include "importer/bytecode.h"
 #include "pipeline/cuts.h"
+#include "pipeline/loop_shares.h"
 #include "pipeline/stages.h"
 
 namespace nb = nanobind;
@@ -17,8 +18,10 @@ namespace autoshard {
 using pipeline::CannotCut;
 using pipeline::Crossing;
 using pipeline::Cuts;
+using pipeline::LoopShare;
 using pipeline::OpKind;
 using pipeline::Place;
+using pipeline::Span;
 using pipeline::Stages;
 using pipeline::Unit;
 using pipeline::Why;
@@ -71,6 +74,11 @@ void bind_records(nb::module_& module) {
       .def_ro("first_units", &Cuts::first_units)
       .def_ro("slowest_seconds", &Cuts::slowest_seconds)
       .def_ro("bytes", &Cuts::bytes);
+
+  nb::class_<LoopShare>(module, "LoopShare",
+                        "Parts of a loop over layers; see passes/pipeline/loop_shares.h.")
+      .def_ro("first_stage", &LoopShare::first_stage)
+      .def_ro("parts", &LoopShare::parts);
 }
 
 std::vector<Unit> units_of(const std::vector<double>& seconds,
@@ -129,6 +137,21 @@ void bind_pipeline(nb::module_& module) {
       "seconds"_a, "bytes"_a, "first"_a, "last"_a, nb::kw_only(), "stages"_a, "slack"_a,
       "The cut of units with fewest bytes in which the slowest stage takes at most `slack` "
       "times the least; None: there is none.");
+
+  module.def(
+      "loop_shares",
+      [](const std::vector<double>& seconds,
+         const std::vector<std::vector<std::int32_t>>& parts, std::int32_t stages,
+         double slack) {
+        std::vector<Span> spans;
+        for (std::size_t k = 0; k < seconds.size(); ++k) {
+          spans.push_back({seconds.at(k), parts.at(k)});
+        }
+        return pipeline::loop_shares(spans, stages, slack);
+      },
+      "seconds"_a, "parts"_a, nb::kw_only(), "stages"_a, "slack"_a,
+      "Into how many equal parts each loop among spans is cut, and where the first is; spans "
+      "without parts are no loops. None: they do not fill the stages.");
 }
 
 }  // namespace autoshard

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 namespace autoshard::pipeline {
@@ -316,8 +317,8 @@ std::vector<char> Reader::ancestors(std::int32_t op) const {
 }
 
 /// The loss is, among what leaves the loop, what is made of the most weights with the fewest
-/// ops: all gradients are made of what it is made of, and of more. Weights that do not lead to
-/// it have a loss of their own.
+/// products, kernels and loops, and of such with the fewest ops: all gradients are made of
+/// what it is made of, and of more. Weights that do not lead to it have a loss of their own.
 void Reader::find_forward() {
   std::size_t words = 0;
   const std::vector<std::uint64_t> read = weights_read(words);
@@ -342,13 +343,18 @@ void Reader::find_forward() {
     if (most == 0) return;
     constexpr int tried = 16;  // the loss is among the first that are made of everything
     std::vector<char> best;
-    std::size_t fewest = body_.ops.size() + 1;
+    std::pair<std::int32_t, std::int32_t> fewest{std::numeric_limits<std::int32_t>::max(), 0};
     int tries = 0;
     for (const std::int32_t op : leaving) {
       if (gain(op) < most) continue;
       if (tries++ == tried) break;
       std::vector<char> found = ancestors(op);
-      const auto size = static_cast<std::size_t>(std::count(found.begin(), found.end(), 1));
+      std::pair<std::int32_t, std::int32_t> size{0, 0};
+      for (std::size_t k = 0; k < body_.ops.size(); ++k) {
+        if (!found[k]) continue;
+        size.first += ops_.kind(body_.ops[k]).is_heavy;
+        ++size.second;
+      }
       if (size < fewest) fewest = size, best = std::move(found);
     }
     for (std::size_t k = 0; k < body_.ops.size(); ++k) {

@@ -120,11 +120,17 @@ Places places_of(const Line& line, const std::vector<Range>& ranges) {
       most = std::max(most, last[v]);
     }
     // What reads no cotangent comes where all that it reads is there.
-    if (behind == nowhere) {
-      places.unit[node] = most < 0 ? end : most;
-    } else {
-      places.unit[node] = std::min(behind, first);
-    }
+    std::int32_t& unit = places.unit[node];
+    unit = behind == nowhere ? (most < 0 ? end : most) : std::min(behind, first);
+    // Where marks lead elsewhere, it lies among the units of the stages that it may be on.
+    const auto before = [&](std::int32_t at) {
+      return ranges[places.units[at]].last < ranges[node].first;
+    };
+    const auto beyond = [&](std::int32_t at) {
+      return ranges[places.units[at]].first > ranges[node].last;
+    };
+    while (unit < end && before(unit)) ++unit;
+    while (unit > 0 && beyond(unit)) --unit;
   }
   return places;
 }

@@ -56,7 +56,7 @@ struct Places {
 };
 
 /// Where each node lies. The order of forward nodes is the first stage that they may be on,
-/// then the program's.
+/// then the program's. Nodes of the way back lie at a unit that may be on their stages.
 Places places_of(const Line& line, const std::vector<Range>& ranges);
 
 /// Bytes that go over each cut on the way forward; [u]: between unit u - 1 and u. On the way

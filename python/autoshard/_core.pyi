@@ -770,6 +770,15 @@ class LineCuts:
     @property
     def bytes(self) -> float: ...
 
+class LoopShare:
+    """Parts of a loop over layers; see passes/pipeline/loop_shares.h."""
+
+    @property
+    def first_stage(self) -> int: ...
+
+    @property
+    def parts(self) -> int: ...
+
 class NoPipelineStages(Exception):
     pass
 
@@ -781,6 +790,11 @@ def pipeline_stages(bytecode: bytes, *, main: int, loop: int, argument_bytes: Se
 def line_cuts(seconds: Sequence[float], bytes: Sequence[float], first: Sequence[int], last: Sequence[int], *, stages: int, slack: float) -> LineCuts | None:
     """
     The cut of units with fewest bytes in which the slowest stage takes at most `slack` times the least; None: there is none.
+    """
+
+def loop_shares(seconds: Sequence[float], parts: Sequence[Sequence[int]], *, stages: int, slack: float) -> list[LoopShare] | None:
+    """
+    Into how many equal parts each loop among spans is cut, and where the first is; spans without parts are no loops. None: they do not fill the stages.
     """
 
 class Reshard:

@@ -91,14 +91,24 @@ def test_what_was_chosen_runs_bit_equal() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
-def test_a_step_that_has_no_stages_is_planned_without_and_says_why() -> None:
-    def scanned(params: Any, x: Any) -> Any:
-        def loss(params: Any) -> Any:
-            return jax.lax.scan(lambda y, w: (jnp.tanh(y @ w), None), x, params)[0].sum()
-
-        return params - jax.grad(loss)(params)
-
+def test_a_scan_over_layers_is_tried_in_stages() -> None:
     params, x = jax.ShapeDtypeStruct((8, 256, 256), jnp.float32), structs(1, 256, 64)[1]
+    plan = autoshard.plan(scanned, params, x, cluster="h100:4x1", pipeline="auto", batch_argnums=1)
+    assert plan.summary is not None
+    tried = plan.summary.tried_pipelines
+    assert {(one.stages, one.outcome) for one in tried} >= {(2, "fits"), (4, "fits")}
+
+
+def scanned(params: Any, x: Any) -> Any:
+    def loss(params: Any) -> Any:
+        return jax.lax.scan(lambda y, w: (jnp.tanh(y @ w), None), x, params)[0].sum()
+
+    return params - jax.grad(loss)(params)
+
+
+@pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
+def test_a_step_that_has_no_stages_is_planned_without_and_says_why() -> None:
+    params, x = jax.ShapeDtypeStruct((7, 256, 256), jnp.float32), structs(1, 256, 64)[1]
     plan = autoshard.plan(scanned, params, x, cluster="h100:4x1", pipeline="auto", batch_argnums=1)
     assert plan.pipeline is None
     assert plan.summary is not None

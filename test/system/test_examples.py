@@ -62,9 +62,10 @@ def check_run(fn: Callable[..., Any], args: tuple[Any, ...], mesh: str, **pins: 
     assert_equal(found, unsharded(fn, args), 1e-5)
 
 
-def test_a_transformer_in_stages_has_the_losses_of_the_unsplit_step() -> None:
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_transformer_in_stages_has_the_losses_of_the_unsplit_step(stacked: bool) -> None:
     data, layers = list(pipeline.batches(3)), 2
-    expected = pipeline.losses_of(jax.jit(pipeline.train_step), data, layers)
+    expected = pipeline.losses_of(jax.jit(pipeline.train_step), data, layers, stacked=stacked)
     step = autoshard.jit(
         pipeline.train_step,
         cluster=pipeline.CLUSTER,
@@ -72,12 +73,14 @@ def test_a_transformer_in_stages_has_the_losses_of_the_unsplit_step() -> None:
         pipeline=autoshard.Pipeline(stages=2, micro_batches=4),
         donate_argnums=(0, 1),
     )
-    losses = pipeline.losses_of(step, data, layers)
+    losses = pipeline.losses_of(step, data, layers, stacked=stacked)
     np.testing.assert_allclose(losses, expected, rtol=pipeline.TOLERANCE)
-    params = pipeline.parameters(layers)
+    params = pipeline.parameters(layers, stacked=stacked)
     plan = step.plan(params, pipeline.OPTIMIZER.init(params), data[0])
     assert plan.pipeline is not None
-    assert plan.pipeline.gantt(110).splitlines()[1] in str(plan)
+    chart = plan.pipeline.gantt(110).splitlines()[1]
+    assert chart.split("keeps")[0].rstrip() in str(plan)
+    assert plan.pipeline.argument_stages[0] == ((0, 1) if stacked else (0,))
     assert plan.peak_bytes == max(plan.pipeline.peak_bytes)
 
 

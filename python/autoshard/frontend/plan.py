@@ -69,11 +69,22 @@ class PlannedValue:
     """False for an argument that the program does not read; it is replicated."""
     is_on_host: bool = False
     """Whether it lives in the memory of the host, ``pinned_host``."""
+    stage_cut: tuple[int, int] | None = None
+    """The dim and the number of equal parts of an array with rows of layers in a pipeline, each of
+    which is on a stage of its own; ``sharding`` is that of a part. None: it is on one stage."""
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        """Shape of a stage's part."""
+        if self.stage_cut is None:
+            return self.shape
+        dim, count = self.stage_cut
+        return (*self.shape[:dim], self.shape[dim] // count, *self.shape[dim + 1 :])
 
     @property
     def local_shape(self) -> tuple[int, ...]:
         """Shape of one device's part."""
-        return self.sharding.local_shape(self.shape)
+        return self.sharding.local_shape(self.part_shape)
 
     @property
     def local_bytes(self) -> int:
@@ -555,16 +566,20 @@ def _check_is_one_program(plan: Plan, what: str) -> None:
 
 
 def _named_shardings(plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    if plan.pipeline is None:
-        meshes = [plan.jax_mesh]
-        stages = [0] * len(plan.arguments), [0] * len(plan.results)
+    pipeline = plan.pipeline
+    if pipeline is None:
+        mesh = plan.jax_mesh
+        sides = ([value.named_sharding(mesh) for value in plan.arguments],)
+        sides += ([value.named_sharding(mesh) for value in plan.results],)
     else:
-        meshes = list(plan.pipeline.meshes)
-        stages = plan.pipeline.argument_stages, plan.pipeline.result_stages
-    return (
-        tuple(v.named_sharding(meshes[i]) for v, i in zip(plan.arguments, stages[0], strict=True)),
-        tuple(v.named_sharding(meshes[i]) for v, i in zip(plan.results, stages[1], strict=True)),
-    )
+        sides = tuple(
+            [
+                pipeline.named_sharding(value, number, is_result=is_result)
+                for number, value in enumerate(values)
+            ]
+            for values, is_result in ((plan.arguments, False), (plan.results, True))
+        )
+    return tuple(sides[0]), tuple(sides[1])
 
 
 def _no_cluster(plan: Plan) -> str:

@@ -24,6 +24,7 @@ from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.writing import write_file
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.summary import BatchSplit, PlanSummary
+from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
 from autoshard.sharding import Mesh, parse_sharding
 
 
@@ -166,6 +167,7 @@ def _pipeline_to_json(pipeline: PlannedPipeline) -> dict[str, Any]:
         "cluster_toml": None if cluster.is_named else cluster.to_toml(),
         "places": staging.places,
         "donated": staging.donated,
+        "arrays": asdict(staging.arrays),
         "overlap": staging.overlap,
     }
 
@@ -182,10 +184,24 @@ def _pipeline_from_json(
         Cluster.parse(read["cluster"]) if toml is None else parse_toml(toml, read["cluster"]),
         tuple(read["places"]),
         tuple(read["donated"]),
+        _parts_from_json(read),
         read["overlap"],
         compiler_options,
     )
     return planned_pipeline(parse_bytes(bytecode, new_context()), staging, machine)
+
+
+def _parts_from_json(read: Mapping[str, Any]) -> ProgramParts:
+    arrays = read["arrays"]
+    return ProgramParts(
+        *(
+            tuple(
+                ArrayParts(tuple(parts["numbers"]), parts["dim"], tuple(parts["stages"]))
+                for parts in arrays[side]
+            )
+            for side in ("arguments", "results")
+        )
+    )
 
 
 def _value_to_json(value: PlannedValue) -> dict[str, Any]:
@@ -196,6 +212,7 @@ def _value_to_json(value: PlannedValue) -> dict[str, Any]:
         "sharding": str(value.sharding),
         "is_used": value.is_used,
         "is_on_host": value.is_on_host,
+        "stage_cut": value.stage_cut,
     }
 
 
@@ -207,6 +224,7 @@ def _value_from_json(read: dict[str, Any], mesh: Mesh) -> PlannedValue:
         sharding=parse_sharding(read["sharding"], mesh),
         is_used=read["is_used"],
         is_on_host=read.get("is_on_host", False),
+        stage_cut=tuple(read["stage_cut"]) if read.get("stage_cut") else None,
     )
 
 

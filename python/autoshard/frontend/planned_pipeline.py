@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import jax
+from jax.sharding import NamedSharding
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.devices import devices_of
@@ -18,11 +19,26 @@ from autoshard.frontend.mesh import Machine
 from autoshard.ir import mlir
 from autoshard.ir.boundary import tied_arguments
 from autoshard.ir.lowering import uses_shardy
+from autoshard.pipeline.array_parts import joined_sharding
 from autoshard.pipeline.modules import copy_of
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.order import Machinery, StagedStep, staged_step
 from autoshard.pipeline.staged_verification import StagedVerification, verify_staged_step
+from autoshard.rewrites.layer_loops.parts import ProgramParts
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
+
+
+class PlacedValue(Protocol):
+    """An argument or result as a plan has it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the whole."""
+        ...
+
+    def named_sharding(self, mesh: Any) -> Any:
+        """Its sharding, or that of its parts, over the mesh of a stage."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +53,8 @@ class Staging:
     """For each flat argument its number in ``main``; None where it is not read."""
     donated: tuple[bool, ...]
     """For each flat argument whether the user donates it."""
+    arrays: ProgramParts
+    """For each array of the user which flat arguments, or results of ``main``, it is."""
     overlap: float
     """Share of communication inside of a stage that hides behind compute."""
     compiler_options: Mapping[str, Any]
@@ -51,11 +69,11 @@ class PlannedPipeline:
     step: StagedStep
     machines: tuple[Machine, ...]
     """One a stage."""
-    argument_stages: tuple[int, ...]
+    argument_stages: tuple[tuple[int, ...], ...]
     """The stage on which each flat argument lies; where another one reads it, it is sent once a
-    step."""
-    result_stages: tuple[int, ...]
-    """The stage on which each flat result lies: that of the argument which it replaces."""
+    step. Several of an array with rows of layers, of which each has an equal part."""
+    result_stages: tuple[tuple[int, ...], ...]
+    """As ``argument_stages``; a result is where the argument is that it replaces."""
 
     @property
     def asked(self) -> Pipeline:
@@ -91,6 +109,22 @@ class PlannedPipeline:
     def peak_bytes(self) -> tuple[float, ...]:
         """On one device of each stage, at the worst moment of a step."""
         return self.step.peak_bytes
+
+    def named_sharding(self, value: PlacedValue, number: int, *, is_result: bool) -> NamedSharding:
+        """Where an array of the user lies, on the devices of all stages that have a part of it.
+
+        Args:
+            value: As the plan has it.
+            number: Among the flat arguments, or results.
+            is_result: Which of these.
+        """
+        stages = (self.result_stages if is_result else self.argument_stages)[number]
+        found = [value.named_sharding(self.meshes[stage]) for stage in stages]
+        arrays = self.staging.arrays
+        parts = (arrays.results if is_result else arrays.arguments)[number]
+        if not parts.is_cut:
+            return found[0]
+        return joined_sharding(found, len(value.shape), parts.dim)
 
     def gantt(self, width: int = 120) -> str:
         """The schedule as text: a row a stage, the bubble, the bound of all schedules."""
@@ -129,6 +163,12 @@ class PlannedPipeline:
             ),
         )
 
+    def with_arrays(self, arrays: ProgramParts) -> PlannedPipeline:
+        """The same pipeline, whose arguments and results are parts of the user's arrays."""
+        staging = replace(self.staging, arrays=arrays)
+        arguments, results = _stages_of_arrays(staging, self.step)
+        return replace(self, staging=staging, argument_stages=arguments, result_stages=results)
+
     def __repr__(self) -> str:
         """One line."""
         return (
@@ -154,6 +194,21 @@ class PlannedPipeline:
         return tuple(mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh))
 
 
+def _stages_of_arrays(
+    staging: Staging, step: StagedStep
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    """Those of arguments, and of results."""
+    program, arrays = step.program, staging.arrays
+    arguments = [
+        0 if at is None else program.stage_of[program.arguments[at]] for at in staging.places
+    ]
+    results = [program.stage_of[value] for value in program.results]
+    return (
+        tuple(parts.stages or (arguments[parts.numbers[0]],) for parts in arrays.arguments),
+        tuple(parts.stages or (results[parts.numbers[0]],) for parts in arrays.results),
+    )
+
+
 def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) -> PlannedPipeline:
     """The pipeline of a planned module.
 
@@ -175,15 +230,8 @@ def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) ->
     }
     modules = [copy_of(module) for _ in asked.rules]
     step = staged_step(modules, asked, Machinery(stage, whole, staging.overlap), given_up)
-    program = step.program
-    stages = [0 if at is None else program.stage_of[program.arguments[at]] for at in places]
-    return PlannedPipeline(
-        staging,
-        step,
-        _machines(machine, stage, whole, asked.stages),
-        tuple(stages),
-        tuple(program.stage_of[value] for value in program.results),
-    )
+    machines = _machines(machine, stage, whole, asked.stages)
+    return PlannedPipeline(staging, step, machines, *_stages_of_arrays(staging, step))
 
 
 def _machines(machine: Machine, stage: Cluster, whole: Cluster, stages: int) -> tuple[Machine, ...]:

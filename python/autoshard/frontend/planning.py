@@ -19,6 +19,7 @@ from autoshard.frontend.batch_arrays import arrays_of_batch, into_micro_batches,
 from autoshard.frontend.chosen_micro_batches import taken_micro_batches, with_chosen_micro_batches
 from autoshard.frontend.chosen_pipeline import with_chosen_pipeline
 from autoshard.frontend.fingerprint import LoweredProgram
+from autoshard.frontend.layer_parts import InParts
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.mesh import MeshLike
 from autoshard.frontend.pins import (
@@ -80,6 +81,7 @@ from autoshard.progress import task
 from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
+from autoshard.rewrites.layer_loops.parts import ProgramParts
 from autoshard.rewrites.stages import into_stages
 from autoshard.search.automatic import ALL_MEMORY, Job, Planned, plan_with_host
 from autoshard.search.host_candidates import candidates
@@ -311,7 +313,7 @@ def plan_source(
 
 
 def _planned_in_stages(source: Source, request: Request, stages: int, advises: bool) -> Plan:
-    search = StagedSearch.of(source, request, stages, _planned)
+    search = StagedSearch.of(source, request, stages, _planned_in_parts)
     try:
         return search.plan(request)
     except DoesNotFitError as error:
@@ -319,6 +321,12 @@ def _planned_in_stages(source: Source, request: Request, stages: int, advises: b
             raise
         switched, is_over = search.plan_switched, search.is_over
         raise with_switches(error, request, switched, is_over) from error
+
+
+def _planned_in_parts(source: Source, request: Request) -> Plan:
+    """Planned with loops over layers cut for the stages of a pipeline."""
+    parts = InParts.of(source, request)
+    return _planned(source, request) if parts is None else parts.plan(request, _planned)
 
 
 def _planned_or_advised(source: Source, request: Request, advises: bool) -> Plan:
@@ -623,6 +631,7 @@ def _pipeline_of(
         whole_cluster(request),
         tuple(places.get(number) for number in range(len(leaves))),
         tuple(leaf.donated for leaf in leaves),
+        ProgramParts.of_whole(len(leaves), len(_tree.tree_leaves(source.program.stage.out_info))),
         request.overlap,
         read_compiler_options(request.compiler_options),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
@@ -10,10 +11,12 @@ import numpy as np
 
 from autoshard.errors import PlanError
 from autoshard.frontend.lower import Source
-from autoshard.frontend.plan import Plan
+from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.ir.lowering import callbacks_of, constants_of
+from autoshard.pipeline.array_parts import joined, parts_of
 from autoshard.pipeline.running import Form, Settings, StagedRun
+from autoshard.rewrites.layer_loops.parts import ArrayParts
 
 _tree: Any = jax.tree_util
 
@@ -40,24 +43,79 @@ def staged_program(source: Source, plan: Plan, form: Form) -> Callable[..., Any]
         jax.device_put(value, sharding)
         for value, sharding in zip(constants_of(program), shardings, strict=False)
     ]
-    wanted = list(zip(program.kept, shardings[program.constant_count :], strict=True))
-    out_shardings = plan.named_shardings[1]
+    arrays, own = pipeline.staging.arrays, shardings[program.constant_count :]
+    arguments = _Arrays.of(plan.arguments, arrays.arguments, pipeline.argument_stages, pipeline)
+    results = _Arrays.of(plan.results, arrays.results, pipeline.result_stages, pipeline)
+    in_shardings, out_shardings = plan.named_shardings
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = _tree.tree_leaves((args, kwargs))
-        given = [
-            _placed(leaves[number], infos[number].dtype, sharding) for number, sharding in wanted
-        ]
-        results = run([*constants, *given])
+        given: list[Any] = []
+        cut: list[tuple[Any, list[Any]]] = []
+        for number in program.kept:
+            leaf = _placed(leaves[number], infos[number].dtype, in_shardings[number])
+            parts = arguments.parts(number, leaf)
+            given += parts
+            if len(parts) > 1:
+                cut.append((leaf, parts))
+        placed = [_at(part, sharding) for part, sharding in zip(given, own, strict=True)]
+        made = run([*constants, *placed])
+        for leaf, parts in cut:
+            if all(part.is_deleted() for part in parts):  # donated: they are its memory
+                leaf.delete()
         return _tree.tree_unflatten(
             plan.out_tree,
             [
-                result if result.sharding == sharding else jax.device_put(result, sharding)
-                for result, sharding in zip(results, out_shardings, strict=True)
+                results.whole(number, made, sharding)
+                for number, sharding in enumerate(out_shardings)
             ],
         )
 
     return call
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """Arguments or results of the user, as parts."""
+
+    values: Sequence[PlannedValue]
+    arrays: Sequence[ArrayParts]
+    shardings: Sequence[Sequence[jax.sharding.NamedSharding]]
+    """By array: those of its parts."""
+
+    @staticmethod
+    def of(
+        values: Sequence[PlannedValue],
+        arrays: Sequence[ArrayParts],
+        stages: Sequence[Sequence[int]],
+        pipeline: PlannedPipeline,
+    ) -> _Arrays:
+        """Those of a pipeline."""
+        meshes = pipeline.meshes
+        shardings = [
+            [value.named_sharding(meshes[stage]) for stage in its]
+            for value, its in zip(values, stages, strict=True)
+        ]
+        return _Arrays(values, arrays, shardings)
+
+    def parts(self, number: int, array: Any) -> list[Any]:
+        """An array of the user as the program takes it."""
+        if not self.arrays[number].is_cut:
+            return [array]
+        return parts_of(array, self.values[number].part_shape, self.shardings[number])
+
+    def whole(self, number: int, made: Sequence[Any], sharding: Any) -> Any:
+        """An array of the user, of what the program made."""
+        parts = self.arrays[number]
+        found = [
+            _at(made[n], at) for n, at in zip(parts.numbers, self.shardings[number], strict=True)
+        ]
+        return joined(found, self.values[number].shape, sharding) if parts.is_cut else found[0]
+
+
+def _at(array: Any, sharding: jax.sharding.NamedSharding) -> Any:
+    """An array where it shall be."""
+    return array if array.sharding == sharding else jax.device_put(array, sharding)
 
 
 def _placed(leaf: Any, dtype: Any, sharding: jax.sharding.NamedSharding) -> Any:

@@ -27,7 +27,7 @@ def stage_op(op: mlir.Operation) -> _core.StageOp:
         is_identity or op.name in VIEWS or is_elementwise(op.name) or op.name in _SLICES
     )
     return _core.StageOp(
-        is_heavy=not is_identity and _does_much(op),
+        is_heavy=not is_identity and does_much(op),
         is_free=op.name in MADE_OF_NOTHING,
         is_light=is_light and op.name not in MADE_OF_NOTHING,
         is_view=op.name in VIEWS,
@@ -57,7 +57,7 @@ def value_bytes(value: mlir.Value) -> float:
     return bits / 8
 
 
-def _does_much(op: mlir.Operation) -> bool:
+def does_much(op: mlir.Operation) -> bool:
     """Whether an op, or one in its regions, multiplies matrices or is a program of its own."""
     return any(
         inner.name in _UNITS and kind_of(inner) == _core.CutKind.PLAIN

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autoshard.cluster import Cluster
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir
+from autoshard.ir.module import operations_of
 from autoshard.planned.given_plan import Dims, GivenPlan
 from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.sharding import Axis, Mesh
@@ -65,3 +66,14 @@ def _rows(given: GivenPlan, values: Sequence[mlir.Value]) -> tuple[int, ...]:
         value.type.rank if isinstance(value.type, mlir.RankedTensorType) else 0 for value in values
     ]
     return tuple(given.row(_whole(rank)) if rank else NO_VALUE for rank in ranks)
+
+
+def block_seconds(
+    operations: Sequence[mlir.Operation], seconds: Sequence[float], block: mlir.Block
+) -> Iterator[tuple[int, float]]:
+    """The number of each op of a block, and its seconds with those in its regions."""
+    number = next(n for n, op in enumerate(operations) if op.block == block)
+    for op in block.operations:
+        size = len(operations_of(op.operation)) if len(op.operation.regions) else 1
+        yield number, sum(seconds[number : number + size])
+        number += size

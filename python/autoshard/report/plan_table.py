@@ -307,6 +307,15 @@ def _add_rows(
         table.add_row(*map(Text, (f"{fold.name}{count}", *fold.first[1:])))
 
 
+def _sharding(value: PlannedValue) -> str:
+    if not value.is_used:
+        return "unused"
+    if value.stage_cut is None:
+        return str(value.sharding)
+    dim, stages = value.stage_cut
+    return f"{value.sharding}, dim {dim} over {stages} stages"
+
+
 def _values(kind: str, values: Iterable[PlannedValue], full: bool) -> Table:
     table = new_table(kind, "shape", "dtype", "sharding", "on one device")
     rows = (
@@ -314,7 +323,7 @@ def _values(kind: str, values: Iterable[PlannedValue], full: bool) -> Table:
             value.name,
             _shape(value.shape),
             value.dtype,
-            str(value.sharding) if value.is_used else "unused",
+            _sharding(value),
             _shape(value.local_shape),
         )
         for value in values

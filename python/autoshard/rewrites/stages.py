@@ -27,7 +27,8 @@ from autoshard.ir.attributes import (
 from autoshard.ir.boundary import main_function
 from autoshard.ir.micro_batch_loop import micro_batch_loop
 from autoshard.ir.module import operations_of, structure_of
-from autoshard.planned.op_seconds import op_seconds
+from autoshard.planned.op_seconds import block_seconds, op_seconds
+from autoshard.rewrites.layer_loops.refusals import gone_through_twice, why_whole
 from autoshard.rewrites.stage_sums import split_sums
 
 
@@ -86,6 +87,8 @@ def into_stages(
     seconds = [of / micro_batches for of in op_seconds(module, operations, one)]
     number = operations.index(loop)
     body = loop.regions[1].blocks[0]
+    for inner, its in list(block_seconds(operations, seconds, body)):
+        seconds[inner] = its
     try:
         found = _core.pipeline_stages(
             structure_of(module),
@@ -95,7 +98,7 @@ def into_stages(
             stages=stages,
             chunks=chunks,
             slack=slack,
-            seconds=_with_inner_ops(operations, seconds, body),
+            seconds=seconds,
             describe=lambda op: stage_op(operations[op]),
         )
     except _core.NoPipelineStages as error:
@@ -109,18 +112,6 @@ def into_stages(
     integer = mlir.IntegerType.get_signless(32)
     module.operation.attributes[PIPELINE_STAGES] = mlir.IntegerAttr.get(integer, stages)
     return StagedStep(tuple(found.seconds), found.least_seconds, tuple(cuts), found.units)
-
-
-def _with_inner_ops(
-    operations: Sequence[mlir.Operation], seconds: list[float], body: mlir.Block
-) -> list[float]:
-    """Seconds of the ops of a block, with those in their regions."""
-    number = next(n for n, op in enumerate(operations) if op.block == body)
-    for op in body.operations:
-        size = len(operations_of(op.operation)) if len(op.operation.regions) else 1
-        seconds[number] = sum(seconds[number : number + size])
-        number += size
-    return seconds
 
 
 def _check_marks(operations: Sequence[mlir.Operation], stages: int, chunks: int) -> None:
@@ -237,6 +228,8 @@ def _refusal(
     """The core's refusal with the user's line and a way out."""
     why, number, stage, share, units = error.args
     where = place(operations[number].location) if number >= 0 else None
+    if why == WhyNoStages.ORDER and operations[number].name == "stablehlo.while":
+        return gone_through_twice(operations[number])
     if why == WhyNoStages.ORDER:
         said = stage_of_mark(operations[number])
         return PlanError(
@@ -256,8 +249,8 @@ def _refusal(
             " Mark something of every stage, or fewer things."
         )
     return PlanError(
-        f"{parts}: one loop takes {100 * share:.0f} % of the step, and a loop is on one"
-        " stage. Unroll it (jax.lax.scan: unroll=True, or a for loop over layers), or give fewer"
-        " stages.",
+        f"{parts}: one loop takes {100 * share:.0f} % of the step, and a loop is on one stage"
+        f"{why_whole(operations[number])}. Unroll it (jax.lax.scan: unroll=True, or a for loop"
+        " over layers), or give fewer stages.",
         where,
     )

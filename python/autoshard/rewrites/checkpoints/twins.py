@@ -11,16 +11,14 @@ from dataclasses import dataclass
 
 from autoshard.importer.loops import trip_count
 from autoshard.ir import mlir
-from autoshard.ir.attributes import constant_integers
 from autoshard.rewrites.numbering import Numbering
 from autoshard.rewrites.recomputation.loops import (
     Pair,
     body_of,
     invariant_slots,
-    maker_of,
     stacks_between,
-    yielded_of,
 )
+from autoshard.rewrites.trip_lines import trip_line
 
 _INDEX: Hashable = "number of the trip"
 
@@ -115,45 +113,7 @@ def _indices(loop: mlir.Operation, trips: int) -> list[mlir.Value]:
 
 def _is_trip(loop: mlir.Operation, index: mlir.Value, trips: int) -> bool:
     """Does a value of a loop's body go through the numbers of all trips, up or down?"""
-    return _line(loop, index) in ((1, 0), (-1, trips - 1))
-
-
-def _line(loop: mlir.Operation, value: mlir.Value) -> tuple[int, int] | None:
-    """``(a, b)`` of an integer that is ``a * trip + b``; None for any other one."""
-    op = maker_of(value)
-    if op is None:
-        argument = mlir.BlockArgument(value)
-        return _counter(loop, argument.arg_number) if argument.owner == body_of(loop) else None
-    if op.name == "stablehlo.constant":
-        values = constant_integers(op)
-        return (0, int(values[0])) if values is not None and len(values) == 1 else None
-    if op.name == "stablehlo.convert":
-        return _line(loop, op.operands[0])
-    if op.name not in ("stablehlo.add", "stablehlo.subtract"):
-        return None
-    left, right = (_line(loop, operand) for operand in op.operands)
-    if left is None or right is None:
-        return None
-    sign = 1 if op.name == "stablehlo.add" else -1
-    return left[0] + sign * right[0], left[1] + sign * right[1]
-
-
-def _counter(loop: mlir.Operation, slot: int) -> tuple[int, int] | None:
-    """A carried value that starts at a constant and grows by one."""
-    start = maker_of(loop.operands[slot])
-    step = maker_of(yielded_of(loop)[slot])
-    argument = body_of(loop).arguments[slot]
-    if start is None or start.name != "stablehlo.constant" or step is None:
-        return None
-    values = constant_integers(start)
-    if values is None or len(values) != 1 or step.name != "stablehlo.add":
-        return None
-    others = [operand for operand in step.operands if operand != argument]
-    made = maker_of(others[0]) if len(others) == 1 else None
-    if made is None or made.name != "stablehlo.constant":
-        return None
-    by = constant_integers(made)
-    return (1, int(values[0])) if by is not None and [int(n) for n in by] == [1] else None
+    return trip_line(loop, index) in ((1, 0), (-1, trips - 1))
 
 
 def _same(value: mlir.Value) -> mlir.Value:

@@ -1,0 +1,239 @@
+"""A step whose loops over layers are cut for stages is planned as one of parts, and read as one.
+
+before  step(params = {"w": float32[8, 4, 4]}, x): one loop of 8 trips
+planned step(params = {"w": (float32[4, 4, 4], float32[4, 4, 4])}, x): two loops of 4
+after   the plan of the step, whose array "w" lies half on one stage and half on the other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, cast
+
+import jax
+
+from autoshard.cluster import Cluster
+from autoshard.errors import PlanError
+from autoshard.frontend.batch_arrays import arrays_of_batch, no_batch, places_of
+from autoshard.frontend.fingerprint import LoweredProgram
+from autoshard.frontend.lower import Source
+from autoshard.frontend.plan import Plan, PlannedValue
+from autoshard.frontend.request import Request
+from autoshard.frontend.result_names import result_names
+from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.ir.boundary import say_trips
+from autoshard.passes.optimizer_parallel import OptimizerParallel
+from autoshard.passes.split_loops import SplitLoops
+from autoshard.pipeline.options import Pipeline
+from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
+from autoshard.rewrites.layer_loops.split import cut_layer_loops
+
+_tree: Any = jax.tree_util
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What is read of JAX's record of a lowered function."""
+
+    args_info: Any
+    in_tree: Any
+    out_info: Any
+    out_tree: Any
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """A step as it is planned, and as the user knows it."""
+
+    whole: Source
+    source: Source
+    """Its arguments and results are parts."""
+    arrays: ProgramParts
+    """The flat arguments and results of ``whole``, by those of ``source``."""
+
+    @staticmethod
+    def of(source: Source, request: Request) -> InParts | None:
+        """The step in parts for a pipeline; None: nothing is cut.
+
+        Raises:
+            PlanError: A loop cannot be cut, or nobody knows which arguments hold the batch.
+        """
+        bytecode = (
+            source.program.bytecode if request.policy == "keep" else source.without_checkpoints
+        )
+        module = parse_bytes(bytecode, new_context(), source.name)
+        batch, places = arrays_of_batch(source, module, request.batch_argnums), places_of(source)
+        if not batch:
+            raise PlanError(no_batch(source, request))
+        held = (*range(source.program.constant_count), *(places[number] for number in batch))
+        bytecode, parts = _cut(
+            bytecode,
+            cast(Pipeline, request.stages).stages,
+            cast(Cluster, source.cluster),
+            held,
+            request.trip_count,
+            source.name,
+        )
+        return _in_parts(source, bytecode, parts) if parts.is_cut else None
+
+    def plan(self, request: Request, plan_once: Callable[[Source, Request], Plan]) -> Plan:
+        """Plan the parts, and read the plan as one of the whole.
+
+        Parts of an array lie alike: where the search lets them differ it plans once more, with each
+        as the first one is.
+        """
+        request = self._with_names(request)
+        plan = plan_once(self.source, request)
+        pins = self._alike(plan)
+        if pins:
+            source = replace(self.source, committed=(*self.source.committed, *pins))
+            plan = plan_once(source, request)
+        return self._joined(plan)
+
+    def _with_names(self, request: Request) -> Request:
+        """The same, with names of arrays, which their parts begin with, in place of numbers."""
+        wanted = request.optimizer_parallel
+        if not isinstance(wanted, OptimizerParallel):
+            return request
+        names = self.whole.argument_names
+
+        def named(said: Sequence[str | int]) -> tuple[str, ...]:
+            return tuple(
+                names[int(text)] if text.isdigit() and int(text) < len(names) else text
+                for text in map(str, said)
+            )
+
+        by_name = replace(wanted, parameters=named(wanted.parameters), states=named(wanted.states))
+        return replace(request, optimizer_parallel=by_name)
+
+    def _alike(self, plan: Plan) -> list[tuple[int, Any]]:
+        """Shardings of arguments of which one part lies unlike another one."""
+        return [
+            (number, plan.arguments[parts.numbers[0]].sharding)
+            for parts in self.arrays.arguments
+            if len({plan.arguments[number].sharding for number in parts.numbers}) > 1
+            for number in parts.numbers
+        ]
+
+    def _joined(self, plan: Plan) -> Plan:
+        stage: Any = self.whole.program.stage
+        pipeline = plan.pipeline
+        assert pipeline is not None
+        types = _tree.tree_leaves(stage.args_info), _tree.tree_leaves(stage.out_info)
+        names = self.whole.argument_names, result_names(stage.out_tree)
+        arrays = self.arrays
+        return replace(
+            plan,
+            arguments=_whole_values(names[0], types[0], arrays.arguments, plan.arguments),
+            results=_whole_values(names[1], types[1], arrays.results, plan.results),
+            in_tree=stage.in_tree,
+            out_tree=stage.out_tree,
+            made_for=LoweredProgram.of(self.whole),
+            pipeline=pipeline.with_arrays(arrays),
+        )
+
+
+def _whole_values(
+    names: Sequence[str],
+    types: Sequence[Any],
+    arrays: Sequence[ArrayParts],
+    values: Sequence[PlannedValue],
+) -> tuple[PlannedValue, ...]:
+    return tuple(
+        replace(
+            values[parts.numbers[0]],
+            name=name,
+            shape=tuple(type_.shape),
+            stage_cut=(parts.dim, len(parts.numbers)) if parts.is_cut else None,
+        )
+        for name, type_, parts in zip(names, types, arrays, strict=True)
+    )
+
+
+@lru_cache(maxsize=2)
+def _cut(
+    bytecode: bytes,
+    stages: int,
+    cluster: Cluster,
+    held: tuple[int, ...],
+    trip_count: int | None,
+    name: str,
+) -> tuple[bytes, ProgramParts]:
+    """The program in parts, and where its arguments and results are; searches ask again."""
+    module = parse_bytes(bytecode, new_context(), name)
+    say_trips(module, trip_count)
+    with module.context, mlir.Location.unknown():
+        parts = cut_layer_loops(module, stages, cluster, held, SplitLoops.slack)
+    return print_module(module, "bytecode"), parts
+
+
+def _in_parts(source: Source, bytecode: bytes, parts: ProgramParts) -> InParts:
+    program, stage = source.program, cast(Any, source.program.stage)
+    places = places_of(source)
+    types = _tree.tree_leaves(stage.args_info)
+    count = 0
+    arguments: list[ArrayParts] = []
+    names: list[str] = []
+    kept: list[int] = []
+    for number, name in enumerate(source.argument_names):
+        own = parts.arguments[places[number]] if number in places else ArrayParts((0,))
+        numbers = tuple(range(count, count + len(own.numbers)))
+        count += len(numbers)
+        kept += numbers if number in places else ()
+        arguments.append(replace(own, numbers=numbers))
+        names += _part_names(name, own, types[number].shape)
+    arrays = ProgramParts(tuple(arguments), parts.results)
+    cut_stage = _Stage(
+        *_trees(stage.args_info, arrays.arguments, _argument_part),
+        *_trees(stage.out_info, arrays.results, _result_part),
+    )
+    return InParts(
+        source,
+        replace(
+            source,
+            program=replace(
+                program, stage=cast(Any, cut_stage), bytecode=bytecode, kept=tuple(kept)
+            ),
+            argument_names=tuple(names),
+            committed=tuple(
+                (arguments[number].numbers[0], sharding)
+                for number, sharding in source.committed
+                if not arguments[number].is_cut
+            ),
+        ),
+        arrays,
+    )
+
+
+def _part_names(name: str, parts: ArrayParts, shape: Sequence[int]) -> list[str]:
+    if not parts.is_cut:
+        return [name]
+    size = shape[parts.dim] // len(parts.numbers)
+    before = ":, " * parts.dim
+    return [f"{name}[{before}{n * size}:{(n + 1) * size}]" for n in range(len(parts.numbers))]
+
+
+def _trees(
+    tree: Any, arrays: Sequence[ArrayParts], part_of: Callable[[Any, tuple[int, ...]], Any]
+) -> tuple[Any, Any]:
+    """Types as a pytree in which a tuple of parts is in the place of each array, and its form."""
+    leaves, form = _tree.tree_flatten(tree)
+    parted = [
+        (part_of(leaf, parts.part_shape(leaf.shape)),) * len(parts.numbers)
+        if parts.is_cut
+        else leaf
+        for leaf, parts in zip(leaves, arrays, strict=True)
+    ]
+    found = _tree.tree_unflatten(form, parted)
+    return found, _tree.tree_structure(found)
+
+
+def _argument_part(info: Any, shape: tuple[int, ...]) -> Any:
+    aval: Any = jax.ShapeDtypeStruct(shape, info.dtype)
+    return jax.stages.ArgInfo(aval, info.donated)
+
+
+def _result_part(info: Any, shape: tuple[int, ...]) -> Any:
+    return jax.ShapeDtypeStruct(shape, info.dtype)

@@ -1,0 +1,268 @@
+"""Scans over layers on the stages of a pipeline: bit-equal on whole numbers, rows where they are
+read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import autoshard
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
+
+BATCH, WIDTH, LAYERS = 16, 8, 4
+Step = Callable[[Any, Any], Any]
+
+
+def whole_numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    """Small ones as floats: their sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float32)
+
+
+def stacked(layers: int = LAYERS, seed: int = 1) -> np.ndarray:
+    """Weights with one number a row, so that what goes through many layers stays exact."""
+    random = np.random.default_rng(seed)
+    ones = np.broadcast_to(np.eye(WIDTH), (layers, WIDTH, WIDTH))
+    weights = random.permuted(ones, axis=-1) * random.integers(-1, 2, (layers, 1, WIDTH))
+    return weights.astype(np.float32)
+
+
+def layer(hidden: jax.Array, weights: jax.Array) -> tuple[jax.Array, None]:
+    return hidden + jnp.maximum(hidden @ weights, 0), None
+
+
+def turned(params: Any, gradients: Any) -> Any:
+    """A change of weights that leaves their sizes."""
+    return jax.tree.map(lambda p, g: p * (1 - 2 * (g > 0)), params, gradients)
+
+
+def network(checkpoint: bool) -> Step:
+    """Tied ends around a scan, a state a weight, and a norm of all gradients."""
+    body = jax.checkpoint(layer) if checkpoint else layer
+
+    def step(carried: Any, batch: jax.Array) -> Any:
+        params, state = carried
+
+        def loss(params: Any) -> jax.Array:
+            hidden, _ = jax.lax.scan(body, batch @ params["ends"], params["layers"])
+            return (hidden @ params["ends"].T * batch).sum()
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        norm = sum(jnp.sum(jnp.sign(g) ** 2) for g in jax.tree.leaves(gradients))
+        state = jax.tree.map(lambda s, g: s + jnp.sign(g) * (norm > 0), state, gradients)
+        return (turned(params, state), state), value
+
+    return step
+
+
+def arguments() -> tuple[Any, np.ndarray]:
+    params = {"ends": stacked(1)[0], "layers": stacked()}
+    return (params, jax.tree.map(np.zeros_like, params)), whole_numbers(BATCH, WIDTH)
+
+
+def pipelined(fn: Step, stages: int, micro_batches: int, **options: Any) -> Any:
+    pipeline = autoshard.Pipeline(stages, micro_batches)
+    return autoshard.jit(fn, cluster="cpu:8", pipeline=pipeline, batch_argnums=1, **options)
+
+
+@pytest.mark.parametrize(("stages", "checkpoint"), [(2, True), (4, False)])
+def test_a_scan_in_stages_is_bit_equal_and_each_stage_has_its_own_layers(
+    stages: int, checkpoint: bool
+) -> None:
+    step = network(checkpoint)
+    run = pipelined(step, stages, 4, donate_argnums=0)
+    carried, batch = arguments()
+    plan = run.plan(carried, batch)
+    on_all = tuple(range(stages))
+    assert plan.pipeline.argument_stages[1] == plan.pipeline.argument_stages[3] == on_all
+    found, batch_there = plan.place(carried, batch)
+    expected = carried
+    for _ in range(2):
+        before = found
+        found, value = run(found, batch_there)
+        expected, wanted = jax.jit(step)(expected, batch)
+        jax.tree.map(np.testing.assert_array_equal, (found, value), (expected, wanted))
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before)), "donated"
+    for tree in found:
+        rows = tree["layers"]
+        assert len(rows.sharding.device_set) == 8
+        assert {shard.data.shape[0] for shard in rows.addressable_shards} == {LAYERS // stages}
+    assert [leaf.sharding for leaf in jax.tree.leaves(found)] == list(
+        jax.tree.leaves(plan.in_shardings[0])
+    ), "the state lies where the next step reads it"
+    assert plan.arguments[1].local_shape[0] == LAYERS // stages
+
+
+def test_what_is_not_donated_is_kept_and_a_saved_plan_runs_alike(tmp_path: Any) -> None:
+    step = network(checkpoint=False)
+    carried, batch = arguments()
+    run = pipelined(step, 2, 2)
+    plan = run.plan(carried, batch)
+    placed = plan.place(carried, batch)
+    first = run(*placed)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(placed))
+    plan.save(tmp_path / "plan.json")
+    loaded = autoshard.Plan.load(tmp_path / "plan.json")
+    assert loaded == plan
+    assert loaded.pipeline is not None
+    assert loaded.pipeline.argument_stages == plan.pipeline.argument_stages
+    again = autoshard.jit(step, plan=loaded)(*placed)
+    jax.tree.map(np.testing.assert_array_equal, again, first)
+
+
+def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:
+    carried, batch = arguments()
+    spread = [
+        autoshard.OptimizerParallel(level=1, threshold_kb=0, parameters=said, states=(2, 3))
+        for said in ((0, 1), ("carried[0]",))
+    ]
+    options: dict[str, Any] = {"mesh": "a=2,b=2", "in_shardings": ((P(), None), None)}
+    first, second = (
+        pipelined(network(False), 2, 4, optimizer_parallel=asked, **options).plan(carried, batch)
+        for asked in spread
+    )
+    assert (first.arguments, first.results) == (second.arguments, second.results)
+    assert all(np.prod(value.sharding.tile) > 1 for value in first.results[2:4]), "states are cut"
+
+
+def trained(loss: Callable[[Any, jax.Array], jax.Array]) -> Step:
+    def step(params: Any, batch: jax.Array) -> Any:
+        value, gradients = jax.value_and_grad(loss)(params, batch)
+        return turned(params, gradients), value
+
+    return step
+
+
+def backwards(params: Any, batch: jax.Array) -> jax.Array:
+    """The last row is the first layer."""
+    return (jax.lax.scan(layer, batch, params, reverse=True)[0] * batch).sum()
+
+
+def along_dim_1(params: Any, batch: jax.Array) -> jax.Array:
+    """Layers are not in dim 0 of the argument."""
+    rows = jnp.moveaxis(params, 1, 0).astype(jnp.bfloat16)
+
+    def body(hidden: jax.Array, weights: jax.Array) -> tuple[jax.Array, None]:
+        return layer(hidden, weights.astype(jnp.float32))
+
+    return (jax.lax.scan(body, batch, rows)[0] * batch).sum()
+
+
+def by_number(params: Any, batch: jax.Array) -> jax.Array:
+    """A layer takes its weights by its number, and reads the next one."""
+
+    def body(carried: Any, _: Any) -> Any:
+        hidden, number = carried
+        weights = jax.lax.dynamic_index_in_dim(params, number, keepdims=False)
+        after = number + 1
+        hidden = hidden + jnp.maximum(hidden @ weights, 0) * (after % 3 == 1)
+        return (hidden, after), hidden.sum()
+
+    (hidden, _), sums = jax.lax.scan(body, (batch, 0), None, length=LAYERS)
+    return (hidden * batch).sum() + sums.sum()
+
+
+@pytest.mark.parametrize(
+    ("loss", "weights", "on"),
+    [
+        (backwards, stacked(), (1, 0)),
+        (along_dim_1, np.ascontiguousarray(np.moveaxis(stacked(), 0, 1)), (0, 1)),
+        (by_number, stacked(), (0, 1)),
+    ],
+)
+def test_rows_are_where_their_layers_are(
+    loss: Callable[[Any, jax.Array], jax.Array], weights: np.ndarray, on: tuple[int, ...]
+) -> None:
+    batch = whole_numbers(BATCH, WIDTH)
+    run = pipelined(trained(loss), 2, 2)
+    assert run.plan(weights, batch).pipeline.argument_stages == (on, (0,))
+    found, right = run(weights, batch), jax.jit(trained(loss))(weights, batch)
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+
+
+def test_rows_that_no_loop_changes_and_what_is_not_done_by_rows_are_right() -> None:
+    def step(params: Any, batch: jax.Array) -> Any:
+        def loss(weights: jax.Array) -> jax.Array:
+            both = weights, params["frozen"]
+
+            def body(hidden: jax.Array, own: Any) -> tuple[jax.Array, None]:
+                return layer(hidden, own[0] * own[1])
+
+            return (jax.lax.scan(body, batch, both)[0] * batch).sum()
+
+        value, gradients = jax.value_and_grad(loss)(params["weights"])
+        flat = gradients.reshape(-1)
+        told = jnp.vdot(flat, flat) + jnp.max(gradients) + jnp.cumsum(params["weights"], 0)[-1, 0]
+        new = {
+            "weights": turned(params["weights"], gradients),
+            "frozen": params["frozen"],
+            "mean": params["mean"] + params["weights"],
+        }
+        return new, (value, told, jnp.flip(gradients, 0)[0])
+
+    params = {"weights": stacked(), "frozen": stacked(seed=2) + 1, "mean": stacked(seed=3)}
+    batch = whole_numbers(BATCH, WIDTH)
+    run = pipelined(step, 2, 2)
+    assert run.plan(params, batch).pipeline.argument_stages == (*[(0, 1)] * 3, (0,))
+    found, right = run(params, batch), jax.jit(step)(params, batch)
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+
+
+def two_scans(params: Any, batch: jax.Array) -> jax.Array:
+    hidden = jax.lax.scan(layer, batch, params["first"])[0]
+    hidden = jax.lax.scan(layer, hidden @ params["between"], params["second"])[0]
+    return (hidden * batch).sum()
+
+
+def test_two_scans_share_the_stages() -> None:
+    params = {"first": stacked(4), "between": stacked(1)[0], "second": stacked(6, seed=2)}
+    batch = whole_numbers(BATCH, WIDTH)
+    run = pipelined(trained(two_scans), 4, 4)
+    pipeline = run.plan(params, batch).pipeline
+    assert pipeline.argument_stages == ((1,), (0, 1), (2, 3), (0,))
+    found, right = run(params, batch), jax.jit(trained(two_scans))(params, batch)
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+
+
+def beside_each_other(params: Any, batch: jax.Array) -> jax.Array:
+    """A layer takes the weights of another one, too."""
+
+    def body(carried: Any, _: Any) -> Any:
+        hidden, number = carried
+        own, other = (
+            jax.lax.dynamic_index_in_dim(params, row, keepdims=False)
+            for row in (number, number // 2)
+        )
+        return (hidden + jnp.maximum(hidden @ own @ other, 0), number + 1), None
+
+    return (jax.lax.scan(body, (batch, 0), None, length=LAYERS)[0][0] * batch).sum()
+
+
+def twice(params: Any, batch: jax.Array) -> jax.Array:
+    for _ in range(2):
+        batch = jnp.sign(jax.lax.scan(layer, batch, params)[0])
+    return batch.sum()
+
+
+@pytest.mark.parametrize(
+    ("loss", "layers", "stages", "said"),
+    [
+        (backwards, 6, 4, "6 trips fall into 2, 3, 6 of them only"),
+        (beside_each_other, LAYERS, 2, r"takes row f\(trip\), which is no line, of an array"),
+        (twice, LAYERS, 2, "goes through the same layers a second time"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_with_the_line_of_the_scan(
+    loss: Callable[[Any, jax.Array], jax.Array], layers: int, stages: int, said: str
+) -> None:
+    batch = whole_numbers(BATCH, WIDTH)
+    with pytest.raises(
+        autoshard.PlanError, match=rf"test_scanned_pipelines.py:\d+.*{said}.*unroll=True"
+    ):
+        pipelined(trained(loss), stages, stages).plan(stacked(layers), batch)
