@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from autoshard.errors import PlanError
 from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.explain.library_forms import (
-    Axes,
     Form,
+    Spec,
     flax_form,
     keras_form,
     maxtext_form,
@@ -122,7 +122,7 @@ def annotations_for(
     return replace(said, text=comments + form.text)
 
 
-def _pins(plan: Plan, subject: Subject, specs: Sequence[tuple[Axes, ...]]) -> Iterator[Pinned]:
+def _pins(plan: Plan, subject: Subject, specs: Sequence[Spec]) -> Iterator[Pinned]:
     """What the form says of each argument that the program reads."""
     number = {name: axis for axis, name in enumerate(subject.mesh.axis_names)}
     used = [(one, spec) for one, spec in zip(plan.arguments, specs, strict=True) if one.is_used]
@@ -134,7 +134,7 @@ def _pins(plan: Plan, subject: Subject, specs: Sequence[tuple[Axes, ...]]) -> It
             yield Pinned(value, Pin(dims), None, one.name)
 
 
-def _unsaid(plan: Plan, specs: Sequence[tuple[Axes, ...]]) -> Iterator[Unsaid]:
+def _unsaid(plan: Plan, specs: Sequence[Spec]) -> Iterator[Unsaid]:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for one, spec in zip(plan.arguments, specs, strict=True):
         if one.is_used and planned_spec(one) != spec:
