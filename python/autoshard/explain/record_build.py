@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -277,11 +278,10 @@ class _Ops:
         names = self.names
         # What is equal but for operands first, then those of all layers together.
         equal: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
-        phases = [phase.value for phase in names.phases]
         keys = zip(
             names.classes,
             names.locations,
-            phases,
+            names.phases,
             self.of_op,
             self.seconds,
             self.trips,
@@ -296,10 +296,12 @@ class _Ops:
             word, scope, frame = names.word(first), names.scope(first), names.frames[first]
             groups[word, scope.of_any_layer, frame, names.types(first), key[2:]] += members
             same_place[word, scope.path, frame] += members
+        for members in same_place.values():
+            members.sort()
         for members in groups.values():
             first = members[0]
             place = names.word(first), names.scope(first).path, names.frames[first]
-            yield members, sum(number < first for number in same_place[place])
+            yield members, bisect_left(same_place[place], first)
 
     def _row(self, members: Sequence[int], occurrence: int) -> RecordedOp:
         number, count = members[0], len(members)
@@ -314,7 +316,7 @@ class _Ops:
             id=f"{self.names.name(number)}#{occurrence}",
             name=self.names.common_name(members),
             op=self.names.word(number),
-            phase=self.names.phases[number].value,
+            phase=self.names.phases[number],
             frame=self.names.frames[number],
             count=count,
             runs=runs,
@@ -434,7 +436,7 @@ def _placed_collectives(costed: Costed, names: OpNames) -> list[PlacedCollective
             of=move.what,
             value=name,
             type="" if value is None else value.type,
-            phase="" if number is None else names.phases[number].value,
+            phase="" if number is None else names.phases[number],
             frame=-1 if number is None else names.frames[number],
             scope="" if number is None else names.scope(number).path,
             count=1,
@@ -502,6 +504,6 @@ def _memory(costed: Costed, names: OpNames) -> Iterator[MemoryPoint]:
         fullest = max(range(first, last), key=live.__getitem__)
         if fullest < len(ops):
             name, line = names.word(fullest), names.location(fullest)
-            yield MemoryPoint(fullest, name, line, names.phases[fullest].value, live[fullest])
+            yield MemoryPoint(fullest, name, line, names.phases[fullest], live[fullest])
         else:
             yield MemoryPoint(fullest, "end", None, "", live[fullest])
