@@ -22,7 +22,7 @@ from autoshard.explain.record import (
 )
 from autoshard.explain.record_names import OpNames
 from autoshard.explain.timeline_build import PlacedCollective, timeline_of
-from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.ir import element_bits, mlir, parse_bytes, place, print_module
 from autoshard.ir.attributes import RESHARDED_BYTES, RESULT_INFO
 from autoshard.ir.boundary import allows_all_to_all, main_function
@@ -270,8 +270,9 @@ class _Ops:
 
     def rows(self) -> Iterator[RecordedOp]:
         """In the order of the program."""
-        for members, occurrence in self.groups:
-            yield self._row(members, occurrence)
+        reads = _Reads(self.costed.imported, [members for members, _ in self.groups])
+        for row, (members, occurrence) in enumerate(self.groups):
+            yield replace(self._row(members, occurrence), reads=reads.of(members[0], row))
 
     def _groups(self) -> Iterator[tuple[list[int], int]]:
         """Numbers of the ops of equal layers, and which of its place the first one is."""
@@ -397,6 +398,42 @@ class _Ops:
                             left[factor] //= parts
                             break
         return tuple(size for size in left if size > 1)
+
+
+class _Reads:
+    """Which rows make what an op reads."""
+
+    def __init__(self, imported: ImportedProgram, rows: Sequence[Sequence[int]]) -> None:
+        self.program, ops = imported.program, imported.core_ops
+        row_of = [0] * len(ops)
+        for row, members in enumerate(rows):
+            for number in members:
+                row_of[number] = row
+        self.made_by: dict[int, int] = {}
+        """For values that ops of the core make, the row."""
+        number = 0
+        for op, values in imported.result_values:  # those of the core in their order, and others
+            if number < len(ops) and op is ops[number]:
+                for value in values:
+                    self.made_by[value] = row_of[number]
+                number += 1
+        self.sources: defaultdict[int, list[int]] = defaultdict(list)
+        """For what a loop or a branch calls otherwise: what it was."""
+        for source, target in self.program.joins:
+            self.sources[target].append(source)
+
+    def of(self, number: int, row: int) -> tuple[int, ...]:
+        """Rows whose results the op reads, in their order, without its own."""
+        waiting = list(self.program.operands_of(number))
+        seen, rows = {NO_VALUE, *waiting}, set[int]()
+        while waiting:
+            value = waiting.pop()
+            if value in self.made_by:
+                rows.add(self.made_by[value])
+            others = [one for one in self.sources.get(value, ()) if one not in seen]
+            seen.update(others)
+            waiting += others
+        return tuple(sorted(rows - {row}))
 
 
 # Collectives
