@@ -265,6 +265,10 @@ void bind_program(nb::module_& module) {
           "rule_of",
           [](const Program& p, std::int32_t op) { return p.rules[p.ops.at(op).rule]; }, "op"_a)
       .def(
+          "operands_of",
+          [](const Program& p, std::int32_t op) { return p.ops.at(op).operands; }, "op"_a,
+          "The values that an op reads; -1: none.")
+      .def(
           "readers_of",
           [](const Program& p, std::int32_t value) {
             Pairs found;

@@ -382,6 +382,9 @@ class Program:
 
     def rule_of(self, op: int) -> Rule: ...
 
+    def operands_of(self, op: int) -> list[int]:
+        """The values that an op reads; -1: none."""
+
     def readers_of(self, value: int) -> list[tuple[int, int]]:
         """(op, operand) of all ops that read a value."""
 

@@ -28,6 +28,8 @@ _FORMATS: dict[str, Callable[[Explanation], str]] = {
     "html": lambda found: found.to_html(),
     "json": lambda found: found.record.to_json(),
     "md": lambda found: found.to_markdown(),
+    "model-explorer": lambda found: found.to_model_explorer(),
+    "node-data": lambda found: found.to_node_data(),
     "remarks": lambda found: remarks_text(found.remarks),
     "sarif": lambda found: remarks_sarif(found.remarks),
     "text": lambda found: f"{found}\n",
@@ -48,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text: tables; md: Markdown for a pull request; html: a page by itself; json: the"
         " record; remarks, yaml,"
         " sarif: remarks at the lines of the program, for editors, LLVM's viewers and code"
-        " scanning (text)",
+        " scanning; model-explorer, node-data: a graph for Google's Model Explorer, and seconds on"
+        " its nodes (text)",
     )
     parser.add_argument(
         "--frontier",

@@ -26,11 +26,19 @@ from autoshard.errors import PlanError
 from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.explain.line_types import type_of_lines
 from autoshard.explain.question import Dims, Subject
+from autoshard.explain.reproduced import (
+    Propagated,
+    Sent,
+    Share,
+    more_than,
+    propagated,
+    sent_by,
+    share_of,
+)
 from autoshard.explain.values import named_values
-from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pins import DimPin, Pin, Pinned
-from autoshard.planned.summarize import line_of, main_values, moves, short_name, type_text
-from autoshard.planned.write import explain
+from autoshard.planned.summarize import line_of, main_values, short_name, type_text
 from autoshard.sharding import Mesh
 
 MOST_LINES = 20
@@ -51,9 +59,6 @@ _AT_A_TIME = 2
 
 _OPS_AGAIN = 400_000
 """So many ops are propagated to try without lines: 15 seconds of an AMD EPYC core, 2026-11-24."""
-
-_Sent = dict[tuple[str, tuple[str, ...], str | None], float]
-"""Bytes that a device sends in a step, by kind, axes and line of collectives."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +89,6 @@ class Annotation:
         while entries and entries[-1] == "None":
             entries.pop()
         return f"P({', '.join(entries)})"
-
-
-@dataclass(frozen=True)
-class Share:
-    """Collectives of one kind, over the same axes, at one line."""
-
-    kind: str
-    axes: tuple[str, ...]
-    location: str | None
-    bytes: float
-    """What one device sends in a step."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +195,7 @@ def annotate(subject: Subject, most_lines: int = MOST_LINES) -> Annotations:
     """
     if most_lines < 1:
         raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
-    wanted = _sent(subject.imported, subject.plan)
+    wanted = sent_by(subject.imported, subject.plan)
     needed = _needed(subject, wanted, *_chosen(subject, wanted, most_lines))
     found = needed.found
     return Annotations(
@@ -209,23 +203,21 @@ def annotate(subject: Subject, most_lines: int = MOST_LINES) -> Annotations:
         mesh=subject.mesh,
         lines=tuple(line.annotation for line in needed.lines),
         planned_bytes=sum(wanted.values()),
-        reproduced=_share(wanted, found.sent),
-        missing=_more(wanted, found.sent),
-        other=_more(found.sent, wanted),
+        reproduced=share_of(wanted, found.sent),
+        missing=more_than(wanted, found.sent),
+        other=more_than(found.sent, wanted),
         step_seconds=found.plan.step_seconds,
         planned_seconds=subject.plan.step_seconds,
         untried=needed.untried,
     )
 
 
-def _chosen(
-    subject: Subject, wanted: _Sent, most_lines: int
-) -> tuple[list[_Candidate], _Propagated]:
+def _chosen(subject: Subject, wanted: Sent, most_lines: int) -> tuple[list[_Candidate], Propagated]:
     """Lines with each of which as much is reproduced as before, or more."""
     waiting = list(_candidates(subject))
     lines: list[_Candidate] = []
     found = _propagated(subject, [])
-    share = _share(wanted, found.sent)
+    share = share_of(wanted, found.sent)
     for _ in range(most_lines):
         count = min(_AT_A_TIME, most_lines - len(lines))
         added = _most_otherwise(subject, waiting, found.plan, count)
@@ -233,7 +225,7 @@ def _chosen(
             break
         waiting = [candidate for candidate in waiting if candidate not in added]
         tried = _propagated(subject, [*lines, *added])
-        gain = _share(wanted, tried.sent) - share
+        gain = share_of(wanted, tried.sent) - share
         if gain >= -_NOTHING:
             lines += added
             found, share = tried, share + gain
@@ -245,20 +237,18 @@ class _Needed:
     """Lines none of which can go alone, as far as that was tried."""
 
     lines: list[_Candidate]
-    found: _Propagated
+    found: Propagated
     untried: int = 0
     """So many were not tried without: there were too many ops."""
 
 
-def _needed(
-    subject: Subject, wanted: _Sent, lines: list[_Candidate], found: _Propagated
-) -> _Needed:
+def _needed(subject: Subject, wanted: Sent, lines: list[_Candidate], found: Propagated) -> _Needed:
     """Without the lines that are not missed, the last ones tried first.
 
     A line is missed if less is reproduced without it or the step is longer. When one goes, those
     that were missed before are tried again.
     """
-    enough = _share(wanted, found.sent) - _NOTHING
+    enough = share_of(wanted, found.sent) - _NOTHING
     longest = found.plan.step_seconds * (1 + _NOTHING)
     times = _OPS_AGAIN // max(1, len(subject.imported.core_ops))
     waiting, missed = lines[::-1], list[_Candidate]()
@@ -267,7 +257,7 @@ def _needed(
         line, *waiting = waiting
         others = [other for other in lines if other is not line]
         tried = _propagated(subject, others)
-        if _share(wanted, tried.sent) < enough or tried.plan.step_seconds > longest:
+        if share_of(wanted, tried.sent) < enough or tried.plan.step_seconds > longest:
             missed.append(line)
         else:
             lines, found = others, tried
@@ -284,14 +274,6 @@ class _Candidate:
     dims: Dims
     weights: tuple[float, ...]
     """Bytes of each value, times its runs in a step."""
-
-
-@dataclass(frozen=True)
-class _Propagated:
-    """What propagation makes of some lines."""
-
-    plan: _core.CorePlan
-    sent: _Sent
 
 
 def _candidates(subject: Subject) -> Iterator[_Candidate]:
@@ -371,27 +353,13 @@ def _sayable(
             yield key, members
 
 
-def _propagated(subject: Subject, chosen: Sequence[_Candidate]) -> _Propagated:
+def _propagated(subject: Subject, chosen: Sequence[_Candidate]) -> Propagated:
     pins = [
         Pinned(value, Pin(tuple(DimPin(axes) for axes in line.dims)), None, line.annotation.name)
         for line in chosen
         for value in line.values
     ]
-    held = [pin for pin in subject.imported.pins if not pin.is_users]
-    imported = subject.imported.changed(subject.mesh, [*held, *pins])
-    try:
-        found = _core.propagate(imported.program)
-    except _core.Contradiction as error:
-        raise explain(imported, error) from error
-    plan = _core.estimate(
-        imported.program,
-        subject.cluster.to_core(subject.mesh, subject.summary.overlap),
-        shardings=found.shardings,
-        value_sharding=found.value_sharding,
-        strategies=found.strategies,
-        op_strategy=found.op_strategy,
-    )
-    return _Propagated(plan, _sent(imported, plan))
+    return propagated(subject, pins)
 
 
 def _most_otherwise(
@@ -406,21 +374,3 @@ def _most_otherwise(
     ]
     weighed.sort(key=lambda one: (-one[0], one[1]))
     return [waiting[number] for weight, number in weighed[:count] if weight > 0]
-
-
-def _sent(imported: ImportedProgram, plan: _core.CorePlan) -> _Sent:
-    sent: defaultdict[tuple[str, tuple[str, ...], str | None], float] = defaultdict(float)
-    for one in moves(imported, plan, imported.mesh):
-        sent[one.kind.value, one.axes, one.location] += one.times * one.sent_bytes
-    return dict(sent)
-
-
-def _share(wanted: _Sent, found: _Sent) -> float:
-    whole = sum(wanted.values())
-    both = sum(min(size, found.get(key, 0.0)) for key, size in wanted.items())
-    return both / whole if whole else 1.0
-
-
-def _more(sent: _Sent, than: _Sent) -> tuple[Share, ...]:
-    rows = [Share(*key, size - than.get(key, 0.0)) for key, size in sent.items()]
-    return tuple(sorted((row for row in rows if row.bytes > 0), key=lambda row: -row.bytes))

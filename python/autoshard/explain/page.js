@@ -64,12 +64,14 @@ for (const timeline of document.querySelectorAll(".timeline")) {
     return lane.reduce((best, bar) => (apart(bar) < apart(best) ? bar : best));
   }
 
-  timeline.addEventListener("focusin", (event) => {
+  function take(bar) {
     current.setAttribute("tabindex", -1);
-    current = event.target;
+    current = bar;
     current.setAttribute("tabindex", 0);
     said.textContent = current.textContent;
-  });
+  }
+
+  timeline.addEventListener("focusin", (event) => take(event.target));
   timeline.addEventListener("pointerover", (event) => {
     if (event.target.matches(".run")) said.textContent = event.target.textContent;
   });
@@ -88,6 +90,7 @@ for (const timeline of document.querySelectorAll(".timeline")) {
     }[event.key];
     if (!next) return;
     event.preventDefault();
+    take(next);  // a window without focus tells of it later
     next.focus();
   });
 }

@@ -76,6 +76,8 @@ class RecordedOp:
     """Axes of the mesh along which all devices compute the same."""
     uncut: tuple[int, ...]
     """If there are idle axes: sizes of the op's indices on one device, as far as they are cut."""
+    reads: tuple[int, ...] = ()
+    """Numbers of the rows whose results the first of them reads, also into and around loops."""
 
     @property
     def scope(self) -> str:
@@ -169,7 +171,7 @@ class Record:
     repeats: tuple[TimelineRepeat, ...] = ()
     """Stretches of it that run several times."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     """Version of the JSON."""
 
     @property
@@ -278,6 +280,12 @@ def _row(kind: type[Row], entry: Mapping[str, Any]) -> Row:
     )
 
 
+def _of_version_2(read: Mapping[str, Any]) -> dict[str, Any]:
+    """Before ops said which others read what they make."""
+    older = "the record was written before version 3: it does not say which op reads which"
+    return {**read, "missing": read["missing"] or older}
+
+
 def _of_version_1(read: Mapping[str, Any]) -> dict[str, Any]:
     """Before there was an order of what a step does."""
     older = "the record was written before version 2: it has no timeline"
@@ -319,6 +327,7 @@ def _of_version_0(read: Mapping[str, Any]) -> dict[str, Any]:
 _UPGRADES: dict[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     0: _of_version_0,
     1: _of_version_1,
+    2: _of_version_2,
 }
 """What makes a record of an older version one of this version."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from autoshard.explain.record import (
 )
 from autoshard.explain.record_names import OpNames
 from autoshard.explain.timeline_build import PlacedCollective, timeline_of
-from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.ir import element_bits, mlir, parse_bytes, place, print_module
 from autoshard.ir.attributes import RESHARDED_BYTES, RESULT_INFO
 from autoshard.ir.boundary import allows_all_to_all, main_function
@@ -269,19 +270,19 @@ class _Ops:
 
     def rows(self) -> Iterator[RecordedOp]:
         """In the order of the program."""
-        for members, occurrence in self.groups:
-            yield self._row(members, occurrence)
+        reads = _Reads(self.costed.imported, [members for members, _ in self.groups])
+        for row, (members, occurrence) in enumerate(self.groups):
+            yield replace(self._row(members, occurrence), reads=reads.of(members[0], row))
 
     def _groups(self) -> Iterator[tuple[list[int], int]]:
         """Numbers of the ops of equal layers, and which of its place the first one is."""
         names = self.names
         # What is equal but for operands first, then those of all layers together.
         equal: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
-        phases = [phase.value for phase in names.phases]
         keys = zip(
             names.classes,
             names.locations,
-            phases,
+            names.phases,
             self.of_op,
             self.seconds,
             self.trips,
@@ -296,10 +297,12 @@ class _Ops:
             word, scope, frame = names.word(first), names.scope(first), names.frames[first]
             groups[word, scope.of_any_layer, frame, names.types(first), key[2:]] += members
             same_place[word, scope.path, frame] += members
+        for members in same_place.values():
+            members.sort()
         for members in groups.values():
             first = members[0]
             place = names.word(first), names.scope(first).path, names.frames[first]
-            yield members, sum(number < first for number in same_place[place])
+            yield members, bisect_left(same_place[place], first)
 
     def _row(self, members: Sequence[int], occurrence: int) -> RecordedOp:
         number, count = members[0], len(members)
@@ -314,7 +317,7 @@ class _Ops:
             id=f"{self.names.name(number)}#{occurrence}",
             name=self.names.common_name(members),
             op=self.names.word(number),
-            phase=self.names.phases[number].value,
+            phase=self.names.phases[number],
             frame=self.names.frames[number],
             count=count,
             runs=runs,
@@ -397,6 +400,42 @@ class _Ops:
         return tuple(size for size in left if size > 1)
 
 
+class _Reads:
+    """Which rows make what an op reads."""
+
+    def __init__(self, imported: ImportedProgram, rows: Sequence[Sequence[int]]) -> None:
+        self.program, ops = imported.program, imported.core_ops
+        row_of = [0] * len(ops)
+        for row, members in enumerate(rows):
+            for number in members:
+                row_of[number] = row
+        self.made_by: dict[int, int] = {}
+        """For values that ops of the core make, the row."""
+        number = 0
+        for op, values in imported.result_values:  # those of the core in their order, and others
+            if number < len(ops) and op is ops[number]:
+                for value in values:
+                    self.made_by[value] = row_of[number]
+                number += 1
+        self.sources: defaultdict[int, list[int]] = defaultdict(list)
+        """For what a loop or a branch calls otherwise: what it was."""
+        for source, target in self.program.joins:
+            self.sources[target].append(source)
+
+    def of(self, number: int, row: int) -> tuple[int, ...]:
+        """Rows whose results the op reads, in their order, without its own."""
+        waiting = list(self.program.operands_of(number))
+        seen, rows = {NO_VALUE, *waiting}, set[int]()
+        while waiting:
+            value = waiting.pop()
+            if value in self.made_by:
+                rows.add(self.made_by[value])
+            others = [one for one in self.sources.get(value, ()) if one not in seen]
+            seen.update(others)
+            waiting += others
+        return tuple(sorted(rows - {row}))
+
+
 # Collectives
 
 
@@ -434,7 +473,7 @@ def _placed_collectives(costed: Costed, names: OpNames) -> list[PlacedCollective
             of=move.what,
             value=name,
             type="" if value is None else value.type,
-            phase="" if number is None else names.phases[number].value,
+            phase="" if number is None else names.phases[number],
             frame=-1 if number is None else names.frames[number],
             scope="" if number is None else names.scope(number).path,
             count=1,
@@ -502,6 +541,6 @@ def _memory(costed: Costed, names: OpNames) -> Iterator[MemoryPoint]:
         fullest = max(range(first, last), key=live.__getitem__)
         if fullest < len(ops):
             name, line = names.word(fullest), names.location(fullest)
-            yield MemoryPoint(fullest, name, line, names.phases[fullest].value, live[fullest])
+            yield MemoryPoint(fullest, name, line, names.phases[fullest], live[fullest])
         else:
             yield MemoryPoint(fullest, "end", None, "", live[fullest])

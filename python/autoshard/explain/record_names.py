@@ -128,6 +128,7 @@ class OpNames:
         self.frames = [self._places[at][1] for at in locations]
         """For each op the number of its innermost frame; -1: none."""
         self.phases = _phases(scopes, locations)
+        """For each op a value of ``Phase``."""
         self._lines = [
             f"@{frame.file.rpartition('/')[2]}:{frame.line}" for frame in self.stacks.frames
         ]
@@ -171,7 +172,7 @@ class OpNames:
         return f"{found.file}:{found.line}" if found.line else found.file
 
 
-def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[Phase]:
+def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[str]:
     """The phase of every op, from those whose names say it; its scope is ``scopes[of_op]``.
 
     JAX writes the forward half first, then the backward one, then what the optimizer does. An op
@@ -181,7 +182,7 @@ def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[Phase]:
     are_backward = {n for n, scope in scopes.items() if scope.phase is Phase.BACKWARD}
     backward = [number for number, scope in enumerate(of_op) if scope in are_backward]
     if not backward:
-        return [Phase.STEP] * len(of_op)
+        return [Phase.STEP.value] * len(of_op)
     first, last = backward[0], backward[-1]
     forward = {scopes[one].path for one in set(of_op[:first])} - {""}
     of_forward = {n for n, scope in scopes.items() if scope.path in forward}
@@ -190,8 +191,8 @@ def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[Phase]:
             last = number
             break
 
-    def said(begin: int, end: int, else_: Phase) -> list[Phase]:
-        phases = {n: scope.phase or else_ for n, scope in scopes.items()}
+    def said(begin: int, end: int, else_: Phase) -> list[str]:
+        phases = {n: (scope.phase or else_).value for n, scope in scopes.items()}
         return [phases[one] for one in of_op[begin:end]]
 
     return [

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autoshard import _core
 from autoshard.cluster.axes import parts_of
@@ -82,7 +82,7 @@ class _Node:
     """By which it makes the step longer, all members or rounds together."""
     members: list[int]
     """Numbers of ops; of collectives their numbers behind those of all ops. Empty for a stretch."""
-    inner: list[_Node] = field(default_factory=list["_Node"])
+    inner: Sequence[_Node] = ()
     """What a stretch does in one round, each with all rounds as members."""
     times: float = 1.0
     is_loop: bool = False
@@ -246,7 +246,7 @@ def _together(nodes: Sequence[_Node]) -> _Node:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Piece:
     """A node without others in it, where it is in the step."""
 
@@ -356,7 +356,7 @@ class _Drawing:
             return (
                 names.common_name(node.members),
                 names.location(first),
-                names.phases[first].value,
+                names.phases[first],
             )
         row = self._row(first)
         name = common_name([self._row(member).id for member in node.members])

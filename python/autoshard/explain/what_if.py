@@ -357,11 +357,17 @@ class _Planning:
             )
         if self.first is None:
             self.first = self.traced.source(request)
-        is_first = batch is None and self.first.cluster == cluster
-        traced = self.traced
+        first, traced = self.first, self.traced
         if batch is not None:
-            traced = with_batch(self.first, traced, self._held(self.first), batch)
-        self.sources[key] = self.first if is_first else traced.source(request)
+            traced = with_batch(first, traced, self._held(first), batch)
+        if (
+            batch is None
+            and first.cluster is not None
+            and _is_lowered_alike(first.cluster, cluster)
+        ):
+            self.sources[key] = replace(first, cluster=cluster)
+        else:
+            self.sources[key] = traced.source(request)
         return self.sources[key]
 
     def _size(self, source: Source, batch: int | None) -> int | None:
@@ -390,6 +396,12 @@ def _listed(said: Any) -> list[Any]:
 def _kind(cluster: Cluster) -> tuple[Any, ...]:
     """Clusters of one kind are planned from one reading of a program."""
     return cluster.platform, cluster.compiler.does("schedule.late_gradients")
+
+
+def _is_lowered_alike(one: Cluster, other: Cluster) -> bool:
+    """Is it one cluster but for its numbers? Programs are lowered for devices, not for those."""
+    shapes = [[(dim.name, dim.size, dim.kind) for dim in cluster.dims] for cluster in (one, other)]
+    return one.name == other.name and _kind(one) == _kind(other) and shapes[0] == shapes[1]
 
 
 def _kind_of(source: Source) -> tuple[Any, ...]:

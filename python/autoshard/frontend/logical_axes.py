@@ -16,7 +16,6 @@ import jax
 
 from autoshard.errors import AutoshardWarning, PlanError
 from autoshard.frontend.plan import Plan, PlannedValue
-from autoshard.frontend.saved_tree import SavedTree
 
 _tree: Any = jax.tree_util
 
@@ -24,22 +23,18 @@ Axes = tuple[str, ...]
 Rule = tuple[str, str | Axes | None]
 """A logical name and the mesh axes that cut it: none, one, or several."""
 
+Box = tuple[tuple[str | None, ...], PlannedValue]
+"""Names for the dims of an argument, and the argument."""
+
 _NNX_NAMES = ("out_sharding", "sharding_names", "sharding")
 """Where releases of flax keep the names of an ``nnx.Variable``, newest first."""
 
 
 def logical_rules(plan: Plan) -> tuple[Rule, ...]:
     """See ``Plan.logical_rules``."""
-    tree = plan.in_tree.resolved(plan.name) if isinstance(plan.in_tree, SavedTree) else plan.in_tree
-    boxes = list(_boxes(_tree.tree_unflatten(tree, plan.arguments)))
-    if not boxes:
-        raise PlanError(
-            f"plan of {plan.name}: no argument has names for its dims, as those of"
-            " flax.linen.with_logical_partitioning or nnx.with_partitioning. Keep the boxes: pass"
-            " what init gives, not nn.unbox of it."
-        )
-    rules = _rules(boxes)
-    kept_apart = [value for names, value in boxes if _by_rules(names, rules) != _cut_by(value)]
+    boxes = boxes_of(plan)
+    rules = rules_of(boxes)
+    kept_apart = [value for names, value in boxes if cut_by_rules(names, rules) != _cut_by(value)]
     if kept_apart:
         more = f" and {len(kept_apart) - 1} more" if len(kept_apart) > 1 else ""
         warnings.warn(
@@ -53,7 +48,39 @@ def logical_rules(plan: Plan) -> tuple[Rule, ...]:
     return tuple((name, _said(axes)) for name, axes in rules.items())
 
 
-def _boxes(tree: Any) -> Iterator[tuple[tuple[str | None, ...], PlannedValue]]:
+def boxes_of(plan: Plan) -> list[Box]:
+    """Arguments with names for their dims.
+
+    Raises:
+        PlanError: There are none.
+    """
+    boxes = list(_boxes(plan.as_arguments(plan.arguments)))
+    if not boxes:
+        raise PlanError(
+            f"plan of {plan.name}: no argument has names for its dims, as those of"
+            " flax.linen.with_logical_partitioning or nnx.with_partitioning. Keep the boxes: pass"
+            " what init gives, not nn.unbox of it."
+        )
+    return boxes
+
+
+def variables_of(plan: Plan) -> list[tuple[tuple[Any, ...], str, PlannedValue]]:
+    """Variables of nnx among the arguments: path within its argument, class, and value."""
+
+    def is_variable(node: Any) -> bool:
+        return hasattr(node, "get_metadata")
+
+    leaves = _tree.tree_leaves_with_path(plan.as_arguments(plan.arguments), is_leaf=is_variable)
+    return [
+        # Before the path within the module: positional or not, and which one it is.
+        (tuple(key.key if hasattr(key, "key") else key for key in path[2:]), type(one).__name__, v)
+        for path, one in leaves
+        if is_variable(one)
+        for v in _tree.tree_leaves(one)
+    ]
+
+
+def _boxes(tree: Any) -> Iterator[Box]:
     """Arrays with names for their dims."""
 
     def is_box(node: Any) -> bool:
@@ -86,7 +113,7 @@ def _cut_by(value: PlannedValue) -> tuple[Axes, ...]:
     return tuple(tuple(ref.name for ref in refs) for refs in value.sharding.dims)
 
 
-def _rules(boxes: Sequence[tuple[tuple[str | None, ...], PlannedValue]]) -> dict[str, Axes]:
+def rules_of(boxes: Sequence[Box]) -> dict[str, Axes]:
     """For each name how most bytes are cut."""
     sizes: dict[str, dict[Axes, int]] = defaultdict(lambda: defaultdict(int))
     for names, value in boxes:
@@ -96,7 +123,7 @@ def _rules(boxes: Sequence[tuple[tuple[str | None, ...], PlannedValue]]) -> dict
     return {name: max(cuts, key=lambda axes: cuts[axes]) for name, cuts in sizes.items()}
 
 
-def _by_rules(names: Sequence[str | None], rules: Mapping[str, Axes]) -> tuple[Axes, ...]:
+def cut_by_rules(names: Sequence[str | None], rules: Mapping[str, Axes]) -> tuple[Axes, ...]:
     """What flax makes of the rules: an axis cuts one dim, that of the first rule."""
     used: set[str] = set()
     found: list[Axes] = [() for _ in names]

@@ -262,7 +262,7 @@ class Plan(PlanQuestions):
 
     @cached_property
     def _in_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return self._as_tree(self.in_tree, self.named_shardings[0])
+        return self.as_arguments(self.named_shardings[0])
 
     @cached_property
     def out_shardings(self) -> Any:
@@ -278,12 +278,16 @@ class Plan(PlanQuestions):
         """
         shardings = self.named_shardings[0]
         structs = [v.abstract(at) for v, at in zip(self.arguments, shardings, strict=True)]
-        return self._as_tree(self.in_tree, structs)[0]
+        return self.as_arguments(structs)[0]
 
     @cached_property
     def named_shardings(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """``NamedSharding``s of arguments and of results, flat; those of a pipeline on stages."""
         return _named_shardings(self)
+
+    def as_arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Something of every array of the arguments, as the arguments: by place, and by name."""
+        return self._as_tree(self.in_tree, leaves)
 
     def _as_tree(self, tree: Any, leaves: Sequence[Any]) -> Any:
         if isinstance(tree, SavedTree):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
     from autoshard.explain.annotations import Annotations
     from autoshard.explain.causes import Why
     from autoshard.explain.diff import Diff
     from autoshard.explain.frontier import Frontier
+    from autoshard.explain.library_annotations import LibraryAnnotations
     from autoshard.explain.question import Subject
     from autoshard.explain.record import Record
     from autoshard.explain.sensitivity import Sensitivities
@@ -174,6 +175,31 @@ class PlanQuestions:
         from autoshard.explain.annotations import annotate
 
         return annotate(self.subject, most_lines)
+
+    def annotations_for(
+        self, library: Literal["flax", "nnx", "maxtext", "keras"], *variables: Any
+    ) -> LibraryAnnotations:
+        """This plan's shardings of arguments in the form of a library, as text to paste.
+
+        The text begins with what the program with it reproduces of the plan's communication, and
+        what the form cannot say. Shardings of what a program computes follow by propagation;
+        ``annotations()`` names the lines that are worth a constraint.
+
+        Args:
+            library: ``"flax"``: rules for logical axes; ``"nnx"``: axes for
+                ``nnx.with_partitioning``, by path; ``"maxtext"``: keys of its config, rules and
+                sizes of the mesh; ``"keras"``: a ``LayoutMap`` and its ``ModelParallel``.
+            variables: Of keras alone: for each positional argument its variables,
+                ``model.trainable_variables``, or None.
+
+        Raises:
+            PlanError: The program has nothing that the form speaks of, or the plan was not searched
+                by time.
+            StrategyError: No propagation keeps what the form says.
+        """
+        from autoshard.explain.library_annotations import annotations_for
+
+        return annotations_for(self._plan, self.subject, library, variables)
 
     def diff(self, other: Plan) -> Diff:
         """What another plan does otherwise, of this program or of another revision of it.

@@ -11,7 +11,8 @@ from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.report.plan_table import new_table
 
 if TYPE_CHECKING:
-    from autoshard.explain.annotations import Annotations, Share
+    from autoshard.explain.annotations import Annotations
+    from autoshard.explain.reproduced import Share
 
 _MOST_SHARES = 5
 """Collectives that are listed."""

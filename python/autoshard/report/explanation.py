@@ -13,6 +13,7 @@ from rich.text import Text
 
 from autoshard.explain.headline import Headline, headline_of
 from autoshard.explain.headline_text import TextTable, headline_lines, headline_tables
+from autoshard.explain.model_explorer import graph_json, node_data_json
 from autoshard.explain.page import page_html
 from autoshard.explain.page_frontier import frontier_text
 from autoshard.explain.record import Record
@@ -66,6 +67,14 @@ class Explanation:
         """One page by itself: all of this, the step and its memory over time, tensors, devices, a
         search."""
         return page_html(self.record, self.frontier, self.schedule)
+
+    def to_model_explorer(self) -> str:
+        """The program as a graph that Google's Model Explorer opens, equal layers once."""
+        return graph_json(self.record)
+
+    def to_node_data(self) -> str:
+        """Seconds of each node of ``to_model_explorer()``, as that takes node data."""
+        return node_data_json(self.record)
 
     def __rich__(self) -> Any:
         """Lines of the headline, then its tables."""

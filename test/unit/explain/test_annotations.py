@@ -11,7 +11,7 @@ import pytest
 
 import autoshard
 from autoshard.errors import PlanError
-from autoshard.explain import annotations
+from autoshard.explain import annotations, reproduced
 from autoshard.explain.question import subject_of
 
 MODEL = """
@@ -95,11 +95,11 @@ def test_no_line_can_be_left_out(made):
     subject = plan.subject
     said = [one for one in annotations._candidates(subject) if one.annotation in found.lines]
     assert len(said) == len(found.lines) > 1
-    wanted = annotations._sent(subject.imported, subject.plan)
+    wanted = reproduced.sent_by(subject.imported, subject.plan)
     for line in said:
         less = annotations._propagated(subject, [other for other in said if other is not line])
         assert (
-            annotations._share(wanted, less.sent) < found.reproduced
+            reproduced.share_of(wanted, less.sent) < found.reproduced
             or less.plan.step_seconds > found.step_seconds
         ), line.annotation
 

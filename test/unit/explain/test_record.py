@@ -122,9 +122,26 @@ def test_a_record_of_version_1_has_no_timeline_and_says_so():
     read = json.loads(record.to_json())
     read["autoshard_record"] = 1
     del read["bars"], read["repeats"]
+    for op in read["ops"]:
+        del op["reads"]
     older = Record.from_json(json.dumps(read))
     assert older.missing == "the record was written before version 2: it has no timeline"
-    assert older == replace(record, missing=older.missing, bars=(), repeats=())
+    ops = tuple(replace(op, reads=()) for op in record.ops)
+    assert older == replace(record, missing=older.missing, ops=ops, bars=(), repeats=())
+
+
+def test_a_record_of_version_2_does_not_say_which_op_reads_which():
+    record = layers_plan().record
+    read = json.loads(record.to_json())
+    read["autoshard_record"] = 2
+    for op in read["ops"]:
+        del op["reads"]
+    older = Record.from_json(json.dumps(read))
+    said = "the record was written before version 3: it does not say which op reads which"
+    assert older.missing == said
+    ops = tuple(replace(op, reads=()) for op in record.ops)
+    assert older == replace(record, missing=said, ops=ops)
+    assert any(op.reads for op in record.ops)
 
 
 def test_a_plan_that_was_priced_otherwise_says_so():
@@ -157,8 +174,8 @@ def test_a_plan_that_was_priced_otherwise_says_so():
 
 
 def test_a_newer_version_is_refused():
-    text = layers_plan().record.to_json().replace('"autoshard_record": 2', '"autoshard_record": 3')
-    with pytest.raises(ParseError, match=r"a\.json: the record has version 3, written by autosha"):
+    text = layers_plan().record.to_json().replace('"autoshard_record": 3', '"autoshard_record": 4')
+    with pytest.raises(ParseError, match=r"a\.json: the record has version 4, written by autosha"):
         Record.from_json(text, "a.json")
 
 

@@ -62,7 +62,7 @@ def names_of(text: str) -> OpNames:
 
 
 def test_what_names_do_not_say_is_of_the_phase_where_it_stands():
-    assert [phase.value for phase in names_of(program(*LOCATIONS)).phases] == [
+    assert names_of(program(*LOCATIONS)).phases == [
         "forward",
         "forward",
         "backward",
@@ -73,7 +73,7 @@ def test_what_names_do_not_say_is_of_the_phase_where_it_stands():
 
 
 def test_what_is_behind_in_a_scope_of_the_forward_half_is_its_backward_half():
-    assert [phase.value for phase in names_of(program(*INLINED, LOCATIONS[5])).phases] == [
+    assert names_of(program(*INLINED, LOCATIONS[5])).phases == [
         "forward",
         "backward",
         "backward",
@@ -84,7 +84,7 @@ def test_what_is_behind_in_a_scope_of_the_forward_half_is_its_backward_half():
 
 def test_a_program_without_gradients_has_one_phase():
     text = program(*LOCATIONS).replace("transpose(jvp(M))", "M").replace("jvp(M)", "M")
-    assert set(names_of(text).phases) == {Phase.STEP}
+    assert set(names_of(text).phases) == {Phase.STEP.value}
 
 
 def test_call_stacks_of_one_line_are_there_once():

@@ -17,6 +17,7 @@ from autoshard.cli.main import main
 from autoshard.cluster import Cluster
 from autoshard.errors import ClusterError, PlanError
 from autoshard.explain.machines import cluster_of_chips, scaled
+from autoshard.frontend.lower import Traced
 
 WEIGHTS = {f"w{n}": jax.ShapeDtypeStruct((2048, 2048), jnp.float32) for n in range(2)}
 BATCH = jax.ShapeDtypeStruct((256, 2048), jnp.float32)
@@ -46,8 +47,9 @@ def test_every_point_is_what_planning_it_gives() -> None:
     assert len(found.points) == 6
     for point in found.points:
         plan = planned(point.changed["batch"], point.changed["cluster"])
-        assert point.step_seconds == pytest.approx(plan.step_seconds, rel=1e-3)
-        assert point.peak_bytes == pytest.approx(plan.peak_bytes, rel=1e-2)
+        assert point.step_seconds == pytest.approx(plan.step_seconds, rel=1e-12)
+        assert point.peak_bytes == pytest.approx(plan.peak_bytes, rel=1e-12)
+        assert point.mesh == str(plan.mesh)
         assert point.devices == plan.mesh.size
 
 
@@ -58,6 +60,18 @@ def test_more_of_a_machine_is_the_machine_with_that_number_changed() -> None:
     assert found.points[0].step_seconds == pytest.approx(PLAN.step_seconds)
     twice = planned(cluster=scaled(Cluster.parse("v5e:4x2"), {"bandwidth": 2.0}))
     assert found.points[1].step_seconds == pytest.approx(twice.step_seconds)
+
+
+def test_a_cluster_with_other_numbers_takes_the_program_that_was_lowered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lowered(*_: Any) -> Any:
+        raise AssertionError("lowered again")
+
+    monkeypatch.setattr(Traced, "source", lowered)
+    assert all(point.fits for point in PLAN.what_if(bandwidth=[0.5, 2]).points)
+    with pytest.raises(AssertionError, match="lowered again"):
+        PLAN.what_if(cluster="v5e:2x2")
 
 
 def test_what_does_not_fit_is_a_row_that_says_so_and_others_go_on() -> None:

@@ -1,0 +1,164 @@
+"""A plan's shardings of arguments in the form that a library takes, and what that reproduces.
+
+    print(plan.annotations_for("flax"))
+    print(plan.annotations_for("keras", model.trainable_variables, model.non_trainable_variables))
+
+A form says less than a plan: a rule by name holds for all arrays that have it, a layout of Keras
+cuts a dim along one axis. So the program is propagated with what the form says of its arguments,
+as ``mode="semi_auto"`` does, and the text says what of the plan's communication comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from autoshard.errors import PlanError
+from autoshard.explain.folding import common_name, of_any_layer
+from autoshard.explain.library_forms import (
+    Form,
+    Spec,
+    flax_form,
+    keras_form,
+    maxtext_form,
+    nnx_form,
+    planned_spec,
+    spec_text,
+)
+from autoshard.explain.question import Subject
+from autoshard.explain.reproduced import Share, more_than, propagated, sent_by, share_of
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.pins import DimPin, Pin, Pinned
+from autoshard.planned.summarize import main_values
+from autoshard.planned.summary import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from autoshard.frontend.plan import Plan
+
+_MOST_SHARES = 5
+"""Collectives that a text lists."""
+
+
+@dataclass(frozen=True)
+class Unsaid:
+    """Arguments that the form cuts otherwise than the plan, equal layers once."""
+
+    name: str
+    planned: str
+    """``P(('data', 'model'))``."""
+    said: str
+    """What the form says instead."""
+    count: int
+
+
+@dataclass(frozen=True)
+class LibraryAnnotations:
+    """Shardings of arguments as a library takes them."""
+
+    library: str
+    """``flax``, ``nnx``, ``maxtext``, ``keras``."""
+    text: str
+    """What a user pastes: Python, of MaxText YAML; comments say what it reproduces."""
+    reproduced: float
+    """Share of the bytes that a device sends by the plan which the program with it sends, too."""
+    planned_bytes: float
+    """What one device sends in a step of the plan."""
+    missing: tuple[Share, ...]
+    """Collectives of the plan that it does not have, most bytes first."""
+    other: tuple[Share, ...]
+    """Collectives that it has instead."""
+    step_seconds: float
+    """A step of the program with it, by the cost model of the plan."""
+    planned_seconds: float
+    """A step of the plan."""
+    unsaid: tuple[Unsaid, ...]
+    """What the form cannot say."""
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.text
+
+
+_FORMS: dict[str, Callable[..., Form]] = {
+    "flax": flax_form,
+    "nnx": nnx_form,
+    "maxtext": maxtext_form,
+    "keras": keras_form,
+}
+
+
+def annotations_for(
+    plan: Plan, subject: Subject, library: str, variables: Sequence[Any]
+) -> LibraryAnnotations:
+    """See ``Plan.annotations_for``."""
+    if library not in _FORMS:
+        raise PlanError(
+            f"annotations_for({library!r}): no such form. There are {', '.join(_FORMS)}."
+        )
+    if (library == "keras") != bool(variables):
+        raise PlanError(
+            f"annotations_for({library!r}): the variables of a model are given for keras, and for"
+            " it alone: annotations_for('keras', model.trainable_variables, ..), in the order of"
+            " the arguments."
+        )
+    form = _FORMS[library](plan, *variables)
+    wanted = sent_by(subject.imported, subject.plan)
+    found = propagated(subject, list(_pins(plan, subject, form.specs)))
+    reproduced, missing = share_of(wanted, found.sent), more_than(wanted, found.sent)
+    unsaid = tuple(_unsaid(plan, form.specs))
+    said = LibraryAnnotations(
+        library,
+        form.text,
+        reproduced,
+        sum(wanted.values()),
+        missing,
+        more_than(found.sent, wanted),
+        found.plan.step_seconds,
+        subject.plan.step_seconds,
+        unsaid,
+    )
+    comments = "".join(f"# {line}\n" for line in _comments(plan, said))
+    return replace(said, text=comments + form.text)
+
+
+def _pins(plan: Plan, subject: Subject, specs: Sequence[Spec]) -> Iterator[Pinned]:
+    """What the form says of each argument that the program reads."""
+    number = {name: axis for axis, name in enumerate(subject.mesh.axis_names)}
+    used = [(one, spec) for one, spec in zip(plan.arguments, specs, strict=True) if one.is_used]
+    values = main_values(subject.imported).arguments
+    for (one, spec), value in zip(used, values, strict=True):
+        if value != NO_VALUE:
+            # An axis of size 1 is none to the core.
+            dims = tuple(DimPin(tuple(number[a] for a in axes if a in number)) for axes in spec)
+            yield Pinned(value, Pin(dims), None, one.name)
+
+
+def _unsaid(plan: Plan, specs: Sequence[Spec]) -> Iterator[Unsaid]:
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for one, spec in zip(plan.arguments, specs, strict=True):
+        if one.is_used and planned_spec(one) != spec:
+            key = of_any_layer(one.name), spec_text(planned_spec(one)), spec_text(spec)
+            rows.setdefault(key, []).append(one.name)
+    for (_, planned, said), names in rows.items():
+        yield Unsaid(common_name(names), planned, said, len(names))
+
+
+def _comments(plan: Plan, said: LibraryAnnotations) -> Iterator[str]:
+    yield (
+        f"{plan.name} on {plan.mesh}: {said.reproduced:.1%} of {bytes_text(said.planned_bytes)}"
+        f" that a device sends; a step of {seconds_text(said.step_seconds)}, planned"
+        f" {seconds_text(said.planned_seconds)}"
+    )
+    for one in said.unsaid:
+        count = f" x {one.count}" if one.count > 1 else ""
+        yield f"not said: {one.name}{count} is {one.planned} in the plan, {one.said} here"
+    for one in said.missing[:_MOST_SHARES]:
+        where = "" if one.location is None else f" at {one.location.rpartition('/')[2]}"
+        yield (
+            f"not reproduced: {one.kind} over {', '.join(one.axes)}{where}, {bytes_text(one.bytes)}"
+        )
+    if len(said.missing) > _MOST_SHARES:
+        rest = said.missing[_MOST_SHARES:]
+        size = bytes_text(sum(one.bytes for one in rest))
+        yield f"not reproduced: {len(rest)} more, {size}"

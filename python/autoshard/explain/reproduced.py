@@ -1,0 +1,88 @@
+"""How much of what a plan sends comes back where only some of its values are held.
+
+Propagation is that of ``mode="semi_auto"``, the plan of least resharding that keeps the pins.
+Collectives are the same if their kind, axes and line are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoshard import _core
+from autoshard.explain.question import Subject
+from autoshard.importer.imported_program import ImportedProgram
+from autoshard.importer.pins import Pinned
+from autoshard.planned.summarize import moves
+from autoshard.planned.write import explain
+
+Sent = dict[tuple[str, tuple[str, ...], str | None], float]
+"""Bytes that a device sends in a step, by kind, axes and line of collectives."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Collectives of one kind, over the same axes, at one line."""
+
+    kind: str
+    axes: tuple[str, ...]
+    location: str | None
+    bytes: float
+    """What one device sends in a step."""
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """What propagation makes of some pins."""
+
+    plan: _core.CorePlan
+    sent: Sent
+
+
+def propagated(subject: Subject, pins: Sequence[Pinned]) -> Propagated:
+    """What propagation makes of the program with these pins in place of the user's.
+
+    Args:
+        subject: The plan, of whose mesh the axes are.
+        pins: What is held.
+
+    Raises:
+        StrategyError: No propagation keeps the pins.
+    """
+    held = [pin for pin in subject.imported.pins if not pin.is_users]
+    imported = subject.imported.changed(subject.mesh, [*held, *pins])
+    try:
+        found = _core.propagate(imported.program)
+    except _core.Contradiction as error:
+        raise explain(imported, error) from error
+    plan = _core.estimate(
+        imported.program,
+        subject.cluster.to_core(subject.mesh, subject.summary.overlap),
+        shardings=found.shardings,
+        value_sharding=found.value_sharding,
+        strategies=found.strategies,
+        op_strategy=found.op_strategy,
+    )
+    return Propagated(plan, sent_by(imported, plan))
+
+
+def sent_by(imported: ImportedProgram, plan: _core.CorePlan) -> Sent:
+    """What a device sends by a plan."""
+    sent: defaultdict[tuple[str, tuple[str, ...], str | None], float] = defaultdict(float)
+    for one in moves(imported, plan, imported.mesh):
+        sent[one.kind.value, one.axes, one.location] += one.times * one.sent_bytes
+    return dict(sent)
+
+
+def share_of(wanted: Sent, found: Sent) -> float:
+    """The share of the wanted bytes that is sent as well: 0 to 1."""
+    whole = sum(wanted.values())
+    both = sum(min(size, found.get(key, 0.0)) for key, size in wanted.items())
+    return both / whole if whole else 1.0
+
+
+def more_than(sent: Sent, than: Sent) -> tuple[Share, ...]:
+    """What is sent beyond another, most bytes first."""
+    rows = [Share(*key, size - than.get(key, 0.0)) for key, size in sent.items()]
+    return tuple(sorted((row for row in rows if row.bytes > 0), key=lambda row: -row.bytes))

@@ -1,0 +1,234 @@
+"""A plan in the forms of libraries: pasted, each gives the plan's shardings of arguments."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+
+import autoshard
+
+nn = pytest.importorskip("flax.linen")
+nnx = pytest.importorskip("flax.nnx")
+
+X = jax.ShapeDtypeStruct((256, 1024), jnp.float32)
+
+
+def dense(width: int, *names: str) -> Any:
+    init = nn.with_logical_partitioning(nn.initializers.lecun_normal(), names)
+    return nn.Dense(width, use_bias=False, kernel_init=init)
+
+
+class Net(nn.Module):
+    """Two layers that name their dims."""
+
+    second: tuple[str, str] = ("mlp", "embed")
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        hidden = nn.relu(dense(8192, "embed", "mlp")(x))
+        return dense(1024, *self.second)(hidden)
+
+
+def step_of(net: Any) -> Any:
+    def step(params: Any, x: Any) -> Any:
+        gradients = jax.grad(lambda p: (net.apply(p, x) ** 2).mean())(params)
+        return jax.tree.map(lambda p, g: p - g, params, gradients)
+
+    return step
+
+
+def planned(net: Any, **options: Any) -> tuple[autoshard.Plan, Any]:
+    params = jax.eval_shape(net.init, jax.random.key(0), X)
+    return autoshard.plan(step_of(net), params, X, cluster="v5e:2x4", **options), params
+
+
+def run(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(text, names)
+    return names
+
+
+def sent(plan: autoshard.Plan) -> dict[Any, float]:
+    summed: dict[Any, float] = {}
+    for one in plan.record.collectives:
+        key = one.kind, one.axes, one.location
+        summed[key] = summed.get(key, 0.0) + one.total_bytes
+    return summed
+
+
+def is_spec(node: Any) -> bool:
+    return isinstance(node, jax.P)
+
+
+def test_rules_of_flax_pasted_give_the_plans_shardings_and_collectives() -> None:
+    net = Net()
+    plan, params = planned(net, mesh="data=2,model=4")
+    found = plan.annotations_for("flax")
+    pasted = run(found.text)
+    mesh = jax.make_mesh(tuple(pasted["MESH"].values()), tuple(pasted["MESH"]))
+    by_flax = nn.logical_to_mesh_sharding(nn.get_partition_spec(params), mesh, pasted["RULES"])
+    assert [one.spec for one in jax.tree.leaves(by_flax)] == [
+        one.spec for one in jax.tree.leaves(plan.in_shardings[0])
+    ]
+    again = autoshard.plan(
+        step_of(net),
+        params,
+        X,
+        cluster="v5e:2x4",
+        mesh="data=2,model=4",
+        mode="semi_auto",
+        in_shardings=(
+            jax.tree.map(lambda one: one.spec, by_flax),
+            pasted.get("ARGUMENTS", {}).get("x", jax.P()),
+        ),
+    )
+    assert again.step_seconds == pytest.approx(found.step_seconds)
+    wanted, given = sent(plan), sent(again)
+    both = sum(min(size, given.get(key, 0.0)) for key, size in wanted.items())
+    assert both / sum(wanted.values()) == pytest.approx(found.reproduced)
+    assert found.unsaid == ()
+
+
+def test_what_one_rule_cannot_say_is_listed_with_what_it_costs() -> None:
+    plan, _ = planned(Net(second=("embed", "mlp")), mesh="data=2,model=4")
+    found = plan.annotations_for("flax")
+    assert [one.count for one in found.unsaid] == [1]
+    assert found.unsaid[0].planned != found.unsaid[0].said
+    assert f"# not said: {found.unsaid[0].name} is {found.unsaid[0].planned}" in found.text
+    assert found.reproduced < 1
+    assert "# not reproduced: " in found.text
+    assert sum(one.bytes for one in found.missing) == pytest.approx(
+        (1 - found.reproduced) * found.planned_bytes
+    )
+
+
+def test_a_config_of_maxtext_has_sizes_of_the_mesh_and_rules() -> None:
+    plan, params = planned(Net(), mesh="fsdp=2,tensor=4")
+    text = plan.annotations_for("maxtext").text
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert lines[:3] == ["ici_fsdp_parallelism: 2", "ici_tensor_parallelism: 4", lines[2]]
+    assert lines[2:3] + lines[-1:] == ["logical_axis_rules: [", "]"]
+    rules = [json.loads(line.rstrip(",")) for line in lines[3:-1]]
+    mesh = jax.make_mesh((2, 4), ("fsdp", "tensor"))
+    flat = [(name, tuple(axes)) for name, axes in rules]
+    by_flax = nn.logical_to_mesh_sharding(nn.get_partition_spec(params), mesh, flat)
+    assert [one.spec for one in jax.tree.leaves(by_flax)] == [
+        one.spec for one in jax.tree.leaves(plan.in_shardings[0])
+    ]
+    other, _ = planned(Net(), mesh="data=2,model=4")
+    with pytest.raises(autoshard.PlanError, match="MaxText's mesh has no axis 'model'"):
+        other.annotations_for("maxtext")
+
+
+class Layers(nnx.Module):
+    """Equal layers and a last one; ``axes`` partitions a kernel."""
+
+    def __init__(self, axes: Any = None) -> None:
+        def linear(path: str, rows: int, columns: int) -> Any:
+            init = nnx.initializers.lecun_normal()
+            if axes is not None and path in axes:
+                init = nnx.with_partitioning(init, axes[path])
+            return nnx.Linear(rows, columns, use_bias=False, kernel_init=init, rngs=nnx.Rngs(0))
+
+        self.blocks = nnx.List([linear("blocks.*.kernel", 1024, 1024) for _ in range(3)])
+        self.up = linear("up.kernel", 1024, 8192)
+
+    def __call__(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = nnx.relu(block(x))
+        return self.up(x)
+
+
+def test_axes_for_nnx_pasted_give_the_plans_shardings() -> None:
+    optax = pytest.importorskip("optax")
+
+    def step(model: Any, optimizer: Any, x: Any) -> None:
+        optimizer.update(model, nnx.grad(lambda m: (m(x) ** 2).mean())(model))
+
+    def make(axes: Any = None) -> Any:
+        model = Layers(axes)
+        return model, nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+
+    with nnx.use_eager_sharding(False):
+        model, optimizer = nnx.eval_shape(make)
+        jitted = autoshard.nnx_jit(step, cluster="v5e:2x4", mesh="data=2,model=4")
+        plan = jitted.plan(model, optimizer, X)
+        found = plan.annotations_for("nnx")
+        axes = run(found.text)["PARTITIONING"]
+        assert axes
+        assert set(axes) <= {"blocks.*.kernel", "up.kernel"}
+        states = nnx.eval_shape(lambda: nnx.state(make(axes)))
+    said = [one for one in plan.arguments if len(one.shape) > 1 and one.name != "x"]
+    given = [
+        spec
+        for spec, leaf in zip(
+            jax.tree.leaves(nnx.get_partition_spec(states), is_leaf=is_spec),
+            jax.tree.leaves(states),
+            strict=True,
+        )
+        if leaf.ndim > 1
+    ]
+    assert [NamedSharding(plan.jax_mesh, spec).shard_shape((8192, 8192)) for spec in given] == [
+        one.named_sharding(plan.jax_mesh).shard_shape((8192, 8192)) for one in said
+    ]
+    assert found.unsaid == ()
+
+
+def test_forms_that_do_not_hold_are_refused() -> None:
+    plan = autoshard.plan(
+        lambda x, w: x @ w, X, jax.ShapeDtypeStruct((1024, 64), jnp.float32), cluster="v5e:2x4"
+    )
+    for library, said in (
+        ("flax", "no argument has names"),
+        ("nnx", "no argument is a flax.nnx.Param"),
+        ("keras", "the variables of a model are given"),
+        ("torch", "no such form"),
+    ):
+        with pytest.raises(autoshard.PlanError, match=said):
+            plan.annotations_for(library)
+    with pytest.raises(autoshard.PlanError, match="has 1 arrays, 0 variables are given"):
+        plan.annotations_for("keras", [], None)
+
+
+@pytest.mark.parametrize(("rows", "mesh"), [(256, "data=2,model=4"), (16384, "data=2,model=4")])
+def test_a_layout_map_of_keras_pasted_gives_the_plans_shardings(rows: int, mesh: str) -> None:
+    keras = pytest.importorskip("keras", reason="needs keras, which the extra of tests has not")
+    if keras.backend.backend() != "jax":
+        pytest.skip("needs KERAS_BACKEND=jax")
+
+    def make() -> Any:
+        layers = [keras.layers.Dense(1024, activation="relu") for _ in range(3)]
+        model = keras.Sequential([keras.Input((1024,)), *layers, keras.layers.Dense(8192)])
+        optimizer = keras.optimizers.Adam()
+        optimizer.build(model.trainable_variables)
+        return model, optimizer
+
+    keras.utils.clear_session()
+    model, optimizer = make()
+    x = jax.ShapeDtypeStruct((rows, 1024), jnp.float32)
+
+    def step(trained: Any, state: Any, x: Any) -> Any:
+        def loss(values: Any) -> Any:
+            y, _ = model.stateless_call(values, [], x)
+            return jnp.mean(y**2)
+
+        return optimizer.stateless_apply(state, jax.grad(loss)(trained), trained)
+
+    values = [[v.value for v in one] for one in (model.trainable_variables, optimizer.variables)]
+    plan = autoshard.plan(step, *values, x, cluster="v5e:2x4", mesh=mesh)
+    found = plan.annotations_for("keras", model.trainable_variables, optimizer.variables)
+    keras.utils.clear_session()
+    try:
+        run(found.text)
+        cut, slots = make()
+        shardings = [v.value.sharding for v in (*cut.trainable_variables, *slots.variables)]
+    finally:
+        keras.distribution.set_distribution(None)
+    assert all(one.name == "x" for one in found.unsaid)
+    for value, sharding in zip(plan.arguments[:-1], shardings, strict=True):
+        assert sharding.shard_shape(value.shape) == value.local_shape, value.name
