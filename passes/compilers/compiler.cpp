@@ -27,6 +27,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.stores_scattered", fusion.stores_scattered);
   visit("fusion.reads_in_each", fusion.reads_in_each);
   visit("fusion.sibling_reductions", fusion.sibling_reductions);
+  visit("fusion.reduced_as_written", fusion.reduced_as_written);
   visit("fusion.packed_bytes", fusion.packed_bytes);
   visit("layout.row_major_arguments", layout.row_major_arguments);
   visit("layout.row_major_matmuls", layout.row_major_matmuls);

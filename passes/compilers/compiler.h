@@ -59,6 +59,8 @@ struct Fusion {
   bool reads_in_each = false;
   /// Reductions of equal shapes that do not wait for each other are one kernel.
   bool sibling_reductions = false;
+  /// What an elementwise kernel stores is reduced in it.
+  bool reduced_as_written = false;
   /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so
   /// many bytes of memory more.
   double packed_bytes = 0;

@@ -8,7 +8,7 @@
 #include "memory/fused_program.h"
 #include "memory/live_ranges.h"
 #include "memory/op_order.h"
-#include "memory/sibling_reductions.h"
+#include "memory/reduction_kernels.h"
 #include "memory/stack_copies.h"
 
 namespace autoshard {
@@ -105,8 +105,7 @@ std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused,
                                                      const Fusion& rules) {
   const ProgramIndex& index = fused.index;
   const std::vector<std::int32_t> kernel =
-      rules.sibling_reductions ? sibling_reductions(index, fused.fusions, fused.reads)
-                               : std::vector<std::int32_t>();
+      kernels_of(index, fused.fusions, fused.reads, rules);
   std::vector<std::vector<std::int32_t>> result(index.num_ops);
   // By kernel and value, the operands that are read, first op first.
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
@@ -120,9 +119,11 @@ std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused,
       if (operands[k] == no_value) continue;
       const std::int32_t value = fused.aliases.of(operands[k]);
       if (!fused.fusions.is_stored(index, value)) continue;
+      const std::int32_t producer = index.producer[value];
+      const std::int32_t made = producer == no_op ? no_op : kernel[producer];
       for (std::size_t r = 0; r < num_roots; ++r) {
-        const std::int32_t root = kernel.empty() ? roots[r] : kernel[roots[r]];
-        read.emplace_back(root, value, i, static_cast<std::int32_t>(k));
+        if (kernel[roots[r]] == made) continue;
+        read.emplace_back(kernel[roots[r]], value, i, static_cast<std::int32_t>(k));
       }
     }
   }

@@ -7,7 +7,7 @@
 ///   program_index  where values come from         loop_nest  how loops nest
 ///   aliases        which values are one array     live_outs  which ones leave the program
 ///   layouts        in which order dims lie        uses       who reads what
-///   fusion_rules, fusions, sibling_reductions     which ops are one kernel
+///   fusion_rules, fusions, reduction_kernels      which ops are one kernel
 ///   op_order       when kernels run
 ///   live_ranges, in_place                         from when to when values live
 ///   stack_copies, buffer_reuse                    what else is stored, and where
@@ -46,8 +46,8 @@ struct ProgramMemory {
   std::vector<std::int32_t> point;
   /// By op and operand: how many kernels read it from memory there: it is stored, and no
   /// earlier op of the kernel has read it. An op that several
-  /// fusions compute counts in each with `Fusion::reads_in_each`; reductions side by side are
-  /// one kernel with `Fusion::sibling_reductions`.
+  /// fusions compute counts in each with `Fusion::reads_in_each`; kernels with reductions
+  /// are those of memory/reduction_kernels.h.
   std::vector<std::vector<std::int32_t>> reads;
   /// By op and result: it is written to memory.
   std::vector<std::vector<bool>> writes;

@@ -339,6 +339,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "fusion.sibling_reductions": Memory(
         lambda x, a: jnp.sum(x * a, 0) / jnp.sum(x + a, 0), (MATRIX, MATRIX), GPU, 0
     ),
+    "fusion.reduced_as_written": Memory(
+        lambda x, a: ((y := jnp.maximum(x, a)) @ a, jnp.sum(y, 0)), (MATRIX, MATRIX), GPU, 0
+    ),
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
     "fusion.repeats_batched_matmuls": Text(
         attention_scores, ((8, 16, 32), (32, 32), (8, 16, 4, 8)), "v5p:2x2x1", False

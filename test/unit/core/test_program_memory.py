@@ -790,6 +790,30 @@ def test_reductions_that_do_not_wait_for_each_other_read_once(
     assert sum(map(sum, found.reads)) == times
 
 
+@pytest.mark.parametrize(
+    ("function", "times"),
+    [
+        # The product reads y; the sum, in the kernel that writes it, x and w once for both.
+        (lambda x, w: ((y := jnp.maximum(x, w)) @ w, y.sum(0)), 4),
+        (lambda x, w: ((y := jnp.maximum(x, w)) @ w, y.sum(0), (y * x).sum(0)), 4),
+        # The second sum waits for the first one.
+        (lambda x, w: ((y := jnp.maximum(x, w)) @ w, s := y.sum(0), ((y - s) * x).sum(0)), 7),
+        # The sum waits for the product.
+        (lambda x, w: (z := (y := jnp.maximum(x, w)) @ w, (y * z).sum(0)), 6),
+        # Another number of elements.
+        (lambda x, w: ((y := jnp.maximum(x, w)) @ w, y[:32].sum(0)), 5),
+        # Rows.
+        (lambda x, w: ((y := jnp.maximum(x, w)) @ w, y.sum(1)), 5),
+        # A product writes it.
+        (lambda x, w: ((y := x @ w) @ w, y.sum(0)), 5),
+    ],
+    ids=["sum", "two sums", "variance", "waits", "part", "rows", "product"],
+)
+def test_what_a_kernel_writes_is_reduced_in_it(function: Callable[..., Any], times: int) -> None:
+    found = read(function, (64, 64), (64, 64), compiler=GPU)
+    assert sum(map(sum, found.reads)) == times
+
+
 def test_an_update_is_made_in_place_where_nobody_reads_what_was_there() -> None:
     def update(x: Any, y: Any) -> Any:
         x = x @ x
