@@ -120,6 +120,15 @@ def test_equinox_modules_go_in_and_come_back_with_what_is_no_array() -> None:
     assert len(model.layers[0].weight.sharding.device_set) == 8
 
 
+def test_arrays_of_numpy_are_arrays_as_they_are_to_equinox() -> None:
+    model: Any = equinox.nn.Linear(32, 8, key=jax.random.key(0))
+    found = autoshard.filter_jit(lambda model, x: jax.vmap(model)(x), cluster="cpu:8")
+    expected = jax.vmap(model)(X)
+    for rows in (np.asarray(X), np.asarray(X) + 0):  # arrays are not told apart by their values
+        np.testing.assert_allclose(found(model, rows), expected, rtol=1e-5, atol=1e-6)
+    assert len(found._jitted._programs) == 1
+
+
 def test_what_is_written_into_a_module_without_nnx_jit_is_warned_of_once() -> None:
     layer = nnx.Linear(32, 8, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(layer, optax.sgd(1e-1), wrt=nnx.Param)

@@ -201,8 +201,8 @@ def nnx_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]) -
 def filter_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]) -> Any:
     """``autoshard.jit`` for functions of equinox modules, as ``equinox.filter_jit``.
 
-    Arrays of the arguments are planned; everything else in them is static, compared by value, and
-    may be returned as well.
+    Arrays of the arguments, of ``equinox.is_array``, are planned; everything else in them is static,
+    compared by value, and may be returned as well.
 
     Args:
         fn: A function of pytrees. Without it, a decorator comes back.
@@ -223,6 +223,10 @@ def _nnx() -> Any:
     return importlib.import_module("flax.nnx")
 
 
+def _equinox() -> Any:
+    return importlib.import_module("equinox")
+
+
 def _split(modules: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """The structure of modules together, and the state of each; what is shared is the first's."""
     graph, state = _nnx().split(modules)
@@ -232,18 +236,17 @@ def _split(modules: tuple[Any, ...]) -> tuple[Any, list[Any]]:
 
 def _parted(value: Any) -> tuple[Any, _Structure]:
     """The arrays of a pytree, None in place of the rest; and the rest."""
-    equinox: Any = importlib.import_module("equinox")
+    equinox = _equinox()
     arrays, rest = equinox.partition(value, _is_array)
     leaves, tree = _tree.tree_flatten(rest)
     return arrays, _Structure((tuple(leaves), tree))
 
 
 def _is_array(leaf: Any) -> bool:
-    """Is it an array or a type that stands for one? Arrays of numpy are static, as in equinox."""
-    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+    """Is it an array to equinox, those of numpy as its release has it, or a type of one?"""
+    return isinstance(leaf, jax.ShapeDtypeStruct) or _equinox().is_array(leaf)
 
 
 def _combined(arrays: Any, rest: _Structure) -> Any:
-    equinox: Any = importlib.import_module("equinox")
     leaves, tree = cast(tuple[Any, Any], rest.value)
-    return equinox.combine(arrays, _tree.tree_unflatten(tree, leaves))
+    return _equinox().combine(arrays, _tree.tree_unflatten(tree, leaves))
