@@ -1,6 +1,7 @@
 """Train steps of libraries of neural networks, on handwritten digits.
 
-No bias stands before a batch norm: its gradient is zero but for rounding, which Adam makes large.
+No bias stands before a batch norm, and none makes keys: their gradients are zero but for rounding,
+which Adam makes large.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def nnx_split(jit: Jit) -> Any:
     class Block(nnx.Module):
         def __init__(self, rngs: Any) -> None:
             self.embed = nnx.Linear(8, 64, rngs=rngs)
-            self.attention = nnx.MultiHeadAttention(8, 64, decode=False, rngs=rngs)
+            self.attention = nnx.MultiHeadAttention(
+                8, 64, use_bias=False, decode=False, rngs=rngs
+            )
             self.norm = nnx.LayerNorm(64, rngs=rngs)
             self.last = nnx.Linear(64, 10, rngs=rngs)
 

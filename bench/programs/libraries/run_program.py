@@ -229,8 +229,11 @@ def _microseconds(fn: Any, args: tuple[Any, ...]) -> float:
 
 
 def main() -> None:
-    """Print a line of JSON for each mode."""
+    """Print a line of JSON for each mode, or, with ``--list``, what there is."""
     name = sys.argv[1]
+    if name == "--list":
+        print(json.dumps([(key, found.library, found.does) for key, found in PROGRAMS.items()]))
+        return
     if name not in PROGRAMS:
         sys.exit(f"no program {name}: {', '.join(PROGRAMS)}")
     for found in outcomes(PROGRAMS[name]):
