@@ -58,9 +58,7 @@ def nnx_split(jit: Jit) -> Any:
     class Block(nnx.Module):
         def __init__(self, rngs: Any) -> None:
             self.embed = nnx.Linear(8, 64, rngs=rngs)
-            self.attention = nnx.MultiHeadAttention(
-                8, 64, use_bias=False, decode=False, rngs=rngs
-            )
+            self.attention = nnx.MultiHeadAttention(8, 64, use_bias=False, decode=False, rngs=rngs)
             self.norm = nnx.LayerNorm(64, rngs=rngs)
             self.last = nnx.Linear(64, 10, rngs=rngs)
 
@@ -231,9 +229,7 @@ def haiku_with_state(jit: Jit) -> Any:
     step = jit(train_step, batch=(4, 5))
     moments, losses = optimizer.init(params), []
     for number in range(STEPS):
-        params, state, moments, value = step(
-            params, state, moments, jax.random.key(number), x, y
-        )
+        params, state, moments, value = step(params, state, moments, jax.random.key(number), x, y)
         losses.append(value)
     return losses, params, state
 
@@ -294,9 +290,7 @@ def keras_stateless(jit: Jit) -> Any:
 @program("keras", "model.fit of two epochs, its train_step jitted")
 def keras_fit(jit: Jit) -> Any:
     model = _keras_model()
-    model.compile(
-        optimizer="adam", loss="sparse_categorical_crossentropy", jit_compile=False
-    )
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", jit_compile=False)
     model.train_step = jit(model.train_step, batch=(1,))
     x, y = digits(4 * ROWS)
     history = model.fit(

@@ -141,7 +141,13 @@ def diffrax_neural_ode(jit: Jit) -> Any:
     def solved(field: Any, start: Any) -> Any:
         term = diffrax.ODETerm(lambda t, y, _: field(y))
         found = diffrax.diffeqsolve(
-            term, diffrax.Tsit5(), 0.0, 1.0, 0.1, start, saveat=diffrax.SaveAt(ts=times),
+            term,
+            diffrax.Tsit5(),
+            0.0,
+            1.0,
+            0.1,
+            start,
+            saveat=diffrax.SaveAt(ts=times),
             stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-6),
         )
         return found.ys
