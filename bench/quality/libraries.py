@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.common import results
 
+ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / "build" / "libraries-venv"
 RUN = ROOT / "bench" / "programs" / "libraries" / "run_program.py"
 LIBRARIES = {
@@ -55,6 +55,7 @@ LIBRARIES = {
 DATA = "scikit-learn"
 LIMIT = 600
 """Seconds of a program, in all modes."""
+Row = tuple[str, ...]
 HEADS = (
     "library",
     "program",
@@ -75,24 +76,50 @@ def main() -> None:
     """Print a line for each program and mode."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", default=sys.executable, help="makes the environment")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of programs")
+    parser.add_argument("--as-is", action="store_true", help="install nothing anew")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="programs; rows of others stay in the file"
+    )
     results.add_option(parser, "libraries")
     asked = parser.parse_args()
-    python = environment(asked.python)
-    rows: list[list[str]] = []
-    for name, library, does in programs(python, asked.only):
+    python = environment(asked.python, asked.as_is)
+    listed = programs(python)
+    unknown = set(asked.only or ()) - {name for name, *_ in listed}
+    if unknown:
+        sys.exit(f"no program {', '.join(sorted(unknown))}: {', '.join(n for n, *_ in listed)}")
+    before = rows_before(asked.csv) if asked.only else {}
+    rows: list[Row] = []
+    for name, library, does in listed:
+        if asked.only and name not in asked.only:
+            rows += before.get((library, does), [])
+            continue
         for found in outcomes(python, name):
             rows.append(row(library, does, found))
             print(name, *rows[-1][2:], sep="  ", flush=True)
+        if asked.csv is not None:
+            asked.csv.write_text(str(results.Results(about(python), HEADS, tuple(rows))))
     if asked.csv is not None:
-        table = results.Results(about(python), HEADS, tuple(map(tuple, rows)))
-        asked.csv.write_text(str(table))
         print(f"wrote {asked.csv}; now python bench/report.py")
 
 
-def environment(python: str) -> Path:
-    """The Python of the environment, made if it is not there, autoshard installed anew."""
+def rows_before(path: Path | None) -> dict[tuple[str, str], list[Row]]:
+    """Rows of the file by library and program; none without one."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for each in results.read(path).rows if path is not None and path.exists() else ():
+        found.setdefault(each[:2], []).append(each)
+    return found
+
+
+def environment(python: str, as_is: bool) -> Path:
+    """The Python of the environment, made if it is not there, autoshard installed anew.
+
+    Args:
+        python: Makes it.
+        as_is: Nothing is installed.
+    """
     found = ENVIRONMENT / "bin" / "python"
+    if as_is:
+        return found
     if not found.exists():
         subprocess.run([python, "-m", "venv", ENVIRONMENT], check=True)
     install = [found, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -100,19 +127,15 @@ def environment(python: str) -> Path:
     return found
 
 
-def programs(python: Path, only: list[str] | None) -> list[tuple[str, str, str]]:
+def programs(python: Path) -> list[tuple[str, str, str]]:
     """Name, library, and what each does, as ``run_program.py`` lists them."""
-    listed = json.loads(subprocess.check_output([python, RUN, "--list"], env=clean(), text=True))
-    unknown = set(only or ()) - {name for name, *_ in listed}
-    if unknown:
-        sys.exit(f"no program {', '.join(sorted(unknown))}: {', '.join(n for n, *_ in listed)}")
-    return [tuple(each) for each in listed if not only or each[0] in only]
+    listed = subprocess.check_output([python, RUN, "--list"], env=clean(), text=True)
+    return [tuple(each) for each in json.loads(listed)]
 
 
 def outcomes(python: Path, name: str) -> Iterator[dict[str, Any]]:
     """What each mode gave; where a process ends before its last mode, a row says how."""
     command = [python, RUN, name]
-    lines: list[str] = []
     try:
         run = subprocess.run(command, env=clean(), capture_output=True, text=True, timeout=LIMIT)
         out, end = run.stdout, f"ended with {run.returncode}: {last_line(run.stderr)}"
@@ -135,11 +158,11 @@ def last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2][:300]
 
 
-def row(library: str, does: str, found: dict[str, Any]) -> list[str]:
+def row(library: str, does: str, found: dict[str, Any]) -> Row:
     """Cells of the table."""
     call, plain = found.get("call_microseconds"), found.get("plain_call_microseconds")
     apart = found.get("difference")
-    return [
+    return (
         library,
         does,
         found["mode"],
@@ -152,7 +175,7 @@ def row(library: str, does: str, found: dict[str, Any]) -> list[str]:
         number(plain, 0),
         number(call / plain, 2) if call and plain else "",
         found.get("warns", "").replace("|", "/"),
-    ]
+    )
 
 
 def number(value: float | None, places: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -17,8 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-DEVICES = 8
-os.environ.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES=str(DEVICES), KERAS_BACKEND="jax")
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUM_CPU_DEVICES"] = "8"
+os.environ["KERAS_BACKEND"] = "jax"
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import jax
@@ -28,9 +30,10 @@ import autoshard
 from bench.programs.libraries import networks, science, training
 from bench.programs.libraries.library_program import PROGRAMS, Flavour, LibraryProgram
 
+DEVICES = 8
 MODULES = (networks, training, science)
 """Imported for the programs that they register."""
-CALLS = 50
+CALLS = 30
 ROUNDS = 5
 MODES: dict[str, Callable[[tuple[int, ...], int], dict[str, Any]]] = {
     "auto": lambda batch, count: {"cluster": f"cpu:{DEVICES}"},
@@ -160,7 +163,8 @@ def outcome(program: LibraryProgram, mode: str, expected: Any, plain_runs: Runs)
     found.warns = " / ".join(dict.fromkeys(first_line(str(each.message)) for each in of_ours))
     found.difference = difference(expected, results)
     found.result = "equal" if found.difference <= program.tolerance else "differs"
-    assert runs.timed is not None and plain_runs.timed is not None
+    assert runs.timed is not None
+    assert plain_runs.timed is not None
     found.first_seconds = runs.timed.first_seconds
     found.plain_first_seconds = plain_runs.timed.first_seconds
     plan = runs.timed.jitted.plan(*runs.timed.last)
@@ -178,7 +182,8 @@ def reason(error: Exception) -> str:
 
 
 def first_line(text: str) -> str:
-    return text.strip().partition("\n")[0][:300]
+    """Its first line, files as their packages name them."""
+    return re.sub(r"[^\s\"']*/site-packages/", "", text.strip().partition("\n")[0])[:300]
 
 
 def difference(expected: Any, found: Any) -> float:

@@ -13,9 +13,10 @@ ROWS = 1024
 
 
 def _zeros_or_not() -> tuple[Any, Any]:
-    """Digits, and whether each is below five."""
+    """Digits, and whether each is below five, in numbers as wide as there are."""
     x, y = digits(ROWS)
-    return x, (y < 5).astype(jnp.float32)
+    wide = jax.dtypes.canonicalize_dtype(float)
+    return x.astype(wide), (y < 5).astype(wide)
 
 
 @program("numpyro", "Bayesian logistic regression, NUTS", x64=True, tolerance=1e-6)
@@ -110,7 +111,7 @@ def optimistix_bfgs(jit: Jit) -> Any:
 
     def fit(w: Any, x: Any, y: Any) -> Any:
         solver = optimistix.BFGS(rtol=1e-6, atol=1e-6)
-        return optimistix.minimise(loss, solver, w, (x, y), max_steps=100).value
+        return optimistix.minimise(loss, solver, w, (x, y), max_steps=256).value
 
     return jit(fit, batch=(1, 2), flavour="filter_jit")(jnp.zeros(64), *_zeros_or_not())
 
