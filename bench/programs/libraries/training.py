@@ -139,7 +139,7 @@ def rlax_q_learning(jit: Jit) -> Any:
         value, gradients = jax.value_and_grad(loss)(params)
         updates, state = optimizer.update(gradients, state)
         params = optax.apply_updates(params, updates)
-        return params, rlax.incremental_update(params, target, 0.1), state, value
+        return params, optax.incremental_update(params, target, 0.1), state, value
 
     step = jit(train_step, batch=(3,))
     params: Any = _weights(8, 64, 4)
@@ -176,7 +176,7 @@ def distrax_flow(jit: Jit) -> Any:
                 return distrax.ScalarAffine(found[..., 0], log_scale=jnp.tanh(found[..., 1]))
 
             mask = jnp.arange(64) % 2 == number % 2
-            layers.append(distrax.MaskedCoupling(mask, coupled, conditioner))
+            layers.append(distrax.MaskedCoupling(mask, conditioner, coupled))
         base = distrax.MultivariateNormalDiag(jnp.zeros(64), jnp.ones(64))
         return distrax.Transformed(base, distrax.Inverse(distrax.Chain(layers))).log_prob(x)
 
