@@ -4,8 +4,8 @@
 # Usage: tools/test.sh [--python PYTHON] [--jax RELEASE] [PYTEST-ARGUMENT ...]
 #
 # Builds and installs autoshard into .venv-test-<version of PYTHON> (default: python3), which is
-# made when it is missing and kept for the next time. With --jax it is .venv-test-<version>-jax-<RELEASE>
-# with that release in place of the newest one. The exit code is 0 when all checks passed.
+# made when it is missing and kept for the next time. With --jax it has that release in place of the
+# newest one, and -jax-RELEASE behind its name. The exit code is 0 when all checks passed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 

@@ -53,8 +53,6 @@ LIBRARIES = {
 }
 """Name in the table -> name on the index."""
 DATA = "scikit-learn"
-LIMIT = 600
-"""Seconds of a program, in all modes."""
 Row = tuple[str, ...]
 HEADS = (
     "library",
@@ -81,6 +79,7 @@ def main() -> None:
         "--only", nargs="+", metavar="NAME", help="programs; rows of others stay in the file"
     )
     results.add_option(parser, "libraries")
+    parser.add_argument("--limit", type=float, default=600, help="seconds of a program")
     asked = parser.parse_args()
     python = environment(asked.python, asked.as_is)
     listed = programs(python)
@@ -93,7 +92,7 @@ def main() -> None:
         if asked.only and name not in asked.only:
             rows += before.get((library, does), [])
             continue
-        for found in outcomes(python, name):
+        for found in outcomes(python, name, asked.limit):
             rows.append(row(library, does, found))
             print(name, *rows[-1][2:], sep="  ", flush=True)
         if asked.csv is not None:
@@ -133,16 +132,16 @@ def programs(python: Path) -> list[tuple[str, str, str]]:
     return [tuple(each) for each in json.loads(listed)]
 
 
-def outcomes(python: Path, name: str) -> Iterator[dict[str, Any]]:
+def outcomes(python: Path, name: str, limit: float) -> Iterator[dict[str, Any]]:
     """What each mode gave; where a process ends before its last mode, a row says how."""
     command = [python, RUN, name]
     try:
-        run = subprocess.run(command, env=clean(), capture_output=True, text=True, timeout=LIMIT)
+        run = subprocess.run(command, env=clean(), capture_output=True, text=True, timeout=limit)
         out, end = run.stdout, f"ended with {run.returncode}: {last_line(run.stderr)}"
         if run.returncode == 0:
             end = ""
     except subprocess.TimeoutExpired as late:
-        out, end = (late.stdout or b"").decode(), f"not done within {LIMIT} s"
+        out, end = (late.stdout or b"").decode(), f"not done within {limit:.0f} s"
     lines = [line for line in out.splitlines() if line.startswith("outcome ")]
     yield from (json.loads(line.partition(" ")[2]) for line in lines)
     if end:
