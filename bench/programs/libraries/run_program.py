@@ -60,10 +60,10 @@ class Outcome:
     difference: float | None = None
     """Largest, relative to the largest number of its array."""
     first_seconds: float | None = None
-    """Of the first call: traced, planned, compiled and run."""
+    """First call: traced, planned, compiled and run."""
     plain_first_seconds: float | None = None
     call_microseconds: float | None = None
-    """Of the host's thread, for a call whose arguments lie as planned."""
+    """Time of the calling thread, for a call whose arguments lie as planned."""
     plain_call_microseconds: float | None = None
     mesh: str = ""
     warns: str = ""

@@ -210,8 +210,8 @@ def nnx_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]) -
 def filter_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]) -> Any:
     """``autoshard.jit`` for functions of equinox modules, as ``equinox.filter_jit``.
 
-    Arrays of the arguments, of ``equinox.is_array``, are planned; everything else in them is static,
-    compared by value, and may be returned as well.
+    Arrays of the arguments, of ``equinox.is_array``, are planned; everything else in them is
+    static, compared by value, and may be returned as well.
 
     Args:
         fn: A function of pytrees. Without it, a decorator comes back.

@@ -177,7 +177,11 @@ def _successors(result: Any, given: Sequence[_Flat]) -> list[Any]:
     whole = _tree.tree_flatten(result)
     if any(len(leaves) > 1 and _are_alike(whole, (leaves, tree)) for leaves, tree in given):
         return [result]
-    return _tree.tree_leaves(result, is_leaf=lambda node: node is not result)
+
+    def is_element(node: Any) -> bool:
+        return node is not result
+
+    return _tree.tree_leaves(result, is_leaf=is_element)
 
 
 def _are_alike(one: _Flat, other: _Flat) -> bool:
