@@ -1,24 +1,29 @@
 #!/bin/sh
 # Every check of the repository: lit directives, lint, lit, pytest.
 #
-# Usage: tools/test.sh [--python PYTHON] [PYTEST-ARGUMENT ...]
+# Usage: tools/test.sh [--python PYTHON] [--jax RELEASE] [PYTEST-ARGUMENT ...]
 #
 # Builds and installs autoshard into .venv-test-<version of PYTHON> (default: python3), which is
-# made when it is missing and kept for the next time. The exit code is 0 when all checks passed.
+# made when it is missing and kept for the next time. With --jax it has that release in place of the
+# newest one, and -jax-RELEASE behind its name. The exit code is 0 when all checks passed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
 python=python3
-if [ "${1:-}" = "--python" ]; then
-  python=${2:?--python needs a value}
+jax=""
+while [ "${1:-}" = "--python" ] || [ "${1:-}" = "--jax" ]; do
+  case $1 in
+    --python) python=${2:?--python needs a value} ;;
+    --jax) jax=${2:?--jax needs a release} ;;
+  esac
   shift 2
-fi
+done
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
   echo "test.sh: autoshard needs Python 3.11 or newer, $python is $version" >&2
   exit 1
 }
-venv=$PWD/.venv-test-$version
+venv=$PWD/.venv-test-$version${jax:+-jax-$jax}
 if [ ! -x "$venv/bin/python3" ]; then
   echo "test.sh: making $venv"
   "$python" -m venv "$venv" || exit 1
@@ -39,7 +44,8 @@ dependencies() {
 import tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
 extras = project["optional-dependencies"]
-print(*project["dependencies"], *extras["test"], *extras["lint"], sep="\n")'
+print(*project["dependencies"], *extras["test"], *extras["lint"], sep="\n")' &&
+    if [ -n "$jax" ]; then printf 'jax==%s\njaxlib==%s\n' "$jax" "$jax"; fi
 }
 needed=$venv/requirements.txt
 dependencies >"$needed" &&

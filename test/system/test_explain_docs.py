@@ -52,15 +52,30 @@ def shown_of(plan: Any) -> list[str]:
     ]
 
 
-def words(text: str) -> list[list[str]]:
+def words(text: str) -> list[list[Any]]:
     """Words of every line, without numbers of ops, which differ between releases of JAX."""
     lines = (line.split() for line in text.splitlines() if line.strip(" ─"))
-    return [[word for word in line if not word.isdigit()] for line in lines]
+    return [
+        [
+            _number(word)
+            for word, behind in zip(line, [*line[1:], ""], strict=True)
+            if not word.isdigit() or behind in ("ms", "us")
+        ]
+        for line in lines
+    ]
+
+
+def _number(word: str) -> Any:
+    return float(word.rstrip("%")) if re.fullmatch(r"\d+(\.\d+)?%?", word) else word
 
 
 def test_the_program_prints_what_the_page_says(program: dict[str, Any]) -> None:
     (shown, _), (printed, _) = blocks("text"), shown_of(program["plan"])
-    assert words(shown) == words(printed)
+    expected = [
+        [pytest.approx(word, rel=0.06) if isinstance(word, float) else word for word in line]
+        for line in words(shown)
+    ]
+    assert words(printed) == expected  # so do bytes and shares, by some percent
 
 
 def test_the_remarks_of_the_page_are_among_those_of_the_program(program: dict[str, Any]) -> None:

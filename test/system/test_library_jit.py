@@ -120,6 +120,50 @@ def test_equinox_modules_go_in_and_come_back_with_what_is_no_array() -> None:
     assert len(model.layers[0].weight.sharding.device_set) == 8
 
 
+def test_what_a_step_returns_lies_where_the_next_one_takes_it() -> None:
+    """Equal shardings: such a call is made by C++, and sends nothing."""
+
+    def equinox_step(model: Any, state: Any, x: Any) -> Any:
+        def loss(model: Any) -> Any:
+            return ((jax.vmap(model)(x) - Y) ** 2).mean()
+
+        value, grads = equinox.filter_value_and_grad(loss)(model)
+        updates, state = optimizer.update(grads, state, model)
+        return equinox.apply_updates(model, updates), state, value
+
+    def nnx_step(model: Any, means: Any, x: Any) -> Any:
+        hidden = model(x)
+        means = {"x": 0.9 * means["x"] + x.mean(0), "hidden": means["hidden"] + hidden.mean(0)}
+        model.kernel[...] += means["x"][:, None] * 1e-3
+        return means, hidden.sum()
+
+    optimizer = optax.adam(1e-2)
+    options: Any = {"mode": "data_parallel", "mesh": "d=8", "batch_argnums": 2}
+    mlp: Any = equinox.nn.MLP(32, 8, 16, 1, key=jax.random.key(0))
+    state = optimizer.init(equinox.filter(mlp, equinox.is_array))
+    found = autoshard.filter_jit(equinox_step, **options).plan(mlp, state, X)
+    assert jax.tree.leaves(found.in_shardings[:2]) == jax.tree.leaves(found.out_shardings[:2])
+
+    layer = nnx.Linear(32, 8, rngs=nnx.Rngs(0))
+    means = {"x": jnp.zeros(32), "hidden": jnp.zeros(8)}
+    step = autoshard.nnx_jit(nnx_step, **options)
+    found = step.plan(layer, means, X)
+    assert jax.tree.leaves(found.in_shardings[1]) == jax.tree.leaves(found.out_shardings[1])
+    expected = layer(X).sum()
+    returned, value = step(layer, means, X)
+    np.testing.assert_allclose(returned["x"], X.mean(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+
+
+def test_arrays_of_numpy_are_arrays_as_they_are_to_equinox() -> None:
+    model: Any = equinox.nn.Linear(32, 8, key=jax.random.key(0))
+    found = autoshard.filter_jit(lambda model, x: jax.vmap(model)(x), cluster="cpu:8")
+    expected = jax.vmap(model)(X)
+    for rows in (np.asarray(X), np.asarray(X) + 0):  # arrays are not told apart by their values
+        np.testing.assert_allclose(found(model, rows), expected, rtol=1e-5, atol=1e-6)
+    assert len(found._jitted._programs) == 1
+
+
 def test_what_is_written_into_a_module_without_nnx_jit_is_warned_of_once() -> None:
     layer = nnx.Linear(32, 8, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(layer, optax.sgd(1e-1), wrt=nnx.Param)

@@ -281,7 +281,7 @@ class Jitted(Generic[P, R]):
 
     def _is_odd(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Is an array deleted, or, where some are donated, one passed twice?"""
-        leaves = _tree.tree_leaves((args, kwargs))
+        leaves = _tree.tree_leaves((args, kwargs) if kwargs else args)
         return any_deleted(leaves) or (self._donates and len(set(map(id, leaves))) < len(leaves))
 
     def _check_owned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

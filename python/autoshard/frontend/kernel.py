@@ -114,9 +114,11 @@ class _Flat:
 # --- gradients ---
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _run(call: Call, *arrays: Any) -> list[Any]:
+def _bind(call: Call, *arrays: Any) -> list[Any]:
     return kernel_p.bind(*arrays, call=call)
+
+
+_run: Any = cast(Any, jax.custom_vjp)(_bind, nondiff_argnums=(0,))
 
 
 def _forward(call: Call, *arrays: Any) -> tuple[list[Any], tuple[Any, ...]]:
@@ -130,7 +132,7 @@ def _backward(call: Call, arrays: tuple[Any, ...], cotangents: Sequence[Any]) ->
     is_wanted = [_is_differentiable(array) for array in arrays]
     for wanted, rule in _gradient_rules(call.rule, is_wanted, is_given):
         gradients = _Gradients(call.function, wanted, is_given)
-        made: Any = _run(Call(f"gradient of {call.name}", gradients, rule), *arrays, *given)
+        made = _run(Call(f"gradient of {call.name}", gradients, rule), *arrays, *given)
         for number, gradient in zip(wanted, made, strict=True):
             found[number] = gradient
     return tuple(found)

@@ -110,11 +110,12 @@ class NnxJitted(LibraryJitted[R]):
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """Run, and write what the function wrote into the modules of the caller."""
         arrays, by_name = self._arrays(args, kwargs)
-        *states, result = self._jitted(*arrays, **by_name)
         modules = self._modules(args, kwargs)
+        *made, is_tuple = self._jitted(*arrays, **by_name)
+        states, elements = made[: len(modules)], made[len(modules) :]
         for module, state in zip(modules.values(), states, strict=True):
             _nnx().update(module, state)
-        return result
+        return cast(R, tuple(elements) if is_tuple.value else elements[0])
 
     def _modules(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[int | str, Any]:
         """Arguments that are modules, optimizers and the like, or pytrees of them."""
@@ -148,7 +149,8 @@ class NnxJitted(LibraryJitted[R]):
                 " take it away in the function (nnx.pop).",
                 user_line(),
             )
-        return (*updated, result)
+        elements, is_tuple = _elements(result)
+        return (*updated, *elements, _Structure(is_tuple))
 
 
 class FilterJitted(LibraryJitted[R]):
@@ -157,8 +159,10 @@ class FilterJitted(LibraryJitted[R]):
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """Run."""
         arrays, by_name = self._arrays(args, kwargs)
-        made, rest = self._jitted(*arrays, **by_name)
-        return _combined(made, rest)
+        *made, others = self._jitted(*arrays, **by_name)
+        rests, is_tuple = others.value
+        result = tuple(map(_combined, made, rests))
+        return cast(R, result if is_tuple else result[0])
 
     def _arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         parts = {place: _parted(value) for place, value in self._dynamic(args, kwargs).items()}
@@ -172,7 +176,12 @@ class FilterJitted(LibraryJitted[R]):
         given = self._dynamic(args, kwargs)
         whole = {place: _combined(given[place], rest) for place, rest in others}
         args, kwargs = _with(args, kwargs, whole)
-        return _parted(self._fn(*args, **kwargs))
+        elements, is_tuple = _elements(self._fn(*args, **kwargs))
+        parts = [_parted(element) for element in elements]
+        return (
+            *(arrays for arrays, _ in parts),
+            _Structure((tuple(r for _, r in parts), is_tuple)),
+        )
 
 
 def nnx_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]) -> Any:
@@ -201,8 +210,8 @@ def nnx_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]) -
 def filter_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]) -> Any:
     """``autoshard.jit`` for functions of equinox modules, as ``equinox.filter_jit``.
 
-    Arrays of the arguments are planned; everything else in them is static, compared by value, and
-    may be returned as well.
+    Arrays of the arguments, of ``equinox.is_array``, are planned; everything else in them is
+    static, compared by value, and may be returned as well.
 
     Args:
         fn: A function of pytrees. Without it, a decorator comes back.
@@ -214,6 +223,13 @@ def filter_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]
     return functools.partial(filter_jit, **options) if fn is None else FilterJitted(fn, options)
 
 
+def _elements(result: Any) -> tuple[tuple[Any, ...], bool]:
+    """Elements of a result, and if it is a tuple: one that a step takes again keeps its place."""
+    if type(result) is tuple:
+        return cast(tuple[Any, ...], result), True
+    return (result,), False
+
+
 def _copied(state: Any) -> Any:
     leaves, tree = _tree.tree_flatten(state)
     return _tree.tree_unflatten(tree, leaves)
@@ -223,6 +239,10 @@ def _nnx() -> Any:
     return importlib.import_module("flax.nnx")
 
 
+def _equinox() -> Any:
+    return importlib.import_module("equinox")
+
+
 def _split(modules: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """The structure of modules together, and the state of each; what is shared is the first's."""
     graph, state = _nnx().split(modules)
@@ -230,20 +250,24 @@ def _split(modules: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     return graph, [state[n] if n in state else empty for n in range(len(modules))]  # noqa: SIM401
 
 
+class _Array:
+    """Stands for an array in the structure of a pytree."""
+
+
 def _parted(value: Any) -> tuple[Any, _Structure]:
-    """The arrays of a pytree, None in place of the rest; and the rest."""
-    equinox: Any = importlib.import_module("equinox")
-    arrays, rest = equinox.partition(value, _is_array)
-    leaves, tree = _tree.tree_flatten(rest)
-    return arrays, _Structure((tuple(leaves), tree))
+    """The arrays of a pytree, None in place of the rest; and the rest.
 
-
-def _is_array(leaf: Any) -> bool:
-    """Is it an array or a type that stands for one? Arrays of numpy are static, as in equinox."""
-    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+    Arrays are what is one to equinox, those of numpy as its release has it, and types of one.
+    """
+    is_array: Callable[[Any], bool] = _equinox().is_array
+    leaves, tree = _tree.tree_flatten(value)
+    arrays = [isinstance(leaf, jax.ShapeDtypeStruct) or is_array(leaf) for leaf in leaves]
+    parts = list(zip(leaves, arrays, strict=True))
+    made = _tree.tree_unflatten(tree, [leaf if its else None for leaf, its in parts])
+    return made, _Structure((tuple(_Array if its else leaf for leaf, its in parts), tree))
 
 
 def _combined(arrays: Any, rest: _Structure) -> Any:
-    equinox: Any = importlib.import_module("equinox")
     leaves, tree = cast(tuple[Any, Any], rest.value)
-    return equinox.combine(arrays, _tree.tree_unflatten(tree, leaves))
+    found = iter(_tree.tree_leaves(arrays))
+    return _tree.tree_unflatten(tree, [next(found) if it is _Array else it for it in leaves])

@@ -130,7 +130,7 @@ def _keep_keys_whole(source: Source, module: mlir.Module) -> None:
 def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
     """Results that are arguments of the next call, as a training step returns its state.
 
-    A result, or an element of the result, that is a tree like one positional argument (same
+    The result, or else an element of it, that is a tree like one positional argument (same
     structure, shapes and dtypes, more than one array) is taken for its successor. Of several,
     as where gradients are returned as well, the one that the argument is updated to.
 
@@ -138,21 +138,18 @@ def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
         Number of the result -> number of the argument in ``main``.
     """
     stage = cast(Any, source.program.stage)
-    whole = stage.out_info
-    parts: list[Any] = list(cast(Any, whole)) if isinstance(whole, tuple | list) else [whole]
-    flat = [_tree.tree_flatten(part) for part in parts]
+    given = [_tree.tree_flatten(argument) for argument in stage.args_info[0]]
+    flat = [_tree.tree_flatten(part) for part in _successors(stage.out_info, given)]
     starts = list(accumulate((len(leaves) for leaves, _ in flat), initial=0))
     place = {number: index for index, number in enumerate(source.program.kept)}
     taken: set[int] = set()
     pairs: dict[int, int] = {}
     argument_start = 0
-    for argument in stage.args_info[0]:
-        leaves, tree = _tree.tree_flatten(argument)
-        wanted = _types(leaves)
+    for leaves, tree in given:
         alike = [
             part
-            for part, (results, result_tree) in enumerate(flat)
-            if part not in taken and result_tree == tree and _types(results) == wanted
+            for part, result in enumerate(flat)
+            if part not in taken and _are_alike(result, (leaves, tree))
         ]
         kept = [
             (offset, source.program.constant_count + place[argument_start + offset])
@@ -169,6 +166,26 @@ def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
         taken.add(part)
         pairs.update({starts[part] + offset: number for offset, number in kept})
     return pairs
+
+
+_Flat = tuple[Sequence[Any], Any]
+"""Leaves and structure of a tree."""
+
+
+def _successors(result: Any, given: Sequence[_Flat]) -> list[Any]:
+    """The result, if an argument is like it, or its elements: in a tuple, dict or other node."""
+    whole = _tree.tree_flatten(result)
+    if any(len(leaves) > 1 and _are_alike(whole, (leaves, tree)) for leaves, tree in given):
+        return [result]
+
+    def is_element(node: Any) -> bool:
+        return node is not result
+
+    return _tree.tree_leaves(result, is_leaf=is_element)
+
+
+def _are_alike(one: _Flat, other: _Flat) -> bool:
+    return one[1] == other[1] and _types(one[0]) == _types(other[0])
 
 
 def _donated_state(module: mlir.Module) -> set[int]:

@@ -481,7 +481,10 @@ def test_a_gradient_that_labels_are_scattered_into_is_stored_where_the_compiler_
         return jnp.sort(scattered + x if is_added else jnp.tanh(scattered) + x)
 
     found = read(of_labels, (32, 32), (32, 1), compiler=compiler)
-    assert {name for name in ("scatter", "add") if found.life(name) != EMPTY} == stored
+    made = [(op.name.removeprefix("stablehlo."), ids) for op, ids in found.imported.result_values]
+    # Releases of JAX differ in which of the adds, of labels and of gradients, is first.
+    kept = {name for name, ids in made if ids and found.live_ranges[ids[0]] != EMPTY}
+    assert kept & {"scatter", "add"} == stored
 
 
 @pytest.mark.parametrize(("name", "is_stored"), [("erfc", True), ("tanh", False)])

@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -394,3 +396,37 @@ def test_calls_back_into_python_are_counted_by_the_trips_of_their_loops():
     plan = autoshard.plan(step, type_of(16), mesh="d=2", mode="data_parallel", batch_argnums=0)
     times = [times for size, times in plan.callback_bytes if size == 64]
     assert times == [5, 5, 1, 1]
+
+
+class Chain(NamedTuple):
+    """State of a sampler."""
+
+    position: Any
+    gradient: Any
+
+
+def _chain(chain: Chain, x: Any) -> Chain:
+    gradient = x.T @ (x @ chain.position)
+    return Chain(chain.position - gradient, gradient + chain.gradient)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        pytest.param(lambda chain, loss: chain, id="all of the result"),
+        pytest.param(lambda chain, loss: (chain, loss), id="element of a tuple"),
+        pytest.param(lambda chain, loss: {"loss": loss, "state": chain}, id="value of a dict"),
+    ],
+)
+def test_state_is_known_wherever_a_result_has_it(returned: Callable[..., Any]) -> None:
+    """Results that are not known as state would be cut, as sums of a batch that is."""
+
+    def step(chain: Chain, x: Any) -> Any:
+        chain = _chain(chain, x)
+        return returned(chain, chain.position.sum())
+
+    chain = Chain(jnp.ones((64, 8)), jnp.ones((64, 8)))
+    plan = autoshard.plan(step, chain, jnp.ones((256, 64)), mesh="d=8", mode="data_parallel")
+    found = [value.sharding for value in plan.results if value.shape == (64, 8)]
+    assert [(at.num_shards(0), at.num_shards(1)) for at in found] == [(1, 1), (1, 1)]
+    assert plan.arguments[-1].sharding.num_shards(0) == 8
