@@ -7,10 +7,69 @@
 namespace autoshard::recomputation {
 namespace {
 
+struct ValueState {
+  std::uint64_t run = 0;  ///< of which it is; of an older one it says nothing
+  const Dropped* dropped = nullptr;
+  const Dropped* sent = nullptr;
+  /// Which of the copies it has is its own, from 1 on; 0: none.
+  std::int32_t cloned = 0;
+  /// Point from which the memory of the original is free now, and from which copies do not
+  /// read it any more, as far as is known.
+  std::int32_t end = 0, read_end = 0;
+  std::int32_t use = -1;
+  /// Point from which nobody reads its copy any more, as far as is known.
+  std::int32_t copy_end = 0;
+  /// The last reader that was found to read it, and its copy.
+  std::int32_t reader[2] = {-1, -1};
+  /// The last search, or batch, that met it.
+  std::int32_t seen = -1, input_of = -1;
+  bool is_input = false;     ///< of any batch, or on the host
+  std::size_t last_use = 0;  ///< place in a batch
+};
+
+struct OpState {
+  std::uint64_t run = 0;
+  bool is_reader = false, is_served = false, is_dead = false;
+  /// Values of which a served reader reads copies.
+  std::vector<std::int32_t> needed = {};
+};
+
+/// States of the values and ops that a run meets: few of all, so that none is made anew.
+class States {
+ public:
+  std::uint64_t begin(const Block& block) {
+    if (values_.size() < block.values.size()) values_.resize(block.values.size());
+    if (ops_.size() < block.ops.size()) ops_.resize(block.ops.size());
+    return ++runs_;
+  }
+  ValueState& value(const Block& block, std::int32_t number, std::uint64_t run) {
+    ValueState& state = values_[number];
+    if (state.run != run) {
+      state = ValueState{.run = run};
+      state.end = block.values[number].end;
+    }
+    return state;
+  }
+  OpState& op(std::int32_t position, std::uint64_t run) {
+    OpState& state = ops_[position];
+    if (state.run != run) {
+      state.run = run;
+      state.is_reader = state.is_served = state.is_dead = false;
+      state.needed.clear();
+    }
+    return state;
+  }
+
+ private:
+  std::vector<ValueState> values_;
+  std::vector<OpState> ops_;
+  std::uint64_t runs_ = 0;
+};
+
 class Builder {
  public:
   Builder(const Block& block, std::span<const Dropped> dropped, std::span<const Dropped> sent,
-          const CloneRules& rules);
+          const CloneRules& rules, States& states);
 
   Clones build();
 
@@ -37,11 +96,12 @@ class Builder {
   void read_original(std::int32_t number, std::int32_t point);
   /// Does an op, as it stands in the program, read the copy of an operand?
   bool reads_copy(std::int32_t op, std::int32_t operand) const {
-    return std::find(needed_[op].begin(), needed_[op].end(), operand) != needed_[op].end();
+    const std::vector<std::int32_t>& needed = of_op(op).needed;
+    return std::find(needed.begin(), needed.end(), operand) != needed.end();
   }
   /// Does the copy of a value? It reads what was there when it was made.
   bool copy_reads_copy(std::int32_t number, std::int32_t operand) const {
-    return is_cloned(operand) && cloned_[operand] < cloned_[number];
+    return is_cloned(operand) && of(operand).cloned < of(number).cloned;
   }
   double seconds_again() const;
 
@@ -49,91 +109,64 @@ class Builder {
     return position >= one.late ||
            (position > one.early && block_.ops[position].ready > one.middle);
   }
-  bool is_cloned(std::int32_t number) const { return cloned_[number] > 0; }
+  bool is_cloned(std::int32_t number) const { return of(number).cloned > 0; }
   void add(std::int32_t point, double bytes) {
     found_.change[std::min(point, block_.num_points)] += bytes;
   }
 
+  ValueState& of(std::int32_t number) const { return states_.value(block_, number, run_); }
+  OpState& of_op(std::int32_t position) const { return states_.op(position, run_); }
+
   const Block& block_;
   const CloneRules rules_;
   std::span<const Dropped> all_[2];
-  // By value.
-  std::vector<const Dropped*> dropped_, sent_;
-  /// Which of the copies it has is its own, from 1 on; 0: none.
-  std::vector<std::int32_t> cloned_;
+  States& states_;
+  const std::uint64_t run_;
   std::int32_t num_cloned_ = 0;
-  /// Point from which the memory of the original is free now, and from which copies do not
-  /// read it any more, as far as is known.
-  std::vector<std::int32_t> end_, read_end_;
-  std::vector<std::int32_t> use_of_;
-  /// Point from which nobody reads its copy any more, as far as is known.
-  std::vector<std::int32_t> copy_end_;
-  /// The last reader that was found to read it, and its copy.
-  std::vector<std::int32_t> reader_of_[2];
-  /// The last search, or batch, that met it.
-  std::vector<std::int32_t> seen_, input_of_;
   std::int32_t searches_ = 0;
-  /// Place in a batch.
-  std::vector<std::size_t> last_use_;
-  // By op.
-  std::vector<char> is_served_;
-  /// Values of which a served reader reads copies.
-  std::vector<std::vector<std::int32_t>> needed_;
   std::vector<std::int32_t> stack_;
   Clones found_;
 };
 
 Builder::Builder(const Block& block, std::span<const Dropped> dropped,
-                 std::span<const Dropped> sent, const CloneRules& rules)
+                 std::span<const Dropped> sent, const CloneRules& rules, States& states)
     : block_(block),
       rules_(rules),
       all_{dropped, sent},
-      dropped_(block.values.size()),
-      sent_(block.values.size()),
-      cloned_(block.values.size()),
-      end_(block.values.size()),
-      read_end_(block.values.size()),
-      use_of_(block.values.size(), -1),
-      copy_end_(block.values.size()),
-      reader_of_{std::vector<std::int32_t>(block.values.size(), -1),
-                 std::vector<std::int32_t>(block.values.size(), -1)},
-      seen_(block.values.size(), -1),
-      input_of_(block.values.size(), -1),
-      last_use_(block.values.size()),
-      is_served_(block.ops.size()),
-      needed_(block.ops.size()) {
-  for (const Dropped& one : dropped) dropped_[one.number] = &one;
-  for (const Dropped& one : sent) sent_[one.number] = &one;
-  for (std::size_t n = 0; n < block.values.size(); ++n) end_[n] = block.values[n].end;
+      states_(states),
+      run_(states.begin(block)) {
+  for (const Dropped& one : dropped) of(one.number).dropped = &one;
+  for (const Dropped& one : sent) of(one.number).sent = &one;
   found_.change.assign(block.num_points + 1, 0.0);
 }
 
 Clones Builder::build() {
-  std::vector<char> is_reader(block_.ops.size());
+  std::vector<std::int32_t> late;
   for (const auto& part : all_) {
     for (const Dropped& one : part) {
       for (const std::int32_t position : block_.values[one.number].demanders) {
-        if (is_late(position, one)) is_reader[position] = true;
+        if (of_op(position).is_reader || !is_late(position, one)) continue;
+        of_op(position).is_reader = true;
+        late.push_back(position);
       }
     }
   }
-  for (std::size_t position = 0; position < is_reader.size(); ++position) {
-    if (is_reader[position]) serve(static_cast<std::int32_t>(position));
-  }
+  std::sort(late.begin(), late.end());
+  for (const std::int32_t position : late) serve(position);
   // What was dropped and never copied ends with its early readers.
   for (const Dropped& one : all_[0]) {
-    if (!is_cloned(one.number)) free_until(one.number, end_[one.number]);
+    if (!is_cloned(one.number)) free_until(one.number, of(one.number).end);
   }
   found_.seconds = seconds_again();
   return std::move(found_);
 }
 
 void Builder::serve(std::int32_t position) {
-  std::vector<std::int32_t>& needed = needed_[position];
+  std::vector<std::int32_t>& needed = of_op(position).needed;
   for (const std::int32_t number : block_.ops[position].operands) {
     if (needs_copy(number, position)) needed.push_back(number);
   }
-  is_served_[position] = true;
+  of_op(position).is_served = true;
   if (!needed.empty()) {
     Batch batch{position};
     for (const std::int32_t number : needed) copy(number, batch);
@@ -151,15 +184,15 @@ bool Builder::needs_copy(std::int32_t number, std::int32_t position) {
   if (value.storage == Storage::stored) return is_gone(number, position);
   if (value.storage != Storage::fused || value.maker < 0) return false;
   ++searches_;
-  seen_[number] = searches_;
+  of(number).seen = searches_;
   stack_.assign(1, number);
   while (!stack_.empty()) {
     const std::int32_t maker = block_.values[stack_.back()].maker;
     stack_.pop_back();
     for (const std::int32_t operand : block_.ops[maker].operands) {
-      if (reads_copy(maker, operand) || seen_[operand] == searches_) continue;
-      seen_[operand] = searches_;
-      if (is_cloned(operand) && !is_served_[maker]) return true;
+      if (reads_copy(maker, operand) || of(operand).seen == searches_) continue;
+      of(operand).seen = searches_;
+      if (is_cloned(operand) && !of_op(maker).is_served) return true;
       const Storage storage = block_.values[operand].storage;
       if (storage == Storage::stored && is_gone(operand, position)) return true;
       if (storage == Storage::fused) stack_.push_back(operand);
@@ -169,35 +202,35 @@ bool Builder::needs_copy(std::int32_t number, std::int32_t position) {
 }
 
 bool Builder::is_gone(std::int32_t number, std::int32_t position) const {
-  const Dropped* one = dropped_[number] ? dropped_[number] : sent_[number];
+  const Dropped* one = of(number).dropped ? of(number).dropped : of(number).sent;
   return one && is_late(position, *one);
 }
 
 bool Builder::is_copied(std::int32_t number, std::int32_t position) const {
   const Value& value = block_.values[number];
-  if (value.storage == Storage::kept || value.maker < 0 || sent_[number]) return false;
+  if (value.storage == Storage::kept || value.maker < 0 || of(number).sent) return false;
   const Op& maker = block_.ops[value.maker];
   if (rules_.keep_parameters && (maker.gathers || value.is_parameter)) return false;
   if (value.storage == Storage::fused) return true;
-  if (dropped_[number]) return position > dropped_[number]->early;
+  if (of(number).dropped) return position > of(number).dropped->early;
   if (rules_.keep_sent && maker.sends) return false;
-  return end_[number] <= block_.ops[position].point;
+  return of(number).end <= block_.ops[position].point;
 }
 
 void Builder::use(std::int32_t number, std::int32_t position) {
   const std::int32_t end = block_.ops[position].point + 1;
-  if (use_of_[number] < 0) {
-    use_of_[number] = static_cast<std::int32_t>(found_.uses.size());
+  if (of(number).use < 0) {
+    of(number).use = static_cast<std::int32_t>(found_.uses.size());
     found_.uses.push_back({number, position, end});
   }
-  Use& use = found_.uses[use_of_[number]];
+  Use& use = found_.uses[of(number).use];
   use.first = std::min(use.first, position);
   use.end = std::max(use.end, end);
 }
 
 void Builder::copy(std::int32_t number, Batch& batch) {
   const std::int32_t position = batch.position;
-  if (sent_[number]) {
+  if (of(number).sent) {
     use(number, position);
     return;
   }
@@ -213,7 +246,7 @@ void Builder::copy(std::int32_t number, Batch& batch) {
     if (is_ready) {
       batch.ops.push_back(op);
       ++num_cloned_;
-      for (const std::int32_t result : block_.ops[op].results) cloned_[result] = num_cloned_;
+      for (const std::int32_t result : block_.ops[op].results) of(result).cloned = num_cloned_;
       continue;
     }
     stack_.push_back(~current);
@@ -223,10 +256,10 @@ void Builder::copy(std::int32_t number, Batch& batch) {
         read(operand, position, true);
       } else if (is_copied(operand, position)) {
         stack_.push_back(operand);
-      } else if (input_of_[operand] != position) {
-        input_of_[operand] = position;
+      } else if (of(operand).input_of != position) {
+        of(operand).input_of = position;
         batch.inputs.push_back(operand);
-        if (sent_[operand] && position > sent_[operand]->early) use(operand, position);
+        if (of(operand).sent && position > of(operand).sent->early) use(operand, position);
       }
     }
   }
@@ -238,8 +271,8 @@ void Builder::account(const Batch& batch) {
   // A copy lives until the last copy that reads it, or for the time of its own.
   for (std::size_t order = 0; order < batch.ops.size(); ++order) {
     const Op& op = block_.ops[batch.ops[order]];
-    for (const std::int32_t number : op.operands) last_use_[number] = order;
-    for (const std::int32_t number : op.results) last_use_[number] = order;
+    for (const std::int32_t number : op.operands) of(number).last_use = order;
+    for (const std::int32_t number : op.results) of(number).last_use = order;
   }
   double live = 0, most = 0;
   std::vector<double> ends_at(batch.ops.size());
@@ -247,13 +280,13 @@ void Builder::account(const Batch& batch) {
     for (const std::int32_t result : block_.ops[batch.ops[order]].results) {
       const Value& value = block_.values[result];
       if (value.storage != Storage::stored) continue;
-      copy_end_[result] = std::max(value.end, point + 1);
+      of(result).copy_end = std::max(value.end, point + 1);
       if (value.end > point) {  // it lives on, as it does without copies
-        if (dropped_[result]) free_until(result, point);
+        if (of(result).dropped) free_until(result, point);
         continue;
       }
       live += value.bytes;
-      ends_at[last_use_[result]] += value.bytes;
+      ends_at[of(result).last_use] += value.bytes;
     }
     most = std::max(most, live);
     live -= ends_at[order];
@@ -265,16 +298,16 @@ void Builder::account(const Batch& batch) {
 }
 
 void Builder::free_until(std::int32_t number, std::int32_t point) {
-  const std::int32_t early = block_.ops[std::max(dropped_[number]->early, 0)].point + 1;
-  end_[number] = std::max(early, read_end_[number]);
-  add(end_[number], -block_.values[number].bytes);
+  const std::int32_t early = block_.ops[std::max(of(number).dropped->early, 0)].point + 1;
+  of(number).end = std::max(early, of(number).read_end);
+  add(of(number).end, -block_.values[number].bytes);
   add(point, block_.values[number].bytes);
 }
 
 void Builder::read(std::int32_t number, std::int32_t position, bool is_copy) {
   const Value& value = block_.values[number];
-  if (value.storage == Storage::free || reader_of_[is_copy][number] == position) return;
-  reader_of_[is_copy][number] = position;
+  if (value.storage == Storage::free || of(number).reader[is_copy] == position) return;
+  of(number).reader[is_copy] = position;
   if (value.storage != Storage::fused || value.maker < 0) {
     const std::int32_t point = block_.ops[position].point;
     if (is_copy) {
@@ -291,44 +324,44 @@ void Builder::read(std::int32_t number, std::int32_t position, bool is_copy) {
 }
 
 void Builder::read_copy(std::int32_t number, std::int32_t point) {
-  if (copy_end_[number] == 0 || copy_end_[number] > point) return;
-  add(copy_end_[number], block_.values[number].bytes);
+  if (of(number).copy_end == 0 || of(number).copy_end > point) return;
+  add(of(number).copy_end, block_.values[number].bytes);
   add(point + 1, -block_.values[number].bytes);
-  copy_end_[number] = point + 1;
+  of(number).copy_end = point + 1;
 }
 
 void Builder::read_original(std::int32_t number, std::int32_t point) {
   const Value& value = block_.values[number];
-  read_end_[number] = point + 1;
-  const std::int32_t end = end_[number];
-  if (sent_[number] || !value.is_counted || value.maker < 0 || end <= 0 || end > point) return;
+  of(number).read_end = point + 1;
+  const std::int32_t end = of(number).end;
+  if (of(number).sent || !value.is_counted || value.maker < 0 || end <= 0 || end > point)
+    return;
   add(end, value.bytes);
   add(point + 1, -value.bytes);
-  end_[number] = point + 1;
+  of(number).end = point + 1;
 }
 
 /// Copies replace originals that nobody reads any more: these do not count.
 double Builder::seconds_again() const {
-  std::vector<char> is_read(block_.values.size()), is_dead(block_.ops.size());
   std::vector<std::int32_t> copied;
   for (const Batch& batch : found_.batches) {
     copied.insert(copied.end(), batch.ops.begin(), batch.ops.end());
-    for (const std::int32_t number : batch.inputs) is_read[number] = true;
+    for (const std::int32_t number : batch.inputs) of(number).is_input = true;
   }
-  for (const Dropped& one : all_[1]) is_read[one.number] = true;
+  for (const Dropped& one : all_[1]) of(one.number).is_input = true;
   const auto is_left = [&](std::int32_t number) {
     const auto& readers = block_.values[number].readers;
-    return !is_read[number] &&
+    return !of(number).is_input &&
            std::all_of(readers.begin(), readers.end(), [&](std::int32_t reader) {
-             return is_dead[reader] || reads_copy(reader, number);
+             return of_op(reader).is_dead || reads_copy(reader, number);
            });
   };
   std::sort(copied.rbegin(), copied.rend());
   double seconds = 0;
   for (const std::int32_t op : copied) {
     const auto& results = block_.ops[op].results;
-    is_dead[op] = std::all_of(results.begin(), results.end(), is_left);
-    if (!is_dead[op]) seconds += block_.ops[op].seconds;
+    of_op(op).is_dead = std::all_of(results.begin(), results.end(), is_left);
+    if (!of_op(op).is_dead) seconds += block_.ops[op].seconds;
   }
   return seconds;
 }
@@ -337,7 +370,8 @@ double Builder::seconds_again() const {
 
 Clones clones_for(const Block& block, std::span<const Dropped> dropped,
                   std::span<const Dropped> sent, const CloneRules& rules) {
-  return Builder(block, dropped, sent, rules).build();
+  static thread_local States states;
+  return Builder(block, dropped, sent, rules, states).build();
 }
 
 }  // namespace autoshard::recomputation

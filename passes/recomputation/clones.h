@@ -66,8 +66,8 @@ struct Clones {
 ///   sent: Values that are on the host instead, and back when something reads them: of them
 ///     copies are made, never of what they are made of. Their memory is not in `change`.
 ///
-/// Expects numbers and positions within the block. Takes time in proportion to ops that are
-/// looked at, a millisecond for 10 000.
+/// Expects numbers and positions within the block. Takes time in proportion to the ops that
+/// are looked at and to the points of the program.
 Clones clones_for(const Block& block, std::span<const Dropped> dropped,
                   std::span<const Dropped> sent, const CloneRules& rules);
 

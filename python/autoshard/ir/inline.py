@@ -14,7 +14,7 @@ from autoshard.ir.attributes import CHECKPOINT_NAME, FRONTEND_ATTRIBUTES
 from autoshard.ir.checkpoint_names import name_value
 from autoshard.ir.locations import place
 from autoshard.ir.module import functions_of
-from autoshard.ir.symbols import functions_named
+from autoshard.ir.native import run_native
 
 _HELD = (FRONTEND_ATTRIBUTES, "no_inline")
 """Attributes of calls and functions that say something of the function as a whole."""
@@ -53,7 +53,7 @@ def inline_calls(module: ir.Module, *, names_callers: bool = False) -> int:
                 count += 1
 
     expand(functions["main"].regions[0].blocks[0])
-    _remove_unused(module, functions)
+    run_native(module, "builtin.module(symbol-dce)", verify=False)
     return count
 
 
@@ -117,38 +117,6 @@ def substitute(op: ir.Operation, mapped: dict[ir.Value, ir.Value]) -> None:
         for block in region.blocks:
             for inner in block.operations:
                 substitute(inner.operation, mapped)
-
-
-def _remove_unused(module: ir.Module, functions: dict[str, ir.Operation]) -> None:
-    """Erase private functions that nothing names any more."""
-    while True:
-        named = _names(module)
-        unused = [name for name in functions if name != "main" and name not in named]
-        unused = [name for name in unused if _is_private(functions[name])]
-        if not unused:
-            return
-        for name in unused:
-            functions.pop(name).erase()
-
-
-def _is_private(function: ir.Operation) -> bool:
-    attributes = function.attributes
-    return (
-        "sym_visibility" in attributes
-        and ir.StringAttr(attributes["sym_visibility"]).value == "private"
-    )
-
-
-def _names(module: ir.Module) -> set[str]:
-    """Functions that ops name."""
-    found: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        found.update(functions_named(op))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
 
 
 def bytes_of(module: ir.Module) -> bytes:

@@ -30,6 +30,8 @@ from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError, PassOptionError
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.attributes import PLAN
+from autoshard.ir.boundary import main_function
+from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.passes.base import Pass
 from autoshard.passes.recursive_programming import (
@@ -48,8 +50,8 @@ from autoshard.planned.summary import (
     bytes_text,
     tensors_text,
 )
-from autoshard.rewrites.recomputation.block import Block, blocks_of
-from autoshard.rewrites.recomputation.choice import choose, decided, recomputed
+from autoshard.rewrites.recomputation.block import Block, blocks_of, erase_unread
+from autoshard.rewrites.recomputation.choice import Choice, choose, decided, recomputed
 from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
 from autoshard.rewrites.recomputation.question import Rules, live_on_device
@@ -60,6 +62,9 @@ _ROUNDS = 5
 
 _MOST_STACKS = 8
 """How often stacks of a block are chosen again, for what became of others."""
+
+_TRUE = 0.02
+"""By which share of a step an estimate of what is rewritten may be wrong."""
 
 _CLOSE = 0.02
 """A peak below what is aimed at by this share of it is good enough."""
@@ -142,30 +147,70 @@ def recompute(module: mlir.Module, cluster: Cluster, options: Recompute) -> Plan
         DoesNotFitError: Nothing makes the step fit.
         PlanError: There is no plan on the module.
     """
+    found = recomputed_module(module, cluster, options)
+    if found.module is not module:
+        replace_body(module, found.module)
+    return found.summary
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """A module with what the pass decided."""
+
+    module: mlir.Module
+    """The one that was given, if it stays as it is, or a copy; the plan's summary is on it."""
+    summary: PlanSummary
+    fits_without_host: bool
+    """Was it possible with nothing sent to the host?"""
+
+
+def recomputed_module(
+    module: mlir.Module, cluster: Cluster, options: Recompute, costed: Costed | None = None
+) -> Recomputed:
+    """As ``recompute``; what is rewritten is a copy of the module.
+
+    Args:
+        module: Planned.
+        cluster: What it is to run on.
+        options: Those of the pass.
+        costed: The plan on the module and what it costs, if that is known.
+
+    Raises:
+        DoesNotFitError: Nothing makes the step fit.
+        PlanError: There is no plan on the module.
+    """
     start = time.perf_counter()
     limit = memory_limit_of(cluster, options.memory_limit)
-    with module.context, mlir.Location.unknown():
-        costed = first = _cost(module, cluster, options)
+    with module.context, mlir.Location.unknown(), no_collection():
+        first = costed or _cost(module, cluster, options)
         trial = _Trial(module, first)
         if has_switches(module):
-            inline_calls(module)
-            costed = _keep(module, cluster, options)
-        if options.decides and costed.plan.peak_bytes - _counted_on_host(costed) > limit:
-            trial = _fit(module, cluster, options, limit, costed)
-            costed = trial.costed
-        summary = _summary(module, costed, cluster, options, limit)
+            copy = _inlined(module)
+            trial = _Trial(copy, _keep(copy, cluster, options))
+        if options.decides and trial.peak_bytes > limit:
+            trial = _fit(trial, cluster, options, limit)
+            trial.tell()
+        summary = _summary(module, trial.costed, cluster, options, limit)
         summary = replace(
             summary,
             recomputed=tuple(sorted(trial.recomputed, key=lambda row: -row.bytes)),
             decided=tuple(sorted(trial.decided, key=_order)),
-            recompute_seconds=max(0.0, costed.plan.step_seconds - first.plan.step_seconds),
+            recompute_seconds=max(0.0, trial.costed.plan.step_seconds - first.plan.step_seconds),
             planning_seconds={
                 **summary.planning_seconds,
                 "recompute": time.perf_counter() - start,
             },
         )
-        module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-    return summary
+        trial.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
+    return Recomputed(trial.module, summary, trial.fits_without_host)
+
+
+def _inlined(module: mlir.Module) -> mlir.Module:
+    """A copy without calls, nor ops that nobody reads: compilers leave these out."""
+    copy = parse_bytes(bytes_of(module), module.context, "recompute")
+    inline_calls(copy)
+    erase_unread(main_function(copy).regions[0].blocks[0])
+    return copy
 
 
 def _keep(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
@@ -177,7 +222,7 @@ def _keep(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
             costed = _cost(module, cluster, options)
             continue
         keep_marked(blocks[number])
-        blocks[number].erase_unused()
+        erase_unread(blocks[number].block)
         costed = _cost(module, cluster, options)
         if keep_gathered(Block(costed, number)):
             costed = _cost(module, cluster, options)
@@ -194,6 +239,20 @@ class _Trial:
     costed: Costed
     recomputed: list[RecomputedValue] = field(default_factory=list[RecomputedValue])
     decided: list[DecidedValue] = field(default_factory=list[DecidedValue])
+
+    fits_without_host: bool = True
+    first: Choice | None = None
+    """What was decided in the module that this is a copy of."""
+
+    def add(self, choice: Choice) -> None:
+        """Tell what was decided in this module, before it is written."""
+        self.recomputed += recomputed(choice)
+        self.decided += decided(choice)
+
+    def tell(self) -> None:
+        """Tell what was decided in the module that this is a copy of."""
+        if self.first is not None:
+            self.add(self.first)
 
     @property
     def peak_bytes(self) -> float:
@@ -216,18 +275,15 @@ class _Trial:
         return peak > aim, self.step_seconds * max(peak, aim)
 
 
-def _fit(
-    module: mlir.Module, cluster: Cluster, options: Recompute, limit: float, first: Costed
-) -> _Trial:
+def _fit(trial: _Trial, cluster: Cluster, options: Recompute, limit: float) -> _Trial:
     """Choose and rewrite until the rewritten module fits by its own estimate.
 
     What may be computed again or go to the host is also tried with one of both alone: what is
     rewritten may cost more than was expected.
     """
-    if inline_calls(module):
-        first = _cost(module, cluster, options)  # values of what was inlined are gone
-    original = bytes_of(module)
-    fitting = _Fitting(_Trial(module, first), original, cluster, options, limit)
+    copy = _inlined(trial.module)
+    trial = _Trial(copy, _cost(copy, cluster, options))
+    fitting = _Fitting(trial, cluster, options, limit)
     rules = Rules(
         again=options.choose == "auto",
         host=options.host_offload,
@@ -238,36 +294,29 @@ def _fit(
     if rules.again and rules.host:
         fitting.try_with(replace(rules, host=False))
         fitting.try_with(replace(rules, again=False))
-    best = fitting.best
-    if best is None:
-        replace_body(module, parse_bytes(original, module.context, "recompute"))
-        costed = _cost(module, cluster, options)
-        raise _does_not_fit(costed, fitting.least_bytes, limit, options)
-    if best.module is not module:
-        replace_body(module, best.module)
-        best.costed = _cost(module, cluster, options)
-    return best
+    if fitting.best is None:
+        raise _does_not_fit(trial.costed, fitting.least_bytes, limit, options)
+    if rules.host:
+        fitting.best.fits_without_host = rules.again and fitting.fits_with(
+            replace(rules, host=False)
+        )
+    return fitting.best
 
 
 class _Fitting:
-    """The best of several rewritten modules."""
+    """The best of several rewritten copies of a module."""
 
-    def __init__(
-        self,
-        first: _Trial,
-        original: bytes,
-        cluster: Cluster,
-        options: Recompute,
-        limit: float,
-    ) -> None:
-        """``first`` is rewritten at the first try, ``original`` parsed for the others."""
-        self.context, self.original = first.module.context, original
-        self._fresh: _Trial | None = first
-        without = first.peak_bytes
+    def __init__(self, first: _Trial, cluster: Cluster, options: Recompute, limit: float) -> None:
+        """``first`` is not rewritten."""
+        self.first, self.original = first, bytes_of(first.module)
+        self.block = Block(first.costed)
+        self.without = first.peak_bytes
+        live = float(live_on_device(self.block).max(initial=0.0))
+        self.beside = max(0.0, self.without - live)
+        """Bytes at the peak that are no values' of ``main``."""
         self.cluster, self.options = cluster, options
         self.limit = limit
-        self.without = without
-        self.least_bytes = without
+        self.least_bytes = self.without
         """The least that something tried needs."""
         # The margin that a chip's own limit has is left free of a given one, too, if that can be.
         self.aim = limit * (1 - MEMORY_MARGIN) if options.memory_limit else limit
@@ -279,7 +328,10 @@ class _Fitting:
         seen: set[tuple[float, float]] = set()
         fits = False
         for _ in range(_ROUNDS):
-            trial, is_stuck = self._rewritten(wanted, rules)
+            choice = choose(self.block, wanted - self.beside, rules)
+            if self._cannot_win(choice):
+                break
+            trial, is_stuck = self._rewritten(choice, wanted, rules)
             peak = trial.peak_bytes
             known = (peak, trial.step_seconds)
             self._add(trial)
@@ -303,39 +355,60 @@ class _Fitting:
         if self.best is None or trial.rank(self.aim) < self.best.rank(self.aim):
             self.best = trial
 
-    def _rewritten(self, wanted: float, rules: Rules) -> tuple[_Trial, bool]:
-        """The module rewritten to need so many bytes; is there nothing left to choose?"""
-        trial, self._fresh = self._fresh, None
-        if trial is None:
-            module = parse_bytes(self.original, self.context, "recompute")
-            trial = _Trial(module, self._cost(module))
-        live = float(live_on_device(Block(trial.costed)).max(initial=0.0))
-        beside = max(0.0, trial.peak_bytes - live)
+    def _cannot_win(self, choice: Choice) -> bool:
+        """Is what was decided for ``main`` worse than the best, as far as estimates tell?"""
+        best, answer = self.best, choice.effect.answer
+        if best is None or best.peak_bytes > self.aim:
+            return False
+        if answer.excess > 0 and len(blocks_of(self.first.costed)) == 1:
+            return True
+        return self.first.step_seconds + answer.seconds > (1 + _TRUE) * best.step_seconds
+
+    def fits_with(self, rules: Rules) -> bool:
+        """Is there a choice for ``main`` that fits, by estimates?"""
+        choice = choose(self.block, self.aim - self.beside, rules)
+        return choice.effect.answer.excess <= 0
+
+    def _rewritten(self, choice: Choice, wanted: float, rules: Rules) -> tuple[_Trial, bool]:
+        """A copy rewritten to need so many bytes; is there nothing left to choose?"""
+        limit = wanted - self.beside
+        copy = parse_bytes(self.original, self.first.module.context, "recompute")
+        if choice.chosen:
+            trial = _Trial(copy, write_choice(choice, lambda: self._cost(copy), copy))
+        else:
+            trial = _Trial(copy, self._cost(copy))
+        trial.first = choice
         # main first: what is dropped there is computed again once, in a loop in each trip
-        for number in range(len(blocks_of(trial.costed))):
-            if not self._decide(trial, number, wanted - beside, rules):
+        if not self._is_short_after(choice, trial, limit, rules):
+            return trial, False
+        for number in range(1, len(blocks_of(trial.costed))):
+            choice = choose(Block(trial.costed, number), limit, rules)
+            trial.add(choice)
+            if choice.chosen:
+                trial.costed = write_choice(choice, lambda: self._cost(copy))
+            if not self._is_short_after(choice, trial, limit, rules):
                 return trial, False
         return trial, True
 
-    def _decide(self, trial: _Trial, number: int, limit: float, rules: Rules) -> bool:
-        """Decide for a block, and write it; is memory short, and nothing left to choose?
+    def _is_short_after(self, choice: Choice, trial: _Trial, limit: float, rules: Rules) -> bool:
+        """Decide for the stacks of a block again, after the first choice for all of the block.
 
         Stacks are asked for until nothing more of them helps: what a compiler stores for the
         copies, as converted stacks, is only known when they are written.
+
+        Returns:
+            Is memory short, and nothing left to choose?
         """
-        is_short = False
-        for is_first in (True, *[False] * _MOST_STACKS):
-            choice = choose(Block(trial.costed, number), limit, rules, stacks_alone=not is_first)
-            excess = choice.effect.answer.excess
-            is_short = excess > 0 if is_first else is_short and excess > 0
-            if is_first or choice.chosen:
-                trial.recomputed += recomputed(choice)
-                trial.decided += decided(choice)
-            if not choice.chosen:
+        is_short = choice.effect.answer.excess > 0
+        for _ in range(_MOST_STACKS):
+            if not (choice.chosen and choice.question.pairs):  # without loops there are no stacks
                 break
-            trial.costed = write_choice(choice, lambda: self._cost(trial.module))
-            if not choice.question.pairs:  # without loops there are no stacks
-                break
+            block = Block(trial.costed, choice.question.block.number)
+            choice = choose(block, limit, rules, stacks_alone=True)
+            is_short = is_short and choice.effect.answer.excess > 0
+            if choice.chosen:
+                trial.add(choice)
+                trial.costed = write_choice(choice, lambda: self._cost(trial.module))
         return is_short
 
     def _cost(self, module: mlir.Module) -> Costed:

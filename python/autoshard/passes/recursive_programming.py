@@ -16,14 +16,13 @@ import re
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import (
     AutoshardError,
-    DoesNotFitError,
     PassOptionError,
     PlanError,
     ShardingError,
@@ -37,12 +36,14 @@ from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivi
 from autoshard.ir.garbage import no_collection
 from autoshard.passes.base import Pass
 from autoshard.passes.import_strategies import ReadModule, import_strategies
+from autoshard.passes.phase_clock import PhaseClock
 from autoshard.passes.search_progress import shown_search
 from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
 from autoshard.planned.axis_names import describe_axes, name_axes
+from autoshard.planned.does_not_fit import does_not_fit
 from autoshard.planned.given_plan import Costed, cost_of_module
-from autoshard.planned.summarize import peak_values, summarize
-from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
+from autoshard.planned.summarize import summarize
+from autoshard.planned.summary import PlanSummary
 from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.planned.write import (
     explain,
@@ -221,6 +222,8 @@ class PlannedProgram:
     cluster: Cluster
     options: RecursiveProgramming
     summary: PlanSummary
+    names_mesh: bool = False
+    """Is the mesh the plan's own, so that it goes to the module with it?"""
 
     def costed(self) -> Costed:
         """The plan on the module with its costs, as ``cost_of_module`` finds them again."""
@@ -233,13 +236,70 @@ def search_module(
     module: mlir.Module, cluster: Cluster, options: RecursiveProgramming
 ) -> PlannedProgram:
     """As ``plan_automatically``, with what ``replan_module`` needs."""
-    clock = _Clock()
+    return write_planned(read_module(module, cluster, options).searched(options))
+
+
+@dataclass(frozen=True)
+class ReadProgram:
+    """A module that was read for searches; nothing is planned on it yet."""
+
+    module: mlir.Module
+    imported: ImportedProgram
+    cluster: Cluster
+    has_mesh: bool
+    """Is the mesh the user's? Else each plan names its own."""
+    seconds: Mapping[str, float]
+    """By phase."""
+
+    def searched(self, options: RecursiveProgramming) -> PlannedProgram:
+        """What the search finds; the module stays as it is.
+
+        Args:
+            options: Those that it was read with, or others of the search itself, as the limit of
+                memory.
+
+        Raises:
+            DoesNotFitError: No plan fits the memory.
+            StrategyError: Pins that no plan keeps.
+        """
+        clock, imported, cluster = PhaseClock(dict(self.seconds)), self.imported, self.cluster
+        limit = memory_limit_of(cluster, options.memory_limit)
+        with self.module.context, mlir.Location.unknown(), no_collection():
+            with clock.phase("search"):
+                may_merge = not self.has_mesh and not options.mesh_shape
+                found = _search(imported, cluster, options, limit, may_merge)
+            clock.split("search", found.phases)
+            if self.has_mesh:
+                mesh, axes = imported.mesh, describe_axes(imported, found.plan)
+            else:
+                mesh, axes = name_axes(imported, found.plan)
+            summary = replace(
+                summarize(imported, found.plan, mesh, axes, cluster),
+                symbolic_costs=found.symbolic_costs,
+                planning_seconds=clock.seconds,
+            )
+            summary = _as_asked(summary, options, limit)
+        return PlannedProgram(
+            *(self.module, imported, found.plan, mesh, cluster, options, summary),
+            names_mesh=not self.has_mesh,
+        )
+
+
+def read_module(
+    module: mlir.Module, cluster: Cluster, options: RecursiveProgramming
+) -> ReadProgram:
+    """Read a module for searches on a cluster; pins and the mesh go to the module.
+
+    Raises:
+        StrategyError: Pins that no plan keeps.
+        ShardingError: The module's mesh has not as many devices as the cluster.
+    """
+    clock = PhaseClock()
     with module.context, mlir.Location.unknown(), no_collection():
         if options.indivisible == "pad":
             pad_indivisible(module)
         with clock.phase("strategies"):
             read = _read_strategies(module, cluster, options)
-            is_free = read.has_default_mesh
             mesh = mesh_of(module)
             _check_size(mesh, cluster, module)
             allow_all_to_all(module, options.enable_alltoall)
@@ -253,26 +313,21 @@ def search_module(
                 unknown_trip_count=options.trip_count,
                 operations=operations,
             )
-        limit = memory_limit_of(cluster, options.memory_limit)
-        with clock.phase("search"):
-            found = _search(imported, cluster, options, limit, is_free and not options.mesh_shape)
-        clock.split("search", found.phases)
-        with clock.phase("write"):
-            if is_free:
-                plan_mesh, axes = name_axes(imported, found.plan)
-                module.operation.attributes[MESH] = mlir.StringAttr.get(str(plan_mesh))
-            else:
-                plan_mesh, axes = imported.mesh, describe_axes(imported, found.plan)
             remove_rules(module)
-            summary = replace(
-                summarize(imported, found.plan, plan_mesh, axes, cluster),
-                symbolic_costs=found.symbolic_costs,
-            )
-            summary = _as_asked(summary, options, limit)
-            planned = PlannedProgram(
-                module, imported, found.plan, plan_mesh, cluster, options, summary
-            )
-            write_plan(module, imported, found.plan, plan_mesh)
+    return ReadProgram(module, imported, cluster, not read.has_default_mesh, clock.seconds)
+
+
+def write_planned(planned: PlannedProgram) -> PlannedProgram:
+    """Write a plan to its module, over what stands there of another one; with the seconds it took.
+
+    The mesh of the plan is the module's then.
+    """
+    clock, module = PhaseClock(dict(planned.summary.planning_seconds)), planned.module
+    with module.context, mlir.Location.unknown(), no_collection():
+        with clock.phase("write"):
+            if planned.names_mesh:
+                module.operation.attributes[MESH] = mlir.StringAttr.get(str(planned.mesh))
+            write_plan(module, planned.imported, planned.plan, planned.mesh)
             _warn_of_idle_axes(planned)
         return _timed(planned, clock)
 
@@ -325,7 +380,7 @@ def replan_module(
         DoesNotFitError: No plan with these pins fits the memory.
         StrategyError: Pins that no plan keeps.
     """
-    clock = _Clock()
+    clock = PhaseClock()
     with planned.module.context, mlir.Location.unknown(), no_collection():
         with clock.phase("search"):
             changed = replanned(planned, pins, planned.options.most_seconds)
@@ -404,7 +459,7 @@ def _warn_of_idle_axes(planned: PlannedProgram) -> None:
         )
 
 
-def _timed(planned: PlannedProgram, clock: _Clock) -> PlannedProgram:
+def _timed(planned: PlannedProgram, clock: PhaseClock) -> PlannedProgram:
     summary = replace(planned.summary, planning_seconds=clock.seconds)
     planned.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
     return replace(planned, summary=summary)
@@ -566,31 +621,6 @@ def _search_symbolic(
     return _Found(plan, phases, costs)
 
 
-def does_not_fit(
-    imported: ImportedProgram, peak: float, limit: float, live: Sequence[tuple[int, float]]
-) -> DoesNotFitError:
-    """The error with the tensors that make the peak, and what would help."""
-    largest = peak_values(imported, live, {})
-    arguments = sum(value.bytes for value in largest if value.location is None)
-    help_text = (
-        "Most of it enters the step: use more chips, or keep parameters or optimizer state in "
-        "bfloat16, and donate them."
-        if arguments > peak / 2
-        else "Most of it is made in the step: use more chips, a smaller batch, jax.checkpoint "
-        "around a layer, or bfloat16 activations."
-    )
-    return DoesNotFitError(
-        f"no plan fits: the one that needs least needs {bytes_text(peak)} on each of "
-        f"{imported.mesh.size} devices, {bytes_text(peak - limit)} more than the "
-        f"{bytes_text(limit)} allowed. Largest tensors at that moment, on one device: "
-        f"{tensors_text(largest)}.",
-        None,
-        peak,
-        limit,
-        advice=help_text,
-    )
-
-
 def memory_limit_of(cluster: Cluster, text: str) -> float:
     """Bytes of a device that a plan may use: what the user says, else all less a margin."""
     if text:
@@ -616,28 +646,3 @@ def _is_price(value: Coefficient) -> bool:
     if isinstance(value, int | float):
         return value >= 0 and math.isfinite(value)
     return value == "auto"
-
-
-@dataclass(slots=True)
-class _Clock:
-    """Seconds by phase, in order."""
-
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-
-    @contextmanager
-    def phase(self, name: str) -> Generator[None]:
-        """Add the time that the block takes."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-    def split(self, name: str, parts: Sequence[tuple[str, float]]) -> None:
-        """Replace a phase by its parts; what they leave over keeps the name."""
-        whole = self.seconds.pop(name)
-        for part, seconds in parts:
-            self.seconds[part] = self.seconds.get(part, 0.0) + seconds
-        rest = whole - sum(seconds for _, seconds in parts)
-        if rest > 0:
-            self.seconds[name] = rest

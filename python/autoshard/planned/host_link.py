@@ -9,9 +9,11 @@ One link, which sends one value after the other, first come, first served, while
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +38,23 @@ class Timetable:
     """For each transfer the number of the first op that runs when it is over."""
 
 
-def timetable(free: Sequence[float], transfers: Sequence[Transfer]) -> Timetable:
+def timetable(start: Sequence[float], transfers: Sequence[Transfer]) -> Timetable:
     """Send all transfers beside the ops.
 
     Args:
-        free: Seconds of the link while each op runs.
+        start: Seconds that the link is free before each op, and in all: one more than ops.
         transfers: What is sent, in any order.
     """
     order = sorted(range(len(transfers)), key=lambda one: transfers[one].begins)
     coming = deque(order)
     queue: deque[int] = deque()
     left = [one.seconds for one in transfers]
-    over = [len(free)] * len(transfers)
+    end = len(start) - 1
+    over = [end] * len(transfers)
     needed: dict[int, list[int]] = {}
     for number, one in enumerate(transfers):
-        needed.setdefault(one.needed, []).append(number)
+        if one.needed < end:
+            needed.setdefault(one.needed, []).append(number)
     waited = 0.0
 
     def finish(op: int) -> float:
@@ -58,17 +62,20 @@ def timetable(free: Sequence[float], transfers: Sequence[Transfer]) -> Timetable
         over[first] = op
         return left[first]
 
-    for op, seconds in enumerate(free):
+    stops = sorted({*needed, *(one.begins for one in transfers if one.begins < end)})
+    for op, following in pairwise([*stops, end]):
         while coming and transfers[coming[0]].begins <= op:
             queue.append(coming.popleft())
         for number in needed.get(op, ()):
             while number in queue:
                 waited += finish(op)
-        while queue and left[queue[0]] <= seconds:
-            seconds -= finish(op + 1)
+        now = start[op]
+        while queue and now + left[queue[0]] <= start[following]:
+            now += left[queue[0]]
+            finish(bisect_left(start, now, op + 1))
         if queue:
-            left[queue[0]] -= seconds
+            left[queue[0]] -= start[following] - now
     queue.extend(coming)
     while queue:
-        waited += finish(len(free))
+        waited += finish(end)
     return Timetable(waited, tuple(over))

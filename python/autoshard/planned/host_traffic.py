@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 
 from autoshard import _core
@@ -92,6 +93,7 @@ class HostLink:
             ((loop.first_op, loop.last_op) for loop in imported.program.loops),
             key=lambda one: one[1] - one[0],
         )
+        self._start = list(accumulate(self._busy, initial=0.0))
         self._moved: dict[tuple[int, int], float] = {}
         self._transfers: list[Transfer] = []
 
@@ -129,7 +131,9 @@ class HostLink:
             moved: Seconds of transfers of a loop, besides those that were added.
             computed: Seconds of ops of a loop, besides those of the plan.
         """
-        free, waited = list(self._busy), 0.0
+        free, waited = self._busy, 0.0
+        if moved or self._moved:
+            free = list(free)
         for loop in self._loops:
             sent = self._moved.get(loop, 0.0) + (moved or {}).get(loop, 0.0)
             if sent > 0:
@@ -141,14 +145,20 @@ class HostLink:
                 free[first:last] = [share * one for one in free[first:last]]
         return free, waited
 
-    def timetable(self, free: Sequence[float], more: Sequence[Transfer] = ()) -> Timetable:
+    def start(self, free: Sequence[float]) -> Sequence[float]:
+        """Seconds that the link is free before each op, and in all."""
+        if free is self._busy:
+            return self._start
+        return list(accumulate(free, initial=0.0))
+
+    def timetable(self, start: Sequence[float], more: Sequence[Transfer] = ()) -> Timetable:
         """All transfers outside of loops, ``more`` of them first."""
-        return timetable(free, [*more, *self._transfers])
+        return timetable(start, [*more, *self._transfers])
 
     def waited(self) -> float:
         """Seconds for which devices wait."""
         free, waited = self.free()
-        return waited + self.timetable(free).waited
+        return waited + self.timetable(self.start(free)).waited
 
 
 def host_link(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, rate: float) -> HostLink:
@@ -172,6 +182,8 @@ def _moved_bytes(imported: ImportedProgram, sizes: _Sizes) -> dict[int, float]:
 
 def transfers_of(moves: Mapping[int, float], imported: ImportedProgram) -> list[Transfer]:
     """Moves outside of loops, of which the seconds are given by op of the core."""
+    if not moves:
+        return []
     ops, value_of = imported.core_ops, imported.value_of
     makers: dict[int, int] = {}
     reader: dict[int, int] = {}

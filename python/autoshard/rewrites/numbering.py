@@ -16,6 +16,7 @@ from autoshard.ir.attributes import (
     PIN,
     STRATEGY,
     attribute_keys,
+    attribute_of,
 )
 from autoshard.ir.module import module_of
 from autoshard.ir.symbols import NAMED_BY, functions_named
@@ -115,9 +116,11 @@ def _has_effect(op: mlir.Operation) -> bool:
 
 def has_effect(op: mlir.Operation) -> bool:
     """Does an op do more than make its results, or others each time?"""
-    return op.name in _STATEFUL or (
-        "has_side_effect" in op.attributes and mlir.BoolAttr(op.attributes["has_side_effect"]).value
-    )
+    name = op.name
+    if name != "stablehlo.custom_call":
+        return name in _STATEFUL
+    effect = attribute_of(op, "has_side_effect")
+    return effect is not None and mlir.BoolAttr(effect).value
 
 
 def _bodies_of(op: mlir.Operation) -> Hashable:

@@ -13,28 +13,31 @@ from dataclasses import dataclass, replace
 
 from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError, PlanError
-from autoshard.ir import mlir
+from autoshard.ir import mlir, parse_bytes
+from autoshard.ir.inline import bytes_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.recompute import Recompute
+from autoshard.passes.recompute import Recompute, recomputed_module
 from autoshard.passes.recompute import recompute as run_recompute
 from autoshard.passes.recursive_programming import (
     PlannedProgram,
+    ReadProgram,
     RecursiveProgramming,
     estimate_planned,
     memory_limit_of,
-    search_module,
+    read_module,
+    write_planned,
 )
 from autoshard.planned.summary import DecidedValue, PlanSummary, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
 from autoshard.search.host_candidates import Candidate
-from autoshard.search.inputs import with_inputs_alike
+from autoshard.search.inputs import inputs_alike
 
 ALL_MEMORY = "1e30"
 """Bytes that no plan needs."""
 
-_MORE_MEMORY = (1.0, 1.3, 1.7, 2.5, 4.0, math.inf)
+_MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 """What plans may need before values are dropped, over what there is."""
 
 _MOST_SPREAD = 3
@@ -53,6 +56,8 @@ class Planned:
     summary: PlanSummary | None
     searched: PlannedProgram | None = None
     """What the search read and found, where the module is as it left it."""
+    fits_without_host: bool = True
+    """Would it fit with no value sent to the host and back?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +107,18 @@ class Job:
 
         If no plan fits as it is, but it will be spread, the fastest one of all.
         """
+        program = read_module(self.read(on_host), self._cluster, self.options)
         try:
-            return self._searched(self.read(on_host), self.options)
+            return write_planned(self._searched(program, self.options))
         except DoesNotFitError:
             if self.spreading is None:
                 raise
         options = replace(self.options, memory_limit=ALL_MEMORY)
-        return self._searched(self.read(on_host), options)
+        return write_planned(self._searched(program, options))
 
-    def _searched(self, module: mlir.Module, options: RecursiveProgramming) -> PlannedProgram:
-        return with_inputs_alike(search_module(module, self._cluster, options))
+    def _searched(self, program: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
+        """What the search finds, with inputs cut alike; the module stays as it is."""
+        return inputs_alike(program.searched(options))
 
     def changes(self, module: mlir.Module) -> bool:
         """Does ``finish`` change what a search left?"""
@@ -196,39 +203,59 @@ class Job:
         """The fastest of several plans that fit once values are computed again.
 
         A plan that fits as it is may have to cut more, and send more, than one whose activations
-        are dropped. So the search is also given more memory than there is.
+        are dropped. So the search is given more memory than there is, from all there could be
+        down to what there is: with less memory plans only get slower.
         """
         limit = self.memory_limit
-        best: tuple[PlanSummary, mlir.Module] | None = None
+        program = read_module(self.read(on_host), self._cluster, self.options)
+        best: Planned | None = None
         failed: DoesNotFitError | None = None
-        largest = 0.0
+        last_peak = math.inf
         for factor in _MORE_MEMORY:
-            if factor > 1 and limit * factor < largest:
-                continue  # the last plan kept within this
-            module = self.read(on_host)
+            if math.isfinite(factor) and limit * factor >= last_peak:
+                continue  # the last plan keeps within this
             allowed = str(limit * factor) if math.isfinite(factor) else ALL_MEMORY
             options = replace(self.options, memory_limit=allowed)
             try:
-                found = self._searched(module, options).summary
-                if factor > 1 and found.peak_bytes_per_device <= largest:
-                    break  # more memory does not change the plan
-                largest = found.peak_bytes_per_device
-                if best is not None and found.step_seconds >= best[0].step_seconds:
-                    break  # and computing again only adds to it
-                self._spread(module, found)
-                summary = run_recompute(module, self._cluster, recomputing)
+                found = self._searched(program, options)
             except DoesNotFitError as error:
-                failed = error
+                failed = failed or error
+                break  # nor does anything fit less memory
+            last_peak = found.summary.peak_bytes_per_device
+            if best is not None and found.summary.step_seconds >= _step_seconds(best):
+                break  # and computing again only adds to it
+            try:
+                planned = self._recomputed(found, recomputing)
+            except DoesNotFitError as error:
+                failed = failed or error
             else:
-                if best is None or summary.step_seconds < best[0].step_seconds:
-                    best = (summary, module)
+                if best is None or _step_seconds(planned) < _step_seconds(best):
+                    best = planned
+                if planned.module is program.module:
+                    break  # it fits as it is
             if running().is_interrupted:
                 break
         if best is None:
             assert failed is not None
             _end_if_interrupted()
             raise failed
-        return Planned(best[1], best[0])
+        return best
+
+    def _recomputed(self, found: PlannedProgram, recomputing: Recompute) -> Planned:
+        """A plan of the search, spread and computed again: a copy of its module, if it changes.
+
+        Raises:
+            DoesNotFitError: Nothing makes it fit.
+        """
+        found, costed = write_planned(found), None
+        module = found.module
+        if self.spreading is None:
+            costed = found.costed()
+        else:
+            module = parse_bytes(bytes_of(module), module.context, self.name)
+            self._spread(module, found.summary)
+        made = recomputed_module(module, self._cluster, recomputing, costed)
+        return Planned(made.module, made.summary, fits_without_host=made.fits_without_host)
 
 
 def plan_with_host(
@@ -265,6 +292,8 @@ def plan_with_host(
         return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
         return found
+    if found.fits_without_host and job.recomputing.choose == "auto":
+        return found  # with nothing on the host it fits as well, and is slower
     arguments_alone = replace(job, recomputing=replace(job.recomputing, host_offload=False))
     try:
         other = _with_arguments(arguments_alone, plan, waiting, name_of)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from autoshard.planned.host_link import Transfer, timetable
+import random
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+
+from autoshard.planned.host_link import Timetable, Transfer, timetable
 
 END = 4
-OPS = [1.0, 1.0, 1.0, 1.0]
+OPS = [0.0, 1.0, 2.0, 3.0, 4.0]
+"""When each op starts, and the last one ends."""
 
 
 def test_a_transfer_that_fits_beside_the_ops_is_not_waited_for() -> None:
@@ -31,5 +37,38 @@ def test_the_step_ends_when_everything_has_been_sent() -> None:
 
 
 def test_a_busy_link_sends_nothing() -> None:
-    found = timetable([1.0, 0.0, 0.0, 1.0], [Transfer(1.0, begins=1, needed=3)])
+    found = timetable([0.0, 1.0, 1.0, 1.0, 2.0], [Transfer(1.0, begins=1, needed=3)])
     assert found.waited == 1.0
+
+
+def op_by_op(free: Sequence[float], transfers: Sequence[Transfer]) -> Timetable:
+    """The same for each op alone."""
+    coming = deque(sorted(range(len(transfers)), key=lambda one: transfers[one].begins))
+    queue: deque[int] = deque()
+    left = [one.seconds for one in transfers]
+    over = [len(free)] * len(transfers)
+    waited = 0.0
+    for op, seconds in enumerate(free):
+        while coming and transfers[coming[0]].begins <= op:
+            queue.append(coming.popleft())
+        while any(transfers[one].needed == op for one in queue):
+            over[queue[0]] = op
+            waited += left[queue.popleft()]
+        while queue and left[queue[0]] <= seconds:
+            over[queue[0]] = op + 1
+            seconds -= left[queue.popleft()]
+        if queue:
+            left[queue[0]] -= seconds
+    return Timetable(waited + sum(left[one] for one in (*queue, *coming)), tuple(over))
+
+
+def test_all_is_sent_as_if_each_op_was_looked_at() -> None:
+    draw = random.Random(0)
+    for _ in range(300):
+        free = [float(draw.choice((0, 0, 1, 2, 5))) for _ in range(draw.randint(1, 12))]
+        begins = [draw.randint(0, len(free)) for _ in range(draw.randint(0, 6))]
+        transfers = [
+            Transfer(float(draw.randint(0, 6)), one, draw.randint(one, len(free))) for one in begins
+        ]
+        start = list(accumulate(free, initial=0.0))
+        assert timetable(start, transfers) == op_by_op(free, transfers)

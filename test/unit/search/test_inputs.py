@@ -43,9 +43,9 @@ def plans() -> tuple[PlannedProgram, autoshard.Plan]:
 
         def kept(planned: PlannedProgram) -> PlannedProgram:
             found.append(planned)
-            return inputs.with_inputs_alike(planned)
+            return inputs.inputs_alike(planned)
 
-        patch.setattr(automatic, "with_inputs_alike", kept)
+        patch.setattr(automatic, "inputs_alike", kept)
         plan = planned()
     return found[0], plan
 

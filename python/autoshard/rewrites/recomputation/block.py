@@ -7,7 +7,9 @@ Positions are those of the ops in the block. Moments are the program points of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,7 +18,9 @@ from autoshard._core import Place, Storage
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
+from autoshard.ir.boundary import main_function
 from autoshard.planned.given_plan import Costed
+from autoshard.planned.host_traffic import HostLink, host_link
 from autoshard.planned.summarize import main_values
 from autoshard.rewrites.numbering import has_effect
 from autoshard.rewrites.recomputation.plan_costs import PlanCosts, reshards_sent
@@ -46,7 +50,6 @@ _LOOPS = frozenset(("stablehlo.while", "stablehlo.case", "stablehlo.if"))
 class Value:
     """One SSA value of the block."""
 
-    ssa: mlir.Value
     maker: int
     """Position of the op that makes it; -1 for arguments."""
     kind: Storage
@@ -89,6 +92,8 @@ class Block:
         self.collective = {n for n, op in enumerate(self.ops) if costs.sends_result(op)}
         """Positions of ops whose result is sent: sums over devices, mostly."""
         self.values: list[Value] = []
+        self.ssa: list[mlir.Value] = []
+        """Each of the values in the module."""
         self.number_of: dict[mlir.Value, int] = {}
         self.matmul_of: dict[int, int] = {}
         """Position of the matmul that a value is stored for, if that is not its maker."""
@@ -100,6 +105,19 @@ class Block:
         self._read_ops()
         if costed.cluster.compiler.does("fusion.matmul_results"):
             self._store_behind_matmuls()
+
+    def on(self, module: mlir.Module) -> Block:
+        """The block of ``main``, with what is known of it, in a copy of the module."""
+        assert self.number == 0
+        other = copy(self)
+        other.main = main_function(module)
+        other.block = other.main.regions[0].blocks[0]
+        other.ops = [op.operation for op in other.block.operations]
+        made = (result for op in other.ops for result in op.results)
+        other.ssa = [*other.block.arguments, *made]
+        assert len(other.ssa) == len(self.ssa)
+        other.number_of = {ssa: number for number, ssa in enumerate(other.ssa)}
+        return other
 
     def _points(self, is_loop: bool) -> list[int]:
         """Ops that the core does not know run with the one before, a loop with its last op."""
@@ -141,50 +159,78 @@ class Block:
                 value = behind
 
     def _read_ops(self) -> None:
-        imported = self.costed.imported
+        value_of, number_of, values = self.costed.imported.value_of, self.number_of, self.values
         returned = set(self.ops[-1].operands)
         for position, op in enumerate(self.ops):
             operands = [self._number(value) for value in op.operands]
-            operands += [self.number_of[v] for v in _captured(op) if v in self.number_of]
+            if len(op.regions):
+                operands += [number_of[v] for v in _captured(op) if v in number_of]
             self.operands.append(operands)
             for number in dict.fromkeys(operands):
-                self.values[number].readers.append(position)
+                values[number].readers.append(position)
+            is_held = op.name in _HELD or has_effect(op)
+            is_free = op.name in ("stablehlo.constant", "stablehlo.iota")
             results: list[int] = []
             for result in op.results:
-                core = imported.value_of.get(result, NO_VALUE)
                 kind = Storage.KEPT
-                if op.name in _HELD or has_effect(op) or result in returned:
-                    pass
-                elif op.name in ("stablehlo.constant", "stablehlo.iota"):
-                    kind = Storage.FREE
-                elif core == NO_VALUE:
-                    pass
-                elif imported.value_is_free[core]:
-                    kind = Storage.FREE
-                else:
-                    kind = Storage.STORED if self.costs.is_stored(core) else Storage.FUSED
+                if not (is_held or result in returned):
+                    kind = self._storage(value_of.get(result, NO_VALUE), is_free)
                 results.append(self._add(result, position, kind))
             self.results.append(results)
 
+    def _storage(self, core: int, is_free: bool) -> Storage:
+        """Where a value of the core is that may be computed again."""
+        if is_free:
+            return Storage.FREE
+        if core == NO_VALUE:
+            return Storage.KEPT
+        if self.costed.imported.value_is_free[core]:
+            return Storage.FREE
+        return Storage.STORED if self.costs.is_stored(core) else Storage.FUSED
+
     def _number(self, ssa: mlir.Value) -> int:
         """Number of an operand; one that is made outside of the block is kept there."""
-        return self.number_of[ssa] if ssa in self.number_of else self._add(ssa, -1, Storage.KEPT)
+        number = self.number_of.get(ssa)
+        return self._add(ssa, -1, Storage.KEPT) if number is None else number
 
     def _add(self, ssa: mlir.Value, maker: int, kind: Storage) -> int:
         core = self.costed.imported.value_of.get(ssa, NO_VALUE)
         end = 0 if core == NO_VALUE else self.costs.live_ranges[core][1]
-        self.values.append(Value(ssa, maker, kind, core, self.costs.bytes_of(core), end))
+        self.values.append(Value(maker, kind, core, self.costs.bytes_of(core), end))
+        self.ssa.append(ssa)
         self.number_of[ssa] = len(self.values) - 1
         return len(self.values) - 1
 
-    def erase_unused(self) -> None:
-        """Erase ops that nobody reads any more: originals whose copies replace them."""
-        for op in reversed([op.operation for op in self.block.operations][:-1]):
-            if op.name in _HELD or not op.name.startswith("stablehlo.") or has_effect(op):
+    def erase_unused(self, positions: Iterable[int]) -> None:
+        """Erase ops that nobody reads any more, as originals whose copies replace them.
+
+        Args:
+            positions: Ops that may be read by nobody now; what they read is looked at, too.
+        """
+        waiting = sorted(set(positions))
+        last = len(self.ops)
+        while waiting:
+            position = waiting.pop()
+            if position == last:  # two ops read it
                 continue
-            if op.name == "stablehlo.custom_call" or any(len(list(r.uses)) for r in op.results):
+            last = position
+            if not _erase_unread(self.ops[position]):
                 continue
-            op.erase()
+            for number in self.operands[position]:
+                if self.values[number].maker >= 0:
+                    insort(waiting, self.values[number].maker)
+
+    @cached_property
+    def link(self) -> HostLink:
+        """The link to the host with what the program itself moves."""
+        costed = self.costed
+        rate = costed.cluster.chip.host_bandwidth.value
+        return host_link(costed.imported, costed.plan, costed.mesh, rate)
+
+    @cached_property
+    def trips(self) -> list[float]:
+        """How often the op at each position runs in a step."""
+        return [self.costs.trips_of(op) for op in self.ops]
 
     @cached_property
     def live_bytes(self) -> Sequence[float]:
@@ -242,7 +288,7 @@ class Block:
 
     def _is_index(self, number: int) -> bool:
         """Is a value made of constants, or the number of a trip that says which layer is taken?"""
-        type_ = self.values[number].ssa.type
+        type_ = self.ssa[number].type
         is_scalar = isinstance(type_, mlir.RankedTensorType) and type_.rank == 0
         return self.values[number].kind is Storage.FREE or (
             is_scalar and isinstance(mlir.RankedTensorType(type_).element_type, mlir.IntegerType)
@@ -259,13 +305,13 @@ class Block:
             for row in reshards_sent(plan)
             if places[row] is Place.OPERAND
         }
+        position_of = {number: at for at, number in enumerate(self.core_op) if number >= 0}
         return frozenset(
             position
-            for position, number in enumerate(self.core_op)
-            if any(
-                (number, place) in sent and value in self.made_of_arguments
-                for place, value in enumerate(self.operands[position])
-            )
+            for number, place in sent
+            if (position := position_of.get(number)) is not None
+            and place < len(self.operands[position])
+            and self.operands[position][place] in self.made_of_arguments
         )
 
     @cached_property
@@ -365,6 +411,25 @@ class Block:
         if core == NO_VALUE:
             return "{replicated}"
         return texts[self.costs.value_sharding[core]]
+
+
+def erase_unread(block: mlir.Block) -> None:
+    """Erase all ops of a block that nobody reads, and those that only they read."""
+    for op in reversed([op.operation for op in block.operations][:-1]):
+        _erase_unread(op)
+
+
+def _erase_unread(op: mlir.Operation) -> bool:
+    """Erase an op if nobody reads it, and it does nothing else; is it gone?"""
+    if any(next(iter(result.uses), None) is not None for result in op.results):
+        return False
+    name = op.name
+    if name in _HELD or name == "stablehlo.custom_call" or not name.startswith("stablehlo."):
+        return False
+    if has_effect(op):
+        return False
+    op.erase()
+    return True
 
 
 def _inner(op: mlir.Operation) -> list[mlir.Operation]:

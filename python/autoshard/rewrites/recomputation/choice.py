@@ -16,18 +16,21 @@ from autoshard.ir.checkpoint_names import checkpoint_name
 from autoshard.planned.summarize import line_of, short_name, type_text
 from autoshard.planned.summary import DecidedValue, RecomputedValue
 from autoshard.rewrites.recomputation.block import Block
-from autoshard.rewrites.recomputation.decision import Answer, Fate, decide
-from autoshard.rewrites.recomputation.loops import Stack, maker_of
+from autoshard.rewrites.recomputation.decision import Fate, decide
+from autoshard.rewrites.recomputation.loops import Stack, maker_of, pairs_of
+from autoshard.rewrites.recomputation.parts import exchanged, with_parts
 from autoshard.rewrites.recomputation.question import (
     BlockQuestion,
     Effect,
-    Group,
     Rules,
     Stacked,
 )
 
 _MOST_ANSWERS = 100_000
 """Ops that are looked at to improve on greedy decisions: in a block of 500 some 200 answers."""
+
+_LEAST_EXCHANGING = 400
+"""Answers for exchanges of decisions for parts of others, at least: most end with far fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,15 @@ class Choice:
         """Bytes of the values that live at the fullest point."""
         return float(self.effect.live.max(initial=0.0))
 
-    def stacks(self, fate: Fate) -> list[Stack]:
-        """Stacks of which this becomes."""
-        return [
-            stack
-            for pair in range(len(self.question.pairs))
-            for stack in self.question.stacks_with(self.chosen, fate, pair)
+    def stacks(self, fate: Fate, block: Block) -> list[Stack]:
+        """Stacks of which this becomes, as they stand in the block or in a copy of it."""
+        chosen = [
+            (number, stack.slot)
+            for number in range(len(self.question.pairs))
+            for stack in self.question.stacks_with(self.chosen, fate, number)
         ]
+        found = pairs_of(block) if chosen else []
+        return [s for n, pair in enumerate(found) for s in pair.stacks if (n, s.slot) in chosen]
 
 
 def choose(block: Block, limit: float, rules: Rules, *, stacks_alone: bool = False) -> Choice:
@@ -62,44 +67,16 @@ def choose(block: Block, limit: float, rules: Rules, *, stacks_alone: bool = Fal
         stacks_alone: What is no stack of loops is kept.
     """
     question = BlockQuestion(block, limit, rules, stacks_alone=stacks_alone)
-    decision = decide(question, max(50, _MOST_ANSWERS // max(1, len(block.ops))))
+    most_answers = max(50, _MOST_ANSWERS // max(1, len(block.ops)))
+    decision = decide(question, most_answers)
     found = [
-        _with_parts(question, chosen) for chosen in (decision.chosen, *decision.others) if chosen
+        with_parts(question, chosen) for chosen in (decision.chosen, *decision.others) if chosen
     ]
     if not found:
         return Choice(question, {}, question.effect({}))
-    _, chosen, question.apart = min(found, key=lambda one: one[0])
+    best = min(found, key=lambda one: one[0])
+    _, chosen, question.apart = exchanged(question, best, max(_LEAST_EXCHANGING, most_answers))
     return Choice(question, chosen, question.effect(chosen))
-
-
-def _with_parts(
-    question: BlockQuestion, chosen: dict[int, Fate]
-) -> tuple[Answer, dict[int, Fate], dict[int, Fate]]:
-    """Decisions, and those about parts of groups that make them better."""
-    question.apart = {}
-    for number in sorted(chosen):
-        item = question.items[number]
-        if isinstance(item, Group) and len(item.members) > 1:
-            _split(question, chosen, number, item)
-    return question.answer(chosen), chosen, question.apart
-
-
-def _split(question: BlockQuestion, chosen: dict[int, Fate], number: int, group: Group) -> None:
-    """Let the last values of a group, which wait the shortest, be kept, or go another way."""
-    now = question.answer(chosen)
-    count = len(group.members)
-    for fate in (Fate.KEEP, *group.fates):
-        step, taken = count, 0
-        while step > 0 and fate is not chosen[number]:
-            before = dict(question.apart)
-            part = group.members[max(0, count - taken - step) : count - taken]
-            question.apart.update({one.number: fate for one in part})
-            found = question.answer(chosen)
-            if found < now and part:
-                now, taken = found, taken + step
-            else:
-                question.apart = before
-                step //= 2
 
 
 # What a plan says of it
@@ -167,7 +144,7 @@ def _fate(choice: Choice, member: Dropped, whole: Fate) -> Fate:
 def _value(choice: Choice, member: Member) -> mlir.Value:
     if isinstance(member, Stack):
         return member.value
-    return choice.question.block.values[member.number].ssa
+    return choice.question.block.ssa[member.number]
 
 
 def _named(choice: Choice, member: Member) -> str | None:

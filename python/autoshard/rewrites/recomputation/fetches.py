@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from autoshard._core import Dropped, HostUse
 from autoshard.planned.host_link import Transfer
@@ -43,7 +42,7 @@ class Timed:
 def send_seconds(block: Block, number: int, rate: float) -> float:
     """Seconds of all transfers of a value one way, in a step; ``rate`` in bytes a second."""
     value = block.values[number]
-    return block.costs.trips_of(block.ops[value.maker]) * value.bytes / rate
+    return block.trips[value.maker] * value.bytes / rate
 
 
 def timed(
@@ -64,7 +63,7 @@ def timed(
         free: Seconds in which it is free while each op of the core runs.
         rate: Bytes that it sends in a second.
     """
-    start = list(accumulate(free, initial=0.0))
+    start = link.start(free)
     read = [one for one in sent if one.number in uses]
     backs = _backs(block, read, uses, start, rate)
     transfers: list[Transfer] = []
@@ -76,12 +75,12 @@ def timed(
         transfers.append(Transfer(seconds, made, len(free)))
         transfers.append(Transfer(seconds, begins, needed))
     if block.number:  # for its own transfers the loop waits
-        waited = link.timetable(free).waited
+        waited = link.timetable(start).waited
         over = [
             bisect_left(start, start[min(one.begins, len(free))] + one.seconds) for one in transfers
         ]
     else:
-        table = link.timetable(free, transfers)
+        table = link.timetable(start, transfers)
         waited, over = table.waited, list(table.over)
     fetches: list[Fetch] = []
     delta: list[tuple[int, float]] = []

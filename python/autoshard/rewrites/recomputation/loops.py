@@ -61,8 +61,9 @@ def pairs_of(block: Block) -> list[Pair]:
     loops = [op for op in block.ops if op.name == "stablehlo.while"]
     found: list[Pair] = []
     for first in loops:
+        readers = {use.owner.operation for result in first.results for use in result.uses}
         for second in loops:
-            if first == second:
+            if second not in readers:
                 continue
             stacks = stacks_between(first, second, bytes_of)
             if stacks:

@@ -25,14 +25,17 @@ class PlanCosts:
         self.live_ranges = memory.live_ranges
         """Program point at which each value of the core is made, and the first without it."""
         self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
-        self._imported = imported
         self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
         self._core_of = {op: number for number, op in enumerate(imported.core_ops)}
         self._moved = _moved_seconds(plan)
         self._sent = _sent_results(plan)
-        self._parts = [
+        parts = [
             prod(imported.mesh.axes[axis].size for axes in dims for axis in axes)
             for dims in plan.shardings
+        ]
+        rows = zip(imported.value_shapes, imported.value_bits, self.value_sharding, strict=True)
+        self._bytes = [
+            prod(shape) * max(bits, 8) / 8 / parts[sharding] for shape, bits, sharding in rows
         ]
 
     def core_number(self, op: mlir.Operation) -> int:
@@ -57,12 +60,7 @@ class PlanCosts:
 
     def bytes_of(self, core: int) -> float:
         """Bytes of a value of the core on one device."""
-        if core == NO_VALUE:
-            return 0.0
-        imported = self._imported
-        bits = max(imported.value_bits[core], 8)
-        parts = self._parts[self.value_sharding[core]]
-        return prod(imported.value_shapes[core]) * bits / 8 / parts
+        return 0.0 if core == NO_VALUE else self._bytes[core]
 
     def is_stored(self, core: int) -> bool:
         """Does a value of the core take memory of its own?"""

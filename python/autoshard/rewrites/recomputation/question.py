@@ -16,7 +16,6 @@ from autoshard import _core
 from autoshard._core import Clones, Dropped, Storage
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir
-from autoshard.planned.host_traffic import host_link
 from autoshard.planned.summarize import line_of
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate
@@ -97,7 +96,7 @@ class BlockQuestion:
         self.block, self.limit, self.rules = block, limit, rules
         costed = block.costed
         self.rate = costed.cluster.chip.host_bandwidth.value
-        self.link = host_link(costed.imported, costed.plan, costed.mesh, self.rate)
+        self.link = block.link
         self.base = live_on_device(block)
         self.pairs = pairs_of(block)
         self._known: dict[tuple[int, tuple[int, ...]], _Dropped] = {}
@@ -109,7 +108,7 @@ class BlockQuestion:
         self.apart: dict[int, Fate] = {}
         """Values that do not share the fate of their group."""
         free, waited = self.link.free()
-        self._waited = waited + self.link.timetable(free).waited
+        self._waited = waited + self.link.timetable(self.link.start(free)).waited
         self._ranges = [self._range(item) for item in self.items]
 
     @property
@@ -174,12 +173,19 @@ class BlockQuestion:
 
     def values_with(self, chosen: Chosen, fate: Fate) -> list[Dropped]:
         """Values of straight-line code of which this becomes."""
-        return [
-            one
+        groups = [
+            (item.members, whole)
             for number, whole in chosen.items()
             if isinstance(item := self.items[number], Group)
-            for one in item.members
-            if self.apart.get(one.number, whole) is fate
+        ]
+        apart = self.apart
+        if not apart:
+            return [one for members, whole in groups if whole is fate for one in members]
+        return [
+            one
+            for members, whole in groups
+            for one in members
+            if apart.get(one.number, whole) is fate
         ]
 
     def stacks_with(self, chosen: Chosen, fate: Fate, pair: int) -> list[Stack]:
@@ -356,7 +362,7 @@ def _fates(block: Block, number: int, rules: Rules) -> tuple[Fate, ...]:
     found: list[Fate] = []
     if rules.again and not _is_excluded(block, number, rules):
         found.append(Fate.AGAIN)
-    if rules.host and _is_worth_sending(block.values[number].ssa):
+    if rules.host and _is_worth_sending(block.ssa[number]):
         found.append(Fate.HOST)
     return tuple(found)
 
@@ -373,13 +379,12 @@ def _signature(block: Block, number: int) -> tuple[object, ...]:
     core_op = block.core_op[value.maker]
     return (
         op.name,
-        str(value.ssa.type),
+        str(block.ssa[number].type),
         line_of(op),
         block.costs.value_sharding[value.core],
         block.costs.op_strategy[core_op] if core_op >= 0 else -1,
         tuple(
-            (str(block.values[v].ssa.type), block.values[v].maker < 0)
-            for v in block.operands[value.maker]
+            (str(block.ssa[v].type), block.values[v].maker < 0) for v in block.operands[value.maker]
         ),
     )
 

@@ -59,7 +59,7 @@ class _Writer:
 
     def _send(self, fetch: Fetch) -> mlir.Value:
         """Move a value to the host, where the program has to have done so; the value there."""
-        value = self.block.values[fetch.number].ssa
+        value = self.block.ssa[fetch.number]
         point = mlir.InsertionPoint(self.block.ops[fetch.gone])
         return write_move(value, PINNED_HOST, self._sharding_of(fetch.number), point)
 
@@ -69,7 +69,7 @@ class _Writer:
         point = mlir.InsertionPoint(reader)
         anchor = self._anchor_before(fetch.back, self.block.values[fetch.number].maker)
         if anchor is not None:
-            late = self.behind.get(anchor, self.block.values[anchor].ssa)
+            late = self.behind.get(anchor, self.block.ssa[anchor])
             barrier = mlir.Operation.create(
                 "stablehlo.optimization_barrier",
                 results=[there.type, late.type],
@@ -103,9 +103,7 @@ class _Writer:
 
     def _replace_captured(self, op: mlir.Operation, numbers: Sequence[int]) -> None:
         """Ops in the regions of a reader read the copies, too."""
-        changed = {
-            self.block.values[n].ssa: now for n in numbers if (now := self._now(n)) is not None
-        }
+        changed = {self.block.ssa[n]: now for n in numbers if (now := self._now(n)) is not None}
         if changed:
             for region in op.regions:
                 for inner_block in region.blocks:
@@ -113,7 +111,6 @@ class _Writer:
                         substitute(inner.operation, changed)
 
     def _write_batch(self, batch: Batch) -> None:
-        values = self.block.values
         reader = self.block.ops[batch.position]
         through = [
             number
@@ -124,7 +121,7 @@ class _Writer:
         taken = [*through, anchor] if anchor is not None else through
         seen: dict[int, mlir.Value] = {}
         if taken:
-            operands = [self.behind.get(number, values[number].ssa) for number in taken]
+            operands = [self.behind.get(number, self.block.ssa[number]) for number in taken]
             barrier = mlir.Operation.create(
                 "stablehlo.optimization_barrier",
                 results=[operand.type for operand in operands],
@@ -148,7 +145,7 @@ class _Writer:
     def _read(self, number: int, seen: dict[int, mlir.Value]) -> mlir.Value:
         if number in self.copies:
             return self.copies[number]
-        return seen.get(number, self.behind.get(number, self.block.values[number].ssa))
+        return seen.get(number, self.behind.get(number, self.block.ssa[number]))
 
     def _sharding_of(self, number: int) -> Sharding:
         return self.shardings[self.block.costs.value_sharding[self.block.values[number].core]]
@@ -180,7 +177,7 @@ class _Writer:
     def _read_behind(self, number: int, position: int, result: mlir.Value) -> None:
         """Readers from ``position`` on take what the barrier gives."""
         value = self.block.values[number]
-        before = self.behind.get(number, value.ssa)
+        before = self.behind.get(number, self.block.ssa[number])
         changed = {before: result}
         for reader in value.readers:
             if reader >= position:

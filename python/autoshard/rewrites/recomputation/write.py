@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autoshard.ir import mlir
 from autoshard.planned.given_plan import Costed
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
@@ -14,24 +15,29 @@ from autoshard.rewrites.recomputation.stack_rewrite import drop_stacks
 from autoshard.rewrites.recomputation.straight import write_clones
 
 
-def write_choice(choice: Choice, cost: Callable[[], Costed]) -> Costed:
+def write_choice(
+    choice: Choice, cost: Callable[[], Costed], copy: mlir.Module | None = None
+) -> Costed:
     """Rewrite the module of a choice, which is of no use afterwards.
 
     Args:
         choice: What was decided.
-        cost: Costs the module as it is then.
+        cost: Costs the module that was rewritten as it is then.
+        copy: Is rewritten in its place, if the choice is about ``main``.
     """
     block, effect = choice.question.block, choice.effect
+    if copy is not None:
+        block = block.on(copy)
+    # Lists: the hash of an op changes with its operands.
+    dropped = [stack.write for stack in choice.stacks(Fate.AGAIN, block)]
+    sent = [stack.write for stack in choice.stacks(Fate.HOST, block)]
     write_clones(
         block,
         effect.clones,
         effect.fetches,
         keep_parameters=choice.question.rules.keep_parameters,
     )
-    block.erase_unused()
-    # Lists: the hash of an op changes with its operands.
-    dropped = [stack.write for stack in choice.stacks(Fate.AGAIN)]
-    sent = [stack.write for stack in choice.stacks(Fate.HOST)]
+    block.erase_unused(op for batch in effect.clones.batches for op in batch.ops)
     costed = cost()
     while dropped:
         block = Block(costed, block.number)
