@@ -112,7 +112,7 @@ def cross_entropy(x: Any, weight: Any, labels: Any) -> Any:
 
 
 def convolution(x: Any, scale: Any, weight: Any) -> Any:
-    """Of what a batch norm in float32 and a relu make of ``x``, channels last."""
+    """A convolution of the relu of a batch norm in float32; channels last."""
     wide = x.astype(jnp.float32)
     mean = jnp.mean(wide, (0, 1, 2), keepdims=True)
     variance = jnp.mean(jnp.square(wide), (0, 1, 2), keepdims=True) - jnp.square(mean)
