@@ -173,10 +173,14 @@ _Flat = tuple[Sequence[Any], Any]
 
 
 def _successors(result: Any, given: Sequence[_Flat]) -> list[Any]:
-    """The result, if an argument is like it, or its elements: in a tuple, dict or other node."""
-    whole = _tree.tree_flatten(result)
-    if any(len(leaves) > 1 and _are_alike(whole, (leaves, tree)) for leaves, tree in given):
-        return [result]
+    """The result, if an argument is like it, or its elements: in a tuple, dict or other node.
+
+    A plain tuple or list is what a function returns several results in, as gradients of a list.
+    """
+    if type(result) not in (tuple, list):
+        whole = _tree.tree_flatten(result)
+        if any(len(leaves) > 1 and _are_alike(whole, (leaves, tree)) for leaves, tree in given):
+            return [result]
 
     def is_element(node: Any) -> bool:
         return node is not result
