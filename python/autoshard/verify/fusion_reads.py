@@ -19,7 +19,7 @@ from autoshard.verify.hlo_program import HloComputation, HloInstruction
 _SLICED = re.compile(r"\[(\d+):(\d+)(?::(\d+))?\]")
 _DIMENSIONS = re.compile(r"\bdimensions=\{([\d,]*)\}")
 _PADDING = re.compile(r"\bpadding=([\d_x-]+)")
-_DEFAULT_LAYOUT = re.compile(r"\{[\d,]*(?=[:}])")
+_LAYOUT = re.compile(r"\{([\d,]*)[:}]")
 
 _ELEMENTWISE = frozenset(
     (
@@ -223,16 +223,12 @@ def _of_pad(instruction: HloInstruction, box: Box, whole: Box) -> Box:
 
 def _is_row_major(bitcast: HloInstruction, computation: HloComputation) -> bool:
     """Whether elements of a bitcast's operand and result lie in the order of their dims."""
-    return all(
-        layout in ("", ",".join(map(str, reversed(range(len(each.arrays[0].shape))))))
-        for each in (bitcast, computation.by_name[bitcast.operands[0]])
-        for layout in [_layout(each.result)]
-    )
-
-
-def _layout(type_text: str) -> str:
-    found = _DEFAULT_LAYOUT.search(type_text)
-    return found[0][1:] if found else ""
+    for each in (bitcast, computation.by_name[bitcast.operands[0]]):
+        layout = _LAYOUT.search(each.result)
+        order = ",".join(map(str, reversed(range(len(each.arrays[0].shape)))))
+        if layout is not None and layout[1] != order:
+            return False
+    return True
 
 
 def _of_reshape(box: Box, result: Box, whole: Box) -> Box:
