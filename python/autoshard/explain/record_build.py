@@ -267,10 +267,15 @@ class _Ops:
         self.trips = costed.imported.program.op_trips
         self.groups = list(self._groups())
         """Numbers of the ops of equal layers, and which of its place the first one is."""
+        self.row_of = [0] * len(self.of_op)
+        """For each op its number among them."""
+        for row, (members, _) in enumerate(self.groups):
+            for number in members:
+                self.row_of[number] = row
 
     def rows(self) -> Iterator[RecordedOp]:
         """In the order of the program."""
-        reads = _Reads(self.costed.imported, [members for members, _ in self.groups])
+        reads = _Reads(self.costed.imported, self.row_of)
         for row, (members, occurrence) in enumerate(self.groups):
             yield replace(self._row(members, occurrence), reads=reads.of(members[0], row))
 
@@ -403,20 +408,9 @@ class _Ops:
 class _Reads:
     """Which rows make what an op reads."""
 
-    def __init__(self, imported: ImportedProgram, rows: Sequence[Sequence[int]]) -> None:
-        self.program, ops = imported.program, imported.core_ops
-        row_of = [0] * len(ops)
-        for row, members in enumerate(rows):
-            for number in members:
-                row_of[number] = row
-        self.made_by: dict[int, int] = {}
-        """For values that ops of the core make, the row."""
-        number = 0
-        for op, values in imported.result_values:  # those of the core in their order, and others
-            if number < len(ops) and op is ops[number]:
-                for value in values:
-                    self.made_by[value] = row_of[number]
-                number += 1
+    def __init__(self, imported: ImportedProgram, row_of: Sequence[int]) -> None:
+        self.program, self.row_of = imported.program, row_of
+        self.makers = _Makers(imported)
         self.sources: defaultdict[int, list[int]] = defaultdict(list)
         """For what a loop or a branch calls otherwise: what it was."""
         for source, target in self.program.joins:
@@ -424,12 +418,14 @@ class _Reads:
 
     def of(self, number: int, row: int) -> tuple[int, ...]:
         """Rows whose results the op reads, in their order, without its own."""
-        waiting = list(self.program.operands_of(number))
+        # Scalars are all of one number, which says nothing of who makes them.
+        waiting = [value for value in self.program.operands_of(number) if value != NO_VALUE]
         seen, rows = {NO_VALUE, *waiting}, set[int]()
         while waiting:
             value = waiting.pop()
-            if value in self.made_by:
-                rows.add(self.made_by[value])
+            maker = self.makers.op_of(value)
+            if maker is not None:
+                rows.add(self.row_of[maker])
             others = [one for one in self.sources.get(value, ()) if one not in seen]
             seen.update(others)
             waiting += others
@@ -447,7 +443,7 @@ def _placed_collectives(costed: Costed, names: OpNames) -> list[PlacedCollective
     values = value_names(costed.imported, {one.value for one in found if one.value >= 0})
     places, indices = table.place, table.index
     is_join = [places[row] is _core.Place.JOIN for row in plan.collectives.reshard]
-    made_by = _Makers(costed) if any(is_join) else None
+    made_by = _Makers(costed.imported) if any(is_join) else None
     number_of = [
         indices[row] if made_by is None or not join else made_by.op_of(move.value)
         for move, row, join in zip(found, plan.collectives.reshard, is_join, strict=True)
@@ -503,10 +499,10 @@ def _folded_collectives(rows: Iterable[RecordedCollective]) -> list[RecordedColl
 class _Makers:
     """Which op makes a value."""
 
-    def __init__(self, costed: Costed) -> None:
-        self.imported = costed.imported
-        self.makers = makers_of(costed.imported)
-        self.numbers = {op: number for number, op in enumerate(costed.imported.core_ops)}
+    def __init__(self, imported: ImportedProgram) -> None:
+        self.imported = imported
+        self.makers = makers_of(imported)
+        self.numbers = {op: number for number, op in enumerate(imported.core_ops)}
 
     def op_of(self, value: int) -> int | None:
         """Number of the op; None for an argument, and for what is made by no op of the core."""

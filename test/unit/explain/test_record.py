@@ -6,11 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 from explained_plans import layers_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import autoshard
 from autoshard.errors import AutoshardWarning, ParseError
 from autoshard.explain.record import (
     MemoryPoint,
@@ -142,6 +145,21 @@ def test_a_record_of_version_2_does_not_say_which_op_reads_which():
     ops = tuple(replace(op, reads=()) for op in record.ops)
     assert older == replace(record, missing=said, ops=ops)
     assert any(op.reads for op in record.ops)
+
+
+def test_scalars_have_no_edges_between_ops():
+    def step(x, y):
+        total = x.sum()
+        largest = y.max()
+        return jnp.sin(x) * total, largest
+
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    ops = autoshard.plan(step, x, x, cluster="cpu:2", mesh="a=2").record.ops
+    reduces = [op for op in ops if op.op == "reduce"]
+    assert len(reduces) == 2
+    assert [op.reads for op in reduces] == [(), ()]
+    (product,) = (op for op in ops if op.op == "multiply")
+    assert {ops[row].op for row in product.reads} == {"sine", "broadcast_in_dim"}
 
 
 def test_a_plan_that_was_priced_otherwise_says_so():
