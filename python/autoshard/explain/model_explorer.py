@@ -65,17 +65,12 @@ class _Nodes:
             self.sources[self.op_ids[number]] = [
                 self.op_ids[source] for source in op.reads if source < number
             ]
-        first: dict[tuple[str, str], str] = {}
-        for name, op in zip(self.op_ids, record.ops, strict=True):
-            first.setdefault((op.name, op.phase), name)
         for name, one in zip(self.ids, record.collectives, strict=True):
-            asked_by = first.get((one.id.rpartition(" of ")[2], one.phase))
-            if asked_by is None:
-                continue
-            if one.of.startswith("result"):
-                self.sources[name].append(asked_by)
-            else:
-                self.sources[asked_by].append(name)
+            for row in one.ops:
+                if one.is_operand:
+                    self.sources[self.op_ids[row]].append(name)
+                else:
+                    self.sources[name].append(self.op_ids[row])
 
     def all(self) -> Iterator[dict[str, Any]]:
         """Ops in the order of the program, then collectives."""

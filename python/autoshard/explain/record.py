@@ -118,6 +118,10 @@ class RecordedCollective:
     """As of an op."""
     count: int
     """How many collectives."""
+    ops: tuple[int, ...] = ()
+    """Numbers of the rows of ops whose operands they make, or which make what they move."""
+    is_operand: bool = False
+    """Whether they make operands, so that those ops read them; else they read what these make."""
 
     @property
     def total_bytes(self) -> float:
@@ -282,7 +286,7 @@ def _row(kind: type[Row], entry: Mapping[str, Any]) -> Row:
 
 
 def _of_version_2(read: Mapping[str, Any]) -> dict[str, Any]:
-    """Before ops said which others read what they make."""
+    """Before ops said which others read what they make, and collectives which op is theirs."""
     older = "the record was written before version 3: it does not say which op reads which"
     return {**read, "missing": read["missing"] or older}
 

@@ -89,7 +89,7 @@ def record_of(
     names = OpNames(imported.core_ops, imported.op_classes, imported.op_locations)
     arguments, results = _boundary(module)
     ops = _Ops(costed, names)
-    collectives = _placed_collectives(costed, names)
+    collectives = _placed_collectives(costed, names, ops.row_of)
     timeline = timeline_of(
         costed,
         names,
@@ -435,7 +435,9 @@ class _Reads:
 # Collectives
 
 
-def _placed_collectives(costed: Costed, names: OpNames) -> list[PlacedCollective]:
+def _placed_collectives(
+    costed: Costed, names: OpNames, row_of: Sequence[int]
+) -> list[PlacedCollective]:
     """All of them, in the order of their reshards."""
     plan = costed.plan
     table = plan.reshards
@@ -449,12 +451,12 @@ def _placed_collectives(costed: Costed, names: OpNames) -> list[PlacedCollective
         for move, row, join in zip(found, plan.collectives.reshard, is_join, strict=True)
     ]
 
-    def row(move: Moved, number: int | None, join: bool) -> RecordedCollective:
+    def row(move: Moved, number: int | None, where: _core.Place) -> RecordedCollective:
         value = values.get(move.value)
         name = "" if value is None else value.name
         of = "" if number is None else names.name(number)
         what = move.what.partition(" of ")[0]
-        if join or not of:
+        if where is _core.Place.JOIN or not of:
             target = f"{of or name}, kept elsewhere"
         else:
             target = f"{name or 'a scalar'} for {what} of {of}"
@@ -473,12 +475,14 @@ def _placed_collectives(costed: Costed, names: OpNames) -> list[PlacedCollective
             frame=-1 if number is None else names.frames[number],
             scope="" if number is None else names.scope(number).path,
             count=1,
+            ops=() if number is None else (row_of[number],),
+            is_operand=where in (_core.Place.OPERAND, _core.Place.HALO),
         )
 
     joins = costed.imported.program.joins
     return [
         PlacedCollective(
-            row(move, number, join), places[at], number, joins[indices[at]] if join else None
+            row(move, number, places[at]), places[at], number, joins[indices[at]] if join else None
         )
         for move, number, join, at in zip(
             found, number_of, is_join, plan.collectives.reshard, strict=True
@@ -522,6 +526,7 @@ def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:
         value=common_name([one.value for one in members]),
         scope=common_name([one.scope for one in members]),
         count=fold.count,
+        ops=tuple(sorted({row for one in members for row in one.ops})),
     )
 
 

@@ -86,6 +86,43 @@ def test_data_flows_from_op_to_op_and_into_loops():
     assert sources("all-reduce") == {"reduce"}
 
 
+def test_a_collective_is_beside_the_op_that_asks_for_it():
+    """Two products on one line, of one name but for their number."""
+
+    def step(x, w1, w2):
+        return jnp.sin(x) @ w1, jnp.cos(x) @ w2
+
+    x, w1, w2 = (jax.ShapeDtypeStruct((1024, n), jnp.float32) for n in (1024, 1024, 512))
+    split = (P("a"),) * 3
+    plan = autoshard.plan(
+        step, x, w1, w2, cluster="v5e:2x2", mesh="a=4", in_shardings=split, out_shardings=split[:2]
+    )
+    (graph,) = json.loads(graph_json(plan.record))["graphs"]
+    labels = {node["id"]: node["label"] for node in graph["nodes"]}
+    products = [node for node in graph["nodes"] if node["label"] == "dot_general"]
+    sources = [[edge["sourceNodeId"] for edge in node["incomingEdges"]] for node in products]
+    assert [[labels[name] for name in names] for names in sources] == [
+        ["sine", "all-gather"],
+        ["cosine", "all-gather"],
+    ]
+    assert ["w1" in sources[0][1], "w2" in sources[1][1]] == [True, True]
+
+
+def test_what_a_loop_keeps_elsewhere_comes_from_the_op_that_makes_it():
+    def step(x, w):
+        def layer(y, _):
+            return jnp.sin(w @ y), None
+
+        return jax.lax.scan(layer, jnp.cos(x).T, None, length=50)[0]
+
+    x, w = (jax.ShapeDtypeStruct((rows, 4096), jnp.float32) for rows in (512, 4096))
+    plan = autoshard.plan(step, x, w, cluster="v5e:2x2", mesh="a=4", in_shardings=(P("a"), P()))
+    (graph,) = json.loads(graph_json(plan.record))["graphs"]
+    labels = {node["id"]: node["label"] for node in graph["nodes"]}
+    (kept,) = (node for node in graph["nodes"] if node["id"].endswith(", kept elsewhere"))
+    assert [labels[edge["sourceNodeId"]] for edge in kept["incomingEdges"]] == ["transpose"]
+
+
 def test_rows_of_one_id_are_told_apart():
     twice = replace(RECORD, ops=(*RECORD.ops, RECORD.ops[0]))
     ids = [node["id"] for node in json.loads(graph_json(twice))["graphs"][0]["nodes"]]

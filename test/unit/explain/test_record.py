@@ -84,6 +84,16 @@ def test_equal_layers_are_one_row():
     assert len(products) < 16
 
 
+def test_a_row_of_collectives_has_the_rows_of_all_ops_that_ask_for_them():
+    record = layers_plan().record
+    several = [one for one in record.collectives if len(one.ops) > 1]
+    assert several
+    for one in several:
+        asking = [record.ops[row] for row in one.ops]
+        assert {op.op for op in asking} == {one.of.rpartition(" of ")[2]}
+        assert sum(op.count for op in asking) >= one.count
+
+
 def test_ids_say_the_scope_the_op_the_line_and_which_one():
     found = [op.id for op in layers_plan().record.ops if op.op == "dot_general"]
     assert found[0].startswith("dot_general@explained_plans.py:")
@@ -120,31 +130,43 @@ def test_a_summary_from_before_records_is_a_record_without_ops():
     assert "before version 1" in record.missing
 
 
+def without_edges(read):
+    """JSON as it was before rows had edges."""
+    for op in read["ops"]:
+        del op["reads"]
+    for one in read["collectives"]:
+        del one["ops"], one["is_operand"]
+
+
+def loose(record: Record) -> Record:
+    """The same without edges."""
+    ops = tuple(replace(op, reads=()) for op in record.ops)
+    collectives = tuple(replace(one, ops=(), is_operand=False) for one in record.collectives)
+    return replace(record, ops=ops, collectives=collectives)
+
+
 def test_a_record_of_version_1_has_no_timeline_and_says_so():
     record = layers_plan().record
     read = json.loads(record.to_json())
     read["autoshard_record"] = 1
     del read["bars"], read["repeats"]
-    for op in read["ops"]:
-        del op["reads"]
+    without_edges(read)
     older = Record.from_json(json.dumps(read))
     assert older.missing == "the record was written before version 2: it has no timeline"
-    ops = tuple(replace(op, reads=()) for op in record.ops)
-    assert older == replace(record, missing=older.missing, ops=ops, bars=(), repeats=())
+    assert older == replace(loose(record), missing=older.missing, bars=(), repeats=())
 
 
 def test_a_record_of_version_2_does_not_say_which_op_reads_which():
     record = layers_plan().record
     read = json.loads(record.to_json())
     read["autoshard_record"] = 2
-    for op in read["ops"]:
-        del op["reads"]
+    without_edges(read)
     older = Record.from_json(json.dumps(read))
     said = "the record was written before version 3: it does not say which op reads which"
     assert older.missing == said
-    ops = tuple(replace(op, reads=()) for op in record.ops)
-    assert older == replace(record, missing=said, ops=ops)
+    assert older == replace(loose(record), missing=said)
     assert any(op.reads for op in record.ops)
+    assert any(one.ops for one in record.collectives)
 
 
 def test_scalars_have_no_edges_between_ops():
