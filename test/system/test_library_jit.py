@@ -66,6 +66,26 @@ def test_nnx_modules_optimizers_and_streams_are_updated_in_place() -> None:
     assert "model['inner']['kernel'].value" in names, names
 
 
+def test_arguments_are_called_in_lines_as_in_the_plan() -> None:
+    def by_nnx(model: Any, x: Any, **more: Any) -> Any:
+        return model(x).sum() * more["scale"]
+
+    x = jnp.zeros((256, 1024))
+    layer = nnx.Linear(1024, 8192, rngs=nnx.Rngs(0))
+    mlp = equinox.nn.MLP(1024, 1024, 8192, 2, key=jax.random.key(0))
+    options: Any = {"cluster": "v5e:2x4"}
+    for jitted, given, more in (
+        (autoshard.nnx_jit(by_nnx, **options), layer, {"scale": jnp.ones(())}),
+        (autoshard.filter_jit(lambda m, x: jax.vmap(m)(x).sum(), **options), mlp, {}),
+    ):
+        plan = jitted.plan(given, x, **more)
+        lines = plan.annotations()
+        called = {name for line in lines.lines for name in line.members}
+        assert called
+        assert called <= {value.name for value in plan.arguments}
+        assert all(lines.spec_of(name) is not None for name in called)
+
+
 def test_modules_that_share_variables_go_in_once() -> None:
     def both(pair: Any, again: Any, x: Any) -> Any:
         again.kernel[...] = again.kernel[...] * 2

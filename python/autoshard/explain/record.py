@@ -77,7 +77,7 @@ class RecordedOp:
     uncut: tuple[int, ...]
     """If there are idle axes: sizes of the op's indices on one device, as far as they are cut."""
     reads: tuple[int, ...] = ()
-    """Numbers of the rows whose results the first of them reads, also into and around loops; none of
+    """Numbers of the rows whose results the first of them reads, also into and around loops; not of
     those that make scalars, which are not told apart."""
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, Unpack, cast
@@ -19,7 +20,7 @@ import jax
 from autoshard.errors import PlanError
 from autoshard.frontend.jit import JitOptions, Jitted, jit
 from autoshard.frontend.plan import Plan
-from autoshard.ir.lowering import static_arguments, user_line
+from autoshard.ir.lowering import signature_of, static_arguments, user_line
 
 R = TypeVar("R")
 
@@ -63,6 +64,7 @@ class LibraryJitted(abc.ABC, Generic[R]):
         def pure(*args: Any, **kwargs: Any) -> Any:
             return self._pure(*args, **kwargs)
 
+        cast(Any, pure).__signature__ = _with_structure(signature_of(fn))
         self._jitted: Jitted[..., Any] = jit(pure, **cast(Any, dict(options)))
 
     @abc.abstractmethod
@@ -96,6 +98,15 @@ class LibraryJitted(abc.ABC, Generic[R]):
             if place not in self._static
             and not (isinstance(place, int) and place - len(args) in self._static)
         }
+
+
+def _with_structure(signature: inspect.Signature) -> inspect.Signature:
+    """With the argument for what is no array: JAX names none of a call that does not fit."""
+    given = list(signature.parameters.values())
+    has_rest = bool(given) and given[-1].kind is inspect.Parameter.VAR_KEYWORD
+    structure = inspect.Parameter(_STRUCTURE, inspect.Parameter.KEYWORD_ONLY, default=None)
+    given.insert(len(given) - has_rest, structure)
+    return signature.replace(parameters=given)
 
 
 def _with(args: tuple[Any, ...], kwargs: Mapping[str, Any], changed: Mapping[Any, Any]) -> Call:

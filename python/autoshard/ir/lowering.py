@@ -483,12 +483,16 @@ def static_arguments(
     fn: Any, argnums: Any, argnames: Any
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Which arguments are static, by place and by name; ``jax.jit`` infers one from the other."""
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):
-        signature = inspect.signature(lambda *args, **kwargs: None)  # pyright: ignore
-    numbers, names = api_util.infer_argnums_and_argnames(signature, argnums, argnames)
+    numbers, names = api_util.infer_argnums_and_argnames(signature_of(fn), argnums, argnames)
     return numbers, names
+
+
+def signature_of(fn: Any) -> inspect.Signature:
+    """Of any function; ``(*args, **kwargs)`` where Python knows none, as of some written in C."""
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):
+        return inspect.signature(lambda *args, **kwargs: None)  # pyright: ignore
 
 
 def trace_settings() -> Any:
