@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -177,6 +179,127 @@ def test_axes_for_nnx_pasted_give_the_plans_shardings() -> None:
         one.named_sharding(plan.jax_mesh).shard_shape((8192, 8192)) for one in said
     ]
     assert found.unsaid == ()
+
+
+def linear(rows: int, columns: int) -> Any:
+    return nnx.Linear(rows, columns, use_bias=False, rngs=nnx.Rngs(0))
+
+
+class Alternating(nnx.Module):
+    """Layers of one name that are wide and narrow in turns."""
+
+    def __init__(self) -> None:
+        widths = (1024, 8192, 1024, 8192, 1024)
+        self.layers = nnx.List([linear(*pair) for pair in pairwise(widths)])
+
+    def __call__(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = nnx.relu(layer(x))
+        return x
+
+
+def nnx_plan(step: Any, make: Any, *inputs: Any, **options: Any) -> autoshard.Plan:
+    with nnx.use_eager_sharding(False):
+        jitted = autoshard.nnx_jit(step, cluster="v5e:2x4", mesh="data=2,model=4", **options)
+        return jitted.plan(*nnx.eval_shape(make), *inputs)
+
+
+def local_shape(plan: autoshard.Plan, value: Any, *axes: Any) -> tuple[int, ...]:
+    return NamedSharding(plan.jax_mesh, jax.P(*axes)).shard_shape(value.shape)
+
+
+def test_layers_that_are_cut_unlike_are_rows_of_their_own() -> None:
+    plan = nnx_plan(lambda m, x: (m(x) ** 2).mean(), lambda: (Alternating(),), X)
+    found = plan.annotations_for("nnx")
+    rows = re.findall(r'^    "([^"]+)": ', found.text.partition("PARTITIONING")[2], re.MULTILINE)
+    pasted = run(found.text)["PARTITIONING"]
+    assert rows == list(pasted)
+    assert len(set(pasted.values())) > 1
+    for number, value in enumerate(plan.arguments[:-1]):
+        assert local_shape(plan, value, *pasted[f"layers.{number}.kernel"]) == value.local_shape
+
+
+class Nested(nnx.Module):
+    """Two weights of one name, one of them within, of a class of parameters."""
+
+    def __init__(self) -> None:
+        self.w = nnx.LoRAParam(jnp.zeros((1024, 1024)))
+        self.sub = nnx.Dict(w=nnx.Param(jnp.zeros((1024, 1024))))
+
+    def __call__(self, x: Any) -> Any:
+        return nnx.relu(x @ self.w[...]) @ self.sub["w"][...]
+
+
+def test_state_of_an_optimizer_is_that_of_the_parameter_of_its_whole_path() -> None:
+    optax = pytest.importorskip("optax")
+
+    def make() -> Any:
+        model = Nested()
+        wrt = nnx.Any(nnx.Param, nnx.LoRAParam)
+        return model, nnx.Optimizer(model, optax.sgd(1e-3, momentum=0.9), wrt=wrt)
+
+    def step(model: Any, optimizer: Any, x: Any) -> None:
+        optimizer.update(model, nnx.grad(lambda m: (m(x) ** 2).mean())(model))
+
+    def pin(state: Any) -> Any:
+        """Both with their momentum, cut unlike."""
+
+        def spec(path: Any, leaf: Any) -> Any:
+            if leaf.ndim < 2:
+                return None
+            return jax.P(None, "model") if "sub" in jax.tree_util.keystr(path) else jax.P("data")
+
+        return jax.tree_util.tree_map_with_path(spec, state)
+
+    with nnx.use_eager_sharding(False):
+        model, optimizer = nnx.eval_shape(make)
+    pins = tuple(pin(nnx.state(one)) for one in (model, optimizer))
+    plan = nnx_plan(step, make, X, in_shardings=(*pins, None))
+    found = plan.annotations_for("nnx")
+    assert run(found.text)["PARTITIONING"] == {"sub.w": (None, "model"), "w": ("data", None)}
+    assert found.unsaid == ()
+
+
+def test_modules_of_one_path_are_told_apart_by_their_argument() -> None:
+    def step(one: Any, other: Any, x: Any) -> Any:
+        return other(nnx.relu(one(x))).sum()
+
+    plan = nnx_plan(step, lambda: (linear(1024, 8192), linear(8192, 1024)), X)
+    pasted = run(plan.annotations_for("nnx").text)["PARTITIONING"]
+    assert list(pasted) == ["one.kernel", "other.kernel"]
+
+
+def test_state_of_one_of_two_parameters_is_refused() -> None:
+    optax = pytest.importorskip("optax")
+
+    def make() -> Any:
+        one, other = linear(1024, 1024), linear(1024, 1024)
+        return one, other, nnx.Optimizer(one, optax.adam(1e-3), wrt=nnx.Param)
+
+    def step(one: Any, other: Any, optimizer: Any, x: Any) -> None:
+        optimizer.update(one, nnx.grad(lambda m: other(m(x)).sum())(one))
+
+    pins = (jax.P("data"), jax.P(None, "model"), None, None)
+    plan = nnx_plan(step, make, X, in_shardings=pins)
+    with pytest.raises(autoshard.PlanError, match=r"may be state of one\['kernel'\].*of other"):
+        plan.annotations_for("nnx")
+
+
+def test_arguments_beside_the_form_that_are_cut_unlike_are_rows_of_their_own() -> None:
+    net = Net()
+    params = jax.eval_shape(net.init, jax.random.key(0), X)
+    specs = [jax.P("data"), jax.P(None, "model")] * 2
+    inputs = [jax.ShapeDtypeStruct((1024, 1024), jnp.float32) for _ in specs]
+    plan = autoshard.plan(
+        lambda params, inputs: sum(net.apply(params, one).sum() for one in inputs),
+        params,
+        inputs,
+        cluster="v5e:2x4",
+        mesh="data=2,model=4",
+        in_shardings=(None, specs),
+    )
+    pasted = run(plan.annotations_for("flax").text)["ARGUMENTS"]
+    assert pasted == {f"inputs[{number}]": spec for number, spec in enumerate(specs)}
 
 
 def test_forms_that_do_not_hold_are_refused() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from autoshard.errors import PlanError
-from autoshard.explain.folding import common_name, of_any_layer
+from autoshard.explain.folding import folded
 from autoshard.frontend.logical_axes import Axes, boxes_of, cut_by_rules, rules_of, variables_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _tree: Any = jax.tree_util
 
 Spec = tuple[Axes, ...]
 """For each dim the mesh axes that cut it."""
+
+Path = tuple[Any, ...]
+"""Names and numbers of attributes, from a module to its variable."""
 
 MAXTEXT_AXES = (
     "diloco",
@@ -83,15 +86,20 @@ def _head(plan: Plan, others: str) -> str:
 
 def _others(plan: Plan, said: Mapping[int, Spec]) -> str:
     """Arguments of which the form says nothing, as they are planned."""
-    groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for value in plan.arguments:
-        if id(value) not in said and value.is_used and any(planned_spec(value)):
-            key = of_any_layer(value.name), spec_text(planned_spec(value))
-            groups[key].append(value.name)
-    if not groups:
+    others = [value for value in plan.arguments if id(value) not in said and value.is_used]
+    named = _named([(value.name, planned_spec(value)) for value in others])
+    rows = "".join(f'    "{name}": {spec_text(spec)},\n' for name, spec in named)
+    if not rows:
         return ""
-    rows = "".join(f'    "{common_name(names)}": {spec},\n' for (_, spec), names in groups.items())
     return f"\n# Arguments without names for their dims.\nARGUMENTS = {{\n{rows}}}\n"
+
+
+def _named(given: Iterable[tuple[str, Spec]]) -> Iterator[tuple[str, Spec]]:
+    """Layers once where all are cut alike, else each by its name; only what is cut."""
+    for fold in folded(given, lambda one: one[0], lambda one: None):
+        alike = len({spec for _, spec in fold.members}) == 1
+        rows = [(fold.name, fold.first[1])] if alike else fold.members
+        yield from (row for row in rows if any(row[1]))
 
 
 def _specs(plan: Plan, said: Mapping[int, Spec]) -> tuple[Spec, ...]:
@@ -158,30 +166,60 @@ def nnx_form(plan: Plan) -> Form:
         PlanError: No argument is a variable of nnx.
     """
     variables = variables_of(plan)
-    parameters = [(path, value) for path, kind, value in variables if kind == "Param"]
+    parameters = [(path, value) for path, is_parameter, value in variables if is_parameter]
     if not parameters:
         raise PlanError(
             f"plan of {plan.name}: no argument is a flax.nnx.Param. Plan a function of nnx modules:"
             " autoshard.nnx_jit(step, cluster=..).plan(model, ..)."
         )
     said = {id(value): planned_spec(value) for _, value in parameters}
-    for path, kind, value in variables:
-        if kind != "Param":
-            ends = [one for at, one in parameters if path[-len(at) :] == at]
-            said[id(value)] = planned_spec(ends[0]) if ends else ((),) * len(value.shape)
+    for path, is_parameter, value in variables:
+        if not is_parameter:
+            said[id(value)] = _of_parameter(plan, path, value, parameters)
     others = _others(plan, said)
-    groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for path, value in parameters:
-        if any(planned_spec(value)):
-            name = ".".join(map(str, path))
-            groups[of_any_layer(name), _names_text(planned_spec(value))].append(name)
-    rows = "".join(f'    "{common_name(names)}": {said},\n' for (_, said), names in groups.items())
+    named = _named(_by_path(parameters))
+    rows = "".join(f'    "{name}": {_names_text(spec)},\n' for name, spec in named)
     return Form(
         _specs(plan, said),
         "# nnx.with_partitioning(init, PARTITIONING[..]) around the initializer of each, * being\n"
         "# every layer.\n"
         f"{_head(plan, others)}PARTITIONING = {{\n{rows}}}\n{others}",
     )
+
+
+def _by_path(parameters: Sequence[tuple[Path, PlannedValue]]) -> list[tuple[str, Spec]]:
+    """Parameters by path, behind the name of their argument where several modules have one path."""
+    is_one = len({path for path, _ in parameters}) == len(parameters)
+    return [
+        (
+            ".".join(map(str, path if is_one else (re.split(r"[.\[]", value.name)[0], *path))),
+            planned_spec(value),
+        )
+        for path, value in parameters
+    ]
+
+
+def _of_parameter(
+    plan: Plan, path: Path, value: PlannedValue, parameters: Sequence[tuple[Path, PlannedValue]]
+) -> Spec:
+    """How state of an optimizer is cut: as the parameter of the longest path that its own ends in.
+
+    Raises:
+        PlanError: Several parameters have that path and are cut unlike.
+    """
+    ends = [
+        (at, one) for at, one in parameters if path[-len(at) :] == at and one.shape == value.shape
+    ]
+    longest = max((len(at) for at, _ in ends), default=0)
+    owners = [one for at, one in ends if len(at) == longest]
+    specs = {planned_spec(one) for one in owners}
+    if len(specs) > 1:
+        raise PlanError(
+            f"annotations_for('nnx'): {value.name} of {plan.name} may be state of {owners[0].name}"
+            f" and of {owners[1].name}, which have the same path in their modules and are cut"
+            " unlike. Give their modules other names for these, or plan without the optimizer."
+        )
+    return specs.pop() if specs else ((),) * len(value.shape)
 
 
 # Keras: layouts by the paths of variables

@@ -64,8 +64,8 @@ def boxes_of(plan: Plan) -> list[Box]:
     return boxes
 
 
-def variables_of(plan: Plan) -> list[tuple[tuple[Any, ...], str, PlannedValue]]:
-    """Variables of nnx among the arguments: path within its argument, class, and value."""
+def variables_of(plan: Plan) -> list[tuple[tuple[Any, ...], bool, PlannedValue]]:
+    """Variables of nnx among the arguments: path within its argument, if a parameter, and value."""
 
     def is_variable(node: Any) -> bool:
         return hasattr(node, "get_metadata")
@@ -73,11 +73,16 @@ def variables_of(plan: Plan) -> list[tuple[tuple[Any, ...], str, PlannedValue]]:
     leaves = _tree.tree_leaves_with_path(plan.as_arguments(plan.arguments), is_leaf=is_variable)
     return [
         # Before the path within the module: positional or not, and which one it is.
-        (tuple(key.key if hasattr(key, "key") else key for key in path[2:]), type(one).__name__, v)
+        (tuple(key.key if hasattr(key, "key") else key for key in path[2:]), _is_parameter(one), v)
         for path, one in leaves
         if is_variable(one)
         for v in _tree.tree_leaves(one)
     ]
+
+
+def _is_parameter(variable: Any) -> bool:
+    """Is it an ``nnx.Param``, or of a class of these, as ``nnx.LoRAParam``?"""
+    return any(one.__name__ == "Param" for one in type(variable).__mro__)
 
 
 def _boxes(tree: Any) -> Iterator[Box]:
