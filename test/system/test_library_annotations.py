@@ -9,13 +9,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import keras
+import optax
 import pytest
+from flax import linen as nn
+from flax import nnx
 from jax.sharding import NamedSharding
 
 import autoshard
-
-nn = pytest.importorskip("flax.linen")
-nnx = pytest.importorskip("flax.nnx")
 
 X = jax.ShapeDtypeStruct((256, 1024), jnp.float32)
 
@@ -113,8 +114,8 @@ def test_a_config_of_maxtext_has_sizes_of_the_mesh_and_rules() -> None:
     plan, params = planned(Net(), mesh="fsdp=2,tensor=4")
     text = plan.annotations_for("maxtext").text
     lines = [line for line in text.splitlines() if not line.startswith("#")]
-    assert lines[:3] == ["ici_fsdp_parallelism: 2", "ici_tensor_parallelism: 4", lines[2]]
-    assert lines[2:3] + lines[-1:] == ["logical_axis_rules: [", "]"]
+    assert lines[:2] == ["ici_fsdp_parallelism: 2", "ici_tensor_parallelism: 4"]
+    assert [lines[2], lines[-1]] == ["logical_axis_rules: [", "]"]
     rules = [json.loads(line.rstrip(",")) for line in lines[3:-1]]
     mesh = jax.make_mesh((2, 4), ("fsdp", "tensor"))
     flat = [(name, tuple(axes)) for name, axes in rules]
@@ -122,9 +123,10 @@ def test_a_config_of_maxtext_has_sizes_of_the_mesh_and_rules() -> None:
     assert [one.spec for one in jax.tree.leaves(by_flax)] == [
         one.spec for one in jax.tree.leaves(plan.in_shardings[0])
     ]
-    other, _ = planned(Net(), mesh="data=2,model=4")
-    with pytest.raises(autoshard.PlanError, match="MaxText's mesh has no axis 'model'"):
-        other.annotations_for("maxtext")
+    for mesh, unknown in (("data=2,model=4", "model"), ("stage=2,tensor=4", "stage")):
+        other, _ = planned(Net(), mesh=mesh)
+        with pytest.raises(autoshard.PlanError, match=f"MaxText's mesh has no axis '{unknown}'"):
+            other.annotations_for("maxtext")
 
 
 class Layers(nnx.Module):
@@ -147,8 +149,6 @@ class Layers(nnx.Module):
 
 
 def test_axes_for_nnx_pasted_give_the_plans_shardings() -> None:
-    optax = pytest.importorskip("optax")
-
     def step(model: Any, optimizer: Any, x: Any) -> None:
         optimizer.update(model, nnx.grad(lambda m: (m(x) ** 2).mean())(model))
 
@@ -231,8 +231,6 @@ class Nested(nnx.Module):
 
 
 def test_state_of_an_optimizer_is_that_of_the_parameter_of_its_whole_path() -> None:
-    optax = pytest.importorskip("optax")
-
     def make() -> Any:
         model = Nested()
         wrt = nnx.Any(nnx.Param, nnx.LoRAParam)
@@ -270,8 +268,6 @@ def test_modules_of_one_path_are_told_apart_by_their_argument() -> None:
 
 
 def test_state_of_one_of_two_parameters_is_refused() -> None:
-    optax = pytest.importorskip("optax")
-
     def make() -> Any:
         one, other = linear(1024, 1024), linear(1024, 1024)
         return one, other, nnx.Optimizer(one, optax.adam(1e-3), wrt=nnx.Param)
@@ -318,12 +314,8 @@ def test_forms_that_do_not_hold_are_refused() -> None:
         plan.annotations_for("keras", [], None)
 
 
-@pytest.mark.parametrize(("rows", "mesh"), [(256, "data=2,model=4"), (16384, "data=2,model=4")])
-def test_a_layout_map_of_keras_pasted_gives_the_plans_shardings(rows: int, mesh: str) -> None:
-    keras = pytest.importorskip("keras", reason="needs keras, which the extra of tests has not")
-    if keras.backend.backend() != "jax":
-        pytest.skip("needs KERAS_BACKEND=jax")
-
+@pytest.mark.parametrize("rows", [256, 16384])
+def test_a_layout_map_of_keras_pasted_gives_the_plans_shardings(rows: int) -> None:
     def make() -> Any:
         layers = [keras.layers.Dense(1024, activation="relu") for _ in range(3)]
         model = keras.Sequential([keras.Input((1024,)), *layers, keras.layers.Dense(8192)])
@@ -343,7 +335,7 @@ def test_a_layout_map_of_keras_pasted_gives_the_plans_shardings(rows: int, mesh:
         return optimizer.stateless_apply(state, jax.grad(loss)(trained), trained)
 
     values = [[v.value for v in one] for one in (model.trainable_variables, optimizer.variables)]
-    plan = autoshard.plan(step, *values, x, cluster="v5e:2x4", mesh=mesh)
+    plan = autoshard.plan(step, *values, x, cluster="v5e:2x4", mesh="data=2,model=4")
     found = plan.annotations_for("keras", model.trainable_variables, optimizer.variables)
     keras.utils.clear_session()
     try:
@@ -355,3 +347,29 @@ def test_a_layout_map_of_keras_pasted_gives_the_plans_shardings(rows: int, mesh:
     assert all(one.name == "x" for one in found.unsaid)
     for value, sharding in zip(plan.arguments[:-1], shardings, strict=True):
         assert sharding.shard_shape(value.shape) == value.local_shape, value.name
+
+
+def test_inputs_that_the_axis_of_the_batch_does_not_divide_are_whole_to_keras() -> None:
+    layer = keras.layers.Dense(64, use_bias=False)
+    layer.build((None, 64))
+
+    def step(trained: Any, x: Any, scales: Any) -> Any:
+        y, _ = layer.stateless_call(trained, [], x)
+        return (y * scales.sum()).sum()
+
+    shapes = ((4096, 64), (3,))
+    x, scales = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+    trained = [variable.value for variable in layer.trainable_variables]
+    plan = autoshard.plan(
+        step,
+        trained,
+        x,
+        scales,
+        cluster="v5e:2x4",
+        mesh="a=8",
+        in_shardings=(None, jax.P("a"), None),
+    )
+    found = plan.annotations_for("keras", layer.trainable_variables)
+    assert "batch_dim_name='a'" in found.text
+    assert found.unsaid == ()
+    assert found.reproduced == 1

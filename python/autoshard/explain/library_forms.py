@@ -30,7 +30,6 @@ Path = tuple[Any, ...]
 MAXTEXT_AXES = (
     "diloco",
     "data",
-    "stage",
     "fsdp",
     "fsdp_transpose",
     "context",
@@ -230,7 +229,7 @@ def keras_form(plan: Plan, *variables: Any) -> Form:
 
     A layout cuts a dim along one axis: axes that arguments have together only are one axis of its
     mesh, else the first one is taken. State of an optimizer has the layout of its variable, and
-    inputs are cut in dim 0, all along one axis.
+    inputs are cut in dim 0, all along one axis, as far as it divides them.
 
     Args:
         plan: Of a function of variables' values.
@@ -251,11 +250,13 @@ def keras_form(plan: Plan, *variables: Any) -> Form:
     said: dict[int, Spec] = {}
     for path, value in paths.items():
         layout, rank = layouts[owners.get(path, path)], len(value.shape)
-        said[id(value)] = layout if len(layout) == rank else ((),) * rank
+        said[id(value)] = layout if _divides(plan, layout, value) else ((),) * rank
     inputs = [value for value in plan.arguments if id(value) not in said and value.shape]
     batch = _batch_axes(inputs, joined)
     for value in inputs:
-        said[id(value)] = (batch, *[()] * (len(value.shape) - 1))
+        whole = ((),) * (len(value.shape) - 1)
+        cut = (batch, *whole)
+        said[id(value)] = cut if _divides(plan, cut, value) else ((), *whole)
     rows = "".join(
         f'layout_map[r"{key}"] = {_names_text(tuple(map(_one, layout)))}\n'
         for key, layout in _keys(layouts)
@@ -270,6 +271,14 @@ def keras_form(plan: Plan, *variables: Any) -> Form:
         "distribution = keras.distribution.ModelParallel(\n"
         f"    layout_map=layout_map, batch_dim_name={_one(batch)[0]!r}\n)\n"
         "keras.distribution.set_distribution(distribution)\n",
+    )
+
+
+def _divides(plan: Plan, spec: Spec, value: PlannedValue) -> bool:
+    """Has the value so many dims, and do the axes of each divide it?"""
+    return len(spec) == len(value.shape) and all(
+        size % prod(map(plan.mesh.axis_size, axes)) == 0
+        for size, axes in zip(value.shape, spec, strict=True)
     )
 
 
