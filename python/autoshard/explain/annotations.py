@@ -28,14 +28,15 @@ from autoshard.explain.line_types import type_of_lines
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import (
     Propagated,
+    Reproduced,
     Sent,
-    Share,
-    more_than,
+    compared,
     propagated,
     sent_by,
     share_of,
 )
 from autoshard.explain.values import named_values
+from autoshard.frontend.logical_axes import Axes, Spec
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.planned.summarize import line_of, main_values, short_name, type_text
@@ -61,6 +62,19 @@ _OPS_AGAIN = 400_000
 """So many ops are propagated to try without lines: 15 seconds of an AMD EPYC core, 2026-11-24."""
 
 
+def axes_text(axes: Axes) -> str:
+    """How a dim is cut: ``None``, ``'data'``, ``('x', 'y')``."""
+    return "None" if not axes else repr(axes[0] if len(axes) == 1 else axes)
+
+
+def spec_text(spec: Spec) -> str:
+    """``P('data', None, ('x', 'y'))``."""
+    entries = list(map(axes_text, spec))
+    while entries and entries[-1] == "None":
+        entries.pop()
+    return f"P({', '.join(entries)})"
+
+
 @dataclass(frozen=True)
 class Annotation:
     """One line to write."""
@@ -71,7 +85,7 @@ class Annotation:
     """``file:line`` whose value is constrained; None for an argument."""
     type: str
     """``4096x11008xbf16``."""
-    spec: tuple[tuple[str, ...], ...]
+    spec: Spec
     """For each dim the axes that cut it."""
     count: int
     """How many values of the program it speaks of."""
@@ -83,16 +97,11 @@ class Annotation:
     @property
     def spec_text(self) -> str:
         """``P('data', None, ('x', 'y'))``."""
-        entries = [
-            "None" if not axes else repr(axes[0] if len(axes) == 1 else axes) for axes in self.spec
-        ]
-        while entries and entries[-1] == "None":
-            entries.pop()
-        return f"P({', '.join(entries)})"
+        return spec_text(self.spec)
 
 
 @dataclass(frozen=True)
-class Annotations:
+class Annotations(Reproduced):
     """Lines that reproduce a plan, and what they do not."""
 
     name: str
@@ -100,18 +109,6 @@ class Annotations:
     mesh: Mesh
     lines: tuple[Annotation, ...]
     """Those that matter most first."""
-    planned_bytes: float
-    """What one device sends in a step of the plan."""
-    reproduced: float
-    """Share of these that the program with the lines sends as well: 0 to 1."""
-    missing: tuple[Share, ...]
-    """Collectives of the plan that it does not have, most bytes first."""
-    other: tuple[Share, ...]
-    """Collectives that it has instead."""
-    step_seconds: float
-    """A step of the program with the lines, by the cost model of the plan."""
-    planned_seconds: float
-    """A step of the plan."""
     untried: int = 0
     """How many of the lines may not be needed: the program is so big that they were not tried."""
 
@@ -197,18 +194,12 @@ def annotate(subject: Subject, most_lines: int = MOST_LINES) -> Annotations:
         raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
     wanted = sent_by(subject.imported, subject.plan)
     needed = _needed(subject, wanted, *_chosen(subject, wanted, most_lines))
-    found = needed.found
     return Annotations(
         name=subject.name,
         mesh=subject.mesh,
         lines=tuple(line.annotation for line in needed.lines),
-        planned_bytes=sum(wanted.values()),
-        reproduced=share_of(wanted, found.sent),
-        missing=more_than(wanted, found.sent),
-        other=more_than(found.sent, wanted),
-        step_seconds=found.plan.step_seconds,
-        planned_seconds=subject.plan.step_seconds,
         untried=needed.untried,
+        **vars(compared(subject, wanted, needed.found)),
     )
 
 

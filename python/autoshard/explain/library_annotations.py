@@ -11,23 +11,22 @@ as ``mode="semi_auto"`` does, and the text says what of the plan's communication
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import PlanError
-from autoshard.explain.folding import common_name, of_any_layer
+from autoshard.explain.annotations import spec_text
+from autoshard.explain.folding import folded
 from autoshard.explain.library_forms import (
     Form,
-    Spec,
     flax_form,
     keras_form,
     maxtext_form,
     nnx_form,
-    planned_spec,
-    spec_text,
 )
 from autoshard.explain.question import Subject
-from autoshard.explain.reproduced import Share, more_than, propagated, sent_by, share_of
+from autoshard.explain.reproduced import Reproduced, compared, propagated, sent_by
+from autoshard.frontend.logical_axes import Spec, planned_spec
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.planned.summarize import main_values
@@ -53,25 +52,13 @@ class Unsaid:
 
 
 @dataclass(frozen=True)
-class LibraryAnnotations:
+class LibraryAnnotations(Reproduced):
     """Shardings of arguments as a library takes them."""
 
     library: str
     """``flax``, ``nnx``, ``maxtext``, ``keras``."""
     text: str
     """What a user pastes: Python, of MaxText YAML; comments say what it reproduces."""
-    reproduced: float
-    """Share of the bytes that a device sends by the plan which the program with it sends, too."""
-    planned_bytes: float
-    """What one device sends in a step of the plan."""
-    missing: tuple[Share, ...]
-    """Collectives of the plan that it does not have, most bytes first."""
-    other: tuple[Share, ...]
-    """Collectives that it has instead."""
-    step_seconds: float
-    """A step of the program with it, by the cost model of the plan."""
-    planned_seconds: float
-    """A step of the plan."""
     unsaid: tuple[Unsaid, ...]
     """What the form cannot say."""
 
@@ -105,21 +92,12 @@ def annotations_for(
     form = _FORMS[library](plan, *variables)
     wanted = sent_by(subject.imported, subject.plan)
     found = propagated(subject, list(_pins(plan, subject, form.specs)))
-    reproduced, missing = share_of(wanted, found.sent), more_than(wanted, found.sent)
+    result = compared(subject, wanted, found)
     unsaid = tuple(_unsaid(plan, form.specs))
-    said = LibraryAnnotations(
-        library,
-        form.text,
-        reproduced,
-        sum(wanted.values()),
-        missing,
-        more_than(found.sent, wanted),
-        found.plan.step_seconds,
-        subject.plan.step_seconds,
-        unsaid,
+    comments = "".join(f"# {line}\n" for line in _comments(plan, result, unsaid))
+    return LibraryAnnotations(
+        library=library, text=comments + form.text, unsaid=unsaid, **vars(result)
     )
-    comments = "".join(f"# {line}\n" for line in _comments(plan, said))
-    return replace(said, text=comments + form.text)
 
 
 def _pins(plan: Plan, subject: Subject, specs: Sequence[Spec]) -> Iterator[Pinned]:
@@ -135,22 +113,24 @@ def _pins(plan: Plan, subject: Subject, specs: Sequence[Spec]) -> Iterator[Pinne
 
 
 def _unsaid(plan: Plan, specs: Sequence[Spec]) -> Iterator[Unsaid]:
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for one, spec in zip(plan.arguments, specs, strict=True):
-        if one.is_used and planned_spec(one) != spec:
-            key = of_any_layer(one.name), spec_text(planned_spec(one)), spec_text(spec)
-            rows.setdefault(key, []).append(one.name)
-    for (_, planned, said), names in rows.items():
-        yield Unsaid(common_name(names), planned, said, len(names))
+    pairs = zip(plan.arguments, specs, strict=True)
+    others = [
+        (one.name, spec_text(planned_spec(one)), spec_text(spec))
+        for one, spec in pairs
+        if one.is_used and planned_spec(one) != spec
+    ]
+    for fold in folded(others, lambda one: one[0], lambda one: one[1:]):
+        _, planned, said = fold.first
+        yield Unsaid(fold.name, planned, said, fold.count)
 
 
-def _comments(plan: Plan, said: LibraryAnnotations) -> Iterator[str]:
+def _comments(plan: Plan, said: Reproduced, unsaid: Sequence[Unsaid]) -> Iterator[str]:
     yield (
         f"{plan.name} on {plan.mesh}: {said.reproduced:.1%} of {bytes_text(said.planned_bytes)}"
         f" that a device sends; a step of {seconds_text(said.step_seconds)}, planned"
         f" {seconds_text(said.planned_seconds)}"
     )
-    for one in said.unsaid:
+    for one in unsaid:
         count = f" x {one.count}" if one.count > 1 else ""
         yield f"not said: {one.name}{count} is {one.planned} in the plan, {one.said} here"
     for one in said.missing[:_MOST_SHARES]:

@@ -13,16 +13,22 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from autoshard.errors import PlanError
+from autoshard.explain.annotations import axes_text, spec_text
 from autoshard.explain.folding import folded
-from autoshard.frontend.logical_axes import Axes, boxes_of, cut_by_rules, rules_of, variables_of
+from autoshard.frontend.logical_axes import (
+    Axes,
+    Spec,
+    boxes_of,
+    cut_by_rules,
+    planned_spec,
+    rules_of,
+    variables_of,
+)
 
 if TYPE_CHECKING:
     from autoshard.frontend.plan import Plan, PlannedValue
 
 _tree: Any = jax.tree_util
-
-Spec = tuple[Axes, ...]
-"""For each dim the mesh axes that cut it."""
 
 Path = tuple[Any, ...]
 """Names and numbers of attributes, from a module to its variable."""
@@ -55,26 +61,9 @@ class Form:
     text: str
 
 
-def planned_spec(value: PlannedValue) -> Spec:
-    """What the plan says of an argument."""
-    return tuple(tuple(ref.name for ref in refs) for refs in value.sharding.dims)
-
-
-def spec_text(spec: Spec) -> str:
-    """``P('data', None, ('x', 'y'))``."""
-    entries = [_entry(axes) for axes in spec]
-    while entries and entries[-1] == "None":
-        entries.pop()
-    return f"P({', '.join(entries)})"
-
-
-def _entry(axes: Axes) -> str:
-    return "None" if not axes else repr(axes[0] if len(axes) == 1 else axes)
-
-
 def _names_text(spec: Spec) -> str:
     """``(None, 'model')``."""
-    return f"({', '.join(map(_entry, spec))}{',' if len(spec) == 1 else ''})"
+    return f"({', '.join(map(axes_text, spec))}{',' if len(spec) == 1 else ''})"
 
 
 def _head(plan: Plan, others: str) -> str:
@@ -123,7 +112,7 @@ def flax_form(plan: Plan) -> Form:
     """
     rules, said = _by_name(plan)
     others = _others(plan, said)
-    rows = "".join(f"    ({name!r}, {_entry(axes)}),\n" for name, axes in rules.items())
+    rows = "".join(f"    ({name!r}, {axes_text(axes)}),\n" for name, axes in rules.items())
     return Form(
         _specs(plan, said),
         "# With linen: nn.logical_axis_rules(RULES) around apply, and for variables\n"

@@ -40,6 +40,42 @@ class Propagated:
     sent: Sent
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reproduced:
+    """What of a plan comes back where less is said than all of it."""
+
+    planned_bytes: float
+    """What one device sends in a step of the plan."""
+    reproduced: float
+    """Share of these that the program with what is said sends as well: 0 to 1."""
+    missing: tuple[Share, ...]
+    """Collectives of the plan that it does not have, most bytes first."""
+    other: tuple[Share, ...]
+    """Collectives that it has instead."""
+    step_seconds: float
+    """A step of the program with what is said, by the cost model of the plan."""
+    planned_seconds: float
+    """A step of the plan."""
+
+
+def compared(subject: Subject, wanted: Sent, found: Propagated) -> Reproduced:
+    """What propagation brings back of a plan.
+
+    Args:
+        subject: The plan.
+        wanted: What it sends.
+        found: What propagation makes.
+    """
+    return Reproduced(
+        planned_bytes=sum(wanted.values()),
+        reproduced=share_of(wanted, found.sent),
+        missing=more_than(wanted, found.sent),
+        other=more_than(found.sent, wanted),
+        step_seconds=found.plan.step_seconds,
+        planned_seconds=subject.plan.step_seconds,
+    )
+
+
 def propagated(subject: Subject, pins: Sequence[Pinned]) -> Propagated:
     """What propagation makes of the program with these pins in place of the user's.
 

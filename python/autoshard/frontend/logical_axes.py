@@ -20,6 +20,9 @@ from autoshard.frontend.plan import Plan, PlannedValue
 _tree: Any = jax.tree_util
 
 Axes = tuple[str, ...]
+Spec = tuple[Axes, ...]
+"""For each dim the mesh axes that cut it."""
+
 Rule = tuple[str, str | Axes | None]
 """A logical name and the mesh axes that cut it: none, one, or several."""
 
@@ -34,7 +37,9 @@ def logical_rules(plan: Plan) -> tuple[Rule, ...]:
     """See ``Plan.logical_rules``."""
     boxes = boxes_of(plan)
     rules = rules_of(boxes)
-    kept_apart = [value for names, value in boxes if cut_by_rules(names, rules) != _cut_by(value)]
+    kept_apart = [
+        value for names, value in boxes if cut_by_rules(names, rules) != planned_spec(value)
+    ]
     if kept_apart:
         more = f" and {len(kept_apart) - 1} more" if len(kept_apart) > 1 else ""
         warnings.warn(
@@ -114,7 +119,8 @@ def _names(node: Any) -> tuple[str | None, ...] | None:
     return tuple(name if isinstance(name, str) else None for name in names)
 
 
-def _cut_by(value: PlannedValue) -> tuple[Axes, ...]:
+def planned_spec(value: PlannedValue) -> Spec:
+    """How the plan cuts an argument."""
     return tuple(tuple(ref.name for ref in refs) for refs in value.sharding.dims)
 
 
@@ -122,13 +128,13 @@ def rules_of(boxes: Sequence[Box]) -> dict[str, Axes]:
     """For each name how most bytes are cut."""
     sizes: dict[str, dict[Axes, int]] = defaultdict(lambda: defaultdict(int))
     for names, value in boxes:
-        for name, axes in zip(names, _cut_by(value), strict=True):
+        for name, axes in zip(names, planned_spec(value), strict=True):
             if name is not None:
                 sizes[name][axes] += prod(value.shape)
     return {name: max(cuts, key=lambda axes: cuts[axes]) for name, cuts in sizes.items()}
 
 
-def cut_by_rules(names: Sequence[str | None], rules: Mapping[str, Axes]) -> tuple[Axes, ...]:
+def cut_by_rules(names: Sequence[str | None], rules: Mapping[str, Axes]) -> Spec:
     """What flax makes of the rules: an axis cuts one dim, that of the first rule."""
     used: set[str] = set()
     found: list[Axes] = [() for _ in names]

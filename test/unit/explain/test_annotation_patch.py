@@ -6,6 +6,7 @@ import pytest
 
 from autoshard.explain.annotation_patch import patch_text
 from autoshard.explain.annotations import Annotation, Annotations
+from autoshard.explain.reproduced import Reproduced
 from autoshard.sharding import Mesh
 
 SAID = "jax.lax.with_sharding_constraint(h, jax.sharding.PartitionSpec('data'))"
@@ -17,7 +18,15 @@ def patch_of(*locations: str) -> str:
         for location in locations
     )
     mesh = Mesh.parse("data=4")
-    return patch_text(Annotations("step", mesh, lines, 1.0, 1.0, (), (), 1.0, 1.0))
+    nothing = Reproduced(
+        planned_bytes=1.0,
+        reproduced=1.0,
+        missing=(),
+        other=(),
+        step_seconds=1.0,
+        planned_seconds=1.0,
+    )
+    return patch_text(Annotations("step", mesh, lines, **vars(nothing)))
 
 
 @pytest.mark.parametrize(
