@@ -11,12 +11,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from autoshard.cli import main as command
 from autoshard.compilers.compiler import CompilerFile
 from autoshard.explain.remarks_files import remarks_text
 
+RELEASE = "0.10.2"
+"""The release of JAX whose numbers the page has."""
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "use" / "explain.md"
 
 
@@ -71,11 +74,13 @@ def _number(word: str) -> Any:
 
 def test_the_program_prints_what_the_page_says(program: dict[str, Any]) -> None:
     (shown, _), (printed, _) = blocks("text"), shown_of(program["plan"])
+    # Bytes and shares differ between releases, too, by some percent.
+    apart = 0.0 if jax.__version__ == RELEASE else 0.06
     expected = [
-        [pytest.approx(word, rel=0.06) if isinstance(word, float) else word for word in line]
+        [pytest.approx(word, rel=apart, abs=0) if isinstance(word, float) else word for word in line]
         for line in words(shown)
     ]
-    assert words(printed) == expected  # so do bytes and shares, by some percent
+    assert words(printed) == expected
 
 
 def test_the_remarks_of_the_page_are_among_those_of_the_program(program: dict[str, Any]) -> None:
