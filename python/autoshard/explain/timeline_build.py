@@ -246,7 +246,7 @@ def _together(nodes: Sequence[_Node]) -> _Node:
     )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Piece:
     """A node without others in it, where it is in the step."""
 
