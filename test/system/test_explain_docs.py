@@ -77,7 +77,10 @@ def test_the_program_prints_what_the_page_says(program: dict[str, Any]) -> None:
     # Bytes and shares differ between releases, too, by some percent.
     apart = 0.0 if jax.__version__ == RELEASE else 0.06
     expected = [
-        [pytest.approx(word, rel=apart, abs=0) if isinstance(word, float) else word for word in line]
+        [
+            pytest.approx(word, rel=apart, abs=0) if isinstance(word, float) else word
+            for word in line
+        ]
         for line in words(shown)
     ]
     assert words(printed) == expected

@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import linen as nn
+from flax import nnx
+from named_net import Net, X, planned
 
 import autoshard
-
-nn = pytest.importorskip("flax.linen")
-nnx = pytest.importorskip("flax.nnx")
-
-X = jax.ShapeDtypeStruct((256, 1024), jnp.float32)
-
-
-def dense(width: int, *names: str) -> Any:
-    init = nn.with_logical_partitioning(nn.initializers.lecun_normal(), names)
-    return nn.Dense(width, use_bias=False, kernel_init=init)
-
-
-class Net(nn.Module):
-    """Two layers that name their dims."""
-
-    second: tuple[str, str] = ("mlp", "embed")
-
-    @nn.compact
-    def __call__(self, x: Any) -> Any:
-        hidden = nn.relu(dense(8192, "embed", "mlp")(x))
-        return dense(1024, *self.second)(hidden)
-
-
-def planned(net: Any) -> tuple[autoshard.Plan, Any]:
-    def step(params: Any, x: Any) -> Any:
-        gradients = jax.grad(lambda p: (net.apply(p, x) ** 2).mean())(params)
-        return jax.tree.map(lambda p, g: p - g, params, gradients)
-
-    params = jax.eval_shape(net.init, jax.random.key(0), X)
-    return autoshard.plan(step, params, X, cluster="v5e:2x4"), params
 
 
 def test_rules_give_the_plans_shardings_to_flax() -> None:
