@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -124,8 +125,6 @@ def plain(flavour: Flavour) -> Any:
 
 def positional(fn: Callable[..., Any]) -> int:
     """How many arguments a function takes."""
-    import inspect
-
     return len(inspect.signature(fn).parameters)
 
 

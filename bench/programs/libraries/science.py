@@ -19,18 +19,30 @@ def _zeros_or_not() -> tuple[Any, Any]:
     return x.astype(wide), (y < 5).astype(wide)
 
 
-@program("numpyro", "Bayesian logistic regression, NUTS", x64=True, tolerance=1e-6)
-def numpyro_nuts(jit: Jit) -> Any:
+def _logistic_loss(w: Any, x: Any, y: Any) -> Any:
+    logits = x @ w
+    return jnp.mean(jnp.logaddexp(0, logits) - y * logits) + 1e-3 * w @ w
+
+
+def _numpyro_model() -> Any:
+    """Bayesian logistic regression."""
     import numpyro
     from numpyro import distributions as dist
-    from numpyro.infer import NUTS
-    from numpyro.infer.util import initialize_model
 
     def model(x: Any, y: Any) -> None:
         w = numpyro.sample("w", dist.Normal(jnp.zeros(64), 1.0).to_event(1))
         with numpyro.plate("rows", len(x)):
             numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
 
+    return model
+
+
+@program("numpyro", "Bayesian logistic regression, NUTS", x64=True, tolerance=1e-6)
+def numpyro_nuts(jit: Jit) -> Any:
+    from numpyro.infer import NUTS
+    from numpyro.infer.util import initialize_model
+
+    model = _numpyro_model()
     x, y = _zeros_or_not()
     kernel = NUTS(model, max_tree_depth=4)
     start = initialize_model(jax.random.key(0), model, model_args=(x, y)).param_info
@@ -44,15 +56,10 @@ def numpyro_nuts(jit: Jit) -> Any:
 @program("numpyro", "the same by variational inference")
 def numpyro_svi(jit: Jit) -> Any:
     import numpyro
-    from numpyro import distributions as dist
     from numpyro.infer import SVI, Trace_ELBO
     from numpyro.infer.autoguide import AutoNormal
 
-    def model(x: Any, y: Any) -> None:
-        w = numpyro.sample("w", dist.Normal(jnp.zeros(64), 1.0).to_event(1))
-        with numpyro.plate("rows", len(x)):
-            numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
-
+    model = _numpyro_model()
     x, y = _zeros_or_not()
     svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(1e-2), Trace_ELBO())
     state = svi.init(jax.random.key(0), x, y)
@@ -91,11 +98,7 @@ def blackjax_hmc(jit: Jit) -> Any:
 def jaxopt_lbfgs(jit: Jit) -> Any:
     import jaxopt
 
-    def loss(w: Any, x: Any, y: Any) -> Any:
-        logits = x @ w
-        return jnp.mean(jnp.logaddexp(0, logits) - y * logits) + 1e-3 * w @ w
-
-    solver = jaxopt.LBFGS(loss, maxiter=10)
+    solver = jaxopt.LBFGS(_logistic_loss, maxiter=10)
     fit = jit(lambda w, x, y: solver.run(w, x, y).params, batch=(1, 2))
     return fit(jnp.zeros(64), *_zeros_or_not())
 
@@ -105,9 +108,7 @@ def optimistix_bfgs(jit: Jit) -> Any:
     import optimistix
 
     def loss(w: Any, data: Any) -> Any:
-        x, y = data
-        logits = x @ w
-        return jnp.mean(jnp.logaddexp(0, logits) - y * logits) + 1e-3 * w @ w
+        return _logistic_loss(w, *data)
 
     def fit(w: Any, x: Any, y: Any) -> Any:
         solver = optimistix.BFGS(rtol=1e-6, atol=1e-6)

@@ -34,6 +34,17 @@ def _loss(layers: Any, x: Any, y: Any) -> Any:
     return optax.softmax_cross_entropy_with_integer_labels(_mlp(layers, x), y).mean()
 
 
+def _train_step(optimizer: Any) -> Any:
+    import optax
+
+    def train_step(params: Any, state: Any, x: Any, y: Any) -> Any:
+        value, gradients = jax.value_and_grad(_loss)(params, x, y)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    return train_step
+
+
 @program("optax", "MultiSteps of 2, a clip, a schedule, decay of some weights")
 def optax_multi_steps(jit: Jit) -> Any:
     import optax
@@ -45,12 +56,7 @@ def optax_multi_steps(jit: Jit) -> Any:
     )
     optimizer = optax.MultiSteps(inner, every_k_schedule=2)
 
-    def train_step(params: Any, state: Any, x: Any, y: Any) -> Any:
-        value, gradients = jax.value_and_grad(_loss)(params, x, y)
-        updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, value
-
-    step = jit(train_step, batch=(2, 3))
+    step = jit(_train_step(optimizer), batch=(2, 3))
     params: Any = _weights(64, 128, 10)
     state, losses = optimizer.init(params), []
     for _ in range(6):
@@ -91,12 +97,7 @@ def orbax_resume(jit: Jit) -> Any:
 
     optimizer = optax.adam(1e-3)
 
-    def train_step(params: Any, state: Any, x: Any, y: Any) -> Any:
-        value, gradients = jax.value_and_grad(_loss)(params, x, y)
-        updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, value
-
-    step = jit(train_step, batch=(2, 3))
+    step = jit(_train_step(optimizer), batch=(2, 3))
     x, y = digits(ROWS)
     params: Any = _weights(64, 128, 10)
     state = optimizer.init(params)
