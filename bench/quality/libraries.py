@@ -20,7 +20,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,11 @@ def main() -> None:
     if unknown:
         sys.exit(f"no program {', '.join(sorted(unknown))}: {', '.join(n for n, *_ in listed)}")
     before = rows_before(asked.csv) if asked.only else {}
+    missing = without_rows(listed, asked.only, before) if asked.csv is not None else []
+    if missing:
+        sys.exit(
+            f"{asked.csv} has no rows of {', '.join(missing)}: name them in --only, too, or run all"
+        )
     rows: list[Row] = []
     for name, library, does in listed:
         if asked.only and name not in asked.only:
@@ -99,6 +104,19 @@ def main() -> None:
             asked.csv.write_text(str(results.Results(about(python), HEADS, tuple(rows))))
     if asked.csv is not None:
         print(f"wrote {asked.csv}; now python bench/report.py")
+
+
+def without_rows(
+    listed: Sequence[tuple[str, str, str]],
+    only: Sequence[str] | None,
+    before: Mapping[tuple[str, str], Sequence[Row]],
+) -> list[str]:
+    """Programs that are neither run nor in the file, so that the table would lack them."""
+    return [
+        name
+        for name, library, does in listed
+        if only and name not in only and (library, does) not in before
+    ]
 
 
 def rows_before(path: Path | None) -> dict[tuple[str, str], list[Row]]:
