@@ -488,7 +488,7 @@ def static_arguments(
 
 
 def signature_of(fn: Any) -> inspect.Signature:
-    """Of any function; ``(*args, **kwargs)`` where Python knows none, as of some written in C."""
+    """The signature; ``(*args, **kwargs)`` where Python knows none, as of some written in C."""
     try:
         return inspect.signature(fn)
     except (TypeError, ValueError):
