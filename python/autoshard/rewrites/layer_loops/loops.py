@@ -104,13 +104,15 @@ def _counter(loop: mlir.Operation) -> int:
 def _stack(loop: mlir.Operation, slot: int, trips: int) -> Stack | None:
     """How a slot is taken and written by rows; None where something else happens to it."""
     body, yielded = body_of(loop), yielded_of(loop)[slot]
+    end = body.operations[len(body.operations) - 1].operation
     argument = body.arguments[slot]
     if not isinstance(argument.type, mlir.RankedTensorType) or argument.type.rank == 0:
         return None
     if len(list(loop.regions[0].blocks[0].arguments[slot].uses)):
         return None
-    users = [use.owner.operation for use in argument.uses]
-    taken = [op for op in users if op.name in _ROW_OPS and op.operands[0] == argument]
+    uses = [(use.owner.operation, use.operand_number) for use in argument.uses]
+    uses = [use for use in uses if use != (end, slot)]
+    taken = [op for op, operand in uses if op.name in _ROW_OPS and operand == 0]
     lines = [_row_line(loop, op) for op in taken]
     straight = [line in ((1, 0), (-1, trips - 1)) for line in lines]
     others = [line for line, is_one in zip(lines, straight, strict=True) if not is_one]
@@ -120,7 +122,7 @@ def _stack(loop: mlir.Operation, slot: int, trips: int) -> Stack | None:
             f"in a trip it takes row {_said(others[0])} of an array of shape {shape_of(argument)},"
             " and not only that of the trip"
         )
-    is_whole = len(taken) < len([op for op in users if op.name != "stablehlo.return"])
+    is_whole = len(taken) < len(uses)
     if not taken or is_whole or not all(straight) or shape_of(argument)[0] != trips:
         return None
     if len(set(lines)) > 1 or any(op.block != body for op in taken):
