@@ -129,6 +129,9 @@ def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:
     )
     assert (first.arguments, first.results) == (second.arguments, second.results)
     assert all(np.prod(value.sharding.tile) > 1 for value in first.results[2:4]), "states are cut"
+    none = autoshard.OptimizerParallel(parameters=(0, 1), states=(2, 5))  # 5 is one of seven parts
+    with pytest.raises(autoshard.PlanError, match="no argument is called 5; there are 5: carried,"):
+        pipelined(network(False), 2, 4, optimizer_parallel=none).plan(carried, batch)
 
 
 def trained(loss: Callable[[Any, jax.Array], jax.Array]) -> Step:

@@ -27,6 +27,7 @@ from autoshard.ir.boundary import say_trips
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.split_loops import SplitLoops
 from autoshard.pipeline.options import Pipeline
+from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
 from autoshard.rewrites.layer_loops.split import cut_layer_loops
 
@@ -93,17 +94,18 @@ class InParts:
         return self._joined(plan)
 
     def _with_names(self, request: Request) -> Request:
-        """The same, with names of arrays, which their parts begin with, in place of numbers."""
+        """The same, with names of arrays, which their parts begin with, in place of numbers.
+
+        Raises:
+            PlanError: The step has no array of this name or number.
+        """
         wanted = request.optimizer_parallel
         if not isinstance(wanted, OptimizerParallel):
             return request
         names = self.whole.argument_names
 
         def named(said: Sequence[str | int]) -> tuple[str, ...]:
-            return tuple(
-                names[int(text)] if text.isdigit() and int(text) < len(names) else text
-                for text in map(str, said)
-            )
+            return tuple(names[n] for n in numbers_called(names, map(str, said), wanted.name))
 
         by_name = replace(wanted, parameters=named(wanted.parameters), states=named(wanted.states))
         return replace(request, optimizer_parallel=by_name)
