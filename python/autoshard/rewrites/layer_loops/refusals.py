@@ -7,16 +7,35 @@ from autoshard.ir import mlir, place
 from autoshard.rewrites.layer_loops.loops import layer_loop
 
 
-def too_large(op: mlir.Operation, share: float, stages: int, trips: int) -> PlanError:
-    """A loop over layers, or a part of it, that takes too large a share of the step."""
-    fitting = [str(count) for count in range(2, trips + 1) if trips % count == 0]
+def too_large(
+    op: mlir.Operation, share: float, stages: int, trips: int, parts: int | None
+) -> PlanError:
+    """A loop over layers that takes too large a share of the step.
+
+    Args:
+        op: The loop.
+        share: Of the step, that one part of the loop takes.
+        stages: How many there are.
+        trips: Of the loop.
+        parts: Into how many parts it is cut; None: no loops are, as they do not fill the stages.
+    """
     return PlanError(
         f"stages={stages}: a loop over layers is cut by its trips into equal parts, one a stage,"
-        f" and {trips} trips fall into {', '.join(fitting)} of them only: one stage would have"
-        f" {100 * share:.0f} % of the step. Give a number of stages that fits, or unroll the loop"
-        " (jax.lax.scan: unroll=True, or a for loop over layers).",
+        f" and {_why_so_few(stages, trips, parts)}: one stage would have {100 * share:.0f} % of the"
+        " step. Give a number of stages that fits, or unroll the loop (jax.lax.scan: unroll=True,"
+        " or a for loop over layers).",
         place(op.location),
     )
+
+
+def _why_so_few(stages: int, trips: int, parts: int | None) -> str:
+    if trips == 1:
+        return "this one has one trip and cannot be cut"
+    fitting = [count for count in range(2, trips + 1) if trips % count == 0]
+    if parts is not None and any(parts < count <= stages for count in fitting):
+        said = f"is in {parts} parts" if parts > 1 else "is not cut"
+        return f"this one of {trips} trips {said}, as what is around it takes the other stages"
+    return f"{trips} trips fall into {', '.join(map(str, fitting))} of them only"
 
 
 def why_whole(op: mlir.Operation) -> str:
