@@ -247,6 +247,24 @@ def beside_each_other(params: Any, batch: jax.Array) -> jax.Array:
     return (jax.lax.scan(body, (batch, 0), None, length=LAYERS)[0][0] * batch).sum()
 
 
+def by_array_of_numbers(params: Any, batch: jax.Array) -> jax.Array:
+    """Numbers of layers are rows themselves."""
+
+    def body(hidden: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
+        return layer(hidden, jax.lax.dynamic_index_in_dim(params, number, keepdims=False))
+
+    return (jax.lax.scan(body, batch, jnp.arange(LAYERS))[0] * batch).sum()
+
+
+def over_the_batch(params: Any, batch: jax.Array) -> jax.Array:
+    """Rows are those of steps of time."""
+
+    def body(hidden: jax.Array, column: jax.Array) -> tuple[jax.Array, None]:
+        return jnp.tanh(hidden @ params[0] + column), None
+
+    return jax.lax.scan(body, batch[:, :WIDTH], jnp.stack([batch] * LAYERS))[0].sum()
+
+
 def twice(params: Any, batch: jax.Array) -> jax.Array:
     for _ in range(2):
         batch = jnp.sign(jax.lax.scan(layer, batch, params)[0])
@@ -257,7 +275,9 @@ def twice(params: Any, batch: jax.Array) -> jax.Array:
     ("loss", "layers", "stages", "said"),
     [
         (backwards, 6, 4, "6 trips fall into 2, 3, 6 of them only"),
-        (beside_each_other, LAYERS, 2, r"takes row f\(trip\), which is no line, of an array"),
+        (beside_each_other, LAYERS, 2, r"takes a part of an array of shape .4, 8, 8., not that of"),
+        (by_array_of_numbers, LAYERS, 2, r"takes a part of an array of shape .4, 8, 8., not that"),
+        (over_the_batch, LAYERS, 2, "as no argument but the batch has a row for each of its trips"),
         (twice, LAYERS, 2, "goes through the same layers a second time"),
     ],
 )

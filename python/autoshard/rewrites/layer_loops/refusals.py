@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
-from autoshard.rewrites.layer_loops.loops import layer_loop
+from autoshard.rewrites.layer_loops.loops import LayerLoop, layer_loop
+from autoshard.rewrites.recomputation.loops import maker_of
 
 
 def too_large(
@@ -43,15 +44,30 @@ def why_whole(op: mlir.Operation) -> str:
     found = layer_loop(op)
     if isinstance(found, str):
         return f": {found}, so that it cannot be cut by its trips"
-    return ", as it has no weights with a row a trip, or autoshard-split-loops has not cut it"
+    if found.others:
+        return f": {found.others[0]}, so that it cannot be cut by its trips"
+    if _has_weights(found):
+        return ", and autoshard-split-loops has not cut it by its trips"
+    return ", as no argument but the batch has a row for each of its trips"
+
+
+def _has_weights(loop: LayerLoop) -> bool:
+    """Whether rows are those of an argument, as it is or in another form."""
+    for slot in loop.stacks:
+        value = loop.op.operands[slot]
+        while (op := maker_of(value)) is not None and len(op.operands) == 1:
+            value = op.operands[0]
+        if isinstance(value, mlir.BlockArgument):
+            return True
+    return False
 
 
 def gone_through_twice(op: mlir.Operation) -> PlanError:
-    """A loop that goes through layers a second time on the way forward."""
+    """A cut loop that goes through layers a second time on the way forward."""
     return PlanError(
-        "a loop over layers that is cut into stages goes through the same layers a second time, in"
-        " the same direction, and a micro-batch goes forward from stage to stage once. Let"
-        " jax.checkpoint be around the body of the scan and not around the scan, give recompute= in"
-        " its place, or unroll the loop (unroll=True).",
+        "a loop over layers that is cut into stages goes through the same layers a second time, and"
+        " forwards a micro-batch goes from stage to stage once. Let jax.checkpoint be around the"
+        " body of the scan and not around the scan, give recompute= in its place, or unroll the"
+        " loop (unroll=True).",
         place(op.location),
     )

@@ -139,4 +139,6 @@ def _check_shares(
         its = share.seconds / parts
         if its * stages > _MOST * whole:
             first = next(n for n in values.loops if values.group_of_loop(n) == share.group)
-            raise too_large(values.ops[first], its / whole, stages, share.trips, parts if cut else None)
+            raise too_large(
+                values.ops[first], its / whole, stages, share.trips, parts if cut else None
+            )
