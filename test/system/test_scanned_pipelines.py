@@ -4,6 +4,7 @@ read."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import autoshard
+from autoshard.frontend import planning
+from autoshard.sharding import parse_sharding
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
 
@@ -132,6 +135,35 @@ def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:
     none = autoshard.OptimizerParallel(parameters=(0, 1), states=(2, 5))  # 5 is one of seven parts
     with pytest.raises(autoshard.PlanError, match="no argument is called 5; there are 5: carried,"):
         pipelined(network(False), 2, 4, optimizer_parallel=none).plan(carried, batch)
+
+
+@pytest.mark.parametrize("options", [{"mesh": "a=2,b=2"}, {}])
+def test_parts_that_the_search_lets_lie_unlike_are_planned_once_more_and_lie_alike(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    def step(params: Any, batch: jax.Array) -> Any:
+        value, gradients = jax.value_and_grad(backwards)(params, batch)
+        return turned(params, gradients), value, gradients
+
+    plans: list[autoshard.Plan] = []
+
+    def planned(source: Any, request: Any) -> autoshard.Plan:
+        plan = whole(source, request)
+        if not plans:  # the first part of weights, and of gradients, is cut
+            cut = parse_sharding(f"[{{}}, {{}}, {{{plan.mesh.axes[0].name}}}]", plan.mesh)
+            first = replace(plan.arguments[0], sharding=cut)
+            third = replace(plan.results[3], sharding=cut)
+            results = (*plan.results[:3], third, *plan.results[4:])
+            plan = replace(plan, arguments=(first, *plan.arguments[1:]), results=results)
+        plans.append(plan)
+        return plan
+
+    whole = planning._planned
+    monkeypatch.setattr(planning, "_planned", planned)
+    plan = pipelined(step, 2, 2, **options).plan(stacked(), whole_numbers(BATCH, WIDTH))
+    assert len(plans) == 2
+    pinned = (*plans[1].arguments[:2], *plans[1].results[3:], plan.arguments[0], plan.results[2])
+    assert {value.sharding for value in pinned} == {plans[0].arguments[0].sharding}
 
 
 def trained(loss: Callable[[Any, jax.Array], jax.Array]) -> Step:

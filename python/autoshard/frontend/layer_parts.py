@@ -30,8 +30,10 @@ from autoshard.pipeline.options import Pipeline
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
 from autoshard.rewrites.layer_loops.split import cut_layer_loops
+from autoshard.sharding import Sharding
 
 _tree: Any = jax.tree_util
+_Pins = tuple[tuple[int, Sharding], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,17 @@ class InParts:
         """
         request = self._with_names(request)
         plan = plan_once(self.source, request)
-        pins = self._alike(plan)
-        if pins:
-            source = replace(self.source, committed=(*self.source.committed, *pins))
+        arguments, results = self._unlike(plan)
+        if arguments or results:
+            source = replace(
+                self.source,
+                machine=plan.machine,
+                has_mesh=True,  # pins name axes of the plan's mesh
+                committed=(*self.source.committed, *arguments),
+                result_pins=results,
+            )
             plan = plan_once(source, request)
+            assert self._unlike(plan) == ((), ()), "parts of an array lie unlike, although pinned"
         return self._joined(plan)
 
     def _with_names(self, request: Request) -> Request:
@@ -110,14 +119,12 @@ class InParts:
         by_name = replace(wanted, parameters=named(wanted.parameters), states=named(wanted.states))
         return replace(request, optimizer_parallel=by_name)
 
-    def _alike(self, plan: Plan) -> list[tuple[int, Any]]:
-        """Shardings of arguments of which one part lies unlike another one."""
-        return [
-            (number, plan.arguments[parts.numbers[0]].sharding)
-            for parts in self.arrays.arguments
-            if len({plan.arguments[number].sharding for number in parts.numbers}) > 1
-            for number in parts.numbers
-        ]
+    def _unlike(self, plan: Plan) -> tuple[_Pins, _Pins]:
+        """For arguments and results of which parts lie unlike each other: that of the first one."""
+        return (
+            _pins_of_unlike(plan.arguments, self.arrays.arguments),
+            _pins_of_unlike(plan.results, self.arrays.results),
+        )
 
     def _joined(self, plan: Plan) -> Plan:
         stage: Any = self.whole.program.stage
@@ -135,6 +142,15 @@ class InParts:
             made_for=LoweredProgram.of(self.whole),
             pipeline=pipeline.with_arrays(arrays),
         )
+
+
+def _pins_of_unlike(values: Sequence[PlannedValue], arrays: Sequence[ArrayParts]) -> _Pins:
+    return tuple(
+        (number, values[parts.numbers[0]].sharding)
+        for parts in arrays
+        if len({values[number].sharding for number in parts.numbers}) > 1
+        for number in parts.numbers
+    )
 
 
 def _whole_values(
