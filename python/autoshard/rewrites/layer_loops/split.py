@@ -62,10 +62,12 @@ def cut_layer_loops(
     operations = operations_of(module.operation)
     each = op_seconds(module, operations, replace(cluster, dims=()))
     seconds = [its for _, its in block_seconds(operations, each, block)]
-    populate_rules(module)
     frozen = {block.arguments[number] for number in batch}
-    values = RowValues(ops, loops, frozen, _ties(main))
-    remove_rules(module)
+    populate_rules(module)
+    try:
+        values = RowValues(ops, loops, frozen, _ties(main))
+    finally:
+        remove_rules(module)
     groups = _with_arguments(values, block)
     shares = shares_of(values, seconds, groups)
     cut = parts_of_groups(values, shares, stages, slack)
