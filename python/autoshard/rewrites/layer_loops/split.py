@@ -140,7 +140,7 @@ def _check_shares(
         parts = cut[share.group].count if share.group in cut else 1
         its = share.seconds / parts
         if its * stages > _MOST * whole:
-            first = next(n for n in values.loops if values.group_of_loop(n) == share.group)
+            first = values.loops_of(share.group)[0]
             raise too_large(
                 values.ops[first], its / whole, stages, share.trips, parts if cut else None
             )
