@@ -24,6 +24,7 @@ from autoshard.frontend.request import Request
 from autoshard.frontend.result_names import result_names
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import say_trips
+from autoshard.ir.module import operations_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.split_loops import SplitLoops
 from autoshard.pipeline.options import Pipeline
@@ -66,6 +67,8 @@ class InParts:
         bytecode = (
             source.program.bytecode if request.policy == "keep" else source.without_checkpoints
         )
+        if not _has_loops(bytecode, source.name):
+            return None
         module = parse_bytes(bytecode, new_context(), source.name)
         batch, places = arrays_of_batch(source, module, request.batch_argnums), places_of(source)
         if not batch:
@@ -168,6 +171,13 @@ def _whole_values(
         )
         for name, type_, parts in zip(names, types, arrays, strict=True)
     )
+
+
+@lru_cache(maxsize=2)
+def _has_loops(bytecode: bytes, name: str) -> bool:
+    """Whether there is anything to cut; searches ask again."""
+    module = parse_bytes(bytecode, new_context(), name)
+    return any(op.name == "stablehlo.while" for op in operations_of(module.operation))
 
 
 @lru_cache(maxsize=2)
