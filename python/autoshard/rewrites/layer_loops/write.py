@@ -10,7 +10,7 @@ from autoshard.ir.attributes import ALIASING_OUTPUT, BUFFER_DONOR, FEEDS_ARGUMEN
 from autoshard.ir.boundary import attributes_at
 from autoshard.ir.constants import constant, splat_of
 from autoshard.rewrites.layer_loops.loops import LayerLoop
-from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts, RowParts
+from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts, RowParts, part_shape
 from autoshard.rewrites.layer_loops.rows import RowOp, Rows, RowValues
 from autoshard.rewrites.micro_batches.resize import resize_attributes
 from autoshard.rewrites.recomputation.loops import body_of, invariant_slots, maker_of
@@ -415,9 +415,8 @@ def _number_trips(body: mlir.Block, counter: int, first: int) -> None:
 
 
 def _part_type(type_: mlir.Type, dim: int, count: int) -> mlir.Type:
-    shape = list(mlir.RankedTensorType(type_).shape)
-    shape[dim] //= count
-    return mlir.RankedTensorType.get(shape, mlir.RankedTensorType(type_).element_type)
+    whole = mlir.RankedTensorType(type_)
+    return mlir.RankedTensorType.get(part_shape(whole.shape, dim, count), whole.element_type)
 
 
 def _say_stage(op: mlir.Operation, stage: int) -> None:
