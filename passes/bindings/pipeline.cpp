@@ -2,6 +2,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <sstream>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -81,6 +84,34 @@ void bind_records(nb::module_& module) {
       .def_ro("parts", &LoopShare::parts);
 }
 
+/// What `loop_shares` expects; raises ValueError for other input.
+std::vector<Span> spans_of(const std::vector<double>& seconds,
+                           const std::vector<std::vector<std::int32_t>>& parts,
+                           std::int32_t stages, double slack) {
+  if (stages < 1) {
+    throw std::invalid_argument("stages=" + std::to_string(stages) + ": expected 1 or more");
+  }
+  if (!(slack >= 1)) {
+    std::ostringstream said;
+    said << "slack=" << slack << ": expected 1 or more";
+    throw std::invalid_argument(said.str());
+  }
+  if (parts.size() != seconds.size()) {
+    throw std::invalid_argument("parts: must be as long as seconds");
+  }
+  std::vector<Span> spans;
+  for (std::size_t k = 0; k < seconds.size(); ++k) {
+    for (const std::int32_t count : parts[k]) {
+      if (count < 1) {
+        throw std::invalid_argument("parts[" + std::to_string(k) + "]: is cut into " +
+                                    std::to_string(count) + " parts");
+      }
+    }
+    spans.push_back({seconds[k], parts[k]});
+  }
+  return spans;
+}
+
 std::vector<Unit> units_of(const std::vector<double>& seconds,
                            const std::vector<double>& bytes,
                            const std::vector<std::int32_t>& first,
@@ -143,11 +174,7 @@ void bind_pipeline(nb::module_& module) {
       [](const std::vector<double>& seconds,
          const std::vector<std::vector<std::int32_t>>& parts, std::int32_t stages,
          double slack) {
-        std::vector<Span> spans;
-        for (std::size_t k = 0; k < seconds.size(); ++k) {
-          spans.push_back({seconds.at(k), parts.at(k)});
-        }
-        return pipeline::loop_shares(spans, stages, slack);
+        return pipeline::loop_shares(spans_of(seconds, parts, stages, slack), stages, slack);
       },
       "seconds"_a, "parts"_a, nb::kw_only(), "stages"_a, "slack"_a,
       "Into how many equal parts each loop among spans is cut, and where the first is; spans "

@@ -4,6 +4,7 @@ read."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import autoshard
+from autoshard.frontend import planning
+from autoshard.sharding import parse_sharding
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
 
@@ -102,18 +105,16 @@ def test_a_scan_in_stages_is_bit_equal_and_each_stage_has_its_own_layers(
 def test_what_is_not_donated_is_kept_and_a_saved_plan_runs_alike(tmp_path: Any) -> None:
     step = network(checkpoint=False)
     carried, batch = arguments()
-    run = pipelined(step, 2, 2)
-    plan = run.plan(carried, batch)
-    placed = plan.place(carried, batch)
-    first = run(*placed)
-    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(placed))
+    plan = pipelined(step, 2, 2).plan(carried, batch)
     plan.save(tmp_path / "plan.json")
     loaded = autoshard.Plan.load(tmp_path / "plan.json")
     assert loaded == plan
     assert loaded.pipeline is not None
     assert loaded.pipeline.argument_stages == plan.pipeline.argument_stages
-    again = autoshard.jit(step, plan=loaded)(*placed)
-    jax.tree.map(np.testing.assert_array_equal, again, first)
+    placed = plan.place(carried, batch)
+    found, right = autoshard.jit(step, plan=loaded)(*placed), jax.jit(step)(carried, batch)
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(placed))
+    jax.tree.map(np.testing.assert_array_equal, found, right)
 
 
 def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:
@@ -129,6 +130,38 @@ def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:
     )
     assert (first.arguments, first.results) == (second.arguments, second.results)
     assert all(np.prod(value.sharding.tile) > 1 for value in first.results[2:4]), "states are cut"
+    none = autoshard.OptimizerParallel(parameters=(0, 1), states=(2, 5))  # 5 is one of seven parts
+    with pytest.raises(autoshard.PlanError, match="no argument is called 5; there are 5: carried,"):
+        pipelined(network(False), 2, 4, optimizer_parallel=none).plan(carried, batch)
+
+
+@pytest.mark.parametrize("options", [{"mesh": "a=2,b=2"}, {}])
+def test_parts_that_the_search_lets_lie_unlike_are_planned_once_more_and_lie_alike(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    def step(params: Any, batch: jax.Array) -> Any:
+        value, gradients = jax.value_and_grad(backwards)(params, batch)
+        return turned(params, gradients), value, gradients
+
+    plans: list[autoshard.Plan] = []
+
+    def planned(source: Any, request: Any) -> autoshard.Plan:
+        plan = whole(source, request)
+        if not plans:  # the first part of weights, and of gradients, is cut
+            cut = parse_sharding(f"[{{}}, {{}}, {{{plan.mesh.axes[0].name}}}]", plan.mesh)
+            first = replace(plan.arguments[0], sharding=cut)
+            third = replace(plan.results[3], sharding=cut)
+            results = (*plan.results[:3], third, *plan.results[4:])
+            plan = replace(plan, arguments=(first, *plan.arguments[1:]), results=results)
+        plans.append(plan)
+        return plan
+
+    whole = planning._planned
+    monkeypatch.setattr(planning, "_planned", planned)
+    plan = pipelined(step, 2, 2, **options).plan(stacked(), whole_numbers(BATCH, WIDTH))
+    assert len(plans) == 2
+    pinned = (*plans[1].arguments[:2], *plans[1].results[3:], plan.arguments[0], plan.results[2])
+    assert {value.sharding for value in pinned} == {plans[0].arguments[0].sharding}
 
 
 def trained(loss: Callable[[Any, jax.Array], jax.Array]) -> Step:
@@ -244,6 +277,24 @@ def beside_each_other(params: Any, batch: jax.Array) -> jax.Array:
     return (jax.lax.scan(body, (batch, 0), None, length=LAYERS)[0][0] * batch).sum()
 
 
+def by_array_of_numbers(params: Any, batch: jax.Array) -> jax.Array:
+    """Numbers of layers are rows themselves."""
+
+    def body(hidden: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
+        return layer(hidden, jax.lax.dynamic_index_in_dim(params, number, keepdims=False))
+
+    return (jax.lax.scan(body, batch, jnp.arange(LAYERS))[0] * batch).sum()
+
+
+def over_the_batch(params: Any, batch: jax.Array) -> jax.Array:
+    """Rows are those of steps of time."""
+
+    def body(hidden: jax.Array, column: jax.Array) -> tuple[jax.Array, None]:
+        return jnp.tanh(hidden @ params[0] + column), None
+
+    return jax.lax.scan(body, batch[:, :WIDTH], jnp.stack([batch] * LAYERS))[0].sum()
+
+
 def twice(params: Any, batch: jax.Array) -> jax.Array:
     for _ in range(2):
         batch = jnp.sign(jax.lax.scan(layer, batch, params)[0])
@@ -254,7 +305,9 @@ def twice(params: Any, batch: jax.Array) -> jax.Array:
     ("loss", "layers", "stages", "said"),
     [
         (backwards, 6, 4, "6 trips fall into 2, 3, 6 of them only"),
-        (beside_each_other, LAYERS, 2, r"takes row f\(trip\), which is no line, of an array"),
+        (beside_each_other, LAYERS, 2, r"takes a part of an array of shape .4, 8, 8., not that of"),
+        (by_array_of_numbers, LAYERS, 2, r"takes a part of an array of shape .4, 8, 8., not that"),
+        (over_the_batch, LAYERS, 2, "as no argument but the batch has a row for each of its trips"),
         (twice, LAYERS, 2, "goes through the same layers a second time"),
     ],
 )

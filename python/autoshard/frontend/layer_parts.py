@@ -24,13 +24,17 @@ from autoshard.frontend.request import Request
 from autoshard.frontend.result_names import result_names
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.boundary import say_trips
+from autoshard.ir.module import operations_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.split_loops import SplitLoops
 from autoshard.pipeline.options import Pipeline
+from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
 from autoshard.rewrites.layer_loops.split import cut_layer_loops
+from autoshard.sharding import Sharding
 
 _tree: Any = jax.tree_util
+_Pins = tuple[tuple[int, Sharding], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class InParts:
         bytecode = (
             source.program.bytecode if request.policy == "keep" else source.without_checkpoints
         )
+        if not _has_loops(bytecode, source.name):
+            return None
         module = parse_bytes(bytecode, new_context(), source.name)
         batch, places = arrays_of_batch(source, module, request.batch_argnums), places_of(source)
         if not batch:
@@ -86,36 +92,42 @@ class InParts:
         """
         request = self._with_names(request)
         plan = plan_once(self.source, request)
-        pins = self._alike(plan)
-        if pins:
-            source = replace(self.source, committed=(*self.source.committed, *pins))
+        arguments, results = self._unlike(plan)
+        if arguments or results:
+            source = replace(
+                self.source,
+                machine=plan.machine,
+                has_mesh=True,  # pins name axes of the plan's mesh
+                committed=(*self.source.committed, *arguments),
+                result_pins=results,
+            )
             plan = plan_once(source, request)
+            assert self._unlike(plan) == ((), ()), "parts of an array lie unlike, although pinned"
         return self._joined(plan)
 
     def _with_names(self, request: Request) -> Request:
-        """The same, with names of arrays, which their parts begin with, in place of numbers."""
+        """The same, with names of arrays, which their parts begin with, in place of numbers.
+
+        Raises:
+            PlanError: The step has no array of this name or number.
+        """
         wanted = request.optimizer_parallel
         if not isinstance(wanted, OptimizerParallel):
             return request
         names = self.whole.argument_names
 
         def named(said: Sequence[str | int]) -> tuple[str, ...]:
-            return tuple(
-                names[int(text)] if text.isdigit() and int(text) < len(names) else text
-                for text in map(str, said)
-            )
+            return tuple(names[n] for n in numbers_called(names, map(str, said), wanted.name))
 
         by_name = replace(wanted, parameters=named(wanted.parameters), states=named(wanted.states))
         return replace(request, optimizer_parallel=by_name)
 
-    def _alike(self, plan: Plan) -> list[tuple[int, Any]]:
-        """Shardings of arguments of which one part lies unlike another one."""
-        return [
-            (number, plan.arguments[parts.numbers[0]].sharding)
-            for parts in self.arrays.arguments
-            if len({plan.arguments[number].sharding for number in parts.numbers}) > 1
-            for number in parts.numbers
-        ]
+    def _unlike(self, plan: Plan) -> tuple[_Pins, _Pins]:
+        """For arguments and results of which parts lie unlike each other: that of the first one."""
+        return (
+            _pins_of_unlike(plan.arguments, self.arrays.arguments),
+            _pins_of_unlike(plan.results, self.arrays.results),
+        )
 
     def _joined(self, plan: Plan) -> Plan:
         stage: Any = self.whole.program.stage
@@ -135,6 +147,15 @@ class InParts:
         )
 
 
+def _pins_of_unlike(values: Sequence[PlannedValue], arrays: Sequence[ArrayParts]) -> _Pins:
+    return tuple(
+        (number, values[parts.numbers[0]].sharding)
+        for parts in arrays
+        if len({values[number].sharding for number in parts.numbers}) > 1
+        for number in parts.numbers
+    )
+
+
 def _whole_values(
     names: Sequence[str],
     types: Sequence[Any],
@@ -150,6 +171,13 @@ def _whole_values(
         )
         for name, type_, parts in zip(names, types, arrays, strict=True)
     )
+
+
+@lru_cache(maxsize=2)
+def _has_loops(bytecode: bytes, name: str) -> bool:
+    """Whether there is anything to cut; searches ask again."""
+    module = parse_bytes(bytecode, new_context(), name)
+    return any(op.name == "stablehlo.while" for op in operations_of(module.operation))
 
 
 @lru_cache(maxsize=2)

@@ -49,7 +49,7 @@ from autoshard.kernels.ragged_dot import ragged_dot_rules
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
-from autoshard.sharding import Axis, Mesh
+from autoshard.sharding import Axis, Mesh, Sharding
 
 _OTHER_MESH = (
     "should match the mesh passed to shard_map",
@@ -79,6 +79,8 @@ class Source:
     """Was it given by name, by ``mesh=`` or ``jax.set_mesh``, and not made of marks or pins?"""
     committed: CommittedShardings = ()
     """Shardings of arguments that lie on the mesh that is given; they are pins."""
+    result_pins: tuple[tuple[int, Sharding], ...] = ()
+    """Shardings of results, where ``out_shardings`` says nothing."""
     batch_cuts: tuple[tuple[int, int], ...] = ()
     """Numbers of arguments with the pieces that dim 0 of each shall have."""
 

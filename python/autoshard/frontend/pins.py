@@ -254,12 +254,13 @@ class Pins:
         for number, sharding in found.items():
             self._check_type(names[number], types[number], sharding)
         arguments = {place[n]: sharding for n, sharding in found.items() if n in place}
-        results: dict[int, Sharding] = {}
+        types = _tree.tree_leaves(stage.out_info)
+        pins = [None] * len(types)
         if out_shardings is not None:
-            said = _prefix(out_shardings, stage.out_info, "out_shardings")
-            types = _tree.tree_leaves(stage.out_info)
-            results = self._shardings(said, types, result_names(stage.out_tree))
-        return arguments, results
+            pins = _prefix(out_shardings, stage.out_info, "out_shardings")
+        for number, sharding in self.source.result_pins:
+            pins[number] = sharding if pins[number] is None else pins[number]
+        return arguments, self._shardings(pins, types, result_names(stage.out_tree))
 
     def _shardings(
         self, said: Sequence[Any], types: Sequence[Any], names: Sequence[str]

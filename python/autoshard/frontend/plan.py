@@ -36,6 +36,7 @@ from autoshard.planned.ops import (
 )
 from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 from autoshard.planned.symbolic_costs import SymbolicCosts
+from autoshard.rewrites.layer_loops.parts import part_shape
 from autoshard.search.refine import Budget, Refinement
 from autoshard.sharding import Mesh, Sharding, to_named_sharding, to_partition_spec
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
@@ -78,8 +79,7 @@ class PlannedValue:
         """Shape of a stage's part."""
         if self.stage_cut is None:
             return self.shape
-        dim, count = self.stage_cut
-        return (*self.shape[:dim], self.shape[dim] // count, *self.shape[dim + 1 :])
+        return part_shape(self.shape, *self.stage_cut)
 
     @property
     def local_shape(self) -> tuple[int, ...]:

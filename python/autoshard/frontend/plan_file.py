@@ -152,7 +152,7 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
         else Fingerprint.from_json(read["fingerprint"]),
         pipeline=None
         if read.get("pipeline") is None
-        else _pipeline_from_json(read["pipeline"], read["compiler_options"], bytecode, machine),
+        else _pipeline_from_json(read, bytecode, machine),
     )
 
 
@@ -173,26 +173,26 @@ def _pipeline_to_json(pipeline: PlannedPipeline) -> dict[str, Any]:
 
 
 def _pipeline_from_json(
-    read: Mapping[str, Any],
-    compiler_options: Mapping[str, Any],
-    bytecode: bytes,
-    machine: Machine,
+    plan: Mapping[str, Any], bytecode: bytes, machine: Machine
 ) -> PlannedPipeline:
+    read = plan["pipeline"]
     toml = read["cluster_toml"]
     staging = Staging(
         Pipeline(read["stages"], read["micro_batches"], read["schedule"]),
         Cluster.parse(read["cluster"]) if toml is None else parse_toml(toml, read["cluster"]),
         tuple(read["places"]),
         tuple(read["donated"]),
-        _parts_from_json(read),
+        _parts_from_json(plan),
         read["overlap"],
-        compiler_options,
+        plan["compiler_options"],
     )
     return planned_pipeline(parse_bytes(bytecode, new_context()), staging, machine)
 
 
-def _parts_from_json(read: Mapping[str, Any]) -> ProgramParts:
-    arrays = read["arrays"]
+def _parts_from_json(plan: Mapping[str, Any]) -> ProgramParts:
+    arrays = plan["pipeline"].get("arrays")
+    if arrays is None:  # written before loops over layers were cut
+        return ProgramParts.of_whole(len(plan["arguments"]), len(plan["results"]))
     return ProgramParts(
         *(
             tuple(

@@ -133,6 +133,14 @@ def make_pass(pass_type: type[P], options: Mapping[str, str]) -> P:
     return pass_type(**values)
 
 
+def no_cluster(pass_name: str) -> PassOptionError:
+    """What is wrong with a pass that needs a cluster and has none."""
+    return PassOptionError(
+        f"{pass_name}: no cluster is given: times depend on the chips and their links. Give"
+        " cluster=v5e:4x4, or the path of a TOML file."
+    )
+
+
 def summary_of(pass_type: type[Pass]) -> str:
     """The first sentence of the pass's docstring, on one line."""
     text = inspect.getdoc(pass_type) or ""

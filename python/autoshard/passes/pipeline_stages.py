@@ -18,7 +18,7 @@ from autoshard.errors import PassOptionError, PlanError
 from autoshard.ir import mlir
 from autoshard.ir.attributes import PIPELINE_STAGES
 from autoshard.ir.micro_batch_loop import micro_batches_of
-from autoshard.passes.base import Pass
+from autoshard.passes.base import Pass, no_cluster
 from autoshard.rewrites.stages import into_stages
 
 
@@ -54,10 +54,7 @@ class PipelineStages(Pass):
                 " expected 1 or more."
             )
         if self.stages > 1 and not self.cluster:
-            raise PassOptionError(
-                f"{self.name}: no cluster is given. Give cluster=h100:4x8, or the path of a TOML"
-                " file."
-            )
+            raise no_cluster(self.name)
 
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``."""

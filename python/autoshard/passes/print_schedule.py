@@ -17,7 +17,7 @@ from autoshard.cluster import Cluster
 from autoshard.errors import PassError, PassOptionError
 from autoshard.ir import mlir
 from autoshard.ir.micro_batch_loop import micro_batches_of
-from autoshard.passes.base import Pass
+from autoshard.passes.base import Pass, no_cluster
 from autoshard.planned.stage_works import stage_works
 from autoshard.schedule.gantt import gantt
 from autoshard.schedule.rules import schedule_of_works
@@ -61,10 +61,7 @@ class PrintSchedule(Pass):
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``. PassError when the file cannot be written."""
         if not self.cluster:
-            raise PassOptionError(
-                f"{self.name}: no cluster is given. Give cluster=h100:4x8, or the path of a TOML"
-                " file."
-            )
+            raise no_cluster(self.name)
         with module.context, mlir.Location.unknown():
             works = stage_works(
                 module, Cluster.of(self.cluster), splits_gradients=self.schedule == "zero_bubble"

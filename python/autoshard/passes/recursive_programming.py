@@ -34,7 +34,7 @@ from autoshard.ir import mlir, place, warn
 from autoshard.ir.attributes import MESH, PLAN
 from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivisible
 from autoshard.ir.garbage import no_collection
-from autoshard.passes.base import Pass
+from autoshard.passes.base import Pass, no_cluster
 from autoshard.passes.import_strategies import ReadModule, import_strategies
 from autoshard.passes.phase_clock import PhaseClock
 from autoshard.passes.search_progress import shown_search
@@ -190,10 +190,7 @@ class RecursiveProgramming(Pass):
             ClusterError: Nobody knows it.
         """
         if not self.cluster:
-            raise PassOptionError(
-                f"{self.name}: no cluster is given: times depend on the chips and their links. "
-                "Give cluster=v5e:4x4, or the path of a TOML file."
-            )
+            raise no_cluster(self.name)
         return Cluster.of(self.cluster, self.compiler)
 
 

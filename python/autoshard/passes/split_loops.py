@@ -14,7 +14,7 @@ from autoshard.cluster import Cluster
 from autoshard.errors import PassOptionError
 from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function
-from autoshard.passes.base import Pass
+from autoshard.passes.base import Pass, no_cluster
 from autoshard.passes.micro_batch import batch_by_structure
 from autoshard.rewrites.given_arguments import arguments_called
 from autoshard.rewrites.layer_loops.split import cut_layer_loops
@@ -53,10 +53,7 @@ class SplitLoops(Pass):
                 f"{self.name}: stages={self.stages} slack={self.slack}: expected 1 or more."
             )
         if self.stages > 1 and not self.cluster:
-            raise PassOptionError(
-                f"{self.name}: no cluster is given. Give cluster=h100:4x8, or the path of a TOML"
-                " file."
-            )
+            raise no_cluster(self.name)
 
     def run(self, module: mlir.Module) -> None:
         """See ``Pass.run``."""

@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from autoshard.errors import PlanError
+
 _STAGE_AXIS = "stage"
 
 
@@ -45,8 +47,17 @@ def parts_of(
         array: The whole.
         shape: Of each part.
         parts: Their shardings.
+
+    Raises:
+        PlanError: The array has nothing on some device of a part.
     """
     shards = {shard.device: shard.data for shard in array.addressable_shards}
+    missing = [device for part in parts for device in _devices(part).flat if device not in shards]
+    if missing:
+        raise PlanError(
+            f"an array of shape {array.shape} has parts on {missing[0]} by the plan, and lies as"
+            f" {array.sharding} says. Put it there: plan.place."
+        )
     return [
         jax.make_array_from_single_device_arrays(
             tuple(shape), part, [shards[device] for device in _devices(part).flat]
@@ -59,7 +70,8 @@ def joined(parts: Sequence[jax.Array], shape: Sequence[int], sharding: NamedShar
     """The array of which these are the parts, without a copy.
 
     Args:
-        parts: In the order of the array, each where ``sharding`` has it.
+        parts: In the order of the array, each where ``sharding`` has it; JAX raises ValueError
+            for others.
         shape: Of the whole.
         sharding: As ``joined_sharding`` makes it.
     """

@@ -228,7 +228,8 @@ def _refusal(
     """The core's refusal with the user's line and a way out."""
     why, number, stage, share, units = error.args
     where = place(operations[number].location) if number >= 0 else None
-    if why == WhyNoStages.ORDER and operations[number].name == "stablehlo.while":
+    has_marks = any(custom_call_target(op) == PIPELINE_STAGE for op in operations)
+    if why == WhyNoStages.ORDER and not has_marks:  # loops that were cut say their stages
         return gone_through_twice(operations[number])
     if why == WhyNoStages.ORDER:
         said = stage_of_mark(operations[number])

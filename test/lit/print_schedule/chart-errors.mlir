@@ -5,7 +5,7 @@
 
 // CHECK:   error: the ops have no stages. Run autoshard-pipeline-stages first.
 // RULE:    schedule=best
-// CLUSTER: no cluster is given.
+// CLUSTER: no cluster is given:
 func.func public @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
   return %x : tensor<8x4xf32>
 }

@@ -42,6 +42,8 @@ class LayerLoop:
     """The slot that the condition compares."""
     stacks: Mapping[int, Stack]
     """By slot; all in one direction."""
+    others: tuple[str, ...] = ()
+    """Why arrays with a row for each trip are no stacks, as clauses."""
 
     @property
     def is_downwards(self) -> bool:
@@ -67,15 +69,18 @@ def _read(op: mlir.Operation) -> LayerLoop:
         raise _NoLayers("how often it runs is not a constant of the program")
     counter = _counter(op)
     stacks: dict[int, Stack] = {}
+    others: list[str] = []
     for slot in range(len(op.operands)):
         stack = _stack(op, slot, trips)
-        if stack is not None:
+        if isinstance(stack, Stack):
             stacks[slot] = stack
+        elif stack is not None:
+            others.append(stack)
     if not stacks:
-        raise _NoLayers("no array has a row for each of its trips")
+        raise _NoLayers(others[0] if others else "no array has a row for each of its trips")
     if len({stack.is_downwards for stack in stacks.values()}) > 1:
         raise _NoLayers("it goes through rows of some arrays upwards and of others downwards")
-    return LayerLoop(op, trips, counter, stacks)
+    return LayerLoop(op, trips, counter, stacks, tuple(others))
 
 
 def _counter(loop: mlir.Operation) -> int:
@@ -101,35 +106,42 @@ def _counter(loop: mlir.Operation) -> int:
     return slot
 
 
-def _stack(loop: mlir.Operation, slot: int, trips: int) -> Stack | None:
-    """How a slot is taken and written by rows; None where something else happens to it."""
+def _stack(loop: mlir.Operation, slot: int, trips: int) -> Stack | str | None:
+    """How a slot is taken and written by rows.
+
+    A clause says why it is not, where it has a row for each trip and parts of it are taken; None
+    stands for other values.
+    """
     body, yielded = body_of(loop), yielded_of(loop)[slot]
+    end = body.operations[len(body.operations) - 1].operation
     argument = body.arguments[slot]
     if not isinstance(argument.type, mlir.RankedTensorType) or argument.type.rank == 0:
         return None
-    if len(list(loop.regions[0].blocks[0].arguments[slot].uses)):
-        return None
-    users = [use.owner.operation for use in argument.uses]
-    taken = [op for op in users if op.name in _ROW_OPS and op.operands[0] == argument]
+    uses = [(use.owner.operation, use.operand_number) for use in argument.uses]
+    uses = [use for use in uses if use != (end, slot)]
+    taken = [op for op, operand in uses if op.name in _ROW_OPS and operand == 0]
     lines = [_row_line(loop, op) for op in taken]
     straight = [line in ((1, 0), (-1, trips - 1)) for line in lines]
     others = [line for line, is_one in zip(lines, straight, strict=True) if not is_one]
-    has_rows = shape_of(argument)[0] == trips and any(straight)
-    if others and (has_rows or any(line is not None and line[0] for line in others)):
-        raise _NoLayers(
-            f"in a trip it takes row {_said(others[0])} of an array of shape {shape_of(argument)},"
-            " and not only that of the trip"
-        )
-    is_whole = len(taken) < len([op for op in users if op.name != "stablehlo.return"])
-    if not taken or is_whole or not all(straight) or shape_of(argument)[0] != trips:
+    has_trips = shape_of(argument)[0] == trips
+    array = f"an array of shape {shape_of(argument)}"
+    if others:
+        another = f"in a trip it takes {_said(others[0])} of {array}, not that of the trip"
+        is_by_trip = any(line is not None and line[0] for line in others)
+        if is_by_trip or (has_trips and any(straight)):
+            raise _NoLayers(another)
+        return another if has_trips else None
+    if not taken or not has_trips:
         return None
-    if len(set(lines)) > 1 or any(op.block != body for op in taken):
-        return None
+    if len(taken) < len(uses) or len(list(loop.regions[0].blocks[0].arguments[slot].uses)):
+        return f"it reads all of {array}, and not only the row of the trip"
     written = [op for op in taken if op.name == _ROW_OPS[1]]
-    if [op.results[0] for op in written] != ([] if yielded == argument else [yielded]):
-        return None
-    if any(len(list(op.results[0].uses)) != 1 for op in written):
-        return None
+    is_passed_on = [op.results[0] for op in written] == ([] if yielded == argument else [yielded])
+    is_read_again = any(len(list(op.results[0].uses)) != 1 for op in written)
+    if len(set(lines)) > 1 or any(op.block != body for op in taken):
+        return f"it goes through the rows of {array} both ways, or in a branch"
+    if not is_passed_on or is_read_again:
+        return f"it changes more of {array} than the row of the trip, or reads it again"
     ops = [op.operation for op in body.operations]
     accesses = tuple(Access(ops.index(op), 1 if op.name == _ROW_OPS[0] else 2) for op in taken)
     return Stack(accesses, lines[0] != (1, 0))
@@ -160,6 +172,6 @@ def _is_zero(value: mlir.Value) -> bool:
 
 def _said(line: tuple[int, int] | None) -> str:
     if line is None:
-        return "f(trip), which is no line,"
+        return "a part"
     factor = {1: "trip", -1: "-trip"}.get(line[0], f"{line[0]} * trip")
-    return f"{factor} {'+' if line[1] >= 0 else '-'} {abs(line[1])}"
+    return f"row {factor} {'+' if line[1] >= 0 else '-'} {abs(line[1])}"

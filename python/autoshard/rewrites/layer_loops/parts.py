@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+def part_shape(shape: Sequence[int], dim: int, count: int) -> tuple[int, ...]:
+    """Sizes of each of ``count`` equal parts along ``dim``."""
+    return (*shape[:dim], shape[dim] // count, *shape[dim + 1 :])
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayParts:
     """An argument or result, as arguments or results of ``main``."""
@@ -23,10 +28,7 @@ class ArrayParts:
 
     def part_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Sizes of a part of an array."""
-        if not self.is_cut:
-            return tuple(shape)
-        size = shape[self.dim] // len(self.numbers)
-        return (*shape[: self.dim], size, *shape[self.dim + 1 :])
+        return part_shape(shape, self.dim, len(self.numbers)) if self.is_cut else tuple(shape)
 
 
 @dataclass(frozen=True, slots=True)

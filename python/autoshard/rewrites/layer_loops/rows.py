@@ -95,6 +95,10 @@ class RowValues:
         """The group of the loop with this number."""
         return self.group(self._group_of[number])
 
+    def loops_of(self, group: int) -> list[int]:
+        """Numbers of the loops of a group."""
+        return [number for number in self.loops if self.group_of_loop(number) == group]
+
     def rows_of(self, value: mlir.Value) -> Rows | None:
         """The rows of a value, by the group as it is now."""
         found = self.rows.get(value)

@@ -35,9 +35,7 @@ def shares_of(values: RowValues, seconds: Sequence[float], groups: Sequence[int]
         seconds: Of each of its ops.
         groups: Those of which each may be cut.
     """
-    loops = {
-        group: [n for n in values.loops if values.group_of_loop(n) == group] for group in groups
-    }
+    loops = {group: values.loops_of(group) for group in groups}
     inside = {number for numbers in loops.values() for number in numbers}
     heavy = [
         0.0 if number in inside or not does_much(op) else seconds[number]
@@ -74,7 +72,7 @@ def parts_of_groups(
         if at.parts == 1:
             continue
         on = tuple(range(at.first_stage, at.first_stage + at.parts))
-        first = next(n for n in values.loops if values.group_of_loop(n) == group)
+        first = values.loops_of(group)[0]
         cut[group] = RowParts(on[::-1] if values.loops[first].is_downwards else on)
     return cut
 

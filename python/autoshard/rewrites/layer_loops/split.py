@@ -62,10 +62,12 @@ def cut_layer_loops(
     operations = operations_of(module.operation)
     each = op_seconds(module, operations, replace(cluster, dims=()))
     seconds = [its for _, its in block_seconds(operations, each, block)]
-    populate_rules(module)
     frozen = {block.arguments[number] for number in batch}
-    values = RowValues(ops, loops, frozen, _ties(main))
-    remove_rules(module)
+    populate_rules(module)
+    try:
+        values = RowValues(ops, loops, frozen, _ties(main))
+    finally:
+        remove_rules(module)
     groups = _with_arguments(values, block)
     shares = shares_of(values, seconds, groups)
     cut = parts_of_groups(values, shares, stages, slack)
@@ -138,5 +140,7 @@ def _check_shares(
         parts = cut[share.group].count if share.group in cut else 1
         its = share.seconds / parts
         if its * stages > _MOST * whole:
-            first = next(n for n in values.loops if values.group_of_loop(n) == share.group)
-            raise too_large(values.ops[first], its / whole, stages, share.trips)
+            first = values.loops_of(share.group)[0]
+            raise too_large(
+                values.ops[first], its / whole, stages, share.trips, parts if cut else None
+            )

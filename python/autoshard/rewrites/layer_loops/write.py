@@ -10,7 +10,7 @@ from autoshard.ir.attributes import ALIASING_OUTPUT, BUFFER_DONOR, FEEDS_ARGUMEN
 from autoshard.ir.boundary import attributes_at
 from autoshard.ir.constants import constant, splat_of
 from autoshard.rewrites.layer_loops.loops import LayerLoop
-from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts, RowParts
+from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts, RowParts, part_shape
 from autoshard.rewrites.layer_loops.rows import RowOp, Rows, RowValues
 from autoshard.rewrites.micro_batches.resize import resize_attributes
 from autoshard.rewrites.recomputation.loops import body_of, invariant_slots, maker_of
@@ -61,14 +61,8 @@ class _Writer:
         end = old.operations[len(old.operations) - 1].operation
         arguments = self._numbers(list(old.arguments))
         results = self._numbers(list(end.operands))
-        types = [
-            type_
-            for argument in old.arguments
-            for type_ in self._types(argument, self._parts_of(argument))
-        ]
-        out_types = [
-            type_ for value in end.operands for type_ in self._types(value, self._parts_of(value))
-        ]
+        types = [type_ for argument in old.arguments for type_ in self._types(argument)]
+        out_types = [type_ for value in end.operands for type_ in self._types(value)]
         function = self._function(types, out_types, arguments, results)
         locations = [
             argument.location
@@ -96,25 +90,23 @@ class _Writer:
         rows = self.values.rows_of(value)
         return rows if rows is not None and rows.group in self.cut else None
 
-    def _parts_of(self, value: mlir.Value) -> RowParts | None:
+    def _types(self, value: mlir.Value) -> list[mlir.Type]:
         rows = self._rows(value)
-        return None if rows is None else self.cut[rows.group]
-
-    def _types(self, value: mlir.Value, parts: RowParts | None) -> list[mlir.Type]:
-        rows = self._rows(value)
-        if parts is None or rows is None:
+        if rows is None:
             return [value.type]
-        return [_part_type(value.type, rows.dim, parts.count)] * parts.count
+        count = self.cut[rows.group].count
+        return [_part_type(value.type, rows.dim, count)] * count
 
     def _numbers(self, values: Sequence[mlir.Value]) -> list[ArrayParts]:
         found: list[ArrayParts] = []
         count = 0
         for value in values:
-            rows, parts = self._rows(value), self._parts_of(value)
-            if rows is None or parts is None:
+            rows = self._rows(value)
+            if rows is None:
                 found.append(ArrayParts((count,)))
                 count += 1
                 continue
+            parts = self.cut[rows.group]
             numbers = tuple(range(count, count + parts.count))
             found.append(ArrayParts(numbers, rows.dim, parts.stages))
             count += parts.count
@@ -144,15 +136,15 @@ class _Writer:
     def _write(self, number: int, op: mlir.Operation, block: mlir.Block) -> None:
         loop = self.values.loops.get(number)
         if loop is not None:
-            parts = self.cut.get(self.values.group_of_loop(number))
-            if parts is not None:
-                self._write_loop(loop, parts)
+            group = self.values.group_of_loop(number)
+            if group in self.cut:
+                self._write_loop(loop, group)
                 return
         row_op = self.values.row_ops.get(number)
         if row_op is not None:
             group = self.values.group(row_op.group)
             if group in self.cut:
-                self._write_rows(op, row_op, self.cut[group], group)
+                self._write_rows(op, row_op, group)
                 return
         for user, operand in outer_uses(op):
             user.operands[operand] = self._whole(user.operands[operand])
@@ -218,8 +210,9 @@ class _Writer:
             ip=self.where,
         ).results[0]
 
-    def _write_rows(self, op: mlir.Operation, how: RowOp, parts: RowParts, group: int) -> None:
+    def _write_rows(self, op: mlir.Operation, how: RowOp, group: int) -> None:
         """An op that works by rows, once for each part of them."""
+        parts = self.cut[group]
         operands = [
             [self._whole(value)] * parts.count
             if dim is None
@@ -259,12 +252,10 @@ class _Writer:
             ).results[0]
         return total
 
-    def _write_loop(self, loop: LayerLoop, parts: RowParts) -> None:
+    def _write_loop(self, loop: LayerLoop, group: int) -> None:
         """A loop, one part behind the other."""
-        op, count = loop.op, parts.count
-        group = self.values.group_of_loop(
-            next(n for n, each in self.values.loops.items() if each is loop)
-        )
+        op, parts = loop.op, self.cut[group]
+        count = parts.count
         stacks = {slot: self._parts(op.operands[slot], Rows(0, group)) for slot in loop.stacks}
         carried = [
             op.operands[slot] if slot in stacks else self._whole(op.operands[slot])
@@ -424,9 +415,8 @@ def _number_trips(body: mlir.Block, counter: int, first: int) -> None:
 
 
 def _part_type(type_: mlir.Type, dim: int, count: int) -> mlir.Type:
-    shape = list(mlir.RankedTensorType(type_).shape)
-    shape[dim] //= count
-    return mlir.RankedTensorType.get(shape, mlir.RankedTensorType(type_).element_type)
+    whole = mlir.RankedTensorType(type_)
+    return mlir.RankedTensorType.get(part_shape(whole.shape, dim, count), whole.element_type)
 
 
 def _say_stage(op: mlir.Operation, stage: int) -> None:
