@@ -182,20 +182,27 @@ def recomputed_module(
     start = time.perf_counter()
     limit = memory_limit_of(cluster, options.memory_limit)
     with module.context, mlir.Location.unknown(), no_collection():
-        first = costed or _cost(module, cluster, options)
-        trial = _Trial(module, first)
         if has_switches(module):
-            copy = _inlined(module)
-            trial = _Trial(copy, _keep(copy, cluster, options))
-        if options.decides and trial.peak_bytes > limit:
-            trial = _fit(trial, cluster, options, limit)
+            before = _copied(module, cluster, options)
+            given = _Trial(before.module, _keep(before, cluster, options))
+        else:
+            given = before = _Trial(module, costed or _cost(module, cluster, options))
+        trial = given
+        if options.decides and given.peak_bytes > limit:
+            first = given
+            if first.module is module:
+                first = before = _copied(module, cluster, options)
+            trial = _fit(given, first, cluster, options, limit)
             trial.tell()
         summary = _summary(module, trial.costed, cluster, options, limit)
         summary = replace(
             summary,
             recomputed=tuple(sorted(trial.recomputed, key=lambda row: -row.bytes)),
             decided=tuple(sorted(trial.decided, key=_order)),
-            recompute_seconds=max(0.0, trial.costed.plan.step_seconds - first.plan.step_seconds),
+            # Both are of estimates of modules: a search may have found other seconds.
+            recompute_seconds=max(
+                0.0, trial.costed.plan.step_seconds - before.costed.plan.step_seconds
+            ),
             planning_seconds={
                 **summary.planning_seconds,
                 "recompute": time.perf_counter() - start,
@@ -205,17 +212,9 @@ def recomputed_module(
     return Recomputed(trial.module, summary, trial.fits_without_host)
 
 
-def _inlined(module: mlir.Module) -> mlir.Module:
-    """A copy without calls, nor ops that nobody reads: compilers leave these out."""
-    copy = parse_bytes(bytes_of(module), module.context, "recompute")
-    inline_calls(copy)
-    erase_unread(main_function(copy).regions[0].blocks[0])
-    return copy
-
-
-def _keep(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
-    """Keep what the switches of marked functions say."""
-    costed, number = _cost(module, cluster, options), 0
+def _keep(trial: _Trial, cluster: Cluster, options: Recompute) -> Costed:
+    """Keep what the switches of marked functions say, in a copy."""
+    module, costed, number = trial.module, trial.costed, 0
     while number < len(blocks_of(costed)):
         blocks = [Block(costed, n) for n in range(len(blocks_of(costed)))]
         if keep_in_loops(blocks[number], {one.block: one for one in blocks}):
@@ -275,15 +274,33 @@ class _Trial:
         return peak > aim, self.step_seconds * max(peak, aim)
 
 
-def _fit(trial: _Trial, cluster: Cluster, options: Recompute, limit: float) -> _Trial:
+def _copied(module: mlir.Module, cluster: Cluster, options: Recompute) -> _Trial:
+    """A copy without calls, nor ops that nobody reads: compilers leave these out."""
+    copy = parse_bytes(bytes_of(module), module.context, "recompute")
+    inline_calls(copy)
+    erase_unread(main_function(copy).regions[0].blocks[0])
+    return _Trial(copy, _cost(copy, cluster, options))
+
+
+def _fit(
+    given: _Trial, first: _Trial, cluster: Cluster, options: Recompute, limit: float
+) -> _Trial:
     """Choose and rewrite until the rewritten module fits by its own estimate.
 
     What may be computed again or go to the host is also tried with one of both alone: what is
     rewritten may cost more than was expected.
+
+    Args:
+        given: The plan as it is known; a search may know one that needs less than its module.
+        first: The same plan on a module without calls, by the estimate of that module.
+        cluster: What it is to run on.
+        options: Those of the pass.
+        limit: Bytes on one device.
+
+    Raises:
+        DoesNotFitError: Nothing makes the step fit.
     """
-    copy = _inlined(trial.module)
-    trial = _Trial(copy, _cost(copy, cluster, options))
-    fitting = _Fitting(trial, cluster, options, limit)
+    fitting = _Fitting(first, cluster, options, limit)
     rules = Rules(
         again=options.choose == "auto",
         host=options.host_offload,
@@ -295,7 +312,8 @@ def _fit(trial: _Trial, cluster: Cluster, options: Recompute, limit: float) -> _
         fitting.try_with(replace(rules, host=False))
         fitting.try_with(replace(rules, again=False))
     if fitting.best is None:
-        raise _does_not_fit(trial.costed, fitting.least_bytes, limit, options)
+        needed = min(given.peak_bytes, fitting.least_bytes)
+        raise _does_not_fit(given, needed, limit, options)
     if rules.host:
         fitting.best.fits_without_host = rules.again and fitting.fits_with(
             replace(rules, host=False)
@@ -415,12 +433,6 @@ class _Fitting:
         return _cost(module, self.cluster, self.options)
 
 
-def _counted_on_host(costed: Costed) -> float:
-    """Bytes that values in the memory of the host count as in the search; they take none."""
-    traffic = host_traffic(costed.imported, costed.plan, costed.mesh, costed.cluster)
-    return traffic.counted_bytes
-
-
 def _order(row: DecidedValue) -> tuple[bool, float]:
     """What was let go first, most bytes first; then what is kept, the cheapest first."""
     is_kept = row.decision == "keep"
@@ -451,10 +463,10 @@ def _summary(
 
 
 def _does_not_fit(
-    costed: Costed, needed: float, limit: float, options: Recompute
+    given: _Trial, needed: float, limit: float, options: Recompute
 ) -> DoesNotFitError:
     """With the best that was found, and what is at the peak without it."""
-    imported, plan = costed.imported, costed.plan
+    imported, plan = given.costed.imported, given.costed.plan
     largest = peak_values(imported, plan.peak_values, {})
     switches = [
         f"{name}=true"
@@ -474,7 +486,7 @@ def _does_not_fit(
         f"{tried} this plan fit: it still needs"
         f" {bytes_text(needed)} on each of {imported.mesh.size} devices,"
         f" {bytes_text(needed - limit)} more than the {bytes_text(limit)} allowed; without, it"
-        f" needs {bytes_text(plan.peak_bytes - _counted_on_host(costed))}. Largest tensors at its"
+        f" needs {bytes_text(given.peak_bytes)}. Largest tensors at its"
         f" peak, on one device: {tensors_text(largest)}. Plan for less memory,{more} use more chips"
         " or a smaller batch.",
         None,

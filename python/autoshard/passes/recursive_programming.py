@@ -226,7 +226,11 @@ class PlannedProgram:
     """Is the mesh the plan's own, so that it goes to the module with it?"""
 
     def costed(self) -> Costed:
-        """The plan on the module with its costs, as ``cost_of_module`` finds them again."""
+        """The plan with its costs, as the search knows them.
+
+        ``cost_of_module`` may find others: within a limit of memory the search gathers weights
+        again in the backward half, of which the module says nothing.
+        """
         mesh = self.mesh.without_unit_axes()
         imported = self.imported.changed(mesh, self.imported.pins)
         return Costed(imported, self.plan, mesh, self.cluster)
