@@ -56,8 +56,8 @@ class Planned:
     summary: PlanSummary | None
     searched: PlannedProgram | None = None
     """What the search read and found, where the module is as it left it."""
-    fits_without_host: bool = True
-    """Would it fit with no value sent to the host and back?"""
+    fits_without_host: bool = False
+    """Is it known to fit with no value sent to the host and back?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ def plan_with_host(
         return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
         return found
-    if found.fits_without_host and job.recomputing.choose == "auto":
+    if found.fits_without_host:
         return found  # with nothing on the host it fits as well, and is slower
     arguments_alone = replace(job, recomputing=replace(job.recomputing, host_offload=False))
     try:

@@ -35,6 +35,23 @@ def planned_layers(layers: int, batch: int, **options: Any) -> autoshard.Plan:
     return autoshard.plan(layers_step, weights, type_of(batch, 512), donate_argnums=0, **options)
 
 
+def deep_step(weights: Any, x: Any) -> Any:
+    """Many activations wait for the gradient of few weights."""
+
+    def loss(weights: Any) -> Any:
+        h = x
+        for _ in range(8):
+            h = jnp.tanh(h @ weights["w"]) + weights["b"]
+        return jnp.sum(h * h)
+
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+
+
+def planned_deep(**options: Any) -> autoshard.Plan:
+    weights, x = {"w": type_of(64, 64), "b": type_of(64)}, type_of(1 << 14, 64)
+    return autoshard.plan(deep_step, weights, x, cluster="cpu:2", **options)
+
+
 def test_seconds_of_computing_again_are_by_one_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[tuple[float, float]] = []
     recomputed_module = automatic.recomputed_module
@@ -50,3 +67,21 @@ def test_seconds_of_computing_again_are_by_one_estimate(monkeypatch: pytest.Monk
     assert searched != pytest.approx(written, rel=1e-4)
     assert plan.summary is not None
     assert plan.summary.recompute_seconds == pytest.approx(plan.step_seconds - written, rel=1e-6)
+
+
+def test_the_host_for_values_is_compared_with_arguments_alone_in_every_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_send: list[bool] = []
+    with_arguments = automatic._with_arguments
+
+    def counted(job: automatic.Job, *ways: Any) -> automatic.Planned:
+        assert job.recomputing is not None
+        may_send.append(job.recomputing.host_offload)
+        return with_arguments(job, *ways)
+
+    monkeypatch.setattr(automatic, "_with_arguments", counted)
+    options = {"memory_limit": "14MiB", "recompute": "auto", "host_offload": "auto"}
+    sent = planned_deep(mode="data_parallel", batch_argnums=1, **options)
+    assert sent.peak_bytes <= 14 << 20
+    assert may_send == [True, False]
