@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
+from autoshard.errors import DoesNotFitError
+from autoshard.frontend import planning
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.search import automatic
 
@@ -85,3 +87,16 @@ def test_the_host_for_values_is_compared_with_arguments_alone_in_every_mode(
     sent = planned_deep(mode="data_parallel", batch_argnums=1, **options)
     assert sent.peak_bytes <= 14 << 20
     assert may_send == [True, False]
+
+
+def test_what_does_not_fit_is_told_of_the_plan_that_needs_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    options = {"cluster": "v5e:2x4", "memory_limit": "14MiB"}
+    with pytest.raises(DoesNotFitError) as searched:
+        planned_layers(2, 4096, **options)
+    with pytest.raises(DoesNotFitError) as recomputed:
+        planned_layers(2, 4096, recompute="auto", **options)
+    assert recomputed.value.peak_bytes <= searched.value.peak_bytes
+    assert recomputed.value.memory_limit == 14 << 20
