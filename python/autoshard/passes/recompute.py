@@ -63,7 +63,7 @@ _ROUNDS = 5
 _MOST_STACKS = 8
 """How often stacks of a block are chosen again, for what became of others."""
 
-_TRUE = 0.02
+_ESTIMATE_ERROR = 0.02
 """By which share of a step an estimate of what is rewritten may be wrong."""
 
 _CLOSE = 0.02
@@ -380,7 +380,7 @@ class _Fitting:
             return False
         if answer.excess > 0 and len(blocks_of(self.first.costed)) == 1:
             return True
-        return self.first.step_seconds + answer.seconds > (1 + _TRUE) * best.step_seconds
+        return self.first.step_seconds + answer.seconds > (1 + _ESTIMATE_ERROR) * best.step_seconds
 
     def fits_with(self, rules: Rules) -> bool:
         """Is there a choice for ``main`` that fits, by estimates?"""
