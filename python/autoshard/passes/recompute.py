@@ -41,7 +41,6 @@ from autoshard.passes.recursive_programming import (
 )
 from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
-from autoshard.planned.host_traffic import HostTraffic, host_traffic
 from autoshard.planned.summarize import peak_values, summarize
 from autoshard.planned.summary import (
     DecidedValue,
@@ -193,7 +192,8 @@ def recomputed_module(
             if first.module is module:
                 first = before = _copied(module, cluster, options)
             trial = _fit(given, first, cluster, options, limit)
-            trial.tell()
+            if trial.first is not None:
+                trial.add(trial.first)
         summary = _summary(module, trial.costed, cluster, options, limit)
         summary = replace(
             summary,
@@ -248,25 +248,15 @@ class _Trial:
         self.recomputed += recomputed(choice)
         self.decided += decided(choice)
 
-    def tell(self) -> None:
-        """Tell what was decided in the module that this is a copy of."""
-        if self.first is not None:
-            self.add(self.first)
-
     @property
     def peak_bytes(self) -> float:
         """Without what values in the memory of the host count in a search."""
-        return self.costed.plan.peak_bytes - self._traffic.counted_bytes
+        return self.costed.plan.peak_bytes - self.costed.host_traffic.counted_bytes
 
     @property
     def step_seconds(self) -> float:
         """With the seconds in which devices wait for their hosts."""
-        return self.costed.plan.step_seconds + self._traffic.exposed_seconds
-
-    @property
-    def _traffic(self) -> HostTraffic:
-        costed = self.costed
-        return host_traffic(costed.imported, costed.plan, costed.mesh, costed.cluster)
+        return self.costed.plan.step_seconds + self.costed.host_traffic.exposed_seconds
 
     def rank(self, aim: float) -> tuple[bool, float]:
         """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
@@ -339,6 +329,7 @@ class _Fitting:
         # The margin that a chip's own limit has is left free of a given one, too, if that can be.
         self.aim = limit * (1 - MEMORY_MARGIN) if options.memory_limit else limit
         self.best: _Trial | None = None
+        self._choices: dict[tuple[float, Rules], Choice] = {}
 
     def try_with(self, rules: Rules) -> None:
         """Rewrite the module, several times: it may need more than was expected, or less."""
@@ -346,7 +337,7 @@ class _Fitting:
         seen: set[tuple[float, float]] = set()
         fits = False
         for _ in range(_ROUNDS):
-            choice = choose(self.block, wanted - self.beside, rules)
+            choice = self._choice(wanted, rules)
             if self._cannot_win(choice):
                 break
             trial, is_stuck = self._rewritten(choice, wanted, rules)
@@ -384,8 +375,13 @@ class _Fitting:
 
     def fits_with(self, rules: Rules) -> bool:
         """Is there a choice for ``main`` that fits, by estimates?"""
-        choice = choose(self.block, self.aim - self.beside, rules)
-        return choice.effect.answer.excess <= 0
+        return self._choice(self.aim, rules).effect.answer.excess <= 0
+
+    def _choice(self, wanted: float, rules: Rules) -> Choice:
+        """What is decided for ``main`` so that so many bytes are needed."""
+        if (wanted, rules) not in self._choices:
+            self._choices[wanted, rules] = choose(self.block, wanted - self.beside, rules)
+        return self._choices[wanted, rules]
 
     def _rewritten(self, choice: Choice, wanted: float, rules: Rules) -> tuple[_Trial, bool]:
         """A copy rewritten to need so many bytes; is there nothing left to choose?"""
@@ -397,18 +393,18 @@ class _Fitting:
             trial = _Trial(copy, self._cost(copy))
         trial.first = choice
         # main first: what is dropped there is computed again once, in a loop in each trip
-        if not self._is_short_after(choice, trial, limit, rules):
+        if not self._decide_stacks(choice, trial, limit, rules):
             return trial, False
         for number in range(1, len(blocks_of(trial.costed))):
             choice = choose(Block(trial.costed, number), limit, rules)
             trial.add(choice)
             if choice.chosen:
                 trial.costed = write_choice(choice, lambda: self._cost(copy))
-            if not self._is_short_after(choice, trial, limit, rules):
+            if not self._decide_stacks(choice, trial, limit, rules):
                 return trial, False
         return trial, True
 
-    def _is_short_after(self, choice: Choice, trial: _Trial, limit: float, rules: Rules) -> bool:
+    def _decide_stacks(self, choice: Choice, trial: _Trial, limit: float, rules: Rules) -> bool:
         """Decide for the stacks of a block again, after the first choice for all of the block.
 
         Stacks are asked for until nothing more of them helps: what a compiler stores for the

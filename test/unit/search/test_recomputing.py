@@ -12,7 +12,11 @@ import pytest
 import autoshard
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
+from autoshard.passes import recompute
 from autoshard.planned.given_plan import Costed, cost_of_module
+from autoshard.rewrites.recomputation.block import Block
+from autoshard.rewrites.recomputation.choice import Choice
+from autoshard.rewrites.recomputation.question import Rules
 from autoshard.search import automatic
 
 
@@ -100,3 +104,17 @@ def test_what_does_not_fit_is_told_of_the_plan_that_needs_least(
         planned_layers(2, 4096, recompute="auto", **options)
     assert recomputed.value.peak_bytes <= searched.value.peak_bytes
     assert recomputed.value.memory_limit == 14 << 20
+
+
+def test_nothing_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Block, float, Rules]] = []
+    choose = recompute.choose
+
+    def counted(block: Block, limit: float, rules: Rules, **others: Any) -> Choice:
+        asked.append((block, limit, rules))
+        return choose(block, limit, rules, **others)
+
+    monkeypatch.setattr(recompute, "choose", counted)
+    planned_deep(memory_limit="14MiB", recompute="auto", host_offload="auto")
+    assert len(asked) > 3
+    assert len(set(asked)) == len(asked)
