@@ -273,18 +273,24 @@ class ReadProgram:
                 may_merge = not self.has_mesh and not options.mesh_shape
                 found = _search(imported, cluster, options, limit, may_merge)
             clock.split("search", found.phases)
-            if self.has_mesh:
-                mesh, axes = imported.mesh, describe_axes(imported, found.plan)
-            else:
-                mesh, axes = name_axes(imported, found.plan)
+            with clock.phase("write"):
+                if self.has_mesh:
+                    mesh, axes = imported.mesh, describe_axes(imported, found.plan)
+                else:
+                    mesh, axes = name_axes(imported, found.plan)
+                summary = summarize(imported, found.plan, mesh, axes, cluster)
             summary = replace(
-                summarize(imported, found.plan, mesh, axes, cluster),
-                symbolic_costs=found.symbolic_costs,
-                planning_seconds=clock.seconds,
+                summary, symbolic_costs=found.symbolic_costs, planning_seconds=clock.seconds
             )
             summary = _as_asked(summary, options, limit)
         return PlannedProgram(
-            *(self.module, imported, found.plan, mesh, cluster, options, summary),
+            self.module,
+            imported,
+            found.plan,
+            mesh,
+            cluster,
+            options,
+            summary,
             names_mesh=not self.has_mesh,
         )
 

@@ -3,6 +3,7 @@ and what is said of plans that do not fit."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ import pytest
 import autoshard
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
-from autoshard.passes import recompute
+from autoshard.passes import recompute, recursive_programming
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
@@ -118,3 +119,14 @@ def test_nothing_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     planned_deep(memory_limit="14MiB", recompute="auto", host_offload="auto")
     assert len(asked) > 3
     assert len(set(asked)) == len(asked)
+
+
+def test_seconds_of_a_summary_are_among_those_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    summarize = recursive_programming.summarize
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        return summarize(*arguments)
+
+    monkeypatch.setattr(recursive_programming, "summarize", slow)
+    assert planned_deep().planning_seconds["write"] > 0.3
