@@ -223,7 +223,11 @@ class PlannedProgram:
     """Is the mesh the plan's own, so that it goes to the module with it?"""
 
     def costed(self) -> Costed:
-        """The plan on the module with its costs, as ``cost_of_module`` finds them again."""
+        """The plan with its costs, as the search knows them.
+
+        ``cost_of_module`` may find others: within a limit of memory the search gathers weights
+        again in the backward half, of which the module says nothing.
+        """
         mesh = self.mesh.without_unit_axes()
         imported = self.imported.changed(mesh, self.imported.pins)
         return Costed(imported, self.plan, mesh, self.cluster)
@@ -266,18 +270,24 @@ class ReadProgram:
                 may_merge = not self.has_mesh and not options.mesh_shape
                 found = _search(imported, cluster, options, limit, may_merge)
             clock.split("search", found.phases)
-            if self.has_mesh:
-                mesh, axes = imported.mesh, describe_axes(imported, found.plan)
-            else:
-                mesh, axes = name_axes(imported, found.plan)
+            with clock.phase("write"):
+                if self.has_mesh:
+                    mesh, axes = imported.mesh, describe_axes(imported, found.plan)
+                else:
+                    mesh, axes = name_axes(imported, found.plan)
+                summary = summarize(imported, found.plan, mesh, axes, cluster)
             summary = replace(
-                summarize(imported, found.plan, mesh, axes, cluster),
-                symbolic_costs=found.symbolic_costs,
-                planning_seconds=clock.seconds,
+                summary, symbolic_costs=found.symbolic_costs, planning_seconds=clock.seconds
             )
             summary = _as_asked(summary, options, limit)
         return PlannedProgram(
-            *(self.module, imported, found.plan, mesh, cluster, options, summary),
+            self.module,
+            imported,
+            found.plan,
+            mesh,
+            cluster,
+            options,
+            summary,
             names_mesh=not self.has_mesh,
         )
 

@@ -13,6 +13,7 @@ from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import MHLO_SHARDING, PLAN, RESHARDED_BYTES, STRATEGY, attribute_of
+from autoshard.planned.host_traffic import HostTraffic, host_traffic
 from autoshard.planned.summarize import main_values, shardings_of
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import mesh_of, populate_rules, remove_rules
@@ -30,6 +31,11 @@ class Costed:
     plan: _core.CorePlan
     mesh: Mesh
     cluster: Cluster
+
+    @cached_property
+    def host_traffic(self) -> HostTraffic:
+        """What the plan sends to the host, and keeps there."""
+        return host_traffic(self.imported, self.plan, self.mesh, self.cluster)
 
     @cached_property
     def sharding_texts(self) -> list[str]:

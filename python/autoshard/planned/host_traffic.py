@@ -124,16 +124,16 @@ class HostLink:
         self,
         moved: Mapping[tuple[int, int], float] | None = None,
         computed: Mapping[tuple[int, int], float] | None = None,
-    ) -> tuple[list[float], float]:
-        """Seconds in which the link is free while each op runs, and those for which loops wait.
+    ) -> tuple[Sequence[float], float]:
+        """Seconds that the link is free before each op, and in all; those for which loops wait.
 
         Args:
             moved: Seconds of transfers of a loop, besides those that were added.
             computed: Seconds of ops of a loop, besides those of the plan.
         """
-        free, waited = self._busy, 0.0
-        if moved or self._moved:
-            free = list(free)
+        if not moved and not self._moved:
+            return self._start, 0.0
+        free, waited = list(self._busy), 0.0
         for loop in self._loops:
             sent = self._moved.get(loop, 0.0) + (moved or {}).get(loop, 0.0)
             if sent > 0:
@@ -143,22 +143,16 @@ class HostLink:
                 waited += max(0.0, sent - computing)
                 share = max(0.0, 1 - sent / computing) if computing > 0 else 0.0
                 free[first:last] = [share * one for one in free[first:last]]
-        return free, waited
-
-    def start(self, free: Sequence[float]) -> Sequence[float]:
-        """Seconds that the link is free before each op, and in all."""
-        if free is self._busy:
-            return self._start
-        return list(accumulate(free, initial=0.0))
+        return list(accumulate(free, initial=0.0)), waited
 
     def timetable(self, start: Sequence[float], more: Sequence[Transfer] = ()) -> Timetable:
-        """All transfers outside of loops, ``more`` of them first."""
+        """All transfers outside of loops, ``more`` of them first; ``start``: what ``free`` says."""
         return timetable(start, [*more, *self._transfers])
 
     def waited(self) -> float:
         """Seconds for which devices wait."""
-        free, waited = self.free()
-        return waited + self.timetable(self.start(free)).waited
+        start, waited = self.free()
+        return waited + self.timetable(start).waited
 
 
 def host_link(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, rate: float) -> HostLink:

@@ -56,8 +56,8 @@ class Planned:
     summary: PlanSummary | None
     searched: PlannedProgram | None = None
     """What the search read and found, where the module is as it left it."""
-    fits_without_host: bool = True
-    """Would it fit with no value sent to the host and back?"""
+    fits_without_host: bool = False
+    """Is it known to fit with no value sent to the host and back?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,29 +205,39 @@ class Job:
         A plan that fits as it is may have to cut more, and send more, than one whose activations
         are dropped. So the search is given more memory than there is, from all there could be
         down to what there is: with less memory plans only get slower.
+
+        Raises:
+            DoesNotFitError: None fits; of all plans the one that needs least.
         """
         limit = self.memory_limit
         program = read_module(self.read(on_host), self._cluster, self.options)
         best: Planned | None = None
-        failed: DoesNotFitError | None = None
-        last_peak = math.inf
+        failed: list[DoesNotFitError] = []
+        last_peak, finds_more = math.inf, True
         for factor in _MORE_MEMORY:
             if math.isfinite(factor) and limit * factor >= last_peak:
                 continue  # the last plan keeps within this
+            if factor > 1 and not finds_more:
+                continue
             allowed = str(limit * factor) if math.isfinite(factor) else ALL_MEMORY
             options = replace(self.options, memory_limit=allowed)
             try:
                 found = self._searched(program, options)
             except DoesNotFitError as error:
-                failed = failed or error
-                break  # nor does anything fit less memory
+                if best is not None or running().is_interrupted:
+                    break  # nor does anything fit less memory
+                if factor > 1:
+                    finds_more = False  # only the last search tells what is missing to the limit
+                    continue
+                failed.append(error)
+                break
             last_peak = found.summary.peak_bytes_per_device
             if best is not None and found.summary.step_seconds >= _step_seconds(best):
                 break  # and computing again only adds to it
             try:
                 planned = self._recomputed(found, recomputing)
             except DoesNotFitError as error:
-                failed = failed or error
+                failed.append(error)
             else:
                 if best is None or _step_seconds(planned) < _step_seconds(best):
                     best = planned
@@ -236,9 +246,8 @@ class Job:
             if running().is_interrupted:
                 break
         if best is None:
-            assert failed is not None
             _end_if_interrupted()
-            raise failed
+            raise min(failed, key=lambda error: error.peak_bytes)
         return best
 
     def _recomputed(self, found: PlannedProgram, recomputing: Recompute) -> Planned:
@@ -292,7 +301,7 @@ def plan_with_host(
         return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
         return found
-    if found.fits_without_host and job.recomputing.choose == "auto":
+    if found.fits_without_host:
         return found  # with nothing on the host it fits as well, and is slower
     arguments_alone = replace(job, recomputing=replace(job.recomputing, host_offload=False))
     try:

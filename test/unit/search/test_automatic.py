@@ -261,6 +261,9 @@ def test_no_search_begins_after_one_that_was_interrupted(monkeypatch, switches):
     plan = autoshard.plan(deep_step, weights, x, **options)  # what that search found is made to fit
     assert plan.peak_bytes <= 24 << 20
     assert len(searches) == 1
+    with pytest.raises(KeyboardInterrupt):  # nothing makes it fit
+        autoshard.plan(deep_step, weights, x, **{**options, "memory_limit": "1MiB"})
+    assert len(searches) == 2
 
 
 def test_switches_that_were_given_are_not_proposed():

@@ -107,7 +107,11 @@ class Block:
             self._store_behind_matmuls()
 
     def on(self, module: mlir.Module) -> Block:
-        """The block of ``main``, with what is known of it, in a copy of the module."""
+        """The block of ``main`` in a copy of the module, to rewrite it there.
+
+        ``costs``, ``costed`` and ``link`` stay those of the module that it was read from: they find
+        no op of the copy.
+        """
         assert self.number == 0
         other = copy(self)
         other.main = main_function(module)

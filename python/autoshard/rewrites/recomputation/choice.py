@@ -30,7 +30,10 @@ _MOST_ANSWERS = 100_000
 """Ops that are looked at to improve on greedy decisions: in a block of 500 some 200 answers."""
 
 _LEAST_EXCHANGING = 400
-"""Answers for exchanges of decisions for parts of others, at least: most end with far fewer."""
+"""Answers for exchanges of decisions for parts of others, at least: most end with far fewer.
+
+Steps as in parts.py: with 50 answers 0.983 and 1.958 s, with 400 or 3,000 0.974 and 1.929 s.
+"""
 
 
 @dataclass(frozen=True, slots=True)

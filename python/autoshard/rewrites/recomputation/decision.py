@@ -28,7 +28,7 @@ _MOST_BRANCHED = 64
 _MOST_OTHERS = 2
 """Decisions about one item that are handed back besides the best."""
 
-_TIE = 1e-9
+TIE = 1e-9
 """Seconds added to those of every decision, so that free ones are ordered by bytes."""
 
 
@@ -139,7 +139,7 @@ class _Search:
                 continue
             if seen < picks or score == -inf:
                 found = self.answer({**chosen, item: fate})
-                price = max(found.seconds - now.seconds, 0.0) + _TIE if per_second else 1.0
+                price = max(found.seconds - now.seconds, 0.0) + TIE if per_second else 1.0
                 relief = now.excess - found.excess
                 if relief > -inf:
                     heapq.heappush(waiting, (-relief / price, picks, item, number))

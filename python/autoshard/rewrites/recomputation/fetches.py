@@ -50,7 +50,7 @@ def timed(
     sent: Sequence[Dropped],
     uses: Mapping[int, HostUse],
     link: HostLink,
-    free: Sequence[float],
+    start: Sequence[float],
     rate: float,
 ) -> Timed:
     """Place the transfers of values that are sent to the host.
@@ -60,10 +60,10 @@ def timed(
         sent: Values that go there.
         uses: When each is read again; those that are not need not come back.
         link: To the host.
-        free: Seconds in which it is free while each op of the core runs.
+        start: Seconds that it is free before each op of the core, and in all.
         rate: Bytes that it sends in a second.
     """
-    start = link.start(free)
+    end = len(start) - 1
     read = [one for one in sent if one.number in uses]
     backs = _backs(block, read, uses, start, rate)
     transfers: list[Transfer] = []
@@ -72,21 +72,19 @@ def timed(
         made = block.core_at[block.values[one.number].maker] + 1
         needed = block.core_at[uses[one.number].first]
         begins = block.core_at[backs[one.number]]
-        transfers.append(Transfer(seconds, made, len(free)))
+        transfers.append(Transfer(seconds, made, end))
         transfers.append(Transfer(seconds, begins, needed))
     if block.number:  # for its own transfers the loop waits
         waited = link.timetable(start).waited
-        over = [
-            bisect_left(start, start[min(one.begins, len(free))] + one.seconds) for one in transfers
-        ]
+        over = [bisect_left(start, start[min(one.begins, end)] + one.seconds) for one in transfers]
     else:
         table = link.timetable(start, transfers)
         waited, over = table.waited, list(table.over)
     fetches: list[Fetch] = []
     delta: list[tuple[int, float]] = []
     last = len(block.ops) - 1
-    for one, end in zip(read, over[: 2 * len(read) : 2], strict=True):
-        gone = max(bisect_left(block.core_at, end), one.early + 1)
+    for one, sent_at in zip(read, over[: 2 * len(read) : 2], strict=True):
+        gone = max(bisect_left(block.core_at, sent_at), one.early + 1)
         back = backs[one.number]
         fetches.append(Fetch(one.number, min(gone, back), back))
         value, use = block.values[one.number], uses[one.number]

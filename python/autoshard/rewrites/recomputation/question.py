@@ -107,8 +107,7 @@ class BlockQuestion:
         ]
         self.apart: dict[int, Fate] = {}
         """Values that do not share the fate of their group."""
-        free, waited = self.link.free()
-        self._waited = waited + self.link.timetable(self.link.start(free)).waited
+        self._waited = self.link.waited()
         self._ranges = [self._range(item) for item in self.items]
 
     @property
@@ -163,8 +162,8 @@ class BlockQuestion:
             moved[loop] = moved.get(loop, 0.0) + both
         fetches: list[Fetch] = []
         if moved or sent or self.link.is_used:
-            free, waited = self.link.free(moved, computed)
-            times = timed(self.block, sent, uses, self.link, free, self.rate)
+            start, waited = self.link.free(moved, computed)
+            times = timed(self.block, sent, uses, self.link, start, self.rate)
             seconds += waited + times.waited - self._waited
             delta += times.delta
             fetches = times.fetches

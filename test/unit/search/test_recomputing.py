@@ -1,0 +1,132 @@
+"""Searches whose plans fit once values are computed again or sent to the host: what is compared,
+and what is said of plans that do not fit."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+from autoshard.errors import DoesNotFitError
+from autoshard.frontend import planning
+from autoshard.passes import recompute, recursive_programming
+from autoshard.planned.given_plan import Costed, cost_of_module
+from autoshard.rewrites.recomputation.block import Block
+from autoshard.rewrites.recomputation.choice import Choice
+from autoshard.rewrites.recomputation.question import Rules
+from autoshard.search import automatic
+
+
+def type_of(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def layers_step(weights: Any, x: Any) -> Any:
+    """Within little memory the search gathers weights again in the backward half."""
+
+    def loss(weights: Any) -> Any:
+        h = x
+        for up, down in weights:
+            h = jnp.tanh(h @ up) @ down
+        return jnp.sum(h * h)
+
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+
+
+def planned_layers(layers: int, batch: int, **options: Any) -> autoshard.Plan:
+    weights = [(type_of(512, 2048), type_of(2048, 512))] * layers
+    return autoshard.plan(layers_step, weights, type_of(batch, 512), donate_argnums=0, **options)
+
+
+def deep_step(weights: Any, x: Any) -> Any:
+    """Many activations wait for the gradient of few weights."""
+
+    def loss(weights: Any) -> Any:
+        h = x
+        for _ in range(8):
+            h = jnp.tanh(h @ weights["w"]) + weights["b"]
+        return jnp.sum(h * h)
+
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+
+
+def planned_deep(**options: Any) -> autoshard.Plan:
+    weights, x = {"w": type_of(64, 64), "b": type_of(64)}, type_of(1 << 14, 64)
+    return autoshard.plan(deep_step, weights, x, cluster="cpu:2", **options)
+
+
+def test_seconds_of_computing_again_are_by_one_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[float, float]] = []
+    recomputed_module = automatic.recomputed_module
+
+    def compared(module: Any, cluster: Any, options: Any, costed: Costed) -> Any:
+        written = cost_of_module(module, cluster).plan
+        steps.append((costed.plan.step_seconds, written.step_seconds))
+        return recomputed_module(module, cluster, options, costed)
+
+    monkeypatch.setattr(automatic, "recomputed_module", compared)
+    plan = planned_layers(1, 16384, cluster="h100:8", memory_limit="58MiB", recompute="auto")
+    ((searched, written),) = steps
+    assert searched != pytest.approx(written, rel=1e-4)
+    assert plan.summary is not None
+    assert plan.summary.recompute_seconds == pytest.approx(plan.step_seconds - written, rel=1e-6)
+
+
+def test_the_host_for_values_is_compared_with_arguments_alone_in_every_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_send: list[bool] = []
+    with_arguments = automatic._with_arguments
+
+    def counted(job: automatic.Job, *ways: Any) -> automatic.Planned:
+        assert job.recomputing is not None
+        may_send.append(job.recomputing.host_offload)
+        return with_arguments(job, *ways)
+
+    monkeypatch.setattr(automatic, "_with_arguments", counted)
+    options = {"memory_limit": "14MiB", "recompute": "auto", "host_offload": "auto"}
+    sent = planned_deep(mode="data_parallel", batch_argnums=1, **options)
+    assert sent.peak_bytes <= 14 << 20
+    assert may_send == [True, False]
+
+
+def test_what_does_not_fit_is_told_of_the_plan_that_needs_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    options = {"cluster": "v5e:2x4", "memory_limit": "14MiB"}
+    with pytest.raises(DoesNotFitError) as searched:
+        planned_layers(2, 4096, **options)
+    with pytest.raises(DoesNotFitError) as recomputed:
+        planned_layers(2, 4096, recompute="auto", **options)
+    assert recomputed.value.peak_bytes <= searched.value.peak_bytes
+    assert recomputed.value.memory_limit == 14 << 20
+
+
+def test_nothing_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Block, float, Rules]] = []
+    choose = recompute.choose
+
+    def counted(block: Block, limit: float, rules: Rules, **others: Any) -> Choice:
+        asked.append((block, limit, rules))
+        return choose(block, limit, rules, **others)
+
+    monkeypatch.setattr(recompute, "choose", counted)
+    planned_deep(memory_limit="14MiB", recompute="auto", host_offload="auto")
+    assert len(asked) > 3
+    assert len(set(asked)) == len(asked)
+
+
+def test_seconds_of_a_summary_are_among_those_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    summarize = recursive_programming.summarize
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        return summarize(*arguments)
+
+    monkeypatch.setattr(recursive_programming, "summarize", slow)
+    assert planned_deep().planning_seconds["write"] > 0.3
