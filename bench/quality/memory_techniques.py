@@ -74,7 +74,7 @@ def measure(point: Point, timeout: float, compiles: bool) -> dict[str, Any]:
     """The row of one point."""
     from autoshard.cluster import Cluster
     from autoshard.errors import AutoshardError, AutoshardWarning
-    from autoshard.passes.recursive_programming import memory_limit_of
+    from autoshard.passes.memory_limit import memory_limit_of
 
     warnings.simplefilter("ignore", AutoshardWarning)
     model, cluster_name, level, again, states = point

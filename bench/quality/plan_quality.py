@@ -142,7 +142,7 @@ def by_search(step: OpenStep, cluster: Any, plan: HandPlan) -> dict[str, Any]:
     from autoshard import _core
     from autoshard.importer.imported_program import NO_VALUE
     from autoshard.importer.pins import DimPin, Pin, Pinned, core_pin
-    from autoshard.passes.recursive_programming import memory_limit_of
+    from autoshard.passes.memory_limit import memory_limit_of
     from autoshard.planned.axis_names import describe_axes
     from autoshard.planned.summarize import summarize
     from autoshard.sharding import Mesh

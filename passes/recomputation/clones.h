@@ -67,9 +67,9 @@ struct Clones {
 ///     copies are made, never of what they are made of. Their memory is not in `change`.
 ///
 /// Expects numbers and positions within the block. Takes time in proportion to the ops that
-/// are looked at and to the points of the program: 2.4 ms in the mean for GPT-2 XL (53,077 ops,
-/// 41,167 points; Intel Xeon, 2026-11-26). A thread keeps the states of the ops and values of
-/// the largest block that it was asked about.
+/// are looked at and to the points of the program: 2.4 ms in the mean for GPT-2 XL (53,077
+/// ops, 41,167 points; Intel Xeon, 2026-11-26). A thread keeps the states of the ops and
+/// values of the largest block that it was asked about.
 Clones clones_for(const Block& block, std::span<const Dropped> dropped,
                   std::span<const Dropped> sent, const CloneRules& rules);
 

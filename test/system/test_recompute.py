@@ -15,7 +15,7 @@ import pytest
 from equivalence import assert_equal
 
 import autoshard
-from autoshard.passes.recursive_programming import MEMORY_MARGIN
+from autoshard.passes.memory_limit import MEMORY_MARGIN
 
 LAYERS, WIDTH, HIDDEN, ROWS = 4, 32, 64, 2048
 Params = Any

@@ -24,7 +24,7 @@ from autoshard.importer.program import import_program
 from autoshard.ir import mlir, new_context, parse_bytes, parse_file
 from autoshard.ir.attributes import MARK, PLAN, STRATEGY, custom_call_target
 from autoshard.ir.module import operations_of
-from autoshard.passes.recursive_programming import memory_limit_of
+from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.does_not_fit import does_not_fit
 from autoshard.planned.given_plan import Costed, cost_of, cost_of_module, summary_on

@@ -12,7 +12,7 @@ from autoshard.frontend.batch_arrays import batch_of_source, no_batch, pieces_of
 from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
-from autoshard.passes.recursive_programming import memory_limit_of
+from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches
 from autoshard.search.micro_batches import choose_micro_batches, divisors, free_step
 

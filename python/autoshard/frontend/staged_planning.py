@@ -13,7 +13,7 @@ from autoshard.errors import DoesNotFitError
 from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
-from autoshard.passes.recursive_programming import memory_limit_of
+from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.planned.summary import PlanSummary, bytes_text
 from autoshard.progress import running
 

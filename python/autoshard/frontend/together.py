@@ -24,7 +24,7 @@ from autoshard.frontend.planning import plan, plan_source, traced_for
 from autoshard.frontend.request import ClusterLike, Request
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.boundary import tie_donated, tied_arguments
-from autoshard.passes.recursive_programming import memory_limit_of
+from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.progress import task
 from autoshard.sharding import Mesh, Sharding

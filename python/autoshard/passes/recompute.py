@@ -34,11 +34,7 @@ from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.passes.base import Pass
-from autoshard.passes.recursive_programming import (
-    MEMORY_MARGIN,
-    memory_limit_of,
-    read_bytes_text,
-)
+from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
 from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
 from autoshard.planned.summarize import peak_values, summarize

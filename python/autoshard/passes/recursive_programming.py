@@ -36,6 +36,7 @@ from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivi
 from autoshard.ir.garbage import no_collection
 from autoshard.passes.base import Pass, no_cluster
 from autoshard.passes.import_strategies import ReadModule, import_strategies
+from autoshard.passes.memory_limit import memory_limit_of, read_bytes_text
 from autoshard.passes.phase_clock import PhaseClock
 from autoshard.passes.search_progress import shown_search
 from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
@@ -54,17 +55,6 @@ from autoshard.planned.write import (
 )
 from autoshard.rewrites.gradient_order import bound_gradients
 from autoshard.sharding import Axis, Mesh
-
-MEMORY_MARGIN = 0.08
-"""Share of the usable memory that a plan leaves free by default: compilers align buffers, and
-allocators leave holes between them."""
-
-_UNITS = {"": 1, "B": 1} | {
-    f"{letter}{ending}": base**power
-    for ending, base in (("iB", 1024), ("B", 1000))
-    for power, letter in enumerate("KMGT", start=1)
-}
-_BYTES = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE]\d+)?)\s*([A-Za-z]*)\s*")
 
 _SHAPE = re.compile(r"[1-9]\d*(x[1-9]\d*)*")
 
@@ -626,27 +616,6 @@ def _search_symbolic(
     )
     phases = [("symbolic", middle - start), ("estimate", time.perf_counter() - middle)]
     return _Found(plan, phases, costs)
-
-
-def memory_limit_of(cluster: Cluster, text: str) -> float:
-    """Bytes of a device that a plan may use: what the user says, else all less a margin."""
-    if text:
-        return read_bytes_text(text, "memory-limit")
-    return (1 - MEMORY_MARGIN) * cluster.usable_memory_bytes
-
-
-def read_bytes_text(text: str, what: str) -> float:
-    """``14GiB``, ``16e9`` or ``16 GB`` as bytes.
-
-    Raises:
-        PassOptionError: Another form, or nothing at all.
-    """
-    found = _BYTES.fullmatch(text)
-    if found is None or found[2] not in _UNITS or float(found[1]) <= 0:
-        raise PassOptionError(
-            f"{what}={text}: expected bytes, with a unit if you like. Write 14GiB, 16GB or 16e9."
-        )
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def _is_price(value: Coefficient) -> bool:

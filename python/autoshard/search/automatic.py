@@ -15,6 +15,7 @@ from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.inline import bytes_of
+from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recompute import Recompute, recomputed_module
@@ -24,7 +25,6 @@ from autoshard.passes.recursive_programming import (
     ReadProgram,
     RecursiveProgramming,
     estimate_planned,
-    memory_limit_of,
     read_module,
     write_planned,
 )

@@ -11,7 +11,7 @@ import pytest
 import autoshard
 from autoshard.cluster.devices import devices_of, physical_place
 from autoshard.errors import PassOptionError
-from autoshard.passes.recursive_programming import read_bytes_text
+from autoshard.passes.memory_limit import read_bytes_text
 
 PartitionSpec = jax.sharding.PartitionSpec
 

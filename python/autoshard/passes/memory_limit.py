@@ -1,0 +1,40 @@
+"""What a plan may use of a device's memory: what the user says in bytes, else all less a margin."""
+
+from __future__ import annotations
+
+import re
+
+from autoshard.cluster import Cluster
+from autoshard.errors import PassOptionError
+
+MEMORY_MARGIN = 0.08
+"""Share of the usable memory that a plan leaves free by default: compilers align buffers, and
+allocators leave holes between them."""
+
+_UNITS = {"": 1, "B": 1} | {
+    f"{letter}{ending}": base**power
+    for ending, base in (("iB", 1024), ("B", 1000))
+    for power, letter in enumerate("KMGT", start=1)
+}
+_BYTES = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE]\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def memory_limit_of(cluster: Cluster, text: str) -> float:
+    """Bytes of a device that a plan may use: what the user says, else all less a margin."""
+    if text:
+        return read_bytes_text(text, "memory-limit")
+    return (1 - MEMORY_MARGIN) * cluster.usable_memory_bytes
+
+
+def read_bytes_text(text: str, what: str) -> float:
+    """``14GiB``, ``16e9`` or ``16 GB`` as bytes.
+
+    Raises:
+        PassOptionError: Another form, or nothing at all.
+    """
+    found = _BYTES.fullmatch(text)
+    if found is None or found[2] not in _UNITS or float(found[1]) <= 0:
+        raise PassOptionError(
+            f"{what}={text}: expected bytes, with a unit if you like. Write 14GiB, 16GB or 16e9."
+        )
+    return float(found[1]) * _UNITS[found[2]]
