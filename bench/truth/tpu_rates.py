@@ -9,6 +9,8 @@ writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and
 - *streams*: f32 arrays read and written, the share of the memory's bandwidth;
 - *narrow*, *sums*: bytes at that rate which an element costs more if it is written as bf16, or
   summed, than its reading and writing takes;
+- *vectors*: bytes at that rate which an element of matrices costs more if these are multiplied by
+  vectors, rows of 1, than its reading takes: XLA makes a multiplication and a sum of such products;
 - *products*: the share of the peak that large products in bf16 reach.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -40,9 +43,14 @@ from bench.programs.storage import spec
 
 CLUSTERS = ("v4:1x1x1", "v5e:1x1", "v5p:1x1x1", "v6e:1x1", "tpu7x:1x1x1")
 ROWS, COLUMNS = 16384, 16384
+MATRICES = (64, 1024, 1024)
+"""Matrices, rows and columns of a batch that is multiplied by vectors."""
 SHAPES = ((8192, 4096, 14336), (8192, 14336, 4096), (16384, 4096, 4096), (8192, 8192, 8192))
 """Rows, contracted and columns of products, as in layers of language models."""
-HEADS = ("chip", "streams", "narrow bytes", "summed bytes", "products", "least", "most")
+HEADS = (
+    *("chip", "streams", "narrow bytes", "summed bytes", "vector bytes"),
+    *("products", "least", "most"),
+)
 
 
 def seconds(cluster: Cluster, function: Callable[..., Any], *shapes: Any) -> float:
@@ -65,6 +73,10 @@ def measure(cluster: Cluster) -> Sequence[float]:
     written = seconds(cluster, lambda x, y: (x * y + 1).astype(jnp.bfloat16), wide, wide)
     read = seconds(cluster, lambda x, y: x * y + 1, narrow, narrow)
     summed = seconds(cluster, lambda x: jnp.exp(x * 2).sum(-1), wide)
+    count, size, _ = MATRICES
+    vectors = spec(count, 1, size, dtype=jnp.bfloat16)
+    matrices = spec(*MATRICES, dtype=jnp.bfloat16)
+    multiplied = seconds(cluster, jnp.matmul, vectors, matrices)
     products = [product(cluster, *shape) for shape in SHAPES]
     shares = [
         2 * m * k * n / found / chip.matmul_f16.value
@@ -74,6 +86,7 @@ def measure(cluster: Cluster) -> Sequence[float]:
         rate / chip.memory_bandwidth.value,
         mean((written * rate / elements - 10, read * rate / elements - 6)),
         summed * rate / elements - 4,
+        multiplied * rate / prod(MATRICES) - 2,
         mean(shares),
         min(shares),
         max(shares),

@@ -111,6 +111,7 @@ void bind_planning(nb::module_& module) {
       .def_ro("op_seconds", &PlanTable::op_seconds)
       .def_ro("op_flops", &PlanTable::op_flops)
       .def_ro("op_bytes", &PlanTable::op_bytes)
+      .def_ro("op_packed_bytes", &PlanTable::op_packed_bytes)
       .def_ro("live_bytes", &PlanTable::live_bytes)
       .def_ro("transient_bytes", &PlanTable::transient_bytes);
 

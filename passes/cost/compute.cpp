@@ -55,9 +55,38 @@ double local_bytes(const RuleTensor& tensor, double touched, const FactorAxes& a
   return bytes;
 }
 
+/// Whether an op multiplies matrices by vectors that have a dim of size 1: a product, or a
+/// batch of products, of one row or one column, as attention of one query. Compilers that pack
+/// make a multiplication and a reduction of it. Convolutions are none.
+bool is_vector_product(const Rule& rule) {
+  if (rule.work != Work::matmul || rule.operands.size() != 2 || rule.results.size() != 1) {
+    return false;
+  }
+  bool has_one_row = false, has_one_column = false;
+  std::int64_t rows = 1, columns = 1;
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    const auto factor = static_cast<std::int32_t>(f);
+    const std::int64_t size = rule.factors[f].size;
+    const bool left = has(rule.operands[0], factor), right = has(rule.operands[1], factor),
+               result = has(rule.results[0], factor);
+    const bool is_window = right && !left && !result && size > 1;
+    if (is_window) return false;
+    if (left && result && !right) {
+      rows *= size;
+      has_one_row |= size == 1;
+    }
+    if (right && result && !left) {
+      columns *= size;
+      has_one_column |= size == 1;
+    }
+  }
+  return (has_one_row && rows == 1) || (has_one_column && columns == 1);
+}
+
 /// Elements of one device that a kernel which ends in the op packs: those of narrow results,
-/// and those that a reduction takes.
-double packed_elements(const Rule& rule, const FactorAxes& axes,
+/// and those that a reduction takes. A product with a vector reduces what it multiplies, of
+/// which it has half as many as the `flops` of the device.
+double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
                        const std::vector<bool>& writes, const std::vector<TensorType>& types,
                        const Mesh& mesh) {
   const auto elements = [&](const RuleTensor& tensor) {
@@ -67,6 +96,7 @@ double packed_elements(const Rule& rule, const FactorAxes& axes,
   };
   double sum = 0;
   if (rule.work == Work::reduce) sum += elements(rule.operands[0]);
+  if (is_vector_product(rule)) sum += flops / 2;
   const bool writes_all =
       rule.work == Work::elementwise || rule.work == Work::view || rule.work == Work::matmul;
   for (std::size_t k = 0; writes_all && k < rule.results.size(); ++k) {
@@ -114,7 +144,8 @@ Compute compute(const Rule& rule, const FactorAxes& axes,
   Compute result;
   result.flops = rule.flops;
   for (const AxisList& of_factor : axes) result.flops /= blocks(of_factor, mesh);
-  double busy = result.flops / chip.vector_flops;
+  const double unpadded = result.flops;
+  double busy = unpadded / chip.vector_flops;
   if (rule.work == Work::matmul || is_kernel(rule.work)) {
     const double rate = chip.matmul_flops[static_cast<std::size_t>(rule.arithmetic)] *
                         matmul_share(rule.work, chip);
@@ -138,12 +169,12 @@ Compute compute(const Rule& rule, const FactorAxes& axes,
   for (std::size_t k = 0; k < rule.results.size(); ++k) {
     add(rule.results[k], touched(rule.result_bytes, k), writes[k]);
   }
-  const double packed = cluster.compiler.fusion.packed_bytes == 0
-                            ? 0
-                            : cluster.compiler.fusion.packed_bytes *
-                                  packed_elements(rule, axes, writes, types, mesh);
+  if (cluster.compiler.fusion.packed_bytes > 0) {
+    result.packed_bytes = cluster.compiler.fusion.packed_bytes *
+                          packed_elements(rule, unpadded, axes, writes, types, mesh);
+  }
   const double memory =
-      (result.bytes + packed) / (chip.memory_bandwidth * chip.memory_efficiency);
+      (result.bytes + result.packed_bytes) / (chip.memory_bandwidth * chip.memory_efficiency);
   result.seconds = std::max(busy, memory);
   if (ends_kernel(rule, reads, writes)) {
     result.seconds += rule.kernels * chip.launch_seconds;

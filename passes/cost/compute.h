@@ -15,7 +15,9 @@ struct Compute {
   double flops = 0;
   /// Bytes read from and written to memory.
   double bytes = 0;
-  /// max(flops / rate, bytes / bandwidth) + launch.
+  /// Bytes that would take as long as packing narrow results, and summing.
+  double packed_bytes = 0;
+  /// max(flops / rate, (bytes + packed_bytes) / bandwidth) + launch.
   double seconds = 0;
 };
 

@@ -160,6 +160,7 @@ PlanTable table_of(const Program& program, RecursivePlan found) {
     result.op_seconds.push_back(op.seconds);
     result.op_flops.push_back(op.flops);
     result.op_bytes.push_back(op.bytes);
+    result.op_packed_bytes.push_back(op.packed_bytes);
   }
   result.live_bytes = std::move(found.costs.live_bytes);
   result.transient_bytes = std::move(found.costs.transient_bytes);

@@ -71,7 +71,7 @@ struct PlanTable {
   std::int64_t op_classes = 0, rounds = 0;
   std::vector<std::pair<std::string, double>> phases;
   /// One an op, once.
-  std::vector<double> op_seconds, op_flops, op_bytes;
+  std::vector<double> op_seconds, op_flops, op_bytes, op_packed_bytes;
   /// To start again from.
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const KnownProgram> known;

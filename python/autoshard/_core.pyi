@@ -1085,6 +1085,9 @@ class CorePlan:
     def op_bytes(self) -> list[float]: ...
 
     @property
+    def op_packed_bytes(self) -> list[float]: ...
+
+    @property
     def live_bytes(self) -> list[float]: ...
 
     @property

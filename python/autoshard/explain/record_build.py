@@ -263,6 +263,7 @@ class _Ops:
         self.names = names
         plan = costed.plan
         self.seconds, self.flops, self.bytes = plan.op_seconds, plan.op_flops, plan.op_bytes
+        self.packed_bytes = plan.op_packed_bytes
         self.strategies, self.of_op = plan.strategies, plan.op_strategy
         self.trips = costed.imported.program.op_trips
         self.groups = list(self._groups())
@@ -312,7 +313,6 @@ class _Ops:
     def _row(self, members: Sequence[int], occurrence: int) -> RecordedOp:
         number, count = members[0], len(members)
         costed, chip = self.costed, self.costed.cluster.chip
-        op = costed.imported.core_ops[number]
         rule = costed.imported.program.rule_of(number)
         once, size, runs = self.seconds[number], self.bytes[number], self.trips[number]
         devices = costed.cluster.num_devices
@@ -332,35 +332,12 @@ class _Ops:
             roofline_seconds=min(once, roofline_seconds(rule, chip, devices, size)) * all_runs,
             flops=self.flops[number] * all_runs,
             bytes=size * all_runs,
-            bound=bound_of(rule, chip, once, size, self._packed_bytes(op, rule, number)).value
+            bound=bound_of(rule, chip, once, size, self.packed_bytes[number]).value
             if once > 0
             else "",
             idle_axes=idle,
             uncut=self._uncut(rule, number) if idle else (),
         )
-
-    def _packed_bytes(self, op: mlir.Operation, rule: _core.Rule, number: int) -> float:
-        """Bytes as slow as what the op sums, or packs if all of its results are stored."""
-        operands, results = self.strategies[self.of_op[number]]
-        if rule.work is _core.Work.REDUCE:
-            tensors = [(op.operands[0].type, operands[0])]
-        elif rule.work in (_core.Work.ELEMENTWISE, _core.Work.VIEW, _core.Work.MATMUL):
-            tensors = [
-                (result.type, row)
-                for result, row in zip(op.results, results, strict=True)
-                if row != NO_VALUE and element_bits(result.type.element_type) < 32
-            ]
-        else:
-            return 0.0
-        elements = sum(prod(type_.shape) / self._parts(row) for type_, row in tensors)
-        return elements * float(self.costed.cluster.compiler.answers["fusion.packed_bytes"])
-
-    def _parts(self, row: int) -> int:
-        """Into how many a sharding cuts."""
-        if row == NO_VALUE:
-            return 1
-        sizes = self.costed.mesh.axis_sizes
-        return prod(sizes[axis] for axes in self.costed.plan.shardings[row] for axis in axes)
 
     def _strategy(self, row: int) -> str:
         operands, results = self.strategies[row]

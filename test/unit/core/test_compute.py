@@ -23,7 +23,7 @@ Tensor = tuple[Dims, int]
 """The factors of each dim, and the bits of an element."""
 
 
-def cluster(launch: float = 0.0):
+def cluster(launch: float = 0.0, packed_bytes: float = 0.0):
     return _core.Cluster(
         matmul_flops=[1e12, 50e12, MATMUL_FLOPS, 2 * MATMUL_FLOPS, 4 * MATMUL_FLOPS],
         vector_flops=VECTOR_FLOPS,
@@ -38,6 +38,7 @@ def cluster(launch: float = 0.0):
         launch_seconds=launch,
         dims=[_core.PhysicalDim(n, _core.LinkKind.RING, 1e9, 1e-6) for n in (2, 4)],
         axes=[[_core.AxisPart(0, 2)], [_core.AxisPart(1, 4)]],
+        compiler={**_core.compiler_answers(), "fusion.packed_bytes": packed_bytes},
     )
 
 
@@ -55,6 +56,7 @@ def compute(
     operand_bytes: tuple[float, ...] = (),
     result_bytes: tuple[float, ...] = (),
     launch: float = 0.0,
+    packed_bytes: float = 0.0,
 ) -> tuple[float, float, float]:
     """(flops, bytes, seconds); ``cuts`` are the axes of each factor."""
     axes = [(cuts or {}).get(factor, ()) for factor in range(len(sizes))]
@@ -74,7 +76,7 @@ def compute(
         axes,
         (True,) * len(operands) if reads is None else reads,
         (True,) * len(results) if writes is None else writes,
-        cluster(launch),
+        cluster(launch, packed_bytes),
         MESH,
     )
     return found.flops, found.bytes, found.seconds
@@ -113,6 +115,46 @@ def test_a_thin_matmul_is_bound_by_the_memory() -> None:
     _, moved, seconds = matmul(8, 4096, 4096)
     assert moved == 2 * (8 * 4096 + 4096**2 + 8 * 4096)
     assert seconds == pytest.approx(moved / (BANDWIDTH * 0.8))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "summed"),
+    [
+        (1, 4096, 1024 * 4096),
+        (4096, 1, 1024 * 4096),
+        (1, 1, 1024),
+        # Matrix units take two rows.
+        (2, 4096, 0),
+    ],
+)
+def test_a_product_with_a_vector_sums_what_it_multiplies(rows, columns, summed) -> None:
+    _, moved, seconds = matmul(rows, 1024, columns, packed_bytes=4.0)
+    packed = 4 * (summed + rows * columns)
+    assert seconds == pytest.approx((moved + packed) / (BANDWIDTH * 0.8))
+    # A quarter of the contracted dim: a quarter of the sums.
+    _, moved, seconds = matmul(rows, 1024, columns, {1: (1,)}, packed_bytes=4.0)
+    packed = 4 * (summed / 4 + rows * columns)
+    assert seconds == pytest.approx((moved + packed) / (BANDWIDTH * 0.8))
+
+
+def test_a_vector_without_a_dim_of_one_row_takes_matrix_units() -> None:
+    vector, matrix, result = (((0,), (1,)), 16), (((0,), (1,), (2,)), 16), (((0,), (2,)), 16)
+    flops = 2.0 * 8 * 1024 * 512
+    _, moved, seconds = compute(
+        MATMUL, flops, (8, 1024, 512), (vector, matrix), (result,), packed_bytes=4.0
+    )
+    assert seconds == pytest.approx((moved + 4 * 8 * 512) / (BANDWIDTH * 0.8))
+
+
+def test_a_depthwise_convolution_is_no_product_with_vectors() -> None:
+    # Images, channels, positions and a window of 9.
+    image, window, result = (((0,), (2,), (1,)), 16), (((3,), (1,)), 16), (((0,), (2,), (1,)), 16)
+    flops = 2.0 * 64 * 128 * 1024 * 9
+    _, moved, seconds = compute(
+        MATMUL, flops, (64, 128, 1024, 9), (image, window), (result,), packed_bytes=4.0
+    )
+    written = 4 * 64 * 128 * 1024
+    assert seconds == pytest.approx(max(flops / VECTOR_FLOPS, (moved + written) / 0.8e12))
 
 
 @pytest.mark.parametrize(
