@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -230,17 +231,23 @@ def collectives_of(
     places, indices, values, trips = table.place, table.index, table.value, table.trips
     joined = value_names(imported, _joined_values(places, values))
     lines = imported.lines
-    # Kind, axes, participants, held bytes and line -> runs, seconds.
+    # Kind, axes, participants, held bytes and line -> runs, seconds, exposed seconds, least slack.
     alike: dict[tuple[CollectiveKind, int, int, float, str | None], list[float]] = {}
-    for row, kind, axes, participants, held_bytes, seconds in _rows(plan):
+    hidden = zip(plan.collectives.exposed_seconds, plan.collectives.slack_seconds, strict=True)
+    for (row, kind, axes, participants, held_bytes, seconds), (exposed, slack) in zip(
+        _rows(plan), hidden, strict=True
+    ):
         if places[row] is Place.JOIN:
             line = joined[values[row]].location
         else:
             index = indices[row]
             line = lines[index] if index in lines else _line_of_op(imported, index)
-        sums = alike.setdefault((kind, axes, participants, held_bytes, line), [0.0, 0.0])
+        key = (kind, axes, participants, held_bytes, line)
+        sums = alike.setdefault(key, [0.0, 0.0, 0.0, math.inf])
         sums[0] += trips[row]
         sums[1] += trips[row] * seconds
+        sums[2] += exposed
+        sums[3] = min(sums[3], slack)
     summaries = [
         CollectiveSummary(
             kind=kind.value,
@@ -249,8 +256,15 @@ def collectives_of(
             times=times,
             seconds=seconds,
             location=line,
+            exposed_seconds=exposed,
+            slack_seconds=slack,
         )
-        for (kind, axes, participants, held_bytes, line), (times, seconds) in alike.items()
+        for (kind, axes, participants, held_bytes, line), (
+            times,
+            seconds,
+            exposed,
+            slack,
+        ) in alike.items()
     ]
     return tuple(sorted(summaries, key=lambda one: -(one.seconds or 0.0)))
 
@@ -331,6 +345,8 @@ def summarize(
         host_transfer_bytes=host.sent_bytes,
         host_transfer_seconds=host.seconds,
         host_exposed_seconds=host.exposed_seconds,
+        scheduled_seconds=plan.scheduled_seconds + host.exposed_seconds,
+        all_hidden_seconds=plan.all_hidden_seconds,
     )
 
 
