@@ -145,6 +145,10 @@ class Moved:
     """``operand 1 of dot_general``."""
     value: int
     """The core's number of what is moved; -1 for a scalar and for the edges of a halo."""
+    exposed_seconds: float
+    """Seconds of all runs in which nothing else is done, as scheduled."""
+    slack_seconds: float
+    """How much longer one run could take until something waited for it."""
 
     @property
     def sent_bytes(self) -> float:
@@ -160,7 +164,7 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
     joined = value_names(imported, _joined_values(places, values))
     ops: dict[int, tuple[str | None, str]] = {}
     found: list[Moved] = []
-    for row, kind, axes, participants, held_bytes, seconds in _rows(plan):
+    for row, kind, axes, participants, held_bytes, seconds, exposed, slack in _rows(plan):
         where, index, value = places[row], indices[row], values[row]
         if where is Place.JOIN:
             name = joined[value]
@@ -186,13 +190,19 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
                 location,
                 what,
                 value,
+                exposed,
+                slack,
             )
         )
     return found
 
 
-def _rows(plan: _core.CorePlan) -> Iterator[tuple[int, CollectiveKind, int, int, float, float]]:
-    """Reshard, kind, axes, participants, held bytes and seconds of every collective."""
+_Row = tuple[int, CollectiveKind, int, int, float, float, float, float]
+
+
+def _rows(plan: _core.CorePlan) -> Iterator[_Row]:
+    """Reshard, kind, axes, participants, held bytes, seconds, exposed seconds and slack of every
+    collective."""
     rows = plan.collectives
     return zip(
         rows.reshard,
@@ -201,6 +211,8 @@ def _rows(plan: _core.CorePlan) -> Iterator[tuple[int, CollectiveKind, int, int,
         rows.participants,
         rows.held_bytes,
         rows.seconds,
+        rows.exposed_seconds,
+        rows.slack_seconds,
         strict=True,
     )
 
@@ -233,10 +245,7 @@ def collectives_of(
     lines = imported.lines
     # Kind, axes, participants, held bytes and line -> runs, seconds, exposed seconds, least slack.
     alike: dict[tuple[CollectiveKind, int, int, float, str | None], list[float]] = {}
-    hidden = zip(plan.collectives.exposed_seconds, plan.collectives.slack_seconds, strict=True)
-    for (row, kind, axes, participants, held_bytes, seconds), (exposed, slack) in zip(
-        _rows(plan), hidden, strict=True
-    ):
+    for row, kind, axes, participants, held_bytes, seconds, exposed, slack in _rows(plan):
         if places[row] is Place.JOIN:
             line = joined[values[row]].location
         else:
