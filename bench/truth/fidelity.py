@@ -440,8 +440,8 @@ def planned_seconds(row: dict[str, Any], name: str) -> float:
 
 
 SCHEDULE_HEADS = (
-    *("planned ms", "as scheduled ms", "all hidden ms", "exposed ms"),
-    *("compiled, nothing hidden ms", "as scheduled ms", "all hidden ms", "exposed ms"),
+    *("planned ms", *(f"planned {name} ms" for name in (*STEP_FIELDS[1:], "exposed"))),
+    *(f"{name} ms" for name in (*STEP_FIELDS, "exposed")),
 )
 STEP_HEADS = (*POINT, *SCHEDULE_HEADS)
 
