@@ -204,6 +204,9 @@ def measure(program: str, cluster_name: str, kind: str, timeout: float) -> dict[
         "planning": time.perf_counter() - start,
         "mesh": summary.mesh,
         "step": summary.step_seconds,
+        "planned as scheduled": summary.scheduled_seconds,
+        "planned all hidden": summary.all_hidden_seconds,
+        "planned exposed": sum(c.exposed_seconds or 0.0 for c in summary.collectives),
         "compute": summary.compute_seconds,
         "communication": summary.communication_seconds,
         "peak": summary.peak_bytes_per_device,
@@ -250,6 +253,7 @@ def compiled(
         "estimated communication": estimate.communication_seconds,
         "uncounted loops": list(estimate.uncounted_loops),
         **step_fields(estimate),
+        "exposed": estimate.schedule.exposed_seconds,
     }
     row["compiled collectives"] = [
         [
@@ -313,10 +317,11 @@ def ranked(rows: Iterable[dict[str, Any]], by: str) -> tuple[list[str], int]:
             if max(apart, 1 / apart) <= 1 + RANKED_APART:
                 continue
             pairs += 1
-            if (one["step"] > other["step"]) != (apart > 1):
+            planned = [planned_seconds(each, by) for each in (one, other)]
+            if (planned[0] > planned[1]) != (apart > 1):
                 wrong.append(
-                    f"{program}, {cluster}: {one['plan']} {one['step'] * 1e3:.1f} and"
-                    f" {other['plan']} {other['step'] * 1e3:.1f} ms planned,"
+                    f"{program}, {cluster}: {one['plan']} {planned[0] * 1e3:.1f} and"
+                    f" {other['plan']} {planned[1] * 1e3:.1f} ms planned,"
                     f" {seconds[0] * 1e3:.1f} and {seconds[1] * 1e3:.1f} ms {by}"
                 )
     return wrong, pairs
@@ -368,8 +373,23 @@ def cells(row: dict[str, Any]) -> list[str]:
 
 def step_cells(row: dict[str, Any]) -> list[str]:
     """Milliseconds of a step, planned and the three of the compiled program."""
-    seconds = (row["step"], *(compiled_seconds(row, name) for name in STEP_FIELDS))
-    return ["" if one is None else f"{one * 1e3:.2f}" for one in seconds]
+    return [_milliseconds(one) for one in (row["step"], *_compiled(row))]
+
+
+def _compiled(row: dict[str, Any]) -> list[float | None]:
+    return [compiled_seconds(row, name) for name in STEP_FIELDS]
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.2f}"
+
+
+def schedule_cells(row: dict[str, Any]) -> list[str]:
+    """Milliseconds of a step, planned and compiled, each with nothing hidden, as scheduled, with
+    all hidden, and what is exposed."""
+    planned = (row["step"], row.get("planned as scheduled"), row.get("planned all hidden"))
+    sides = (*planned, row.get("planned exposed"), *_compiled(row), row.get("exposed"))
+    return [_milliseconds(one) for one in sides]
 
 
 HEADS = (
@@ -413,19 +433,29 @@ def compiled_seconds(row: dict[str, Any], name: str) -> float | None:
     return row.get(name, row.get("estimate") if name == "nothing hidden" else None)
 
 
-STEP_HEADS = (*POINT, "planned ms", *(f"{name} ms" for name in STEP_FIELDS))
+def planned_seconds(row: dict[str, Any], name: str) -> float:
+    """Seconds of the planned step, by one of ``STEP_FIELDS``; of rows that were saved before plans
+    had a schedule, and of host transfers that hide, those of the plan."""
+    return row.get(f"planned {name}") or row["step"]
+
+
+SCHEDULE_HEADS = (
+    *("planned ms", *(f"planned {name} ms" for name in (*STEP_FIELDS[1:], "exposed"))),
+    *(f"{name} ms" for name in (*STEP_FIELDS, "exposed")),
+)
+STEP_HEADS = (*POINT, *SCHEDULE_HEADS)
 
 
 def step_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
     """Seconds of all points whose schedule was simulated, the worst first."""
     known = [row for row in rows if "as scheduled" in row]
     for row in sorted(known, key=lambda row: -abs(step_error(row, "as scheduled") or 0)):
-        yield [*(row[name] for name in POINT), *step_cells(row)]
+        yield [*(row[name] for name in POINT), *schedule_cells(row)]
 
 
 UNSEEN_HEADS = (
-    *(*POINT, "planned GiB", "compiled GiB", "error", "planned ms"),
-    *(*(f"{name} ms" for name in STEP_FIELDS), "note"),
+    *(*POINT, "planned GiB", "compiled GiB", "error"),
+    *(*SCHEDULE_HEADS, "note"),
 )
 
 
@@ -441,13 +471,13 @@ def unseen_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
             yield [*found, *empty, row.get("failed", row.get("no text", "")).splitlines()[0][:160]]
             continue
         peaks = (f"{row['peak'] / 2**30:.2f}", f"{theirs / 2**30:.2f}")
-        yield [*found, *peaks, f"{peak_error(row) or 0:+.1%}", *step_cells(row), ""]
+        yield [*found, *peaks, f"{peak_error(row) or 0:+.1%}", *schedule_cells(row), ""]
 
 
 def step_error(row: dict[str, Any], against: str) -> float | None:
     """Planned seconds over the compiled program's of that name, less 1; None without these."""
     compiled = compiled_seconds(row, against)
-    return row["step"] / compiled - 1 if compiled else None
+    return planned_seconds(row, against) / compiled - 1 if compiled else None
 
 
 CLUSTER_HEADS = ("cluster", "points", "mean error", "largest", "within 12%", "bytes within 3%")
@@ -534,6 +564,14 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         if steps:
             mean = sum(steps) / len(steps)
             yield f"Step, {name}: mean error {mean:.1%}, worst {max(steps):.1%} of {len(steps)}."
+    both = [row for row in done if "planned exposed" in row and "exposed" in row]
+    if both:
+        apart = [abs(row["planned exposed"] - row["exposed"]) / row["as scheduled"] for row in both]
+        planned, found = (sum(row[key] for row in both) for key in ("planned exposed", "exposed"))
+        yield (
+            f"Exposed: {planned * 1e3:.1f} ms planned and {found * 1e3:.1f} compiled, apart by"
+            f" {sum(apart) / len(apart):.1%} of a step, worst {max(apart):.1%}, of {len(both)}."
+        )
     for by in ("as scheduled", "nothing hidden"):
         wrong, pairs = ranked(done, by)
         if pairs:

@@ -30,6 +30,7 @@ void bind_micro_batch(nanobind::module_& module);
 void bind_pipeline(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 void bind_cost(nanobind::module_& module);
+void bind_schedule(nanobind::module_& module);
 void bind_planning(nanobind::module_& module);
 void bind_solver(nanobind::module_& module);
 void bind_symbolic(nanobind::module_& module);

@@ -54,7 +54,8 @@ void bind_cluster(nb::module_& module) {
              double memory_efficiency, double attention_efficiency,
              double attention_gradient_efficiency, double launch_seconds,
              std::vector<PhysicalDim> dims, std::vector<std::vector<AxisPart>> axes,
-             double overlap, const std::map<std::string, double>& compiler) {
+             double overlap_slowdown, double overlap,
+             const std::map<std::string, double>& compiler) {
             const Chip chip{matmul_flops,
                             vector_flops,
                             memory_bytes,
@@ -65,7 +66,8 @@ void bind_cluster(nb::module_& module) {
                             memory_efficiency,
                             attention_efficiency,
                             attention_gradient_efficiency,
-                            launch_seconds};
+                            launch_seconds,
+                            overlap_slowdown};
             Cluster made{chip, std::move(dims), std::move(axes), overlap,
                          compiler_of(compiler)};
             check(made, covered_mesh(made));
@@ -75,7 +77,8 @@ void bind_cluster(nb::module_& module) {
           "memory_bandwidth"_a, "tile_rows"_a, "tile_columns"_a, "matmul_efficiency"_a,
           "memory_efficiency"_a, "attention_efficiency"_a = 1.0,
           "attention_gradient_efficiency"_a = 1.0, "launch_seconds"_a, "dims"_a, "axes"_a,
-          "overlap"_a = 0.0, "compiler"_a = std::map<std::string, double>{},
+          "overlap_slowdown"_a = 1.0, "overlap"_a = 0.0,
+          "compiler"_a = std::map<std::string, double>{},
           "Rates of the matrix units are in the order of `Arithmetic`.")
       .def_ro("dims", &Cluster::dims)
       .def_ro("axes", &Cluster::axes)

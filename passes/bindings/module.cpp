@@ -12,6 +12,7 @@ NB_MODULE(_core, module) {
   autoshard::bind_pipeline(module);
   autoshard::bind_cost(module);
   autoshard::bind_symbolic(module);
+  autoshard::bind_schedule(module);
   autoshard::bind_planning(module);
   autoshard::bind_solver(module);
   autoshard::bind_memory(module);

@@ -69,7 +69,11 @@ void bind_tables(nb::module_& module) {
       .def_ro("axes", &CollectiveTable::axes, "One bit a mesh axis.")
       .def_ro("participants", &CollectiveTable::participants)
       .def_ro("held_bytes", &CollectiveTable::held_bytes, "By a device before it.")
-      .def_ro("seconds", &CollectiveTable::seconds, "Seconds of one run.");
+      .def_ro("seconds", &CollectiveTable::seconds, "Seconds of one run.")
+      .def_ro("exposed_seconds", &CollectiveTable::exposed_seconds,
+              "Seconds of all runs of a step in which nothing else is done.")
+      .def_ro("slack_seconds", &CollectiveTable::slack_seconds,
+              "How much longer one run could take until something waited for it.");
 }
 
 }  // namespace
@@ -97,6 +101,10 @@ void bind_planning(nb::module_& module) {
       .def_ro("step_seconds", &PlanTable::step_seconds)
       .def_ro("compute_seconds", &PlanTable::compute_seconds)
       .def_ro("communication_seconds", &PlanTable::communication_seconds)
+      .def_ro("scheduled_seconds", &PlanTable::scheduled_seconds,
+              "Seconds of the step with hidden what the compiler hides; see PlanSchedule in "
+              "passes/planning/plan_schedule.h.")
+      .def_ro("all_hidden_seconds", &PlanTable::all_hidden_seconds)
       .def_prop_ro("peak_bytes", [](const PlanTable& p) { return p.peak.bytes; })
       .def_prop_ro("peak_point", [](const PlanTable& p) { return p.peak.point; })
       .def_prop_ro(

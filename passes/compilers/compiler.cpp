@@ -39,6 +39,8 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("buffers.keeps_reduced", buffers.keeps_reduced);
   visit("buffers.lending_results", buffers.lending_results);
   visit("schedule.hides_gathers", schedule.hides_gathers);
+  visit("schedule.hides_sums", schedule.hides_sums);
+  visit("schedule.hides_exchanges", schedule.hides_exchanges);
   visit("schedule.late_sums", schedule.late_sums);
   visit("schedule.late_batched_matmuls", schedule.late_batched_matmuls);
   visit("schedule.rings_in_order", schedule.rings_in_order);

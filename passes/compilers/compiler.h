@@ -98,6 +98,10 @@ struct Buffers {
 struct Schedule {
   /// Other ops run while values are gathered; without, they wait.
   bool hides_gathers = false;
+  /// Other ops run while sums are reduced or scattered.
+  bool hides_sums = false;
+  /// Other ops run during all-to-alls and permutes.
+  bool hides_exchanges = false;
   /// Gradient reduction is delayed: sums that only updates read are reduced behind the
   /// backward pass, while the matmuls that make others run.
   bool late_sums = false;

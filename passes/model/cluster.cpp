@@ -61,6 +61,10 @@ Mesh covered_mesh(const Cluster& cluster) {
 void check(const Cluster& cluster, const Mesh& mesh) {
   check(cluster.chip);
   // Negated, so that NaN fails too.
+  if (!(cluster.chip.overlap_slowdown >= 1)) {
+    fail("overlap_slowdown is " + std::to_string(cluster.chip.overlap_slowdown) +
+         "; 1 or more is needed");
+  }
   if (!(cluster.overlap >= 0 && cluster.overlap <= 1)) {
     fail("overlap is " + std::to_string(cluster.overlap) + "; a share from 0 to 1 is needed");
   }

@@ -38,6 +38,8 @@ struct Chip {
   double attention_gradient_efficiency;
   /// Seconds to start one op that is not fused: a kernel, or a step of one program.
   double launch_seconds;
+  /// Times as long that it computes while a collective runs beside; 1 or more.
+  double overlap_slowdown = 1;
 };
 
 enum class LinkKind : std::uint8_t {

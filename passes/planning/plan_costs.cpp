@@ -81,9 +81,8 @@ class CostSum {
 
 void CostSum::add(PlannedReshard move, std::vector<Step> steps, std::int32_t together) {
   if (steps.empty() && move.from == move.to) return;
-  costs_.compute_seconds +=
-      move.trips * slice_seconds(steps, move.from, move.to, move.partial, on_.cluster);
-  CostedMove costed{std::move(move), std::move(steps), {}};
+  const double slices = slice_seconds(steps, move.from, move.to, move.partial, on_.cluster);
+  CostedMove costed{std::move(move), std::move(steps), {}, {}, slices};
   const std::int32_t i = costed.move.index;
   const bool is_of_matmul = costed.move.place == Place::result && rule(i).work == Work::matmul;
   for (Step& step : costed.steps) {
@@ -93,17 +92,18 @@ void CostSum::add(PlannedReshard move, std::vector<Step> steps, std::int32_t tog
                                   shared_latency(step, together, on_.cluster, on_.mesh));
     const double matmul_seconds = is_of_matmul ? costs_.ops[i].seconds : -1;
     const auto [made, is_ring] = as_made(step, matmul_seconds, on_.cluster, on_.mesh);
+    costed.is_ring.push_back(is_ring);
     if (is_ring) {
-      costs_.compute_seconds +=
-          costed.move.trips * ring_seconds(on_.program, on_.signature_of_op(i), plan_.ops[i],
-                                           costed.move.from, costed.move.to, step, on_.cluster,
-                                           on_.mesh);
+      costed.compute_seconds +=
+          ring_seconds(on_.program, on_.signature_of_op(i), plan_.ops[i], costed.move.from,
+                       costed.move.to, step, on_.cluster, on_.mesh);
     }
     step = made;
     costed.move.volume.bytes += step.sent_bytes();
     costed.move.volume.collectives += 1;
     costs_.communication_seconds += costed.move.trips * costed.step_seconds.back();
   }
+  costs_.compute_seconds += costed.move.trips * costed.compute_seconds;
   costs_.sent_bytes += costed.move.trips * costed.move.volume.bytes;
   costs_.moves.push_back(std::move(costed));
 }
@@ -120,7 +120,8 @@ void CostSum::reshard(const Spot& spot, const Sharding& from, const Sharding& to
 }
 
 void CostSum::add_copies() {
-  for (const Copy& copy : on_.classes.copies) {
+  for (std::size_t c = 0; c < on_.classes.copies.size(); ++c) {
+    const Copy& copy = on_.classes.copies[c];
     const Sharding& to = assignment_.sharding(copy.sharding_class);
     const Sharding& from = plan_.values[copy.value];
     if (from == to) continue;
@@ -129,6 +130,7 @@ void CostSum::add_copies() {
     while (op.operands[position] != copy.value) ++position;
     const auto reader = static_cast<std::size_t>(copy.first_reader);
     reshard({Place::operand, reader, position, copy.value, copy.trips}, from, to, 0, true);
+    costs_.moves.back().copy = static_cast<std::int32_t>(c);
   }
 }
 
@@ -215,6 +217,7 @@ PlanCosts costs_of(const ProgramOnMesh& on, const Assignment& assignment, const 
   const std::int32_t points = on.memory.num_points;
   costs.live_bytes = at_points(points, values_of(on, plan));
   costs.transient_bytes = at_points(points, transients_of(on, assignment));
+  costs.schedule = schedule_of(on, costs);
   return costs;
 }
 

@@ -1,6 +1,7 @@
 /// What a given plan costs, term by term: the report of a plan.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "cost/collectives.h"
@@ -8,6 +9,7 @@
 #include "memory/peak.h"
 #include "planning/assignment.h"
 #include "planning/plan.h"
+#include "planning/plan_schedule.h"
 
 namespace autoshard::planning {
 
@@ -17,6 +19,12 @@ struct CostedMove {
   std::vector<Step> steps;
   /// One a step, once.
   std::vector<double> step_seconds;
+  /// One a step: a loop of the matmul scatters while it multiplies.
+  std::vector<bool> is_ring = {};
+  /// What the cores take more for it, once: slices, and what such loops take more.
+  double compute_seconds = 0;
+  /// Which of `Classes::copies` it makes; -1: none.
+  std::int32_t copy = -1;
 };
 
 /// Every term of a plan's cost.
@@ -29,6 +37,8 @@ struct PlanCosts {
   double communication_seconds = 0;
   /// compute + communication - min(overlap * communication, compute)
   double step_seconds = 0;
+  /// The same step with what the compiler hides hidden, whatever `Cluster::overlap` is.
+  PlanSchedule schedule;
   /// What each device sends.
   double sent_bytes = 0;
   Peak peak;

@@ -143,12 +143,16 @@ PlanTable table_of(const Program& program, RecursivePlan found) {
       rows.participants.push_back(step.participants);
       rows.held_bytes.push_back(step.held_bytes);
       rows.seconds.push_back(move.step_seconds[k]);
+      rows.exposed_seconds.push_back(found.costs.schedule.exposed[r][k]);
+      rows.slack_seconds.push_back(found.costs.schedule.slack[r][k]);
     }
   }
   result.axis_groups = found.axis_groups;
   result.step_seconds = found.costs.step_seconds;
   result.compute_seconds = found.costs.compute_seconds;
   result.communication_seconds = found.costs.communication_seconds;
+  result.scheduled_seconds = found.costs.schedule.scheduled_seconds;
+  result.all_hidden_seconds = found.costs.schedule.all_hidden_seconds;
   result.peak = found.costs.peak;
   result.mem_coeff = found.mem_coeff;
   result.lower_bound_seconds = found.lower_bound_seconds;

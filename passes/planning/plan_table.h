@@ -52,6 +52,8 @@ struct CollectiveTable {
   std::vector<double> held_bytes;
   /// Seconds of one run.
   std::vector<double> seconds;
+  /// As `PlanSchedule`: of all runs, and of one.
+  std::vector<double> exposed_seconds, slack_seconds;
 };
 
 struct PlanTable {
@@ -65,6 +67,7 @@ struct PlanTable {
   CollectiveTable collectives;
   std::vector<std::vector<int>> axis_groups;
   double step_seconds = 0, compute_seconds = 0, communication_seconds = 0;
+  double scheduled_seconds = 0, all_hidden_seconds = 0;
   Peak peak;
   double mem_coeff = 0, lower_bound_seconds = 0;
   bool bound_is_joint = false;

@@ -214,7 +214,7 @@ class Cluster:
     Rates of a device and links of every mesh axis; see passes/model/cluster.h. Raises ValueError.
     """
 
-    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, attention_efficiency: float = 1.0, attention_gradient_efficiency: float = 1.0, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap: float = 0.0, compiler: Mapping[str, float] = {}) -> None:
+    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, attention_efficiency: float = 1.0, attention_gradient_efficiency: float = 1.0, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap_slowdown: float = 1.0, overlap: float = 0.0, compiler: Mapping[str, float] = {}) -> None:
         """Rates of the matrix units are in the order of `Arithmetic`."""
 
     @property
@@ -927,6 +927,41 @@ def symbolic_matmul_costs(sizes: Sequence[float], has_batch: bool, mem_coeff: fl
 def symbolic_reshard(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int]) -> float:
     """Elements charged for going from one sharding to another."""
 
+class StreamTask:
+    """
+    What takes the cores, links, or both; see passes/planning/stream_schedule.h.
+    """
+
+    def __init__(self, seconds: float, *, computes: bool = False, links: int = 0, after: Sequence[int] = []) -> None:
+        """`links`: one bit a stream."""
+
+class TaskTimes:
+    """When a task runs, in seconds."""
+
+    @property
+    def begin(self) -> float: ...
+
+    @property
+    def end(self) -> float: ...
+
+    @property
+    def exposed(self) -> float: ...
+
+    @property
+    def slack(self) -> float: ...
+
+class StreamSchedule:
+    """Tasks of a step on their streams."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def tasks(self) -> list[TaskTimes]: ...
+
+def scheduled_from_end(tasks: Sequence[StreamTask], slowdown: float) -> StreamSchedule:
+    """Each task as late as its readers let it. Raises ValueError."""
+
 class ReshardTable:
     """
     The reshards of a plan, in columns of one row each; see `PlannedReshard` in passes/planning/plan.h.
@@ -1000,6 +1035,14 @@ class CollectiveTable:
     def seconds(self) -> list[float]:
         """Seconds of one run."""
 
+    @property
+    def exposed_seconds(self) -> list[float]:
+        """Seconds of all runs of a step in which nothing else is done."""
+
+    @property
+    def slack_seconds(self) -> list[float]:
+        """How much longer one run could take until something waited for it."""
+
 class CorePlan:
     """A plan by numbers; see passes/planning/plan_table.h."""
 
@@ -1045,6 +1088,15 @@ class CorePlan:
 
     @property
     def communication_seconds(self) -> float: ...
+
+    @property
+    def scheduled_seconds(self) -> float:
+        """
+        Seconds of the step with hidden what the compiler hides; see PlanSchedule in passes/planning/plan_schedule.h.
+        """
+
+    @property
+    def all_hidden_seconds(self) -> float: ...
 
     @property
     def peak_bytes(self) -> float: ...

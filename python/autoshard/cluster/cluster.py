@@ -227,6 +227,7 @@ class Cluster:
                 [_core.AxisPart(dim, size) for dim, size in parts]
                 for parts in parts_of(mesh, self.dims, self.name)
             ],
+            overlap_slowdown=chip.overlap_slowdown.value,
             overlap=overlap,
             compiler=self.compiler.to_core(),
         )

@@ -122,6 +122,11 @@ class RecordedCollective:
     """Numbers of the rows of ops whose operands they make, or which make what they move."""
     is_operand: bool = False
     """Whether they make operands, so that those ops read them; else they read what these make."""
+    exposed_seconds: float | None = None
+    """Seconds of all runs in which nothing else is done, as scheduled; None where that is not
+    known."""
+    slack_seconds: float | None = None
+    """How much longer one run could take until something waited for it: the least of all."""
 
     @property
     def total_bytes(self) -> float:
@@ -176,7 +181,7 @@ class Record:
     repeats: tuple[TimelineRepeat, ...] = ()
     """Stretches of it that run several times."""
 
-    VERSION: ClassVar[int] = 3
+    VERSION: ClassVar[int] = 4
     """Version of the JSON."""
 
     @property
@@ -285,6 +290,11 @@ def _row(kind: type[Row], entry: Mapping[str, Any]) -> Row:
     )
 
 
+def _of_version_3(read: Mapping[str, Any]) -> dict[str, Any]:
+    """Before there was a schedule of a plan: what is exposed of a collective is not known."""
+    return dict(read)
+
+
 def _of_version_2(read: Mapping[str, Any]) -> dict[str, Any]:
     """Before ops said which others read what they make, and collectives which op is theirs."""
     older = "the record was written before version 3: it does not say which op reads which"
@@ -333,6 +343,7 @@ _UPGRADES: dict[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     0: _of_version_0,
     1: _of_version_1,
     2: _of_version_2,
+    3: _of_version_3,
 }
 """What makes a record of an older version one of this version."""
 

@@ -454,6 +454,8 @@ def _placed_collectives(
             count=1,
             ops=() if number is None else (row_of[number],),
             is_operand=where in (_core.Place.OPERAND, _core.Place.HALO),
+            exposed_seconds=move.exposed_seconds,
+            slack_seconds=move.slack_seconds,
         )
 
     joins = costed.imported.program.joins
@@ -500,6 +502,8 @@ def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:
         id=fold.name,
         times=sum(one.times for one in members),
         seconds=sum(one.seconds or 0.0 for one in members),
+        exposed_seconds=sum(one.exposed_seconds or 0.0 for one in members),
+        slack_seconds=min((one.slack_seconds or 0.0 for one in members), default=0.0),
         value=common_name([one.value for one in members]),
         scope=common_name([one.scope for one in members]),
         count=fold.count,

@@ -186,6 +186,23 @@ class Plan(PlanQuestions):
         return self._estimate.communication_seconds
 
     @property
+    def nothing_hidden_seconds(self) -> float:
+        """Seconds of a step in which everything runs one after the other; with the two below, of a
+        pipeline as of ``compute_seconds``."""
+        return self._estimate.nothing_hidden_seconds
+
+    @property
+    def scheduled_seconds(self) -> float | None:
+        """Seconds of a step in which the collectives that the compiler hides run beside what does
+        not wait for them, as a model has it; None of a plan that an older release wrote."""
+        return self._estimate.scheduled_seconds
+
+    @property
+    def all_hidden_seconds(self) -> float | None:
+        """Seconds of the busiest of compute and links; None as above."""
+        return self._estimate.all_hidden_seconds
+
+    @property
     def peak_bytes(self) -> float:
         """On one device at the worst moment of a step; of a pipeline, on its worst stage."""
         if self.pipeline is not None:

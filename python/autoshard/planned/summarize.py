@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,6 +145,10 @@ class Moved:
     """``operand 1 of dot_general``."""
     value: int
     """The core's number of what is moved; -1 for a scalar and for the edges of a halo."""
+    exposed_seconds: float
+    """Seconds of all runs in which nothing else is done, as scheduled."""
+    slack_seconds: float
+    """How much longer one run could take until something waited for it."""
 
     @property
     def sent_bytes(self) -> float:
@@ -159,7 +164,7 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
     joined = value_names(imported, _joined_values(places, values))
     ops: dict[int, tuple[str | None, str]] = {}
     found: list[Moved] = []
-    for row, kind, axes, participants, held_bytes, seconds in _rows(plan):
+    for row, kind, axes, participants, held_bytes, seconds, exposed, slack in _rows(plan):
         where, index, value = places[row], indices[row], values[row]
         if where is Place.JOIN:
             name = joined[value]
@@ -185,13 +190,19 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
                 location,
                 what,
                 value,
+                exposed,
+                slack,
             )
         )
     return found
 
 
-def _rows(plan: _core.CorePlan) -> Iterator[tuple[int, CollectiveKind, int, int, float, float]]:
-    """Reshard, kind, axes, participants, held bytes and seconds of every collective."""
+_Row = tuple[int, CollectiveKind, int, int, float, float, float, float]
+
+
+def _rows(plan: _core.CorePlan) -> Iterator[_Row]:
+    """Reshard, kind, axes, participants, held bytes, seconds, exposed seconds and slack of every
+    collective."""
     rows = plan.collectives
     return zip(
         rows.reshard,
@@ -200,6 +211,8 @@ def _rows(plan: _core.CorePlan) -> Iterator[tuple[int, CollectiveKind, int, int,
         rows.participants,
         rows.held_bytes,
         rows.seconds,
+        rows.exposed_seconds,
+        rows.slack_seconds,
         strict=True,
     )
 
@@ -230,17 +243,20 @@ def collectives_of(
     places, indices, values, trips = table.place, table.index, table.value, table.trips
     joined = value_names(imported, _joined_values(places, values))
     lines = imported.lines
-    # Kind, axes, participants, held bytes and line -> runs, seconds.
+    # Kind, axes, participants, held bytes and line -> runs, seconds, exposed seconds, least slack.
     alike: dict[tuple[CollectiveKind, int, int, float, str | None], list[float]] = {}
-    for row, kind, axes, participants, held_bytes, seconds in _rows(plan):
+    for row, kind, axes, participants, held_bytes, seconds, exposed, slack in _rows(plan):
         if places[row] is Place.JOIN:
             line = joined[values[row]].location
         else:
             index = indices[row]
             line = lines[index] if index in lines else _line_of_op(imported, index)
-        sums = alike.setdefault((kind, axes, participants, held_bytes, line), [0.0, 0.0])
+        key = (kind, axes, participants, held_bytes, line)
+        sums = alike.setdefault(key, [0.0, 0.0, 0.0, math.inf])
         sums[0] += trips[row]
         sums[1] += trips[row] * seconds
+        sums[2] += exposed
+        sums[3] = min(sums[3], slack)
     summaries = [
         CollectiveSummary(
             kind=kind.value,
@@ -249,8 +265,15 @@ def collectives_of(
             times=times,
             seconds=seconds,
             location=line,
+            exposed_seconds=exposed,
+            slack_seconds=slack,
         )
-        for (kind, axes, participants, held_bytes, line), (times, seconds) in alike.items()
+        for (kind, axes, participants, held_bytes, line), (
+            times,
+            seconds,
+            exposed,
+            slack,
+        ) in alike.items()
     ]
     return tuple(sorted(summaries, key=lambda one: -(one.seconds or 0.0)))
 
@@ -331,6 +354,8 @@ def summarize(
         host_transfer_bytes=host.sent_bytes,
         host_transfer_seconds=host.seconds,
         host_exposed_seconds=host.exposed_seconds,
+        scheduled_seconds=plan.scheduled_seconds + host.exposed_seconds,
+        all_hidden_seconds=plan.all_hidden_seconds,
     )
 
 

@@ -31,6 +31,11 @@ class CollectiveSummary:
     """Seconds of all runs, before overlap; None where no cluster is known."""
     location: str | None
     """``file:line`` of the op that asks for it; the first one of a fold."""
+    exposed_seconds: float | None = None
+    """Seconds of all runs in which nothing else is done, as scheduled; None where that is not
+    known."""
+    slack_seconds: float | None = None
+    """How much longer one run could take until something waited for it: the least of all."""
 
     @property
     def total_bytes(self) -> float:
@@ -207,6 +212,11 @@ class PlanSummary:
     then what is kept, the cheapest first."""
     cluster_toml: str | None = None
     """The file of a cluster that ``cluster`` alone does not say; None: the name does."""
+    scheduled_seconds: float | None = None
+    """Seconds of the step with hidden what the compiler hides, as a model has it, whatever
+    ``overlap`` is; None in files of older releases, and where nothing is known of seconds."""
+    all_hidden_seconds: float | None = None
+    """Seconds of the busiest of compute and links; None as above."""
 
     def read_cluster(self) -> Cluster:
         """The cluster that it is an estimate for."""
@@ -216,6 +226,11 @@ class PlanSummary:
         if self.cluster_toml is None:
             return Cluster.parse(self.cluster)
         return parse_toml(self.cluster_toml, self.cluster)
+
+    @property
+    def nothing_hidden_seconds(self) -> float:
+        """Seconds of the step if everything ran one after the other."""
+        return self.compute_seconds + self.communication_seconds + self.host_transfer_seconds
 
     @property
     def gap(self) -> float | None:

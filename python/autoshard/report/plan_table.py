@@ -17,6 +17,7 @@ from autoshard.explain.folding import folded
 from autoshard.planned.collective import total_bytes
 from autoshard.planned.summary import (
     BatchSplit,
+    CollectiveSummary,
     DecidedValue,
     PlanSummary,
     TriedMicroBatches,
@@ -87,6 +88,7 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
         f" {seconds_text(summary.compute_seconds)}, communication"
         f" {seconds_text(summary.communication_seconds)}{hidden}"
     )
+    yield from _schedule_lines(summary)
     limit = summary.memory_limit
     allowed = "" if limit is None else f" of {bytes_text(limit)}"
     yield f"memory at the peak: {bytes_text(summary.peak_bytes_per_device)}{allowed} a device"
@@ -113,6 +115,17 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
     for axis in summary.axes:
         on = "" if axis.physical in ("", axis.name) else f", on {axis.physical}"
         yield f"axis {axis.name}={axis.size} cuts {axis.role}{on}"
+
+
+def _schedule_lines(summary: PlanSummary) -> Iterator[str]:
+    """The three numbers of a step, where there is something to hide."""
+    scheduled, least = summary.scheduled_seconds, summary.all_hidden_seconds
+    if scheduled is None or least is None or not summary.communication_seconds:
+        return
+    yield (
+        f"nothing hidden: {seconds_text(summary.nothing_hidden_seconds)}, as scheduled:"
+        f" {seconds_text(scheduled)}, all hidden: {seconds_text(least)}"
+    )
 
 
 def tried_lines(summary: PlanSummary) -> Iterator[str]:
@@ -187,7 +200,10 @@ def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableT
     """Collectives with seconds and lines, those that take longest first."""
     if not summary.collectives:
         return Text("Nothing is communicated.")
-    table = new_table("collective", "over", "line", "times", "bytes sent by one device", "seconds")
+    table = new_table(
+        *("collective", "over", "line", "times", "bytes sent by one device", "seconds"),
+        *("exposed", "slack"),
+    )
     for one in summary.collectives[:most]:
         table.add_row(
             Text(one.kind),
@@ -195,7 +211,7 @@ def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableT
             Text(short_line(one.location)),
             Text(f"{one.times:,.0f}"),
             Text(f"{one.total_bytes:,.0f}"),
-            Text("" if one.seconds is None else seconds_text(one.seconds)),
+            *map(_known_seconds, (one.seconds, one.exposed_seconds, one.slack_seconds)),
         )
     rest = summary.collectives[most:]
     if rest:
@@ -205,13 +221,25 @@ def collective_table(summary: PlanSummary, most: int = MOST_ROWS) -> RenderableT
             "",
             Text(f"{sum(one.times for one in rest):,.0f}"),
             Text(f"{sum(one.total_bytes for one in rest):,.0f}"),
-            Text(seconds_text(sum(one.seconds or 0.0 for one in rest))),
+            _known_seconds(sum(one.seconds or 0.0 for one in rest)),
+            _known_seconds(_exposed(rest)),
+            "",
         )
     table.add_section()
     together = sum(one.total_bytes for one in summary.collectives)
     seconds = seconds_text(summary.communication_seconds)
-    table.add_row("together", "", "", "", f"{together:,.0f}", seconds)
+    exposed = _known_seconds(_exposed(summary.collectives))
+    table.add_row("together", "", "", "", f"{together:,.0f}", seconds, exposed, "")
     return table
+
+
+def _known_seconds(seconds: float | None) -> Text:
+    return Text("" if seconds is None else seconds_text(seconds))
+
+
+def _exposed(collectives: Sequence[CollectiveSummary]) -> float | None:
+    known = [one.exposed_seconds for one in collectives if one.exposed_seconds is not None]
+    return sum(known) if known else None
 
 
 def peak_table(summary: PlanSummary, most: int = MOST_PEAK_ROWS) -> RenderableType:

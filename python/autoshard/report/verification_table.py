@@ -13,6 +13,7 @@ from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.report.plan_table import MOST_ROWS, new_table, short_line
 
 if TYPE_CHECKING:
+    from autoshard.planned.summary import PlanSummary
     from autoshard.verify.matching import CollectiveMatch, CollectiveSide
     from autoshard.verify.schedule.schedule import Schedule
     from autoshard.verify.verification import Verification
@@ -27,7 +28,7 @@ def verification_table(found: Verification) -> RenderableType:
         parts.append(Text(f"No trip count was found for {loops}: trips are as assumed."))
     parts += _collectives(found)
     if found.schedule is not None:
-        parts += _schedule(found.schedule)
+        parts += _schedule(found.schedule, found.predicted)
     if found.differences:
         parts.append(Text("Compiled otherwise than planned:", style="bold"))
         parts += [Text(f"  {difference}") for difference in found.differences]
@@ -144,16 +145,19 @@ _MOST_EXPOSED = 8
 """Transfers that a schedule names."""
 
 
-def _schedule(schedule: Schedule) -> Iterator[RenderableType]:
+def _schedule(schedule: Schedule, planned: PlanSummary) -> Iterator[RenderableType]:
     """The three numbers of a step, and what it waits for most."""
-    numbers = new_table("step, simulated", "seconds", "beyond compute")
-    for name, seconds in (
-        ("nothing hidden", schedule.nothing_hidden_seconds),
-        ("as scheduled", schedule.scheduled_seconds),
-        ("all hidden", schedule.all_hidden_seconds),
+    numbers = new_table("step", "planned", "simulated", "beyond compute")
+    for name, modelled, seconds in (
+        ("nothing hidden", planned.nothing_hidden_seconds, schedule.nothing_hidden_seconds),
+        ("as scheduled", planned.scheduled_seconds, schedule.scheduled_seconds),
+        ("all hidden", planned.all_hidden_seconds, schedule.all_hidden_seconds),
     ):
-        beyond = seconds - schedule.compute_seconds
-        numbers.add_row(name, seconds_text(seconds), seconds_text(max(0.0, beyond)))
+        beyond = seconds_text(max(0.0, seconds - schedule.compute_seconds))
+        both = ("", seconds_text(seconds))
+        if modelled is not None:
+            both = _both_sides([modelled, seconds], seconds_text)
+        numbers.add_row(name, *both, beyond)
     yield numbers
     waited = [one for one in schedule.transfers if one.exposed_seconds > 0]
     if not waited:

@@ -5,7 +5,7 @@
 
 // The record of a plan as JSON, also where an export follows: numbers, seconds by phase, arguments,
 // every op and collective with its line, and when in the step they are. A plan by propagation has bytes, and says why nothing else.
-// CHECK:      "autoshard_record": 3,
+// CHECK:      "autoshard_record": 4,
 // CHECK:      "step_seconds": {{[0-9.e-]+}},
 // CHECK-NEXT: "compute_seconds": {{[0-9.e-]+}},
 // CHECK-NEXT: "communication_seconds": {{[0-9.e-]+}},

@@ -169,6 +169,34 @@ def test_a_record_of_version_2_does_not_say_which_op_reads_which():
     assert any(one.ops for one in record.collectives)
 
 
+def test_a_record_of_version_3_does_not_say_what_of_a_collective_is_exposed():
+    record = layers_plan().record
+    read = json.loads(record.to_json())
+    read["autoshard_record"] = 3
+    del read["scheduled_seconds"], read["all_hidden_seconds"]
+    for one in read["collectives"]:
+        del one["exposed_seconds"], one["slack_seconds"]
+    older = Record.from_json(json.dumps(read))
+    assert older.summary is not None
+    assert older.summary.scheduled_seconds is None
+    assert older.collectives == tuple(
+        replace(one, exposed_seconds=None, slack_seconds=None) for one in record.collectives
+    )
+
+
+def test_rows_of_collectives_add_up_to_what_the_step_waits():
+    record = layers_plan().record
+    summary = record.summary
+    assert summary is not None
+    assert summary.scheduled_seconds is not None
+    exposed = sum(one.exposed_seconds or 0.0 for one in record.collectives)
+    assert exposed > 0
+    assert exposed <= summary.scheduled_seconds - summary.compute_seconds + 1e-12
+    assert exposed == pytest.approx(
+        sum(one.exposed_seconds or 0.0 for one in layers_plan().summary.collectives)
+    )
+
+
 def test_scalars_have_no_edges_between_ops():
     def step(x, y):
         total = x.sum()
@@ -214,8 +242,8 @@ def test_a_plan_that_was_priced_otherwise_says_so():
 
 
 def test_a_newer_version_is_refused():
-    text = layers_plan().record.to_json().replace('"autoshard_record": 3', '"autoshard_record": 4')
-    with pytest.raises(ParseError, match=r"a\.json: the record has version 4, written by autosha"):
+    text = layers_plan().record.to_json().replace('"autoshard_record": 4', '"autoshard_record": 5')
+    with pytest.raises(ParseError, match=r"a\.json: the record has version 5, written by autosha"):
         Record.from_json(text, "a.json")
 
 
