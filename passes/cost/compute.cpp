@@ -136,10 +136,22 @@ double touched(const std::vector<double>& bytes, std::size_t k) {
 
 }  // namespace
 
+bool adds_one_of_each_device(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
+  if (rule.work != Work::reduce) return false;
+  bool adds = false;
+  for (std::size_t f = 0; f < axes.size(); ++f) {
+    if (rule.factors[f].kind != FactorKind::reduction || rule.factors[f].size == 1) continue;
+    if (num_shards(axes[f], mesh) != rule.factors[f].size) return false;
+    adds = true;
+  }
+  return adds;
+}
+
 Compute compute(const Rule& rule, const FactorAxes& axes,
                 const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
                 const std::vector<TensorType>& types, const Mesh& mesh,
                 const Cluster& cluster) {
+  if (adds_one_of_each_device(rule, axes, mesh)) return {};
   const Chip& chip = cluster.chip;
   Compute result;
   result.flops = rule.flops;

@@ -21,6 +21,11 @@ struct Compute {
   double seconds = 0;
 };
 
+/// Whether an op is a plain sum of which each device has one element along every factor that
+/// is added up, so that nothing is left to do but the collective. `autoshard-reduce-once`
+/// writes such sums.
+bool adds_one_of_each_device(const Rule& rule, const FactorAxes& axes, const Mesh& mesh);
+
 /// `reads[k]`: operand k is read from memory here, not from a fusion; `writes[k]`: result k is
 /// stored. An axis that cuts no factor does not make the op faster: every device along it
 /// computes the same. Products of matrices take the matrix unit, or the vector unit where that

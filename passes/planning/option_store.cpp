@@ -173,7 +173,7 @@ OptionStore::OpOptions OptionStore::options_from(std::int32_t signature, FactorA
     for (std::size_t k = 0; k < rule.results.size(); ++k)
       add(rule.results[k], made.results[k]);
     made.partial.push_back(partial_axes(rule, axes));
-    made.scatters.push_back(may_scatter(rule, axes));
+    made.scatters.push_back(may_scatter(rule, axes, mesh_));
     made.costs.push_back(costs_.op(classes_.signatures[signature], start, axes));
   }
   return made;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "cost/compute.h"
+
 namespace autoshard::planning {
 namespace {
 
@@ -185,7 +187,8 @@ Sharding project(const RuleTensor& tensor, const FactorAxes& axes) {
   return sharding;
 }
 
-bool may_scatter(const Rule& rule, const FactorAxes& axes) {
+bool may_scatter(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
+  if (adds_one_of_each_device(rule, axes, mesh)) return true;
   for (std::size_t f = 0; f < axes.size(); ++f) {
     if (rule.factors[f].kind != FactorKind::reduction || axes[f].empty()) continue;
     int operands = 0;

@@ -157,7 +157,7 @@ std::vector<PlannedReshard> reshards_of(const Program& program, const Plan& plan
       const std::int32_t v = op.results[k];
       if (v != no_value) {
         add(Place::result, i, k, v, project(rule.results[k], plan.ops[i]), plan.values[v],
-            partial, op.trips, may_scatter(rule, plan.ops[i]));
+            partial, op.trips, may_scatter(rule, plan.ops[i], program.mesh));
       } else if (partial != 0) {
         found.push_back({Place::result,
                          static_cast<std::int32_t>(i),
@@ -210,7 +210,8 @@ Sharding result_of(const Program& program, const Plan& plan, std::size_t op,
   const Sharding natural = project(rule.results[result], plan.ops[op]);
   const std::int32_t value = program.ops[op].results[result];
   const AxisMask partial = partial_axes(rule, plan.ops[op]);
-  if (value == no_value || partial == 0 || !may_scatter(rule, plan.ops[op])) return natural;
+  if (value == no_value || partial == 0 || !may_scatter(rule, plan.ops[op], program.mesh))
+    return natural;
   const Sharding& target = plan.values[value];
   return is_scattered(natural, target, partial) ? target : natural;
 }

@@ -165,7 +165,7 @@ void CostSum::add_results(std::size_t i) {
     }
     if (on_.program.values[v].is_free) continue;
     reshard(spot, project(rule(i).results[k], plan_.ops[i]), plan_.values[v], partial,
-            may_scatter(rule(i), plan_.ops[i]));
+            may_scatter(rule(i), plan_.ops[i], on_.mesh));
   }
 }
 

@@ -117,8 +117,9 @@ double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& 
                                         on_.program.types, on_.mesh, on_.cluster)
                                     .seconds;
   double total = 0;
-  for (const Step& step : reshard_steps(on_.program.types[rule.results[0].type], made, held,
-                                        partial, on_.mesh, may_scatter(rule, axes))) {
+  for (const Step& step :
+       reshard_steps(on_.program.types[rule.results[0].type], made, held, partial, on_.mesh,
+                     may_scatter(rule, axes, on_.mesh))) {
     if (as_made(step, matmul_seconds, on_.cluster, on_.mesh).second) {
       total +=
           ring_seconds(on_.program, signature, axes, made, held, step, on_.cluster, on_.mesh);

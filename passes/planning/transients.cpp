@@ -62,7 +62,7 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
   }
   const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];
   for (const Step& step :
-       reshard_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes))) {
+       reshard_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes, on.mesh))) {
     const auto [made, is_ring] = as_made(step, matmul_seconds, on.cluster, on.mesh);
     if (is_ring) of_op.is_in_ring = true;
     if (made.kind == CollectiveKind::all_reduce) of_op.is_all_reduced[use.position] = true;

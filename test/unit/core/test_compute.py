@@ -335,3 +335,23 @@ def test_a_further_cut_never_takes_longer(sizes, cuts, factor: int) -> None:
     used = {a for axes in cuts.values() for a in axes}
     further = {**cuts, factor: (*cuts.get(factor, ()), *(a for a in (0, 1) if a not in used))}
     assert matmul(*sizes, further)[2] <= matmul(*sizes, cuts)[2] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("axes", "moved"), [((1,), 0), ((), 4 * 512 * 4 + 512 * 4)])
+def test_a_sum_of_one_element_of_each_device_is_its_collective_alone(axes, moved) -> None:
+    """The first dim of 4 x 512 is added up: over an axis of four devices nothing is left to add."""
+    rule = _core.Rule(
+        [
+            _core.Factor(4, _core.FactorKind.REDUCTION, 0),
+            _core.Factor(512, _core.FactorKind.PASS_THROUGH, 0),
+        ],
+        [_core.RuleTensor(0, ((0,), (1,)))],
+        [_core.RuleTensor(1, ((1,),))],
+        work=REDUCE,
+        arithmetic=F32,
+        flops=4.0 * 512,
+    )
+    types = [_core.TensorType((4, 512), 32), _core.TensorType((512,), 32)]
+    found = _core.compute(rule, types, [axes, ()], (True,), (True,), cluster(0.0, 0.0), MESH)
+    assert found.bytes == moved
+    assert (found.seconds == 0) == (moved == 0)
