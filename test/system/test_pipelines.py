@@ -70,6 +70,49 @@ def test_a_step_in_stages_is_bit_equal_and_its_state_is_fed_back(stages, micro_b
     assert len(used) > 8 // stages
 
 
+SLOW_NETWORK = """
+name = "slow network"
+base = "cpu"
+[chip]
+vector_flops = 1e12
+matmul_f32 = 1e10
+memory_bandwidth = 1e12
+[[dims]]
+name = "chip"
+size = 8
+kind = "switched"
+bandwidth = 1e8
+latency = 1e-6
+"""
+"""On which reductions are worth memory."""
+
+
+def test_stages_reduce_gradients_once_and_are_bit_equal(tmp_path):
+    path = tmp_path / "slow.toml"
+    path.write_text(SLOW_NETWORK)
+    cut = jax.sharding.PartitionSpec("data")
+    params, batch = jax.tree.map(
+        lambda a: np.tile(a, (64, 1)) if len(a) == BATCH else a, arguments()
+    )
+    run = autoshard.jit(
+        step,
+        cluster=str(path),
+        mesh="data=4",
+        pipeline=autoshard.Pipeline(2, 4, "zero_bubble"),
+        in_shardings=(None, {"x": cut, "y": cut}, None),
+    )
+    once = run.plan(params, batch, 1.0).summary.reduced_once
+    assert once is not None
+    assert (once.count, once.axes) == (8, ("data",))
+    assert once.bytes_once < once.bytes_in_trips
+    for found, right in zip(
+        jax.tree.leaves(run(params, batch, 1.0)),
+        jax.tree.leaves(jax.jit(step)(params, batch, 1.0)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(right))
+
+
 def test_what_is_not_donated_is_kept_and_results_can_be_donated():
     run = pipelined(2, 4, "auto")
     params, batch = arguments()

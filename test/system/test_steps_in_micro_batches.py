@@ -71,6 +71,103 @@ def test_a_step_in_micro_batches_is_bit_equal(mode, count, level, recompute):
         np.testing.assert_array_equal(np.asarray(ours), theirs)
 
 
+SLOW_NETWORK = """
+name = "slow network"
+base = "cpu"
+[chip]
+vector_flops = 1e12
+matmul_f32 = 1e10
+memory_bandwidth = 1e12
+[[dims]]
+name = "chip"
+size = 8
+kind = "switched"
+bandwidth = 1e8
+latency = 1e-6
+"""
+"""On which reductions are worth memory."""
+
+
+@pytest.fixture
+def slow_network(tmp_path):
+    path = tmp_path / "slow.toml"
+    path.write_text(SLOW_NETWORK)
+    return str(path)
+
+
+def tied_step(params, batch):
+    """One step whose embedding is looked up, and is the output matrix, too; no scan."""
+
+    def loss(params):
+        hidden = params["embedding"][batch["tokens"]] + params["bias"]
+        hidden = hidden + jnp.maximum(hidden @ params["layer"], 0)
+        errors = jnp.sum(hidden @ params["embedding"].T, (1, 2))
+        return jnp.sum(errors * batch["mask"]) / jnp.sum(batch["mask"])
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - g, params, gradients), value
+
+
+@cache
+def tied_arguments(batch=512):
+    params = {
+        "embedding": whole_numbers((24, WIDTH), 0),
+        "bias": whole_numbers((WIDTH,), 1),
+        "layer": whole_numbers((WIDTH, WIDTH), 2),
+    }
+    mask = np.repeat(np.array([1, 0], np.float32), batch // 2)
+    tokens = np.random.default_rng(3).integers(0, 24, (batch, 4)).astype(np.int32)
+    return params, {"tokens": tokens, "mask": mask}
+
+
+STEPS = {"scan": (step, arguments), "tied": (tied_step, tied_arguments)}
+CUTS = [
+    ("dp=8", None, 4, ("dp",)),
+    ("dp=8", 2, 2, ("dp",)),
+    ("dp=4,tp=2", 3, 4, ("dp", "tp")),
+]
+
+
+def test_a_planner_reduces_gradients_once_in_each_of_its_plans(slow_network):
+    given = tied_arguments(8192)
+    cut = {"tokens": P("dp"), "mask": P("dp")}
+    planner = autoshard.Planner(
+        tied_step, *given, cluster=slow_network, mesh="dp=8", micro_batches=4, batch_argnums=1
+    )
+    plan = planner.replan(in_shardings=(None, cut))
+    once = plan.summary.reduced_once
+    assert once is not None
+    assert once.axes == ("dp",)
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(("mesh", "level", "count", "axes"), CUTS)
+def test_gradients_that_are_reduced_once_are_bit_equal(
+    name, mesh, level, count, axes, slow_network
+):
+    function, its_arguments = STEPS[name]
+    jitted = autoshard.jit(
+        function,
+        cluster=slow_network,
+        mode="data_parallel",
+        mesh=mesh,
+        micro_batches=count,
+        optimizer_parallel=level,
+    )
+    given = its_arguments(512)
+    plan = jitted.plan(*given)
+    once = plan.summary.reduced_once
+    assert once is not None
+    assert once.count == {"scan": 3, "tied": 4}[name]
+    assert once.axes == axes
+    assert once.bytes_once < once.bytes_in_trips
+    assert f"{once.count} sums of loops are reduced once" in str(plan)
+    for ours, theirs in zip(
+        jax.tree.leaves(jitted(*given)), jax.tree.leaves(jax.jit(function)(*given)), strict=True
+    ):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
 @pytest.mark.parametrize(
     ("mode", "recompute", "share"),
     [("auto", "marks", 0.2), ("auto", "auto", 0.2), ("data_parallel", "auto", 0.5)],

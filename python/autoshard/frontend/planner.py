@@ -183,13 +183,13 @@ class Planner:
         return False
 
     def _read(self, source: Source, planned: PlannedProgram) -> Plan:
-        if not self._is_rewritten:
-            return read_planned(source, Planned(planned.module, planned.summary), self._request)
-        # a copy: the module that is kept must stay as the search left it
-        bytecode = print_module(planned.module, "bytecode")
-        module = parse_bytes(bytecode, new_context(), source.name)
-        summary = job_of(source, self._request).finish(module, planned.summary)
-        return read_planned(source, Planned(module, summary), self._request)
+        job, found = job_of(source, self._request), Planned(planned.module, planned.summary)
+        if self._is_rewritten:
+            # a copy: the module that is kept must stay as the search left it
+            bytecode = print_module(planned.module, "bytecode")
+            module = parse_bytes(bytecode, new_context(), source.name)
+            found = Planned(module, job.finish(module, planned.summary))
+        return read_planned(source, job.reduced_once(found), self._request)
 
     def _pins(self, shardings: dict[int, Sharding], values: list[int], place: str) -> list[Pinned]:
         mesh = self._planned.mesh.without_unit_axes()

@@ -450,7 +450,7 @@ def _propagated(source: Source, request: Request, job: Job, on_host: Sequence[in
     summary = job.recomputed(module, summary)
     if summary is not None and job.has_limit:
         job.check_fits(summary)
-    return Planned(module, summary)
+    return job.reduced_once(Planned(module, summary))
 
 
 def _pinned_by_user(

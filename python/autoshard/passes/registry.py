@@ -22,6 +22,7 @@ ALL_PASSES: Mapping[str, str] = {
     "autoshard-refine": "autoshard.search.plan_pass:RefineProgram",
     "autoshard-optimizer-parallel": "autoshard.passes.optimizer_parallel:OptimizerParallel",
     "autoshard-recompute": "autoshard.passes.recompute:Recompute",
+    "autoshard-reduce-once": "autoshard.passes.reduce_once:ReduceOnce",
     "autoshard-split-loops": "autoshard.passes.split_loops:SplitLoops",
     "autoshard-split-stages": "autoshard.passes.split_stages:SplitStages",
     "autoshard-export-shardy": "autoshard.passes.export_shardy:ExportShardy",

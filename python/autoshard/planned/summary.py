@@ -114,6 +114,24 @@ class TriedMicroBatches:
 
 
 @dataclass(frozen=True, slots=True)
+class SumsReducedOnce:
+    """Sums of loops that devices reduce behind these, not in every trip."""
+
+    count: int
+    axes: tuple[str, ...]
+    """Over which."""
+    bytes_in_trips: float
+    """What one device would send in a step if they were reduced in every trip."""
+    bytes_once: float
+    """What it sends; part of both is whatever else a step sends."""
+    memory_bytes: float
+    """What a device holds more in the loop: its parts of the sums are whole."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "axes", tuple(self.axes))
+
+
+@dataclass(frozen=True, slots=True)
 class RecomputedValue:
     """A tensor that is computed again instead of being kept, or several that are alike."""
 
@@ -210,6 +228,8 @@ class PlanSummary:
     decided: tuple[DecidedValue, ...] = ()
     """What became of values that could be let go where memory was short: what was let go first,
     then what is kept, the cheapest first."""
+    reduced_once: SumsReducedOnce | None = None
+    """What ``autoshard-reduce-once`` did; None where it would not make the step faster."""
     cluster_toml: str | None = None
     """The file of a cluster that ``cluster`` alone does not say; None: the name does."""
     scheduled_seconds: float | None = None
@@ -266,6 +286,8 @@ class PlanSummary:
                 read["symbolic_costs"] = SymbolicCosts.from_json(read["symbolic_costs"])
             if read["batch"] is not None:
                 read["batch"] = BatchSplit(**read["batch"])
+            if read.get("reduced_once") is not None:
+                read["reduced_once"] = SumsReducedOnce(**read["reduced_once"])
             for name, kind in (
                 ("axes", AxisSummary),
                 ("collectives", CollectiveSummary),

@@ -20,6 +20,7 @@ from autoshard.planned.summary import (
     CollectiveSummary,
     DecidedValue,
     PlanSummary,
+    SumsReducedOnce,
     TriedMicroBatches,
     bytes_text,
     seconds_text,
@@ -105,6 +106,8 @@ def estimate_lines(summary: PlanSummary) -> Iterator[str]:
     if summary.recomputed:
         yield f"computing again takes {seconds_text(summary.recompute_seconds)} of the step"
     yield from _decided_lines(summary)
+    if summary.reduced_once is not None:
+        yield _reduced_once_line(summary.reduced_once)
     if summary.gap is not None:
         yield (
             f"lower bound: {seconds_text(summary.lower_bound_seconds)}, the plan is"
@@ -125,6 +128,14 @@ def _schedule_lines(summary: PlanSummary) -> Iterator[str]:
     yield (
         f"nothing hidden: {seconds_text(summary.nothing_hidden_seconds)}, as scheduled:"
         f" {seconds_text(scheduled)}, all hidden: {seconds_text(least)}"
+    )
+
+
+def _reduced_once_line(once: SumsReducedOnce) -> str:
+    return (
+        f"{once.count} sums of loops are reduced once, behind them, over {', '.join(once.axes)}: a"
+        f" device sends {bytes_text(once.bytes_once)} a step, not"
+        f" {bytes_text(once.bytes_in_trips)}, and holds {bytes_text(once.memory_bytes)} more"
     )
 
 

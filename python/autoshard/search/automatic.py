@@ -28,6 +28,7 @@ from autoshard.passes.recursive_programming import (
     read_module,
     write_planned,
 )
+from autoshard.passes.reduce_once import reduced_once
 from autoshard.planned.summary import DecidedValue, PlanSummary, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
@@ -96,11 +97,27 @@ class Job:
             DoesNotFitError: No plan fits.
         """
         if self.recomputing is not None and self.recomputing.decides:
-            return self._plan_recomputing(self.recomputing, on_host)
+            return self.reduced_once(self._plan_recomputing(self.recomputing, on_host))
         found = self.search(on_host)
         is_final = not self.changes(found.module)
         summary = self.finish(found.module, found.summary)
-        return Planned(found.module, summary, found if is_final else None)
+        return self.reduced_once(Planned(found.module, summary, found if is_final else None))
+
+    def reduced_once(self, planned: Planned) -> Planned:
+        """With what loops add up reduced behind them, if that is faster and fits."""
+        if self.cluster is None:
+            return planned
+        made = reduced_once(
+            planned.module,
+            self.cluster,
+            self.memory_limit,
+            overlap=self.options.overlap,
+            trip_count=self.options.trip_count,
+            known=planned.summary,
+        )
+        if made is None:
+            return planned
+        return replace(planned, module=made.module, summary=made.summary, searched=None)
 
     def search(self, on_host: Sequence[int] = ()) -> PlannedProgram:
         """The search alone, with what it takes to plan again.

@@ -1,0 +1,255 @@
+"""Reduce what a loop adds up once, behind it, not in every trip.
+
+before  %r = stablehlo.while(%m = 0, %sum = 0)
+          %g = stablehlo.dot_general %x, %dy ..  "[{data}, {}], [{data}, {}] -> [{}, {}]"
+          yields %m + 1, %sum + %g                  // an all-reduce over data in each trip
+after   %p = stablehlo.while(%m = 0, %parts = 0)    // tensor<8x4x2xf32>, "[{data}, {}, {}]"
+          %g = stablehlo.dot_general %xs, %ys ..    // with a batch of 8, one of each device
+          yields %m + 1, %parts + %g
+        %r = stablehlo.reduce %p across dimensions = [0]    // the only all-reduce
+
+Gradients of micro-batches are such sums. Each device holds a whole part of a sum meanwhile, also of
+one whose result is cut, so it is done as far as memory allows, and where it makes the step faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from autoshard._core import Place
+from autoshard.cluster import Cluster
+from autoshard.errors import PassOptionError
+from autoshard.ir import element_bits, mlir, parse_bytes
+from autoshard.ir.attributes import PLAN
+from autoshard.ir.boundary import main_function
+from autoshard.ir.garbage import no_collection
+from autoshard.ir.inline import bytes_of, replace_body
+from autoshard.passes.base import Pass
+from autoshard.passes.memory_limit import memory_limit_of, read_bytes_text
+from autoshard.planned.axis_names import describe_axes
+from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
+from autoshard.planned.module import read_boundary
+from autoshard.planned.summarize import summarize
+from autoshard.planned.summary import PlanSummary, SumsReducedOnce
+from autoshard.planned.write import mesh_of, write_plan
+from autoshard.rewrites.reduce_once.blocks import Blocks, shardings_of
+from autoshard.rewrites.reduce_once.chains import Chain, chains_of
+from autoshard.rewrites.reduce_once.write import write_chain
+from autoshard.sharding import Mesh
+
+_LEAST_GAIN = 0.01
+"""Share of a step that it must save. Of a llama whose model saves 0.6% on h100:8 the compiled step
+takes 0.7% longer (bench/quality/reduce_once.py, 2026-11-26)."""
+
+
+@dataclass(frozen=True)
+class ReduceOnce(Pass):
+    """Reduce what loops add up over devices once, behind them, where that makes the step faster.
+
+    Runs on a planned module. Most for sums of micro-batches: gradients and losses. As many as fit
+    the memory, those that save most for a byte first.
+    """
+
+    name: ClassVar[str] = "autoshard-reduce-once"
+
+    cluster: str = ""
+    """What the program runs on: v5p:4x4x4, ..; usually what it was planned for."""
+
+    compiler: str = ""
+    """Another compiler than the installed one for the chips: xla-tpu-0.0.42, unknown, .., with
+    :without=RULE,RULE behind to switch rules off; docs/design/compilers.md lists both."""
+
+    memory_limit: str = ""
+    """What the step may use of a device, 14GiB or bytes; usually the chip's memory less 8%."""
+
+    overlap: float = 0.0
+    """Share of communication that hides behind compute, 0 to 1."""
+
+    trip_count: int = 100
+    """Assumed trips of loops whose count cannot be read from the program."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, value, wanted, holds in (
+            ("overlap", self.overlap, "0 to 1", 0 <= self.overlap <= 1),
+            ("trip-count", self.trip_count, "0 or more", self.trip_count >= 0),
+        ):
+            if not holds:
+                raise PassOptionError(
+                    f"{self.name}: option {option}={value} is out of range. Give {wanted}."
+                )
+        if self.memory_limit:
+            read_bytes_text(self.memory_limit, f"{self.name}: option memory-limit")
+
+    def run(self, module: mlir.Module) -> None:
+        """See ``Pass.run``.
+
+        Raises:
+            PlanError: There is no plan on the module.
+        """
+        cluster = cluster_for(module, self.cluster, self.name, self.compiler)
+        with module.context:
+            read_boundary(module)
+        limit = memory_limit_of(cluster, self.memory_limit)
+        found = reduced_once(
+            module, cluster, limit, overlap=self.overlap, trip_count=self.trip_count
+        )
+        if found is not None:
+            replace_body(module, found.module)
+            module.operation.attributes[PLAN] = found.module.operation.attributes[PLAN]
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedOnce:
+    """A copy of a module in which sums are reduced behind their loops, and what it costs."""
+
+    module: mlir.Module
+    summary: PlanSummary
+
+
+def reduced_once(
+    module: mlir.Module,
+    cluster: Cluster,
+    limit: float,
+    *,
+    overlap: float = 0.0,
+    trip_count: int = 100,
+    known: PlanSummary | None = None,
+) -> ReducedOnce | None:
+    """The module with as many sums reduced once as make the step fastest within the memory.
+
+    Args:
+        module: Planned; it stays as it is.
+        cluster: What it is to run on.
+        limit: Bytes that a step may use of a device. One that needs more may not need more still.
+        overlap: Share of communication that hides behind compute.
+        trip_count: Assumed trips of loops whose count cannot be read from the program.
+        known: What the plan is known to cost; None: what is estimated of the module.
+
+    Returns:
+        None: the step is not faster so.
+
+    Raises:
+        PlanError: There is no plan on the module.
+    """
+    start = time.perf_counter()
+    with module.context, mlir.Location.unknown(), no_collection():
+        chains = chains_of(main_function(module), mesh_of(module).without_unit_axes())
+        if not chains:
+            return None
+
+        def cost(made: mlir.Module) -> Costed:
+            return cost_of_module(made, cluster, overlap=overlap, trip_count=trip_count)
+
+        costed = cost(module)
+        estimated = _summary(costed)
+        before = known or summary_on(module) or estimated
+        least = min(before.step_seconds, estimated.step_seconds)
+        most_seconds = (1 - _LEAST_GAIN) * least
+        allowed = max(limit, before.peak_bytes_per_device)
+        order = _order(costed, chains)
+        best: ReducedOnce | None = None
+        count = len(order)
+        while count:
+            made = _rewritten(module, order[:count])
+            after = cost(made)
+            summary = _summary(after)
+            fits = summary.peak_bytes_per_device <= allowed
+            is_best = best is not None and best.summary.step_seconds <= summary.step_seconds
+            if is_best:
+                break  # fewer are slower
+            if fits and summary.step_seconds <= most_seconds:
+                write_plan(made, after.imported, after.plan)
+                said = _said([chains[k] for k in order[:count]], costed, after)
+                best = ReducedOnce(made, _with_history(summary, before, said))
+            count //= 2
+        if best is None:
+            return None
+        seconds = {
+            **best.summary.planning_seconds,
+            "reduce once": time.perf_counter() - start,
+        }
+        summary = replace(best.summary, planning_seconds=seconds, memory_limit=before.memory_limit)
+        best.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
+        return ReducedOnce(best.module, summary)
+
+
+def _rewritten(module: mlir.Module, numbers: Sequence[int]) -> mlir.Module:
+    """A copy with these of its chains rewritten."""
+    copy = parse_bytes(bytes_of(module), module.context, "reduce once")
+    mesh = mesh_of(copy).without_unit_axes()
+    chains = chains_of(main_function(copy), mesh)
+    for number in sorted(numbers):
+        write_chain(chains[number], mesh)
+    return copy
+
+
+def _order(costed: Costed, chains: Sequence[Chain]) -> list[int]:
+    """Numbers of the chains whose parts are sent in trips, what saves most for a byte first."""
+    plan, imported = costed.plan, costed.imported
+    numbers = {op: number for number, op in enumerate(imported.core_ops)}
+    table, spent = plan.reshards, dict[int, float]()
+    places, indices, trips = table.place, table.index, table.trips
+    for row, seconds in zip(plan.collectives.reshard, plan.collectives.seconds, strict=True):
+        if places[row] is Place.RESULT:
+            spent[indices[row]] = spent.get(indices[row], 0.0) + seconds * trips[row]
+    found: list[tuple[float, int]] = []
+    for number, chain in enumerate(chains):
+        saved = sum(spent.get(numbers.get(each.op, -1), 0.0) for each in chain.producers)
+        if saved > 0:
+            more = max(1.0, _more_bytes(chain, imported.mesh))
+            found.append((saved / more, number))
+    return [number for _, number in sorted(found, key=lambda each: (-each[0], each[1]))]
+
+
+def _more_bytes(chain: Chain, mesh: Mesh) -> float:
+    """How many bytes more of sums a device holds in loops."""
+    blocks = Blocks(mesh, chain.axes)
+    found = 0.0
+    for loop, slot in chain.sums:
+        held = shardings_of(loop, mesh)[slot]
+        tensor = mlir.RankedTensorType(loop.results[slot].type)
+        size = prod(tensor.shape) * element_bits(tensor.element_type) / 8
+        found += size / prod(blocks.freed(held).tile) - size / prod(held.tile)
+    return found
+
+
+def _said(chains: Sequence[Chain], before: Costed, after: Costed) -> SumsReducedOnce:
+    axes = {axis for chain in chains for axis in chain.axes}
+    return SumsReducedOnce(
+        count=sum(len(chain.sums) for chain in chains),
+        axes=tuple(axis for axis in before.mesh.axis_names if axis in axes),
+        bytes_in_trips=before.plan.resharded_bytes,
+        bytes_once=after.plan.resharded_bytes,
+        memory_bytes=sum(_more_bytes(chain, before.imported.mesh) for chain in chains),
+    )
+
+
+def _summary(costed: Costed) -> PlanSummary:
+    axes = describe_axes(costed.imported, costed.plan)
+    return summarize(costed.imported, costed.plan, costed.mesh, axes, costed.cluster)
+
+
+def _with_history(found: PlanSummary, before: PlanSummary, reduced: SumsReducedOnce) -> PlanSummary:
+    """With what is known of the search, which knew of sums in every trip alone: no bound holds."""
+    return replace(
+        found,
+        axes=before.axes,
+        mesh=before.mesh,
+        overlap=before.overlap,
+        memory_limit=before.memory_limit,
+        mem_coeff=before.mem_coeff,
+        cost_model=before.cost_model,
+        planning_seconds=before.planning_seconds,
+        inputs_seconds=before.inputs_seconds,
+        symbolic_costs=before.symbolic_costs,
+        recomputed=before.recomputed,
+        recompute_seconds=before.recompute_seconds,
+        decided=before.decided,
+        batch=before.batch,
+        reduced_once=reduced,
+    )
