@@ -430,8 +430,13 @@ class _Fitting:
         # main first: what is dropped there is computed again once, in a loop in each trip
         if not self._decide_stacks(choice, trial, limit, rules):
             return trial, False
+        beside: Block | None = None
         for number in range(1, len(blocks_of(trial.costed))):
-            choice = choose(Block(trial.costed, number), limit, rules)
+            if beside is not None and beside.costed is not trial.costed:
+                beside = None
+            block = Block(trial.costed, number, beside)
+            beside = beside or block
+            choice = choose(block, limit, rules)
             trial.add(choice)
             if choice.chosen:
                 trial.costed = write_choice(choice, lambda: self._cost(copy))
