@@ -176,7 +176,7 @@ def cells(row: Row) -> Iterator[list[str]]:
         def number(part: Row, key: str, unit: float = 1.0, digits: int = 2) -> str:
             return f"{part[key] / unit:.{digits}f}" if part.get(key) is not None else ""
 
-        notes = [f"{way}: {one[way]['refused']}" for way in WAYS if "refused" in one[way]]
+        notes = [f"{way}: refused" for way in WAYS if "refused" in one[way]]
         notes += [both["compile failed"]] if "compile failed" in both else []
         yield [
             *(row["model"], row["cluster"], f"{one['share']:.0%}"),
