@@ -251,8 +251,6 @@ class Block:
     @cached_property
     def live_bytes(self) -> Sequence[float]:
         """On one device at each point."""
-        if self._beside is not None:
-            return self._beside.live_bytes
         return self.costed.plan.live_bytes
 
     @cached_property
