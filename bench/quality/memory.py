@@ -1,14 +1,21 @@
-"""Train steps in less memory: values computed again and sent to the host, decided together.
+"""Train steps in less memory than they take: our plans beside what people do by hand.
 
     python bench/quality/memory.py [--models PART ...] [--clusters NAME ...] [--shares SHARE ...]
-                                   [--save FILE] [--show FILE] [--csv]
+                                   [--save FILE] [--show FILE] [--compile PART ...] [--csv]
 
 Train steps of the corpus ($AUTOSHARD_CORPUS), planned by autoshard-plan within shares of the memory
-that their plan without a limit takes. One by one: ``recompute=auto`` computes values again, and
-where that does not suffice, ``host_offload=auto`` keeps states and parameters on the host.
-Together: values that wait between the halves may be sent to the host as well, decided with what is
-computed again. Steps are modelled; nothing is compiled. Each row runs in a process of its own. A
-plan that is refused stays, with the bytes that it needs, and counts in no mean.
+that their plan without a limit takes, in three ways:
+
+    one by one  ``recompute=auto`` computes values again; where that does not suffice,
+                ``host_offload=auto`` keeps states and parameters on the host
+    together    values that wait may be sent to the host as well, decided with what is computed
+                again
+    by hand     recipes of bench/common/memory_recipes.py on plans of the search within 100% to 35%
+                of the memory: the fastest that fits, with 8% left free where one does that, as ours
+
+Steps and peaks are modelled, seconds of planning are those of the processor; ``--compile`` asks a
+compiler for peaks. Each model and cluster is a process of its own. A plan that is refused stays in
+the table, with why, and counts in no mean.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import exp, log
 from pathlib import Path
@@ -37,111 +44,205 @@ from bench.common.sources import of_corpus
 CLUSTERS = ("v5e:4x4", "v5p:2x2x4", "h100:8")
 SHARES = (1.0, 0.75, 0.5, 0.35)
 NO_LIMIT = "1000TiB"
+APART, TOGETHER = "one by one", "together"
+WAYS = (APART, TOGETHER)
 
 Point = tuple[str, str]
 POINT = ("model", "cluster")
+Row = dict[str, Any]
 
 
-def measure(model: str, cluster: str, shares: Sequence[float]) -> dict[str, Any]:
-    """The rows of one model on one cluster: a step in seconds by share and way."""
+# One model on one cluster, in a process of its own
+
+
+def measure(model: str, cluster: str, shares: Sequence[float], compiles: bool) -> Row:
+    """What each way takes within each share of the memory."""
+    from autoshard.cluster import Cluster
+    from autoshard.compilers.partitioner import PartitionerTable
     from autoshard.errors import AutoshardError, AutoshardWarning
 
     warnings.simplefilter("ignore", AutoshardWarning)
+    # What is known of the compilers is read from files, once in a process.
+    _ = Cluster.of(cluster).compiler, PartitionerTable.of_installed()
     try:
-        _, free = planned(model, cluster, NO_LIMIT, together=False)
+        seconds, free = planned(model, cluster, NO_LIMIT)
     except AutoshardError as error:
         return {"failed": f"{type(error).__name__}: {error.message}"[:200]}
-    rows: list[dict[str, Any]] = []
+    peak = free.summary.peak_bytes_per_device
+    found: Row = {"free": free.summary.step_seconds, "peak": peak, "planning": seconds, "rows": []}
+    by_hand = recipes_of(model, cluster, peak, shares)
     for share in shares:
-        row: dict[str, Any] = {"share": share}
-        for way, together in (("one by one", False), ("together", True)):
-            limit = str(int(share * free.peak_bytes_per_device) + 1)
+        limit = share * peak
+        row: Row = {"share": share, "recipes": within(by_hand, limit)}
+        for way in WAYS:
             try:
-                seconds, found = planned(model, cluster, limit, together=together)
+                seconds, plan = planned(model, cluster, str(int(limit) + 1), way)
             except AutoshardError as error:
                 row[way] = {"refused": f"{type(error).__name__}: {error.message}"[:200]}
                 continue
             row[way] = {
-                "step": found.step_seconds,
-                "peak": found.peak_bytes_per_device / free.peak_bytes_per_device,
+                "step": plan.summary.step_seconds,
+                "peak": plan.summary.peak_bytes_per_device / peak,
                 "planning": seconds,
-                "again": found.recompute_seconds,
-                "sent": found.host_transfer_bytes,
+                "again": plan.summary.recompute_seconds,
+                "sent": plan.summary.host_transfer_bytes,
             }
-        rows.append(row)
-    return {"free": free.step_seconds, "peak": free.peak_bytes_per_device, "rows": rows}
+            if compiles and way == TOGETHER:
+                row[way] |= compiled(plan, cluster)
+        found["rows"].append(row)
+    return found
 
 
-def planned(model: str, cluster: str, limit: str, *, together: bool) -> tuple[float, Any]:
-    """Seconds of planning, and the summary of the plan."""
+def planned(model: str, cluster: str, limit: str, way: str = "") -> tuple[float, Any]:
+    """Seconds of planning on the processor, and the plan."""
     from autoshard.search.plan_pass import PlanProgram
 
     module, _ = of_corpus(model)
-    options = PlanProgram(
-        cluster=cluster, memory_limit=limit, recompute="auto", host_offload="auto"
-    )
-    start = time.perf_counter()
+    options = PlanProgram(cluster=cluster, memory_limit=limit)
+    if way:
+        options = replace(options, recompute="auto", host_offload="auto")
+    start = time.process_time()
     with module.context:
         job = options.job_for(module)
-        assert job.recomputing is not None
-        job = replace(job, recomputing=replace(job.recomputing, host_offload=together))
+        if way:
+            assert job.recomputing is not None
+            sends = way == TOGETHER
+            job = replace(job, recomputing=replace(job.recomputing, host_offload=sends))
         found = options.plan_with(job, "")
-    return time.perf_counter() - start, found.summary
+    return time.process_time() - start, found
 
+
+def recipes_of(
+    model: str, cluster: str, peak: float, shares: Sequence[float]
+) -> list[tuple[str, float, float]]:
+    """(recipe, seconds, bytes) of all recipes on plans of the search within each share."""
+    from autoshard.search.plan_pass import PlanProgram
+    from bench.common.memory_recipes import plans, recipes
+
+    module, _ = of_corpus(model)
+    limits = [NO_LIMIT, *(str(int(share * peak) + 1) for share in shares)]
+    with module.context:
+        job = PlanProgram(cluster=cluster, memory_limit=NO_LIMIT).job_for(module)
+        found = list(plans(job, limits))
+        return [one for costed in found for one in recipes(costed, min(shares) * peak)]
+
+
+def within(by_hand: Iterable[tuple[str, float, float]], limit: float) -> dict[str, float]:
+    """Seconds of the fastest plan of each recipe that fits; 8% of the limit are left free if one
+    does that, but by the search alone, which leaves nothing."""
+    from autoshard.passes.memory_limit import MEMORY_MARGIN
+
+    fastest: dict[str, tuple[bool, float]] = {}
+    for recipe, seconds, size in by_hand:
+        is_search = recipe == "the search alone"
+        if size <= limit:
+            rank = (not is_search and size > (1 - MEMORY_MARGIN) * limit, seconds)
+            fastest[recipe] = min(rank, fastest.get(recipe, rank))
+    return {recipe: seconds for recipe, (_, seconds) in fastest.items()}
+
+
+def compiled(plan: Any, cluster: str) -> Row:
+    """The compiler's peak of a plan, whose module is exported."""
+    from autoshard.cluster import Cluster
+    from autoshard.errors import AutoshardError
+    from autoshard.passes.pipeline import run_passes
+    from bench.common.compile_cache import cached_compile
+    from bench.common.points import compiled_peak, compiled_row
+
+    try:
+        run_passes(plan.module, ["autoshard-export-shardy"])
+        row = compiled_row(cached_compile(plan.module, Cluster.of(cluster), timeout=1200))
+    except AutoshardError as error:
+        return {"compile failed": f"{type(error).__name__}: {error.message}"[:200]}
+    return {"compiled": compiled_peak(row)}
+
+
+# The table
 
 HEADS = (
-    *("model", "cluster", "memory", "one by one, ms", "together, ms", "ratio"),
-    *("sent one by one, MB", "sent together, MB", "planning one by one, s", "together, s", "note"),
+    *("model", "cluster", "memory", "GiB", "together, ms", "one by one, ms"),
+    *("by hand, ms", "recipe", "over by hand", "over one by one", "sent, MB"),
+    *("compiled GiB", "planning, CPU s", "without a limit, CPU s", "note"),
 )
 
 
-def cells(row: dict[str, Any]) -> Iterator[list[str]]:
+def cells(row: Row) -> Iterator[list[str]]:
     """The rows of a model in the table."""
     if "failed" in row:
-        yield [row["model"], row["cluster"], *[""] * 8, row["failed"]]
+        yield [row["model"], row["cluster"], *[""] * 12, row["failed"]]
     for one in row.get("rows", ()):
-        apart, both = one["one by one"], one["together"]
+        both, recipe = one[TOGETHER], best_recipe(one)
 
-        def number(part: dict[str, Any], key: str, unit: float = 1.0, digits: int = 2) -> str:
-            return f"{part[key] / unit:.{digits}f}" if key in part else ""
+        def number(part: Row, key: str, unit: float = 1.0, digits: int = 2) -> str:
+            return f"{part[key] / unit:.{digits}f}" if part.get(key) is not None else ""
 
-        ratio = ratio_of(one)
-        notes = [f"{way}: {one[way]['refused']}" for way in one if "refused" in str(one[way])]
+        notes = [f"{way}: refused" for way in WAYS if "refused" in one[way]]
+        notes += [both["compile failed"]] if "compile failed" in both else []
         yield [
             *(row["model"], row["cluster"], f"{one['share']:.0%}"),
-            *(number(apart, "step", 1e-3, 3), number(both, "step", 1e-3, 3)),
-            "" if ratio is None else f"{ratio:.3f}",
-            *(number(apart, "sent", 1e6, 1), number(both, "sent", 1e6, 1)),
-            *(number(apart, "planning"), number(both, "planning")),
+            f"{one['share'] * row['peak'] / 2**30:.2f}",
+            *(number(one[way], "step", 1e-3, 2) for way in (TOGETHER, APART)),
+            "" if recipe is None else f"{recipe[1] * 1e3:.2f}",
+            "none fits" if recipe is None else recipe[0],
+            *(_text(over_by_hand(one)), _text(over_apart(one))),
+            *(number(both, "sent", 1e6, 0), number(both, "compiled", 2**30)),
+            *(number(both, "planning", digits=1), number(row, "planning", digits=1)),
             " ".join(notes)[:120],
         ]
 
 
-def ratio_of(one: dict[str, Any]) -> float | None:
+def _text(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}"
+
+
+def best_recipe(one: Row) -> tuple[str, float] | None:
+    """The fastest recipe that fits, and its seconds."""
+    return min(one["recipes"].items(), key=lambda each: each[1], default=None)
+
+
+def over_by_hand(one: Row) -> float | None:
+    """Step of all together over that of the best recipe; None where one of them is missing."""
+    recipe, both = best_recipe(one), one[TOGETHER]
+    return both["step"] / recipe[1] if recipe and "step" in both else None
+
+
+def over_apart(one: Row) -> float | None:
     """Step of all together over that of one by one; None where one of them is refused."""
-    apart, both = one["one by one"], one["together"]
+    apart, both = one[APART], one[TOGETHER]
     return both["step"] / apart["step"] if "step" in apart and "step" in both else None
 
 
-def means(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Geometric means of the ratios, by share and of all."""
-    ratios: dict[float, list[float]] = {}
-    only: dict[float, int] = {}
-    for one in (one for row in rows for one in row.get("rows", ())):
-        ratio = ratio_of(one)
-        if ratio is not None:
-            ratios.setdefault(one["share"], []).append(ratio)
-        elif "step" in one["together"]:
-            only[one["share"]] = only.get(one["share"], 0) + 1
-    for share in sorted(ratios, reverse=True):
-        found = ratios[share]
-        yield (
-            f"{share:.0%}: {_mean(found):.3f} (best {min(found):.3f}, worst {max(found):.3f}) of"
-            f" {len(found)}; planned together alone: {only.get(share, 0)}"
-        )
-    everything = [ratio for found in ratios.values() for ratio in found]
-    if everything:
-        yield f"geometric mean of all {len(everything)}: {_mean(everything):.3f}"
+def means(rows: Sequence[Row]) -> Iterator[str]:
+    """Geometric means of the ratios by share, with the best and the worst."""
+    all_of = [one for row in rows for one in row.get("rows", ())]
+    for name, ratio_of in (("by hand", over_by_hand), ("one by one", over_apart)):
+        shares = sorted({one["share"] for one in all_of}, reverse=True)
+        groups = [(f"{share:.0%}", [o for o in all_of if o["share"] == share]) for share in shares]
+        for share, ones in (*groups, ("all", all_of)):
+            ratios = [ratio for one in ones if (ratio := ratio_of(one)) is not None]
+            if not ratios:
+                continue
+            alone = sum("step" in one[TOGETHER] and ratio_of(one) is None for one in ones)
+            yield (
+                f"together over {name}, {share}: {_mean(ratios):.3f} (best {min(ratios):.3f}, worst"
+                f" {max(ratios):.3f}) of {len(ratios)}; planned together alone: {alone}"
+            )
+    times = [
+        one[TOGETHER]["planning"] / row["planning"]
+        for row in rows
+        for one in row.get("rows", ())
+        if "planning" in one[TOGETHER]
+    ]
+    if times:
+        yield f"planning over that without a limit: {_mean(times):.1f} (worst {max(times):.1f})"
+    peaks = [
+        (one[TOGETHER]["compiled"], one["share"] * row["peak"])
+        for row in rows
+        for one in row.get("rows", ())
+        if one[TOGETHER].get("compiled")
+    ]
+    if peaks:
+        yield f"compiled within the limit: {sum(a <= b for a, b in peaks)} of {len(peaks)}"
 
 
 def _mean(ratios: Sequence[float]) -> float:
@@ -153,7 +254,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[".train"], help="parts of names")
     parser.add_argument("--clusters", nargs="+", default=CLUSTERS)
     parser.add_argument("--shares", nargs="+", type=float, default=SHARES)
-    parser.add_argument("--timeout", type=float, default=900, help="seconds a row (900)")
+    parser.add_argument("--compile", nargs="+", default=[], help="parts of names to compile")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds a row (3600)")
     parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
     parser.add_argument("--show", type=Path, help="print the table of a saved file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -161,7 +263,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         model, cluster = json.loads(options.one)
-        print(json.dumps(measure(model, cluster, options.shares)))
+        compiles = any(part in model for part in options.compile)
+        print(json.dumps(measure(model, cluster, options.shares, compiles)))
         return
     console = Console(width=None if sys.stdout.isatty() else 220)
     rows = SavedRows(POINT, options.show or options.save)
@@ -174,6 +277,7 @@ def main() -> None:
         names = [name for name in names if any(part in name for part in options.models)]
         points = [(name, cluster) for name in names for cluster in options.clusters]
     more = ["--shares", *map(str, options.shares)]
+    more += ["--compile", *options.compile] if options.compile else []
     for point in rows.missing(points):
         row = rows.add(point, in_a_process(__file__, json.dumps(point), options.timeout, *more))
         for line in cells(row):

@@ -7,6 +7,7 @@
 
 #include "bindings/bindings.h"
 #include "importer/builder.h"
+#include "importer/unread.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -122,6 +123,8 @@ void bind_importer(nb::module_& module) {
            })
       .def("set_on_host", &ProgramBuilder::set_on_host)
       .def("set_marked", &ProgramBuilder::set_marked)
+      .def("set_read", &ProgramBuilder::set_read, nb::arg("value"),
+           "An op that is none of the program reads a value.")
       .def(
           "add_plain",
           [](ProgramBuilder& b, std::int32_t op, std::int32_t end, double trips,
@@ -241,6 +244,7 @@ void bind_importer(nb::module_& module) {
             program.results = std::move(results);
             program.early = std::move(early);
             check(program);
+            importer::leave_out_unread(program, b.makes_scalars(), b.read_elsewhere());
             return program;
           },
           nb::kw_only(), "axis_sizes"_a, "types"_a, "rules"_a, "pins"_a, "loops"_a,

@@ -10,7 +10,9 @@ ProgramBuilder::ProgramBuilder(ModuleStructure module)
       classes_(module_.num_classes),
       is_described_(module_.num_classes),
       value_of_(module_.num_values, no_value),
-      after_(module_.num_values, -1) {
+      after_(module_.num_values, -1),
+      is_read_(module_.num_values, false) {
+  for (const std::int32_t ssa : module_.operands) is_read_[ssa] = true;
   ops_.reserve(module_.ops.size());
   values_.reserve(module_.num_values);
 }
@@ -67,12 +69,13 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   const bool is_free =
       op_class.is_free || (op_class.is_broadcast &&
                            (op.operands[0] == no_value || values_[op.operands[0]].is_free));
-  bool makes_scalars = false;
+  bool makes_scalars = false, scalar_is_read = false;
   for (std::int32_t k = 0; k < read.num_results; ++k) {
     const std::int32_t value = new_value(result_types[k], is_free);
     op.results.push_back(value);
     value_of_[read.first_result + k] = value;
     makes_scalars |= value == no_value;
+    scalar_is_read |= value == no_value && is_read_[read.first_result + k];
   }
   ops_with_results_.push_back(number);
   if (op_class.is_free) return;
@@ -97,6 +100,7 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
     if (value != no_value) maker_[value] = num_ops();
   }
   ops_.push_back(std::move(op));
+  makes_scalars_.push_back(scalar_is_read);
   read_ops_.push_back(number);
 }
 

@@ -115,6 +115,11 @@ class ProgramBuilder {
 
   /// The program without what the caller knows: types, rules, pins, ..
   Program take();
+  /// By op: it makes values of rank 0 that an op of the module reads.
+  const std::vector<bool>& makes_scalars() const { return makes_scalars_; }
+  /// `value` is read by an op that is none of the program.
+  void set_read(std::int32_t value) { read_elsewhere_.push_back(value); }
+  const std::vector<std::int32_t>& read_elsewhere() const { return read_elsewhere_; }
 
  private:
   const OpClass& class_of(std::int32_t op, const Describe& describe);
@@ -141,6 +146,9 @@ class ProgramBuilder {
   std::vector<bool> is_on_host_, is_made_on_host_, is_marked_;
   int num_on_host_ = 0, num_marked_ = 0;
   std::vector<Op> ops_;
+  std::vector<bool> is_read_;        // by value of the module
+  std::vector<bool> makes_scalars_;  // by op
+  std::vector<std::int32_t> read_elsewhere_;
   std::vector<Join> joins_;
   std::vector<std::int32_t> read_ops_, ops_with_results_;
 };

@@ -16,7 +16,8 @@ std::vector<bool> dead_ops(const ProgramIndex& index, const Aliases& aliases,
   for (std::int32_t i = index.num_ops; i-- > 0;) {
     if (aliases.is_bitcast[i]) continue;
     const Op& op = index.op(i);
-    is_dead[i] = std::none_of(op.results.begin(), op.results.end(),
+    is_dead[i] = op.is_unread ||
+                 std::none_of(op.results.begin(), op.results.end(),
                               [&](std::int32_t v) { return v == no_value || is_needed[v]; });
     if (is_dead[i]) continue;
     for (std::int32_t v : op.operands) {

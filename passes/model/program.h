@@ -134,6 +134,8 @@ struct Op {
   /// The first op behind a barrier that waits for its results, maybe the number of ops;
   /// -1: none does.
   std::int32_t until = -1;
+  /// Nobody reads what it makes: compilers leave it out. It runs 0 times.
+  bool is_unread = false;
 };
 
 /// `source` flows into `target`, resharded if their shardings differ: initial and

@@ -162,6 +162,7 @@ class Copies {
     std::vector<std::vector<Reading>> readings(program_.values.size());
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
+      if (op.is_unread) continue;
       for (std::size_t k = 0; k < op.operands.size(); ++k) {
         if (is_choice(program_, op.operands[k]) && !op.kept_operands[k]) {
           readings[op.operands[k]].push_back(
@@ -254,6 +255,7 @@ void add_uses(const Program& program, Classes& classes) {
   known.reserve(program.ops.size() * 3);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
+    if (op.is_unread) continue;
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
       const std::int32_t sharding_class = classes.operand_class[classes.operand_offset[i] + k];
       if (sharding_class < 0) continue;
@@ -316,7 +318,8 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
     classes.ops[op_class].trips += program.ops[i].trips;
     classes.class_of_op.push_back(op_class);
     for (std::int32_t v : program.ops[i].operands) {
-      classes.operand_class.push_back(v == no_value ? -1 : classes.class_of_value[v]);
+      const bool is_none = v == no_value || program.ops[i].is_unread;
+      classes.operand_class.push_back(is_none ? -1 : classes.class_of_value[v]);
     }
     classes.operand_offset.push_back(static_cast<std::int32_t>(classes.operand_class.size()));
   }

@@ -80,6 +80,7 @@ struct Classes {
   std::vector<OpSignature> signatures;
   std::vector<ShardingClass> values;
   std::vector<OpClass> ops;
+  /// Unread ops have none: they are cut as they like.
   std::vector<Use> uses;
   std::vector<Flow> flows;
   std::vector<Copy> copies;
@@ -88,7 +89,7 @@ struct Classes {
   /// Class of each op.
   std::vector<std::int32_t> class_of_op;
   /// What each operand of each op is read from: a value's sharding class or a copy's; -1 for
-  /// rank 0 and free values. Operands of op i begin at operand_offset[i].
+  /// rank 0, free values and unread ops. Operands of op i begin at operand_offset[i].
   std::vector<std::int32_t> operand_class;
   std::vector<std::int32_t> operand_offset;
 };

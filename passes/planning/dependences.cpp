@@ -37,6 +37,7 @@ std::vector<bool> leading_to_matmuls(const Program& program,
       const Work work = program.rules[op.rule].work;
       bool does =
           (work == Work::matmul && !is_left_out[i]) || work == Work::other || is_kernel(work);
+      does = does && !op.is_unread;
       for (std::int32_t v : op.results) does = does || (v != no_value && leads[v]);
       if (!does) continue;
       for (std::int32_t v : op.operands) mark(v);

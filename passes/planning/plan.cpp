@@ -144,6 +144,7 @@ std::vector<PlannedReshard> reshards_of(const Program& program, const Plan& plan
   };
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
+    if (op.is_unread) continue;
     const Rule& rule = program.rules[op.rule];
     const AxisMask partial = partial_axes(rule, plan.ops[i]);
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
@@ -262,7 +263,8 @@ void verify(const Program& program, const Mesh& mesh, const Plan& plan) {
     }
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
       const std::int32_t v = op.operands[k];
-      if (!op.kept_operands[k] || v == no_value || program.values[v].is_free) continue;
+      if (!op.kept_operands[k] || op.is_unread) continue;
+      if (v == no_value || program.values[v].is_free) continue;
       if (!(project(rule.operands[k], plan.ops[i]) == plan.values[v])) {
         throw std::logic_error("kept operand resharded at " + where);
       }

@@ -33,6 +33,10 @@ class CostSum {
   PlanCosts run() {
     add_copies();
     for (std::size_t i = 0; i < on_.program.ops.size(); ++i) {
+      if (on_.program.ops[i].is_unread) {
+        costs_.ops.emplace_back();
+        continue;
+      }
       add_compute(i);
       add_operands(i);
       add_results(i);

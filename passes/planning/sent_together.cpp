@@ -72,7 +72,7 @@ class SentTogether {
     std::vector<std::int32_t> made;
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       for (std::int32_t v : program_.ops[i].results) {
-        if (v == no_value || leads[v]) continue;
+        if (v == no_value || leads[v] || program_.ops[i].is_unread) continue;
         if (sums(i)) {
           const std::int32_t bits = program_.types[program_.values[v].type].element_bits;
           sums_of[{loops_.of_op(static_cast<std::int32_t>(i)), bits}].push_back(v);

@@ -90,6 +90,7 @@ class Walk {
   template <typename Visit>
   void tensors_of(std::size_t i, std::int32_t factor, Visit visit) const {
     const Op& op = program_.ops[i];
+    if (op.is_unread) return;
     const Rule& rule = program_.rules[op.rule];
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
       const std::int32_t v = op.operands[k];
@@ -173,7 +174,8 @@ class Walk {
     for (std::size_t n = 0; n < around.size(); ++n) {
       total += least_charge(around[n], charges[n]);
     }
-    return total / program_.ops[i].trips;
+    const double trips = program_.ops[i].trips;
+    return trips > 0 ? total / trips : 0;
   }
 
   bool can_cut(std::size_t i, std::int32_t factor) const {
@@ -415,8 +417,8 @@ Program with_main_ops_fixed(const Program& program, const Plan& plan) {
   std::map<std::pair<std::int32_t, std::string>, std::size_t> joins;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Rule& rule = program.rules[program.ops[i].rule];
-    if (!is_main(rule)) continue;
     Op& op = fixed.ops[i];
+    if (!is_main(rule) || op.is_unread) continue;
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
       const std::int32_t v = op.operands[k];
       if (v == no_value) continue;

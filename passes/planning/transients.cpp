@@ -166,7 +166,7 @@ void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
     const Op& op = on.program.ops[i];
     const Rule& rule = on.program.rules[op.rule];
-    if (rule.padded_bytes <= 0) continue;
+    if (rule.padded_bytes <= 0 || op.is_unread) continue;
     const Sharding cut = project(rule.operands[0], assignment.axes(on.classes.class_of_op[i]));
     const double bytes = rule.padded_bytes / static_cast<double>(num_shards(cut, on.mesh));
     const std::int32_t point = on.memory.point[i];

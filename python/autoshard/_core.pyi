@@ -468,6 +468,9 @@ class ProgramBuilder:
 
     def set_marked(self, arg: int, /) -> None: ...
 
+    def set_read(self, value: int) -> None:
+        """An op that is none of the program reads a value."""
+
     def add_plain(self, op: int, end: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int]) -> int:
         """Read ops up to the first special one, or to `end`; where it stopped."""
 

@@ -59,6 +59,7 @@ class WholeOps:
                 target = builder.new_value(builder.type_of(source))
                 self._values.join(source, target, trips)
                 self._pins.pin(target, op, pin)
+                builder.set_read(target)
         results = self._values.new_results(op)
         for value, pin in zip(results, outside, strict=True):
             self._pins.pin(value, op, pin)

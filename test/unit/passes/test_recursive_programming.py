@@ -232,7 +232,7 @@ as_lowered_by_0_10_2 = pytest.mark.skipif(
 
 @as_lowered_by_0_10_2
 def test_axes_of_the_second_best_mesh_are_split_where_those_of_the_best_gain_nothing() -> None:
-    program, core = program_on(transformer(4096, 8, 128, 2048, 2, 512), "v5e:4x8")
+    program, core = program_on(transformer(4096, 8, 64, 2048, 2, 512), "v5e:4x8")
     plan = search(program, core)
     assert len(plan.axis_groups) == 3
     assert plan.step_seconds < 0.95 * search(program, core, joint=False).step_seconds

@@ -75,13 +75,23 @@ def blocks_of(costed: Costed) -> list[mlir.Block]:
 class Block:
     """The ops of one block of a planned module without calls."""
 
-    def __init__(self, costed: Costed, number: int = 0) -> None:
-        """Read a block of ``blocks_of(costed)``; 0 is main."""
+    def __init__(self, costed: Costed, number: int = 0, beside: Block | None = None) -> None:
+        """Read a block of ``blocks_of(costed)``; 0 is main.
+
+        Args:
+            costed: The planned module.
+            number: Which of its blocks.
+            beside: Another block of the same ``costed``: what holds for all is not read again.
+        """
+        assert beside is None or beside.costed is costed
         self.costed = costed
         self.number = number
-        self.costs = costs = PlanCosts(costed)
+        self._beside = beside
+        self.costs = costs = PlanCosts(costed) if beside is None else beside.costs
         self.main = main_values(costed.imported).op
-        self.block = blocks_of(costed)[number]
+        self.all = blocks_of(costed) if beside is None else beside.all
+        """All blocks of the module, as ``blocks_of`` has them."""
+        self.block = self.all[number]
         self.ops = [op.operation for op in self.block.operations]
         self.core_op = [costs.core_number(op) for op in self.ops]
         """Number of the op in the core; -1 for ops that it does not know, and for loops."""
@@ -227,6 +237,8 @@ class Block:
     @cached_property
     def link(self) -> HostLink:
         """The link to the host with what the program itself moves."""
+        if self._beside is not None:
+            return self._beside.link
         costed = self.costed
         rate = costed.cluster.chip.host_bandwidth.value
         return host_link(costed.imported, costed.plan, costed.mesh, rate)

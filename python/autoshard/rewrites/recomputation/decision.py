@@ -63,7 +63,11 @@ class Question(Protocol):
         ...
 
     def answer(self, chosen: Chosen) -> Answer:
-        """What decisions do; a decision more never takes seconds away."""
+        """What decisions do."""
+        ...
+
+    def most_saved(self, item: int) -> float:
+        """Seconds that a decision about an item may take away at most, whatever else is decided."""
         ...
 
     def least_excess(self, kept: Collection[int]) -> float:
@@ -215,6 +219,9 @@ class _Branching:
             (item for item in range(len(fates)) if fates[item]),
             key=lambda item: whole - self.question.least_excess((item,)),
         )
+        # By depth: what all decisions from there on may take away.
+        saved = [self.question.most_saved(item) for item in self.order]
+        self.most_saved = [sum(saved[depth:]) for depth in range(len(saved) + 1)]
 
     def run(self) -> bool:
         """Find something better; is that the best there is?"""
@@ -229,8 +236,10 @@ class _Branching:
         now = self.search.answer(chosen)
         if now < self.best:
             self.best, self.chosen = now, dict(chosen)
-        least = Answer(self.question.least_excess(kept), now.seconds)
-        if depth == len(self.order) or now.excess <= least.excess or least >= self.best:
+        saved = self.most_saved[depth]
+        least = Answer(self.question.least_excess(kept), now.seconds - saved)
+        is_best_below = saved == 0 and now.excess <= least.excess
+        if depth == len(self.order) or is_best_below or least >= self.best:
             return
         item = self.order[depth]
         ways = [Fate.KEEP, *self.question.fates[item]]

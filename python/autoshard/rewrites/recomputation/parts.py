@@ -93,7 +93,7 @@ class _Exchange:
         now, chosen, apart = self.best
         if self.answers_left <= len(chosen):
             return False
-        least = _LEAST_SAVED * now.seconds
+        least = _LEAST_SAVED * abs(now.seconds)
         relieved = self._answer({}, {}).excess - now.excess
         dear: list[tuple[float, int]] = []
         for number in chosen:

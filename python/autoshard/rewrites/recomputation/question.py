@@ -20,7 +20,7 @@ from autoshard.planned.summarize import line_of
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate
 from autoshard.rewrites.recomputation.fetches import Fetch, send_seconds, timed
-from autoshard.rewrites.recomputation.loops import Pair, Stack, pairs_of, trips_of
+from autoshard.rewrites.recomputation.loops import Pair, Stack, maker_of, pairs_of, trips_of
 from autoshard.rewrites.recomputation.stack_choice import slice_of
 from autoshard.rewrites.recomputation.stack_moves import may_be_on_host
 
@@ -82,6 +82,7 @@ class _Dropped:
     """What it takes to compute stacks again."""
 
     seconds: float
+    """Seconds of the ops that run again, less those of writing and reading the stacks."""
     delta: list[tuple[int, float]]
     """(point, bytes): from this point on so many bytes more live on a device."""
 
@@ -130,6 +131,11 @@ class BlockQuestion:
             for change in ((first, -size), (end, size))
         ]
         return self._excess(self._with(delta))
+
+    def most_saved(self, item: int) -> float:
+        """See ``Question.most_saved``: a stack need not be written and read."""
+        one = self.items[item]
+        return self._moved_seconds(one.stack) if isinstance(one, Stacked) else 0.0
 
     def effect(self, chosen: Chosen) -> Effect:
         """What decisions do."""
@@ -221,16 +227,26 @@ class BlockQuestion:
             return _Dropped(inf, [])
         delta = [change for stack in dropped for change in self._gone(number, stack)]
         start, end = self._span(pair, dropped[0])
+        added = 0.0
         for slot in found.carried:
             own = block.costs.bytes_of(value_of.get(pair.first.results[slot], NO_VALUE))
             delta += [(start, trips_of(pair) * own), (end, -trips_of(pair) * own)]
+            added += trips_of(pair) * own
         kept = {stack.value for stack in dropped}
         for op in found.ops:
             for result in op.results:
                 core = value_of.get(result, NO_VALUE)
                 if block.costs.is_stored(core) and result not in kept:
                     delta += self._during(self._loops[number][1], block.costs.bytes_of(core))
-        return _Dropped(sum(block.costs.seconds_of(op) for op in found.ops), delta)
+        moved = sum(self._moved_seconds(stack) for stack in dropped)
+        moved *= 1 - added / sum(stack.bytes for stack in dropped)
+        return _Dropped(sum(block.costs.seconds_of(op) for op in found.ops) - moved, delta)
+
+    def _moved_seconds(self, stack: Stack) -> float:
+        """Seconds of all that writes and reads a stack."""
+        slices = {maker_of(read.operands[0]) for read in stack.reads}
+        ops = (stack.write, *(op for op in slices if op is not None))
+        return sum(self.block.costs.seconds_of(op) for op in ops)
 
     def _gone(self, number: int, stack: Stack) -> list[tuple[int, float]]:
         start, end = self._span(self.pairs[number], stack)
