@@ -85,6 +85,8 @@ if [ -n "$failed" ]; then
   echo
   echo "test.sh: failed:$failed (pytest follows)"
 fi
-# A process a core; each has eight virtual devices, so that more than eight gain little.
-check pytest "$venv/bin/python3" -m pytest -n auto --maxprocesses 8 --dist worksteal "$@"
+# One process more than there are cores, since some tests wait for processes of their own; each has
+# eight virtual devices, so that more than eight gain little.
+workers=$("$venv/bin/python3" -c 'import os; print(min(8, len(os.sched_getaffinity(0)) + 1))')
+check pytest "$venv/bin/python3" -m pytest -n "$workers" --dist worksteal "$@"
 [ -z "$failed" ]
