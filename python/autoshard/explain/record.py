@@ -333,7 +333,7 @@ def _of_version_0(read: Mapping[str, Any]) -> dict[str, Any]:
         "name": "",
         "mode": None,
         "resharded_bytes": read.get("resharded_bytes"),
-        "missing": read.get("missing", older),
+        "missing": read.get("missing") or older,
         **dict.fromkeys(_TABLES, ()),
         "collectives": collectives,
     }

@@ -72,19 +72,24 @@ def test_a_random_record_comes_back_as_it_was(seed: int) -> None:
 def test_an_older_record_loads_or_says_why_not(seed: int) -> None:
     chance = random.Random(seed)
     read = json.loads(random_record(chance).to_json())
-    read["autoshard_record"] = chance.randrange(3)
-    for op in read["ops"]:
-        del op["reads"]
+    version = read["autoshard_record"] = chance.randrange(4)
     for one in read["collectives"]:
-        del one["ops"], one["is_operand"]
-    if read["autoshard_record"] < 2:
+        del one["exposed_seconds"], one["slack_seconds"]
+    if version < 3:
+        for op in read["ops"]:
+            del op["reads"]
+        for one in read["collectives"]:
+            del one["ops"], one["is_operand"]
+    if version < 2:
         del read["bars"], read["repeats"]
-    if read["autoshard_record"] < 1:
+    if version < 1:
         del read["missing"]
     if chance.random() < 0.3:
         del read[chance.choice(list(read))]
     try:
-        assert Record.from_json(json.dumps(read)).missing
+        loaded = Record.from_json(json.dumps(read))
+        assert loaded.missing or version == 3
+        assert all(one.exposed_seconds is None for one in loaded.collectives)
     except ParseError as error:
         assert "the record is damaged: " in str(error)  # noqa: PT017
 
