@@ -40,23 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         cases[item.nodeid.partition("[")[0]].append(item)
     left_out: set[pytest.Item] = set()
-    for name, kept in sampled_tests().items():
-        of_test = cases.get(name, [])
-        if kept > len(of_test) > 0:
-            raise pytest.UsageError(f"{SAMPLED.name}: {name} has {len(of_test)} cases, not {kept}")
-        chosen = {len(of_test) * number // kept for number in range(kept)}
-        left_out.update(item for number, item in enumerate(of_test) if number not in chosen)
-    if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
-
-
-def sampled_tests() -> dict[str, int]:
-    """How many cases of a test run, by the test's name as pytest says it."""
-    tables = tomllib.loads(SAMPLED.read_text())
-    return {
-        f"test/{folder}/{module.replace('.', '/')}.py::{test}": kept
-        for folder, tests in tables.items()
-        for name, kept in tests.items()
-        for module, test in [name.split("::")]
-    }
+    for name, kept in tomllib.loads(SAMPLED.read_text()).items():
+        chosen = {len(cases[name]) * number // kept for number in range(kept)}
+        left_out.update(item for at, item in enumerate(cases[name]) if at not in chosen)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]

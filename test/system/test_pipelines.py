@@ -3,6 +3,7 @@
 import json
 import pickle
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -70,33 +71,18 @@ def test_a_step_in_stages_is_bit_equal_and_its_state_is_fed_back(stages, micro_b
     assert len(used) > 8 // stages
 
 
-SLOW_NETWORK = """
-name = "slow network"
-base = "cpu"
-[chip]
-vector_flops = 1e12
-matmul_f32 = 1e10
-memory_bandwidth = 1e12
-[[dims]]
-name = "chip"
-size = 8
-kind = "switched"
-bandwidth = 1e8
-latency = 1e-6
-"""
+SLOW_NETWORK = str(Path(__file__).parent / "slow_network.toml")
 """On which reductions are worth memory."""
 
 
-def test_stages_reduce_gradients_once_and_are_bit_equal(tmp_path):
-    path = tmp_path / "slow.toml"
-    path.write_text(SLOW_NETWORK)
+def test_stages_reduce_gradients_once_and_are_bit_equal():
     cut = jax.sharding.PartitionSpec("data")
     params, batch = jax.tree.map(
         lambda a: np.tile(a, (64, 1)) if len(a) == BATCH else a, arguments()
     )
     run = autoshard.jit(
         step,
-        cluster=str(path),
+        cluster=SLOW_NETWORK,
         mesh="data=4",
         pipeline=autoshard.Pipeline(2, 4, "zero_bubble"),
         in_shardings=(None, {"x": cut, "y": cut}, None),

@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -71,28 +72,8 @@ def test_a_step_in_micro_batches_is_bit_equal(mode, count, level, recompute):
         np.testing.assert_array_equal(np.asarray(ours), theirs)
 
 
-SLOW_NETWORK = """
-name = "slow network"
-base = "cpu"
-[chip]
-vector_flops = 1e12
-matmul_f32 = 1e10
-memory_bandwidth = 1e12
-[[dims]]
-name = "chip"
-size = 8
-kind = "switched"
-bandwidth = 1e8
-latency = 1e-6
-"""
+SLOW_NETWORK = str(Path(__file__).parent / "slow_network.toml")
 """On which reductions are worth memory."""
-
-
-@pytest.fixture
-def slow_network(tmp_path):
-    path = tmp_path / "slow.toml"
-    path.write_text(SLOW_NETWORK)
-    return str(path)
 
 
 def tied_step(params, batch):
@@ -128,11 +109,11 @@ CUTS = [
 ]
 
 
-def test_a_planner_reduces_gradients_once_in_each_of_its_plans(slow_network):
+def test_a_planner_reduces_gradients_once_in_each_of_its_plans():
     given = tied_arguments(8192)
     cut = {"tokens": P("dp"), "mask": P("dp")}
     planner = autoshard.Planner(
-        tied_step, *given, cluster=slow_network, mesh="dp=8", micro_batches=4, batch_argnums=1
+        tied_step, *given, cluster=SLOW_NETWORK, mesh="dp=8", micro_batches=4, batch_argnums=1
     )
     plan = planner.replan(in_shardings=(None, cut))
     once = plan.summary.reduced_once
@@ -142,13 +123,11 @@ def test_a_planner_reduces_gradients_once_in_each_of_its_plans(slow_network):
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize(("mesh", "level", "count", "axes"), CUTS)
-def test_gradients_that_are_reduced_once_are_bit_equal(
-    name, mesh, level, count, axes, slow_network
-):
+def test_gradients_that_are_reduced_once_are_bit_equal(name, mesh, level, count, axes):
     function, its_arguments = STEPS[name]
     jitted = autoshard.jit(
         function,
-        cluster=slow_network,
+        cluster=SLOW_NETWORK,
         mode="data_parallel",
         mesh=mesh,
         micro_batches=count,
