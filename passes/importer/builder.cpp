@@ -49,15 +49,18 @@ std::int32_t ProgramBuilder::add_plain(std::int32_t op, std::int32_t end, double
 void ProgramBuilder::add(std::int32_t number, double trips, const Describe& describe,
                          const std::vector<std::int32_t>* given_types) {
   const OpStructure& read = module_.ops[number];
-  if (read.num_results == 0) return;
+  const std::span<const std::int32_t> operands(module_.operands.data() + read.first_operand,
+                                               read.num_operands);
+  if (read.num_results == 0) {  // it is there for its effect
+    for (const std::int32_t ssa : operands) set_read(value_of_[ssa]);
+    return;
+  }
   const OpClass& op_class = class_of(number, describe);
   const std::vector<std::int32_t>& result_types =
       given_types != nullptr ? *given_types : op_class.result_types;
 
   Op op;
   op.trips = trips;
-  const std::span<const std::int32_t> operands(module_.operands.data() + read.first_operand,
-                                               read.num_operands);
   bool has_scalars = false;
   operand_types_.clear();
   for (const std::int32_t ssa : operands) {

@@ -31,7 +31,7 @@ class Readers {
 
   bool is_needed(const Op& op) const {
     const Work work = program_.rules[op.rule].work;
-    return work == Work::other || is_kernel(work) || op.until >= 0 ||
+    return work == Work::other || is_kernel(work) ||
            std::any_of(op.results.begin(), op.results.end(),
                        [&](std::int32_t value) { return is_read(value); });
   }

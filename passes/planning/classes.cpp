@@ -255,13 +255,13 @@ void add_uses(const Program& program, Classes& classes) {
   known.reserve(program.ops.size() * 3);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (op.is_unread) continue;
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
       const std::int32_t sharding_class = classes.operand_class[classes.operand_offset[i] + k];
       if (sharding_class < 0) continue;
       add(sharding_class, classes.class_of_op[i], static_cast<std::int32_t>(k), false,
           op.kept_operands[k], op.trips);
     }
+    if (op.is_unread) continue;
     for (std::size_t k = 0; k < op.results.size(); ++k) {
       if (!is_choice(program, op.results[k])) continue;
       add(classes.class_of_value[op.results[k]], classes.class_of_op[i],
@@ -317,9 +317,11 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
     }
     classes.ops[op_class].trips += program.ops[i].trips;
     classes.class_of_op.push_back(op_class);
-    for (std::int32_t v : program.ops[i].operands) {
-      const bool is_none = v == no_value || program.ops[i].is_unread;
-      classes.operand_class.push_back(is_none ? -1 : classes.class_of_value[v]);
+    const Op& op = program.ops[i];
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+      const bool is_none =
+          op.operands[k] == no_value || (op.is_unread && !op.kept_operands[k]);
+      classes.operand_class.push_back(is_none ? -1 : classes.class_of_value[op.operands[k]]);
     }
     classes.operand_offset.push_back(static_cast<std::int32_t>(classes.operand_class.size()));
   }

@@ -80,7 +80,7 @@ struct Classes {
   std::vector<OpSignature> signatures;
   std::vector<ShardingClass> values;
   std::vector<OpClass> ops;
-  /// Unread ops have none: they are cut as they like.
+  /// Unread ops have those of the operands alone that they keep: all else is cut as they like.
   std::vector<Use> uses;
   std::vector<Flow> flows;
   std::vector<Copy> copies;
@@ -89,7 +89,7 @@ struct Classes {
   /// Class of each op.
   std::vector<std::int32_t> class_of_op;
   /// What each operand of each op is read from: a value's sharding class or a copy's; -1 for
-  /// rank 0, free values and unread ops. Operands of op i begin at operand_offset[i].
+  /// rank 0, free values and what unread ops do not keep. Operands of op i begin at operand_offset[i].
   std::vector<std::int32_t> operand_class;
   std::vector<std::int32_t> operand_offset;
 };

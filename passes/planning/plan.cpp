@@ -263,7 +263,7 @@ void verify(const Program& program, const Mesh& mesh, const Plan& plan) {
     }
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
       const std::int32_t v = op.operands[k];
-      if (!op.kept_operands[k] || op.is_unread) continue;
+      if (!op.kept_operands[k]) continue;
       if (v == no_value || program.values[v].is_free) continue;
       if (!(project(rule.operands[k], plan.ops[i]) == plan.values[v])) {
         throw std::logic_error("kept operand resharded at " + where);

@@ -123,6 +123,11 @@ class PlanTasks {
   void note(const Node& node, const TaskTimes& times);
 
   double trips_of(std::int32_t home) const { return trips_[home + 1]; }
+  /// How often what runs so often in a step runs in one trip of its home; 0 in one that has
+  /// none.
+  double runs_in(double trips, std::int32_t home) const {
+    return trips_of(home) > 0 ? trips / trips_of(home) : 0;
+  }
   std::int32_t loop_node(std::int32_t loop) const { return index_.num_ops + loop; }
 
   const ProgramOnMesh& on_;
@@ -161,7 +166,7 @@ void PlanTasks::find_trips() {
 void PlanTasks::add_ops_and_loops() {
   for (std::int32_t i = 0; i < index_.num_ops; ++i) {
     const std::int32_t home = index_.loops.of_op(i);
-    const double runs = index_.op(i).trips / trips_of(home);
+    const double runs = runs_in(index_.op(i).trips, home);
     nodes_.push_back(
         {home, place_of(i, Rank::op), {runs * costs_.ops[i].seconds, true, 0, {}}});
   }
@@ -217,12 +222,12 @@ void PlanTasks::add_move(std::size_t m) {
   const CostedMove& move = costs_.moves[m];
   auto [home, place] = home_and_place(move);
   while (trips_of(home) > move.move.trips * same_trips) home = index_.loops.parent(home);
-  const double runs = move.move.trips / trips_of(home);
+  const double runs = runs_in(move.move.trips, home);
   if (move.compute_seconds > 0 && move.move.place == Place::join) {
     nodes_.push_back({home, place, {runs * move.compute_seconds, true, 0, {}}});
   } else if (move.compute_seconds > 0) {
     Node& at = nodes_[move.move.index];
-    at.task.seconds += move.compute_seconds * move.move.trips / trips_of(at.home);
+    at.task.seconds += move.compute_seconds * runs_in(move.move.trips, at.home);
   }
   Chain chain;
   for (std::size_t k = 0; k < move.steps.size(); ++k) {

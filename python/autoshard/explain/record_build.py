@@ -503,7 +503,7 @@ def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:
         times=sum(one.times for one in members),
         seconds=sum(one.seconds or 0.0 for one in members),
         exposed_seconds=sum(one.exposed_seconds or 0.0 for one in members),
-        slack_seconds=min((one.slack_seconds or 0.0 for one in members), default=0.0),
+        slack_seconds=min(one.slack_seconds or 0.0 for one in members),
         value=common_name([one.value for one in members]),
         scope=common_name([one.scope for one in members]),
         count=fold.count,

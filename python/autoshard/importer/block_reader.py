@@ -58,7 +58,8 @@ class BlockReader:
     def read(self, block: _core.RegionBlock, arguments: list[int], trips: float) -> None:
         """Read the ops of a block whose arguments are these values of the core."""
         builder = self._builder
-        number, end = block.first_op, builder.end(block.last_op)
+        # The last op says what leaves the block; who reads that says whether it is read.
+        number, end = block.first_op, block.last_op
         builder.bind(block.arguments, arguments)
         while True:
             number = builder.add_plain(number, end, trips, self._op_class, self._rule)

@@ -36,13 +36,18 @@ class Identities:
         self._values.pass_on(op.operands, op.results)
         builder.set_after(builder.results(number), builder.wait_for(builder.operands(number)))
         builder.has_barriers = True
-        self._values.alias_or_copy(number, self._values.operands(number), trips)
+        operands = self._values.operands(number)
+        for value in operands:
+            builder.set_read(value)
+        self._values.alias_or_copy(number, operands, trips)
 
     def constraint(self, number: int, trips: float) -> None:
         """A sharding constraint; without a pin it says nothing."""
         op, builder = self._operations[number], self._builder
         if PIN in op.attributes:
-            self._values.copy(number, trips)
+            _, target = self._values.copy(number, trips)
+            if not any(True for _ in op.results[0].uses):  # it is there for what it constrains
+                builder.set_read(target)
             return
         self._values.pass_on(op.operands, op.results)
         builder.pass_after(builder.operands(number), builder.results(number))

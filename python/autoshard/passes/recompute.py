@@ -371,7 +371,7 @@ class _Fitting:
 
         Estimates of small programs are off by more than what decisions differ in.
         """
-        left = _MOST_OPS_COSTED // len(self.block.ops)
+        left = _MOST_OPS_COSTED // self.first.costed.imported.program.num_ops
         tried: list[tuple[dict[int, Fate], dict[int, Fate]]] = []
         while (now := self.best or self.closest) is not None and now.first is not None:
             choice = now.first

@@ -355,7 +355,7 @@ def summarize(
         host_transfer_seconds=host.seconds,
         host_exposed_seconds=host.exposed_seconds,
         scheduled_seconds=plan.scheduled_seconds + host.exposed_seconds,
-        all_hidden_seconds=plan.all_hidden_seconds,
+        all_hidden_seconds=max(plan.all_hidden_seconds, host.seconds),
     )
 
 

@@ -134,6 +134,13 @@ def test_a_sum_with_nothing_beside_it_is_exposed_in_each_trip():
     assert plan.scheduled_seconds == pytest.approx(10 * (product + scatter))
 
 
+def test_a_loop_without_trips_takes_nothing():
+    plan = of_text(
+        LOOP.replace("%ten = stablehlo.constant dense<10>", "%ten = stablehlo.constant dense<0>"), 8
+    )
+    assert plan.scheduled_seconds == plan.all_hidden_seconds == 0
+
+
 def test_a_compiler_of_which_nothing_is_known_hides_nothing():
     plan = of_text(LAYERS, 131072, compiler="unknown")
     nothing = plan.compute_seconds + plan.communication_seconds

@@ -7,6 +7,7 @@ import pytest
 from autoshard.cluster import Cluster
 from autoshard.importer import import_program
 from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.passes.pipeline import run_passes
 from autoshard.planned.given_plan import cost_of_module
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import populate_rules
@@ -41,6 +42,7 @@ def module_of(ops: str) -> mlir.Module:
 def runs(ops: str) -> list[tuple[str, float]]:
     """Names of the ops that the core has, and how often they run."""
     module = module_of(ops)
+    run_passes(module, ["autoshard-import-strategies"])
     with module.context:
         populate_rules(module)
         imported = import_program(module, Mesh.parse("a=4"))
@@ -71,10 +73,30 @@ def test_what_nobody_reads_runs_never() -> None:
         " %2 = stablehlo.optimization_barrier %1 : tensor<256x256xf32>",
         "%1 = stablehlo.custom_call @f(%w) {has_side_effect = true}"
         " : (tensor<256x256xf32>) -> tensor<256x256xf32>",
+        "%1 = stablehlo.tanh %w : tensor<256x256xf32>"
+        " stablehlo.custom_call @f(%1) {has_side_effect = true} : (tensor<256x256xf32>) -> ()",
+        "%1 = stablehlo.tanh %w : tensor<256x256xf32>"
+        ' %2 = sdy.sharding_constraint %1 <@m, [{"a"}, {}]> : tensor<256x256xf32>',
     ],
 )
 def test_what_has_an_effect_or_is_waited_for_runs(ops: str) -> None:
     assert runs(READ + ops)[1][1] == 1.0
+
+
+def test_what_a_branch_makes_for_a_barrier_runs() -> None:
+    ops = """
+      %p = stablehlo.constant dense<true> : tensor<i1>
+      %1 = "stablehlo.if"(%p) ({
+        %2 = stablehlo.tanh %w : tensor<256x256xf32>
+        stablehlo.return %2 : tensor<256x256xf32>
+      }, {
+        %2 = stablehlo.sine %w : tensor<256x256xf32>
+        stablehlo.return %2 : tensor<256x256xf32>
+      }) : (tensor<i1>) -> tensor<256x256xf32>
+    """
+    barrier = "%3 = stablehlo.optimization_barrier %1 : tensor<256x256xf32>"
+    assert runs(READ + ops)[1:] == [("tanh", 0.0), ("sine", 0.0)]
+    assert runs(READ + ops + barrier)[1:] == [("tanh", 1.0), ("sine", 1.0)]
 
 
 def test_a_scalar_that_is_read_keeps_what_it_is_made_of() -> None:
