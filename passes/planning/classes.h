@@ -89,7 +89,8 @@ struct Classes {
   /// Class of each op.
   std::vector<std::int32_t> class_of_op;
   /// What each operand of each op is read from: a value's sharding class or a copy's; -1 for
-  /// rank 0, free values and what unread ops do not keep. Operands of op i begin at operand_offset[i].
+  /// rank 0, free values and what unread ops do not keep. Operands of op i begin at
+  /// operand_offset[i].
   std::vector<std::int32_t> operand_class;
   std::vector<std::int32_t> operand_offset;
 };
