@@ -87,11 +87,14 @@ def arguments(apply: Callable[..., Any], batch: int = BATCH) -> tuple[Tree, Tree
     return parameters, jax.device_get(OPTIMIZER.init(parameters)), draw(batch, WIDTH)
 
 
-def jitted(fn: Callable[..., Any], level: int, **options: Any) -> Any:
+def jitted(
+    fn: Callable[..., Any], level: int, *, memory_limit: int | None = None, **options: Any
+) -> Any:
     return autoshard.jit(
         fn,
         cluster=f"cpu:{DEVICES}",
         mode="data_parallel",
+        memory_limit=memory_limit,
         optimizer_parallel=autoshard.OptimizerParallel(level=level, threshold_kb=0, **options),
         donate_argnums=(0, 1),
     )
@@ -322,29 +325,42 @@ def test_every_optimizer_equals_the_unsharded_run(optimizer: str) -> None:
     assert "reduce-scatter" in kinds
 
 
-def accumulated(shard_buffers: bool) -> tuple[Any, tuple[Any, ...]]:
+SMALL = 48_700
+"""Bytes in which the step fits with gradients added up in cut buffers, not in whole ones."""
+
+
+def accumulated(shard_buffers: bool, memory_limit: int | None) -> tuple[Any, tuple[Any, ...]]:
     """A step over 4 micro-batches of ``BATCH``, spread at level 2, and its arguments."""
     loss = partial(loss_of, scanned)
     summed = step_of(autoshard.accumulate_gradients(loss, 4, mean=False))
     args = arguments(scanned, 4 * BATCH)
-    return jitted(summed, 2, gradient_accumulation_shard=shard_buffers), args
+    buffers = {"gradient_accumulation_shard": shard_buffers}
+    return jitted(summed, 2, memory_limit=memory_limit, **buffers), args
 
 
-@pytest.mark.parametrize("shard_buffers", [True, False])
+@pytest.mark.parametrize(
+    ("shard_buffers", "memory_limit", "kind", "times"),
+    [
+        pytest.param(True, SMALL, "reduce-scatter", 4 * LAYERS, id="cut"),
+        pytest.param(True, None, "reduce-scatter", 1, id="cut behind the loop"),
+        pytest.param(False, None, "all-reduce", 1, id="whole"),
+    ],
+)
 @both_partitioners
 def test_accumulated_gradients_are_those_of_the_batch(
-    shard_buffers: bool, use_shardy: bool
+    shard_buffers: bool, memory_limit: int | None, kind: str, times: int, use_shardy: bool
 ) -> None:
-    spread, args = accumulated(shard_buffers)
+    spread, args = accumulated(shard_buffers, memory_limit)
     with shardy(use_shardy):
         found = run(spread, args)
     assert_equal(found, unsharded(plain_step(scanned), args), 0.0)
-    inside = {one.kind: one.times for one in spread.plan(*args).summary.collectives}
-    assert inside["reduce-scatter" if shard_buffers else "all-reduce"] >= 4
+    collectives = spread.plan(*args).summary.collectives
+    assert max(one.times for one in collectives if one.kind == kind) == times
 
 
 def test_sharded_buffers_take_less_memory() -> None:
-    plans = [spread.plan(*args) for spread, args in (accumulated(True), accumulated(False))]
+    steps = (accumulated(True, SMALL), accumulated(False, None))
+    plans = [step.plan(*args) for step, args in steps]
     saved = PARAMETER_BYTES * (DEVICES - 1) // DEVICES
     assert plans[0].peak_bytes <= plans[1].peak_bytes - saved
 

@@ -27,7 +27,8 @@ from autoshard.ir import element_bits, mlir, parse_bytes
 from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
-from autoshard.ir.inline import bytes_of, replace_body
+from autoshard.ir.inline import bytes_of, inline_calls, replace_body
+from autoshard.ir.module import functions_of
 from autoshard.passes.base import Pass
 from autoshard.passes.memory_limit import memory_limit_of, read_bytes_text
 from autoshard.planned.axis_names import describe_axes
@@ -37,7 +38,7 @@ from autoshard.planned.summarize import summarize
 from autoshard.planned.summary import PlanSummary, SumsReducedOnce
 from autoshard.planned.write import mesh_of, write_plan
 from autoshard.rewrites.reduce_once.blocks import Blocks, shardings_of
-from autoshard.rewrites.reduce_once.chains import Chain, chains_of
+from autoshard.rewrites.reduce_once.chains import WHILE, Chain, chains_of
 from autoshard.rewrites.reduce_once.write import write_chain
 from autoshard.sharding import Mesh
 
@@ -50,8 +51,8 @@ takes 0.7% longer (bench/quality/reduce_once.py, 2026-11-26)."""
 class ReduceOnce(Pass):
     """Reduce what loops add up over devices once, behind them, where that makes the step faster.
 
-    Runs on a planned module. Most for sums of micro-batches: gradients and losses. As many as fit
-    the memory, those that save most for a byte first.
+    Runs on a planned module. Most for sums of micro-batches: gradients and losses. Those that save
+    most for a byte first; where not all fit the memory half of them, a quarter, and so on.
     """
 
     name: ClassVar[str] = "autoshard-reduce-once"
@@ -120,7 +121,8 @@ def reduced_once(
     trip_count: int = 100,
     known: PlanSummary | None = None,
 ) -> ReducedOnce | None:
-    """The module with as many sums reduced once as make the step fastest within the memory.
+    """The module with those sums reduced once that make the step fastest within the memory: all,
+    half of them, a quarter, and so on, those that save most for a byte first.
 
     Args:
         module: Planned; it stays as it is.
@@ -138,6 +140,9 @@ def reduced_once(
     """
     start = time.perf_counter()
     with module.context, mlir.Location.unknown(), no_collection():
+        if _has_loops(module):
+            module = parse_bytes(bytes_of(module), module.context, "reduce once")
+            inline_calls(module)  # JAX calls the body of a scan
         chains = chains_of(main_function(module), mesh_of(module).without_unit_axes())
         if not chains:
             return None
@@ -159,8 +164,7 @@ def reduced_once(
             after = cost(made)
             summary = _summary(after)
             fits = summary.peak_bytes_per_device <= allowed
-            is_best = best is not None and best.summary.step_seconds <= summary.step_seconds
-            if is_best:
+            if best is not None and best.summary.step_seconds <= summary.step_seconds:
                 break  # fewer are slower
             if fits and summary.step_seconds <= most_seconds:
                 write_plan(made, after.imported, after.plan)
@@ -176,6 +180,12 @@ def reduced_once(
         summary = replace(best.summary, planning_seconds=seconds, memory_limit=before.memory_limit)
         best.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
         return ReducedOnce(best.module, summary)
+
+
+def _has_loops(module: mlir.Module) -> bool:
+    """In one of its functions."""
+    blocks = (function.regions[0].blocks[0] for function in functions_of(module).values())
+    return any(op.operation.name == WHILE for block in blocks for op in block)
 
 
 def _rewritten(module: mlir.Module, numbers: Sequence[int]) -> mlir.Module:

@@ -223,6 +223,7 @@ def test_a_sum_reduced_once_is_the_same(name):
 
 ELEMENTWISE = f"$([{{}}, {{}}] -> [{{}}, {{}}]) : {SAME}"
 PAIRWISE = f"$([{{}}, {{}}], [{{}}, {{}}] -> [{{}}, {{}}]) : {SAME}"
+ONE = "%u = stablehlo.constant $([]) dense<1.0> : tensor<f32>"
 NEEDS_THE_SUM = {
     "no linear op": f"{DOT} %t = stablehlo.tanh %g {ELEMENTWISE}",
     "a product of sums": f"{DOT} %t = stablehlo.multiply %g, %g {PAIRWISE}",
@@ -230,12 +231,43 @@ NEEDS_THE_SUM = {
         %t = stablehlo.multiply %g, %h {PAIRWISE}""",
     "summed in place": DOT.replace("%g", "%t").replace("{dp}", "{}"),
     "of another op": f"{DOT} %t = stablehlo.add %g, %v {PAIRWISE}",
+    "by what was added up": f"""{DOT} %h = stablehlo.tanh %sum {ELEMENTWISE}
+        %t = stablehlo.multiply %g, %h {PAIRWISE}""",
 }
 
 
 @pytest.mark.parametrize("name", NEEDS_THE_SUM)
 def test_a_sum_that_is_needed_in_the_loop_is_reduced_there(name):
     assert chains(looped(NEEDS_THE_SUM[name])) == []
+
+
+@pytest.mark.parametrize("name", ["pad", "reduce", "sum of columns"])
+def test_each_part_would_have_what_is_added_once(name):
+    body, *shape = FOLLOWERS[name]
+    assert len(chains(looped(f"{ONE} {body}", *shape))) == 1
+    assert chains(looped(f"{ONE} {body.replace('%z', '%u')}", *shape)) == []
+
+
+def test_a_sum_that_begins_with_something_is_reduced_in_the_loop():
+    begun = LOOP.replace(
+        "%none = stablehlo.constant $(CUT) dense<0.0>",
+        "%none = stablehlo.constant $(CUT) dense<1.0>",
+    )
+    text = begun.replace("BODY", FOLLOWERS["plain"][0]).replace("SHAPE", "6x6xf32")
+    assert chains(planned_module(text.replace("CUT", "[{dp}, {}]"), MESH)) == []
+
+
+def test_a_sum_that_says_when_the_loop_ends_is_reduced_in_it():
+    ends = LOOP.replace(
+        "%go = stablehlo.compare LT, %m, %trips $([]) : (tensor<i32>, tensor<i32>)",
+        """%corner = stablehlo.slice %sum [0:1, 0:1] $([{}, {}] -> [{}, {}])
+        : (tensor<6x6xf32>) -> tensor<1x1xf32>
+    %value = stablehlo.reshape %corner $([{}, {}] -> []) : (tensor<1x1xf32>) -> tensor<f32>
+    %most = stablehlo.constant $([]) dense<100.0> : tensor<f32>
+    %go = stablehlo.compare LT, %value, %most $([]) : (tensor<f32>, tensor<f32>)""",
+    )
+    text = ends.replace("BODY", DOT.replace("%g", "%t")).replace("SHAPE", "6x6xf32")
+    assert chains(planned_module(text.replace("CUT", "[{}, {}]"), MESH)) == []
 
 
 def test_a_sum_that_becomes_narrower_is_reduced_before():

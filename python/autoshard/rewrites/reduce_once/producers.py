@@ -188,6 +188,8 @@ def _write_scatter(op: mlir.Operation, blocks: Blocks, splits: Mapping[int, _Spl
         ],
         index_vector_dim=_index_vector(numbers.index_vector_dim, indices),
     )
+    # They were, but not by part and then by index.
+    op.attributes["indices_are_sorted"] = mlir.BoolAttr.get(False)
     return _all_dims(op)
 
 

@@ -61,12 +61,13 @@ class _Writer:
         for carrier, slots, shardings in carriers:
             open_pins(carrier, slots)
             write(carrier, shardings)
+        # Before followers, which are erased where they are made anew.
+        for loop, slot, type_ in sums:
+            self._add_up(loop, slot, type_)
         for producer, strategy in zip(chain.producers, strategies, strict=True):
             write_producer(producer, blocks, strategy, self.held[producer.op.results[0]])
         for op, parts, strategy in follows:
             write_follower(op, parts, blocks, strategy, self.held[op.results[0]])
-        for loop, slot, type_ in sums:
-            self._add_up(loop, slot, type_)
 
     def _strategy(self, op: mlir.Operation) -> OpStrategy:
         if STRATEGY in op.attributes:
@@ -96,9 +97,13 @@ class _Writer:
         reader.operands[operand] = made.results[0]
 
     def _add_up(self, loop: mlir.Operation, slot: int, whole: mlir.Type) -> None:
-        """Reduce behind a loop what it hands out."""
+        """Reduce behind a loop what it hands out, for all that do not go on with the parts."""
         parts, held = loop.results[slot], self.held[loop.results[slot]]
-        readers = [(use.owner, use.operand_number) for use in parts.uses]
+        of_parts = {(op, number) for op, numbers in self.chain.readers() for number in numbers}
+        uses = [(use.owner.operation, use.operand_number) for use in parts.uses]
+        readers = [use for use in uses if use not in of_parts]
+        if not readers:
+            return
         last = maker_of(end_of(loop.regions[1].blocks[0]).operands[slot])
         assert last is not None, "a sum of the loop"
         tensor = mlir.RankedTensorType(whole)
