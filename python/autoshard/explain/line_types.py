@@ -9,6 +9,7 @@ from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import mlir, op_name
 from autoshard.ir.module import operations_of
 from autoshard.planned.summarize import line_of, type_text
+from autoshard.rewrites.reduce_once.write import REDUCED_ONCE
 
 
 def type_of_lines(imported: ImportedProgram) -> Mapping[str, str]:
@@ -22,7 +23,8 @@ def type_of_lines(imported: ImportedProgram) -> Mapping[str, str]:
     mapped: set[str | None] = set()
     before: tuple[str | None, str] = (None, "")
     for op in imported.core_ops:
-        if "transpose(" in op_name(op.location):
+        name = op_name(op.location)
+        if "transpose(" in name or name == REDUCED_ONCE:
             continue
         location = line_of(op)
         if location != before[0]:

@@ -12,18 +12,22 @@ from jaxlib.mlir import ir
 
 from autoshard.ir.attributes import CHECKPOINT_NAME, FRONTEND_ATTRIBUTES
 from autoshard.ir.checkpoint_names import name_value
-from autoshard.ir.locations import place
+from autoshard.ir.locations import op_name, place
 from autoshard.ir.module import functions_of
 from autoshard.ir.native import run_native
 
 _HELD = (FRONTEND_ATTRIBUTES, "no_inline")
 """Attributes of calls and functions that say something of the function as a whole."""
 
+_VMAP = "vmap("
+"""In the names of what stands under ``jax.vmap``."""
+
 
 def inline_calls(module: ir.Module, *, names_callers: bool = False) -> int:
     """Inline every call that says nothing but what to call; how many there were.
 
-    Ops keep their own attributes, so a plan on the module stays one.
+    Ops keep their own attributes, so a plan on the module stays one. What a call under ``jax.vmap``
+    becomes has its name in front of its own, as XLA writes it.
 
     Args:
         module: Without recursion.
@@ -31,7 +35,7 @@ def inline_calls(module: ir.Module, *, names_callers: bool = False) -> int:
             that of the call.
     """
     functions = functions_of(module)
-    located = _Located() if names_callers else None
+    located = _Located(names_callers)
     count = 0
     expanded: set[ir.Block] = set()
 
@@ -71,22 +75,32 @@ def _blocks(op: ir.Operation) -> list[ir.Block]:
 class _Located:
     """Locations of ops that calls become."""
 
-    def __init__(self) -> None:
+    def __init__(self, names_callers: bool) -> None:
+        self._names_callers = names_callers
         self._known: dict[tuple[ir.Location, ir.Location], ir.Location] = {}
 
     def place(self, op: ir.Operation, call: ir.Location) -> None:
         """Let ``op`` stand where it is called, if nothing says where it stands."""
+        if not self._names_callers and _VMAP not in op_name(call):
+            return
         for block in _blocks(op):
             for inner in block.operations:
                 self.place(inner.operation, call)
         own = op.location
         if (own, call) not in self._known:
-            has_line = place(own) is not None
-            self._known[own, call] = own if has_line else ir.Location.callsite(own, [call])
+            self._known[own, call] = self._placed(own, call)
         op.location = self._known[own, call]
 
+    def _placed(self, own: ir.Location, call: ir.Location) -> ir.Location:
+        name = op_name(call)
+        if _VMAP in name:
+            child = own.child_loc if isinstance(own, ir.NameLoc) else own
+            own = ir.Location.name(f"{name}/{op_name(own)}", child)
+        has_line = place(own) is not None or not self._names_callers
+        return own if has_line else ir.Location.callsite(own, [call])
 
-def _inline(call: ir.Operation, callee: ir.Operation, located: _Located | None) -> None:
+
+def _inline(call: ir.Operation, callee: ir.Operation, located: _Located) -> None:
     """Copy the callee's ops before the call, and erase the call."""
     body = callee.regions[0].blocks[0]
     mapped: dict[ir.Value, ir.Value] = dict(zip(body.arguments, call.operands, strict=True))
@@ -102,8 +116,7 @@ def _inline(call: ir.Operation, callee: ir.Operation, located: _Located | None) 
             break
         copy = operation.clone(ip=point).operation
         substitute(copy, mapped)
-        if located is not None:
-            located.place(copy, call.location)
+        located.place(copy, call.location)
         mapped.update(zip(operation.results, copy.results, strict=True))
     call.erase()
 

@@ -34,6 +34,9 @@ def write_chain(chain: Chain, mesh: Mesh) -> None:
     """
     _Writer(chain, mesh).write()
 
+REDUCED_ONCE = "reduced_once"
+"""What reductions behind loops are called, at the line of what is added up."""
+
 
 class _Writer:
     def __init__(self, chain: Chain, mesh: Mesh) -> None:
@@ -108,7 +111,7 @@ class _Writer:
         assert last is not None, "a sum of the loop"
         tensor = mlir.RankedTensorType(whole)
         scalar = mlir.RankedTensorType.get([], tensor.element_type)
-        why = last.location
+        why = mlir.Location.name(REDUCED_ONCE, last.location)
         made = mlir.Operation.create(
             "stablehlo.reduce",
             results=[whole],
