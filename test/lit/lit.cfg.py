@@ -1,6 +1,7 @@
 """Configuration of lit, see https://llvm.org/docs/CommandGuide/lit.html.
 
-``lit test/lit`` uses autoshard-opt and filecheck of the environment that lit itself runs in.
+``lit test/lit`` uses autoshard-opt and filecheck of the environment that lit itself runs in, warm;
+with ``--param cold`` each RUN line starts them anew, as users do.
 """
 
 import os
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import lit.formats
 
-# ruff: noqa: F821  (lit defines config)
+# ruff: noqa: F821  (lit defines config and lit_config)
 config.name = "autoshard"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir"]
@@ -29,3 +30,10 @@ config.environment["PYTHONWARNINGS"] = "error,ignore:can't resolve package:Impor
 for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LANG", "LC_ALL"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
+if "cold" not in lit_config.params:
+    sys.path.insert(0, config.test_source_root)
+    import warm_tools
+
+    warm = Path(config.test_exec_root) / "warm"
+    warm_tools.start(warm, config.environment)
+    config.environment["PATH"] = os.pathsep.join([str(warm), config.environment["PATH"]])

@@ -25,6 +25,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not hasattr(os, "fork") or "jaxlib" in sys.modules:
         return _run(words, lambda step: None)
+    return run_in_child(words)
+
+
+def run_in_child(words: list[str]) -> int:
+    """Run the command in a fork of this process, which has no threads.
+
+    Args:
+        words: Without the program's name.
+
+    Returns:
+        The exit code: 0, or 1 when something was wrong, the end of the child's process too.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,6 +1,7 @@
 // RUN: autoshard-opt --help | filecheck %s
 // RUN: autoshard-opt --list-passes | filecheck %s --check-prefix=LIST
 // RUN: autoshard-opt --version | filecheck %s --check-prefix=VERSION
+// RUN: %python -m autoshard.cli.opt --version | filecheck %s --check-prefix=VERSION
 // RUN: %python -c "import autoshard.cli.opt, sys; assert 'jax' not in sys.modules, 'starting is slow'"
 
 // The command explains itself: its options, our passes with options, and jaxlib's.

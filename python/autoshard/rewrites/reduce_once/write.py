@@ -22,6 +22,9 @@ from autoshard.rewrites.reduce_once.producers import write_producer
 from autoshard.sharding import Mesh, Sharding
 from autoshard.sharding.text import OpStrategy
 
+REDUCED_ONCE = "reduced_once"
+"""What reductions behind loops are called, at the line of what is added up."""
+
 _BARRIER = "stablehlo.optimization_barrier"
 
 
@@ -33,9 +36,6 @@ def write_chain(chain: Chain, mesh: Mesh) -> None:
         mesh: Of the plan.
     """
     _Writer(chain, mesh).write()
-
-REDUCED_ONCE = "reduced_once"
-"""What reductions behind loops are called, at the line of what is added up."""
 
 
 class _Writer:
