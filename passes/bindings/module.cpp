@@ -3,6 +3,10 @@
 #include "bindings/bindings.h"
 
 NB_MODULE(_core, module) {
+#ifdef NDEBUG
+  // Python does not free what is still held when it ends, and who holds it is no fault of users'.
+  nanobind::set_leak_warnings(false);
+#endif
   module.doc() = "The C++ core of autoshard: plain structs in, decisions out.";
   autoshard::bind_enums(module);
   autoshard::bind_cluster(module);
