@@ -4,7 +4,7 @@
 
 NB_MODULE(_core, module) {
 #ifdef NDEBUG
-  // Python does not free what is still held when it ends, and who holds it is no fault of users'.
+  // Python does not free what is held when it ends: nothing that users could mend.
   nanobind::set_leak_warnings(false);
 #endif
   module.doc() = "The C++ core of autoshard: plain structs in, decisions out.";
