@@ -59,49 +59,62 @@ def find_tasks(source: SourceProgram, defers: bool) -> Tasks:
     before = source.before
     read = {value for task in (*loop, *behind) for value in reads_of(task)}
     ahead = tasks_of(When.BEFORE, before, keys_of(before, stages), {*read, *ends})
-    tasks = Tasks(_with_starts(source, ahead, loop), loop, behind)
+    carrying = _tasks_that_carry(source, loop)
+    tasks = Tasks(_with_starts(carrying, ahead), loop, behind)
     for task in tasks.all:
         for op in task.ops:
             source.read_sharding(op)
             tasks.made_by.update(dict.fromkeys(op.results, task))
             tasks.home.update(dict.fromkeys(op.results, task.key.stage))
-    for carried in source.carried:
-        stage = _task_of(source, carried, loop).key.stage
-        tasks.home[carried.argument] = tasks.home[carried.result] = stage
+    for carried, task in carrying:
+        tasks.home[carried.argument] = tasks.home[carried.result] = task.key.stage
     _find_homes(source, tasks)
     return tasks
 
 
-def _with_starts(source: SourceProgram, ahead: Sequence[Task], loop: Sequence[Task]) -> list[Task]:
+_Carrying = Sequence[tuple[CarriedValue, Task]]
+"""What is carried, with the task that makes its next value."""
+
+
+def _with_starts(carrying: _Carrying, ahead: Sequence[Task]) -> list[Task]:
     """Tasks before the loop, with zeros made where they are added to."""
     tasks = {task.key: task for task in ahead}
-    for carried in source.carried:
-        key = Key(0, _task_of(source, carried, loop).key.stage)
+    for carried, task in carrying:
+        key = Key(0, task.key.stage)
         tasks.setdefault(key, Task(When.BEFORE, key)).ops.append(carried.start)
     return sorted(tasks.values(), key=lambda task: task.key)
 
 
-def _task_of(source: SourceProgram, carried: CarriedValue, loop: Sequence[Task]) -> Task:
-    """The task that makes the next value of what is carried.
+def _tasks_that_carry(source: SourceProgram, loop: Sequence[Task]) -> _Carrying:
+    """For all that is carried the task that makes its next value.
 
     Raises:
         PlanError: There is none, or another one reads it.
     """
-    found = [task for task in loop if any(carried.update in op.results for op in task.ops)]
-    readers = [
-        op
-        for task in loop
-        if task not in found
-        for op in task.ops
-        if any(user.operands[k] == carried.argument for user, k in outer_uses(op))
-    ]
-    if not found or readers:
-        raise PlanError(
-            f"the loop over micro-batches carries a value of type {carried.argument.type} that is"
-            " not read and made anew by one task. Such programs are not split into stages.",
-            place((readers[0] if readers else source.loop).location),
-        )
-    return found[0]
+    makers: dict[mlir.Value, Task] = {}
+    for task in loop:
+        for op in task.ops:
+            makers.update(dict.fromkeys(op.results, task))
+    readers: dict[mlir.Value, list[tuple[Task, mlir.Operation]]] = {
+        carried.argument: [] for carried in source.carried
+    }
+    for task in loop:
+        for op in task.ops:
+            for user, operand in outer_uses(op):
+                if (value := user.operands[operand]) in readers:
+                    readers[value].append((task, op))
+    found: list[tuple[CarriedValue, Task]] = []
+    for carried in source.carried:
+        maker = makers.get(carried.update)
+        others = [op for task, op in readers[carried.argument] if task is not maker]
+        if maker is None or others:
+            raise PlanError(
+                f"the loop over micro-batches carries a value of type {carried.argument.type} that"
+                " is not read and made anew by one task. Such programs are not split into stages.",
+                place((others[0] if others else source.loop).location),
+            )
+        found.append((carried, maker))
+    return found
 
 
 def _find_homes(source: SourceProgram, tasks: Tasks) -> None:
