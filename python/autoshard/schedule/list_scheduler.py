@@ -25,6 +25,8 @@ class Limits:
     """Begun there, while another stage still waits for something of them. None: all."""
     kept: tuple[int, ...] | None = None
     """Something is kept of them there. None: all."""
+    are_raised: bool = False
+    """Where they let no stage go on, all of them are raised by one, until one can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def list_schedule(
             done.
 
     Raises:
-        PlanError: The works are in no order, or a limit lets nothing begin.
+        PlanError: The works are in no order, or a limit that is not raised lets nothing begin.
     """
     check_works(works)
     if micro_batches < 1:
@@ -114,6 +116,10 @@ def list_schedule(
     while len(runs) < len(works) * micro_batches:
         following.update((stage, state.first(stage)) for stage in waiting)
         found = [it for it in following.values() if it is not None]
+        if not found and state.limits.are_raised and state.raised < len(works) * micro_batches:
+            state.raised += 1
+            waiting = set(state.queues)
+            continue
         if not found:
             raise PlanError(f"{limits} let no stage go on. Give larger ones.")
         start, _, stage, number = min(found)
@@ -143,6 +149,8 @@ class _State:
         self.micro_batches = micro_batches
         self.rank = rank
         self.limits = limits
+        self.raised = 0
+        """By how much all limits have been raised."""
         self.transfer_seconds = transfer_seconds
         self.patience = patience
         self.queues: dict[int, dict[str, list[int]]] = {}
@@ -199,7 +207,7 @@ class _State:
             (self.limits.ahead, self.ahead[work.stage], work.ahead),
             (self.limits.kept, self.kept[work.stage], work.kept),
         ):
-            if limit is not None and more > 0 and now + more > limit[work.stage]:
+            if limit is not None and more > 0 and now + more > limit[work.stage] + self.raised:
                 return None
         ready: float = 0
         for it in work.after:

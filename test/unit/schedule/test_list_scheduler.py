@@ -76,3 +76,5 @@ def test_a_limit_that_lets_nothing_begin_is_refused():
     works = [Work("F", 0, 1, ahead=1), Work("B", 0, 1, (0,), ahead=-1)]
     with pytest.raises(PlanError, match=r"let no stage go on. Give larger ones"):
         list_schedule(works, 1, in_order, limits=Limits(ahead=(0,)))
+    raised = Limits(ahead=(0,), are_raised=True)
+    assert list_schedule(works, 1, in_order, limits=raised).seconds == 2
