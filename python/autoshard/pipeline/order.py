@@ -9,6 +9,7 @@ from functools import cached_property
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir
 from autoshard.pipeline.donations import Donated, Donations, donations_of
+from autoshard.pipeline.flights import in_flight_bytes
 from autoshard.pipeline.modules import task_module
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.values import StageValue, signature, values_of
@@ -101,8 +102,7 @@ class StagedStep:
         flight, behind it all that is made there, less what takes the memory of donated arguments.
         """
         program, values = self.program, self.values
-        flights = self.schedule.in_flight()
-        updates = {one.update for one in program.carried}
+        flights = in_flight_bytes(program, self.schedule, values)
         replacing = {
             step.results[result]
             for step in program.after
@@ -112,13 +112,12 @@ class StagedStep:
         found: list[float] = []
         for stage in range(program.stages):
             always = [*program.arguments, *_made(program.before)]
-            kept = [value for value in _made(program.loop) if value not in updates]
             made = [value for value in _made(program.after) if value not in replacing]
-            resident, flight, new = (
+            resident, new = (
                 sum(values[it].local_bytes for it in group if program.stage_of[it] == stage)
-                for group in (always, kept, made)
+                for group in (always, made)
             )
-            loop = max(flights[stage], 1) * flight + self._transient(program.loop, stage)
+            loop = flights[stage] + self._transient(program.loop, stage)
             behind = new + self._transient(program.after, stage)
             found.append(resident + max(loop, behind))
         return tuple(found)

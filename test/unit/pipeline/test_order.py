@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from test_instructions import scheduled
 
+from autoshard.pipeline.flights import in_flight_bytes
 from autoshard.pipeline.order import StagedStep, TaskCost
 from autoshard.pipeline.values import StageValue
+from autoshard.schedule.list_scheduler import Limits, list_schedule
+from autoshard.schedule.rules import rank_of
 from autoshard.sharding import Axis, Mesh, Sharding
 
 WHOLE = Sharding.fully_replicated(Mesh((Axis("one", 1),)), 2)
@@ -32,3 +35,14 @@ def step_with(donated):
 def test_results_count_where_they_do_not_take_the_memory_of_donated_arguments(donated, tensors):
     # On stage 0: the batch, its weights, the sum of their gradients, the new weights.
     assert step_with(donated).peak_bytes == tuple(64 * count for count in tensors)
+
+
+def test_what_is_in_flight_is_counted_run_by_run():
+    # Stage 0 makes what it keeps and what it sends, which is gone when it is sent; it gets a
+    # gradient back. Stage 1 gets that, and makes the gradient.
+    program, works, schedule = scheduled("1f1b")
+    values = dict.fromkeys(range(len(program.stage_of)), WEIGHTS)
+    assert [(run.work, run.micro_batch) for run in schedule.runs[:3]] == [(0, 0), (0, 1), (1, 0)]
+    assert in_flight_bytes(program, schedule, values) == (3 * 64, 3 * 64)
+    alone = list_schedule(works, 2, rank_of(works, 2), limits=Limits((1, 1)))
+    assert in_flight_bytes(program, alone, values) == (2 * 64, 2 * 64)
