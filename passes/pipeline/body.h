@@ -22,7 +22,8 @@ struct OpKind {
   bool is_view = false;
   bool is_loop = false;
   bool is_add = false;
-  /// Stage that the op marks; -1: it is no mark.
+  /// Part of the model that the op marks, which is its stage where each stage has one part;
+  /// -1: it is no mark.
   std::int32_t mark = -1;
   std::vector<double> result_bytes = {};
 };

@@ -193,7 +193,7 @@ class Stager {
         for (const auto& [s, l] : places[op]) add_copy(copies, s, l, body_.is_free[maker]);
       }
     }
-    place_surroundings(ops_, loop_, split, places);
+    place_surroundings(ops_, loop_, options_.stages, split, places);
     for (std::size_t op = 0; op < places.size(); ++op) {
       for (const auto& [s, l] : places[op]) {
         found_.places.push_back({static_cast<std::int32_t>(op), s, l});

@@ -64,7 +64,7 @@ struct CannotCut : std::runtime_error {
         units(units) {}
   Why why;
   std::int32_t op;     ///< the mark, or the loop; -1: none
-  std::int32_t stage;  ///< on which other marks want it; -1: none do
+  std::int32_t stage;  ///< the part to which other marks lead; -1: none do
   double share;        ///< of the step that the loop takes
   std::int32_t units;
 };
@@ -77,8 +77,8 @@ struct Options {
   double slack = 1.05;
 };
 
-/// `seconds`: of each op of the module, once a micro-batch. Expects that marks are below
-/// `stages`. Throws `CannotCut`.
+/// `seconds`: of each op of the module, once a micro-batch. Marks are numbers of parts;
+/// expects that they are below `stages * chunks`. Throws `CannotCut`.
 Stages stages_of(const importer::ModuleStructure& module, const Loop& loop,
                  const Options& options, const std::vector<double>& seconds,
                  const Describe& describe);

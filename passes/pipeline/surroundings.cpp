@@ -27,9 +27,11 @@ constexpr double small = 65536;
 
 class Surroundings {
  public:
-  Surroundings(Ops& ops, const Loop& loop, const SplitSums& split, PlacesOfOps& places)
+  Surroundings(Ops& ops, const Loop& loop, std::int32_t stages, const SplitSums& split,
+               PlacesOfOps& places)
       : ops_(ops),
         loop_(loop),
+        stages_(stages),
         split_(split),
         places_(places),
         main_(ops.module.regions[ops.module.ops[loop.main].first_region]),
@@ -124,7 +126,7 @@ class Surroundings {
         sources_[op] = std::move(from);
         continue;
       }
-      stage_[op] = kind.mark >= 0 ? kind.mark : heaviest(from);
+      stage_[op] = kind.mark >= 0 ? kind.mark % stages_ : heaviest(from);
       for (const From& it : from) {
         level_[op] = std::max(level_[op], it.level + (it.stage != stage_[op]));
       }
@@ -178,7 +180,7 @@ class Surroundings {
     for (std::size_t k = before_.size(); k-- > 0;) {
       const std::int32_t op = before_[k], mark = ops_.kind(op).mark;
       if (is_copied_[op]) continue;
-      stage_[op] = mark >= 0 ? mark : std::max(stage_[op], 0);
+      stage_[op] = mark >= 0 ? mark % stages_ : std::max(stage_[op], 0);
       for (const std::int32_t value : ops_.reads(op)) reach(value, stage_[op]);
     }
     for (const std::int32_t op : before_) {
@@ -205,6 +207,7 @@ class Surroundings {
 
   Ops& ops_;
   const Loop& loop_;
+  const std::int32_t stages_;
   const SplitSums& split_;
   PlacesOfOps& places_;
   const Block &main_, &body_;
@@ -218,9 +221,9 @@ class Surroundings {
 
 }  // namespace
 
-void place_surroundings(Ops& ops, const Loop& loop, const SplitSums& split,
-                        PlacesOfOps& places) {
-  Surroundings(ops, loop, split, places).place();
+void place_surroundings(Ops& ops, const Loop& loop, std::int32_t stages,
+                        const SplitSums& split, PlacesOfOps& places) {
+  Surroundings(ops, loop, stages, split, places).place();
 }
 
 }  // namespace autoshard::pipeline

@@ -18,9 +18,10 @@ using PlacesOfOps = std::vector<std::set<std::pair<std::int32_t, std::int32_t>>>
 /// have is added behind the loop.
 using SplitSums = std::map<std::int32_t, std::int32_t>;
 
-/// Fills `places` of the ops of `main`, of which those of the loop's body are known.
-void place_surroundings(Ops& ops, const Loop& loop, const SplitSums& split,
-                        PlacesOfOps& places);
+/// Fills `places` of the ops of `main`, of which those of the loop's body are known. A mark of
+/// part n of the model is one of stage n % `stages`.
+void place_surroundings(Ops& ops, const Loop& loop, std::int32_t stages,
+                        const SplitSums& split, PlacesOfOps& places);
 
 /// Adds the places of an op that each reader makes for itself, at a reader's place.
 void add_copy(std::set<std::pair<std::int32_t, std::int32_t>>& places, std::int32_t stage,

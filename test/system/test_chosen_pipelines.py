@@ -74,6 +74,8 @@ def test_stages_are_taken_where_they_are_faster_and_the_plan_says_what_was_tried
     assert alone.step_seconds == tried[0].step_seconds
     text = str(plan)
     assert "pipelines tried (stages × micro-batches): none: " in text
+    assert {one.chunks for one in tried} == {1, 2}
+    assert "4 × 4 in 2 chunks: " in text
     assert autoshard.plan(step, *given, pipeline="auto", micro_batches=8, **options).pipeline
 
 

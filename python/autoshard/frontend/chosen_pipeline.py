@@ -2,8 +2,9 @@
 
 The step on all devices at once is planned first. Then, for each number of stages on which the
 devices fall equally, micro-batches near four for each stage, and on from there by the next divisor
-of the batch as long as the step gets shorter. Two numbers of stages in a row that are slower than
-what was there before end it.
+of the batch as long as the step gets shorter; with the fastest of these, more and more parts of the
+model on each stage, likewise. Two numbers of stages in a row that are slower than what was there
+before end it.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ class _Choice:
             self._refuse(stages, str(error))
             return
         first = min(bisect_left(counts, _PER_STAGE * stages), len(counts) - 1)
+        steps: dict[int, float] = {}
         for numbers in (counts[first:], counts[:first][::-1]):
             last = math.inf
             for count in numbers:
@@ -128,50 +130,68 @@ class _Choice:
                 found = self._plan(stages, count, source, self._staged(stages, count))
                 if found.outcome == "refused":
                     return
-                step = math.inf if found.step_seconds is None else found.step_seconds
-                if step >= last < math.inf:
+                steps[count] = _seconds(found)
+                if steps[count] >= last < math.inf:
                     break
-                last = step
+                last = steps[count]
+        fastest = min(steps, key=lambda count: steps[count])
+        self._plan_chunks(stages, fastest, source, steps[fastest])
+
+    def _plan_chunks(self, stages: int, count: int, source: Source, last: float) -> None:
+        """Plan several parts of the model on each stage, twice as many while that pays."""
+        chunks = 2
+        while math.isfinite(last) and not self._is_over():
+            request = self._staged(stages, count, chunks)
+            step = _seconds(self._plan(stages, count, source, request))
+            if step >= last:
+                return
+            last, chunks = step, 2 * chunks
 
     def _is_over(self) -> bool:
         return running().is_interrupted or time.monotonic() >= self.deadline
 
-    def _staged(self, stages: int, count: int) -> Request:
+    def _staged(self, stages: int, count: int, chunks: int = 1) -> Request:
         limit = self.request.time_limit
         left = None if limit is None else max(self.deadline - time.monotonic(), LEAST_SECONDS)
         return replace(
             self.request,
-            pipeline=Pipeline(stages, count),
+            pipeline=Pipeline(stages, count, chunks=chunks),
             micro_batches=count,
             time_limit=left,
         )
 
     def _plan(self, stages: int, count: int, source: Source, request: Request) -> TriedMicroBatches:
         """Plan once, and keep it if it is the fastest."""
+        chunks = request.stages.chunks if request.stages is not None else 1
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 plan = self.plan_source(source, request, self.traced)
         except DoesNotFitError as error:
             self.failed = self.failed or error
-            return self._tell(stages, count, "does not fit", peak_bytes=error.peak_bytes)
+            return self._tell(stages, count, "does not fit", chunks, peak_bytes=error.peak_bytes)
         except AutoshardError as error:
             if stages == 1:
                 raise
-            return self._refuse(stages, str(error), count)
+            return self._refuse(stages, str(error), count, chunks)
         if self.best is None or plan.step_seconds < self.best.step_seconds:
             self.best, self.said = plan, [one.message for one in said]
         if stages == 1 and plan.batch is not None:
             count = plan.batch.micro_batches
         costs = {"step_seconds": plan.step_seconds, "peak_bytes": plan.peak_bytes}
-        return self._tell(stages, count, "fits", **costs)
+        return self._tell(stages, count, "fits", chunks, **costs)
 
-    def _refuse(self, stages: int, reason: str, count: int = 0) -> TriedMicroBatches:
-        return self._tell(stages, count, "refused", reason=reason)
+    def _refuse(
+        self, stages: int, reason: str, count: int = 0, chunks: int = 1
+    ) -> TriedMicroBatches:
+        return self._tell(stages, count, "refused", chunks, reason=reason)
 
-    def _tell(self, stages: int, count: int, outcome: str, **more: Any) -> TriedMicroBatches:
-        self.tried.append(TriedMicroBatches(count, outcome, stages=stages, **more))
-        return self.tried[-1]
+    def _tell(
+        self, stages: int, count: int, outcome: str, chunks: int, **more: Any
+    ) -> TriedMicroBatches:
+        tried = TriedMicroBatches(count, outcome, stages=stages, chunks=chunks, **more)
+        self.tried.append(tried)
+        return tried
 
     def _does_not_fit(self, error: DoesNotFitError) -> DoesNotFitError:
         others = [
@@ -190,3 +210,8 @@ class _Choice:
             error.memory_limit,
             advice=f"{advice} {error.advice}".strip(),
         )
+
+
+def _seconds(tried: TriedMicroBatches) -> float:
+    """Seconds of its step; infinite where nothing fits."""
+    return math.inf if tried.step_seconds is None else tried.step_seconds

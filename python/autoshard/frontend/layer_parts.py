@@ -76,7 +76,7 @@ class InParts:
         held = (*range(source.program.constant_count), *(places[number] for number in batch))
         bytecode, parts = _cut(
             bytecode,
-            cast(Pipeline, request.stages).stages,
+            cast(Pipeline, request.stages),
             cast(Cluster, source.cluster),
             held,
             request.trip_count,
@@ -183,7 +183,7 @@ def _has_loops(bytecode: bytes, name: str) -> bool:
 @lru_cache(maxsize=2)
 def _cut(
     bytecode: bytes,
-    stages: int,
+    asked: Pipeline,
     cluster: Cluster,
     held: tuple[int, ...],
     trip_count: int | None,
@@ -193,7 +193,8 @@ def _cut(
     module = parse_bytes(bytecode, new_context(), name)
     say_trips(module, trip_count)
     with module.context, mlir.Location.unknown():
-        parts = cut_layer_loops(module, stages, cluster, held, SplitLoops.slack)
+        slack, chunks = SplitLoops.slack, asked.chunks
+        parts = cut_layer_loops(module, asked.stages, cluster, held, slack, chunks)
     return print_module(module, "bytecode"), parts
 
 

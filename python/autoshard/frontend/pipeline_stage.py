@@ -28,7 +28,9 @@ def pipeline_stage(what: T, stage: int) -> T:
     Args:
         what: A function, method, flax ``nnx`` or equinox module, which comes back as one that is
             called alike; or arrays in a pytree.
-        stage: From 0; the pipeline that is asked for must have it.
+        stage: From 0; the pipeline that is asked for must have it. Where each stage has several
+            parts of the model (``chunks``), the number of a part: part ``n`` is on stage
+            ``n % stages``.
 
     Raises:
         StrategyError: ``stage`` is no number of a stage. The message starts with the user's

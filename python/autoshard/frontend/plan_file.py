@@ -162,6 +162,7 @@ def _pipeline_to_json(pipeline: PlannedPipeline) -> dict[str, Any]:
     return {
         "stages": staging.asked.stages,
         "micro_batches": staging.asked.micro_batches,
+        "chunks": staging.asked.chunks,
         "schedule": pipeline.schedule,
         "cluster": cluster.name,
         "cluster_toml": None if cluster.is_named else cluster.to_toml(),
@@ -178,7 +179,9 @@ def _pipeline_from_json(
     read = plan["pipeline"]
     toml = read["cluster_toml"]
     staging = Staging(
-        Pipeline(read["stages"], read["micro_batches"], read["schedule"]),
+        Pipeline(
+            read["stages"], read["micro_batches"], read["schedule"], chunks=read.get("chunks", 1)
+        ),
         Cluster.parse(read["cluster"]) if toml is None else parse_toml(toml, read["cluster"]),
         tuple(read["places"]),
         tuple(read["donated"]),

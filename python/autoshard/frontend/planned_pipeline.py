@@ -102,7 +102,8 @@ class PlannedPipeline:
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """For how many micro-batches each stage keeps something at once, at most."""
+        """For how many micro-batches each stage keeps something at once, at most; each part of the
+        model that it has counts its own."""
         return tuple(max(one, 1) for one in self.step.schedule.in_flight())
 
     @property
@@ -171,8 +172,10 @@ class PlannedPipeline:
 
     def __repr__(self) -> str:
         """One line."""
+        chunks = self.asked.chunks
+        parts = f" of {chunks} parts of the model each" if chunks > 1 else ""
         return (
-            f"<{self.schedule} pipeline of {self.asked.stages} stages,"
+            f"<{self.schedule} pipeline of {self.asked.stages} stages{parts},"
             f" {self.asked.micro_batches} micro-batches, bubble {self.bubble:.1%}>"
         )
 

@@ -528,7 +528,8 @@ def _after(
         with module.context, mlir.Location.unknown():
             pipeline, chip = stages
             count = pipeline.micro_batches
-            into_stages(module, pipeline.stages, count, chip, PipelineStages.slack)
+            slack, chunks = PipelineStages.slack, pipeline.chunks
+            into_stages(module, pipeline.stages, count, chip, slack, chunks)
     return print_module(module, "bytecode")
 
 

@@ -1,4 +1,4 @@
-"""The loop over micro-batches that ``autoshard-micro-batch`` leaves in a module."""
+"""What passes of pipelines leave in a module: the loop over micro-batches, and counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from jaxlib.mlir import ir
 
 from autoshard.errors import PlanError
-from autoshard.ir.attributes import MICRO_BATCHES
+from autoshard.ir.attributes import MICRO_BATCHES, PIPELINE_CHUNKS, attribute_of
 from autoshard.ir.boundary import main_function
 from autoshard.ir.locations import place
 
@@ -37,3 +37,9 @@ def micro_batches_of(module: ir.Module) -> int:
     micro_batch_loop(main_function(module))
     said = ir.StringAttr(module.operation.attributes[MICRO_BATCHES]).value
     return int(json.loads(said)["count"])
+
+
+def pipeline_chunks_of(module: ir.Module) -> int:
+    """How many parts of the model each stage has."""
+    chunks = attribute_of(module.operation, PIPELINE_CHUNKS)
+    return 1 if chunks is None else int(ir.IntegerAttr(chunks).value)

@@ -41,7 +41,8 @@ class PipelineStages(Pass):
     devices, unless it has only one."""
 
     chunks: int = 1
-    """Parts of the model on each stage, for interleaved schedules; part n is on n % stages."""
+    """Parts of the model on each stage, for interleaved schedules; part n is on stage n % stages,
+    and marks are numbers of parts."""
 
     slack: float = 1.05
     """How many times as long as it must the slowest stage may take where fewer bytes cross then."""

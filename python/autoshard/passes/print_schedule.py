@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from autoshard.cluster import Cluster
 from autoshard.errors import PassError, PassOptionError
 from autoshard.ir import mlir
-from autoshard.ir.micro_batch_loop import micro_batches_of
+from autoshard.ir.micro_batch_loop import micro_batches_of, pipeline_chunks_of
 from autoshard.passes.base import Pass, no_cluster
 from autoshard.planned.stage_works import stage_works
 from autoshard.schedule.gantt import gantt
@@ -67,12 +67,13 @@ class PrintSchedule(Pass):
                 module, Cluster.of(self.cluster), splits_gradients=self.schedule == "zero_bubble"
             )
             count = self.micro_batches or micro_batches_of(module)
+            chunks = pipeline_chunks_of(module)
         schedule = schedule_of_works(
             self.schedule,
             works,
             1 + max(work.stage for work in works),
             count,
-            1 + max(work.chunk for work in works),
+            chunks,
             self.transfer_seconds,
         )
         text = gantt(schedule, self.width, self.transfer_seconds)

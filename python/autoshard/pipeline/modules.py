@@ -11,6 +11,7 @@ from autoshard.ir.attributes import (
     LEVEL,
     MICRO_BATCHES,
     PIPELINE,
+    PIPELINE_CHUNKS,
     PIPELINE_STAGES,
     PLAN,
     STAGE,
@@ -19,7 +20,7 @@ from autoshard.ir.boundary import attributes_at
 from autoshard.ir.module import functions_of
 from autoshard.ir.symbols import functions_reached
 
-_NOT_OF_A_TASK = (MICRO_BATCHES, PIPELINE, PIPELINE_STAGES, PLAN)
+_NOT_OF_A_TASK = (MICRO_BATCHES, PIPELINE, PIPELINE_CHUNKS, PIPELINE_STAGES, PLAN)
 
 
 def task_module(module: mlir.Module, name: str) -> mlir.Module:

@@ -31,7 +31,8 @@ class Pipeline:
     """In which order stages take micro-batches; ``auto``: the fastest by the cost model, of equal
     ones ``1f1b``, which keeps the least."""
     chunks: int = 1
-    """Parts of the model on each stage. More than one is not supported."""
+    """Parts of the model on each stage: of ``stages * chunks`` parts in a row part ``n`` is on
+    stage ``n % stages``. More than one make the schedule interleaved."""
     interleave: int = 1
     """Micro-batches that a task takes side by side. More than one is not supported."""
 
@@ -53,9 +54,10 @@ class Pipeline:
         if self.schedule not in get_args(ScheduleLike):
             known = ", ".join(map(repr, get_args(ScheduleLike)))
             raise PlanError(f"Pipeline(schedule={self.schedule!r}) is not known. Use {known}.")
-        for name, value in (("chunks", self.chunks), ("interleave", self.interleave)):
-            if value > 1:
-                raise PlanError(f"Pipeline({name}={value}) is not supported. Leave {name} out.")
+        if self.interleave > 1:
+            raise PlanError(
+                f"Pipeline(interleave={self.interleave}) is not supported. Leave interleave out."
+            )
 
     @property
     def rules(self) -> Sequence[Rule]:

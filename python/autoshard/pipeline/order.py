@@ -25,7 +25,7 @@ from autoshard.rewrites.stage_tasks.split import split_stages
 from autoshard.schedule import gantt as charts
 from autoshard.schedule.list_scheduler import Schedule
 from autoshard.schedule.rules import Rule, schedule_of_works
-from autoshard.schedule.work import Work
+from autoshard.schedule.work import Work, passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,8 @@ def _scheduled(
     rule: Rule, program: StageProgram, costs: Mapping[str, TaskCost], transfer_seconds: float
 ) -> Schedule:
     works = works_of(program, {name: cost.seconds for name, cost in costs.items()})
-    count = program.micro_batches
-    return schedule_of_works(rule, works, program.stages, count, transfer_seconds=transfer_seconds)
+    count, chunks = program.micro_batches, program.chunks
+    return schedule_of_works(rule, works, program.stages, count, chunks, transfer_seconds)
 
 
 def _made(steps: Sequence[Step]) -> list[int]:
@@ -195,47 +195,41 @@ def _made(steps: Sequence[Step]) -> list[int]:
 def works_of(program: StageProgram, seconds: Mapping[str, float]) -> tuple[Work, ...]:
     """The calls of the loop as the scheduler knows them, in their order.
 
-    The first task of a stage begins a micro-batch there, the last one for which others wait ends
-    what other stages want of it, and the last one of all frees what the stage keeps.
+    What a stage keeps of a micro-batch is free behind the task that ends its chunk, or behind what
+    that task defers.
     """
     calls = program.calls
     makers = {value: number for number, call in enumerate(calls) for value in call.results}
     for transfer in program.transfers:
         if transfer.operand in makers:
             makers[transfer.result] = makers[transfer.operand]
-    own: dict[int, list[int]] = {}
-    for number, call in enumerate(calls):
-        own.setdefault(call.task.stage, []).append(number)
+    waited: dict[int, list[_At]] = {}
+    deferring: set[_At] = set()
+    for call in calls:
+        at = call.task.stage, call.task.level
+        if call.task.is_deferred:
+            deferring.add(at)
+        else:
+            waited.setdefault(at[0], []).append(at)
     works: list[Work] = []
-    for number, call in enumerate(calls):
-        task, mine = call.task, own[call.task.stage]
-        waited = [it for it in mine if not calls[it].task.is_deferred]
-        is_first, is_last = number == waited[0], number == waited[-1]
-        ends = number == mine[-1]
-        after = {makers[value] for value in call.operands if value in makers}
-        works.append(
-            Work(
-                _name(calls, mine, number),
-                task.stage,
-                seconds[task.name],
-                tuple(sorted(after)),
-                ahead=is_first - is_last,
-                kept=(is_first and len(mine) > 1) - (ends and len(mine) > 1),
-                is_deferred=task.is_deferred,
-            )
-        )
+    for call in calls:
+        task, own = call.task, waited[call.task.stage]
+        at = task.stage, task.level
+        its = passage(own.index(at), len(own), program.chunks)
+        defers = at in deferring and its.name in ("B", "FB")
+        name, ahead, kept = its.name, its.ahead, its.ahead + defers
+        if task.is_deferred:
+            name, ahead, kept = "W" if defers else f"W{name}", 0, -defers
+        elif defers and name == "B":
+            name = "I"
+        after = sorted({makers[value] for value in call.operands if value in makers})
+        own_work = Work(name, task.stage, seconds[task.name], tuple(after), ahead, kept, its.chunk)
+        works.append(replace(own_work, is_deferred=task.is_deferred))
     return tuple(works)
 
 
-def _name(calls: Sequence[Call], mine: Sequence[int], number: int) -> str:
-    """F for the first task of a stage, B for the last, I and W where gradients are split."""
-    deferred = [it for it in mine if calls[it].task.is_deferred]
-    waited = [it for it in mine if it not in deferred]
-    if number in deferred:
-        return "W" if len(deferred) == 1 else f"W{deferred.index(number)}."
-    if number == waited[-1]:
-        return "I" if deferred else "B"
-    return "F" if number == waited[0] else f"F{waited.index(number)}."
+_At = tuple[int, int]
+"""Stage and level of a task."""
 
 
 def _cost(module: mlir.Module, machinery: Machinery) -> TaskCost:

@@ -11,10 +11,10 @@ from autoshard.errors import PlanError
 from autoshard.ir import mlir
 from autoshard.ir.attributes import LEVEL, PIPELINE_STAGES, STAGE, attribute_of
 from autoshard.ir.boundary import main_function
-from autoshard.ir.micro_batch_loop import micro_batch_loop, micro_batches_of
+from autoshard.ir.micro_batch_loop import micro_batch_loop, micro_batches_of, pipeline_chunks_of
 from autoshard.ir.module import operations_of
 from autoshard.planned.op_seconds import op_seconds
-from autoshard.schedule.work import Work
+from autoshard.schedule.work import Work, passage
 
 _Task = tuple[int, int]
 """Level and stage."""
@@ -33,9 +33,8 @@ class _Seen:
 def stage_works(module: mlir.Module, cluster: Cluster, *, splits_gradients: bool) -> list[Work]:
     """The works of a micro-batch, as schedules take them.
 
-    Of what a stage does in the order of levels, the first half begins micro-batches and the second
-    half ends them: forward and backward passes of its chunks. A stage with an odd number of tasks
-    goes forward and back in the middle one.
+    Of what a stage does in the order of levels, the first tasks begin micro-batches and the last
+    ones end them: forward and backward passes of its chunks.
 
     Args:
         module: As ``autoshard-pipeline-stages`` leaves it. Expects its context.
@@ -47,6 +46,7 @@ def stage_works(module: mlir.Module, cluster: Cluster, *, splits_gradients: bool
     """
     if PIPELINE_STAGES not in module.operation.attributes:
         raise PlanError("the ops have no stages. Run autoshard-pipeline-stages first.")
+    chunks = pipeline_chunks_of(module)
     tasks = _tasks(module, cluster)
     order = sorted(tasks)
     by_stage: defaultdict[int, list[_Task]] = defaultdict(list)
@@ -56,14 +56,10 @@ def stage_works(module: mlir.Module, cluster: Cluster, *, splits_gradients: bool
     numbers: dict[_Task, int] = {}
     for task in order:
         own = by_stage[task[1]]
-        seen, place, half = tasks[task], own.index(task), len(own) // 2
+        seen, its = tasks[task], passage(own.index(task), len(own), chunks)
         after = tuple(sorted(numbers[other] for other in seen.after))
         numbers[task] = len(works)
-        work = Work("FB", task[1], seen.seconds, after, chunk=min(place, len(own) - 1 - place))
-        if place < half:
-            work = replace(work, name="F", ahead=1, kept=1)
-        elif place > half or len(own) % 2 == 0:
-            work = replace(work, name="B", ahead=-1, kept=-1)
+        work = Work(its.name, task[1], seen.seconds, after, its.ahead, its.ahead, its.chunk)
         if splits_gradients and work.ahead <= 0 and seen.deferred_seconds:
             works += _split(work, seen.deferred_seconds, len(works))
         else:

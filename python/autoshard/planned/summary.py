@@ -111,6 +111,8 @@ class TriedMicroBatches:
     """Why it is refused, with the line."""
     stages: int = 1
     """Stages of the pipeline that they go through; 1: on all devices at once."""
+    chunks: int = 1
+    """Parts of the model on each stage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,7 @@ def _tried_lines(
         name = str(one.micro_batches)
         if in_stages:
             name = "none" if one.stages == 1 else f"{one.stages} × {name}"
+            name += f" in {one.chunks} chunks" if one.chunks > 1 else ""
         step = "" if one.step_seconds is None else seconds_text(one.step_seconds)
         peak = "" if one.peak_bytes is None else bytes_text(one.peak_bytes)
         if one.outcome in ("taken", "fits"):
@@ -166,14 +167,17 @@ def _tried_lines(
         yield f"{head}: {'; '.join(said)}"
     for one in tried:
         if one.outcome == "refused":
-            yield f"not in {f'{one.stages} stages' if in_stages else 'micro-batches'}: {one.reason}"
+            parts = f" in {one.chunks} chunks" if one.chunks > 1 else ""
+            what = f"{one.stages} stages{parts}" if in_stages else "micro-batches"
+            yield f"not in {what}: {one.reason}"
 
 
 def _pipeline_lines(pipeline: PlannedPipeline) -> Iterator[str]:
     """What a step of all stages comes to; what stands below is of one stage's devices alone."""
     asked = pipeline.asked
+    parts = f", {asked.chunks} parts of the model each," if asked.chunks > 1 else ""
     yield (
-        f"a step of {asked.stages} stages in {asked.micro_batches} micro-batches takes"
+        f"a step of {asked.stages} stages{parts} in {asked.micro_batches} micro-batches takes"
         f" {seconds_text(pipeline.step_seconds)}; {pipeline.schedule}, bubble {pipeline.bubble:.1%}"
     )
     peaks = ", ".join(map(bytes_text, pipeline.peak_bytes))

@@ -19,6 +19,7 @@ from autoshard.ir import mlir, place
 from autoshard.ir.attributes import (
     LEVEL,
     MICRO_BATCHES,
+    PIPELINE_CHUNKS,
     PIPELINE_STAGE,
     PIPELINE_STAGES,
     STAGE,
@@ -73,7 +74,8 @@ def into_stages(
         micro_batches: Of the loop.
         cluster: By whose chip ops are timed.
         slack: Times the least seconds of the slowest stage that it may take for fewer bytes.
-        chunks: Parts of the model on each stage: part ``n`` is on stage ``n % stages``.
+        chunks: Parts of the model on each stage: part ``n`` is on stage ``n % stages``. With more
+            than one, marks are numbers of parts.
 
     Raises:
         PlanError: The step has no such stages.
@@ -82,7 +84,8 @@ def into_stages(
     loop = micro_batch_loop(main)
     operations = operations_of(module.operation)
     _check_marks(operations, stages, chunks)
-    _mark_whole_ops([main.regions[0].blocks[0], loop.regions[1].blocks[0]])
+    blocks = [main.regions[0].blocks[0], loop.regions[1].blocks[0]]
+    _mark_whole_ops(blocks, "stage" if chunks == 1 else "part")
     one = replace(cluster, dims=())
     seconds = [of / micro_batches for of in op_seconds(module, operations, one)]
     number = operations.index(loop)
@@ -102,8 +105,7 @@ def into_stages(
             describe=lambda op: stage_op(operations[op]),
         )
     except _core.NoPipelineStages as error:
-        parts = f"stages={stages}" + (f" chunks={chunks}" if chunks > 1 else "")
-        raise _refusal(operations, error, parts) from error
+        raise _refusal(operations, error, stages, chunks) from error
     cuts = [Cut(place(operations[cut.op].location), cut.bytes, cut.values) for cut in found.cuts]
     _write(operations, found.places)
     sums = [operations[number] for number in found.split_sums]
@@ -111,28 +113,37 @@ def into_stages(
     split_sums(loop, sums)
     integer = mlir.IntegerType.get_signless(32)
     module.operation.attributes[PIPELINE_STAGES] = mlir.IntegerAttr.get(integer, stages)
+    if chunks > 1:
+        module.operation.attributes[PIPELINE_CHUNKS] = mlir.IntegerAttr.get(integer, chunks)
     return StagedStep(tuple(found.seconds), found.least_seconds, tuple(cuts), found.units)
 
 
 def _check_marks(operations: Sequence[mlir.Operation], stages: int, chunks: int) -> None:
+    parts = stages * chunks
     for op in operations:
-        stage = stage_of_mark(op)
-        if stage >= stages:
-            raise PlanError(
-                f"autoshard.pipeline_stage says stage {stage}, and there are {stages} stages, 0 to"
-                f" {stages - 1}. Give one of these, or stages={stage + 1} and more.",
-                place(op.location),
+        said = stage_of_mark(op)
+        if said < parts:
+            continue
+        if chunks == 1:
+            what = f"stage {said}, and there are {stages} stages, 0 to {stages - 1}"
+        else:
+            what = (
+                f"part {said} of the model, and {stages} stages with chunks={chunks} have {parts},"
+                f" 0 to {parts - 1}: part n is on stage n % {stages}"
             )
-        if stage >= 0 and chunks > 1:
-            raise PlanError(
-                f"chunks={chunks}: each stage has several parts of the model, and"
-                " autoshard.pipeline_stage does not say which. Leave the marks out, or chunks.",
-                place(op.location),
-            )
+        more = -(-(said + 1) // chunks)
+        raise PlanError(
+            f"autoshard.pipeline_stage says {what}. Give one of these, or stages={more} and more.",
+            place(op.location),
+        )
 
 
-def _mark_whole_ops(blocks: Sequence[mlir.Block]) -> None:
+def _mark_whole_ops(blocks: Sequence[mlir.Block], unit: str) -> None:
     """An op with marks in its regions is marked itself: it is on one stage as a whole.
+
+    Args:
+        blocks: Whose ops are marked.
+        unit: ``stage``, or ``part`` where each stage has several.
 
     Raises:
         PlanError: The marks are of several stages.
@@ -148,9 +159,9 @@ def _mark_whole_ops(blocks: Sequence[mlir.Block]) -> None:
             said = [stage_of_mark(mark) for mark in marks]
             if len(set(said)) > 1:
                 raise PlanError(
-                    f"stages {min(said)} and {max(said)} are in one loop: what a loop does is on"
-                    " one stage. Unroll it (jax.lax.scan: unroll=True, or a for loop over layers),"
-                    " or mark it as a whole.",
+                    f"{unit}s {min(said)} and {max(said)} are in one loop: what a loop does is on"
+                    f" one {unit}. Unroll it (jax.lax.scan: unroll=True, or a for loop over"
+                    " layers), or mark it as a whole.",
                     place(marks[0].location),
                 )
             op.attributes[STAGE] = marks[0].attributes[STAGE]
@@ -223,10 +234,14 @@ def _drop_marks(operations: Sequence[mlir.Operation]) -> None:
 
 
 def _refusal(
-    operations: Sequence[mlir.Operation], error: _core.NoPipelineStages, parts: str
+    operations: Sequence[mlir.Operation], error: _core.NoPipelineStages, stages: int, chunks: int
 ) -> PlanError:
     """The core's refusal with the user's line and a way out."""
     why, number, stage, share, units = error.args
+    parts = f"stages={stages}" + (f" chunks={chunks}" if chunks > 1 else "")
+    unit, fewer = "stage", "fewer stages"
+    if chunks > 1:
+        unit, fewer = "part", "fewer stages or chunks"
     where = place(operations[number].location) if number >= 0 else None
     has_marks = any(custom_call_target(op) == PIPELINE_STAGE for op in operations)
     if why == WhyNoStages.ORDER and not has_marks:  # loops that were cut say their stages
@@ -234,24 +249,25 @@ def _refusal(
     if why == WhyNoStages.ORDER:
         said = stage_of_mark(operations[number])
         return PlanError(
-            f"a value is marked as on stage {said}, and other marks lead to stage {stage}: forwards"
-            " a micro-batch goes from stage to stage in their order, its gradients the other way"
-            " round. Mark what is computed first with smaller numbers.",
+            f"a value is marked as on {unit} {said}, and other marks lead to {unit} {stage}:"
+            f" forwards a micro-batch goes from {unit} to {unit} in their order, its gradients the"
+            " other way round. Mark what is computed first with smaller numbers.",
             where,
         )
     if why == WhyNoStages.FEW:
         return PlanError(
             f"{parts}: the step has {units} products of matrices, loops and marks on its way"
-            " forward, and each needs one. Give fewer stages, or unroll loops over layers."
+            f" forward, and each of {stages * chunks} parts needs one. Give {fewer}, or unroll"
+            " loops over layers."
         )
     if why == WhyNoStages.MARKS:
         return PlanError(
-            f"{parts}: the marks of autoshard.pipeline_stage leave a stage nothing to do."
-            " Mark something of every stage, or fewer things."
+            f"{parts}: the marks of autoshard.pipeline_stage leave a {unit} nothing to do. Mark"
+            f" something of every {unit}, 0 to {stages * chunks - 1}, or fewer things."
         )
     return PlanError(
         f"{parts}: one loop takes {100 * share:.0f} % of the step, and a loop is on one stage"
         f"{why_whole(operations[number])}. Unroll it (jax.lax.scan: unroll=True, or a for loop"
-        " over layers), or give fewer stages.",
+        f" over layers), or give {fewer}.",
         where,
     )

@@ -102,7 +102,10 @@ def rank_of(works: Sequence[Work], stages: int) -> Rank:
 
 
 def limits_of(rule: Rule, stages: int, chunks: int) -> Limits:
-    """How far each stage runs ahead by a rule, with ``chunks`` of the model on each."""
+    """How far each stage runs ahead by a rule, with ``chunks`` of the model on each.
+
+    They are raised where works beside those of the chunks let no stage go on.
+    """
     if rule == "gpipe":
         return Limits()
     if chunks == 1:
@@ -110,4 +113,5 @@ def limits_of(rule: Rule, stages: int, chunks: int) -> Limits:
     else:
         first = (chunks - 1) * stages + 1
         ahead = tuple(2 * (stages - stage - 1) + first for stage in range(stages))
-    return Limits(ahead, (max(ahead),) * stages if rule == "zero_bubble" else None)
+    kept = (max(ahead),) * stages if rule == "zero_bubble" else None
+    return Limits(ahead, kept, are_raised=True)

@@ -32,6 +32,41 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """What a task of a stage is on a micro-batch's way through the stages and back."""
+
+    name: str
+    """F forward, B back, FB both at once; numbered where it is neither."""
+    ahead: int
+    """1: it begins a chunk of the stage; -1: it ends one; 0: neither."""
+    chunk: int
+
+
+def passage(place: int, count: int, chunks: int) -> Passage:
+    """The passage of one of the tasks of a stage.
+
+    The first tasks begin micro-batches, one for each chunk, and the last ones end them in the
+    opposite order. What is in between, as where the last stage turns round, does neither.
+
+    Args:
+        place: Of the task among those of its stage for which others wait, in order.
+        count: How many these are.
+        chunks: Parts of the model on each stage.
+
+    Example: the tasks of two chunks on the last stage are F of the first one, FB of the second one,
+    B of the first one.
+    """
+    ends = min(chunks, count // 2)
+    chunk = min(place, count - 1 - place, chunks - 1)
+    if place < ends:
+        return Passage("F", 1, chunk)
+    if place >= count - ends:
+        return Passage("B", -1, chunk)
+    is_only = count - 2 * ends == 1
+    return Passage("FB" if is_only else f"FB{place - ends}.", 0, chunk)
+
+
+@dataclass(frozen=True, slots=True)
 class StageSeconds:
     """What one micro-batch takes on a stage, or on one of its chunks."""
 

@@ -33,13 +33,13 @@ def test_tasks_are_what_textbooks_call_them():
     _, works, schedule = scheduled("1f1b")
     assert [(work.name, work.stage, work.after) for work in works] == [
         ("F", 0, ()),
-        ("B", 1, (0,)),
+        ("FB", 1, (0,)),
         ("B", 0, (0, 1)),
     ]
     assert schedule.in_flight()[0] == 2
     _, works, _ = scheduled("zero_bubble")
     assert [(work.name, work.stage, work.is_deferred) for work in works if work.stage == 1] == [
-        ("I", 1, False),
+        ("FB", 1, False),
         ("W", 1, True),
     ]
 

@@ -11,7 +11,8 @@ from autoshard.pipeline.options import Pipeline
         ({"stages": 1, "micro_batches": 2}, "is no pipeline"),
         ({"stages": 2.0, "micro_batches": 2}, r"stages=2\.0\): give 1 or more"),
         ({"stages": 2, "micro_batches": 4, "schedule": "dual"}, "'dual'\\) is not known"),
-        ({"stages": 2, "micro_batches": 4, "chunks": 2}, "chunks=2\\) is not supported"),
+        ({"stages": 2, "micro_batches": 4, "chunks": 0}, "chunks=0\\): give 1 or more"),
+        ({"stages": 4, "micro_batches": 3, "chunks": 2}, "Give as many micro-batches as stages"),
         ({"stages": 2, "micro_batches": 4, "interleave": 2}, "interleave=2\\) is not supported"),
     ],
 )

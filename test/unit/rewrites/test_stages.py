@@ -367,5 +367,24 @@ def test_chunks_lie_on_the_stages_in_turn():
     assert sorted(staged.tasks(staged.body), key=lambda task: task[1]) == [
         (0, 0), (1, 1), (0, 2), (1, 3), (0, 4), (1, 5), (0, 6),
     ]  # fmt: skip
-    with pytest.raises(PlanError, match=r"chunks=2: each stage has several parts"):
-        Staged(sgd(marked([0, 0, 1, 1])), (layers(4), *batch()), 2, chunks=2)
+
+
+def test_marks_are_numbers_of_parts_where_stages_have_several():
+    step, arguments = sgd(marked([0, 1, 1, 2, 3])), (layers(5), *batch())
+    staged = Staged(step, arguments, 2, chunks=2).check(step)
+    assert staged.stage_of("dot_general")[:5] == [0, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([0, 1, 2, 4], r"says part 4 of the model, and 2 stages with chunks=2 have 4, 0 to 3"),
+        ([0, 2, 1, 3], r"marked as on part 1, and other marks lead to part 2"),
+        ([0, 1, 1, 3], r"leave a part nothing to do. Mark something of every part, 0 to 3"),
+        ([None] * 3, r"stages=2 chunks=2: the step has 3 products .* each of 4 parts needs one"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused(parts, said):
+    loss = chain if parts[0] is None else marked(parts)
+    with pytest.raises(PlanError, match=said):
+        Staged(sgd(loss), (layers(len(parts)), *batch()), 2, chunks=2)

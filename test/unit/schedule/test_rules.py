@@ -1,5 +1,6 @@
 """Rules give the bubbles that are written of them, and the best schedules under their limits."""
 
+import random
 from fractions import Fraction
 
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import strategies as st
 from schedule_oracle import best_seconds, check_schedule
 
 from autoshard.errors import PlanError
-from autoshard.schedule.rules import RULES, limits_of, pipeline_schedule
-from autoshard.schedule.work import StageSeconds, lower_bound
+from autoshard.schedule.rules import RULES, limits_of, pipeline_schedule, schedule_of_works
+from autoshard.schedule.work import StageSeconds, Work, lower_bound, passage
 
 EQUAL = StageSeconds(1, 1, 1)
 SIZES = [(2, 4), (4, 4), (4, 8), (4, 16), (8, 8), (8, 16), (8, 32), (16, 64)]
@@ -56,6 +57,40 @@ def test_chunks_divide_the_bubble_of_1f1b(stages, micro_batches, chunks):
     schedule = pipeline_schedule("1f1b", [EQUAL] * (stages * chunks), stages, micro_batches)
     assert bubble(schedule) == Fraction(stages - 1, chunks * micro_batches + stages - 1)
     assert max(schedule.in_flight()) == (chunks + 1) * stages - 1
+
+
+def test_the_last_stage_turns_round_in_one_task_and_the_bubble_is_the_same():
+    stages, chunks, micro_batches = 4, 2, 8
+    parts = stages * chunks
+    places = [*range(parts), *reversed(range(parts - 1))]
+    counts = [places.count(stage) + places.count(stage + stages) for stage in range(stages)]
+    works, seen = [], [0] * stages
+    for number, part in enumerate(places):
+        stage = part % stages
+        its = passage(seen[stage], counts[stage], chunks)
+        seen[stage] += 1
+        seconds = {"F": 1, "B": 2, "FB": 3}[its.name]
+        after = (number - 1,) if number else ()
+        works.append(Work(its.name, stage, seconds, after, its.ahead, its.ahead, its.chunk))
+    assert [work.chunk for work in works] == [0] * 4 + [1] * 4 + [1] * 3 + [0] * 4
+    schedule = schedule_of_works("1f1b", works, stages, micro_batches, chunks)
+    assert bubble(schedule) == Fraction(stages - 1, chunks * micro_batches + stages - 1)
+
+
+def test_works_beside_those_of_the_chunks_raise_the_limits():
+    numbers = random.Random(0)
+    for _ in range(20):
+        stages, chunks = numbers.randint(2, 4), numbers.randint(2, 4)
+        places = [numbers.randrange(stages) for _ in range(6 * stages * chunks)]
+        seen = [0] * stages
+        works = []
+        for number, stage in enumerate(places):
+            its = passage(seen[stage], places.count(stage), chunks)
+            seen[stage] += 1
+            after = tuple(range(max(number - 1, 0), number))
+            works.append(Work(its.name, stage, 1, after, its.ahead, its.ahead, its.chunk))
+        schedule = schedule_of_works("1f1b", works, stages, 3 * stages, chunks)
+        assert len(schedule.runs) == 3 * stages * len(works)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

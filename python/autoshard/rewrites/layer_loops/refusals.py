@@ -29,6 +29,17 @@ def too_large(
     )
 
 
+def in_chunks(op: mlir.Operation, chunks: int) -> PlanError:
+    """A loop over layers that would have to be cut for several parts of the model a stage."""
+    return PlanError(
+        f"chunks={chunks}: a loop over layers would be cut by its trips, and each stage would have"
+        " rows of its arrays that are not next to each other, which no array of JAX can. Leave"
+        " chunks out, or unroll the loop (jax.lax.scan: unroll=True, or a for loop over layers,"
+        " each with weights of its own).",
+        place(op.location),
+    )
+
+
 def _why_so_few(stages: int, trips: int, parts: int | None) -> str:
     if trips == 1:
         return "this one has one trip and cannot be cut"

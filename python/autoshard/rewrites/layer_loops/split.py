@@ -15,7 +15,7 @@ from autoshard.planned.op_seconds import block_seconds, op_seconds
 from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.rewrites.layer_loops.loops import LayerLoop, layer_loop
 from autoshard.rewrites.layer_loops.parts import ProgramParts, RowParts
-from autoshard.rewrites.layer_loops.refusals import too_large
+from autoshard.rewrites.layer_loops.refusals import in_chunks, too_large
 from autoshard.rewrites.layer_loops.rows import RowValues
 from autoshard.rewrites.layer_loops.shares import Share, parts_of_groups, shares_of
 from autoshard.rewrites.layer_loops.write import write_parts
@@ -28,7 +28,12 @@ more."""
 
 
 def cut_layer_loops(
-    module: mlir.Module, stages: int, cluster: Cluster, batch: Sequence[int], slack: float
+    module: mlir.Module,
+    stages: int,
+    cluster: Cluster,
+    batch: Sequence[int],
+    slack: float,
+    chunks: int = 1,
 ) -> ProgramParts:
     """Cut loops that are too much for a stage, and arrays with a row for each of their trips.
 
@@ -40,12 +45,14 @@ def cut_layer_loops(
         cluster: By whose chip ops are timed.
         batch: Numbers of the arguments of ``main`` that hold the batch, which are not cut.
         slack: Times the least seconds of the slowest stage that it may take for fewer parts.
+        chunks: Parts of the model on each stage. With more than one no loop is cut.
 
     Returns:
         Where the arguments and results of ``main`` are.
 
     Raises:
-        PlanError: The trips of a loop that is too much for one stage do not fall equally on more.
+        PlanError: The trips of a loop that is too much for one stage do not fall equally on more,
+            or stages have several parts of the model.
     """
     operations = operations_of(module.operation)
     if not any(op.name == "stablehlo.while" for op in operations) or any(
@@ -70,8 +77,11 @@ def cut_layer_loops(
         remove_rules(module)
     groups = _with_arguments(values, block)
     shares = shares_of(values, seconds, groups)
-    cut = parts_of_groups(values, shares, stages, slack)
-    _check_shares(values, shares, cut, stages)
+    cut = parts_of_groups(values, shares, stages * chunks, slack)
+    if cut and chunks > 1:
+        first = min(number for group in cut for number in values.loops_of(group))
+        raise in_chunks(values.ops[first], chunks)
+    _check_shares(values, shares, cut, stages * chunks)
     if not cut:
         return _as_it_is(main)
     return write_parts(module, main, values, cut, _early(ops, frozen))

@@ -22,6 +22,7 @@ from autoshard.ir.attributes import (
     custom_call_target,
 )
 from autoshard.ir.boundary import attributes_at, main_function
+from autoshard.ir.micro_batch_loop import pipeline_chunks_of
 from autoshard.ir.module import functions_of
 
 
@@ -76,6 +77,8 @@ class StageProgram:
     """A step as tasks and transfers: before, in and behind the loop over micro-batches."""
 
     stages: int
+    chunks: int
+    """Parts of the model on each stage."""
     micro_batches: int
     arguments: tuple[int, ...]
     """Values that are the arguments of ``main``."""
@@ -156,6 +159,7 @@ class _Reader:
         after = self._steps(ops[at + 1 : -1])
         return StageProgram(
             self.stages,
+            pipeline_chunks_of(self.module),
             said["count"],
             tuple(arguments),
             number,
