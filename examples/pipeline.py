@@ -3,7 +3,8 @@
 Plain JAX: one table embeds bytes and predicts them, gradients are clipped by their global norm,
 Adam updates. Nothing in the model says what is where; the losses are compared step by step with
 the step that is not split. With ``--scan`` the layers are one ``jax.lax.scan`` over stacked
-weights, whose blocks are computed again for their gradients.
+weights, whose blocks are computed again for their gradients. With ``--chunks 2`` each stage has two
+parts of the model, and the schedule is interleaved.
 
     python examples/pipeline.py --steps 20
 """
@@ -130,13 +131,14 @@ def main() -> int:
     options.add_argument("--steps", type=int, default=20, help="training steps (20)")
     options.add_argument("--layers", type=int, default=LAYERS, help="blocks of the model")
     options.add_argument("--scan", action="store_true", help="the blocks are one scan")
+    options.add_argument("--chunks", type=int, default=1, help="parts of the model a stage (1)")
     given = options.parse_args()
     jax.config.update("jax_num_cpu_devices", 8)
     data = list(batches(given.steps))
     expected = losses_of(jax.jit(train_step), data, given.layers, stacked=given.scan)
     worst = 0.0
     for stages in (2, 4):
-        pipeline = autoshard.Pipeline(stages=stages, micro_batches=8)
+        pipeline = autoshard.Pipeline(stages=stages, micro_batches=8, chunks=given.chunks)
         step = autoshard.jit(train_step, cluster=CLUSTER, pipeline=pipeline, donate_argnums=(0, 1))
         params = parameters(given.layers, stacked=given.scan)
         plan = step.plan(params, OPTIMIZER.init(params), data[0])

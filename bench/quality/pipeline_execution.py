@@ -47,6 +47,8 @@ from bench.common.corpus import machine
 WIDTH = 64
 EQUAL = tuple((stages, micro) for stages in (2, 4, 8) for micro in (8, 16))
 """Stages and micro-batches of the cases with equal stages; the others are random."""
+INTERLEAVED = ((2, 8, 2), (2, 8, 4), (4, 8, 2), (4, 16, 2))
+"""Stages, micro-batches and chunks of the cases behind them, each part of the model a unit."""
 COMPILED_STAGES, COMPILED_LAYERS = (2, 4, 8), (8, 16)
 """Stages and layers of the transformer that is compiled."""
 
@@ -58,12 +60,14 @@ class Case:
     rule: Rule
     micro_batches: int
     naps: tuple[tuple[int, int, int], ...]
-    """Units of the forward pass and of both gradients of each stage."""
+    """Units of the forward pass and of both gradients of each part of the model."""
+    chunks: int = 1
+    """Parts on each stage."""
 
     @property
     def stages(self) -> int:
         """How many."""
-        return len(self.naps)
+        return len(self.naps) // self.chunks
 
 
 def register_nap() -> None:
@@ -102,14 +106,14 @@ layer.defvjp(_forward, _backward)
 
 
 def step_of(case: Case, unit: float) -> Any:
-    """A train step with a layer on each stage."""
+    """A train step with a layer in each part."""
     naps = [tuple(round(part * unit * 1e6) for part in parts) for parts in case.naps]
 
     def step(weights: list[jax.Array], x: jax.Array) -> Any:
         def loss(weights: list[jax.Array]) -> jax.Array:
             hidden = x
-            for stage, (own, parts) in enumerate(zip(weights, naps, strict=True)):
-                run = autoshard.pipeline_stage(partial(layer, naps=parts), stage)
+            for part, (own, times) in enumerate(zip(weights, naps, strict=True)):
+                run = autoshard.pipeline_stage(partial(layer, naps=times), part)
                 hidden = run(hidden, own)
             return jnp.sum(jnp.square(hidden))
 
@@ -128,13 +132,13 @@ def staged(case: Case, unit: float) -> tuple[StagedStep, StagedRun, list[Any]]:
         weights,
         x,
         cluster=f"cpu:{case.stages}",
-        pipeline=autoshard.Pipeline(case.stages, case.micro_batches, case.rule),
+        pipeline=autoshard.Pipeline(case.stages, case.micro_batches, case.rule, chunks=case.chunks),
     )
     assert plan.pipeline is not None
     found = plan.pipeline.step
     seconds = {name: _slept(module) for name, module in found.modules.items()}
     works = works_of(found.program, seconds)
-    schedule = schedule_of_works(case.rule, works, case.stages, case.micro_batches)
+    schedule = schedule_of_works(case.rule, works, case.stages, case.micro_batches, case.chunks)
     found = replace(found, schedule=schedule)
     run = StagedRun(found, plan.pipeline.meshes, Settings("autoshard-export-shardy", {}))
     arguments = [
@@ -168,7 +172,11 @@ def executed(run: StagedRun, arguments: list[Any]) -> tuple[float, float]:
 
 
 def cases(count: int) -> list[Case]:
-    """Equal stages by each rule, then uneven ones; the same at every call."""
+    """Equal stages by each rule, uneven ones, then interleaved ones; the same at every call.
+
+    Args:
+        count: Without those that are interleaved.
+    """
     draw = random.Random(0)
     found = [
         Case(rule, micro_batches, ((1, 1, 1),) * stages)
@@ -180,7 +188,10 @@ def cases(count: int) -> list[Case]:
         naps = [tuple(draw.choice((1, 1, 2, 3)) for _ in range(3)) for _ in range(stages)]
         micro_batches = stages * draw.choice((1, 2))
         found.append(Case(draw.choice(RULES), micro_batches, tuple(naps)))
-    return found[:count]
+    return found[:count] + [
+        Case("1f1b", micro_batches, ((1, 1, 1),) * stages * chunks, chunks)
+        for stages, micro_batches, chunks in INTERLEAVED
+    ]
 
 
 def compile_seconds(stages: int | None, layers: int) -> float:
@@ -234,7 +245,9 @@ def part_microseconds(repeats: int = 200) -> tuple[float, float]:
 def main() -> int:
     """Print the tables; 1 if no case ran."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--cases", type=int, default=30, help="pipelines (30)")
+    options.add_argument(
+        "--cases", type=int, default=30, help="pipelines that are not interleaved (30)"
+    )
     options.add_argument("--unit", type=float, default=20, help="milliseconds of a unit (20)")
     options.add_argument("--json", type=Path, help="where the rows go")
     given = options.parse_args()
@@ -242,7 +255,8 @@ def main() -> int:
     register_nap()
     console = Console(width=None if sys.stdout.isatty() else 110)
     console.print(machine())
-    table = Table("stages", "micro-batches", "rule", "stage times", "simulated", "executed", "more")
+    columns = "stages", "micro-batches", "chunks", "rule", "stage times", "simulated", "executed"
+    table = Table(*columns, "more")
     rows: list[dict[str, Any]] = []
     for case in cases(given.cases):
         found, run, arguments = staged(case, given.unit / 1e3)
@@ -250,7 +264,7 @@ def main() -> int:
         more = seconds / found.schedule.seconds - 1
         is_equal = len(set(case.naps)) == 1
         times = "equal" if is_equal else " ".join("".join(map(str, n)) for n in case.naps)
-        cells = [case.stages, case.micro_batches, case.rule, times]
+        cells = [case.stages, case.micro_batches, case.chunks, case.rule, times]
         cells += [f"{1e3 * found.schedule.seconds:.0f} ms", f"{1e3 * seconds:.0f} ms"]
         table.add_row(*map(str, cells), f"{more:+.1%}")
         rows.append({"case": str(case), "simulated": found.schedule.seconds, "executed": seconds})
