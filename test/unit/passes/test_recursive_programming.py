@@ -16,7 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 import planning_oracle
 import pytest
-from plan_cases import BLOCKS, block_module, imported, lower, random_module, struct
+from plan_cases import (
+    BLOCKS,
+    block_module,
+    imported,
+    lower,
+    random_module,
+    struct,
+    transformer,
+)
 
 import autoshard
 from autoshard import Plan, _core
@@ -186,33 +194,6 @@ def test_the_bound_under_a_limit_holds_for_every_plan_that_fits(seed: int) -> No
     for plan in fitting:
         for bound in bounds:
             assert bound <= plan.step_seconds * (1 + 1e-9)
-
-
-def transformer(width: int, heads: int, size: int, hidden: int, *tokens: int) -> mlir.Module:
-    """A train step of four layers, of more classes of ops than are searched to the end."""
-
-    def step(weights: Any, x: Any) -> Any:
-        gradients = jax.grad(lambda w: jnp.mean(forward(w, x) ** 2))(weights)
-        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
-
-    def forward(weights: Any, x: Any) -> Any:
-        for wq, wk, wv, wo, up, down in weights:
-            q, k, v = (jnp.einsum("bsd,dhk->bshk", x, w) for w in (wq, wk, wv))
-            scores = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k), -1)
-            x = x + jnp.einsum("bshk,hkd->bsd", jnp.einsum("bhst,bthk->bshk", scores, v), wo)
-            x = x + jax.nn.gelu(x @ up) @ down
-        return x
-
-    cut = struct(width, heads, size)
-    layer = (
-        cut,
-        cut,
-        cut,
-        struct(heads, size, width),
-        struct(width, hidden),
-        struct(hidden, width),
-    )
-    return lower(step, [layer] * 4, struct(*tokens, width), donate=(0,))
 
 
 def test_prices_of_memory_leave_a_bound() -> None:
