@@ -98,7 +98,7 @@ def _llama(spec: str) -> mlir.Module:
 
     size, layers, *flags = spec.split(":")
     config = dataclasses.replace(
-        LLAMA2[size], layers=int(layers), scan="scan" in flags, batch=64, tokens=2048
+        LLAMA2[size], layers=int(layers), scan="scan" in flags, batch=16, tokens=2048
     )
     step, arguments = train_step(config)
     return parse_bytes(lower(step, ROLES, *arguments).bytecode, new_context(), "llama")
