@@ -61,6 +61,11 @@ double MeshSearch::refine_axes(InternedAssignment& assignment, AxisMask axes, do
   return reached;
 }
 
+double MeshSearch::refine_together(InternedAssignment& assignment, double reached) {
+  if (options_.sweeps == 0 || levels_.most_options(all_) > joint_options()) return reached;
+  return decide(assignment, all_, refine_rounds, reached);
+}
+
 double MeshSearch::pairs(InternedAssignment& assignment, double reached) {
   const int rank = on_.mesh.rank();
   for (int a = 0; a < rank; ++a) {

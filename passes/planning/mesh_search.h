@@ -41,6 +41,9 @@ class MeshSearch {
   /// Each of some axes again, in few rounds.
   double refine_axes(InternedAssignment& assignment, AxisMask axes, double reached);
 
+  /// All axes together in few rounds, if that is small enough.
+  double refine_together(InternedAssignment& assignment, double reached);
+
   /// Every two axes together, where an op has few enough options.
   double pairs(InternedAssignment& assignment, double reached);
 

@@ -26,6 +26,13 @@ bool pins_need_axes(const Program& program) {
   });
 }
 
+/// Leaves the best `most` of a sorted list, as far as they are worth joining.
+void keep_finalists(std::vector<Candidate>& list, std::size_t most) {
+  if (list.size() > most) list.resize(most);
+  const double worth_up_to = list.empty() ? 0 : list.front().objective * worth_joining;
+  std::erase_if(list, [&](const Candidate& c) { return c.objective > worth_up_to; });
+}
+
 }  // namespace
 
 MeshShortlist::MeshShortlist(const SearchTask& task, PlanMaker& plans)
@@ -93,6 +100,7 @@ void MeshShortlist::sweep_grouped(std::vector<Candidate>& list) {
     });
     std::stable_sort(list.begin(), list.end(), by_objective);
   };
+  std::vector<Candidate> together = decided_together(list);
   // What the first axis does when it knows of the second shows which meshes are worth more.
   if (!plans_.is_small()) {
     again(list.size(),
@@ -105,6 +113,35 @@ void MeshShortlist::sweep_grouped(std::vector<Candidate>& list) {
   }
   again(plans_.is_small() ? list.size() : most_finalists,
         [&](Candidate& c) { plans_.sweep(c); });
+  keep_finalists(list, most_finalists);
+  std::vector<Candidate> more;
+  for (Candidate& c : together) {
+    if (list.empty() || c.objective * (1 + merge_tolerance) < list.front().objective) {
+      plans_.sweep(c);
+      more.push_back(std::move(c));
+    }
+  }
+  list.insert(list.end(), more.begin(), more.end());
+  std::stable_sort(list.begin(), list.end(), by_objective);
+}
+
+/// The best meshes of two axes where both are decided together in few rounds: axis by axis, the
+/// first may end where the second cannot help. None where memory has a price, and no plan that
+/// does not fit: whether a price is needed is for those of the list to say.
+std::vector<Candidate> MeshShortlist::decided_together(const std::vector<Candidate>& list) {
+  if (!plans_.is_medium() || list.empty() || !list.front().prices.empty()) return {};
+  const double worth_up_to = list.front().objective * worth_a_sweep;
+  std::vector<Candidate> tried;
+  for (const Candidate& c : list) {
+    if (c.num_axes() == 2 && c.objective <= worth_up_to) tried.push_back(c);
+  }
+  plans_.workers().for_each(tried.size(), [&](std::size_t i) {
+    if (!plans_.is_late()) plans_.refine_together(tried[i]);
+  });
+  std::erase_if(tried, [&](Candidate& c) { return !plans_.would_fit(c); });
+  std::stable_sort(tried.begin(), tried.end(), by_objective);
+  if (tried.size() > most_finalists) tried.resize(most_finalists);
+  return tried;
 }
 
 std::vector<Candidate> MeshShortlist::best_of(std::vector<Candidate> list) {
@@ -113,17 +150,20 @@ std::vector<Candidate> MeshShortlist::best_of(std::vector<Candidate> list) {
   list.pop_back();
   if (list.empty() || plans_.is_small()) plans_.join(single);
   if (list.empty()) return {single};
-  list.resize(std::min(list.size(), most_finalists));
-  const double worth_up_to = list.front().objective * worth_joining;
-  while (list.back().objective > worth_up_to) list.pop_back();
   std::optional<Candidate> finer;
   if (!plans_.is_small() && list.front().prices.empty()) {
     const double least = list.front().objective;
-    for (std::size_t i = 0; i < list.size() && !finer; ++i)
-      finer = plans_.split(list[i], least);
+    for (const Candidate& c : list) {
+      if (finer && !plans_.is_medium()) break;
+      std::optional<Candidate> other = plans_.split(c, least);
+      if (other && (!finer || other->objective < finer->objective)) finer = std::move(other);
+    }
   }
   if (!finer) {
     task_.phases.start("joint");
+    keep_finalists(list, most_finalists);
+    // A mesh has one search, and no two threads share it.
+    if (list.size() > 1 && list[0].stage == list[1].stage) list.pop_back();
     plans_.workers().for_each(list.size(), [&](std::size_t i) {
       if (!plans_.is_late()) plans_.join(list[i]);
     });

@@ -40,6 +40,7 @@ class MeshShortlist {
   std::vector<Groups> two_groups() const;
   Tried axis_by_axis(double coeff);
   void sweep_grouped(std::vector<Candidate>& list);
+  std::vector<Candidate> decided_together(const std::vector<Candidate>& list);
 
   const SearchTask task_;
   PlanMaker& plans_;

@@ -12,6 +12,9 @@ namespace {
 constexpr double switched_tolerance = 0.015;
 /// Programs of at most so many classes of ops are searched on all meshes to the end ...
 constexpr std::size_t small_program = 300;
+/// ... those of up to so many decide both axes of meshes of two together before they are swept
+/// ...
+constexpr std::size_t medium_program = 500;
 /// ... and those of at most so many take the fastest plan, on however many axes.
 constexpr std::size_t exact_program = 150;
 constexpr unsigned most_threads = 4;
@@ -70,6 +73,12 @@ void PlanMaker::sweep(Candidate& c) {
 void PlanMaker::refine_axes(Candidate& c, AxisMask axes) {
   c.stage->search.set_prices(c.prices);
   c.objective = c.stage->search.refine_axes(c.assignment, axes, c.objective);
+}
+
+void PlanMaker::refine_together(Candidate& c) {
+  if (!task_.options.joint) return;
+  c.stage->search.set_prices(c.prices);
+  c.objective = c.stage->search.refine_together(c.assignment, c.objective);
 }
 
 void PlanMaker::join(Candidate& c) {
@@ -197,6 +206,10 @@ Prices PlanMaker::prices(double coeff) const {
 }
 
 bool PlanMaker::is_small() const { return task_.classes.ops.size() <= small_program; }
+
+bool PlanMaker::is_medium() const {
+  return !is_small() && task_.classes.ops.size() <= medium_program;
+}
 
 bool PlanMaker::is_exact() const { return task_.classes.ops.size() <= exact_program; }
 

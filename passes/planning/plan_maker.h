@@ -47,6 +47,8 @@ class PlanMaker {
   void sweep(Candidate& c);
   /// Each of some axes again, in few rounds.
   void refine_axes(Candidate& c, AxisMask axes);
+  /// All axes together in few rounds, where that is small enough.
+  void refine_together(Candidate& c);
   /// All axes together where that is small enough, else in pairs.
   void join(Candidate& c);
   /// Every two axes together.
@@ -64,11 +66,18 @@ class PlanMaker {
   /// The program points at which plans had their peaks.
   std::vector<std::int32_t>& peak_points() { return peak_points_; }
 
+  /// Whether a plan fits that is not evaluated yet.
+  bool would_fit(Candidate& c) const {
+    c.peak = c.stage->search.peak_of(c.assignment);
+    return fits(c);
+  }
   bool fits(const Candidate& c) const { return c.peak.bytes <= task_.options.memory_limit; }
   bool is_late() const { return task_.watch.is_over(); }
   /// Whether a program is searched on all meshes to the end, and whether its plan is to be the
   /// fastest on however many axes.
   bool is_small() const;
+  /// Whether a program that is not small has the axes of its meshes decided together early.
+  bool is_medium() const;
   bool is_exact() const;
   /// Few named axes that cost hardly more are better, but not in programs so small that their
   /// plan is to be the fastest.

@@ -278,3 +278,57 @@ BLOCKS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] =
 def block_module(name: str) -> mlir.Module:
     fn, arguments, donated = BLOCKS[name]
     return lower(fn, *arguments, donate=donated)
+
+
+# Train steps of equal layers
+
+
+def transformer(width: int, heads: int, size: int, hidden: int, *tokens: int) -> mlir.Module:
+    """A train step of four layers, of more classes of ops than are searched to the end."""
+
+    def step(weights: Any, x: Any) -> Any:
+        gradients = jax.grad(lambda w: jnp.mean(forward(w, x) ** 2))(weights)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    def forward(weights: Any, x: Any) -> Any:
+        for wq, wk, wv, wo, up, down in weights:
+            q, k, v = (jnp.einsum("bsd,dhk->bshk", x, w) for w in (wq, wk, wv))
+            scores = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k), -1)
+            x = x + jnp.einsum("bshk,hkd->bsd", jnp.einsum("bhst,bthk->bshk", scores, v), wo)
+            x = x + jax.nn.gelu(x @ up) @ down
+        return x
+
+    cut = struct(width, heads, size)
+    layer = (
+        cut,
+        cut,
+        cut,
+        struct(heads, size, width),
+        struct(width, hidden),
+        struct(hidden, width),
+    )
+    return lower(step, [layer] * 4, struct(*tokens, width), donate=(0,))
+
+
+def mlp_with_heads(heads: int) -> mlir.Module:
+    """The train step of docs/use/explain.md: few meshes have an axis that divides ``heads``."""
+
+    def mlp(layer: Any, x: Any) -> Any:
+        return jax.nn.gelu(x @ layer["up"]) @ layer["down"]
+
+    def loss(params: Any, x: Any, labels: Any) -> Any:
+        for layer in params["layers"]:
+            x = x + mlp(layer, x)
+        scores = jnp.einsum("bd,hdk->bhk", x, params["heads"])
+        return jnp.mean((scores - labels) ** 2)
+
+    def step(params: Any, x: Any, labels: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(params, x, labels)
+        return jax.tree.map(lambda w, g: w - 0.01 * g, params, gradients), value
+
+    def array(*shape: int) -> jax.ShapeDtypeStruct:
+        return struct(*shape, dtype=jnp.bfloat16)
+
+    layer = {"up": array(4096, 16384), "down": array(16384, 4096)}
+    params = {"layers": [layer] * 24, "heads": array(heads, 4096, 100)}
+    return lower(step, params, array(8192, 4096), array(8192, heads, 100))
