@@ -143,8 +143,7 @@ def by_search(step: OpenStep, cluster: Any, plan: HandPlan) -> dict[str, Any]:
     from autoshard.importer.imported_program import NO_VALUE
     from autoshard.importer.pins import DimPin, Pin, Pinned, core_pin
     from autoshard.passes.memory_limit import memory_limit_of
-    from autoshard.planned.axis_names import describe_axes
-    from autoshard.planned.summarize import summarize
+    from autoshard.planned.given_plan import Costed
     from autoshard.sharding import Mesh
 
     mesh = Mesh.parse(plan.mesh)
@@ -179,8 +178,8 @@ def by_search(step: OpenStep, cluster: Any, plan: HandPlan) -> dict[str, Any]:
         return {"failed": f"Contradiction: {error}"}
     seconds = time.perf_counter() - start
     imported = replace(step.imported, program=program, mesh=mesh, pins=pins)
-    axes = describe_axes(imported, found)
-    summary = replace(summarize(imported, found, mesh, axes, cluster), memory_limit=limit)
+    costed = Costed(imported, found, mesh, cluster)
+    summary = replace(costed.summary, memory_limit=limit)
     return row_of(summary, seconds)
 
 

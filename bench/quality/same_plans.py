@@ -176,9 +176,7 @@ def _by_hand(step: _Step, kind: str, *more: str) -> Any:
     """The first hand plan of a kind, propagated, with what it costs; None if there is none."""
     from autoshard.ir import mlir
     from autoshard.passes.pipeline import run_passes
-    from autoshard.planned.axis_names import describe_axes
     from autoshard.planned.given_plan import cost_of_module
-    from autoshard.planned.summarize import summarize
     from bench.common.hand_plans import hand_plans
 
     if step.cluster.num_devices == 1:
@@ -192,8 +190,7 @@ def _by_hand(step: _Step, kind: str, *more: str) -> Any:
     passes = ("autoshard-import-strategies", "autoshard-sharding-propagation", *more)
     run_passes(module, passes)
     costed = cost_of_module(module, step.cluster)
-    axes = describe_axes(costed.imported, costed.plan)
-    summary = summarize(costed.imported, costed.plan, costed.mesh, axes, step.cluster)
+    summary = costed.summary
     with module.context:
         module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
     return module

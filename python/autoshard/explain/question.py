@@ -25,10 +25,9 @@ from autoshard.ir import mlir, new_context, parse_bytes, parse_file
 from autoshard.ir.attributes import MARK, PLAN, STRATEGY, custom_call_target
 from autoshard.ir.module import operations_of
 from autoshard.passes.memory_limit import memory_limit_of
-from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.does_not_fit import does_not_fit
 from autoshard.planned.given_plan import Costed, cost_of, cost_of_module, summary_on
-from autoshard.planned.summarize import peak_values, summarize
+from autoshard.planned.summarize import peak_values
 from autoshard.planned.summary import PeakValue, PlanSummary
 from autoshard.planned.write import explain, mesh_of, populate_rules, remove_rules, write_plan
 from autoshard.search.automatic import Planned
@@ -245,8 +244,7 @@ class Subject:
         """What the plan of a solve costs, in the user's words."""
         assert outcome.plan is not None
         imported, plan = outcome.imported, outcome.plan
-        axes = describe_axes(imported, plan)
-        found = summarize(imported, plan, imported.mesh, axes, self.cluster)
+        found = Costed(imported, plan, imported.mesh, self.cluster).summary
         return replace(found, memory_limit=self.memory_limit, overlap=self.summary.overlap)
 
     @cached_property

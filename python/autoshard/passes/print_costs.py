@@ -24,13 +24,11 @@ from autoshard.cluster import Cluster
 from autoshard.errors import PassError, PassOptionError
 from autoshard.ir import mlir
 from autoshard.passes.base import Pass
-from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module
 from autoshard.planned.summarize import (
     line_of,
     moves,
     short_name,
-    summarize,
     type_text,
     value_names,
 )
@@ -119,9 +117,8 @@ class PrintCosts(Pass):
         cluster = costed.cluster
         width = self.width or (None if file.isatty() else 160)
         console = Console(file=file, width=width, highlight=False, emoji=False, markup=False)
-        imported, plan, mesh = costed.imported, costed.plan, costed.mesh
-        axes = describe_axes(imported, plan)
-        summary = replace(summarize(imported, plan, mesh, axes, cluster), overlap=self.overlap)
+        plan, mesh = costed.plan, costed.mesh
+        summary = replace(costed.summary, overlap=self.overlap)
         console.print(f"plan on mesh {mesh} ({mesh.size} devices of {cluster.name})")
         if self.compiler:
             console.print(f"compiler: {cluster.compiler}")

@@ -37,9 +37,8 @@ from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.passes.base import Pass
 from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
-from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
-from autoshard.planned.summarize import peak_values, summarize
+from autoshard.planned.summarize import peak_values
 from autoshard.planned.summary import (
     DecidedValue,
     PlanSummary,
@@ -200,9 +199,14 @@ def recomputed_module(
             trial = _fit(given, first, cluster, options, limit)
             if trial.first is not None:
                 trial.add(trial.first)
-        summary = _summary(module, trial.costed, cluster, options, limit)
+        history = summary_on(module)
+        summary = replace(trial.costed.summary, cost_model="bytes")
+        if history is not None:
+            summary = summary.with_history_of(history)
         summary = replace(
             summary,
+            overlap=options.overlap,
+            memory_limit=limit,
             recomputed=tuple(sorted(trial.recomputed, key=lambda row: -row.bytes)),
             decided=tuple(sorted(trial.decided, key=_order)),
             # Both are of estimates of modules: a search may have found other seconds.
@@ -256,13 +260,13 @@ class _Trial:
 
     @property
     def peak_bytes(self) -> float:
-        """Without what values in the memory of the host count in a search."""
-        return self.costed.plan.peak_bytes - self.costed.host_traffic.counted_bytes
+        """See ``Costed.peak_bytes``."""
+        return self.costed.peak_bytes
 
     @property
     def step_seconds(self) -> float:
-        """With the seconds in which devices wait for their hosts."""
-        return self.costed.plan.step_seconds + self.costed.host_traffic.exposed_seconds
+        """See ``Costed.step_seconds``."""
+        return self.costed.step_seconds
 
     def rank(self, aim: float) -> tuple[bool, float]:
         """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
@@ -303,18 +307,15 @@ def _fit(
         keep_sent=not options.mp_comm_recompute,
         keep_parameters=not options.parallel_optimizer_comm_recompute,
     )
-    fitting.try_with(rules)
+    fits_without_host = fitting.try_with(rules) and not rules.host
     if rules.again and rules.host:
-        fitting.try_with(replace(rules, host=False))
+        fits_without_host = fitting.try_with(replace(rules, host=False))
         fitting.try_with(replace(rules, again=False))
     fitting.improve(rules)
     if fitting.best is None:
         needed = min(given.peak_bytes, fitting.least_bytes)
         raise _does_not_fit(given, needed, limit, options)
-    if rules.host:
-        fitting.best.fits_without_host = rules.again and fitting.fits_with(
-            replace(rules, host=False)
-        )
+    fitting.best.fits_without_host = fits_without_host
     return fitting.best
 
 
@@ -340,15 +341,19 @@ class _Fitting:
         """The best of all, those that do not fit included."""
         self._choices: dict[tuple[float, Rules], Choice] = {}
 
-    def try_with(self, rules: Rules) -> None:
-        """Rewrite the module, several times: it may need more than was expected, or less."""
+    def try_with(self, rules: Rules) -> bool:
+        """Rewrite the module, several times: it may need more than was expected, or less.
+
+        Returns:
+            Does it fit so? As rewritten; by an estimate where that is too slow to be written.
+        """
         aim = wanted = self.aim
         seen: set[tuple[float, float]] = set()
         fits = False
         for _ in range(_ROUNDS):
             choice = self._choice(wanted, rules)
             if self._cannot_win(choice):
-                break
+                return fits or choice.effect.answer.excess <= 0
             trial, is_stuck = self._rewritten(choice, wanted, rules)
             peak = trial.peak_bytes
             known = (peak, trial.step_seconds)
@@ -365,6 +370,7 @@ class _Fitting:
             before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
             if fits and peak <= aim and wanted >= self.without:
                 wanted = (before + self.without) / 2
+        return fits
 
     def improve(self, rules: Rules) -> None:
         """Change decisions about ``main`` one at a time, as long as that is better as rewritten.
@@ -407,10 +413,6 @@ class _Fitting:
         if answer.excess > 0 and len(blocks_of(self.first.costed)) == 1:
             return True
         return self.first.step_seconds + answer.seconds > (1 + _ESTIMATE_ERROR) * best.step_seconds
-
-    def fits_with(self, rules: Rules) -> bool:
-        """Is there a choice for ``main`` that fits, by estimates?"""
-        return self._choice(self.aim, rules).effect.answer.excess <= 0
 
     def _choice(self, wanted: float, rules: Rules) -> Choice:
         """What is decided for ``main`` so that so many bytes are needed."""
@@ -485,25 +487,6 @@ def _order(row: DecidedValue) -> tuple[bool, float]:
 
 def _cost(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
     return cost_of_module(module, cluster, overlap=options.overlap, trip_count=options.trip_count)
-
-
-def _summary(
-    module: mlir.Module, costed: Costed, cluster: Cluster, options: Recompute, limit: float
-) -> PlanSummary:
-    """Summary of the plan as it is now, with what is known of its search."""
-    axes = describe_axes(costed.imported, costed.plan)
-    found = summarize(costed.imported, costed.plan, costed.mesh, axes, cluster)
-    found = replace(found, overlap=options.overlap, memory_limit=limit, cost_model="bytes")
-    before = summary_on(module)
-    if before is None:
-        return found
-    return replace(
-        found,
-        axes=before.axes,
-        mem_coeff=before.mem_coeff,
-        cost_model=before.cost_model,
-        planning_seconds=before.planning_seconds,
-    )
 
 
 def _does_not_fit(

@@ -265,7 +265,7 @@ class ReadProgram:
                     mesh, axes = imported.mesh, describe_axes(imported, found.plan)
                 else:
                     mesh, axes = name_axes(imported, found.plan)
-                summary = summarize(imported, found.plan, mesh, axes, cluster)
+                summary = summarize(Costed(imported, found.plan, mesh, cluster), axes)
             summary = replace(
                 summary, symbolic_costs=found.symbolic_costs, planning_seconds=clock.seconds
             )
@@ -354,7 +354,7 @@ def search_imported(
     with no_collection():
         found = _search(changed, cluster, options, limit, True)
         plan_mesh, axes = name_axes(changed, found.plan)
-        summary = summarize(changed, found.plan, plan_mesh, axes, cluster)
+        summary = summarize(Costed(changed, found.plan, plan_mesh, cluster), axes)
     summary = _as_asked(summary, options, limit)
     return PlannedProgram(module, changed, found.plan, plan_mesh, cluster, options, summary)
 
@@ -424,7 +424,7 @@ def replanned(
             seed=options.seed,
         )
     axes = describe_axes(imported, plan, planned.summary.axes)
-    summary = summarize(imported, plan, planned.mesh, axes, cluster)
+    summary = summarize(Costed(imported, plan, planned.mesh, cluster), axes)
     summary = _as_asked(summary, options, limit)
     return replace(planned, imported=imported, plan=plan, summary=summary)
 
@@ -475,8 +475,7 @@ def estimate_planned(
     """
     start = time.perf_counter()
     costed = cost_of_module(module, cluster, overlap=options.overlap, trip_count=options.trip_count)
-    axes = describe_axes(costed.imported, costed.plan)
-    summary = summarize(costed.imported, costed.plan, costed.mesh, axes, cluster)
+    summary = costed.summary
     seconds = {**planning_seconds, "estimate": time.perf_counter() - start}
     summary = replace(
         summary, overlap=options.overlap, cost_model="bytes", planning_seconds=seconds

@@ -31,10 +31,8 @@ from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
 from autoshard.passes.base import Pass
 from autoshard.passes.memory_limit import memory_limit_of, read_bytes_text
-from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
 from autoshard.planned.module import read_boundary
-from autoshard.planned.summarize import summarize
 from autoshard.planned.summary import PlanSummary, SumsReducedOnce
 from autoshard.planned.write import mesh_of, write_plan
 from autoshard.rewrites.reduce_once.blocks import Blocks, shardings_of
@@ -151,7 +149,7 @@ def reduced_once(
             return cost_of_module(made, cluster, overlap=overlap, trip_count=trip_count)
 
         costed = cost(module)
-        estimated = _summary(costed)
+        estimated = costed.summary
         before = known or summary_on(module) or estimated
         least = min(before.step_seconds, estimated.step_seconds)
         most_seconds = (1 - _LEAST_GAIN) * least
@@ -162,14 +160,17 @@ def reduced_once(
         while count:
             made = _rewritten(module, order[:count])
             after = cost(made)
-            summary = _summary(after)
+            summary = after.summary
             fits = summary.peak_bytes_per_device <= allowed
             if best is not None and best.summary.step_seconds <= summary.step_seconds:
                 break  # fewer are slower
             if fits and summary.step_seconds <= most_seconds:
                 write_plan(made, after.imported, after.plan)
                 said = _said([chains[k] for k in order[:count]], costed, after)
-                best = ReducedOnce(made, _with_history(summary, before, said))
+                summary = replace(
+                    summary.with_history_of(before), overlap=overlap, reduced_once=said
+                )
+                best = ReducedOnce(made, summary)
             count //= 2
         if best is None:
             return None
@@ -236,30 +237,4 @@ def _said(chains: Sequence[Chain], before: Costed, after: Costed) -> SumsReduced
         bytes_in_trips=before.plan.resharded_bytes,
         bytes_once=after.plan.resharded_bytes,
         memory_bytes=sum(_more_bytes(chain, before.imported.mesh) for chain in chains),
-    )
-
-
-def _summary(costed: Costed) -> PlanSummary:
-    axes = describe_axes(costed.imported, costed.plan)
-    return summarize(costed.imported, costed.plan, costed.mesh, axes, costed.cluster)
-
-
-def _with_history(found: PlanSummary, before: PlanSummary, reduced: SumsReducedOnce) -> PlanSummary:
-    """With what is known of the search, which knew of sums in every trip alone: no bound holds."""
-    return replace(
-        found,
-        axes=before.axes,
-        mesh=before.mesh,
-        overlap=before.overlap,
-        memory_limit=before.memory_limit,
-        mem_coeff=before.mem_coeff,
-        cost_model=before.cost_model,
-        planning_seconds=before.planning_seconds,
-        inputs_seconds=before.inputs_seconds,
-        symbolic_costs=before.symbolic_costs,
-        recomputed=before.recomputed,
-        recompute_seconds=before.recompute_seconds,
-        decided=before.decided,
-        batch=before.batch,
-        reduced_once=reduced,
     )

@@ -13,8 +13,9 @@ from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import MHLO_SHARDING, PLAN, RESHARDED_BYTES, STRATEGY, attribute_of
+from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.host_traffic import HostTraffic, host_traffic
-from autoshard.planned.summarize import main_values, shardings_of
+from autoshard.planned.summarize import main_values, shardings_of, summarize
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import mesh_of, populate_rules, remove_rules
 from autoshard.sharding import Mesh, OpStrategy, Sharding, from_hlo, tuple_from_hlo
@@ -36,6 +37,21 @@ class Costed:
     def host_traffic(self) -> HostTraffic:
         """What the plan sends to the host, and keeps there."""
         return host_traffic(self.imported, self.plan, self.mesh, self.cluster)
+
+    @property
+    def peak_bytes(self) -> float:
+        """On one device, without what values in the memory of the host count in a search."""
+        return self.plan.peak_bytes - self.host_traffic.counted_bytes
+
+    @property
+    def step_seconds(self) -> float:
+        """With the seconds in which devices wait for their hosts."""
+        return self.plan.step_seconds + self.host_traffic.exposed_seconds
+
+    @cached_property
+    def summary(self) -> PlanSummary:
+        """What the plan costs, in the words of the user's program; nothing of its search."""
+        return summarize(self, describe_axes(self.imported, self.plan))
 
     @cached_property
     def sharding_texts(self) -> list[str]:

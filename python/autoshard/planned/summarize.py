@@ -6,15 +6,14 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autoshard import _core
 from autoshard._core import Place
-from autoshard.cluster import Cluster
 from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
 from autoshard.ir import mlir, place
 from autoshard.kernels.calls import COMPOSITE, kernel_call
 from autoshard.planned.collective import Collective, CollectiveKind
-from autoshard.planned.host_traffic import host_traffic
 from autoshard.planned.summary import (
     AxisSummary,
     CollectiveSummary,
@@ -22,6 +21,9 @@ from autoshard.planned.summary import (
     PlanSummary,
 )
 from autoshard.sharding import Mesh, Sharding
+
+if TYPE_CHECKING:
+    from autoshard.planned.given_plan import Costed
 
 MOST_PEAK_VALUES = 24
 """Tensors of the peak that a summary names; the rest is small beside them."""
@@ -311,34 +313,26 @@ def peak_values(
     return tuple(sorted(rows, key=lambda row: -row.bytes)[:MOST_PEAK_VALUES])
 
 
-def summarize(
-    imported: ImportedProgram,
-    plan: _core.CorePlan,
-    mesh: Mesh,
-    axes: Sequence[AxisSummary],
-    cluster: Cluster,
-) -> PlanSummary:
+def summarize(costed: Costed, axes: Sequence[AxisSummary]) -> PlanSummary:
     """What a plan costs, in the words of the user's program.
 
     Args:
-        imported: The program.
-        plan: Its plan, with costs.
-        mesh: Whose axes the plan counts.
-        axes: What they are for.
-        cluster: What the costs are for.
+        costed: The plan, on the mesh whose axes it counts.
+        axes: What these are for.
     """
+    imported, plan, mesh = costed.imported, costed.plan, costed.mesh
+    cluster, host = costed.cluster, costed.host_traffic
     is_searched = plan.lower_bound_seconds > 0
     covers = (
         "all plans of this mesh that cut equal layers alike"
         if plan.bound_is_joint
         else "plans that differ in one axis and cut equal layers alike"
     )
-    host = host_traffic(imported, plan, mesh, cluster)
     return PlanSummary(
-        step_seconds=plan.step_seconds + host.exposed_seconds,
+        step_seconds=costed.step_seconds,
         compute_seconds=plan.compute_seconds,
         communication_seconds=plan.communication_seconds,
-        peak_bytes_per_device=plan.peak_bytes - host.counted_bytes,
+        peak_bytes_per_device=costed.peak_bytes,
         mem_coeff=plan.mem_coeff,
         lower_bound_seconds=max(0.0, plan.lower_bound_seconds),
         bound_covers=covers if is_searched else "no other plan",

@@ -266,6 +266,27 @@ class PlanSummary:
         """All phases together."""
         return sum(self.planning_seconds.values())
 
+    def with_history_of(self, before: PlanSummary) -> PlanSummary:
+        """With what is known of how a plan was found, and of its batch, that was changed since.
+
+        Not its bound: no search has seen the changed step.
+        """
+        return replace(
+            self,
+            axes=before.axes,
+            mesh=before.mesh,
+            mem_coeff=before.mem_coeff,
+            cost_model=before.cost_model,
+            planning_seconds=before.planning_seconds,
+            inputs_seconds=before.inputs_seconds,
+            symbolic_costs=before.symbolic_costs,
+            recomputed=before.recomputed,
+            recompute_seconds=before.recompute_seconds,
+            decided=before.decided,
+            batch=before.batch,
+            reduced_once=before.reduced_once,
+        )
+
     def to_json(self) -> str:
         """One JSON object; ``gap`` is in it for readers."""
         found = asdict(replace(self, symbolic_costs=None))

@@ -20,10 +20,9 @@ from autoshard.ir.attributes import CUSTOM_PARTITIONING, MESH, custom_call_targe
 from autoshard.ir.locations import place
 from autoshard.ir.module import operations_of
 from autoshard.passes.pipeline import run_passes
-from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.given_plan import cost_of_module, summary_on
 from autoshard.planned.module import PlannedFunction, PlannedModule, read_plan
-from autoshard.planned.summarize import argument_name, summarize
+from autoshard.planned.summarize import argument_name
 from autoshard.planned.summary import PlanSummary, bytes_text, seconds_text
 from autoshard.sharding.hlo_text import from_hlo
 from autoshard.verify.ahead_of_time import (
@@ -368,9 +367,7 @@ def _prediction(module: mlir.Module, cluster: Cluster, trip_count: int) -> PlanS
     if said is not None and said.read_cluster() == cluster:
         return said
     overlap = 0.0 if said is None else said.overlap
-    costed = cost_of_module(module, cluster, overlap=overlap, trip_count=trip_count)
-    axes = describe_axes(costed.imported, costed.plan)
-    return summarize(costed.imported, costed.plan, costed.mesh, axes, cluster)
+    return cost_of_module(module, cluster, overlap=overlap, trip_count=trip_count).summary
 
 
 # Arguments and results --------------------------------------------------------------------------
