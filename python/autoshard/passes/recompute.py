@@ -28,6 +28,8 @@ from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError, PassOptionError
 from autoshard.ir import mlir, parse_bytes
@@ -51,7 +53,11 @@ from autoshard.rewrites.recomputation.choice import Choice, choose, decided, rec
 from autoshard.rewrites.recomputation.decision import Fate, changed
 from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
-from autoshard.rewrites.recomputation.question import Rules, live_on_device
+from autoshard.rewrites.recomputation.question import (
+    Rules,
+    live_on_device,
+    points_outside_loops,
+)
 from autoshard.rewrites.recomputation.write import write_choice
 
 _ROUNDS = 5
@@ -340,6 +346,7 @@ class _Fitting:
         self.closest: _Trial | None = None
         """The best of all, those that do not fit included."""
         self._choices: dict[tuple[float, Rules], Choice] = {}
+        self._outside = points_outside_loops(self.block)
 
     def try_with(self, rules: Rules) -> bool:
         """Rewrite the module, several times: it may need more than was expected, or less.
@@ -363,8 +370,8 @@ class _Fitting:
                 break
             seen.add(known)
             if peak > aim and is_stuck:  # nothing is left to choose
-                if fits or aim == self.limit:
-                    break
+                if fits or aim == self.limit or self._keeps_to_aim():
+                    break  # what needs more than is aimed at loses to what does not
                 aim = wanted = self.limit  # where less is asked for, other values are chosen
                 continue
             before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
@@ -408,16 +415,30 @@ class _Fitting:
     def _cannot_win(self, choice: Choice) -> bool:
         """Is what was decided for ``main`` worse than the best, as far as estimates tell?"""
         best, answer = self.best, choice.effect.answer
-        if best is None or best.peak_bytes > self.aim:
+        if best is None or not self._keeps_to_aim():
             return False
-        if answer.excess > 0 and len(blocks_of(self.first.costed)) == 1:
+        question = choice.question
+        if not question.pairs and self._is_short(choice.effect.live, question.limit):
             return True
         return self.first.step_seconds + answer.seconds > (1 + _ESTIMATE_ERROR) * best.step_seconds
+
+    def _keeps_to_aim(self) -> bool:
+        """Does the best that was found keep within what is aimed at?"""
+        return self.best is not None and self.best.peak_bytes <= self.aim
+
+    def _is_short(self, live: np.ndarray, limit: float) -> bool:
+        """Is memory short at a point outside of loops, whose blocks are decided later?"""
+        return bool(np.any(live[self._outside] > limit))
 
     def _choice(self, wanted: float, rules: Rules) -> Choice:
         """What is decided for ``main`` so that so many bytes are needed."""
         if (wanted, rules) not in self._choices:
-            self._choices[wanted, rules] = choose(self.block, wanted - self.beside, rules)
+            self._choices[wanted, rules] = choose(
+                self.block,
+                wanted - self.beside,
+                rules,
+                is_useless=self._is_short if self._keeps_to_aim() else None,
+            )
         return self._choices[wanted, rules]
 
     def _rewritten(self, choice: Choice, wanted: float, rules: Rules) -> tuple[_Trial, bool]:

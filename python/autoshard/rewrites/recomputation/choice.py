@@ -6,8 +6,10 @@ equal ones; of a group only as many go as have to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from autoshard._core import Dropped
 from autoshard.importer.work import is_elementwise
@@ -60,7 +62,14 @@ class Choice:
         return [s for n, pair in enumerate(found) for s in pair.stacks if (n, s.slot) in chosen]
 
 
-def choose(block: Block, limit: float, rules: Rules, *, stacks_alone: bool = False) -> Choice:
+def choose(
+    block: Block,
+    limit: float,
+    rules: Rules,
+    *,
+    stacks_alone: bool = False,
+    is_useless: Callable[[np.ndarray, float], bool] | None = None,
+) -> Choice:
     """The cheapest decisions found whose values fit ``limit`` bytes; or what comes closest.
 
     Args:
@@ -68,10 +77,21 @@ def choose(block: Block, limit: float, rules: Rules, *, stacks_alone: bool = Fal
         limit: Bytes on one device.
         rules: What may become of values.
         stacks_alone: What is no stack of loops is kept.
+        is_useless: Given the bytes at each point and the limit: is nobody helped by decisions that
+            leave so much? Then parts of groups are not decided, nor anything where all together
+            leave so much; stacks are always decided.
     """
     question = BlockQuestion(block, limit, rules, stacks_alone=stacks_alone)
+    if question.pairs:
+        is_useless = None
+    if is_useless is not None and is_useless(question.least_live(()), limit):
+        return Choice(question, {}, question.effect({}))
     most_answers = max(50, _MOST_ANSWERS // max(1, len(block.ops)))
     decision = decide(question, most_answers)
+    if is_useless is not None:
+        effect = question.effect(decision.chosen)
+        if is_useless(effect.live, limit):
+            return Choice(question, decision.chosen, effect)
     found = [
         with_parts(question, chosen) for chosen in (decision.chosen, *decision.others) if chosen
     ]

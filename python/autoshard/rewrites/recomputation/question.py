@@ -122,6 +122,10 @@ class BlockQuestion:
 
     def least_excess(self, kept: Collection[int]) -> float:
         """See ``Question.least_excess``: the others are gone while they wait, at no cost."""
+        return self._excess(self.least_live(kept))
+
+    def least_live(self, kept: Collection[int]) -> np.ndarray:
+        """Bytes at each point, likewise."""
         held = set(kept)
         delta = [
             change
@@ -130,7 +134,7 @@ class BlockQuestion:
             for first, end, size in ranges
             for change in ((first, -size), (end, size))
         ]
-        return self._excess(self._with(delta))
+        return self._with(delta)
 
     def most_saved(self, item: int) -> float:
         """See ``Question.most_saved``: a stack need not be written and read."""
@@ -344,6 +348,15 @@ def live_on_device(block: Block) -> np.ndarray:
             counted = block.costs.bytes_of(value) * bits[value] / max(bits[value], 8)
             live[first:end] -= counted if len(shapes[value]) else 0.0
     return live
+
+
+def points_outside_loops(block: Block) -> np.ndarray:
+    """For each point, whether no loop runs then."""
+    found = np.ones(len(block.live_bytes), np.bool_)
+    for loop in block.costed.imported.program.loops:
+        points = block.costs.points[loop.first_op : loop.last_op]
+        found[min(points) : max(points) + 1] = False
+    return found
 
 
 def groups_of(block: Block, live: np.ndarray, limit: float, rules: Rules) -> list[Group]:
