@@ -41,6 +41,9 @@ ALL_MEMORY = "1e30"
 _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 """What plans may need before values are dropped, over what there is."""
 
+_MORE_ARGUMENTS = 4
+"""So many times as many arguments go to the host where those that did do not suffice."""
+
 _MOST_SPREAD = 3
 """The level of optimizer parallelism that leaves least on a device."""
 
@@ -343,31 +346,61 @@ def _with_arguments(
     candidates: Callable[[], list[Candidate]],
     name_of: Callable[[int], str],
 ) -> Planned:
-    limit = job.memory_limit
-    chosen: list[int] = []
-    waiting: list[Candidate] | None = None
+    """With the fewest of the first candidates that make it fit, as far as plans tell.
+
+    As many as free what is missing are tried, and where these do not suffice several times as many:
+    what waits on the host need not free anything at the fullest moment. Then fewer again.
+    """
+    found, missing = _with_these(job, plan, ())
+    if found is not None:
+        return found
+    _end_if_interrupted()
+    waiting = candidates()
+    most = 0
     while True:
-        refusal: DoesNotFitError | None = None
-        try:
-            planned = plan(job, chosen)
-            assert planned.summary is not None
-            needed = planned.summary.peak_bytes_per_device
-            if needed <= limit:
-                return planned
-            missing = needed - limit
-        except DoesNotFitError as error:
-            refusal = error
-            missing = error.peak_bytes - error.memory_limit
+        if most == len(waiting):
+            names = [name_of(one.argument) for one in waiting]
+            raise _does_not_fit_with_host(job, names, missing)
+        least = _count_that_frees(waiting, most, missing * job.num_devices)
+        most = min(max(least, _MORE_ARGUMENTS * most), len(waiting))
+        found, missing = _with_these(job, plan, waiting[:most])
+        if found is not None:
+            break
         _end_if_interrupted()
-        if waiting is None:
-            waiting = candidates()
-        if not waiting:
-            names = [name_of(number) for number in chosen]
-            raise _does_not_fit_with_host(job, names, missing) from refusal
-        while waiting and missing > 0:
-            found = waiting.pop(0)
-            chosen.append(found.argument)
-            missing -= found.bytes / job.num_devices
+    while least < most and not running().is_interrupted:
+        middle = (least + most) // 2
+        fewer, _ = _with_these(job, plan, waiting[:middle])
+        if fewer is None:
+            least = middle + 1
+        else:
+            found, most = min(found, fewer, key=_step_seconds), middle
+    return found
+
+
+def _with_these(
+    job: Job, plan: Callable[[Job, Sequence[int]], Planned], on_host: Sequence[Candidate]
+) -> tuple[Planned | None, float]:
+    """The plan with these arguments on the host; None and the bytes that are missing on a device
+    where it does not fit."""
+    try:
+        planned = plan(job, [one.argument for one in on_host])
+        assert planned.summary is not None
+        missing = planned.summary.peak_bytes_per_device - job.memory_limit
+        if missing <= 0:
+            return planned, 0.0
+    except DoesNotFitError as error:
+        missing = error.peak_bytes - error.memory_limit
+    return None, missing
+
+
+def _count_that_frees(waiting: Sequence[Candidate], taken: int, missing: float) -> int:
+    """How many of the first have to go besides those taken, so that so many bytes of whole arrays
+    are free: one more at least."""
+    count = taken
+    while count < len(waiting) and (missing > 0 or count == taken):
+        missing -= waiting[count].bytes
+        count += 1
+    return count
 
 
 def _end_if_interrupted() -> None:

@@ -1,0 +1,66 @@
+"""How many arguments go to the memory of the host: few plans are made to find out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autoshard.errors import DoesNotFitError
+from autoshard.search.automatic import plan_with_host
+from autoshard.search.host_candidates import Candidate
+
+LIMIT = 100.0
+
+
+@dataclass
+class Job:
+    """One device, and no recomputation."""
+
+    name: str = "step"
+    num_devices: int = 1
+    memory_limit: float = LIMIT
+    recomputing: None = None
+
+
+def planned_with(fewest: int, count: int, over: float = 1.0) -> tuple[int, list[int]]:
+    """Arguments on the host, and numbers that were tried, where nothing less than ``fewest`` of
+    ``count`` arguments of 10 bytes relieves anything."""
+    tried: list[int] = []
+
+    def plan(job: Any, on_host: Sequence[int]) -> Any:
+        tried.append(len(on_host))
+        if len(on_host) < fewest:
+            raise DoesNotFitError("too much", None, LIMIT + over, LIMIT)
+        summary = SimpleNamespace(
+            peak_bytes_per_device=LIMIT, step_seconds=float(len(on_host)), decided=()
+        )
+        return SimpleNamespace(summary=summary, count=len(on_host))
+
+    waiting = [Candidate(number, 10.0, 1) for number in range(count)]
+    job: Any = Job()
+    found: Any = plan_with_host(job, plan, lambda: waiting, "argument {}".format)
+    return found.count, tried
+
+
+def test_nothing_goes_where_the_step_fits() -> None:
+    assert planned_with(0, 30) == (0, [0])
+
+
+def test_as_many_go_as_free_what_is_missing() -> None:
+    assert planned_with(4, 30, over=35.0) == (4, [0, 4])
+
+
+@pytest.mark.parametrize("fewest", range(1, 41))
+def test_the_fewest_that_fit_are_found_in_few_plans(fewest: int) -> None:
+    count, tried = planned_with(fewest, 40)
+    assert count == fewest
+    assert len(tried) <= 10
+
+
+def test_what_never_fits_is_told_with_all_arguments_on_the_host() -> None:
+    with pytest.raises(DoesNotFitError, match=r"\(40 arguments: argument 0, .*\)"):
+        planned_with(41, 40)
