@@ -125,9 +125,9 @@ void MeshShortlist::sweep_grouped(std::vector<Candidate>& list) {
   std::stable_sort(list.begin(), list.end(), by_objective);
 }
 
-/// The best meshes of two axes where both are decided together in few rounds: axis by axis, the
-/// first may end where the second cannot help. None where memory has a price, and no plan that
-/// does not fit: whether a price is needed is for those of the list to say.
+/// The best meshes of two axes where both are decided together in few rounds: axis by axis,
+/// the first may end where the second cannot help. None where memory has a price, and no plan
+/// that does not fit: whether a price is needed is for those of the list to say.
 std::vector<Candidate> MeshShortlist::decided_together(const std::vector<Candidate>& list) {
   if (!plans_.is_medium() || list.empty() || !list.front().prices.empty()) return {};
   const double worth_up_to = list.front().objective * worth_a_sweep;
