@@ -125,6 +125,9 @@ def compile_in_subprocess(
 ) -> CompiledProgram:
     """Compile an exported module for a cluster.
 
+    A module that the compiler refuses for want of something measured on a device is compiled again
+    with ``Target.options_against`` that; ``CompiledProgram.options`` has them.
+
     Args:
         module: With a public function ``main``, exported for this partitioner; or its bytecode.
         cluster: One whose compiler is installed.
@@ -143,20 +146,40 @@ def compile_in_subprocess(
         ClusterError: No compiler knows such devices.
     """
     target = target_of(cluster)
+    request: dict[str, Any] = {
+        "target": asdict(target),
+        "use_shardy": use_shardy,
+        "device_order": None if device_order is None else list(device_order),
+        "options": dict(target.options) | dict(compiler_options or {}),
+        "host_memory_bytes": host_memory_bytes,
+    }
+    data = module if isinstance(module, bytes) else print_module(module, "bytecode")
+    try:
+        return _compiled(data, cluster, target, request, timeout, stop)
+    except CompileError as error:
+        options: dict[str, str] = request["options"]
+        others = target.options_against(error.message) if error.reason == "refused" else {}
+        if others.keys() <= options.keys():
+            raise
+    request["options"] = options | others
+    return _compiled(data, cluster, target, request, timeout, stop)
+
+
+def _compiled(
+    data: bytes,
+    cluster: Cluster,
+    target: Target,
+    request: dict[str, Any],
+    timeout: float,
+    stop: threading.Event | None,
+) -> CompiledProgram:
+    """See ``compile_in_subprocess``; with one set of options."""
     compiler = target.compiler()
-    partitioner = "shardy" if use_shardy else "gspmd"
+    partitioner = "shardy" if request["use_shardy"] else "gspmd"
     what = f"compiling for {target.name} with {partitioner} ({compiler})"
     with tempfile.TemporaryDirectory(prefix="autoshard-compile-") as name:
         folder = Path(name)
-        data = module if isinstance(module, bytes) else print_module(module, "bytecode")
         (folder / "module.mlirbc").write_bytes(data)
-        request = {
-            "target": asdict(target),
-            "use_shardy": use_shardy,
-            "device_order": None if device_order is None else list(device_order),
-            "options": dict(target.options) | dict(compiler_options or {}),
-            "host_memory_bytes": host_memory_bytes,
-        }
         (folder / "request.json").write_text(json.dumps(request))
         start = time.perf_counter()
         with task(what):

@@ -29,6 +29,13 @@ _SCHEDULED_PERCENT = 80
 allocator says what it may hold (GetSchedulerMemoryLimit of xla/service/gpu/gpu_hlo_schedule.cc). On
 a device the allocator does: XLA_PYTHON_CLIENT_MEM_FRACTION of the memory."""
 
+_AGAIN: dict[Platform, tuple[tuple[str, str, str], ...]] = {
+    "cuda": (("Couldn't find output tile sizes", "xla_gpu_enable_triton_gemm", "false"),),
+}
+"""What a compiler says of modules that it compiles with an option. XLA:GPU takes tiles of Triton's
+products as they are where none are measured, and some fit no product (jax-cuda12-pjrt 0.10.2, of
+the text half of CLIP)."""
+
 _EXTRAS: dict[Platform, str] = {"cpu": "", "tpu": "tpu", "cuda": "gpu"}
 
 
@@ -69,6 +76,12 @@ class Target:
                     reason="not installed",
                 ) from error
         return ", ".join(found)
+
+    def options_against(self, refusal: str) -> dict[str, str]:
+        """Options with which the compiler takes a module that it refuses with these words."""
+        return {
+            name: value for said, name, value in _AGAIN.get(self.platform, ()) if said in refusal
+        }
 
 
 def target_of(cluster: Cluster) -> Target:

@@ -17,7 +17,7 @@ import pytest
 import autoshard
 from autoshard.cluster import Cluster
 from autoshard.errors import CompileError
-from autoshard.verify import ahead_of_time
+from autoshard.verify import ahead_of_time, targets
 from autoshard.verify.ahead_of_time import (
     CompiledProgram,
     compile_in_subprocess,
@@ -156,6 +156,25 @@ def test_a_program_that_does_not_fit_is_an_answer(monkeypatch):
     assert found.usable_bytes == round(15.75 * 2**30)
     assert found.refusal == said
     assert (found.peak_bytes, found.hlo_text) == (None, None)
+
+
+@pytest.mark.parametrize("given", [{}, {"xla_tiles": "true"}])
+def test_what_is_refused_for_want_of_a_device_is_compiled_with_other_options(monkeypatch, given):
+    monkeypatch.setitem(targets._AGAIN, "cpu", (("no tiles", "xla_tiles", "false"),))
+    exhausted = "RESOURCE_EXHAUSTED: Used 18.97G of 15.75G hbm. Exceeded hbm capacity by 3.22G."
+    _as_compiler(
+        monkeypatch,
+        "import json, sys, pathlib; folder = pathlib.Path(sys.argv[1])\n"
+        "options = json.loads((folder / 'request.json').read_text())['options']\n"
+        f"said = {exhausted!r} if options.get('xla_tiles') == 'false' else 'INTERNAL: no tiles'\n"
+        "(folder / 'result.json').write_text("
+        "json.dumps({'refusal': said, 'compile_seconds': 2.0, 'host_bytes': 1}))",
+    )
+    if given:  # it is the user's
+        with pytest.raises(CompileError, match="no tiles"):
+            _compile(_module(), compiler_options=given)
+    else:
+        assert _compile(_module()).options == {"xla_tiles": "false"}
 
 
 def test_needs_are_held_against_the_cluster_where_the_compiler_does_not(tmp_path):
