@@ -30,7 +30,7 @@ allocator says what it may hold (GetSchedulerMemoryLimit of xla/service/gpu/gpu_
 a device the allocator does: XLA_PYTHON_CLIENT_MEM_FRACTION of the memory."""
 
 _AGAIN: dict[Platform, tuple[tuple[str, str, str], ...]] = {
-    "cuda": (("Couldn't find output tile sizes", "xla_gpu_enable_triton_gemm", "false"),),
+    "cuda": (("Couldn't find output tile sizes", "xla_gpu_enable_triton_gemm", "False"),),
 }
 """What a compiler says of modules that it compiles with an option. XLA:GPU takes tiles of Triton's
 products as they are where none are measured, and some fit no product (jax-cuda12-pjrt 0.10.2, of
