@@ -1,6 +1,6 @@
 """Train and decode steps of models as their packages define them, lowered from shapes alone.
 
-    python bench/programs/published.py NAME [--output FILE.mlirbc]
+    python -m bench.programs.published NAME [--output FILE.mlirbc]
 
 The models are those of transformers, keras and keras-hub, none of them written here, at published
 widths with fewer layers where that saves the compilers' time. Each needs its package:
@@ -139,6 +139,76 @@ def whisper() -> Case:
     return train(loss, params, features, labels, optimizer=optax.adamw(1e-4))
 
 
+def gpt_j() -> Case:
+    """GPT-J 6B, 4 of 28 layers: attention and feed-forward side by side, rotated halves."""
+    from transformers import GPTJConfig
+
+    return language_model("FlaxGPTJForCausalLM", GPTJConfig(n_layer=4), 32, 2048)
+
+
+def roberta() -> Case:
+    """RoBERTa large, 8 of 24 layers, a masked language model whose head is tied."""
+    from transformers import RobertaConfig
+
+    config = RobertaConfig(
+        vocab_size=50265,
+        hidden_size=1024,
+        num_hidden_layers=8,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        max_position_embeddings=514,
+    )
+    model, params = _flax_model("FlaxRobertaForMaskedLM", config)
+
+    def loss(params: Any, key: Any, ids: Any, labels: Any) -> Any:
+        logits = model.module.apply(
+            {"params": params},
+            ids,
+            jnp.ones_like(ids),
+            jnp.zeros_like(ids),
+            jnp.broadcast_to(jnp.arange(ids.shape[1]) + 2, ids.shape),
+            None,
+            deterministic=False,
+            rngs={"dropout": key},
+        ).logits
+        return _cross_entropy(logits, labels)
+
+    ids = spec(256, 512, dtype=jnp.int32)
+    return train(loss, params, _key(), ids, ids, optimizer=optax.lamb(1e-3))
+
+
+def bloom() -> Case:
+    """BLOOM 1.7B, 6 of 24 layers, with biases by distance in place of positions."""
+    from transformers import BloomConfig
+
+    config = BloomConfig(hidden_size=2048, n_layer=6, n_head=16)
+    model, params = _flax_model("FlaxBloomForCausalLM", config)
+
+    def loss(params: Any, ids: Any) -> Any:
+        logits = model.module.apply({"params": params}, ids, jnp.ones_like(ids)).logits
+        return _cross_entropy(logits[:, :-1], ids[:, 1:])
+
+    return train(loss, params, spec(64, 2048, dtype=jnp.int32), optimizer=optax.adamw(1e-4))
+
+
+def clip() -> Case:
+    """CLIP ViT-B/32 with all its layers: each image against each text of the whole batch."""
+    from transformers import CLIPConfig
+
+    model, params = _flax_model("FlaxCLIPModel", CLIPConfig())
+
+    def loss(params: Any, images: Any, ids: Any) -> Any:
+        positions = jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape)
+        logits = model.module.apply(
+            {"params": params}, ids, images, jnp.ones_like(ids), positions
+        ).logits_per_text
+        pairs = jnp.arange(ids.shape[0])
+        return (_cross_entropy(logits, pairs) + _cross_entropy(logits.T, pairs)) / 2
+
+    images, ids = spec(2048, 224, 224, 3, dtype=jnp.bfloat16), spec(2048, 77, dtype=jnp.int32)
+    return train(loss, params, images, ids, optimizer=optax.adamw(1e-4))
+
+
 def mistral_decode() -> Case:
     """One token of Mistral 7B's layers (8 of 32) with a cache of 4,096 for each of 64 sequences."""
     from transformers import MistralConfig
@@ -202,6 +272,11 @@ PUBLISHED: dict[str, Callable[[], Case]] = {
     "opt 1.3B, 6 layers": opt,
     "bart large, 4 + 4 layers": bart,
     "whisper small, 6 + 6 layers": whisper,
+    "gpt-j 6B, 4 layers": gpt_j,
+    "roberta large, 8 layers": roberta,
+    "bloom 1.7B, 6 layers": bloom,
+    "clip b/32": clip,
+    "resnet 50": functools.partial(application, "ResNet50", 1024, 224),
     "densenet 121": functools.partial(application, "DenseNet121", 512, 224),
     "efficientnet v2 s": functools.partial(application, "EfficientNetV2S", 512, 300),
     "convnext tiny": functools.partial(application, "ConvNeXtTiny", 512, 224),
@@ -225,7 +300,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     main()
