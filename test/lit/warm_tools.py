@@ -122,6 +122,7 @@ def _answer(connection: socket.socket, tools: Mapping[str, Callable[[], int | No
         os.setsid()
         for number, file in enumerate(files):
             os.dup2(file, number)
+        _open_standard_files()
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
@@ -139,6 +140,16 @@ def _answer(connection: socket.socket, tools: Mapping[str, Callable[[], int | No
     with contextlib.suppress(BrokenPipeError):  # killed above
         connection.send(str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
+
+
+def _open_standard_files() -> None:
+    """Anew: the server's know whether its own files can be sought."""
+    encoding = sys.stdout.encoding
+    sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = os.fdopen(
+        2, "w", buffering=1, encoding=encoding, errors="backslashreplace", closefd=False
+    )
 
 
 def _run(tool: Callable[[], int | None]) -> int:
