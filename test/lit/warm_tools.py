@@ -116,6 +116,7 @@ def _answer(connection: socket.socket, tools: Mapping[str, Callable[[], int | No
             break
         asked += part
     tool, arguments, folder, environment = json.loads(asked)
+    ended, held = os.pipe()  # held by the child until it ends
     child = os.fork()
     if child == 0:
         connection.close()
@@ -130,10 +131,10 @@ def _answer(connection: socket.socket, tools: Mapping[str, Callable[[], int | No
         os._exit(_run(tools[tool]))
     for file in files:
         os.close(file)
-    ended = os.pidfd_open(child)
+    os.close(held)
     hangs_up = select.poll()
     hangs_up.register(connection, select.POLLHUP)
-    hangs_up.register(ended, select.POLLIN)
+    hangs_up.register(ended, select.POLLHUP)
     if all(number != ended for number, _ in hangs_up.poll()):
         os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
