@@ -331,3 +331,22 @@ def test_too_little_memory_is_told_with_numbers() -> None:
     step, arguments = _step(_smooth), _arguments(False)
     with pytest.raises(autoshard.DoesNotFitError, match=r"it still needs .* more than the 200 KiB"):
         autoshard.plan(step, *arguments, **OPTIONS, recompute="auto", memory_limit="200KiB")
+
+
+def test_a_loop_that_computes_nothing_is_no_reason_to_end():
+    def step(weights: Any, x: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            hidden = x
+            for _ in range(3):
+                hidden = jnp.tanh(hidden @ weights)
+            return jnp.sum(hidden)
+
+        count = jax.lax.while_loop(lambda count: count < 3, lambda count: count, 0)
+        return weights - jax.grad(loss)(weights), count
+
+    arguments = (jax.ShapeDtypeStruct((256, 256), "f4"), jax.ShapeDtypeStruct((4096, 256), "f4"))
+    options: dict[str, Any] = {"cluster": "cpu:2", "trip_count": 3}
+    free = autoshard.plan(step, *arguments, **options).peak_bytes
+    limit = int(free * 0.9)
+    plan = autoshard.plan(step, *arguments, **options, recompute="auto", memory_limit=limit)
+    assert plan.peak_bytes <= limit

@@ -355,7 +355,8 @@ def points_outside_loops(block: Block) -> np.ndarray:
     found = np.ones(len(block.live_bytes), np.bool_)
     for loop in block.costed.imported.program.loops:
         points = block.costs.points[loop.first_op : loop.last_op]
-        found[min(points) : max(points) + 1] = False
+        if len(points):  # a loop may only count
+            found[min(points) : max(points) + 1] = False
     return found
 
 
