@@ -22,6 +22,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,14 +167,7 @@ def shapes(sizes: Sequence[int]) -> Iterator[str]:
         for cuts in itertools.combinations(range(1, len(sizes)), count):
             ends = [0, *cuts, len(sizes)]
             joined = [sizes[a:b] for a, b in itertools.pairwise(ends)]
-            yield "x".join(str(_product(part)) for part in joined)
-
-
-def _product(sizes: Sequence[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
+            yield "x".join(str(prod(part)) for part in joined)
 
 
 # The table

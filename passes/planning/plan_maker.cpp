@@ -12,8 +12,7 @@ namespace {
 constexpr double switched_tolerance = 0.015;
 /// Programs of at most so many classes of ops are searched on all meshes to the end ...
 constexpr std::size_t small_program = 300;
-/// ... those of up to so many decide both axes of meshes of two together before they are swept
-/// ...
+/// ... those of up to so many decide both axes of meshes of two together first ...
 constexpr std::size_t medium_program = 500;
 /// ... and those of at most so many take the fastest plan, on however many axes.
 constexpr std::size_t exact_program = 150;

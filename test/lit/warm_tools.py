@@ -14,10 +14,12 @@ import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
@@ -50,7 +52,8 @@ def start(folder: Path, environment: Mapping[str, str]) -> None:
         environment: Of the server: what tools read of it before they begin is as there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    address = f"/tmp/autoshard-lit-{os.getpid()}"  # a path of sockets has 107 bytes at most
+    # Not in the folder: the path of a socket has 107 bytes at most. The server removes it.
+    address = os.path.join(tempfile.mkdtemp(prefix="lit-"), "server")
     server = subprocess.Popen(
         [sys.executable, __file__, address],
         stdin=subprocess.PIPE,
@@ -102,7 +105,7 @@ def _serve(address: str) -> None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 _answer(connection, tools)
             connection.close()
-    os.unlink(address)
+    shutil.rmtree(os.path.dirname(address))
 
 
 def _answer(connection: socket.socket, tools: Mapping[str, Callable[[], int | None]]) -> None:
@@ -161,7 +164,7 @@ def _run(tool: Callable[[], int | None]) -> int:
         if isinstance(code, str):
             print(code, file=sys.stderr)
             code = 1
-    except BaseException:
+    except BaseException:  # as Python ends a process of its own
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
