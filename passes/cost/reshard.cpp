@@ -4,19 +4,12 @@
 #include <array>
 
 #include "cost/reshard_path.h"
+#include "cost/reshard_steps.h"
 
 namespace autoshard {
 namespace {
 
 constexpr std::int8_t nowhere = -1;
-
-std::int64_t devices_along(AxisMask axes, const Mesh& mesh) {
-  std::int64_t devices = 1;
-  for (int axis = 0; axis < mesh.rank(); ++axis) {
-    if (axes >> axis & 1u) devices *= mesh.axis_sizes[axis];
-  }
-  return devices;
-}
 
 /// Partial sums over `partial`, in a tensor that `from` cuts, into `to`, which only cuts it
 /// further. Calls `take` with each step.

@@ -6,11 +6,11 @@
 namespace autoshard::pipeline {
 namespace {
 
-constexpr double infinite = std::numeric_limits<double>::infinity();
+constexpr double not_found = std::numeric_limits<double>::infinity();
 
 /// What the first spans may come to: how full the last stage is that they reach.
 struct State {
-  double seconds = infinite;
+  double seconds = not_found;
   std::int32_t from_stage = -1, from_parts = 0;
   LoopShare share;
 };
@@ -34,7 +34,7 @@ class Filler {
       for (std::int32_t stage = -1; stage < stages_; ++stage) {
         for (std::int32_t parts = 0; parts <= most_parts_; ++parts) {
           const double seconds = at(n, stage, parts).seconds;
-          if (seconds == infinite) continue;
+          if (seconds == not_found) continue;
           if (spans_[n].parts.empty()) {
             spread(n, stage, parts, seconds);
           } else {
@@ -46,7 +46,7 @@ class Filler {
       }
     }
     for (std::int32_t parts = 0; parts <= most_parts_; ++parts) {
-      if (at(spans_.size(), stages_ - 1, parts).seconds < infinite) return trace(parts);
+      if (at(spans_.size(), stages_ - 1, parts).seconds < not_found) return trace(parts);
     }
     return std::nullopt;
   }

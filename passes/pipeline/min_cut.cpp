@@ -7,7 +7,7 @@
 namespace autoshard::pipeline {
 namespace {
 
-constexpr double infinite = std::numeric_limits<double>::infinity();
+constexpr double not_cut = std::numeric_limits<double>::infinity();
 
 /// A flow network, solved by Dinic's algorithm: shortest augmenting paths, all of one length
 /// at a time.
@@ -77,7 +77,7 @@ void Flow::push() {
   std::int32_t node = source;
   for (;;) {
     if (node == sink) {
-      double most = infinite;
+      double most = not_cut;
       for (const std::int32_t arc : path) most = std::min(most, left_[arc]);
       std::size_t cut = path.size();
       for (std::size_t k = path.size(); k-- > 0;) {
@@ -143,9 +143,9 @@ void decide_sides(const Line& line, std::vector<Side>& side) {
     for (const std::int32_t reader : value.readers) {
       if (maker < 0 || line.is_forward[value.maker] != line.is_forward[reader]) continue;
       if (line.is_forward[reader]) {
-        flow.add(maker, number[reader], infinite);  // the reader is not before its operand
+        flow.add(maker, number[reader], not_cut);  // the reader is not before its operand
       } else {
-        flow.add(number[reader], maker, infinite);
+        flow.add(number[reader], maker, not_cut);
       }
     }
     if (maker >= 0 && value.readers.size() == 1) {
@@ -155,8 +155,8 @@ void decide_sides(const Line& line, std::vector<Side>& side) {
     // One node is behind if any member is, the other one if all are.
     const std::int32_t any = flow.add_node(), all = flow.add_node();
     const auto join = [&](std::int32_t member) {
-      flow.add(member, any, infinite);
-      flow.add(all, member, infinite);
+      flow.add(member, any, not_cut);
+      flow.add(all, member, not_cut);
     };
     if (maker >= 0) join(maker);
     for (const std::int32_t reader : value.readers) join(number[reader]);

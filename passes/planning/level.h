@@ -27,6 +27,12 @@ struct Rounds {
   double exact_operations = 2e6;
 };
 
+/// The first time an axis is decided, when it is decided again, and when all axes are decided
+/// together from a plan.
+inline constexpr Rounds first_rounds{30, 300, 10'000'000};
+inline constexpr Rounds sweep_rounds{10, 10, 0};
+inline constexpr Rounds joint_rounds{10, 100, 5'000'000};
+
 /// The objective that a level reached, and a lower bound on it.
 struct LevelResult {
   double objective = std::numeric_limits<double>::infinity();

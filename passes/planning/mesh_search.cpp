@@ -11,11 +11,11 @@ namespace {
 constexpr double most_joint_options = 200;
 constexpr double most_tiny_options = 2000;
 constexpr std::size_t tiny_program = 40;
-constexpr Rounds first_rounds{8, 12, 0};
+constexpr Rounds mesh_first_rounds{8, 12, 0};
 /// All meshes have one sweep of few rounds, which shows which are worth more; what is swept in
 /// full needs more than that to leave a bad optimum.
-constexpr Rounds refine_rounds{10, 10, 0};
-constexpr Rounds joint_rounds{10, 100, 400'000, 2e7};
+constexpr Rounds mesh_refine_rounds{10, 10, 0};
+constexpr Rounds mesh_joint_rounds{10, 100, 400'000, 2e7};
 
 }  // namespace
 
@@ -32,8 +32,8 @@ InternedAssignment MeshSearch::greedy_by_axis() {
   InternedAssignment assignment = levels_.unsplit();
   AxisMask decided = 0;
   for (int axis = 0; axis < on_.mesh.rank(); ++axis) {
-    result_ =
-        levels_.solve(assignment, decided, 1u << axis, first_rounds, options_.seed, false);
+    result_ = levels_.solve(assignment, decided, 1u << axis, mesh_first_rounds, options_.seed,
+                            false);
     decided |= 1u << axis;
   }
   return assignment;
@@ -47,7 +47,7 @@ double MeshSearch::sweep(InternedAssignment& assignment, double reached) {
       const bool is_new =
           sweep == 0 || reached < decided_at[axis] * (1 - worth_deciding_again);
       if (!is_new) continue;
-      decided_at[axis] = reached = decide(assignment, 1u << axis, sweep_rounds, reached);
+      decided_at[axis] = reached = decide(assignment, 1u << axis, mesh_sweep_rounds, reached);
     }
     if (!(reached < before * (1 - least_gain))) break;
   }
@@ -56,14 +56,15 @@ double MeshSearch::sweep(InternedAssignment& assignment, double reached) {
 
 double MeshSearch::refine_axes(InternedAssignment& assignment, AxisMask axes, double reached) {
   for (int axis = 0; axis < on_.mesh.rank() && options_.sweeps > 0; ++axis) {
-    if ((axes >> axis) & 1u) reached = decide(assignment, 1u << axis, refine_rounds, reached);
+    if ((axes >> axis) & 1u)
+      reached = decide(assignment, 1u << axis, mesh_refine_rounds, reached);
   }
   return reached;
 }
 
 double MeshSearch::refine_together(InternedAssignment& assignment, double reached) {
   if (options_.sweeps == 0 || levels_.most_options(all_) > joint_options()) return reached;
-  return decide(assignment, all_, refine_rounds, reached);
+  return decide(assignment, all_, mesh_refine_rounds, reached);
 }
 
 double MeshSearch::pairs(InternedAssignment& assignment, double reached) {
@@ -72,7 +73,7 @@ double MeshSearch::pairs(InternedAssignment& assignment, double reached) {
     for (int b = a + 1; b < rank; ++b) {
       const AxisMask free = (1u << a) | (1u << b);
       if (levels_.most_options(free) > joint_options()) continue;
-      reached = decide(assignment, free, sweep_rounds, reached);
+      reached = decide(assignment, free, mesh_sweep_rounds, reached);
     }
   }
   return reached;
@@ -80,7 +81,7 @@ double MeshSearch::pairs(InternedAssignment& assignment, double reached) {
 
 bool MeshSearch::all_together(InternedAssignment& assignment) {
   if (levels_.most_options(all_) > joint_options() || is_late()) return false;
-  result_ = levels_.solve(assignment, 0, all_, joint_rounds, options_.seed, true);
+  result_ = levels_.solve(assignment, 0, all_, mesh_joint_rounds, options_.seed, true);
   return true;
 }
 

@@ -14,7 +14,7 @@
 namespace autoshard::planning {
 
 /// Rounds in which an axis is decided again.
-inline constexpr Rounds sweep_rounds{10, 60, 150'000};
+inline constexpr Rounds mesh_sweep_rounds{10, 60, 150'000};
 /// An improvement smaller than this part of the objective ends the sweeps.
 inline constexpr double least_gain = 1e-6;
 /// An axis is decided again if the others have saved more than this part since: levels are not

@@ -5,11 +5,10 @@
 #include <string>
 #include <unordered_set>
 
+#include "planning/steps.h"
+
 namespace autoshard::planning {
 namespace {
-
-/// A partial sum of rank 0, such as a loss: 4 bytes, all of its cost is latency.
-const TensorType scalar_type{{}, 32};
 
 /// The axes on the factors of `tensor` that make it `sharding`, or nothing if no cut does.
 std::optional<FactorAxes> lift(const Rule& rule, const RuleTensor& tensor,

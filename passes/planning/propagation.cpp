@@ -5,18 +5,13 @@
 #include "cost/reshard.h"
 #include "planning/classes.h"
 #include "planning/level.h"
+#include "planning/steps.h"
 
 namespace autoshard::planning {
 namespace {
 
-constexpr double tie_per_byte = 1.0 / (1 << 20);
-/// A partial sum of rank 0, such as a loss: 4 bytes, all of its cost is latency.
-const TensorType scalar_type{{}, 32};
-/// The first time an axis is decided, when it is decided again, and when all axes are decided
-/// together from a plan.
-constexpr Rounds first_rounds{30, 300, 10'000'000};
-constexpr Rounds sweep_rounds{10, 10, 0};
-constexpr Rounds joint_rounds{10, 100, 5'000'000};
+/// Bytes held for a byte sent: too few to change a decision, enough to make one among equals.
+constexpr double sent_per_held = 1.0 / (1 << 20);
 
 /// What is sent, in bytes; see `propagate`.
 class BytesCosts : public Costs {
@@ -49,13 +44,13 @@ class BytesCosts : public Costs {
         total += cost(autoshard::reshard(scalar_type, {}, {}, partial, program_.mesh));
       }
     }
-    return total + tie_per_byte * local;
+    return total + sent_per_held * local;
   }
 
   double held(std::int32_t sharding_class, const Sharding& sharding) const override {
     const ShardingClass& of = classes_.values[sharding_class];
     if (of.source >= 0) return 0;
-    return tie_per_byte * of.count * program_.types[of.type].bytes() /
+    return sent_per_held * of.count * program_.types[of.type].bytes() /
            static_cast<double>(num_shards(sharding, program_.mesh));
   }
 

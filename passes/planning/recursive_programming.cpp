@@ -106,7 +106,7 @@ std::optional<RecursivePlan> unfolded(const Program& program,
   }
   if (!found || !(found->seconds < best.seconds * (1 - least_gain))) return std::nullopt;
   RecursivePlan result =
-      written_out(on_mesh, classes, memory, options, *found, sweep_rounds, phases);
+      written_out(on_mesh, classes, memory, options, *found, mesh_sweep_rounds, phases);
   result.rounds = plans.rounds();
   result.axis_groups = folded.axis_groups;
   return result;
@@ -129,7 +129,7 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   PlanSearch plans({program, classes, *memory, cluster, options, phases, watch});
   const Candidate best = plans.run();
   RecursivePlan result =
-      written_out(program, classes, memory, options, best, sweep_rounds, phases);
+      written_out(program, classes, memory, options, best, mesh_sweep_rounds, phases);
   result.rounds = plans.rounds();
   const std::size_t num_ops = program.ops.size();
   if (options.fold && options.sweeps > 0 && num_ops >= fold_from_ops &&

@@ -6,8 +6,6 @@ namespace {
 /// Part of a kernel's launch that a slice costs. Of a tensor that is read whole in this time
 /// no slice is taken.
 constexpr double slice_share = 0.05;
-/// A partial sum of rank 0.
-const TensorType scalar_type{{}, 32};
 
 }  // namespace
 

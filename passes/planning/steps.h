@@ -23,7 +23,10 @@ double seconds_of(const std::vector<Step>& steps, const Cluster& cluster, const 
 /// The exchange with neighbours that a halo needs.
 Step halo_step(const Halo& halo, const Mesh& mesh);
 
-/// The steps that reduce a partial sum of rank 0 over `partial`, such as a loss.
+/// A partial sum of rank 0, such as a loss: 4 bytes, all of its cost is latency.
+inline const TensorType scalar_type{{}, 32};
+
+/// The steps that reduce a partial sum of rank 0 over `partial`.
 std::vector<Step> scalar_steps(const Mesh& mesh, AxisMask partial);
 
 }  // namespace autoshard::planning

@@ -314,12 +314,6 @@ class SymbolicCosts : public Costs {
   std::vector<std::optional<MatMulFactors>> matmuls_;
 };
 
-/// The first time an axis is decided, when it is decided again, and when all axes are decided
-/// together from a plan.
-constexpr Rounds first_rounds{30, 300, 10'000'000};
-constexpr Rounds sweep_rounds{10, 10, 0};
-constexpr Rounds joint_rounds{10, 100, 5'000'000};
-
 /// In programs of this many ops those that look alike this many steps around share one choice.
 constexpr std::size_t fold_from_ops = 400;
 constexpr int fold_rounds = 6;
