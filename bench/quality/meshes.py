@@ -63,7 +63,7 @@ LLAMAS = ("7B:4", "7B:32:scan", "70B:4", "70B:80:scan")
 
 def programs() -> list[str]:
     """Names of all programs, small ones first."""
-    found = [f"transformer {','.join(map(str, sizes))}" for sizes in TRANSFORMERS]
+    found = [f"transformer {' '.join(map(str, sizes))}" for sizes in TRANSFORMERS]
     found += [f"mlp with {count} heads" for count in HEADS]
     found += [f"llama {spec}" for spec in LLAMAS]
     if corpus_folder() is not None:
@@ -80,7 +80,7 @@ def module_of(name: str) -> mlir.Module:
     if kind == "transformer":
         from plan_cases import transformer
 
-        return transformer(*map(int, rest.split(",")))
+        return transformer(*map(int, rest.split()))
     if kind == "mlp":
         from plan_cases import mlp_with_heads
 
