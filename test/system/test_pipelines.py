@@ -192,12 +192,6 @@ def test_what_does_not_fit_is_said_with_the_limit_of_a_device(limit):
         run.plan(*arguments(), 1.0)
 
 
-def test_several_processes_are_refused(monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(autoshard.PlanError, match="pipeline= on 2 processes is not supported"):
-        pipelined(2, 4, "1f1b").plan(*arguments(), 1.0)
-
-
 def test_what_pipelines_cannot_do_is_refused():
     params, batch = arguments()
     with pytest.raises(autoshard.PlanError, match=r"8 devices of cluster cpu:8 .* 3 stages"):

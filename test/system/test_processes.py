@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,42 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.custom_partitioning import custom_partitioning
+from processes import outputs
 from two_processes import MODES, WEIGHTS, X, step
 
 import autoshard
 from autoshard.frontend.processes import digest
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
-SECONDS = 120
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return int(found.getsockname()[1])
-
-
-def outputs(*program: str) -> list[str]:
-    """What each of two processes prints; none runs any more then."""
-    port = free_port()
-    with contextlib.ExitStack() as stack:
-        processes: list[subprocess.Popen[str]] = []
-        for number in range(2):
-            process = subprocess.Popen(
-                [sys.executable, *program, str(port), str(number)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"},
-                text=True,
-            )
-            processes.append(stack.enter_context(process))
-            stack.callback(process.kill)
-        found: list[str] = []
-        for process in processes:
-            out, errors = process.communicate(timeout=SECONDS)
-            assert process.returncode == 0, errors[-3000:]
-            found.append(out)
-        return found
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,7 @@ from autoshard.ir.lowering import (
 )
 from autoshard.ir.planned_call import PlannedCall
 from autoshard.pipeline.running import Form
+from autoshard.pipeline.transfers import check_processes
 from autoshard.progress import task
 
 P = ParamSpec("P")
@@ -274,7 +275,7 @@ class Jitted(Generic[P, R]):
         if around is not Tracing.NONE:
             return self._inside(around, args, kwargs), None
         arguments = Arguments.of(self._static, args, kwargs)
-        running = self._program(arguments).running
+        running = self._called(arguments).running
         self._must_look |= running.ends_on_deleted_arrays
         self._donates |= running.donates
         return running(arguments)
@@ -373,6 +374,15 @@ class Jitted(Generic[P, R]):
             return self(*args, **kwargs)
 
         return jax.jit(planned, **self._jit_options)
+
+    def _called(self, arguments: Arguments) -> _Program:
+        """The program of a call, for which other processes wait."""
+        try:
+            return self._program(arguments)
+        except Exception:
+            if self._settings.request.pipeline == "auto":
+                say_failed(None)
+            raise
 
     def _program(self, arguments: Arguments) -> _Program:
         try:
@@ -533,16 +543,18 @@ class _Program:
         with self.lock:
             stage: Any = self.source.program.stage
             donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
+            try:
+                plan = self.plan
+                if plan.pipeline is not None:
+                    check_processes(plan.name, plan.pipeline.meshes)
+            except Exception:
+                say_failed(None if self.is_staged else self.source.machine)
+                raise
+            check_same_everywhere(plan, self.form)
             if not self.is_staged:
-                try:
-                    plan = self.plan
-                except Exception:
-                    say_failed(self.source.machine)
-                    raise
-                check_same_everywhere(plan, self.form)
                 return Running(plan, donated, self.compiled)
-            check_host_memory(self.plan)
-            return Running(self.plan, donated, staged_program(self.source, self.plan, self.form))
+            check_host_memory(plan)
+            return Running(plan, donated, staged_program(self.source, plan, self.form))
 
 
 def _callback_failed(plan: Plan, failure: CallbackFailure) -> CompileError:

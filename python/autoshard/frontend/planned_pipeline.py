@@ -17,13 +17,14 @@ from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.frontend.mesh import Machine
 from autoshard.ir import mlir
-from autoshard.ir.boundary import tied_arguments
+from autoshard.ir.boundary import main_function, replaced_arguments, tied_arguments
 from autoshard.ir.lowering import uses_shardy
-from autoshard.pipeline.array_parts import joined_sharding
+from autoshard.pipeline.array_parts import joined_sharding, sharding_over_all
 from autoshard.pipeline.modules import copy_of
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.order import Machinery, StagedStep, staged_step
 from autoshard.pipeline.staged_verification import StagedVerification, verify_staged_step
+from autoshard.pipeline.transfers import processes_of
 from autoshard.rewrites.layer_loops.parts import ProgramParts
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 
@@ -74,6 +75,8 @@ class PlannedPipeline:
     step. Several of an array with rows of layers, of which each has an equal part."""
     result_stages: tuple[tuple[int, ...], ...]
     """As ``argument_stages``; a result is where the argument is that it replaces."""
+    successors: frozenset[int]
+    """Results of ``main`` that are arguments of the next step."""
 
     @property
     def asked(self) -> Pipeline:
@@ -119,6 +122,8 @@ class PlannedPipeline:
             number: Among the flat arguments, or results.
             is_result: Which of these.
         """
+        if is_result and self.is_told(value, number):
+            return sharding_over_all(self.meshes)
         stages = (self.result_stages if is_result else self.argument_stages)[number]
         found = [value.named_sharding(self.meshes[stage]) for stage in stages]
         arrays = self.staging.arrays
@@ -126,6 +131,19 @@ class PlannedPipeline:
         if not parts.is_cut:
             return found[0]
         return joined_sharding(found, len(value.shape), parts.dim)
+
+    def is_told(self, value: PlacedValue, number: int) -> bool:
+        """Is a result a scalar that all stages get, so that each of several processes can read it?
+
+        A loss is, a count that is an argument of the next step stays where that is.
+
+        Args:
+            value: As the plan has it.
+            number: Among the results.
+        """
+        own = self.staging.arrays.results[number].numbers[0]
+        is_news = not value.shape and own not in self.successors
+        return is_news and len(processes_of(*self.meshes)) > 1
 
     def gantt(self, width: int = 120) -> str:
         """The schedule as text: a row a stage, the bubble, the bound of all schedules."""
@@ -234,7 +252,8 @@ def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) ->
     modules = [copy_of(module) for _ in asked.rules]
     step = staged_step(modules, asked, Machinery(stage, whole, staging.overlap), given_up)
     machines = _machines(machine, stage, whole, asked.stages)
-    return PlannedPipeline(staging, step, machines, *_stages_of_arrays(staging, step))
+    successors = frozenset(replaced_arguments(main_function(module)))
+    return PlannedPipeline(staging, step, machines, *_stages_of_arrays(staging, step), successors)
 
 
 def _machines(machine: Machine, stage: Cluster, whole: Cluster, stages: int) -> tuple[Machine, ...]:

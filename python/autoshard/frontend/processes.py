@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from autoshard.frontend.plan import Plan
 from autoshard.ir import print_module
 from autoshard.ir.attributes import CUSTOM_PARTITIONING, custom_call_target
 from autoshard.ir.module import operations_of
+from autoshard.pipeline.instructions import instructions_of
 
 _NO_PLAN = bytes(hashlib.sha256().digest_size)
 """What a process says that has failed."""
@@ -34,7 +36,8 @@ def check_same_everywhere(plan: Plan, form: str) -> None:
         ShardingError: The devices of the plan are not here.
     """
     plan.machine.needs_devices()
-    if not _is_of_all_processes(plan.machine):
+    machines = (plan.machine,) if plan.pipeline is None else plan.pipeline.machines
+    if not _are_of_all_processes(machines):
         return
     found = _said_by_all(digest(plan, form))
     failed = [number for number, said in enumerate(found) if said == _NO_PLAN]
@@ -51,13 +54,14 @@ def check_same_everywhere(plan: Plan, form: str) -> None:
         )
 
 
-def say_failed(machine: Machine) -> None:
+def say_failed(machine: Machine | None) -> None:
     """Tell the other processes, which wait in ``check_same_everywhere``, that there is no plan.
 
     Args:
         machine: What was planned for; not all processes wait where it is of some of them alone.
+            None: a pipeline, which all processes have a part of.
     """
-    if _is_of_all_processes(machine):
+    if jax.process_count() > 1 and (machine is None or _are_of_all_processes([machine])):
         _said_by_all(_NO_PLAN)
 
 
@@ -69,14 +73,16 @@ def digest(plan: Plan, form: str) -> bytes:
             del op.attributes["backend_config"]  # the address of a callback
     said = hashlib.sha256(print_module(module, debug_info=False))
     said.update(repr(sorted(plan.compiler_options.items())).encode())
+    if plan.pipeline is not None:
+        step = plan.pipeline.step
+        said.update(repr(instructions_of(step.program, step.schedule)).encode())
     return said.digest()
 
 
-def _is_of_all_processes(machine: Machine) -> bool:
+def _are_of_all_processes(machines: Sequence[Machine]) -> bool:
     count = jax.process_count()
-    if count == 1 or machine.devices is None:
-        return False
-    return len({device.process_index for device in machine.devices}) == count
+    devices = [device for machine in machines for device in machine.devices or ()]
+    return count > 1 and len({device.process_index for device in devices}) == count
 
 
 def _said_by_all(own: bytes) -> list[bytes]:

@@ -202,11 +202,6 @@ class Request:
                 " without them, so that no mesh is one for both. Leave mesh out, or give"
                 " pipeline=autoshard.Pipeline(..)."
             )
-        if jax.process_count() > 1:
-            raise PlanError(
-                f"pipeline= on {jax.process_count()} processes is not supported: one process runs"
-                " all stages. Leave it out, or run one process."
-            )
 
     def _micro_batches_of(self, pipeline: Pipeline, count: MicroBatches) -> int:
         """How many micro-batches go through a pipeline.

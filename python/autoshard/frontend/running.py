@@ -12,6 +12,7 @@ import jax
 from autoshard.errors import AutoshardWarning
 from autoshard.frontend.arguments import Arguments
 from autoshard.frontend.donation import Placement, is_placed, own_arrays, own_memory
+from autoshard.frontend.place import moved
 from autoshard.frontend.plan import Plan
 from autoshard.ir.dispatch import ends_on_deleted_arrays, fast_call
 from autoshard.ir.lowering import user_line
@@ -68,7 +69,7 @@ class Running:
         for number, sharding, donated in self.placements:
             leaf = leaves[number]
             if isinstance(leaf, jax.Array) and not is_placed(leaf, sharding):
-                leaves[number] = jax.device_put(leaf, sharding, donate=donated)
+                leaves[number] = moved(leaf, sharding, self.plan, number, donated=donated)
                 sent.append(number)
         may_be_fast = not self._matters(given, sent)
         if self._may_share_memory:

@@ -16,6 +16,7 @@ from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.ir.lowering import callbacks_of, constants_of
 from autoshard.pipeline.array_parts import joined, parts_of
 from autoshard.pipeline.running import Form, Settings, StagedRun
+from autoshard.pipeline.transfers import without_parts
 from autoshard.rewrites.layer_loops.parts import ArrayParts
 
 _tree: Any = jax.tree_util
@@ -37,7 +38,13 @@ def staged_program(source: Source, plan: Plan, form: Form) -> Callable[..., Any]
     infos = _tree.tree_leaves(stage.args_info)
     _check_types([*infos, *_tree.tree_leaves(stage.out_info)], plan)
     settings = Settings(form, plan.compiler_options, callbacks_of(program))
-    run = StagedRun(pipeline.step, pipeline.meshes, settings)
+    out_shardings = plan.named_shardings[1]
+    told = {
+        pipeline.staging.arrays.results[number].numbers[0]: sharding
+        for number, (value, sharding) in enumerate(zip(plan.results, out_shardings, strict=True))
+        if pipeline.is_told(value, number)
+    }
+    run = StagedRun(pipeline.step, pipeline.meshes, settings, told)
     shardings = run.argument_shardings
     constants: list[Any] = [
         jax.device_put(value, sharding)
@@ -46,7 +53,7 @@ def staged_program(source: Source, plan: Plan, form: Form) -> Callable[..., Any]
     arrays, own = pipeline.staging.arrays, shardings[program.constant_count :]
     arguments = _Arrays.of(plan.arguments, arrays.arguments, pipeline.argument_stages, pipeline)
     results = _Arrays.of(plan.results, arrays.results, pipeline.result_stages, pipeline)
-    in_shardings, out_shardings = plan.named_shardings
+    in_shardings = plan.named_shardings[0]
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = _tree.tree_leaves((args, kwargs))
@@ -107,15 +114,21 @@ class _Arrays:
     def whole(self, number: int, made: Sequence[Any], sharding: Any) -> Any:
         """An array of the user, of what the program made."""
         parts = self.arrays[number]
+        if not parts.is_cut:
+            return _at(made[parts.numbers[0]], sharding)
         found = [
             _at(made[n], at) for n, at in zip(parts.numbers, self.shardings[number], strict=True)
         ]
-        return joined(found, self.values[number].shape, sharding) if parts.is_cut else found[0]
+        return joined(found, self.values[number].shape, sharding)
 
 
 def _at(array: Any, sharding: jax.sharding.NamedSharding) -> Any:
     """An array where it shall be."""
-    return array if array.sharding == sharding else jax.device_put(array, sharding)
+    if array.sharding == sharding:
+        return array
+    if not array.addressable_shards:
+        return without_parts(array.shape, array.dtype, sharding)
+    return jax.device_put(array, sharding)
 
 
 def _placed(leaf: Any, dtype: Any, sharding: jax.sharding.NamedSharding) -> Any:

@@ -5,6 +5,7 @@ modules              a module of its own for each task
 order                seconds of tasks; the schedule by which micro-batches go through the stages
 flights              bytes that stages keep of micro-batches on their way
 instructions         one list for a step: run, send
+transfers            values between stages, within a process and between processes
 running              tasks as compiled programs; the list, carried out
 staged_verification  tasks beside what a compiler makes of them
 """

@@ -22,15 +22,8 @@ def joined_sharding(parts: Sequence[NamedSharding], rank: int, dim: int) -> Name
         rank: Of the array.
         dim: Along which the parts lie one behind the other.
     """
-    first = cast(Mesh, parts[0].mesh)
-    axis = _STAGE_AXIS
-    while axis in first.axis_names:
-        axis += "_"
-    mesh = Mesh(
-        np.stack([_devices(part) for part in parts]),
-        (axis, *first.axis_names),
-        axis_types=(AxisType.Auto, *first.axis_types),
-    )
+    mesh = _joined_mesh([cast(Mesh, part.mesh) for part in parts])
+    axis = mesh.axis_names[0]
     own = tuple(cast("Sequence[Any]", parts[0].spec))
     spec: list[Any] = [*own, *[None] * (rank - len(own))]
     inner = spec[dim] if isinstance(spec[dim], tuple) else (spec[dim],)
@@ -38,10 +31,34 @@ def joined_sharding(parts: Sequence[NamedSharding], rank: int, dim: int) -> Name
     return NamedSharding(mesh, PartitionSpec(*spec), memory_kind=parts[0].memory_kind)
 
 
+def sharding_over_all(meshes: Sequence[Mesh]) -> NamedSharding:
+    """The sharding of an array that is whole on each device of all stages.
+
+    Args:
+        meshes: Of the stages.
+    """
+    return NamedSharding(_joined_mesh(meshes), PartitionSpec())
+
+
+def _joined_mesh(meshes: Sequence[Mesh]) -> Mesh:
+    """One mesh of several, along an axis that comes first."""
+    first = meshes[0]
+    axis = _STAGE_AXIS
+    while axis in first.axis_names:
+        axis += "_"
+    return Mesh(
+        np.stack([mesh.devices for mesh in meshes]),
+        (axis, *first.axis_names),
+        axis_types=(AxisType.Auto, *first.axis_types),
+    )
+
+
 def parts_of(
     array: jax.Array, shape: Sequence[int], parts: Sequence[NamedSharding]
 ) -> list[jax.Array]:
     """The parts of an array that lies as ``joined_sharding`` says, without a copy.
+
+    A part on devices of other processes is an array without parts.
 
     Args:
         array: The whole.
@@ -52,7 +69,8 @@ def parts_of(
         PlanError: The array has nothing on some device of a part.
     """
     shards = {shard.device: shard.data for shard in array.addressable_shards}
-    missing = [device for part in parts for device in _devices(part).flat if device not in shards]
+    here = [_devices_here(part) for part in parts]
+    missing = [device for devices in here for device in devices if device not in shards]
     if missing:
         raise PlanError(
             f"an array of shape {array.shape} has parts on {missing[0]} by the plan, and lies as"
@@ -60,9 +78,9 @@ def parts_of(
         )
     return [
         jax.make_array_from_single_device_arrays(
-            tuple(shape), part, [shards[device] for device in _devices(part).flat]
+            tuple(shape), part, [shards[device] for device in devices], dtype=array.dtype
         )
-        for part in parts
+        for part, devices in zip(parts, here, strict=True)
     ]
 
 
@@ -76,8 +94,12 @@ def joined(parts: Sequence[jax.Array], shape: Sequence[int], sharding: NamedShar
         sharding: As ``joined_sharding`` makes it.
     """
     shards = [shard.data for part in parts for shard in part.addressable_shards]
-    return jax.make_array_from_single_device_arrays(tuple(shape), sharding, shards)
+    return jax.make_array_from_single_device_arrays(
+        tuple(shape), sharding, shards, dtype=parts[0].dtype
+    )
 
 
-def _devices(part: NamedSharding) -> Any:
-    return cast(Any, part.mesh).devices
+def _devices_here(part: NamedSharding) -> list[Any]:
+    """Those of this process."""
+    here, devices = jax.process_index(), cast(Mesh, part.mesh).devices
+    return [device for device in devices.flat if device.process_index == here]

@@ -31,12 +31,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Arrays go to other stages."""
+    """Arrays go from one stage to another one."""
 
     operands: tuple[int, ...]
     results: tuple[int, ...]
     values: tuple[int, ...]
     """The values of the program that they become."""
+    origin: int
+    """The stage that they leave."""
+    target: int
     dropped: tuple[int, ...] = ()
 
 
@@ -101,7 +104,7 @@ class _Writer:
         return Instructions(count, arguments, numbers, steps, results)
 
     def _around(self, steps: Sequence[Step]) -> None:
-        """What is outside of the loop; transfers that follow one another are one instruction."""
+        """What is outside of the loop."""
         for is_call, group in groupby(steps, lambda step: isinstance(step, Call)):
             if is_call:
                 for call in group:
@@ -120,10 +123,13 @@ class _Writer:
         self.steps.append(Run(call.task.name, operands, results))
 
     def _send(self, transfers: Sequence[Transfer], micro_batch: int) -> None:
-        if transfers:
-            operands = tuple(self._slot(one.operand, micro_batch) for one in transfers)
-            results = tuple(self._slot(one.result, micro_batch) for one in transfers)
-            self.steps.append(Send(operands, results, tuple(one.result for one in transfers)))
+        """What follows one another between the same stages is one instruction."""
+        for stages, group in groupby(transfers, lambda one: (one.origin, one.target)):
+            pairs = [(one.operand, one.result) for one in group]
+            operands = tuple(self._slot(operand, micro_batch) for operand, _ in pairs)
+            results = tuple(self._slot(result, micro_batch) for _, result in pairs)
+            values = tuple(result for _, result in pairs)
+            self.steps.append(Send(operands, results, values, *stages))
 
     def _number(self, stage: int, micro_batch: int) -> int:
         key = stage, micro_batch

@@ -2,11 +2,15 @@
 
 Each stage is a queue: what the host dispatches to its devices runs there in that order, and starts
 as soon as its operands are there. So one list in the order of the schedule keeps all stages busy.
+
+Of several processes each compiles and runs the tasks of the stages that it has devices of, and goes
+through the same list, so that all send in the same order. What it has no part of, as most arguments
+and results of other stages, it holds as arrays without parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +28,14 @@ from autoshard.passes.pipeline import run_passes
 from autoshard.pipeline.instructions import Run, Send, instructions_of
 from autoshard.pipeline.modules import copy_of, donate
 from autoshard.pipeline.order import StagedStep
+from autoshard.pipeline.transfers import (
+    SentValue,
+    ToldEverywhere,
+    is_here,
+    processes_of,
+    sender,
+    without_parts,
+)
 from autoshard.pipeline.values import Signature, StageValue, signature
 from autoshard.planned.ops import is_callback
 from autoshard.rewrites.stage_tasks.program import Call, StageProgram, StageTask
@@ -53,6 +65,7 @@ class StagedRun:
         step: StagedStep,
         meshes: Sequence[jax.sharding.Mesh],
         settings: Settings,
+        told: Mapping[int, jax.sharding.NamedSharding],
     ) -> None:
         """Compile.
 
@@ -60,6 +73,7 @@ class StagedRun:
             step: What is run.
             meshes: Of the stages; all alike.
             settings: For the compiler.
+            told: Scalar results of ``main`` that all stages get, with the shardings over these.
         """
         self.step = step
         self.meshes = meshes
@@ -78,19 +92,34 @@ class StagedRun:
         self.deleted = tuple(
             number
             for number in step.donated
-            if number not in given_up and program.arguments[number] not in passed_on
+            if not self._has(program.stage_of[program.arguments[number]])
+            or (number not in given_up and program.arguments[number] not in passed_on)
         )
-        """Donated arguments whose memory no result takes."""
+        """Donated arguments whose memory no result takes, or of which nothing is here."""
         self.kept = tuple(set(range(len(program.arguments))) - set(step.donated))
         """Arguments that stay the caller's."""
         self.numbers = [
             (slot, self._number(stage, micro_batch))
             for slot, stage, micro_batch in self.instructions.numbers
+            if self._has(stage)
         ]
         self.argument_shardings = tuple(
             self._sharding(value, program.stage_of[value]) for value in program.arguments
         )
-        self._steps = [self._prepared(each) for each in self.instructions.steps]
+        self._callers = {*self.instructions.arguments, *self.instructions.results}
+        """Slots of what the caller of a step has."""
+        self._steps = [
+            (each, prepared)
+            for each in self.instructions.steps
+            if (prepared := self._prepared(each)) is not None
+        ]
+        self._absent = [
+            (number, step.values[value], self._sharding(value, program.stage_of[value]))
+            for number, value in enumerate(program.results)
+            if not self._has(program.stage_of[value])
+        ]
+        """Results of which nothing is here."""
+        self._told = self._telling(told)
 
     def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
         """Dispatch a step.
@@ -108,21 +137,58 @@ class StagedRun:
             slots[slot] = number
         for step, prepared in self._steps:
             given = [slots[slot] for slot in step.operands]
-            made = prepared(*given) if isinstance(step, Run) else jax.device_put(given, prepared)
+            made = prepared(*given) if isinstance(step, Run) else prepared(given)
             for slot, value in zip(step.results, made, strict=True):
                 slots[slot] = value
             for slot in step.dropped:
                 slots[slot] = None
         results = [slots[slot] for slot in self.instructions.results]
+        for number, value, sharding in self._absent:
+            results[number] = without_parts(value.shape, value.dtype, sharding)
         for number in self.deleted:
             arguments[number].delete()
-        return _own(results, [arguments[number] for number in self.kept])
+        results = _own(results, [arguments[number] for number in self.kept])
+        for numbers, tell in self._told:
+            told = tell([results[number] for number in numbers])
+            for number, result in zip(numbers, told, strict=True):
+                results[number] = result
+        return results
 
-    def _prepared(self, step: Run | Send) -> tuple[Run | Send, Any]:
+    def _has(self, stage: int) -> bool:
+        """Has this process devices of a stage?"""
+        return is_here(self.meshes[stage])
+
+    def _prepared(self, step: Run | Send) -> Callable[..., Any] | None:
+        """What carries an instruction out; None where another process does."""
         if isinstance(step, Run):
-            return step, self.programs[step.task]
-        stage_of = self.step.program.stage_of
-        return step, [self._sharding(value, stage_of[value]) for value in step.values]
+            return self.programs.get(step.task)
+        return sender(
+            [
+                self._sent(value, step.origin, step.target, is_callers=slot in self._callers)
+                for value, slot in zip(step.values, step.operands, strict=True)
+            ]
+        )
+
+    def _telling(
+        self, told: Mapping[int, jax.sharding.NamedSharding]
+    ) -> list[tuple[list[int], ToldEverywhere]]:
+        """The results of each stage that all stages get."""
+        program, found = self.step.program, list[tuple[list[int], ToldEverywhere]]()
+        for stage, mesh in enumerate(self.meshes):
+            numbers = [it for it in told if program.stage_of[program.results[it]] == stage]
+            if numbers:
+                values = [
+                    self._sent(program.results[it], stage, stage, is_callers=True) for it in numbers
+                ]
+                others = [other for other in self.meshes if other is not mesh]
+                tell = ToldEverywhere(values, others, [told[it] for it in numbers])
+                found.append((numbers, tell))
+        return found
+
+    def _sent(self, value: int, origin: int, target: int, *, is_callers: bool) -> SentValue:
+        its = self.step.values[value]
+        sides = self._sharding(value, origin), self._sharding(value, target)
+        return SentValue(its.shape, its.dtype, *sides, is_callers)
 
     def _sharding(self, value: int, stage: int) -> jax.sharding.NamedSharding:
         return to_named_sharding(self.step.values[value].sharding, self.meshes[stage])
@@ -152,8 +218,15 @@ def _compiled(
     meshes: Sequence[jax.sharding.Mesh],
     settings: Settings,
 ) -> dict[str, Any]:
-    """The program of each task, by name; equal tasks are compiled once, for all their stages."""
-    tasks = [_task(step, task, meshes[task.stage], settings) for task in step.program.tasks]
+    """The program of each task that runs here, by name.
+
+    Equal tasks are compiled once, for all their stages.
+    """
+    tasks = [
+        _task(step, task, meshes[task.stage], settings)
+        for task in step.program.tasks
+        if is_here(meshes[task.stage])
+    ]
     first: dict[Any, _Task] = {}
     for task in tasks:
         first.setdefault(task.key, task)
@@ -216,13 +289,15 @@ def _task(step: StagedStep, task: StageTask, mesh: jax.sharding.Mesh, settings: 
     text = print_module(module)
     calls_back = any(map(is_callback, operations_of(module.operation)))
     is_for_all = can_be_retargeted(mesh) and not calls_back
+    # What several processes compile together, they must all compile.
+    processes = tuple(sorted(processes_of(mesh)))
     return _Task(
         task.name,
         task.stage,
         mesh,
         boundary,
         tuple(pairs),
-        text if is_for_all else (text, task.stage),
+        (text, processes if is_for_all else task.stage),
         print_module(module, "bytecode"),
         settings.callbacks if calls_back else {},
     )
