@@ -109,6 +109,34 @@ CUTS = [
 ]
 
 
+def of_experts(weights, batch):
+    """Tokens take two experts each, named by numbers of rows that a scan over layers carries."""
+    rows, columns = jnp.arange(batch.shape[0])[:, None], jnp.arange(batch.shape[1])[None]
+
+    def layer(hidden, own):
+        router, expert = own
+        scores = hidden @ router
+        top, at = jax.lax.top_k(scores, 2)
+        places = rows[..., None], columns[..., None], at
+        share = jnp.zeros_like(scores).at[places].add(top)
+        back = share[places].sum(-1, keepdims=True)
+        return jnp.sign(hidden + (share @ expert) * back), None
+
+    def loss(weights):
+        return (jax.lax.scan(layer, batch, weights)[0] * batch).sum()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda p, g: p - g, weights, gradients), value
+
+
+def test_experts_whose_tokens_are_named_by_their_places_are_bit_equal():
+    weights = whole_numbers((2, WIDTH, 4), 0), whole_numbers((2, 4, WIDTH), 1)
+    batch = whole_numbers((BATCH, 3, WIDTH), 2)
+    run = autoshard.jit(of_experts, mesh="d=8", mode="data_parallel", micro_batches=4)
+    found, right = run(weights, batch), jax.jit(of_experts)(weights, batch)
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+
+
 def test_a_planner_reduces_gradients_once_in_each_of_its_plans():
     given = tied_arguments(8192)
     cut = {"tokens": P("dp"), "mask": P("dp")}

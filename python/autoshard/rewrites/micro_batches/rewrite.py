@@ -17,6 +17,7 @@ from autoshard.ir.locations import lines_of
 from autoshard.ir.module import operations_of, structure_of
 from autoshard.ir.reading import shape_of
 from autoshard.planned.write import populate_rules, remove_rules
+from autoshard.rewrites.counted_indices import counted_indices_as_batches
 from autoshard.rewrites.micro_batches import leaving
 from autoshard.rewrites.micro_batches.barriers import pass_by
 from autoshard.rewrites.micro_batches.counting import number_in_loops
@@ -57,6 +58,7 @@ def into_micro_batches(
         PlanError: It cannot be done exactly; the module is half changed.
     """
     inline(module)
+    counted_indices_as_batches(module)
     populate_rules(module)
     operations = operations_of(module.operation)
     named = _named(operations, per_micro_batch)
