@@ -12,19 +12,6 @@ constexpr std::size_t most_copies = 256;
 /// most so many times the bytes of that one.
 constexpr double most_over_widest = 1.25;
 
-/// Whether an op is cheap elementwise work on one value that has no more bytes than the
-/// result, such as a relu.
-bool is_of_one(const ProgramIndex& index, std::int32_t op) {
-  if (index.rule(op).work != Work::elementwise || !index.rule(op).is_cheap) return false;
-  std::int32_t source = no_value;
-  for (std::int32_t v : index.op(op).operands) {
-    if (v == no_value || index.is_free(v)) continue;
-    if (source != no_value && source != v) return false;
-    source = v;
-  }
-  return source != no_value && index.bytes[source] <= index.bytes[index.op(op).results[0]];
-}
-
 bool is_unary(const ProgramIndex& index, std::int32_t op) {
   const Op& o = index.op(op);
   return index.rule(op).work == Work::elementwise && o.operands.size() == 1 &&
@@ -144,6 +131,17 @@ bool is_stored(const FusionInput& input, const std::vector<Sources>& sources,
 }
 
 }  // namespace
+
+bool is_of_one(const ProgramIndex& index, std::int32_t op) {
+  if (index.rule(op).work != Work::elementwise || !index.rule(op).is_cheap) return false;
+  std::int32_t source = no_value;
+  for (std::int32_t v : index.op(op).operands) {
+    if (v == no_value || index.is_free(v)) continue;
+    if (source != no_value && source != v) return false;
+    source = v;
+  }
+  return source != no_value && index.bytes[source] <= index.bytes[index.op(op).results[0]];
+}
 
 bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand) {
   const ProgramIndex& index = input.index;

@@ -23,6 +23,10 @@ struct FusionInput {
   std::vector<bool> is_row_reduction = {};
 };
 
+/// Whether an op is cheap elementwise work on one value that has no more bytes than the
+/// result, such as a relu.
+bool is_of_one(const ProgramIndex& index, std::int32_t op);
+
 /// Whether `op` takes operand number `operand` from its own kernel.
 ///
 /// Example: elementwise ops, views and reductions take all; a sort takes none; a dynamic

@@ -9,6 +9,21 @@
 namespace autoshard {
 namespace {
 
+/// Whether `op` is a part of each kernel that `reader` is a part of. A matmul that computes
+/// cheap work on its operand reads one value for it and nothing else.
+///
+/// Example: of dot(x * y * 2, w) it computes the doubling; the product of x and y is stored.
+bool joins(const FusionInput& input, const Fusions& fusions, std::int32_t reader,
+           std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  if (input.rules.matmul_operands || index.rule(op).work != Work::elementwise) return true;
+  const auto& roots = fusions.roots[reader];
+  const bool is_of_operand = std::any_of(roots.begin(), roots.end(), [&](std::int32_t root) {
+    return index.rule(root).work == Work::matmul;
+  });
+  return !is_of_operand || is_of_one(index, op);
+}
+
 /// The roots of all fusions that read the result of `op`, in order; none if one of its readers
 /// cannot compute it.
 std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions& fusions,
@@ -19,6 +34,7 @@ std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions&
   for (const Reader& r : in(input.uses.readers, index.op(op).results[0])) {
     const bool fuses = index.loops.of_op(r.op) == index.loops.of_op(op) &&
                        takes_fused(input, r.op, r.operand) &&
+                       joins(input, fusions, r.op, op) &&
                        (!is_matmul || index.rule(r.op).work == Work::elementwise);
     if (!fuses) return {};
     roots.insert(roots.end(), fusions.roots[r.op].begin(), fusions.roots[r.op].end());
