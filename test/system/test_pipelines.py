@@ -357,7 +357,7 @@ def test_tasks_are_compiled_beside_the_plan():
     assert found.ok
     assert found.differences == ()
     assert {one.program.target for one in found.tasks.values()} == {"cpu:8/4"}
-    for planned, compiled in zip(plan.pipeline.peak_bytes, found.compiled.peak_bytes, strict=True):
+    for planned, compiled in zip(plan.pipeline.peak_bytes, found.peak_bytes, strict=True):
         assert planned == pytest.approx(compiled, rel=0.2)
     assert str(found).startswith("15 tasks, 9 programs compiled for cpu:8/4 with ")
-    assert "bytes at the peak, stage 3" in str(found)
+    assert "a micro-batch planned" in str(found)

@@ -16,8 +16,11 @@ from autoshard.errors import AutoshardError, PassOptionError
 if TYPE_CHECKING:
     from autoshard.cluster import Cluster
     from autoshard.ir import mlir
+    from autoshard.pipeline.staged_verification import StagedVerification
     from autoshard.verify.check.check import Check
     from autoshard.verify.verification import Verification
+
+    Found = Verification | StagedVerification | Check
 
 PROGRAM = "autoshard-verify"
 
@@ -58,7 +61,14 @@ def _parser() -> argparse.ArgumentParser:
         "--cluster",
         metavar="CLUSTER",
         help="what to compile for: v5e:4x4, v5p:4x4x4*2, h100:8, cpu:8, or a TOML file; without"
-        " it, what the plan is for",
+        " it, what the plan is for. Of a module with stages that of all of them, which must be"
+        " given",
+    )
+    parser.add_argument(
+        "--schedule",
+        choices=("gpipe", "1f1b", "zero_bubble"),
+        default="1f1b",
+        help="of a module with stages: in which order they take micro-batches (1f1b)",
     )
     parser.add_argument(
         "--form", choices=("shardy", "gspmd"), default="shardy", help="partitioner (shardy)"
@@ -122,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _code(found)
 
 
-def _code(found: Verification | Check) -> int:
+def _code(found: Found) -> int:
     from autoshard.verify.check.check import Check
 
     if isinstance(found, Check):
@@ -154,9 +164,16 @@ def _need_time(given: argparse.Namespace) -> None:
         )
 
 
-def _verified(given: argparse.Namespace) -> Verification:
+def _verified(given: argparse.Namespace) -> Verification | StagedVerification:
     """The comparison; its trace is written where one is asked for."""
-    found = _verify(given)
+    from autoshard.ir import new_context, parse_file
+    from autoshard.ir.attributes import PIPELINE_STAGES
+
+    _need_time(given)
+    module = parse_file(given.module, new_context())
+    if PIPELINE_STAGES in module.operation.attributes:
+        return _verified_stages(module, given)
+    found = _verify(module, given)
     if given.trace is None:
         return found
     if found.schedule is None:
@@ -169,13 +186,10 @@ def _verified(given: argparse.Namespace) -> Verification:
     return found
 
 
-def _verify(given: argparse.Namespace) -> Verification:
+def _verify(module: mlir.Module, given: argparse.Namespace) -> Verification:
     from autoshard.cluster import Cluster
-    from autoshard.ir import new_context, parse_file
     from autoshard.verify.verification import verify_module
 
-    _need_time(given)
-    module = parse_file(given.module, new_context())
     return verify_module(
         module,
         Cluster.of(given.cluster) if given.cluster else _planned_cluster(module, given.module),
@@ -183,6 +197,42 @@ def _verify(given: argparse.Namespace) -> Verification:
         timeout=given.timeout,
         trip_count=given.trip_count,
         compiler_options=_compiler_options(given.compiler_option),
+    )
+
+
+def _verified_stages(module: mlir.Module, given: argparse.Namespace) -> StagedVerification:
+    """The tasks of a pipeline, each for the devices of a stage."""
+    from autoshard.cluster import Cluster
+    from autoshard.cluster.stages import cluster_of_a_stage
+    from autoshard.ir import mlir
+    from autoshard.ir.attributes import PIPELINE_STAGES
+    from autoshard.ir.boundary import tied_arguments
+    from autoshard.pipeline.order import Machinery, step_by_rule
+    from autoshard.pipeline.staged_verification import verify_staged_step
+
+    stages = mlir.IntegerAttr(module.operation.attributes[PIPELINE_STAGES]).value
+    if given.trace is not None:
+        raise PassOptionError(
+            f"--trace is for one program, and a pipeline of {stages} stages is several: leave it"
+            " out."
+        )
+    if not given.cluster:
+        raise PassOptionError(
+            f"the module is a pipeline of {stages} stages. Give --cluster, that of all of them.",
+            given.module,
+        )
+    whole = Cluster.of(given.cluster)
+    stage = cluster_of_a_stage(whole, stages)
+    donated = {argument: result for result, argument in tied_arguments(module).items()}
+    machinery = Machinery(stage, whole, trip_count=given.trip_count)
+    return verify_staged_step(
+        step_by_rule(module, given.schedule, machinery, donated),
+        stage,
+        use_shardy=given.form == "shardy",
+        timeout=given.timeout,
+        device_order=None,
+        compiler_options=_compiler_options(given.compiler_option),
+        trip_count=given.trip_count,
     )
 
 
@@ -215,18 +265,18 @@ def _compiler_options(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _print(found: Verification | Check) -> None:
+def _print(found: Found) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     console.print(found)
 
 
-def _json(found: Verification | Check) -> str:
+def _json(found: Found) -> str:
     return json.dumps(found.to_json(), indent=1)
 
 
-def _write(path: Path, found: Verification | Check) -> None:
+def _write(path: Path, found: Found) -> None:
     try:
         path.write_text(_json(found) + "\n")
     except OSError as error:

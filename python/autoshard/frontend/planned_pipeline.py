@@ -155,16 +155,22 @@ class PlannedPipeline:
         timeout: float = TIME_LIMIT_SECONDS,
         form: Literal["shardy", "gspmd"] | None = None,
         compiler_options: CompilerOptions | None = None,
+        processes: int | None = None,
     ) -> StagedVerification:
         """Compile each task once for the devices of a stage, in processes of their own, and put
         what came out beside the plan; no such device is needed, but its compiler.
+
+        Tasks of a stage that needs more than there is are compiled once more, with what else the
+        stage has reserved.
 
         Args:
             timeout: Seconds of each compile.
             form: ``"shardy"`` or ``"gspmd"``; None: the partitioner that JAX is set to.
             compiler_options: XLA's, or the name of a published set. None: those of the plan.
+            processes: Compilers at a time; None: one for every core.
 
         Raises:
+            PlanError: ``processes`` is no number of them.
             CompileError: The compiler is not installed, fails for another reason than memory, or
                 is not done in time.
             ClusterError: No compiler knows the devices of a stage.
@@ -180,6 +186,7 @@ class PlannedPipeline:
                 if compiler_options is None
                 else read_compiler_options(compiler_options)
             ),
+            processes=processes,
         )
 
     def with_arrays(self, arrays: ProgramParts) -> PlannedPipeline:

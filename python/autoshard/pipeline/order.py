@@ -10,15 +10,16 @@ from autoshard.cluster import Cluster
 from autoshard.ir import mlir
 from autoshard.pipeline.donations import Donated, Donations, donations_of
 from autoshard.pipeline.flights import in_flight_bytes
-from autoshard.pipeline.modules import task_module
+from autoshard.pipeline.modules import copy_of, donate, task_module
 from autoshard.pipeline.options import Pipeline
-from autoshard.pipeline.values import StageValue, signature, values_of
+from autoshard.pipeline.values import StageValue, held_bytes, signature, values_of
 from autoshard.planned.given_plan import cost_of_module
 from autoshard.rewrites.stage_tasks.program import (
     Call,
     StageProgram,
     Step,
     Transfer,
+    is_split,
     read_stage_program,
 )
 from autoshard.rewrites.stage_tasks.split import split_stages
@@ -47,6 +48,8 @@ class Machinery:
     """All devices; its slowest dim lies between stages."""
     overlap: float = 0.0
     """Share of communication inside of a stage that hides behind compute."""
+    trip_count: int = 100
+    """Assumed trips of loops whose count cannot be read from the program."""
 
 
 @dataclass(frozen=True)
@@ -95,36 +98,67 @@ class StagedStep:
 
     @cached_property
     def peak_bytes(self) -> tuple[float, ...]:
-        """Bytes of one device of each stage at the worst moment of a step.
+        """Bytes of one device of each stage at the worst moment of a step."""
+        return self.peak_bytes_with(self.costs)
 
-        What the stage has all the time (arguments, copies of others' arguments, sums), what the
-        greediest task needs besides, and in the loop what the stage keeps of micro-batches in
-        flight, behind it all that is made there, less what takes the memory of donated arguments.
+    def peak_bytes_with(self, costs: Mapping[str, TaskCost]) -> tuple[float, ...]:
+        """As ``peak_bytes``, in the same order, where tasks need other bytes.
+
+        Args:
+            costs: By name of the task.
+        """
+        found = [0.0] * self.program.stages
+        for task in self.program.tasks:
+            peak = self.kept_bytes[task.name] + costs[task.name].transient_bytes
+            found[task.stage] = max(found[task.stage], peak)
+        return tuple(found)
+
+    @cached_property
+    def kept_bytes(self) -> Mapping[str, float]:
+        """Bytes on one device of its stage while a task runs, by its name, at the worst moment.
+
+        What the stage has all the time (arguments, copies of others' arguments, sums), in the loop
+        what it keeps of micro-batches in flight, behind it all that is made there, less what takes
+        the memory of donated arguments. What the task takes and gives is among it.
         """
         program, values = self.program, self.values
-        flights = in_flight_bytes(program, self.schedule, values)
         replacing = {
             step.results[result]
             for step in program.after
             if isinstance(step, Call)
             for result in self.donations.get(step.task.name, {}).values()
         }
-        found: list[float] = []
-        for stage in range(program.stages):
-            always = [*program.arguments, *_made(program.before)]
-            made = [value for value in _made(program.after) if value not in replacing]
-            resident, new = (
-                sum(values[it].local_bytes for it in group if program.stage_of[it] == stage)
-                for group in (always, made)
-            )
-            loop = flights[stage] + self._transient(program.loop, stage)
-            behind = new + self._transient(program.after, stage)
-            found.append(resident + max(loop, behind))
-        return tuple(found)
+        new = [value for value in _made(program.after) if value not in replacing]
+        always = self._bytes_by_stage([*program.arguments, *_made(program.before)])
+        flights = in_flight_bytes(program, self.schedule, values)
+        parts = (
+            (program.before, [0.0] * program.stages),
+            (program.loop, flights),
+            (program.after, self._bytes_by_stage(new)),
+        )
+        return {
+            step.task.name: always[step.task.stage] + more[step.task.stage]
+            for steps, more in parts
+            for step in steps
+            if isinstance(step, Call)
+        }
 
-    def _transient(self, steps: Sequence[Step], stage: int) -> float:
-        calls = [step for step in steps if isinstance(step, Call) and step.task.stage == stage]
-        return max((self.costs[call.task.name].transient_bytes for call in calls), default=0.0)
+    def _bytes_by_stage(self, values: Sequence[int]) -> list[float]:
+        found = [0.0] * self.program.stages
+        for value in values:
+            found[self.program.stage_of[value]] += self.values[value].local_bytes
+        return found
+
+    def held_bytes(self, name: str) -> float:
+        """Bytes on one device of what a task takes and gives; a donated argument counts once."""
+        return held_bytes(signature(self.modules[name]), self.donations.get(name, {}))
+
+    def work_seconds(self, costs: Mapping[str, TaskCost]) -> tuple[float, ...]:
+        """Seconds of one micro-batch on each stage, where tasks take these."""
+        found = [0.0] * self.program.stages
+        for call in self.program.calls:
+            found[call.task.stage] += costs[call.task.name].seconds
+        return tuple(found)
 
     def with_costs(self, costs: Mapping[str, TaskCost]) -> StagedStep:
         """The same tasks, scheduled by the same rule for other costs."""
@@ -152,25 +186,38 @@ def staged_step(
         donated: By the user.
     """
     found = [
-        _with_rule(module, rule, machinery, donated)
+        step_by_rule(module, rule, machinery, donated)
         for module, rule in zip(modules, asked.rules, strict=True)
     ]
     return min(found, key=lambda step: step.step_seconds)
 
 
-def _with_rule(
+def step_by_rule(
     module: mlir.Module,
     rule: Rule,
     machinery: Machinery,
     donated: Donated,
 ) -> StagedStep:
+    """The step by one schedule.
+
+    Args:
+        module: Planned, with labels of stages; it is split, unless it is split already.
+        rule: In which order stages take micro-batches.
+        machinery: By what it is timed.
+        donated: By the user.
+
+    Raises:
+        PlanError: It cannot be split, or is not planned.
+    """
     with module.context, mlir.Location.unknown():
-        split_stages(module, defers=rule == "zero_bubble")
+        if not is_split(module):
+            split_stages(module, defers=rule == "zero_bubble")
         program = read_stage_program(module)
     own = {task.name: task_module(module, task.name) for task in program.tasks}
     signatures = {name: signature(each) for name, each in own.items()}
     values = values_of(program, signature(module), signatures)
-    costs = {name: _cost(each, machinery) for name, each in own.items()}
+    donations = donations_of(program, donated)
+    costs = {name: _cost(each, donations.get(name, {}), machinery) for name, each in own.items()}
     transfer_seconds = _transfer_seconds(program, values, machinery.whole)
     schedule = _scheduled(rule, program, costs, transfer_seconds)
     return StagedStep(program, rule, schedule, own, values, costs, transfer_seconds, donated)
@@ -232,12 +279,21 @@ _At = tuple[int, int]
 """Stage and level of a task."""
 
 
-def _cost(module: mlir.Module, machinery: Machinery) -> TaskCost:
-    """What a task comes to by its own module."""
-    boundary = signature(module)
-    plan = cost_of_module(module, machinery.stage, overlap=machinery.overlap).plan
-    known = sum(value.local_bytes for value in (*boundary.arguments, *boundary.results))
-    return TaskCost(plan.step_seconds, max(plan.peak_bytes - known, 0.0))
+def _cost(module: mlir.Module, donated: Mapping[int, int], machinery: Machinery) -> TaskCost:
+    """What a task comes to by its own module, whose results take the memory of donated arguments.
+
+    Args:
+        module: Of the task.
+        donated: Which argument gives its memory to which result.
+        machinery: By what it is timed.
+    """
+    as_compiled = copy_of(module)
+    donate(as_compiled, donated)
+    plan = cost_of_module(
+        as_compiled, machinery.stage, overlap=machinery.overlap, trip_count=machinery.trip_count
+    ).plan
+    held = held_bytes(signature(module), donated)
+    return TaskCost(plan.step_seconds, max(plan.peak_bytes - held, 0.0))
 
 
 def _transfer_seconds(

@@ -51,6 +51,19 @@ def signature(module: mlir.Module) -> Signature:
     )
 
 
+def held_bytes(boundary: Signature, donated: Mapping[int, int]) -> float:
+    """Bytes on one device of what a task takes and gives.
+
+    Args:
+        boundary: Of the task.
+        donated: Which argument gives its memory to which result; it counts once.
+    """
+    taken = sum(value.local_bytes for value in boundary.arguments)
+    replacing = set(donated.values())
+    given = (value for at, value in enumerate(boundary.results) if at not in replacing)
+    return taken + sum(value.local_bytes for value in given)
+
+
 def _value(placement: Placement | None, type_: mlir.Type) -> StageValue:
     assert placement is not None, "a planned module says where each tensor is"
     tensor = mlir.RankedTensorType(type_)

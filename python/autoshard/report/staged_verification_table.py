@@ -37,29 +37,36 @@ def _head(found: StagedVerification) -> str:
 
 
 def _stages(found: StagedVerification) -> Table:
-    table = new_table("of one device", "planned", "compiled")
-    planned, compiled = found.step, found.compiled
-    for stage, peak in enumerate(planned.peak_bytes):
-        made = "" if compiled is None else bytes_text(compiled.peak_bytes[stage])
-        table.add_row(f"bytes at the peak, stage {stage}", bytes_text(peak), made)
-    made = "" if compiled is None else seconds_text(compiled.step_seconds)
-    table.add_row("step", seconds_text(planned.step_seconds), made)
+    table = new_table("stage", "peak planned", "compiled", "a micro-batch planned", "compiled")
+    step, peaks, costs = found.step, found.peak_bytes, found.costs
+    planned = step.work_seconds(step.costs)
+    compiled = None if costs is None else step.work_seconds(costs)
+    for stage, peak in enumerate(step.peak_bytes):
+        table.add_row(
+            str(stage),
+            bytes_text(peak),
+            "" if peaks is None else bytes_text(peaks[stage]),
+            seconds_text(planned[stage]),
+            "" if compiled is None else seconds_text(compiled[stage]),
+        )
+    made = "" if found.step_seconds is None else seconds_text(found.step_seconds)
+    table.add_row("step", "", "", seconds_text(step.step_seconds), made)
     return table
 
 
 def _tasks(found: StagedVerification) -> Table:
-    table = new_table("task", "planned", "compiled", "temporaries planned", "compiled")
+    table = new_table("task", "planned", "compiled", "besides its values planned", "compiled")
     for name, one in found.tasks.items():
         cost, program = found.step.costs[name], one.program
-        seconds = "" if one.estimate is None else seconds_text(one.estimate.step_seconds)
-        temporaries = program.temporary_bytes
+        schedule = one.schedule
+        seconds = "" if schedule is None else seconds_text(schedule.scheduled_seconds)
         table.add_row(
             name,
             seconds_text(cost.seconds),
             seconds,
             bytes_text(cost.transient_bytes),
             f"of {bytes_text(program.needed_bytes)}, does not fit"
-            if temporaries is None
-            else bytes_text(temporaries),
+            if program.peak_bytes is None
+            else bytes_text(program.peak_bytes - found.step.held_bytes(name)),
         )
     return table

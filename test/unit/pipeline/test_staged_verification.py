@@ -1,14 +1,19 @@
 """Compiled tasks beside planned ones, with a compiler of the test's own."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
 
 import autoshard
 from autoshard.pipeline.staged_verification import verify_staged_step
+from autoshard.pipeline.values import signature
+from autoshard.planned.given_plan import cost_of_module
 from autoshard.verify.ahead_of_time import CompiledProgram
 
-USABLE = 1 << 30
+STAGE = autoshard.Cluster.parse("cpu:2")
+USABLE = STAGE.usable_memory_bytes
 
 
 def layers(weights, x):
@@ -33,18 +38,27 @@ def step():
     return plan.pipeline.step
 
 
-def verified(step, **fields):
-    """What comes of programs with these fields; the number of compiles."""
-    compiled = []
+def verified(step, made_for, **fields):
+    """What comes of programs with these fields; the clusters that they are compiled for.
+
+    Args:
+        step: The pipeline.
+        made_for: The bytes that a program takes of a device of a cluster; None: it does not fit.
+        fields: Others of the program.
+    """
+    clusters = []
 
     def compiler(module, cluster, **_):
-        compiled.append(module)
+        clusters.append(cluster)
+        needed = made_for(cluster)
         return CompiledProgram(
             target=cluster.name,
             compiler="a compiler",
             partitioner="shardy",
-            needed_bytes=1000,
-            usable_bytes=USABLE,
+            fits=needed is not None and needed <= cluster.usable_memory_bytes,
+            needed_bytes=needed or 2 * USABLE,
+            peak_bytes=needed,
+            usable_bytes=cluster.usable_memory_bytes,
             compile_seconds=1.0,
             host_bytes=0,
             **fields,
@@ -52,14 +66,14 @@ def verified(step, **fields):
 
     found = verify_staged_step(
         step,
-        autoshard.Cluster.parse("cpu:2"),
+        STAGE,
         use_shardy=True,
         timeout=1,
         device_order=None,
         compiler_options=None,
         compiler=compiler,
     )
-    return found, len(compiled)
+    return found, clusters
 
 
 HLO = """
@@ -71,25 +85,75 @@ ENTRY %main () -> f32[] {
 """
 
 
-def test_equal_tasks_are_compiled_once_and_temporaries_count_at_the_peak_of_a_stage(step):
-    found, count = verified(step, fits=True, temporary_bytes=1 << 20, hlo_text=HLO)
+def test_equal_tasks_are_compiled_once_and_what_they_take_counts_at_the_peak_of_a_stage(step):
+    found, clusters = verified(step, lambda _: 1 << 20, hlo_text=HLO)
     assert len(found.tasks) == 15
-    assert count == 9
+    assert clusters == [STAGE] * 9
     assert found.fits
-    for planned, compiled in zip(step.peak_bytes, found.compiled.peak_bytes, strict=True):
-        assert 0 < compiled - (1 << 20) <= planned
-    assert found.compiled.step_seconds < step.step_seconds
+    assert found.reserved_bytes == {}
+    for stage, peak in enumerate(found.peak_bytes):
+        own = [task.name for task in step.program.tasks if task.stage == stage]
+        beside = (step.kept_bytes[name] - step.held_bytes(name) for name in own)
+        assert peak == max(beside) + (1 << 20)
+    assert found.step_seconds < step.step_seconds
+
+
+def test_a_task_that_takes_all_there_is_is_compiled_beside_what_else_the_stage_has(step):
+    found, clusters = verified(step, lambda cluster: cluster.usable_memory_bytes, hlo_text=HLO)
+    assert found.fits
+    assert max(found.peak_bytes) == USABLE
+    again = {cluster.usable_memory_bytes for cluster in clusters} - {USABLE}
+    assert again == {USABLE - reserved for reserved in found.reserved_bytes.values()}
+    beside = {name: step.kept_bytes[name] - step.held_bytes(name) for name in found.tasks}
+    assert found.reserved_bytes == {name: bytes_ for name, bytes_ in beside.items() if bytes_}
 
 
 def test_a_stage_may_be_too_large_although_each_task_fits(step):
-    found, _ = verified(step, fits=True, temporary_bytes=USABLE, hlo_text=HLO)
+    found, _ = verified(step, lambda _: USABLE, hlo_text=HLO)
     assert not found.fits
     assert not found.ok
-    assert "DOES NOT FIT into the 1 GiB" in str(found)
+    assert found.reserved_bytes == {}
+    assert "DOES NOT FIT into the" in str(found)
 
 
-def test_a_task_that_does_not_fit_leaves_nothing_to_schedule(step):
-    found, _ = verified(step, fits=False)
-    assert found.compiled is None
+def test_a_task_that_does_not_fit_leaves_no_peak_and_nothing_to_schedule(step):
+    found, clusters = verified(step, lambda _: None)
+    assert found.peak_bytes is None
+    assert found.step_seconds is None
     assert not found.fits
+    assert clusters == [STAGE] * 9
     assert "does not fit" in str(found)
+
+
+def test_memory_is_known_of_programs_that_the_compiler_cannot_print(step):
+    found, _ = verified(step, lambda _: 1 << 20, no_hlo_text="it cannot")
+    assert found.fits
+    assert found.step_seconds is None
+    assert found.as_planned is None
+    said = json.loads(json.dumps(found.to_json()))
+    assert [stage["compiled_peak_bytes"] for stage in said["stages"]] == list(found.peak_bytes)
+    assert said["compiled_step_seconds"] is None
+
+
+def test_a_sum_of_gradients_counts_once_as_its_task_is_costed(step):
+    name = "stage3_loop3"
+    known = signature(step.modules[name])
+    whole = sum(value.local_bytes for value in (*known.arguments, *known.results))
+    donated = sum(known.arguments[at].local_bytes for at in step.donations[name])
+    assert donated > 0
+    assert step.held_bytes(name) == whole - donated
+    alone = cost_of_module(step.modules[name], STAGE).plan.peak_bytes
+    assert step.costs[name].transient_bytes > alone - whole
+
+
+def test_no_compilers_at_all_are_refused(step):
+    with pytest.raises(autoshard.PlanError, match="Give 1 or more"):
+        verify_staged_step(
+            step,
+            STAGE,
+            use_shardy=True,
+            timeout=1,
+            device_order=None,
+            compiler_options=None,
+            processes=0,
+        )

@@ -1,5 +1,7 @@
 """What a cluster is to a compiler."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoshard.cluster import CHIPS, Cluster
@@ -94,3 +96,12 @@ def test_the_compiler_of_cpus_is_jaxlib():
     import jaxlib
 
     assert target_of(Cluster.parse("cpu:8")).compiler() == f"jaxlib {jaxlib.__version__}"
+
+
+def test_what_a_cluster_has_less_of_a_tpu_than_the_chip_is_left_to_others() -> None:
+    cluster = Cluster.parse("v5e:2x2")
+    memory = cluster.chip.memory_bytes
+    less = replace(memory, value=memory.value - 4096)
+    smaller = replace(cluster, chip=replace(cluster.chip, memory_bytes=less))
+    assert target_of(cluster).options == ()
+    assert target_of(smaller).options == (("xla_tpu_user_reserved_hbm_bytes", "4096"),)

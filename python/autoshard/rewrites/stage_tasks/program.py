@@ -114,6 +114,11 @@ class StageProgram:
         return tuple(one for one in self.carried if one.update != one.argument)
 
 
+def is_split(module: mlir.Module) -> bool:
+    """Whether functions of a module are tasks of stages."""
+    return any(STAGE in function.attributes for function in functions_of(module).values())
+
+
 def read_stage_program(module: mlir.Module) -> StageProgram:
     """The tasks of a module, each value at its stage.
 
