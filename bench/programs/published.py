@@ -146,14 +146,14 @@ def gpt_j() -> Case:
     return language_model("FlaxGPTJForCausalLM", GPTJConfig(n_layer=4), 32, 2048)
 
 
-def roberta() -> Case:
+def roberta(layers: int = 8, batch: int = 256) -> Case:
     """RoBERTa large, 8 of 24 layers, a masked language model whose head is tied."""
     from transformers import RobertaConfig
 
     config = RobertaConfig(
         vocab_size=50265,
         hidden_size=1024,
-        num_hidden_layers=8,
+        num_hidden_layers=layers,
         num_attention_heads=16,
         intermediate_size=4096,
         max_position_embeddings=514,
@@ -173,7 +173,7 @@ def roberta() -> Case:
         ).logits
         return _cross_entropy(logits, labels)
 
-    ids = spec(256, 512, dtype=jnp.int32)
+    ids = spec(batch, 512, dtype=jnp.int32)
     return train(loss, params, _key(), ids, ids, optimizer=optax.lamb(1e-3))
 
 
