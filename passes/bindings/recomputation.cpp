@@ -1,31 +1,55 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "bindings/bindings.h"
 #include "recomputation/block.h"
 #include "recomputation/clones.h"
+#include "recomputation/effects.h"
+#include "recomputation/fetches.h"
+#include "recomputation/host_link.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace autoshard {
 
+using recomputation::Answer;
 using recomputation::Batch;
 using recomputation::Block;
 using recomputation::CloneRules;
 using recomputation::Clones;
 using recomputation::Dropped;
+using recomputation::Effect;
+using recomputation::Effects;
+using recomputation::Fate;
+using recomputation::Fetch;
+using recomputation::HostLink;
+using recomputation::LinkedBlock;
+using recomputation::LoopOps;
+using recomputation::LoopSeconds;
+using recomputation::Member;
 using recomputation::Op;
+using recomputation::StackChanges;
 using recomputation::Storage;
+using recomputation::Timetable;
+using recomputation::Transfer;
 using recomputation::Use;
 using recomputation::Value;
 
 namespace {
 
 using Ints = std::vector<std::int32_t>;
+using Doubles = std::vector<double>;
+using Pairs = std::vector<std::pair<std::int32_t, double>>;
+/// A loop by its first op and the one behind its last, and seconds.
+using OfLoops = std::vector<std::pair<std::pair<std::int32_t, std::int32_t>, double>>;
 
 constexpr std::size_t max_ops = std::numeric_limits<std::int32_t>::max();
 
@@ -62,19 +86,213 @@ void add_op(Block& block, Op op) {
   block.ops.push_back(std::move(op));
 }
 
+void check_dropped(const Block& block, const Dropped& one) {
+  check_in({one.number}, block.values.size());
+  check_in(block.values[one.number].demanders, block.ops.size());
+  check_in({block.values[one.number].maker, one.late}, block.ops.size());
+  check_between(one.early, -1, block.ops.size());
+  check_point(block, one.middle);
+}
+
 Clones clones_for(const Block& block, const std::vector<Dropped>& dropped,
                   const std::vector<Dropped>& sent, bool keep_sent, bool keep_parameters) {
-  for (const auto* part : {&dropped, &sent}) {
-    for (const Dropped& one : *part) {
-      check_in({one.number}, block.values.size());
-      check_in(block.values[one.number].demanders, block.ops.size());
-      check_in({block.values[one.number].maker, one.late}, block.ops.size());
-      check_between(one.early, -1, block.ops.size());
-      check_point(block, one.middle);
-    }
-  }
+  for (const Dropped& one : dropped) check_dropped(block, one);
+  for (const Dropped& one : sent) check_dropped(block, one);
   return recomputation::clones_for(block, dropped, sent,
                                    CloneRules{keep_sent, keep_parameters});
+}
+
+void check_start(const Doubles& start) {
+  if (start.empty() || !std::is_sorted(start.begin(), start.end())) {
+    throw nb::value_error("start is empty, or falls");
+  }
+}
+
+void check_transfer(const Transfer& one, std::size_t num_ops) {
+  check_between(one.begins, 0, num_ops + 1);
+  check_between(one.needed, one.begins, num_ops + 1);
+}
+
+Timetable timetable(const Doubles& start, const std::vector<Transfer>& transfers) {
+  check_start(start);
+  for (const Transfer& one : transfers) check_transfer(one, start.size() - 1);
+  return recomputation::timetable(start, transfers);
+}
+
+LoopOps loop_of(const HostLink& link, std::pair<std::int32_t, std::int32_t> ops) {
+  check_between(ops.second, 0, link.num_ops() + 1);
+  check_between(ops.first, 0, ops.second + 1);
+  return {ops.first, ops.second};
+}
+
+std::vector<LoopSeconds> of_loops(const HostLink& link, const OfLoops& all) {
+  std::vector<LoopSeconds> found;
+  for (const auto& [ops, seconds] : all) found.push_back({loop_of(link, ops), seconds});
+  return found;
+}
+
+using Loop = std::optional<std::pair<std::int32_t, std::int32_t>>;
+
+/// A link with what a program sends.
+HostLink link_of(Doubles busy, const std::vector<std::pair<std::int32_t, std::int32_t>>& loops,
+                 const OfLoops& moved, const std::vector<Transfer>& transfers) {
+  const HostLink ops(busy, {});
+  std::vector<LoopOps> checked;
+  for (const auto& loop : loops) checked.push_back(loop_of(ops, loop));
+  HostLink link(std::move(busy), std::move(checked));
+  for (const LoopSeconds& one : of_loops(link, moved)) link.add(one);
+  for (const Transfer& one : transfers) {
+    check_transfer(one, link.num_ops());
+    link.add(one);
+  }
+  return link;
+}
+
+LinkedBlock linked_block(const Block& block, HostLink link, Ints op_at, Loop loop) {
+  if (op_at.size() != block.ops.size() + 1 || !std::is_sorted(op_at.begin(), op_at.end())) {
+    throw nb::value_error("op_at is not that of the block");
+  }
+  check_in(op_at, static_cast<std::size_t>(link.num_ops()) + 1);
+  std::optional<LoopOps> checked;
+  if (loop) checked = loop_of(link, *loop);
+  return {std::move(link), std::move(op_at), checked};
+}
+
+std::span<const Fate> fates_of(const Effects& effects, const nb::bytes& fates) {
+  const auto* first = static_cast<const std::uint8_t*>(fates.data());
+  if (fates.size() != effects.num_members()) throw nb::value_error("not a fate of each value");
+  const auto last = static_cast<std::uint8_t>(effects.is_linked() ? Fate::host : Fate::again);
+  for (std::size_t at = 0; at < fates.size(); ++at) {
+    if (first[at] > last) throw nb::value_error("a fate is not known, or there is no link");
+  }
+  return {reinterpret_cast<const Fate*>(first), fates.size()};
+}
+
+template <typename Object>
+nb::ndarray<nb::numpy, const double, nb::ndim<1>> array_of(const Object& owner,
+                                                           const Doubles& numbers) {
+  return {numbers.data(), {numbers.size()}, nb::find(owner)};
+}
+
+void bind_host_link(nb::module_& module) {
+  nb::class_<Transfer>(module, "Transfer", "One value that is sent over the link to the host.")
+      .def(
+          "__init__",
+          [](Transfer* self, double seconds, std::int32_t begins, std::int32_t needed) {
+            new (self) Transfer{seconds, begins, needed};
+          },
+          "seconds"_a, "begins"_a, "needed"_a)
+      .def_ro("seconds", &Transfer::seconds, "What it takes if the link sends nothing else.")
+      .def_ro("begins", &Transfer::begins, "Number of the op before which it may begin.")
+      .def_ro("needed", &Transfer::needed,
+              "Number of the op that waits for it; the number of ops: only the end does.");
+
+  nb::class_<Timetable>(module, "Timetable", "When transfers are over.")
+      .def_ro("waited", &Timetable::waited, "Seconds in which no op runs, all together.")
+      .def_ro("over", &Timetable::over,
+              "For each transfer the number of the first op that runs when it is over.");
+
+  module.def("timetable", &timetable, "start"_a, "transfers"_a,
+             "Send all transfers beside the ops; see passes/recomputation/host_link.h.");
+
+  nb::class_<HostLink>(module, "HostLink",
+                       "The link to the host; see passes/recomputation/host_link.h.")
+      .def(
+          "__init__",
+          [](HostLink* self, Doubles busy,
+             const std::vector<std::pair<std::int32_t, std::int32_t>>& loops,
+             const OfLoops& moved, const std::vector<Transfer>& transfers) {
+            new (self) HostLink(link_of(std::move(busy), loops, moved, transfers));
+          },
+          "busy"_a, "loops"_a, "moved"_a, "transfers"_a)
+      .def_prop_ro("is_used", &HostLink::is_used, "Is anything sent?")
+      .def("waited", &HostLink::waited, "Seconds for which devices wait.");
+}
+
+void bind_effects(nb::module_& module) {
+  nb::class_<LinkedBlock>(module, "LinkedBlock",
+                          "A block beside the link to the host; see "
+                          "passes/recomputation/fetches.h.")
+      .def(
+          "__init__",
+          [](LinkedBlock* self, const Block& block, const HostLink& link, Ints op_at,
+             Loop loop) {
+            new (self) LinkedBlock(linked_block(block, link, std::move(op_at), loop));
+          },
+          "block"_a, "link"_a, "op_at"_a, "loop"_a.none());
+
+  nb::class_<Fetch>(module, "Fetch", "One value that is on the host for a while.")
+      .def_ro("number", &Fetch::number, "Number of the value in the block.")
+      .def_ro("gone", &Fetch::gone,
+              "Position of the op before which it has left the memory of the device.")
+      .def_ro("back", &Fetch::back,
+              "Position of the op before which the link begins to bring it back.");
+
+  nb::class_<StackChanges>(module, "StackChanges",
+                           "What is decided about stacks; see passes/recomputation/effects.h.")
+      .def(
+          "__init__",
+          [](StackChanges* self, const Block& block, const std::optional<LinkedBlock>& linked,
+             double seconds, Pairs change, const OfLoops& moved, const OfLoops& computed) {
+            for (const auto& [point, bytes] : change) check_point(block, point);
+            if (!linked && !moved.empty()) throw nb::value_error("there is no link");
+            StackChanges made{seconds, std::move(change)};
+            if (linked) {
+              made.moved = of_loops(linked->link, moved);
+              made.computed = of_loops(linked->link, computed);
+            }
+            new (self) StackChanges(std::move(made));
+          },
+          "block"_a, "linked"_a.none(), "seconds"_a, "change"_a, "moved"_a, "computed"_a);
+
+  nb::class_<Effect>(module, "Effect", "What decisions do, and what is written for them.")
+      .def_prop_ro(
+          "excess", [](const Effect& self) { return self.answer.excess; },
+          "Bytes above the limit, over all points of the program.")
+      .def_prop_ro(
+          "seconds", [](const Effect& self) { return self.answer.seconds; },
+          "What they add to a step.")
+      .def_prop_ro(
+          "live", [](const Effect& self) { return array_of(self, self.live); },
+          "Bytes on one device at each point.")
+      .def_ro("clones", &Effect::clones)
+      .def_ro("fetches", &Effect::fetches);
+
+  nb::class_<Effects>(module, "Effects",
+                      "Answers for all sets of decisions about the same values; see "
+                      "passes/recomputation/effects.h.")
+      .def(
+          "__init__",
+          [](Effects* self, const Block& block, Doubles live, double limit,
+             const std::vector<Dropped>& members, const Doubles& send_seconds,
+             const std::optional<LinkedBlock>& linked, bool keep_sent, bool keep_parameters) {
+            if (live.size() != static_cast<std::size_t>(block.num_points) ||
+                members.size() != send_seconds.size()) {
+              throw nb::value_error("lists do not have one number for each");
+            }
+            std::vector<Member> all;
+            for (std::size_t at = 0; at < members.size(); ++at) {
+              check_dropped(block, members[at]);
+              all.push_back({members[at], send_seconds[at]});
+            }
+            new (self) Effects(block, std::move(live), limit,
+                               CloneRules{keep_sent, keep_parameters}, std::move(all), linked);
+          },
+          "block"_a, "live"_a, "limit"_a, "members"_a, "send_seconds"_a, "linked"_a.none(),
+          nb::kw_only(), "keep_sent"_a, "keep_parameters"_a, nb::keep_alive<1, 2>())
+      .def(
+          "effect",
+          [](const Effects& self, const nb::bytes& fates, const StackChanges& stacks) {
+            return self.effect(fates_of(self, fates), stacks);
+          },
+          "fates"_a, "stacks"_a, "Fates of all values: 0 kept, 1 again, 2 to the host.")
+      .def(
+          "answer",
+          [](const Effects& self, const nb::bytes& fates, const StackChanges& stacks) {
+            const Answer found = self.answer(fates_of(self, fates), stacks);
+            return std::pair(found.excess, found.seconds);
+          },
+          "fates"_a, "stacks"_a, "The same: bytes above the limit, and seconds alone.");
 }
 
 }  // namespace
@@ -155,17 +373,16 @@ void bind_recomputation(nb::module_& module) {
       .def_ro("seconds", &Clones::seconds,
               "Seconds of all ops that run again, less those that nobody needs any more.")
       .def_prop_ro(
-          "change",
-          [](const Clones& self) {
-            return nb::ndarray<nb::numpy, const double, nb::ndim<1>>(
-                self.change.data(), {self.change.size()}, nb::find(self));
-          },
+          "change", [](const Clones& self) { return array_of(self, self.change); },
           "Bytes that live more on a device from each point on.")
       .def_ro("uses", &Clones::uses, "Values on the host meanwhile that are read again.");
 
   module.def("clones_for", &clones_for, "block"_a, "dropped"_a, "sent"_a, nb::kw_only(),
              "keep_sent"_a, "keep_parameters"_a,
              "What has to run again; see passes/recomputation/clones.h.");
+
+  bind_host_link(module);
+  bind_effects(module);
 }
 
 }  // namespace autoshard

@@ -1489,3 +1489,113 @@ class Clones:
 
 def clones_for(block: RecomputedBlock, dropped: Sequence[Dropped], sent: Sequence[Dropped], *, keep_sent: bool, keep_parameters: bool) -> Clones:
     """What has to run again; see passes/recomputation/clones.h."""
+
+class Transfer:
+    """One value that is sent over the link to the host."""
+
+    def __init__(self, seconds: float, begins: int, needed: int) -> None: ...
+
+    @property
+    def seconds(self) -> float:
+        """What it takes if the link sends nothing else."""
+
+    @property
+    def begins(self) -> int:
+        """Number of the op before which it may begin."""
+
+    @property
+    def needed(self) -> int:
+        """
+        Number of the op that waits for it; the number of ops: only the end does.
+        """
+
+class Timetable:
+    """When transfers are over."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which no op runs, all together."""
+
+    @property
+    def over(self) -> list[int]:
+        """
+        For each transfer the number of the first op that runs when it is over.
+        """
+
+def timetable(start: Sequence[float], transfers: Sequence[Transfer]) -> Timetable:
+    """
+    Send all transfers beside the ops; see passes/recomputation/host_link.h.
+    """
+
+class HostLink:
+    """The link to the host; see passes/recomputation/host_link.h."""
+
+    def __init__(self, busy: Sequence[float], loops: Sequence[tuple[int, int]], moved: Sequence[tuple[tuple[int, int], float]], transfers: Sequence[Transfer]) -> None: ...
+
+    @property
+    def is_used(self) -> bool:
+        """Is anything sent?"""
+
+    def waited(self) -> float:
+        """Seconds for which devices wait."""
+
+class LinkedBlock:
+    """
+    A block beside the link to the host; see passes/recomputation/fetches.h.
+    """
+
+    def __init__(self, block: RecomputedBlock, link: HostLink, op_at: Sequence[int], loop: tuple[int, int] | None) -> None: ...
+
+class Fetch:
+    """One value that is on the host for a while."""
+
+    @property
+    def number(self) -> int:
+        """Number of the value in the block."""
+
+    @property
+    def gone(self) -> int:
+        """Position of the op before which it has left the memory of the device."""
+
+    @property
+    def back(self) -> int:
+        """Position of the op before which the link begins to bring it back."""
+
+class StackChanges:
+    """What is decided about stacks; see passes/recomputation/effects.h."""
+
+    def __init__(self, block: RecomputedBlock, linked: LinkedBlock | None, seconds: float, change: Sequence[tuple[int, float]], moved: Sequence[tuple[tuple[int, int], float]], computed: Sequence[tuple[tuple[int, int], float]]) -> None: ...
+
+class Effect:
+    """What decisions do, and what is written for them."""
+
+    @property
+    def excess(self) -> float:
+        """Bytes above the limit, over all points of the program."""
+
+    @property
+    def seconds(self) -> float:
+        """What they add to a step."""
+
+    @property
+    def live(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,), writable=False)]:
+        """Bytes on one device at each point."""
+
+    @property
+    def clones(self) -> Clones: ...
+
+    @property
+    def fetches(self) -> list[Fetch]: ...
+
+class Effects:
+    """
+    Answers for all sets of decisions about the same values; see passes/recomputation/effects.h.
+    """
+
+    def __init__(self, block: RecomputedBlock, live: Sequence[float], limit: float, members: Sequence[Dropped], send_seconds: Sequence[float], linked: LinkedBlock | None, *, keep_sent: bool, keep_parameters: bool) -> None: ...
+
+    def effect(self, fates: bytes, stacks: StackChanges) -> Effect:
+        """Fates of all values: 0 kept, 1 again, 2 to the host."""
+
+    def answer(self, fates: bytes, stacks: StackChanges) -> tuple[float, float]:
+        """The same: bytes above the limit, and seconds alone."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from math import prod
 
 from autoshard import _core
-from autoshard._core import Place
+from autoshard._core import HostLink, Place, Transfer
 from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.ir import element_bits, mlir, place
 from autoshard.ir.host_memory import PINNED_HOST, moved_to
-from autoshard.planned.host_link import Timetable, Transfer, timetable
 from autoshard.sharding import Mesh
 
 
@@ -82,85 +80,37 @@ def move_seconds(
     return {number: size / rate for number, size in moved.items()}
 
 
-class HostLink:
-    """The link to the host beside the ops of a plan: what is sent, and how long devices wait."""
-
-    def __init__(self, costed_ops: Sequence[float], imported: ImportedProgram) -> None:
-        """``costed_ops``: seconds of one run of each op of the core."""
-        trips = imported.program.op_trips
-        self._busy = [s * float(runs) for s, runs in zip(costed_ops, trips, strict=True)]
-        self._loops = sorted(
-            ((loop.first_op, loop.last_op) for loop in imported.program.loops),
-            key=lambda one: one[1] - one[0],
-        )
-        self._start = list(accumulate(self._busy, initial=0.0))
-        self._moved: dict[tuple[int, int], float] = {}
-        self._transfers: list[Transfer] = []
-
-    def add(self, moves: Mapping[int, float], imported: ImportedProgram) -> None:
-        """Send what ops of the core move, of which the seconds in a step are given."""
-        outside: dict[int, float] = {}
-        for number, seconds in moves.items():
-            loop = self.loop_around(number)
-            if loop is None:
-                outside[number] = seconds
-            else:
-                self._moved[loop] = self._moved.get(loop, 0.0) + seconds
-        self._transfers += transfers_of(outside, imported)
-
-    @property
-    def is_used(self) -> bool:
-        """Is anything sent?"""
-        return bool(self._moved or self._transfers)
-
-    def loop_around(self, op: int) -> tuple[int, int] | None:
-        """The innermost loop around an op of the core: its first op, and the one behind its last.
-
-        None outside of loops.
-        """
-        return next(((a, b) for a, b in self._loops if a <= op < b), None)
-
-    def free(
-        self,
-        moved: Mapping[tuple[int, int], float] | None = None,
-        computed: Mapping[tuple[int, int], float] | None = None,
-    ) -> tuple[Sequence[float], float]:
-        """Seconds that the link is free before each op, and in all; those for which loops wait.
-
-        Args:
-            moved: Seconds of transfers of a loop, besides those that were added.
-            computed: Seconds of ops of a loop, besides those of the plan.
-        """
-        if not moved and not self._moved:
-            return self._start, 0.0
-        free, waited = list(self._busy), 0.0
-        for loop in self._loops:
-            sent = self._moved.get(loop, 0.0) + (moved or {}).get(loop, 0.0)
-            if sent > 0:
-                first, last = loop
-                own = sum(free[first:last])
-                computing = own + (computed or {}).get(loop, 0.0)
-                waited += max(0.0, sent - computing)
-                share = max(0.0, 1 - sent / computing) if computing > 0 else 0.0
-                free[first:last] = [share * one for one in free[first:last]]
-        return list(accumulate(free, initial=0.0)), waited
-
-    def timetable(self, start: Sequence[float], more: Sequence[Transfer] = ()) -> Timetable:
-        """All transfers outside of loops, ``more`` of them first; ``start``: what ``free`` says."""
-        return timetable(start, [*more, *self._transfers])
-
-    def waited(self) -> float:
-        """Seconds for which devices wait."""
-        start, waited = self.free()
-        return waited + self.timetable(start).waited
-
-
 def host_link(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, rate: float) -> HostLink:
-    """The link with what the program itself moves; ``rate`` in bytes a second."""
-    link = HostLink(plan.op_seconds, imported)
-    moved = _moved_bytes(imported, _Sizes(plan, mesh))
-    link.add({number: size / rate for number, size in moved.items()}, imported)
-    return link
+    """The link beside the ops of a plan, with what the program itself moves.
+
+    What a loop moves goes beside the ops of its trips; ``rate`` is in bytes a second.
+    """
+    moves = {n: size / rate for n, size in _moved_bytes(imported, _Sizes(plan, mesh)).items()}
+    in_loops: dict[tuple[int, int], float] = {}
+    outside: dict[int, float] = {}
+    for number, seconds in moves.items():
+        loop = loop_around(imported, number)
+        if loop is None:
+            outside[number] = seconds
+        else:
+            in_loops[loop] = in_loops.get(loop, 0.0) + seconds
+    trips = imported.program.op_trips
+    busy = [s * float(runs) for s, runs in zip(plan.op_seconds, trips, strict=True)]
+    loops = [(loop.first_op, loop.last_op) for loop in imported.program.loops]
+    return HostLink(busy, loops, list(in_loops.items()), transfers_of(outside, imported))
+
+
+def loop_around(imported: ImportedProgram, op: int) -> tuple[int, int] | None:
+    """The innermost loop around an op of the core: its first op, and the one behind its last.
+
+    None outside of loops.
+    """
+    loops = ((loop.first_op, loop.last_op) for loop in imported.program.loops)
+    return min(
+        ((first, last) for first, last in loops if first <= op < last),
+        key=lambda one: one[1] - one[0],
+        default=None,
+    )
 
 
 def _moved_bytes(imported: ImportedProgram, sizes: _Sizes) -> dict[int, float]:

@@ -20,8 +20,8 @@ from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function
 from autoshard.planned.given_plan import Costed
-from autoshard.planned.host_traffic import HostLink, host_link
-from autoshard.planned.summarize import main_values
+from autoshard.planned.host_traffic import host_link
+from autoshard.planned.summarize import line_of, main_values
 from autoshard.rewrites.numbering import has_effect
 from autoshard.rewrites.recomputation.plan_costs import PlanCosts, reshards_sent
 
@@ -97,9 +97,9 @@ class Block:
         """Number of the op in the core; -1 for ops that it does not know, and for loops."""
         self.point = self._points(number > 0)
         """When the op at each position runs."""
-        self.seconds = [costs.seconds_of(op) for op in self.ops]
+        self.seconds = [costs.seconds_of_core(number) for number in self.core_op]
         """Seconds of all runs of the op at each position, with what operands and results send."""
-        self.collective = {n for n, op in enumerate(self.ops) if costs.sends_result(op)}
+        self.collective = {n for n, core in enumerate(self.core_op) if costs.sends_core(core)}
         """Positions of ops whose result is sent: sums over devices, mostly."""
         self.values: list[Value] = []
         self.ssa: list[mlir.Value] = []
@@ -107,6 +107,7 @@ class Block:
         self.number_of: dict[mlir.Value, int] = {}
         self.matmul_of: dict[int, int] = {}
         """Position of the matmul that a value is stored for, if that is not its maker."""
+        self._signatures: dict[int, tuple[object, ...]] = {}
         self.operands: list[list[int]] = []
         """Values that the op at each position reads, those its regions read included."""
         self.results: list[list[int]] = []
@@ -235,7 +236,7 @@ class Block:
                     insort(waiting, self.values[number].maker)
 
     @cached_property
-    def link(self) -> HostLink:
+    def link(self) -> _core.HostLink:
         """The link to the host with what the program itself moves."""
         if self._beside is not None:
             return self._beside.link
@@ -246,7 +247,7 @@ class Block:
     @cached_property
     def trips(self) -> list[float]:
         """How often the op at each position runs in a step."""
-        return [self.costs.trips_of(op) for op in self.ops]
+        return [self.costs.trips_of_core(number) for number in self.core_op]
 
     @cached_property
     def live_bytes(self) -> Sequence[float]:
@@ -382,6 +383,25 @@ class Block:
                 ready = max(ready, at)
             found.append(ready)
         return found
+
+    def signature(self, number: int) -> tuple[object, ...]:
+        """The same for equal values of equal layers: the op, its line and plan, what it reads."""
+        if number not in self._signatures:
+            self._signatures[number] = self._signature(number)
+        return self._signatures[number]
+
+    def _signature(self, number: int) -> tuple[object, ...]:
+        value = self.values[number]
+        op, core_op = self.ops[value.maker], self.core_op[value.maker]
+        operands = self.operands[value.maker]
+        return (
+            op.name,
+            str(self.ssa[number].type),
+            line_of(op),
+            self.costs.value_sharding[value.core],
+            self.costs.op_strategy[core_op] if core_op >= 0 else -1,
+            tuple((str(self.ssa[v].type), self.values[v].maker < 0) for v in operands),
+        )
 
     def longest_gap(self, number: int) -> _core.Dropped | None:
         """The longest stretch in which a value only waits; None for a value without readers."""

@@ -44,19 +44,25 @@ class PlanCosts:
 
     def seconds_of(self, op: mlir.Operation) -> float:
         """Seconds of all runs of an op in a step, with what it sends."""
-        number = self.core_number(op)
+        return self.seconds_of_core(self.core_number(op))
+
+    def seconds_of_core(self, number: int) -> float:
+        """The same of an op of the core; 0 for -1."""
         if number < 0:
             return 0.0
         return self._op_trips[number] * (self._op_seconds[number] + self._moved.get(number, 0.0))
 
-    def trips_of(self, op: mlir.Operation) -> float:
-        """How often an op runs in a step; 1 for one that the core does not know."""
-        number = self.core_number(op)
+    def trips_of_core(self, number: int) -> float:
+        """How often an op of the core runs in a step; 1 for -1."""
         return 1.0 if number < 0 else float(self._op_trips[number])
 
     def sends_result(self, op: mlir.Operation) -> bool:
         """Is the result of an op sent?"""
-        return self.core_number(op) in self._sent
+        return self.sends_core(self.core_number(op))
+
+    def sends_core(self, number: int) -> bool:
+        """Is the result of an op of the core sent?"""
+        return number in self._sent
 
     def bytes_of(self, core: int) -> float:
         """Bytes of a value of the core on one device."""

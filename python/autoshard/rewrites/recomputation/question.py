@@ -5,21 +5,18 @@ Equal values of equal layers are one item where there are many values; each stac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf, prod
 
 import numpy as np
 
-from autoshard import _core
-from autoshard._core import Clones, Dropped, Storage
+from autoshard._core import Clones, Dropped, Effects, Fetch, LinkedBlock, StackChanges, Storage
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir
-from autoshard.planned.summarize import line_of
+from autoshard.planned.host_traffic import loop_around
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate
-from autoshard.rewrites.recomputation.fetches import Fetch, send_seconds, timed
 from autoshard.rewrites.recomputation.loops import Pair, Stack, maker_of, pairs_of, trips_of
 from autoshard.rewrites.recomputation.stack_choice import slice_of
 from autoshard.rewrites.recomputation.stack_moves import may_be_on_host
@@ -29,6 +26,9 @@ _SMALLEST = 1e-5
 
 _MOST_ALONE = 24
 """Up to so many values of a block are items of their own, whether others are equal or not."""
+
+_CODES = {Fate.KEEP: 0, Fate.AGAIN: 1, Fate.HOST: 2}
+"""Fates as the core knows them."""
 
 _LEAST_SENT = 1 << 16
 """Bytes of a whole array: smaller ones are not worth a transfer; as of states, 64 KiB."""
@@ -97,7 +97,6 @@ class BlockQuestion:
         self.block, self.limit, self.rules = block, limit, rules
         costed = block.costed
         self.rate = costed.cluster.chip.host_bandwidth.value
-        self.link = block.link
         self.base = live_on_device(block)
         self.pairs = pairs_of(block)
         self._known: dict[tuple[int, tuple[int, ...]], _Dropped] = {}
@@ -108,8 +107,14 @@ class BlockQuestion:
         ]
         self.apart: dict[int, Fate] = {}
         """Values that do not share the fate of their group."""
-        self._waited = self.link.waited()
-        self._ranges = [self._range(item) for item in self.items]
+        self._members = _Members(self.items)
+        self._linked = _linked(block) if rules.host or block.link.is_used else None
+        self._effects = self._effects_of(self._members.all)
+        self._no_stacks = StackChanges(block.core, self._linked, 0.0, [], [], [])
+        self._freed = [self._most_freed(item) for item in self.items]
+        self._all_freed = np.zeros(len(self.base) + 1)
+        for points, sizes in self._freed:
+            np.add.at(self._all_freed, points, sizes)
 
     @property
     def fates(self) -> Sequence[Sequence[Fate]]:
@@ -118,23 +123,20 @@ class BlockQuestion:
 
     def answer(self, chosen: Chosen) -> Answer:
         """See ``Question.answer``."""
-        return self.effect(chosen).answer
+        fates, stacks = self._members.fates(chosen, self.apart), self._stack_changes(chosen)
+        return Answer(*self._effects.answer(fates, stacks))
 
     def least_excess(self, kept: Collection[int]) -> float:
         """See ``Question.least_excess``: the others are gone while they wait, at no cost."""
-        return self._excess(self.least_live(kept))
+        return float(np.maximum(self.least_live(kept) - self.limit, 0).sum())
 
     def least_live(self, kept: Collection[int]) -> np.ndarray:
         """Bytes at each point, likewise."""
-        held = set(kept)
-        delta = [
-            change
-            for number, ranges in enumerate(self._ranges)
-            if number not in held
-            for first, end, size in ranges
-            for change in ((first, -size), (end, size))
-        ]
-        return self._with(delta)
+        freed = self._all_freed.copy()
+        for number in kept:
+            points, sizes = self._freed[number]
+            np.subtract.at(freed, points, sizes)
+        return self.base - np.cumsum(freed)[:-1]
 
     def most_saved(self, item: int) -> float:
         """See ``Question.most_saved``: a stack need not be written and read."""
@@ -143,59 +145,30 @@ class BlockQuestion:
 
     def effect(self, chosen: Chosen) -> Effect:
         """What decisions do."""
-        again, sent = self.values_with(chosen, Fate.AGAIN), self.values_with(chosen, Fate.HOST)
-        clones = self._clones_for(again, sent)
-        uses = {use.number: use for use in clones.uses}
-        seconds = clones.seconds
+        fates, stacks = self._members.fates(chosen, self.apart), self._stack_changes(chosen)
+        made = self._effects.effect(fates, stacks)
+        return Effect(Answer(made.excess, made.seconds), made.live, made.clones, made.fetches)
+
+    def _stack_changes(self, chosen: Chosen) -> StackChanges:
+        """What decisions about stacks do."""
+        if not self.pairs:
+            return self._no_stacks
+        seconds = 0.0
         delta: list[tuple[int, float]] = []
-        moved: dict[tuple[int, int], float] = {}
-        computed: dict[tuple[int, int], float] = {}
+        moved: list[tuple[tuple[int, int], float]] = []
+        computed: list[tuple[tuple[int, int], float]] = []
         for number in range(len(self.pairs)):
             dropped = self.stacks_with(chosen, Fate.AGAIN, number)
             one = self._dropped(number, tuple(stack.slot for stack in dropped))
             seconds += one.seconds
             delta += one.delta
             first, second = self._loops[number]
-            computed[second] = computed.get(second, 0.0) + one.seconds
+            computed.append((second, one.seconds))
             for stack in self.stacks_with(chosen, Fate.HOST, number):
                 delta += self._gone(number, stack)
                 delta += self._during(second, stack.bytes / trips_of(self.pairs[number]))
-                for loop in (first, second):
-                    moved[loop] = moved.get(loop, 0.0) + stack.bytes / self.rate
-        loop = self._loop_of_block
-        if loop is not None and sent:
-            both = sum(
-                2 * send_seconds(self.block, one.number, self.rate)
-                for one in sent
-                if one.number in uses
-            )
-            moved[loop] = moved.get(loop, 0.0) + both
-        fetches: list[Fetch] = []
-        if moved or sent or self.link.is_used:
-            start, waited = self.link.free(moved, computed)
-            times = timed(self.block, sent, uses, self.link, start, self.rate)
-            seconds += waited + times.waited - self._waited
-            delta += times.delta
-            fetches = times.fetches
-        live = self._with(delta, clones.change)
-        return Effect(Answer(self._excess(live), seconds), live, clones, fetches)
-
-    def values_with(self, chosen: Chosen, fate: Fate) -> list[Dropped]:
-        """Values of straight-line code of which this becomes."""
-        groups = [
-            (item.members, whole)
-            for number, whole in chosen.items()
-            if isinstance(item := self.items[number], Group)
-        ]
-        apart = self.apart
-        if not apart:
-            return [one for members, whole in groups if whole is fate for one in members]
-        return [
-            one
-            for members, whole in groups
-            for one in members
-            if apart.get(one.number, whole) is fate
-        ]
+                moved += [(loop, stack.bytes / self.rate) for loop in (first, second)]
+        return StackChanges(self.block.core, self._linked, seconds, delta, moved, computed)
 
     def stacks_with(self, chosen: Chosen, fate: Fate, pair: int) -> list[Stack]:
         """Stacks of a pair of loops of which this becomes."""
@@ -205,13 +178,21 @@ class BlockQuestion:
             if isinstance(item, Stacked) and item.pair == pair and chosen.get(number) is fate
         ]
 
-    def _clones_for(self, again: Sequence[Dropped], sent: Sequence[Dropped]) -> Clones:
-        return _core.clones_for(
-            self.block.core,
-            again,
-            sent,
-            keep_sent=self.rules.keep_sent,
-            keep_parameters=self.rules.keep_parameters,
+    def _effects_of(self, members: Sequence[Dropped]) -> Effects:
+        block, rules = self.block, self.rules
+        seconds = [0.0] * len(members)
+        if self._linked is not None:
+            values = [block.values[one.number] for one in members]
+            seconds = [block.trips[one.maker] * one.bytes / self.rate for one in values]
+        return Effects(
+            block.core,
+            self.base.tolist(),
+            self.limit,
+            members,
+            seconds,
+            self._linked,
+            keep_sent=rules.keep_sent,
+            keep_parameters=rules.keep_parameters,
         )
 
     def _dropped(self, number: int, slots: tuple[int, ...]) -> _Dropped:
@@ -260,18 +241,6 @@ class BlockQuestion:
         points = self.block.costs.points[loop[0] : loop[1]]
         return [(min(points), size), (max(points) + 1, -size)]
 
-    def _with(
-        self, delta: Sequence[tuple[int, float]], before: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Bytes at each point, with changes; ``before``: others, of each point."""
-        change = np.zeros(len(self.base) + 1) if before is None else before.copy()
-        for point, size in delta:
-            change[min(point, len(self.base))] += size
-        return self.base + np.cumsum(change)[: len(self.base)]
-
-    def _excess(self, live: np.ndarray) -> float:
-        return float(np.maximum(live - self.limit, 0).sum())
-
     def _stacks(self) -> list[Stacked]:
         """Stacks that live while memory is short."""
         found: list[Stacked] = []
@@ -306,18 +275,18 @@ class BlockQuestion:
             return 0, 0
         return min(one[0] for one in lives), max(one[1] for one in lives)
 
-    def _range(self, item: Group | Stacked) -> list[tuple[int, int, float]]:
-        """(first point, that behind the last, bytes) of all that an item may free at most."""
+    def _most_freed(self, item: Group | Stacked) -> tuple[np.ndarray, np.ndarray]:
+        """Points from which on an item may free so many bytes more, at most, and these bytes."""
         if isinstance(item, Stacked):
-            start, end = self._span(self.pairs[item.pair], item.stack)
-            return [(start, end, item.stack.bytes)]
-        block = self.block
-        found: list[tuple[int, int, float]] = []
-        for one in item.members:
-            value = block.values[one.number]
-            first = block.point[max(one.early, 0)] + 1
-            found.append((min(first, value.end), value.end, value.bytes))
-        return found
+            delta = self._gone(item.pair, item.stack)
+        else:
+            block, delta = self.block, list[tuple[int, float]]()
+            for one in item.members:
+                value = block.values[one.number]
+                first = block.point[max(one.early, 0)] + 1
+                delta += [(min(first, value.end), -value.bytes), (value.end, value.bytes)]
+        points = np.array([point for point, _ in delta], np.int64)
+        return points, -np.array([size for _, size in delta])
 
     def _loop(self, op: mlir.Operation) -> tuple[int, int]:
         """Numbers in the core of the first op of a loop, and of the first behind it."""
@@ -331,10 +300,42 @@ class BlockQuestion:
             key=lambda one: one[1] - one[0],
         )
 
-    @cached_property
-    def _loop_of_block(self) -> tuple[int, int] | None:
-        known = [number for number in self.block.core_op if number >= 0]
-        return self.link.loop_around(known[0]) if self.block.number and known else None
+
+class _Members:
+    """Values of all groups, in one row."""
+
+    def __init__(self, items: Sequence[Group | Stacked]) -> None:
+        self.all: list[Dropped] = []
+        self._of: dict[int, tuple[int, int]] = {}
+        """Item -> the place of its first value, and the one behind its last."""
+        for number, item in enumerate(items):
+            if isinstance(item, Group):
+                first = len(self.all)
+                self.all += item.members
+                self._of[number] = (first, len(self.all))
+        self._place = {one.number: place for place, one in enumerate(self.all)}
+
+    def fates(self, chosen: Chosen, apart: Mapping[int, Fate]) -> bytes:
+        """A code of each: that of its item, or of its own if others of the item go."""
+        fates = bytearray(len(self.all))
+        for number, fate in chosen.items():
+            if number in self._of:
+                first, end = self._of[number]
+                fates[first:end] = bytes((_CODES[fate],)) * (end - first)
+        for number, fate in apart.items():
+            place = self._place[number]
+            if fates[place]:
+                fates[place] = _CODES[fate]
+        return bytes(fates)
+
+
+def _linked(block: Block) -> LinkedBlock:
+    """A block beside the link to the host."""
+    known = next((number for number in block.core_op if number >= 0), None)
+    loop = None
+    if block.number and known is not None:
+        loop = loop_around(block.costed.imported, known)
+    return LinkedBlock(block.core, block.link, block.core_at, loop)
 
 
 def live_on_device(block: Block) -> np.ndarray:
@@ -380,7 +381,7 @@ def groups_of(block: Block, live: np.ndarray, limit: float, rules: Rules) -> lis
             continue
         fates = _fates(block, number, rules)
         if fates:
-            found.setdefault((*_signature(block, number), fates), []).append(gap)
+            found.setdefault((block.signature(number), fates), []).append(gap)
     parts = list(found.values())
     if sum(map(len, parts)) <= _MOST_ALONE:
         parts = [[member] for members in parts for member in members]
@@ -399,23 +400,6 @@ def _fates(block: Block, number: int, rules: Rules) -> tuple[Fate, ...]:
 def _is_worth_sending(value: mlir.Value) -> bool:
     type_ = mlir.RankedTensorType(value.type)
     return prod(type_.shape) * element_bits(type_.element_type) >= 8 * _LEAST_SENT
-
-
-def _signature(block: Block, number: int) -> tuple[object, ...]:
-    """The same for equal values of equal layers: the op, its line and plan, what it reads."""
-    value = block.values[number]
-    op = block.ops[value.maker]
-    core_op = block.core_op[value.maker]
-    return (
-        op.name,
-        str(block.ssa[number].type),
-        line_of(op),
-        block.costs.value_sharding[value.core],
-        block.costs.op_strategy[core_op] if core_op >= 0 else -1,
-        tuple(
-            (str(block.ssa[v].type), block.values[v].maker < 0) for v in block.operands[value.maker]
-        ),
-    )
 
 
 def _waits(block: Block, gap: Dropped, too_full: np.ndarray) -> bool:

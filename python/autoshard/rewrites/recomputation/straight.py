@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoshard._core import Batch, Clones, Storage
+from autoshard._core import Batch, Clones, Fetch, Storage
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.ir.host_memory import DEVICE, PINNED_HOST
 from autoshard.ir.inline import substitute
 from autoshard.planned.summarize import shardings_of
 from autoshard.rewrites.recomputation.block import Block
-from autoshard.rewrites.recomputation.fetches import Fetch
 from autoshard.rewrites.recomputation.moves import write_move
 from autoshard.sharding import Sharding, to_v2
 

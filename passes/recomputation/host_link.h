@@ -1,0 +1,93 @@
+/// For how long a device waits for transfers to and from its host, if ops run in order.
+///
+/// One link, which sends one value after the other, first come, first served, while ops run:
+///
+///   ops        | matmul | matmul | matmul |     | reader |
+///   link         out a ......... | back a .......|
+///                                           ^ waits for a
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace autoshard::recomputation {
+
+/// One value that is sent.
+struct Transfer {
+  double seconds = 0;       ///< what it takes if the link sends nothing else
+  std::int32_t begins = 0;  ///< number of the op before which it may begin
+  /// Number of the op that waits for it; the number of ops: only the end of the step does.
+  std::int32_t needed = 0;
+};
+
+/// When transfers are over.
+struct Timetable {
+  double waited = 0;  ///< seconds in which no op runs, all together
+  /// For each transfer the number of the first op that runs when it is over.
+  std::vector<std::int32_t> over = {};
+};
+
+/// Send all transfers beside the ops.
+///
+/// Example: ops of one second each; what takes 1.5 s, begins before op 2 and is needed by op 3
+/// is waited for 0.5 s.
+///
+/// Args:
+///   start: Seconds that the link is free before each op, and in all: one more than ops. Not
+///     empty, nor does a later one have less.
+///   transfers: What is sent, in any order; none is needed before it begins.
+Timetable timetable(std::span<const double> start, std::span<const Transfer> transfers);
+
+/// Ops of a loop: its first one, and the one behind its last.
+struct LoopOps {
+  std::int32_t first = 0, last = 0;
+  friend bool operator==(const LoopOps&, const LoopOps&) = default;
+};
+
+/// Seconds of something in a loop, in all of its trips.
+struct LoopSeconds {
+  LoopOps loop;
+  double seconds = 0;
+};
+
+/// The link to the host beside the ops of a plan: what a program itself sends, and how long
+/// devices wait.
+class HostLink {
+ public:
+  /// Args:
+  ///   busy: Seconds of all runs of each op.
+  ///   loops: In any order; within the ops.
+  HostLink(std::vector<double> busy, std::vector<LoopOps> loops);
+
+  /// Transfers of a loop: they go beside its ops, and the loop waits for them.
+  void add(const LoopSeconds& moved) { moved_.push_back(moved); }
+  /// A transfer outside of loops.
+  void add(const Transfer& transfer) { transfers_.push_back(transfer); }
+
+  std::int32_t num_ops() const { return static_cast<std::int32_t>(busy_.size()); }
+  /// Is anything sent?
+  bool is_used() const { return !moved_.empty() || !transfers_.empty(); }
+
+  /// Seconds that the link is free.
+  struct Free {
+    std::vector<double> start;  ///< before each op, and in all
+    double waited = 0;          ///< seconds for which loops wait
+  };
+  /// Args:
+  ///   moved: Transfers of loops besides those that were added.
+  ///   computed: Seconds of ops of loops besides those of the plan.
+  Free free(std::span<const LoopSeconds> moved, std::span<const LoopSeconds> computed) const;
+  /// All transfers outside of loops, `more` of them first.
+  Timetable table(std::span<const double> start, std::vector<Transfer> more) const;
+  /// Seconds for which devices wait.
+  double waited() const;
+
+ private:
+  std::vector<double> busy_, start_;
+  std::vector<LoopOps> loops_;  ///< the shortest first
+  std::vector<LoopSeconds> moved_;
+  std::vector<Transfer> transfers_;
+};
+
+}  // namespace autoshard::recomputation
