@@ -25,7 +25,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from math import isinf
+from math import inf, isinf
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -315,8 +315,10 @@ def _fit(
     )
     fits_without_host = fitting.try_with(rules) and not rules.host
     if rules.again and rules.host:
-        fits_without_host = fitting.try_with(replace(rules, host=False))
-        fitting.try_with(replace(rules, again=False))
+        # What would be decided without the host is what was decided, where nothing goes there.
+        without_host, host_alone = replace(rules, host=False), replace(rules, again=False)
+        fits_without_host = fitting.is_without_host or fitting.try_with(without_host, others=True)
+        fitting.try_with(host_alone, others=True)
     fitting.improve(rules)
     if fitting.best is None:
         needed = min(given.peak_bytes, fitting.least_bytes)
@@ -348,8 +350,13 @@ class _Fitting:
         self._choices: dict[tuple[float, Rules], Choice] = {}
         self._outside = points_outside_loops(self.block)
 
-    def try_with(self, rules: Rules) -> bool:
+    def try_with(self, rules: Rules, *, others: bool = False) -> bool:
         """Rewrite the module, several times: it may need more than was expected, or less.
+
+        Args:
+            rules: What may become of values.
+            others: Others that allow more were tried: these are given up where what is written
+                does not fit and is worse than the best in bytes and in seconds.
 
         Returns:
             Does it fit so? As rewritten; by an estimate where that is too slow to be written.
@@ -364,7 +371,10 @@ class _Fitting:
             trial, is_stuck = self._rewritten(choice, wanted, rules)
             peak = trial.peak_bytes
             known = (peak, trial.step_seconds)
+            is_worse = others and peak > self.limit and self._is_worse(trial)
             self._add(trial)
+            if is_worse:
+                break
             fits = fits or peak <= self.limit
             if (1 - _CLOSE) * aim < peak <= aim or (known in seen and peak <= aim):
                 break
@@ -412,6 +422,22 @@ class _Fitting:
         if self.best is None or trial.rank(self.aim) < self.best.rank(self.aim):
             self.best = trial
 
+    def _is_worse(self, trial: _Trial) -> bool:
+        """Is it worse than the best of all in bytes and in seconds?"""
+        best = self.closest
+        return best is not None and (
+            trial.peak_bytes > best.peak_bytes and trial.step_seconds > best.step_seconds
+        )
+
+    @property
+    def is_without_host(self) -> bool:
+        """Is the best that was found within what is aimed at, and sends nothing to the host?"""
+        best = self.best
+        if best is None or best.first is None or not self._keeps_to_aim():
+            return False
+        others = any(row.decision == Fate.HOST.value for row in best.decided)
+        return not (best.first.sends or others)
+
     def _cannot_win(self, choice: Choice) -> bool:
         """Is what was decided for ``main`` worse than the best, as far as estimates tell?"""
         best, answer = self.best, choice.effect.answer
@@ -420,7 +446,13 @@ class _Fitting:
         question = choice.question
         if not question.pairs and self._is_short(choice.effect.live, question.limit):
             return True
-        return self.first.step_seconds + answer.seconds > (1 + _ESTIMATE_ERROR) * best.step_seconds
+        return answer.seconds > self._most_seconds()
+
+    def _most_seconds(self) -> float:
+        """What decisions may add to a step that are of use, as far as estimates tell."""
+        if self.best is None or not self._keeps_to_aim():
+            return inf
+        return (1 + _ESTIMATE_ERROR) * self.best.step_seconds - self.first.step_seconds
 
     def _keeps_to_aim(self) -> bool:
         """Does the best that was found keep within what is aimed at?"""
@@ -438,6 +470,8 @@ class _Fitting:
                 wanted - self.beside,
                 rules,
                 is_useless=self._is_short if self._keeps_to_aim() else None,
+                # Without the host, all is asked for: whether it fits.
+                most_seconds=self._most_seconds() if rules.host else inf,
             )
         return self._choices[wanted, rules]
 

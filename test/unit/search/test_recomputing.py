@@ -121,6 +121,29 @@ def test_nothing_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(asked)) == len(asked)
 
 
+def test_rules_without_the_host_are_not_tried_where_nothing_went_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Rules] = []
+    choose = recompute.choose
+
+    def counted(block: Block, limit: float, rules: Rules, **others: Any) -> Choice:
+        asked.append(rules)
+        return choose(block, limit, rules, **others)
+
+    monkeypatch.setattr(recompute, "choose", counted)
+    weights, x = {"w": type_of(64, 64), "b": type_of(64)}, type_of(1 << 14, 64)
+    step = (deep_step, weights, x)
+    limit = int(0.7 * autoshard.plan(*step, cluster="v5e:2x2").peak_bytes)
+    options: dict[str, Any] = {"recompute": "auto", "host_offload": "auto"}
+    plan = autoshard.plan(*step, cluster="v5e:2x2", memory_limit=limit, **options)
+    assert plan.summary is not None
+    assert "recompute" in {row.decision for row in plan.summary.decided}
+    assert "host" not in {row.decision for row in plan.summary.decided}
+    assert any(rules.again and rules.host for rules in asked)
+    assert not any(rules.again and not rules.host for rules in asked)
+
+
 def test_seconds_of_a_summary_are_among_those_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     summarize = recursive_programming.summarize
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -51,6 +52,11 @@ class Choice:
         """Bytes of the values that live at the fullest point."""
         return float(self.effect.live.max(initial=0.0))
 
+    @property
+    def sends(self) -> bool:
+        """Does something go to the host?"""
+        return bool(self.effect.fetches) or Fate.HOST in self.chosen.values()
+
     def stacks(self, fate: Fate, block: Block) -> list[Stack]:
         """Stacks of which this becomes, as they stand in the block or in a copy of it."""
         chosen = [
@@ -69,6 +75,7 @@ def choose(
     *,
     stacks_alone: bool = False,
     is_useless: Callable[[np.ndarray, float], bool] | None = None,
+    most_seconds: float = inf,
 ) -> Choice:
     """The cheapest decisions found whose values fit ``limit`` bytes; or what comes closest.
 
@@ -80,6 +87,7 @@ def choose(
         is_useless: Given the bytes at each point and the limit: is nobody helped by decisions that
             leave so much? Then parts of groups are not decided, nor anything where all together
             leave so much; stacks are always decided.
+        most_seconds: As of ``decide``.
     """
     question = BlockQuestion(block, limit, rules, stacks_alone=stacks_alone)
     if question.pairs:
@@ -87,7 +95,9 @@ def choose(
     if is_useless is not None and is_useless(question.least_live(()), limit):
         return Choice(question, {}, question.effect({}))
     most_answers = max(50, _MOST_ANSWERS // max(1, len(block.ops)))
-    decision = decide(question, most_answers)
+    decision = decide(question, most_answers, most_seconds)
+    if decision.answer.excess > 0 and decision.answer.seconds > most_seconds:
+        return Choice(question, decision.chosen, question.effect(decision.chosen))
     if is_useless is not None:
         effect = question.effect(decision.chosen)
         if is_useless(effect.live, limit):

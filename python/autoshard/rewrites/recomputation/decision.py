@@ -87,22 +87,28 @@ class Decision:
     """Others that were found on the way, which may be better where parts of items are decided."""
 
 
-def decide(question: Question, most_answers: int) -> Decision:
+def decide(question: Question, most_answers: int, most_seconds: float = inf) -> Decision:
     """What to keep, to compute again and to send to the host.
 
     Args:
         question: What is to be decided.
         most_answers: How often it is asked, at most, to improve on what greedy decisions found.
+        most_seconds: Where something still has to go and decisions add more than this, nothing more
+            is decided: what they add to a step is of no use to anybody.
     """
-    search = _Search(question)
+    search = _Search(question, most_seconds)
     nothing: dict[int, Fate] = {}
     best = search.answer(nothing)
     if best.excess <= 0:
         return Decision(nothing, best, is_proven=True, others=[])
     grown = [search.given_back(search.grown(per_second)) for per_second in (True, False)]
+    first = min(grown, key=search.answer)
+    best = search.answer(first)
+    if best.excess > 0 and best.seconds > most_seconds:
+        return Decision(first, best, is_proven=False, others=[])
     # Where nothing suffices, others will go: what is best here is not asked for.
     search.answers_left = most_answers if question.least_excess(()) <= 0 else 0
-    branching = _Branching(search, search.improved(min(grown, key=search.answer)))
+    branching = _Branching(search, search.improved(first))
     is_proven = branching.run()
     ways = [(item, fate) for item, fates in enumerate(question.fates) for fate in fates]
     alone = sorted(({item: fate} for item, fate in ways), key=search.answer)
@@ -110,8 +116,8 @@ def decide(question: Question, most_answers: int) -> Decision:
 
 
 class _Search:
-    def __init__(self, question: Question) -> None:
-        self.question = question
+    def __init__(self, question: Question, most_seconds: float) -> None:
+        self.question, self.most_seconds = question, most_seconds
         self.known: dict[frozenset[tuple[int, Fate]], Answer] = {}
         self.answers_left = 0
 
@@ -136,7 +142,7 @@ class _Search:
         heapq.heapify(waiting)
         taken: dict[tuple[int, int], int] = {}
         picks = 0
-        while waiting and now.excess > 0:
+        while waiting and now.excess > 0 and now.seconds <= self.most_seconds:
             score, seen, item, number = heapq.heappop(waiting)
             fate = self.question.fates[item][number]
             if chosen.get(item) is fate:

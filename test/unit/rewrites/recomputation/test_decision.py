@@ -106,3 +106,14 @@ def test_few_answers_find_something_that_is_not_said_to_be_the_best() -> None:
     found = decide(values, 0)
     assert found.answer.excess == best_of_all(values).excess
     assert not found.is_proven
+
+
+def test_what_takes_too_long_is_not_decided_to_the_end() -> None:
+    values = Values(0, most=6)
+    values.sizes, values.ranges, values.costs = [4] * 6, [[0, POINTS]] * 6, [3] * 6
+    values.rows, values.saved, values.limit = [1] * 6, [0] * 6, 9.0
+    values.fates = [(Fate.AGAIN,)] * 6
+    whole, short = decide(values, 20_000), decide(values, 20_000, most_seconds=4.0)
+    assert whole.answer.excess == 0
+    assert short.answer.excess > 0
+    assert 4.0 < short.answer.seconds < whole.answer.seconds
