@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from autoshard import _core
 from autoshard.cluster import Cluster
@@ -141,7 +141,6 @@ class GivenPlan:
         self.mesh = imported.mesh
         self.shardings: dict[Dims, int] = {}
         self.strategies: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        self.read: dict[tuple[str, tuple[int, ...]], tuple[Sharding, ...]] = {}
         self.known_strategies: dict[tuple[mlir.Attribute, int], int] = {}
 
     def value_dims(self) -> list[Dims]:
@@ -298,14 +297,7 @@ class GivenPlan:
 
     def parsed(self, text: str, ranks: tuple[int, ...]) -> tuple[Sharding, ...]:
         """The shardings that a text gives values of these ranks."""
-        key = (text, ranks)
-        if key not in self.read:
-            self.read[key] = (
-                (from_hlo(text, self.mesh, ranks[0]),)
-                if len(ranks) == 1
-                else tuple(tuple_from_hlo(text, self.mesh, ranks))
-            )
-        return self.read[key]
+        return _parsed(text, self.mesh, ranks)
 
     def strategy(self, op: mlir.Operation) -> int:
         """Row of an op's strategy."""
@@ -317,7 +309,7 @@ class GivenPlan:
         # A text has as many dims for each value as the value, so that it says the ranks, too.
         key = (attribute, len(op.operands))
         if key not in self.known_strategies:
-            said = OpStrategy.parse(mlir.StringAttr(attribute).value, self.mesh)
+            said = _strategy(mlir.StringAttr(attribute).value, self.mesh)
             self.known_strategies[key] = self.strategy_row(
                 self._side(said.operands, op.operands), self._side(said.results, op.results)
             )
@@ -332,3 +324,18 @@ class GivenPlan:
 
 def _rank(type_: mlir.Type) -> int:
     return type_.rank if isinstance(type_, mlir.RankedTensorType) else 0
+
+
+# A module that is rewritten step by step says the same again and again.
+
+
+@lru_cache(maxsize=1 << 14)
+def _parsed(text: str, mesh: Mesh, ranks: tuple[int, ...]) -> tuple[Sharding, ...]:
+    if len(ranks) == 1:
+        return (from_hlo(text, mesh, ranks[0]),)
+    return tuple_from_hlo(text, mesh, ranks)
+
+
+@lru_cache(maxsize=1 << 14)
+def _strategy(text: str, mesh: Mesh) -> OpStrategy:
+    return OpStrategy.parse(text, mesh)
