@@ -26,6 +26,7 @@ from autoshard.cluster.detect import detected_name
 from autoshard.cluster.devices import physical_place
 from autoshard.cluster.record import CalibrationRecord
 from autoshard.errors import ClusterError
+from autoshard.writing import write_file
 
 ClusterLike = str | os.PathLike[str] | Cluster
 
@@ -51,8 +52,12 @@ class Calibration:
         return qualities(self.cluster, self.points)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the cluster as a TOML file, which ``cluster=`` takes everywhere."""
-        Path(path).write_text(self.cluster.to_toml())
+        """Write the cluster as a TOML file, which ``cluster=`` takes everywhere.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        write_file(str(path), self.cluster.to_toml().encode())
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write a plot of predicted over measured seconds; needs plotly, extra ``report``."""

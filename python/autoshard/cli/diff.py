@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from autoshard.cli.output import printing
 from autoshard.errors import PassOptionError
+from autoshard.writing import write_file
 
 if TYPE_CHECKING:
     from autoshard.explain.diff import Diff
@@ -115,9 +116,11 @@ def _share(text: str) -> float:
 
 
 def _write(path: Path, text: str, option: str) -> None:
-    adds = str(path) == os.environ.get("GITHUB_STEP_SUMMARY")
+    if str(path) != os.environ.get("GITHUB_STEP_SUMMARY"):
+        write_file(str(path), text.encode())
+        return
     try:
-        with path.open("a" if adds else "w", encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise PassOptionError(f"--{option}: cannot write {path}: {error.strerror}.") from error

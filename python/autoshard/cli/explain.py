@@ -14,8 +14,8 @@ from autoshard.cli.output import printing
 from autoshard.cli.record_file import FILES, read_record
 from autoshard.errors import ParseError, PassOptionError
 from autoshard.explain.remarks_files import remarks_sarif, remarks_text, remarks_yaml
-from autoshard.ir.writing import write_file
 from autoshard.report.explanation import Explanation
+from autoshard.writing import write_file
 
 if TYPE_CHECKING:
     from autoshard.explain.frontier import Frontier

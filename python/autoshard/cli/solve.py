@@ -8,13 +8,13 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from autoshard.errors import AutoshardError
 from autoshard.solver.checker import check_solution
 from autoshard.solver.iopddl import read_iopddl
 from autoshard.solver.solve import Solution, solve
+from autoshard.writing import write_file
 
 INFEASIBLE = 2
 """Exit status if no choice was found; 1 is an error, 0 a solution."""
@@ -105,10 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print_result(solution)
     if arguments.output and solution.choice is not None:
-        try:
-            Path(arguments.output).write_text(json.dumps(result) + "\n")
-        except OSError as error:
-            raise AutoshardError(f"cannot be written: {error.strerror}", arguments.output) from None
+        write_file(arguments.output, f"{json.dumps(result)}\n".encode())
     return 0 if solution.choice is not None else INFEASIBLE
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.cli.output import printing
-from autoshard.errors import PassOptionError
+from autoshard.writing import write_file
 
 if TYPE_CHECKING:
     from autoshard.explain.what_if import Point, WhatIf
@@ -79,12 +79,7 @@ def _print(found: WhatIf, given: argparse.Namespace, least: Point | None) -> Non
 
     text = json.dumps(found.to_json(), indent=1) + "\n"
     if given.json not in (None, "-"):
-        try:
-            Path(given.json).write_text(text)
-        except OSError as error:
-            raise PassOptionError(
-                f"--json: cannot write {given.json}: {error.strerror}."
-            ) from error
+        write_file(given.json, text.encode())
     with printing():
         if given.json == "-":
             print(text, end="")

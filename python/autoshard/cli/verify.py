@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.cli.output import printing
 from autoshard.errors import AutoshardError, PassOptionError
+from autoshard.writing import write_file
 
 if TYPE_CHECKING:
     from autoshard.cluster import Cluster
@@ -179,10 +180,7 @@ def _verified(given: argparse.Namespace) -> Verification | StagedVerification:
     if found.schedule is None:
         print(f"{PROGRAM}: no trace is written: there is no program to simulate", file=sys.stderr)
         return found
-    try:
-        found.write_trace(given.trace)
-    except OSError as error:
-        raise PassOptionError(f"--trace: cannot write {given.trace}: {error.strerror}.") from error
+    found.write_trace(given.trace)
     return found
 
 
@@ -277,10 +275,7 @@ def _json(found: Found) -> str:
 
 
 def _write(path: Path, found: Found) -> None:
-    try:
-        path.write_text(_json(found) + "\n")
-    except OSError as error:
-        raise PassOptionError(f"--json: cannot write {path}: {error.strerror}.") from error
+    write_file(str(path), f"{_json(found)}\n".encode())
 
 
 if __name__ == "__main__":

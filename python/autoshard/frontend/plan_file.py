@@ -21,11 +21,11 @@ from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
 from autoshard.frontend.saved_tree import SavedTree, leaf_count, tree_to_json
 from autoshard.ir import new_context, parse_bytes
-from autoshard.ir.writing import write_file
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
 from autoshard.sharding import Mesh, parse_sharding
+from autoshard.writing import write_file
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:

@@ -35,15 +35,25 @@ _SEVERITIES: dict[ir.DiagnosticSeverity, Severity] = {
 }
 
 
-def to_diagnostic(found: ir.DiagnosticInfo) -> Diagnostic:
+def to_diagnostic(found: ir.DiagnosticInfo | ir.Diagnostic) -> Diagnostic:
     """A record of one of MLIR's diagnostics."""
     # A diagnostic's location has only the base class; its attribute knows the real one.
     return Diagnostic(
         severity=_SEVERITIES[found.severity],
-        message=found.message,
-        place=place(ir.Location.from_attr(found.location.attr, found.location.context)),
+        message=_readable(lambda: found.message) or "MLIR's message is no UTF-8 text",
+        place=_readable(
+            lambda: place(ir.Location.from_attr(found.location.attr, found.location.context))
+        ),
         notes=tuple(to_diagnostic(note) for note in found.notes),
     )
+
+
+def _readable(read: Callable[[], str | None]) -> str | None:
+    """A text of MLIR's; None where it is no UTF-8, as in damaged bytecode."""
+    try:
+        return read()
+    except (RuntimeError, UnicodeDecodeError):  # as nanobind says it
+        return None
 
 
 def diagnostics_of(error: ir.MLIRError) -> tuple[Diagnostic, ...]:
@@ -63,11 +73,36 @@ def warn(message: str, location: ir.Location | None = None) -> None:
 
 
 @contextmanager
+def reading_errors(context: ir.Context) -> Generator[list[Diagnostic]]:
+    """The errors that MLIR finds within, as they come.
+
+    Those that an MLIRError would carry are among them: where a message is no UTF-8, as of damaged
+    bytecode, jaxlib 0.10.2 to 0.12.0.1 end the process while they make that exception.
+    """
+    found: list[Diagnostic] = []
+
+    def handle(said: ir.Diagnostic) -> bool:
+        if said.severity != ir.DiagnosticSeverity.ERROR:
+            return False  # for whoever listens to those
+        found.append(to_diagnostic(said))
+        return True
+
+    emits = context.emit_error_diagnostics
+    context.emit_error_diagnostics = True
+    handler = cast(ir.DiagnosticHandler, context.attach_diagnostic_handler(handle))
+    try:
+        yield found
+    finally:
+        handler.detach()
+        context.emit_error_diagnostics = emits
+
+
+@contextmanager
 def diagnostics_to(context: ir.Context, sink: Callable[[Diagnostic], None]) -> Generator[None]:
     """Send what MLIR reports outside an MLIRError (warnings, remarks) to ``sink``."""
 
     def handle(found: ir.Diagnostic) -> bool:
-        sink(to_diagnostic(ir.DiagnosticInfo(found)))
+        sink(to_diagnostic(found))
         return True
 
     handler = cast(ir.DiagnosticHandler, context.attach_diagnostic_handler(handle))

@@ -16,7 +16,8 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from autoshard.errors import ParseError
 from autoshard.ir.attributes import NUM_PARTITIONS, NUM_REPLICAS
-from autoshard.ir.diagnostics import diagnostics_of
+from autoshard.ir.diagnostics import Diagnostic, diagnostics_of, reading_errors
+from autoshard.ir.texts import may_have_no_text, no_text_in
 
 Emit = Literal["text", "generic", "bytecode"]
 
@@ -61,28 +62,37 @@ def parse_bytes(
     Raises:
         ParseError: ``name:line:col: error`` as MLIR reports it.
     """
+    said: list[Diagnostic] = []
     try:
-        with context, ir.Location.unknown(context):
-            if data.startswith(_PORTABLE_MAGIC):
-                return stablehlo.deserialize_portable_artifact(context, data)
-            if data.startswith(BYTECODE_MAGIC):
-                return ir.Module.parse(data)
-            text = data.decode("utf-8")
-            return ir.Module.parse(text) if text_file is None else ir.Module.parseFile(text_file)
+        with context, ir.Location.unknown(context), reading_errors(context) as said:
+            module = _parsed(data, context, text_file)
     except UnicodeDecodeError as error:
         raise ParseError(
             "neither MLIR bytecode nor UTF-8 text. Give a StableHLO module as text or bytecode.",
             name,
         ) from error
     except ir.MLIRError as error:
-        raise _parse_error(error, name) from error
+        raise _parse_error((*said, *diagnostics_of(error))[0], name) from error
     except ValueError as error:  # bytecode that asks for more than can be
         raise ParseError(f"the bytecode is damaged: {error}", name) from error
+    if may_have_no_text(data, data.startswith(BYTECODE_MAGIC)):
+        found = no_text_in(module)
+        if found is not None:
+            raise ParseError(f"{found} is no UTF-8 text: the file is damaged.", name)
+    return module
 
 
-def _parse_error(error: ir.MLIRError, name: str) -> ParseError:
-    """The first diagnostic as ``file:line:col: message``; MLIR calls its input ``-``."""
-    first = diagnostics_of(error)[0]
+def _parsed(data: bytes, context: ir.Context, text_file: str | None) -> ir.Module:
+    if data.startswith(_PORTABLE_MAGIC):
+        return stablehlo.deserialize_portable_artifact(context, data)
+    if data.startswith(BYTECODE_MAGIC):
+        return ir.Module.parse(data)
+    text = data.decode("utf-8")
+    return ir.Module.parse(text) if text_file is None else ir.Module.parseFile(text_file)
+
+
+def _parse_error(first: Diagnostic, name: str) -> ParseError:
+    """``file:line:col: message``; MLIR calls its input ``-``."""
     where = name if first.place is None else re.sub(r"^-(?=:)", lambda _: name, first.place)
     return ParseError(first.message, where)
 

@@ -10,6 +10,7 @@ The module stays as it is.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autoshard.cluster import Cluster
-from autoshard.errors import PassError, PassOptionError
+from autoshard.errors import PassOptionError
 from autoshard.ir import mlir
 from autoshard.passes.base import Pass
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module
@@ -34,6 +35,7 @@ from autoshard.planned.summarize import (
 )
 from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.report.plan_table import estimate_lines, peak_table, short_line
+from autoshard.writing import write_file
 
 _TIMELINE_ROWS = 24
 """Stretches of the program that the table of memory shows."""
@@ -84,18 +86,16 @@ class PrintCosts(Pass):
             )
 
     def run(self, module: mlir.Module) -> None:
-        """Raises PlanError for a module without plan, PassError when the file is not written."""
+        """Raises PlanError for a module without plan, OutputError when the file is not written."""
         cluster = cluster_for(module, self.cluster, self.name, self.compiler)
         costed = self._cost(module, cluster)
         worth = self._worth(module, costed)
         if not self.file:
             self._print(costed, worth, sys.stderr)
             return
-        try:
-            with open(self.file, "w", encoding="utf-8") as file:
-                self._print(costed, worth, file)
-        except OSError as error:
-            raise PassError(f"{self.name}: cannot write {self.file}: {error.strerror}") from error
+        text = io.StringIO()
+        self._print(costed, worth, text)
+        write_file(self.file, text.getvalue().encode())
 
     def _cost(self, module: mlir.Module, cluster: Cluster) -> Costed:
         return cost_of_module(module, cluster, overlap=self.overlap, trip_count=self.trip_count)

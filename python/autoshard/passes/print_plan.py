@@ -9,6 +9,7 @@ The module stays as it is.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autoshard.errors import PassError, PassOptionError
+from autoshard.errors import PassOptionError
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import RESHARDED_BYTES, RESULT_INFO, STRATEGY
 from autoshard.passes.base import Pass
@@ -32,6 +33,7 @@ from autoshard.planned.module import (
     PlannedOp,
     read_plan,
 )
+from autoshard.writing import write_file
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,14 @@ class PrintPlan(Pass):
             )
 
     def run(self, module: mlir.Module) -> None:
-        """Raises PlanError for a module without plan, PassError when the file is not written."""
+        """Raises PlanError for a module without plan, OutputError when the file is not written."""
         plan = read_plan(module)
         if not self.file:
             self._print(plan, sys.stderr)
             return
-        try:
-            with open(self.file, "w", encoding="utf-8") as file:
-                self._print(plan, file)
-        except OSError as error:
-            raise PassError(f"{self.name}: cannot write {self.file}: {error.strerror}") from error
+        text = io.StringIO()
+        self._print(plan, text)
+        write_file(self.file, text.getvalue().encode())
 
     def _print(self, plan: PlannedModule, file: IO[str]) -> None:
         width = self.width or (None if file.isatty() else 160)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from autoshard.cluster import Cluster
-from autoshard.errors import PassError, PassOptionError
+from autoshard.errors import PassOptionError
 from autoshard.ir import mlir
 from autoshard.ir.micro_batch_loop import micro_batches_of, pipeline_chunks_of
 from autoshard.passes.base import Pass, no_cluster
 from autoshard.planned.stage_works import stage_works
 from autoshard.schedule.gantt import gantt
 from autoshard.schedule.rules import schedule_of_works
+from autoshard.writing import write_file
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class PrintSchedule(Pass):
             )
 
     def run(self, module: mlir.Module) -> None:
-        """See ``Pass.run``. PassError when the file cannot be written."""
+        """See ``Pass.run``. OutputError when the file cannot be written."""
         if not self.cluster:
             raise no_cluster(self.name)
         with module.context, mlir.Location.unknown():
@@ -80,8 +81,4 @@ class PrintSchedule(Pass):
         if not self.file:
             print(text, file=sys.stderr)
             return
-        try:
-            with open(self.file, "w", encoding="utf-8") as file:
-                print(text, file=file)
-        except OSError as error:
-            raise PassError(f"{self.name}: cannot write {self.file}: {error.strerror}") from error
+        write_file(self.file, f"{text}\n".encode())

@@ -322,7 +322,7 @@ class PlanSummary:
             ):
                 read[name] = tuple(kind(**_with_tuples(entry)) for entry in read.get(name, ()))
             return cls(**read)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ParseError(
                 f"{PLAN} is no summary of a plan: {error}. Plan the module again."
             ) from error

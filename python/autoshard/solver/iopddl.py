@@ -18,9 +18,12 @@ from numpy.typing import NDArray
 
 from autoshard.errors import SolverError
 from autoshard.solver.problem import Problem
+from autoshard.writing import write_file
 
 NOT_ALLOWED = 10**18
 """What we write for "not allowed"."""
+
+_MOST_BYTES = 2**63
 
 SMALLEST_NOT_ALLOWED = 2.0**53
 """From here on a cost is read as "not allowed": doubles do not hold every integer above it."""
@@ -40,7 +43,7 @@ def read_iopddl(path: str | Path) -> Problem:
         parsed = json.loads(data)
     except OSError as error:
         raise SolverError(f"cannot be read: {error.strerror or error}", str(path)) from None
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, RecursionError) as error:
         raise SolverError(f"is not JSON: {error}", str(path)) from None
     del data
     return problem_of(parsed, str(path))
@@ -55,8 +58,11 @@ def problem_of(parsed: Any, place: str | None = None) -> Problem:
         raise SolverError("problem.edges: must be an object", place)
     rows: list[Any] = _field(nodes, "costs", list, place, "problem.nodes.")
     limit = problem.get("usage_limit")
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-        raise SolverError(f"problem.usage_limit: must be an integer >= 0, is {limit!r}", place)
+    is_number = isinstance(limit, int) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and 0 <= limit < _MOST_BYTES):
+        raise SolverError(
+            f"problem.usage_limit: must be an integer >= 0 and < 2^63, is {limit!r}", place
+        )
     costs = _read_costs(rows, place)
     sizes = [len(row) for row in costs]
     memory = _Memory([], np.zeros((0, 2), np.int64))
@@ -127,10 +133,18 @@ def _read_memory(nodes: dict[str, Any], sizes: list[int], place: str | None) -> 
         usages.append(values)
     intervals: list[Any] = _field(nodes, "intervals", list, place, "problem.nodes.")
     _same_length(intervals, len(sizes), "problem.nodes.intervals", "node", place)
-    for i, pair in enumerate(intervals):
-        if len(_numbers(pair, f"problem.nodes.intervals[{i}]", place)) != 2:
-            raise SolverError(f"problem.nodes.intervals[{i}]: must be [first, last)", place)
-    return _Memory(usages, np.array(intervals, np.int64).reshape(-1, 2))
+    spans = [
+        _numbers(pair, f"problem.nodes.intervals[{i}]", place) for i, pair in enumerate(intervals)
+    ]
+    for i, span in enumerate(spans):
+        whole = (np.abs(span) < SMALLEST_NOT_ALLOWED) & (span == np.floor(span))
+        if len(span) != 2 or not whole.all():
+            raise SolverError(
+                f"problem.nodes.intervals[{i}]: must be [first, last), two integers below 2^53, is"
+                f" {intervals[i]!r}",
+                place,
+            )
+    return _Memory(usages, np.array(spans, np.int64).reshape(-1, 2))
 
 
 def _read_edges(edges: dict[str, Any], sizes: list[int], place: str | None) -> _Edges:
@@ -207,13 +221,14 @@ def iopddl_of(problem: Problem, name: str = "autoshard") -> dict[str, Any]:
 
 
 def write_iopddl(problem: Problem, path: str | Path, name: str = "autoshard") -> None:
-    """Write ``problem.to_iopddl()``; compressed if the path ends in ``.gz``."""
+    """Write ``problem.to_iopddl()``; compressed if the path ends in ``.gz``.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
     text = json.dumps(iopddl_of(problem, name), separators=(",", ":")).encode()
     data = gzip.compress(text, mtime=0) if str(path).endswith(".gz") else text
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise SolverError(f"cannot be written: {error.strerror}", str(path)) from None
+    write_file(str(path), data)
 
 
 def _is_pair(pair: Any, nodes: int) -> bool:

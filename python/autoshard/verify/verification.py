@@ -131,7 +131,7 @@ class Verification:
 
         Raises:
             CompileError: The compiler left no program to simulate.
-            OSError: The file cannot be written.
+            OutputError: The file cannot be written.
         """
         write_trace(self.simulated(), Path(path))
 

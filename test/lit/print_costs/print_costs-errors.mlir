@@ -12,7 +12,7 @@
 // SIZE:    error: {{.*}}8{{.*}}4
 // RANGE:   autoshard-opt: error: autoshard-print-costs: max-rows=-1 width=0 trip-count=100: expected 0 or more.
 // SHARE:   autoshard-opt: error: autoshard-print-costs: option overlap=2.0 is out of range. Give 0 to 1.
-// FILE:    error: autoshard-print-costs: cannot write {{.*}}missing/costs.txt: No such file or directory
+// FILE:    {{.*}}missing/costs.txt: error: cannot write: No such file or directory
 // PLAN:    error: stablehlo.tanh has no mhlo.sharding: nothing has been planned, or the plan was exported.
 func.func @main(%x: tensor<8x128xf32>) -> tensor<8x128xf32> {
   %0 = stablehlo.tanh %x : tensor<8x128xf32>

@@ -128,7 +128,10 @@ def edited(path: str, value: object) -> dict[str, Any]:
             edited("problem.edges.costs", []),
             "problem.edges.costs: has 0 entries, needs one for each of 2 edges",
         ),
-        (edited("problem.usage_limit", -1), "problem.usage_limit: must be an integer >= 0, is -1"),
+        (edited("problem.usage_limit", -1), "must be an integer >= 0 and < 2.63, is -1"),
+        (edited("problem.usage_limit", 2**63), "problem.usage_limit: must be an integer >= 0 and"),
+        (edited("problem.nodes.intervals.0", [10**20, 2]), "intervals.0.: must be .first, last"),
+        (edited("problem.nodes.intervals.0", [0.5, 2]), r"two integers below 2.53, is .0.5, 2."),
     ],
 )
 def test_malformed_files_are_refused_with_field_and_node(

@@ -13,7 +13,7 @@ from autoshard.cli.opt_driver.settings import PROGRAM, command_line_parser, read
 from autoshard.cli.opt_driver.timing import Timing
 from autoshard.cli.opt_driver.transform import run_chunk
 from autoshard.errors import AutoshardError
-from autoshard.ir.writing import write_file
+from autoshard.writing import write_file
 
 
 def run_command(arguments: Sequence[str], report: Callable[[str], None]) -> int:

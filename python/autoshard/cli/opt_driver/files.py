@@ -10,7 +10,7 @@ from autoshard.cli.opt_driver.settings import Settings
 from autoshard.errors import ParseError, PassOptionError
 from autoshard.ir import read_bytes
 from autoshard.ir.module import BYTECODE_MAGIC
-from autoshard.ir.writing import write_file
+from autoshard.writing import write_file
 
 _SPLIT = re.compile(r"^// -----[^\n]*\n?", re.MULTILINE)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autoshard.verify.schedule.schedule import Schedule, Stream
+from autoshard.writing import write_file
 
 _MICROSECOND = 1e-6
 
@@ -53,6 +54,6 @@ def write_trace(schedule: Schedule, path: Path) -> None:
     """Write the events of a step.
 
     Raises:
-        OSError: The file cannot be written.
+        OutputError: The file cannot be written.
     """
-    path.write_text(json.dumps(trace_json(schedule)) + "\n")
+    write_file(str(path), f"{json.dumps(trace_json(schedule))}\n".encode())
