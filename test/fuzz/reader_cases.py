@@ -43,7 +43,7 @@ def _of_modules_and_plans() -> list[Reader]:
     from autoshard.cli.record_file import read_record
     from autoshard.explain.record import Record
     from autoshard.frontend.plan_file import text_of_plan
-    from autoshard.ir import new_context, parse_bytes, print_module
+    from autoshard.ir import new_context, parse_bytes, parse_given, print_module
     from autoshard.passes.pipeline import run_passes
     from autoshard.planned.summary import PlanSummary
     from autoshard.sharding import Mesh
@@ -65,7 +65,7 @@ def _of_modules_and_plans() -> list[Reader]:
 
     def run_opt(data: bytes) -> Any:
         """As ``autoshard-opt`` does: read, then import what could be read."""
-        found = parse_bytes(data, new_context(), "input")
+        found = parse_given(data, new_context(), "input")
         return run_passes(found, ["autoshard-import-strategies"])
 
     def is_module(data: bytes) -> Any:
@@ -179,9 +179,10 @@ def _command(
             written.write_bytes(_BEFORE)
             said = io.StringIO()
             paths = {"IN": str(given), "OUT": str(written)}
-            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
                 code = main([paths.get(word, word) for word in words])
-            assert "Traceback" not in said.getvalue(), said.getvalue()
+            for wrong in ("Traceback", "internal error"):
+                assert wrong not in said.getvalue(), said.getvalue()
             left = sorted(path.name for path in Path(folder).iterdir())
             assert left == ["given", "written"], f"left behind: {left}"
             after = written.read_bytes()

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from fuzz import readers as fuzzing
 from fuzz.mutations import mutated
 from fuzz.reader_cases import Reader, readers

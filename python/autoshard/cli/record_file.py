@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autoshard.explain.record import Record
 from autoshard.explain.record_build import record_of_module
-from autoshard.ir import new_context, parse_bytes, read_bytes
+from autoshard.ir import new_context, parse_given, read_bytes
 
 FILES = (
     "a plan: what plan.save wrote, a planned module as autoshard-opt writes it, or a record, as"
@@ -32,7 +32,7 @@ def read_record(path: str) -> Record:
         text = data.decode(errors="replace")
         return _saved(text, name) if _is_saved_plan(text) else Record.from_json(text, name)
     text_file = None if packed or path == "-" else path
-    return record_of_module(parse_bytes(data, new_context(), name, text_file), Path(name).name)
+    return record_of_module(parse_given(data, new_context(), name, text_file), Path(name).name)
 
 
 def _is_saved_plan(text: str) -> bool:

@@ -13,6 +13,7 @@ from autoshard.ir.locations import place as place
 from autoshard.ir.module import new_context as new_context
 from autoshard.ir.module import parse_bytes as parse_bytes
 from autoshard.ir.module import parse_file as parse_file
+from autoshard.ir.module import parse_given as parse_given
 from autoshard.ir.module import print_module as print_module
 from autoshard.ir.module import read_bytes as read_bytes
 from autoshard.ir.types import element_bits as element_bits

@@ -82,6 +82,24 @@ def parse_bytes(
     return module
 
 
+def parse_given(
+    data: bytes, context: ir.Context, name: str, text_file: str | None = None
+) -> ir.Module:
+    """As ``parse_bytes``, of what a user gives: damaged bytecode cannot end this process.
+
+    Bytecode is read twice, first in a process that is started for it, which takes some 0.4 s.
+
+    Raises:
+        ParseError: ``name:line:col: error``; also where the reader ended that process.
+    """
+    # Imported here: it is the program of the process that it starts.
+    from autoshard.ir.given_bytecode import check_bytecode
+
+    if data.startswith(BYTECODE_MAGIC):
+        check_bytecode(data, name)
+    return parse_bytes(data, context, name, text_file)
+
+
 def _parsed(data: bytes, context: ir.Context, text_file: str | None) -> ir.Module:
     if data.startswith(_PORTABLE_MAGIC):
         return stablehlo.deserialize_portable_artifact(context, data)
@@ -126,8 +144,8 @@ def parse_file(path: str | Path, context: ir.Context) -> ir.Module:
     """
     data, packed = read_bytes(path)
     if str(path) == "-":
-        return parse_bytes(data, context, "<stdin>")
-    return parse_bytes(data, context, str(path), None if packed else str(path))
+        return parse_given(data, context, "<stdin>")
+    return parse_given(data, context, str(path), None if packed else str(path))
 
 
 def print_module(module: ir.Module, emit: Emit = "text", debug_info: bool = False) -> bytes:

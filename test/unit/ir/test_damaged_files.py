@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from autoshard.errors import ParseError
-from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.ir import given_bytecode, new_context, parse_bytes, parse_given, print_module
 
 CALL = r"""
 func.func @f(%%x: tensor<4xf32>) -> tensor<4xf32> attributes {note = "%s"} {
@@ -59,3 +60,36 @@ def test_bytecode_that_is_cut_off_is_refused() -> None:
     for length in range(4, len(data), 7):
         with pytest.raises(ParseError):
             parse_bytes(data[:length], new_context())
+
+
+def test_given_bytecode_is_read_as_it_is() -> None:
+    data = bytecode(text("right", "a.py"))
+    assert print_module(parse_given(data, new_context(), "x.mlirbc"), "bytecode") == data
+
+
+def test_what_the_reader_says_of_given_bytecode_is_the_error() -> None:
+    data = bytecode(text("right", "a.py"))
+    with pytest.raises(ParseError, match=r"x\.mlirbc: ") as caught:
+        parse_given(data[: len(data) // 2], new_context(), "x.mlirbc")
+    with pytest.raises(ParseError) as alone:
+        parse_bytes(data[: len(data) // 2], new_context(), "x.mlirbc")
+    assert str(caught.value) == str(alone.value)
+
+
+@pytest.mark.parametrize(
+    ("does", "message"),
+    [
+        ("import os; os.abort()", r"ended its process \(SIGABRT\)"),
+        ("import time; time.sleep(60)", "did not end within 0 s"),
+        ("raise SystemExit('all of it')", "exit code 1"),
+    ],
+)
+def test_whatever_given_bytecode_does_to_the_reader_is_an_error(
+    does: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = tmp_path / "reader.py"
+    reader.write_text(does)
+    monkeypatch.setattr(given_bytecode, "PROGRAM", [str(reader)])
+    monkeypatch.setattr(given_bytecode, "TIME_LIMIT_SECONDS", 0.4 if "sleep" in does else 60.0)
+    with pytest.raises(ParseError, match=rf"x\.mlirbc: the bytecode is damaged: .*{message}"):
+        parse_given(bytecode(text("right", "a.py")), new_context(), "x.mlirbc")

@@ -296,7 +296,7 @@ def test_the_command_says_what_does_not_fit(planned_file, capsys, monkeypatch):
         (["--cluster", "nobody:4"], 'no chip "nobody" is known'),
         (["--timeout", "0"], "more than 0 seconds"),
         (["--check", "--trace", "trace.json"], "leave out --trace"),
-        (["--trace", "/nowhere/trace.json"], "/nowhere/trace.json: cannot write"),
+        (["--trace", "/nowhere/trace.json"], "/nowhere/trace.json: error: cannot write"),
         (["--compiler-option", "x"], 'no set of options is called "x"'),
     ],
 )

@@ -14,7 +14,7 @@ from autoshard.cli.opt_driver.settings import Settings
 from autoshard.cli.opt_driver.timing import Timing
 from autoshard.errors import AutoshardError, PlanError, ShardingError
 from autoshard.explain.record_build import record_of_module
-from autoshard.ir import mlir, new_context, parse_bytes, place, print_module
+from autoshard.ir import mlir, new_context, parse_bytes, parse_given, place, print_module
 from autoshard.ir.attributes import MESH
 from autoshard.ir.diagnostics import Diagnostic
 from autoshard.passes.pipeline import run_passes
@@ -88,7 +88,7 @@ def _transform(
     """
     report(f"{chunk.name}: error: reading the module")
     with timing.measure("parse"):
-        module = parse_bytes(chunk.data, new_context(), chunk.name, chunk.text_file)
+        module = parse_given(chunk.data, new_context(), chunk.name, chunk.text_file)
     if settings.mesh is not None:
         _set_mesh(module, settings.mesh)
 
