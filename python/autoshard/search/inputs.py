@@ -1,11 +1,13 @@
-"""Inputs of a step cut alike, and cut at all, where a step takes as long then.
+"""Inputs of a step cut alike, and cut at all, where that costs next to nothing.
 
-The cost model begins where the inputs are on the devices. An input that a step reads whole as fast
-as in parts is cut all the same: each device is then sent its part alone, and the loader's.
+The search begins where the inputs are on the devices. An input that a step reads whole as fast as
+in parts is cut all the same: each device is then sent its part alone, and the loader's. What sends
+all of it to each device over the link of its host may take longer than the step.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,14 +20,22 @@ from autoshard.importer.pins import DimPin, Pin, Pinned, core_pin
 from autoshard.ir import mlir, warn
 from autoshard.ir.attributes import PLAN
 from autoshard.passes.recursive_programming import PlannedProgram, replanned
+from autoshard.planned.summarize import argument_name
 from autoshard.planned.write import write_plan
 from autoshard.progress import running
+
+_PATH = re.compile(r"[.\[]")
+"""Where the path within an argument begins in a name."""
 
 _MOST_AXES = 4
 """Above so many axes only all of them together, and numbers of pieces in the plan, are tried."""
 
 _SAME = 0.01
 """By which share a step may be longer: the cost model does not tell it."""
+
+_MOST = 0.1
+"""By which share it may be longer if a batch gets to the devices so much sooner: a loader may hide
+what it sends."""
 
 
 def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
@@ -44,10 +54,13 @@ def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
 def inputs_alike(planned: PlannedProgram) -> PlannedProgram:
     """The plan, or one of the same mesh that cuts dim 0 of all inputs into as many pieces.
 
-    The most pieces with which the step is not 1% longer. Inputs are, where results replace some
-    arguments, the largest one of the others and those with as many rows; what is pinned or on the
-    host stays as it is. After an interrupted search, or one that took all its time, nothing is
-    tried; Ctrl-C takes the plan as it is.
+    The most pieces with which the step is not 1% longer. If the inputs are a batch, also those with
+    which it is up to 10% longer, but not together with what sends the batch to the devices.
+    Inputs are, where results replace some arguments, the largest one of the others and those with
+    as many rows; what is pinned or on the host stays as it is. They are a batch if the arguments
+    that they belong to have as many rows in all arrays, as weights that nothing replaces have not.
+    After an interrupted search, or one that took all its time, nothing is tried; Ctrl-C takes the
+    plan as it is.
 
     Args:
         planned: Its module stays as it is.
@@ -82,7 +95,7 @@ def inputs_alike(planned: PlannedProgram) -> PlannedProgram:
 def _most_pieces(planned: PlannedProgram, inputs: Sequence[int]) -> PlannedProgram | None:
     """Planned again with inputs pinned to the most pieces; None: the plan stays."""
     rows = planned.imported.value_shapes[inputs[0]][0]
-    longest = (1 + _SAME) * planned.summary.step_seconds
+    is_batch = _is_batch(planned, inputs)
     searched = sum(seconds for _, seconds in planned.plan.phases)
     ends = time.perf_counter() + planned.options.most_seconds - searched
     for pieces in _numbers_of_pieces(planned, inputs, rows):
@@ -94,9 +107,33 @@ def _most_pieces(planned: PlannedProgram, inputs: Sequence[int]) -> PlannedProgr
             found = replanned(planned, pins, left)
         except (StrategyError, DoesNotFitError):  # pins or memory leave no such plan
             continue
-        if found.summary.step_seconds <= longest:
+        if _costs_nothing(found, planned) or (is_batch and _pays(found, planned, inputs)):
             return found
     return None
+
+
+def _costs_nothing(found: PlannedProgram, planned: PlannedProgram) -> bool:
+    return found.summary.step_seconds <= (1 + _SAME) * planned.summary.step_seconds
+
+
+def _pays(found: PlannedProgram, planned: PlannedProgram, inputs: Sequence[int]) -> bool:
+    """Is what sends the inputs faster by what the step is slower?"""
+    before, after = planned.summary.step_seconds, found.summary.step_seconds
+    sent, sent_after = (_sending_seconds(plan, inputs) for plan in (planned, found))
+    return after <= (1 + _MOST) * before and after + sent_after <= before + sent
+
+
+def _sending_seconds(planned: PlannedProgram, inputs: Sequence[int]) -> float:
+    """Seconds in which a device is sent its part of the inputs over its link to the host."""
+    imported = planned.imported
+    sent = sum(
+        prod(imported.value_shapes[value])
+        * imported.value_bits[value]
+        / 8
+        / prod(_cuts(planned, value))
+        for value in inputs
+    )
+    return sent / planned.cluster.chip.host_bandwidth.value
 
 
 def _without_pins_of(best: PlannedProgram, planned: PlannedProgram) -> PlannedProgram:
@@ -124,10 +161,28 @@ def _inputs(planned: PlannedProgram) -> list[int]:
     return [value for value in values if shapes[value][0] == shapes[largest][0]]
 
 
+def _is_batch(planned: PlannedProgram, inputs: Sequence[int]) -> bool:
+    """Have all arrays of the arguments that the inputs belong to as many rows as they?"""
+    main, shapes = planned.imported.functions[-1], planned.imported.value_shapes
+    names = [
+        _PATH.split(argument_name(argument, number), maxsplit=1)[0]
+        for number, argument in enumerate(main.op.regions[0].blocks[0].arguments)
+    ]
+    theirs = {
+        name for name, value in zip(names, main.arguments, strict=True) if value in set(inputs)
+    }
+    rows = {
+        shapes[value][0]
+        for name, value in zip(names, main.arguments, strict=True)
+        if name in theirs and value != NO_VALUE
+    }
+    return len(rows) == 1
+
+
 def _numbers_of_pieces(planned: PlannedProgram, inputs: Sequence[int], rows: int) -> Iterator[int]:
     """Most first; none where the inputs are cut alike and as often as any."""
     sizes = [axis.size for axis in planned.mesh.without_unit_axes().axes]
-    cuts = [_pieces(planned, value) for value in inputs]
+    cuts = [_cuts(planned, value)[0] for value in inputs]
     products = {prod(sizes), *cuts}
     if len(sizes) <= _MOST_AXES:
         products |= {prod(part) for n in range(len(sizes)) for part in combinations(sizes, n)}
@@ -135,9 +190,11 @@ def _numbers_of_pieces(planned: PlannedProgram, inputs: Sequence[int], rows: int
     yield from (n for n in sorted(products, reverse=True) if n >= least and rows % n == 0)
 
 
-def _pieces(planned: PlannedProgram, value: int) -> int:
+def _cuts(planned: PlannedProgram, value: int) -> list[int]:
+    """Into how many pieces each dim is cut."""
     axes, plan = planned.mesh.without_unit_axes().axes, planned.plan
-    return prod(axes[axis].size for axis in plan.shardings[plan.value_sharding[value]][0])
+    dims = plan.shardings[plan.value_sharding[value]]
+    return [prod(axes[axis].size for axis in dim) for dim in dims]
 
 
 def _pin(planned: PlannedProgram, value: int, pieces: int) -> Pinned:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -79,6 +80,120 @@ def test_what_if_cuts_inputs_as_a_plan_does() -> None:
     _, plan = plans()
     for point in plan.what_if(memory_limit=["70GiB", "60GiB"]).points:  # read, and read before
         assert point.step_seconds == pytest.approx(plan.step_seconds, rel=1e-9)
+
+
+def mlp_step(weights: Any, x: Any, y: Any) -> Any:
+    def error(weights: Any) -> Any:
+        h = x
+        for weight in weights[:-1]:
+            h = jax.nn.relu(h @ weight)
+        return jnp.mean((h @ weights[-1] - y) ** 2)
+
+    value, gradients = jax.value_and_grad(error)(weights)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+
+def type_of(*dims: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+
+MLP = [type_of(3072, 4096), type_of(4096, 4096), type_of(4096, 4096), type_of(4096, 16)]
+
+
+@functools.cache
+def searched(cluster: str) -> tuple[PlannedProgram, autoshard.Plan]:
+    """A step whose batch is 96 MiB: what the search finds, and the plan."""
+    found: list[PlannedProgram] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def kept(planned: PlannedProgram) -> PlannedProgram:
+            found.append(planned)
+            return inputs.inputs_alike(planned)
+
+        patch.setattr(automatic, "inputs_alike", kept)
+        batch = type_of(8192, 3072), type_of(8192, 16)
+        plan = autoshard.plan(mlp_step, MLP, *batch, cluster=cluster, donate_argnums=0)
+    return found[0], plan
+
+
+@pytest.mark.parametrize("cluster", ["h100:8", "v5p:2x2x2"])
+def test_arrays_of_a_batch_are_cut_alike_where_sending_them_takes_longer_than_that(
+    cluster: str,
+) -> None:
+    free, plan = searched(cluster)
+    shardings = [value.sharding for value in plan.arguments[-2:]]
+    assert [sharding.num_shards(0) for sharding in shardings] == [8, 8]
+    assert plan.batch is not None
+    assert plan.batch.data_parallel == 8
+    step = free.summary.step_seconds
+    assert 1.01 * step < plan.step_seconds <= 1.1 * step
+    whole, rate = 8192 * 3072 * 4, free.cluster.chip.host_bandwidth.value
+    cuts = free.plan.shardings[free.plan.value_sharding[free.imported.functions[-1].arguments[-2]]]
+    sizes = [axis.size for axis in free.mesh.without_unit_axes().axes]
+    pieces = math.prod(sizes[axis] for dim in cuts for axis in dim)
+    assert plan.step_seconds - step < whole / rate * (1 / pieces - 1 / 8)
+    assert plan.summary is not None
+    assert plan.summary.inputs_seconds == pytest.approx(plan.step_seconds - step)
+
+
+def frozen_step(weights: Any, frozen: Any, x: Any, y: Any) -> Any:
+    """The frozen weights are the largest arrays that nothing replaces."""
+
+    def error(weights: Any) -> Any:
+        h = jax.nn.relu(x @ frozen["up"])
+        h = jax.nn.relu(h @ frozen["down"] + h @ weights["a"] @ weights["b"])
+        return jnp.mean((h @ frozen["out"] - y) ** 2)
+
+    gradients = jax.grad(error)(weights)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+
+def test_weights_that_nothing_replaces_are_not_sent_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+
+    def seen(planned: PlannedProgram, found: list[int]) -> bool:
+        asked.append(is_batch(planned, found))
+        return asked[-1]
+
+    is_batch = inputs._is_batch
+    monkeypatch.setattr(inputs, "_is_batch", seen)
+    frozen = {"up": type_of(512, 4096), "down": type_of(4096, 4096), "out": type_of(4096, 64)}
+    weights = {"a": type_of(4096, 8), "b": type_of(8, 4096)}
+    autoshard.plan(
+        frozen_step,
+        weights,
+        frozen,
+        type_of(64, 512),
+        type_of(64, 64),
+        cluster="h100:8",
+        donate_argnums=0,
+    )
+    assert asked == [False]
+
+
+def kmeans(centres: Any, points: Any) -> Any:
+    """Ten rounds of k-means."""
+
+    def step(_: Any, centres: Any) -> Any:
+        distances = ((points[:, None] - centres[None]) ** 2).sum(-1)
+        nearest = jnp.argmin(distances, 1)
+        sums = jax.ops.segment_sum(points, nearest, 8)
+        counts = jax.ops.segment_sum(jnp.ones(len(points)), nearest, 8)
+        return sums / jnp.maximum(counts, 1)[:, None]
+
+    return jax.lax.fori_loop(0, 10, step, centres)
+
+
+@pytest.mark.parametrize("donated", [None, 0])
+def test_axes_that_cut_the_work_on_an_input_that_is_whole_say_so(donated: int | None) -> None:
+    arrays = type_of(8, 64), type_of(1_000_000, 64)
+    plan = autoshard.plan(kmeans, *arrays, cluster="h100:8", donate_argnums=donated)
+    assert plan.summary is not None
+    assert not any("nothing" in axis.role for axis in plan.summary.axes)
+    pieces = plan.arguments[1].sharding.num_shards(0)
+    assert pieces == 1 if donated is None else pieces > 1  # else nothing tells that they are sent
 
 
 def pressed(*arguments: Any) -> PlannedProgram:
