@@ -1,6 +1,8 @@
 #include "planning/mesh_search.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <utility>
 
 namespace autoshard::planning {
@@ -39,16 +41,24 @@ InternedAssignment MeshSearch::greedy_by_axis() {
   return assignment;
 }
 
-double MeshSearch::sweep(InternedAssignment& assignment, double reached) {
+double MeshSearch::sweep(InternedAssignment& assignment, double reached, bool may_skip) {
   std::vector<double> decided_at(static_cast<std::size_t>(on_.mesh.rank()));
   for (int sweep = 0; sweep < options_.sweeps; ++sweep) {
     const double before = reached;
+    std::optional<Contradiction> contradiction;
     for (int axis = 0; axis < on_.mesh.rank(); ++axis) {
       const bool is_new =
           sweep == 0 || reached < decided_at[axis] * (1 - worth_deciding_again);
       if (!is_new) continue;
-      decided_at[axis] = reached = decide(assignment, 1u << axis, mesh_sweep_rounds, reached);
+      try {
+        reached = decide(assignment, 1u << axis, mesh_sweep_rounds, reached);
+      } catch (const Contradiction& found) {
+        if (!may_skip || std::isfinite(reached)) throw;
+        contradiction = found;
+      }
+      decided_at[axis] = reached;
     }
+    if (contradiction && !std::isfinite(reached)) throw *contradiction;
     if (!(reached < before * (1 - least_gain))) break;
   }
   return reached;

@@ -35,8 +35,9 @@ class MeshSearch {
   InternedAssignment greedy_by_axis();
 
   /// Every level again until nothing improves. `reached` is the objective of `assignment`;
-  /// returns the new one.
-  double sweep(InternedAssignment& assignment, double reached);
+  /// returns the new one. Where no plan was reached, `may_skip` passes over an axis that
+  /// cannot be decided alone: another one may do what pins ask for. Throws `Contradiction`.
+  double sweep(InternedAssignment& assignment, double reached, bool may_skip = false);
 
   /// Each of some axes again, in few rounds.
   double refine_axes(InternedAssignment& assignment, AxisMask axes, double reached);

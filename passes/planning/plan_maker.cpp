@@ -64,9 +64,9 @@ Candidate PlanMaker::at_prices(const Candidate& plan, double coeff) {
   return c;
 }
 
-void PlanMaker::sweep(Candidate& c) {
+void PlanMaker::sweep(Candidate& c, bool may_skip) {
   c.stage->search.set_prices(c.prices);
-  c.objective = c.stage->search.sweep(c.assignment, c.objective);
+  c.objective = c.stage->search.sweep(c.assignment, c.objective, may_skip);
 }
 
 void PlanMaker::refine_axes(Candidate& c, AxisMask axes) {

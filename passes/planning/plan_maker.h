@@ -44,7 +44,7 @@ class PlanMaker {
   Candidate on_mesh(const Candidate& plan, const Groups& groups);
 
   /// Decides every axis again until nothing improves.
-  void sweep(Candidate& c);
+  void sweep(Candidate& c, bool may_skip = false);
   /// Each of some axes again, in few rounds.
   void refine_axes(Candidate& c, AxisMask axes);
   /// All axes together in few rounds, where that is small enough.

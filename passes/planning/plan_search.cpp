@@ -36,7 +36,7 @@ Candidate PlanSearch::run() {
 }
 
 std::optional<Candidate> PlanSearch::from(const Plan& previous, const KnownProgram* known,
-                                          double coeff) {
+                                          double coeff, bool may_skip) {
   Stage& on = plans_.stage(meshes_.single());
   if (known) plans_.begin_with(on, *known);
   Candidate found{&on, {}, 0, 0, 0, false, {}, coeff, {}};
@@ -46,7 +46,7 @@ std::optional<Candidate> PlanSearch::from(const Plan& previous, const KnownProgr
   for (int rise = 0; rise < most_rises && !plans_.is_late(); ++rise) {
     found.prices = plans_.prices(found.coeff);
     found.objective = std::numeric_limits<double>::infinity();
-    plans_.sweep(found);
+    plans_.sweep(found, may_skip);
     if (std::isfinite(found.objective) && plans_.fits(plans_.evaluate(found))) return found;
     found.coeff = std::max(1.0, found.coeff * price_rise);
   }

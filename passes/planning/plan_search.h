@@ -21,9 +21,10 @@ class PlanSearch {
   Candidate run();
 
   /// A plan of the same program with other pins, decided again one axis at a time on its own
-  /// mesh, at higher prices of memory if need be; nothing if it does not fit. Throws
-  /// `Contradiction`.
-  std::optional<Candidate> from(const Plan& previous, const KnownProgram* known, double coeff);
+  /// mesh, at higher prices of memory if need be; nothing if it does not fit. `may_skip` as of
+  /// `MeshSearch::sweep`. Throws `Contradiction`.
+  std::optional<Candidate> from(const Plan& previous, const KnownProgram* known, double coeff,
+                                bool may_skip = false);
 
   /// Rounds of message passing so far, on all meshes.
   std::int64_t rounds() const { return plans_.rounds(); }

@@ -17,6 +17,9 @@ constexpr Rounds bound_rounds{10, 30, 150'000};
 /// Folded programs of up to so many ops are looked at again without folding, if that halved
 /// them.
 constexpr std::size_t unfold_up_to_ops = 12'000;
+/// A plan with other pins that costs no more than this above the one without them is not
+/// searched for anew.
+constexpr double worth_no_search = 1e-3;
 /// Seconds; what is longer is no limit, and more than clocks can count.
 constexpr double longest_time_limit = 1e9;
 
@@ -156,6 +159,24 @@ Plan without_forbidden_cuts(const Program& program, Plan plan) {
   return plan;
 }
 
+/// A plan from `start`, or none where one axis at a time does not get as far as the whole
+/// search might: nowhere, or, past an axis that contradicts pins, to much more than the
+/// `seconds` there were before these.
+std::optional<Candidate> from_previous(PlanSearch& plans, const Plan& start, double seconds,
+                                       const KnownProgram& known, double mem_coeff) {
+  try {
+    return plans.from(start, &known, mem_coeff);
+  } catch (const Contradiction&) {
+  }
+  try {
+    std::optional<Candidate> found = plans.from(start, &known, mem_coeff, true);
+    if (found && found->seconds <= seconds * (1 + worth_no_search)) return found;
+  } catch (const Contradiction&) {
+    // The whole search says what contradicts.
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
@@ -170,12 +191,8 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
   phases.start("sweeps");
   Watch watch(deadline_of(options), options.watcher, phases);
   PlanSearch plans({program, classes, *known.memory, cluster, options, phases, watch});
-  std::optional<Candidate> best;
-  try {
-    best = plans.from(without_forbidden_cuts(program, previous), &known, mem_coeff);
-  } catch (const Contradiction&) {
-    // One axis at a time may not get where the whole search does; it says what contradicts.
-  }
+  const std::optional<Candidate> best = from_previous(
+      plans, without_forbidden_cuts(program, previous), previous.objective, known, mem_coeff);
   if (!best) {
     RecursiveOptions again = options;
     again.merge_axes = false;

@@ -13,7 +13,7 @@ import pytest
 
 import autoshard
 from autoshard.errors import AutoshardWarning
-from autoshard.passes.recursive_programming import PlannedProgram
+from autoshard.passes.recursive_programming import PlannedProgram, replanned
 from autoshard.progress import running, task
 from autoshard.search import automatic, inputs
 
@@ -194,6 +194,27 @@ def test_axes_that_cut_the_work_on_an_input_that_is_whole_say_so(donated: int | 
     assert not any("nothing" in axis.role for axis in plan.summary.axes)
     pieces = plan.arguments[1].sharding.num_shards(0)
     assert pieces == 1 if donated is None else pieces > 1  # else nothing tells that they are sent
+
+
+def test_an_axis_that_cannot_keep_a_pin_alone_leaves_it_to_another() -> None:
+    found: list[PlannedProgram] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(automatic, "inputs_alike", lambda planned: found.append(planned) or planned)
+        autoshard.plan(
+            jnp.tanh,
+            type_of(1024, 1024),
+            cluster="cpu:8",
+            mesh="a=2,b=4",
+            in_shardings=jax.P("a", "b"),
+        )
+    imported = found[0].imported
+    free = dataclasses.replace(found[0], imported=imported.changed(imported.mesh, ()))
+    # a is in dim 0 already, and only b can make eight parts of it
+    pin = inputs._pin(free, imported.functions[-1].arguments[0], 8)
+    again = replanned(free, [pin])
+    assert inputs._cuts(again, pin.value) == [8, 1]
+    assert again.summary.step_seconds == pytest.approx(found[0].summary.step_seconds)
+    assert "levels" not in dict(again.plan.phases)  # it was not searched anew
 
 
 def pressed(*arguments: Any) -> PlannedProgram:
