@@ -143,7 +143,7 @@ def _how_it_ended(worker: Any) -> str:
 
 def main() -> int:
     """Run, print findings and counts; 1 if there are findings."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds an input")
