@@ -8,8 +8,8 @@
 namespace autoshard::recomputation {
 namespace {
 
-/// Transfers in the order in which they begin: those before `first` are over, those before
-/// `coming` have begun.
+/// Transfers in the order in which they begin, of those that begin together the one that is
+/// needed first: those before `first` are over, those before `coming` have begun.
 class Queue {
  public:
   Queue(std::span<const double> start, std::span<const Transfer> transfers)
@@ -21,7 +21,8 @@ class Queue {
         left_(transfers.size()) {
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(), [&](std::int32_t a, std::int32_t b) {
-      return transfers[a].begins < transfers[b].begins;
+      const Transfer &one = transfers[a], &other = transfers[b];
+      return std::pair(one.begins, one.needed) < std::pair(other.begins, other.needed);
     });
     for (std::size_t at = 0; at < order_.size(); ++at) {
       rank_[order_[at]] = at;

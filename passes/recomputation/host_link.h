@@ -28,7 +28,8 @@ struct Timetable {
   std::vector<std::int32_t> over = {};
 };
 
-/// Send all transfers beside the ops.
+/// Send all transfers beside the ops, in the order in which they begin; of those that begin at
+/// the same op the one that is needed first.
 ///
 /// Example: ops of one second each; what takes 1.5 s, begins before op 2 and is needed by op 3
 /// is waited for 0.5 s.

@@ -31,6 +31,12 @@ def test_what_goes_out_first_is_in_the_way_of_what_comes_back() -> None:
     assert found.over == [2, 2]
 
 
+def test_of_those_that_begin_together_the_one_that_is_needed_first_goes_first() -> None:
+    late, soon = Transfer(1.0, begins=1, needed=3), Transfer(1.0, begins=1, needed=2)
+    found = timetable(OPS, [late, soon])
+    assert (found.waited, found.over) == (0.0, [3, 2])
+
+
 def test_the_step_ends_when_everything_has_been_sent() -> None:
     found = timetable(OPS, [Transfer(2.5, begins=3, needed=END)])
     assert found.waited == 1.5
@@ -43,7 +49,7 @@ def test_a_busy_link_sends_nothing() -> None:
 
 def op_by_op(free: Sequence[float], transfers: Sequence[Transfer]) -> tuple[float, list[int]]:
     """The same for each op alone."""
-    coming = deque(sorted(range(len(transfers)), key=lambda one: transfers[one].begins))
+    coming = deque(sorted(range(len(transfers)), key=lambda one: (transfers[one].begins, transfers[one].needed)))
     queue: deque[int] = deque()
     left = [one.seconds for one in transfers]
     over = [len(free)] * len(transfers)
