@@ -1,8 +1,9 @@
 """Inputs of a step cut alike, and cut at all, where that costs next to nothing.
 
 The search begins where the inputs are on the devices. An input that a step reads whole as fast as
-in parts is cut all the same: each device is then sent its part alone, and the loader's. What sends
-all of it to each device over the link of its host may take longer than the step.
+in parts is cut all the same: each device is then sent its part alone, and the loader's. To send
+all of it to each device over the link of its host may take longer than the step, and then no loader
+hides it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,6 @@ _MOST_AXES = 4
 _SAME = 0.01
 """By which share a step may be longer: the cost model does not tell it."""
 
-_MOST = 0.1
-"""By which share it may be longer if a batch gets to the devices so much sooner: a loader may hide
-what it sends."""
-
 
 def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
     """As ``inputs_alike``; the module is rewritten where another plan is taken."""
@@ -54,8 +51,8 @@ def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
 def inputs_alike(planned: PlannedProgram) -> PlannedProgram:
     """The plan, or one of the same mesh that cuts dim 0 of all inputs into as many pieces.
 
-    The most pieces with which the step is not 1% longer. If the inputs are a batch, also those with
-    which it is up to 10% longer, but not together with what sends the batch to the devices.
+    The most pieces with which the step is not 1% longer. If the inputs are a batch that takes
+    longer to send than the step, also those with which the longer of both gets shorter.
     Inputs are, where results replace some arguments, the largest one of the others and those with
     as many rows; what is pinned or on the host stays as it is. They are a batch if the arguments
     that they belong to have as many rows in all arrays, as weights that nothing replaces have not.
@@ -117,10 +114,11 @@ def _costs_nothing(found: PlannedProgram, planned: PlannedProgram) -> bool:
 
 
 def _pays(found: PlannedProgram, planned: PlannedProgram, inputs: Sequence[int]) -> bool:
-    """Is what sends the inputs faster by what the step is slower?"""
-    before, after = planned.summary.step_seconds, found.summary.step_seconds
-    sent, sent_after = (_sending_seconds(plan, inputs) for plan in (planned, found))
-    return after <= (1 + _MOST) * before and after + sent_after <= before + sent
+    """Does a step take less time where a loader sends the inputs of the next one meanwhile?"""
+    before, after = (
+        max(plan.summary.step_seconds, _sending_seconds(plan, inputs)) for plan in (planned, found)
+    )
+    return after < before
 
 
 def _sending_seconds(planned: PlannedProgram, inputs: Sequence[int]) -> float:
