@@ -216,25 +216,6 @@ class Block:
         self.number_of[ssa] = len(self.values) - 1
         return len(self.values) - 1
 
-    def erase_unused(self, positions: Iterable[int]) -> None:
-        """Erase ops that nobody reads any more, as originals whose copies replace them.
-
-        Args:
-            positions: Ops that may be read by nobody now; what they read is looked at, too.
-        """
-        waiting = sorted(set(positions))
-        last = len(self.ops)
-        while waiting:
-            position = waiting.pop()
-            if position == last:  # two ops read it
-                continue
-            last = position
-            if not _erase_unread(self.ops[position]):
-                continue
-            for number in self.operands[position]:
-                if self.values[number].maker >= 0:
-                    insort(waiting, self.values[number].maker)
-
     @cached_property
     def link(self) -> _core.HostLink:
         """The link to the host with what the program itself moves."""
@@ -441,12 +422,26 @@ class Block:
             )
         return made
 
-    def sharding_text(self, number: int, texts: Sequence[str]) -> str:
-        """``mhlo.sharding`` of a value, given the texts of the plan's table."""
-        core = self.values[number].core
-        if core == NO_VALUE:
-            return "{replicated}"
-        return texts[self.costs.value_sharding[core]]
+
+def erase_unread_at(block: Block, positions: Iterable[int]) -> None:
+    """Erase ops that nobody reads any more, as originals whose copies replace them.
+
+    Args:
+        block: As it was read.
+        positions: Ops that may be read by nobody now; what they read is looked at, too.
+    """
+    waiting = sorted(set(positions))
+    last = len(block.ops)
+    while waiting:
+        position = waiting.pop()
+        if position == last:  # two ops read it
+            continue
+        last = position
+        if not _erase_unread(block.ops[position]):
+            continue
+        for number in block.operands[position]:
+            if block.values[number].maker >= 0:
+                insort(waiting, block.values[number].maker)
 
 
 def erase_unread(block: mlir.Block) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoshard._core import Batch, Clones, Fetch, Storage
+from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.ir.host_memory import DEVICE, PINNED_HOST
@@ -150,9 +151,14 @@ class _Writer:
         return self.shardings[self.block.costs.value_sharding[self.block.values[number].core]]
 
     def _sharding(self, numbers: list[int]) -> mlir.Attribute:
-        texts = [self.block.sharding_text(number, self.texts) for number in numbers]
+        texts = [self._sharding_text(self.block.values[number].core) for number in numbers]
         text = texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
         return mlir.StringAttr.get(text)
+
+    def _sharding_text(self, core: int) -> str:
+        if core == NO_VALUE:
+            return "{replicated}"
+        return self.texts[self.block.costs.value_sharding[core]]
 
     def _anchor(self, batch: Batch) -> int | None:
         """What was made last before the reader, is in memory, and is read at or behind it.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autoshard.ir import mlir
 from autoshard.planned.given_plan import Costed
-from autoshard.rewrites.recomputation.block import Block
+from autoshard.rewrites.recomputation.block import Block, erase_unread_at
 from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.decision import Fate
 from autoshard.rewrites.recomputation.loops import Pair, Stack, pairs_of
@@ -37,7 +37,7 @@ def write_choice(
         effect.fetches,
         keep_parameters=choice.question.rules.keep_parameters,
     )
-    block.erase_unused(op for batch in effect.clones.batches for op in batch.ops)
+    erase_unread_at(block, (op for batch in effect.clones.batches for op in batch.ops))
     costed = cost()
     while dropped:
         block = Block(costed, block.number)

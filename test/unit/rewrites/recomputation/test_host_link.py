@@ -49,7 +49,11 @@ def test_a_busy_link_sends_nothing() -> None:
 
 def op_by_op(free: Sequence[float], transfers: Sequence[Transfer]) -> tuple[float, list[int]]:
     """The same for each op alone."""
-    coming = deque(sorted(range(len(transfers)), key=lambda one: (transfers[one].begins, transfers[one].needed)))
+    coming = deque(
+        sorted(
+            range(len(transfers)), key=lambda one: (transfers[one].begins, transfers[one].needed)
+        )
+    )
     queue: deque[int] = deque()
     left = [one.seconds for one in transfers]
     over = [len(free)] * len(transfers)
