@@ -29,9 +29,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-# Before JAX is loaded: the plan whose files are inputs is one for eight devices.
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 from fuzz.mutations import mutated
 from fuzz.reader_cases import Reader, readers
@@ -42,6 +39,12 @@ START = "spawn"
 """How processes begin: without what this one has loaded."""
 _START_SECONDS = 300.0
 """A process makes a plan before it reads its first input."""
+
+
+def _with_devices() -> None:
+    """Before JAX is loaded: the plan whose files are inputs is one for eight devices."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
 
 def input_of(reader: Reader, seed: int, number: int) -> bytes:
@@ -72,6 +75,7 @@ def _work(first: int, last: int, seed: int, file: Path, found: Any) -> None:
 
     ``file`` has the input that is read.
     """
+    _with_devices()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     all_readers = readers()
@@ -150,6 +154,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="of findings; else a new one")
     parser.add_argument("--again", type=Path, metavar="FILE", help="read a finding again, here")
     asked = parser.parse_args()
+    _with_devices()
     all_readers = readers()
     if asked.again is not None:
         name = asked.again.name.rsplit("-", 2)[0].replace("_", " ")

@@ -35,6 +35,11 @@ _SAME = 0.01
 """By which share a step may be longer: the cost model does not tell it."""
 
 
+_MOST = 0.1
+"""By which share it may be longer if no loader hides how long a batch is on its way otherwise: not
+every step is sent one."""
+
+
 def with_inputs_alike(planned: PlannedProgram) -> PlannedProgram:
     """As ``inputs_alike``; the module is rewritten where another plan is taken."""
     found = inputs_alike(planned)
@@ -52,7 +57,8 @@ def inputs_alike(planned: PlannedProgram) -> PlannedProgram:
     """The plan, or one of the same mesh that cuts dim 0 of all inputs into as many pieces.
 
     The most pieces with which the step is not 1% longer. If the inputs are a batch that takes
-    longer to send than the step, also those with which the longer of both gets shorter.
+    longer to send than the step, also those with which the longer of both gets shorter and the step
+    is not 10% longer.
     Inputs are, where results replace some arguments, the largest one of the others and those with
     as many rows; what is pinned or on the host stays as it is. They are a batch if the arguments
     that they belong to have as many rows in all arrays, as weights that nothing replaces have not.
@@ -115,10 +121,9 @@ def _costs_nothing(found: PlannedProgram, planned: PlannedProgram) -> bool:
 
 def _pays(found: PlannedProgram, planned: PlannedProgram, inputs: Sequence[int]) -> bool:
     """Does a step take less time where a loader sends the inputs of the next one meanwhile?"""
-    before, after = (
-        max(plan.summary.step_seconds, _sending_seconds(plan, inputs)) for plan in (planned, found)
-    )
-    return after < before
+    before, after = planned.summary.step_seconds, found.summary.step_seconds
+    sent, sent_after = (_sending_seconds(plan, inputs) for plan in (planned, found))
+    return after <= (1 + _MOST) * before and max(after, sent_after) < max(before, sent)
 
 
 def _sending_seconds(planned: PlannedProgram, inputs: Sequence[int]) -> float:
