@@ -167,12 +167,13 @@ def stage_rows(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     """One a stage."""
     for row in rows:
         piped, seconds = PROGRAMS[row["program"]], row["compiled seconds"]
-        peaks = zip(row["planned peaks"], row["compiled peaks"], strict=True)
-        for stage, (planned, compiled) in enumerate(peaks):
+        for stage, planned in enumerate(row["planned peaks"]):
+            compiled = row["compiled peaks"] and row["compiled peaks"][stage]
             yield (
                 *(row["program"], f"{piped.stages} × {piped.micro_batches}", row["cluster"]),
-                *(str(stage), f"{planned / 2**30:.3f}", f"{compiled / 2**30:.3f}"),
-                f"{planned / compiled - 1:+.1%}",
+                *(str(stage), f"{planned / 2**30:.3f}"),
+                "a task does not fit" if compiled is None else f"{compiled / 2**30:.3f}",
+                "" if compiled is None else f"{planned / compiled - 1:+.1%}",
                 f"{row['planned seconds'][stage] * 1e3:.3f}",
                 "" if seconds is None else f"{seconds[stage] * 1e3:.3f}",
             )
@@ -195,13 +196,15 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     errors = [
         planned / compiled - 1
         for row in rows
+        if row["compiled peaks"] is not None
         for planned, compiled in zip(row["planned peaks"], row["compiled peaks"], strict=True)
     ]
-    mean = sum(map(abs, errors)) / len(errors)
-    yield (
-        f"{len(errors)} stages: mean error {mean:.1%} (aim {PEAK_MEAN:.0%}), from"
-        f" {min(errors):+.1%} to {max(errors):+.1%} (aim {PEAK_WORST:.0%})."
-    )
+    if errors:
+        mean = sum(map(abs, errors)) / len(errors)
+        yield (
+            f"{len(errors)} stages: mean error {mean:.1%} (aim {PEAK_MEAN:.0%}), from"
+            f" {min(errors):+.1%} to {max(errors):+.1%} (aim {PEAK_WORST:.0%})."
+        )
     yield f"{sum(not row['fits'] for row in rows)} plans that were said to fit do not (aim 0)."
 
 
