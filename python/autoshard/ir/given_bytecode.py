@@ -34,7 +34,7 @@ def check_bytecode(data: bytes, name: str) -> None:
         name: The file name that errors show.
 
     Raises:
-        ParseError: It is damaged.
+        ParseError: It is damaged, or cannot be read in a process of its own.
     """
     here = str(Path(__file__).parents[2])
     limit = TIME_LIMIT_SECONDS + len(data) / _BYTES_A_SECOND
@@ -48,20 +48,20 @@ def check_bytecode(data: bytes, name: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise _damaged(f"did not end within {limit:.0f} s", name) from error
+        raise _unread(f"did not end within {limit:.0f} s", name) from error
     if done.returncode == REFUSED:
         raise ParseError(*json.loads(done.stdout))
     if done.returncode < 0:
-        raise _damaged(f"ended its process ({signal.Signals(-done.returncode).name})", name)
+        raise _unread(f"ended its process ({signal.Signals(-done.returncode).name})", name)
     if done.returncode > 0:
         said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise _damaged(f"ended its process with exit code {done.returncode}: {said}", name)
+        raise _unread(f"ended its process with exit code {done.returncode}: {said}", name)
 
 
-def _damaged(how: str, name: str) -> ParseError:
+def _unread(how: str, name: str) -> ParseError:
     return ParseError(
-        f"the bytecode is damaged: the reader of jaxlib {how}. Write the file again, or give MLIR"
-        " text.",
+        f"the bytecode cannot be read: the reader of jaxlib {how}. It is damaged, as far as that"
+        " tells. Write the file again, or give MLIR text.",
         name,
     )
 

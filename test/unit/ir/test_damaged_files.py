@@ -91,5 +91,5 @@ def test_whatever_given_bytecode_does_to_the_reader_is_an_error(
     reader.write_text(does)
     monkeypatch.setattr(given_bytecode, "PROGRAM", [str(reader)])
     monkeypatch.setattr(given_bytecode, "TIME_LIMIT_SECONDS", 0.4 if "sleep" in does else 60.0)
-    with pytest.raises(ParseError, match=rf"x\.mlirbc: the bytecode is damaged: .*{message}"):
+    with pytest.raises(ParseError, match=rf"x\.mlirbc: the bytecode cannot be read: .*{message}"):
         parse_given(bytecode(text("right", "a.py")), new_context(), "x.mlirbc")
