@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tied_ends import tied_loss
 
 import autoshard
 
@@ -26,14 +27,7 @@ ZERO: Any = {
 def step(carried: Any, batch: jax.Array) -> Any:
     """Tied ends around layers, a state a weight, and a norm of all gradients."""
     params, state = carried
-
-    def loss(params: Any) -> jax.Array:
-        hidden = batch @ params["ends"]
-        for weights in params["layers"]:
-            hidden = hidden + jnp.maximum(hidden @ weights, 0)
-        return jnp.maximum(hidden @ params["ends"].T, 0).sum()
-
-    value, gradients = jax.value_and_grad(loss)(params)
+    value, gradients = jax.value_and_grad(tied_loss)(params, batch)
     norm = sum(jnp.sum(jnp.sign(g) ** 2) for g in jax.tree.leaves(gradients))
     state = jax.tree.map(lambda s, g: s + jnp.sign(g) * (norm > 0), state, gradients)
     params = jax.tree.map(lambda p, s: p * (1 - 2 * (s > 0)), params, state)

@@ -64,16 +64,19 @@ def verified(step, made_for, **fields):
             **fields,
         )
 
-    found = verify_staged_step(
+    return compiled(step, compiler=compiler), clusters
+
+
+def compiled(step, **options):
+    return verify_staged_step(
         step,
         STAGE,
         use_shardy=True,
         timeout=1,
         device_order=None,
         compiler_options=None,
-        compiler=compiler,
+        **options,
     )
-    return found, clusters
 
 
 HLO = """
@@ -148,12 +151,4 @@ def test_a_sum_of_gradients_counts_once_as_its_task_is_costed(step):
 
 def test_no_compilers_at_all_are_refused(step):
     with pytest.raises(autoshard.PlanError, match="Give 1 or more"):
-        verify_staged_step(
-            step,
-            STAGE,
-            use_shardy=True,
-            timeout=1,
-            device_order=None,
-            compiler_options=None,
-            processes=0,
-        )
+        compiled(step, processes=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -36,9 +37,8 @@ def planned(**options: Any) -> autoshard.Plan:
     return autoshard.plan(step, [weight] * 4, x, cluster="h100:1x8", donate_argnums=0, **options)
 
 
-@functools.cache
-def plans() -> tuple[PlannedProgram, autoshard.Plan]:
-    """What the search finds by itself, and the plan whose input is cut."""
+def found_first(make: Callable[[], autoshard.Plan]) -> tuple[PlannedProgram, autoshard.Plan]:
+    """What the search finds by itself, and the plan that is made of it."""
     found: list[PlannedProgram] = []
     with pytest.MonkeyPatch.context() as patch:
 
@@ -47,8 +47,14 @@ def plans() -> tuple[PlannedProgram, autoshard.Plan]:
             return inputs.inputs_alike(planned)
 
         patch.setattr(automatic, "inputs_alike", kept)
-        plan = planned()
+        plan = make()
     return found[0], plan
+
+
+@functools.cache
+def plans() -> tuple[PlannedProgram, autoshard.Plan]:
+    """A step whose input is read whole as fast as in parts."""
+    return found_first(planned)
 
 
 def test_the_bound_is_one_of_all_plans_where_the_input_is_cut_for_its_loader() -> None:
@@ -103,17 +109,10 @@ MLP = [type_of(3072, 4096), type_of(4096, 4096), type_of(4096, 4096), type_of(40
 @functools.cache
 def searched(cluster: str) -> tuple[PlannedProgram, autoshard.Plan]:
     """A step whose batch is 96 MiB: what the search finds, and the plan."""
-    found: list[PlannedProgram] = []
-    with pytest.MonkeyPatch.context() as patch:
-
-        def kept(planned: PlannedProgram) -> PlannedProgram:
-            found.append(planned)
-            return inputs.inputs_alike(planned)
-
-        patch.setattr(automatic, "inputs_alike", kept)
-        batch = type_of(8192, 3072), type_of(8192, 16)
-        plan = autoshard.plan(mlp_step, MLP, *batch, cluster=cluster, donate_argnums=0)
-    return found[0], plan
+    batch = type_of(8192, 3072), type_of(8192, 16)
+    return found_first(
+        lambda: autoshard.plan(mlp_step, MLP, *batch, cluster=cluster, donate_argnums=0)
+    )
 
 
 def sent_seconds(planned: PlannedProgram) -> float:
