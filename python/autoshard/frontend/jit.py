@@ -62,7 +62,7 @@ from autoshard.ir.lowering import (
     uses_shardy,
 )
 from autoshard.ir.planned_call import PlannedCall
-from autoshard.pipeline.running import Form
+from autoshard.pipeline.modules import ExportForm
 from autoshard.pipeline.transfers import check_processes
 from autoshard.progress import task
 
@@ -498,7 +498,7 @@ class _Program:
         return self.op
 
     @property
-    def form(self) -> Form:
+    def form(self) -> ExportForm:
         """What is compiled, as ``Plan.exported`` takes it."""
         return "autoshard-export-shardy" if self.shardy else "autoshard-export-gspmd"
 

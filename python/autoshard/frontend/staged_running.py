@@ -15,14 +15,15 @@ from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.ir.lowering import callbacks_of, constants_of
 from autoshard.pipeline.array_parts import joined, parts_of
-from autoshard.pipeline.running import Form, Settings, StagedRun
+from autoshard.pipeline.modules import ExportForm
+from autoshard.pipeline.running import Settings, StagedRun
 from autoshard.pipeline.transfers import without_parts
 from autoshard.rewrites.layer_loops.parts import ArrayParts
 
 _tree: Any = jax.tree_util
 
 
-def staged_program(source: Source, plan: Plan, form: Form) -> Callable[..., Any]:
+def staged_program(source: Source, plan: Plan, form: ExportForm) -> Callable[..., Any]:
     """The program of a plan with a pipeline, compiled.
 
     Args:

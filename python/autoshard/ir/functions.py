@@ -8,13 +8,16 @@ from autoshard.ir.module import functions_of, operations_of
 from autoshard.ir.symbols import NAMED_BY
 
 
-def add_functions(module: ir.Operation, other: ir.Module, name: str) -> str:
-    """Copy the functions of ``other`` into ``module``, as private ones without attributes.
+def add_functions(
+    module: ir.Operation, other: ir.Module, name: str, *, keeps_boundary: bool = False
+) -> str:
+    """Copy the functions of ``other`` into ``module``, as private ones.
 
     Args:
         module: The op of the module that gets them.
         other: Of the same context; it is changed.
         name: Of what was ``main``; the others have it in front. No symbol has it yet.
+        keeps_boundary: Their arguments and results keep their attributes.
 
     Returns:
         ``name``.
@@ -31,7 +34,7 @@ def add_functions(module: ir.Operation, other: ir.Module, name: str) -> str:
         copy.attributes["sym_name"] = ir.StringAttr.get(names[old])
         copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
         for attribute in ("arg_attrs", "res_attrs"):
-            if attribute in copy.attributes:
+            if attribute in copy.attributes and not keeps_boundary:
                 del copy.attributes[attribute]
     return name
 

@@ -12,6 +12,7 @@ from typing import Literal, cast
 
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext as jax_extension  # pyright: ignore[reportPrivateUsage]
+from jaxlib.mlir._mlir_libs import _sdyMpmd as mpmd  # pyright: ignore[reportPrivateUsage]
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from autoshard.errors import ParseError
@@ -30,7 +31,11 @@ _registry: ir.DialectRegistry | None = None
 
 
 def new_context() -> ir.Context:
-    """A context that knows every dialect JAX lowers to, without importing jax itself."""
+    """A context that knows every dialect JAX lowers to, without importing jax itself.
+
+    Also that of Shardy's pipelines, of which the module with classes for its ops takes 15 ms to
+    import, and is not needed.
+    """
     global _registry
     if _registry is None:
         _registry = ir.DialectRegistry()
@@ -39,6 +44,7 @@ def new_context() -> ir.Context:
     context.append_dialect_registry(_registry)
     context.load_all_available_dialects()
     sdy.register_dialect(context)
+    mpmd.register_dialect(context)
     mhlo.register_mhlo_dialect(context)
     chlo.register_dialect(context)
     stablehlo.register_dialect(context)

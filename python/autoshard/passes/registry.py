@@ -27,6 +27,7 @@ ALL_PASSES: Mapping[str, str] = {
     "autoshard-split-stages": "autoshard.passes.split_stages:SplitStages",
     "autoshard-export-shardy": "autoshard.passes.export_shardy:ExportShardy",
     "autoshard-export-gspmd": "autoshard.passes.export_gspmd:ExportGspmd",
+    "autoshard-export-mpmd": "autoshard.pipeline.mpmd.export_mpmd:ExportMpmd",
     "autoshard-print-plan": "autoshard.passes.print_plan:PrintPlan",
     "autoshard-print-costs": "autoshard.passes.print_costs:PrintCosts",
     "autoshard-print-schedule": "autoshard.passes.print_schedule:PrintSchedule",

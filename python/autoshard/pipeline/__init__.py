@@ -8,4 +8,5 @@ instructions         one list for a step: run, send
 transfers            values between stages, within a process and between processes
 running              tasks as compiled programs; the list, carried out
 staged_verification  tasks beside what a compiler makes of them
+mpmd/                the list in the dialect of Shardy's pipelines
 """

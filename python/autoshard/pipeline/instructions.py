@@ -1,7 +1,7 @@
 """A step as one list: what is run and what is sent, in the order of the schedule.
 
 before  program: F, B on each of 2 stages; schedule: F0 F1 B0 ..
-after   Run(F, (0, 3), (7, 8))  Send((7,), (9,))  Run(..)
+after   Run(F, (0, 3), (7, 8), 0)  Send((7,), (9,))  Run(..)
 
 Values of all micro-batches are in numbered slots. A slot is dropped after the last instruction that
 reads it, so that its memory is free as soon as that has run.
@@ -26,6 +26,8 @@ class Run:
     task: str
     operands: tuple[int, ...]
     results: tuple[int, ...]
+    micro_batch: int
+    """-1 outside of the loop."""
     dropped: tuple[int, ...] = ()
 
 
@@ -120,7 +122,7 @@ class _Writer:
             for value in call.operands
         )
         results = tuple(self._slot(value, micro_batch) for value in call.results)
-        self.steps.append(Run(call.task.name, operands, results))
+        self.steps.append(Run(call.task.name, operands, results, micro_batch))
 
     def _send(self, transfers: Sequence[Transfer], micro_batch: int) -> None:
         """What follows one another between the same stages is one instruction."""

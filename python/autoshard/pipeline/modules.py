@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.attributes import (
@@ -19,6 +20,10 @@ from autoshard.ir.attributes import (
 from autoshard.ir.boundary import attributes_at
 from autoshard.ir.module import functions_of
 from autoshard.ir.symbols import functions_reached
+from autoshard.passes.pipeline import run_passes
+
+ExportForm = Literal["autoshard-export-shardy", "autoshard-export-gspmd"]
+"""The pass by which tasks are exported."""
 
 _NOT_OF_A_TASK = (MICRO_BATCHES, PIPELINE, PIPELINE_CHUNKS, PIPELINE_STAGES, PLAN)
 
@@ -64,6 +69,20 @@ def donate(module: mlir.Module, results: Mapping[int, int]) -> None:
         main.attributes["arg_attrs"] = mlir.ArrayAttr.get(
             [mlir.DictAttr.get(entry) for entry in arguments]
         )
+
+
+def exported(module: mlir.Module, donated: Mapping[int, int], form: ExportForm) -> mlir.Module:
+    """A task as a compiler gets it, in a context of its own; ``module`` stays as it is.
+
+    Args:
+        module: Of the task, planned.
+        donated: Which argument gives its memory to which result.
+        form: For which partitioner.
+    """
+    found = copy_of(module)
+    donate(found, donated)
+    run_passes(found, [form])
+    return found
 
 
 def copy_of(module: mlir.Module) -> mlir.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -152,6 +153,11 @@ class StagedStep:
     def held_bytes(self, name: str) -> float:
         """Bytes on one device of what a task takes and gives; a donated argument counts once."""
         return held_bytes(signature(self.modules[name]), self.donations.get(name, {}))
+
+    def beside_bytes(self, name: str) -> int:
+        """Bytes on one device of its stage, at the worst moment, besides what a task takes, gives
+        and needs in between."""
+        return math.ceil(self.kept_bytes[name] - self.held_bytes(name))
 
     def work_seconds(self, costs: Mapping[str, TaskCost]) -> tuple[float, ...]:
         """Seconds of one micro-batch on each stage, where tasks take these."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +24,8 @@ from autoshard.ir import print_module
 from autoshard.ir.lowering import accept_sub_byte_arguments, lower_module
 from autoshard.ir.module import operations_of
 from autoshard.ir.retarget import can_be_retargeted, retargeted
-from autoshard.passes.pipeline import run_passes
 from autoshard.pipeline.instructions import Run, Send, instructions_of
-from autoshard.pipeline.modules import copy_of, donate
+from autoshard.pipeline.modules import ExportForm, exported
 from autoshard.pipeline.order import StagedStep
 from autoshard.pipeline.transfers import (
     SentValue,
@@ -44,14 +43,12 @@ from autoshard.sharding import to_named_sharding
 _COMPILERS = 2
 """Programs that are compiled at a time: more than one compiler takes turns with Python."""
 
-Form = Literal["autoshard-export-shardy", "autoshard-export-gspmd"]
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How tasks are compiled."""
 
-    form: Form
+    form: ExportForm
     compiler_options: Mapping[str, Any]
     callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """``callbacks_of`` the step, where it calls back into Python."""
@@ -281,11 +278,8 @@ def _types(values: Sequence[StageValue], mesh: jax.sharding.Mesh) -> list[jax.Sh
 
 
 def _task(step: StagedStep, task: StageTask, mesh: jax.sharding.Mesh, settings: Settings) -> _Task:
-    module = copy_of(step.modules[task.name])
-    boundary = signature(module)
     pairs = step.donations.get(task.name, {})
-    donate(module, pairs)
-    run_passes(module, [settings.form])
+    module = exported(step.modules[task.name], pairs, settings.form)
     text = print_module(module)
     calls_back = any(map(is_callback, operations_of(module.operation)))
     is_for_all = can_be_retargeted(mesh) and not calls_back
@@ -295,7 +289,7 @@ def _task(step: StagedStep, task: StageTask, mesh: jax.sharding.Mesh, settings: 
         task.name,
         task.stage,
         mesh,
-        boundary,
+        signature(step.modules[task.name]),
         tuple(pairs),
         (text, processes if is_for_all else task.stage),
         print_module(module, "bytecode"),

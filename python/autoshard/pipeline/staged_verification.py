@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -249,7 +248,7 @@ def _beside(found: StagedVerification) -> dict[str, int]:
         return {}
     kept = found.step.kept_bytes
     beside = {
-        name: math.ceil(kept[name] - found.step.held_bytes(name))
+        name: found.step.beside_bytes(name)
         for name in found.tasks
         if kept[name] + transients[name] > usable
     }
