@@ -320,5 +320,3 @@ def _changes(choice: Choice) -> Iterator[dict[int, Fate]]:
         for fate in (Fate.KEEP, *fates):
             if choice.chosen.get(item, Fate.KEEP) is not fate:
                 yield changed(choice.chosen, [(item, fate)])
-
-

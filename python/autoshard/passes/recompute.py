@@ -49,6 +49,7 @@ from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, 
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
 from autoshard.rewrites.recomputation.question import Rules
 
+
 @dataclass(frozen=True)
 class Recompute(Pass):
     """Compute values again instead of keeping them, so that a planned module fits the memory.
@@ -184,13 +185,6 @@ class FittedPlans:
             else:
                 self._before = Trial(module, costed or _cost(module, cluster, options))
                 self._given = self._before
-        self.rules = Rules(
-            again=options.choose == "auto",
-            host=options.host_offload,
-            keep_sent=not options.mp_comm_recompute,
-            keep_parameters=not options.parallel_optimizer_comm_recompute,
-        )
-        """What may become of values."""
 
     @property
     def peak_bytes(self) -> float:
@@ -215,9 +209,7 @@ class FittedPlans:
                 # can be.
                 has_margin = bool(self.options.memory_limit)
                 aim = limit * (1 - MEMORY_MARGIN) if has_margin else limit
-                trial = _fit(
-                    self._given, Fitting(self.copies, aim, limit), self.rules, self.options
-                )
+                trial = _fit(self._given, Fitting(self.copies, aim, limit), self.options)
             return self._finished(trial, limit)
 
     def as_given(self) -> Recomputed:
@@ -231,9 +223,13 @@ class FittedPlans:
             return self.copies.choice(wanted, rules)
 
     def estimated_seconds(self, choice: Choice) -> float:
-        """Of a step, before it is written; infinite if it needs more than is wanted."""
+        """Seconds of a step, before it is written; infinite if it needs more than is wanted."""
         answer = choice.effect.answer
         return inf if answer.excess > 0 else self.copies.first.step_seconds + answer.seconds
+
+    def estimated_bytes(self, choice: Choice) -> float:
+        """On one device, before it is written."""
+        return self.copies.beside + choice.peak_bytes
 
     def written(self, choice: Choice, wanted: float, rules: Rules) -> Recomputed:
         """A copy rewritten to need so many bytes; it may need more, or less.
@@ -288,6 +284,16 @@ class FittedPlans:
         return Recomputed(trial.module, summary, trial.fits_without_host)
 
 
+def rules_of(options: Recompute) -> Rules:
+    """What may become of values."""
+    return Rules(
+        again=options.choose == "auto",
+        host=options.host_offload,
+        keep_sent=not options.mp_comm_recompute,
+        keep_parameters=not options.parallel_optimizer_comm_recompute,
+    )
+
+
 def _keep(trial: Trial, cluster: Cluster, options: Recompute) -> Costed:
     """Keep what the switches of marked functions say, in a copy."""
     module, costed, number = trial.module, trial.costed, 0
@@ -314,7 +320,7 @@ def _copied(module: mlir.Module, cluster: Cluster, options: Recompute) -> Trial:
     return Trial(copy, _cost(copy, cluster, options))
 
 
-def _fit(given: Trial, fitting: Fitting, rules: Rules, options: Recompute) -> Trial:
+def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
     """Choose and rewrite until the rewritten module fits by its own estimate.
 
     What may be computed again or go to the host is also tried with one of both alone: what is
@@ -323,12 +329,12 @@ def _fit(given: Trial, fitting: Fitting, rules: Rules, options: Recompute) -> Tr
     Args:
         given: The plan as it is known; a search may know one that needs less than its module.
         fitting: The same plan on a module without calls, by the estimate of that module.
-        rules: What may become of values.
         options: Those of the pass.
 
     Raises:
         DoesNotFitError: Nothing makes the step fit.
     """
+    rules = rules_of(options)
     fits_without_host = fitting.try_with(rules) and not rules.host
     if rules.again and rules.host:
         # What would be decided without the host is what was decided, where nothing goes there.
@@ -353,9 +359,7 @@ def _cost(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
     return cost_of_module(module, cluster, overlap=options.overlap, trip_count=options.trip_count)
 
 
-def _does_not_fit(
-    given: Trial, needed: float, limit: float, options: Recompute
-) -> DoesNotFitError:
+def _does_not_fit(given: Trial, needed: float, limit: float, options: Recompute) -> DoesNotFitError:
     """With the best that was found, and what is at the peak without it."""
     imported, plan = given.costed.imported, given.costed.plan
     largest = peak_values(imported, plan.peak_values, {})

@@ -61,14 +61,14 @@ def planned_deep(**options: Any) -> autoshard.Plan:
 
 def test_seconds_of_computing_again_are_by_one_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[tuple[float, float]] = []
-    recomputed_module = automatic.recomputed_module
+    fitted_plans = automatic.FittedPlans
 
     def compared(module: Any, cluster: Any, options: Any, costed: Costed) -> Any:
         written = cost_of_module(module, cluster).plan
         steps.append((costed.plan.step_seconds, written.step_seconds))
-        return recomputed_module(module, cluster, options, costed)
+        return fitted_plans(module, cluster, options, costed)
 
-    monkeypatch.setattr(automatic, "recomputed_module", compared)
+    monkeypatch.setattr(automatic, "FittedPlans", compared)
     plan = planned_layers(1, 16384, cluster="h100:8", memory_limit="58MiB", recompute="auto")
     ((searched, written),) = steps
     assert searched != pytest.approx(written, rel=1e-4)
