@@ -43,7 +43,7 @@ def test_every_block_prints_what_the_page_says(page: Any) -> None:
     _, compared = page
     for printed, text in compared:
         assert lines(printed) == lines(text)
-    assert len(compared) == 6
+    assert len(compared) == 7
 
 
 def lines(text: str) -> list[str]:

@@ -1,8 +1,11 @@
-"""The frontier of time and memory: plans of one mesh that no other beats in both.
+"""The frontier of time and memory: plans that no other beats in both.
 
-Memory gets a price, from nothing to far more than time: each price has its fastest plan, found by
-planning again from the plan at the price before. Where two neighbours leave a large gap, a price
-between them is tried. The whole search is asked as well, within less and less memory.
+Where all values are kept, memory gets a price, from nothing to far more than time: each price has
+its fastest plan of the mesh, found by planning again from the plan at the price before. Where two
+neighbours leave a large gap, a price between them is tried. The whole search is asked as well,
+within less and less memory.
+
+Where values may be computed again or wait on the host, search/fitted_frontier.py finds the plans.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from autoshard.errors import PlanError
+from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.explain.question import Change, Outcome, Subject
-from autoshard.planned.summary import PlanSummary
+from autoshard.passes.memory_limit import read_bytes_text
+from autoshard.planned.summary import PlanSummary, bytes_text
+from autoshard.search.fitted_frontier import FrontierPlan, FrontierSearch
 
 if TYPE_CHECKING:
     from autoshard.frontend.plan import Plan
@@ -50,6 +55,14 @@ class FrontierPoint:
     """Is it the plan that was asked?"""
     fits: bool
     """Within the limit of memory."""
+    mesh: str
+    """Axes that its shardings name."""
+    recomputed_bytes: float = 0.0
+    """Bytes of values that are computed again, on one device."""
+    recompute_seconds: float = 0.0
+    """What that adds to the step."""
+    host_transfer_bytes: float = 0.0
+    """Over the link to the host in one step, both ways together."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +74,15 @@ class Frontier:
     memory_limit: float
     """Bytes of a device that the plan had to keep within."""
     points: tuple[FrontierPoint, ...]
-    outcomes: tuple[Outcome, ...] = field(repr=False, compare=False)
+    outcomes: tuple[Outcome | FrontierPlan, ...] = field(repr=False, compare=False)
     plan: Plan | None = field(default=None, repr=False, compare=False)
+    search: FrontierSearch | None = field(default=None, repr=False, compare=False)
+    """What found them, where values may be let go; it keeps what it read."""
+
+    @property
+    def is_of_one_mesh(self) -> bool:
+        """Are all of them of the plan's mesh?"""
+        return all(point.mesh == self.mesh for point in self.points)
 
     def take(self, number: int) -> Plan:
         """One of them as a plan, to run or to save.
@@ -77,12 +97,55 @@ class Frontier:
             raise PlanError(f"plan {number} of {len(self.points)}: count from 1.")
         if self.points[number - 1].is_plan and self.plan is not None:
             return self.plan
+        return self._taken(self.outcomes[number - 1], self.points[number - 1].peak_bytes)
+
+    def within(self, memory_limit: int | float | str) -> Plan:
+        """The fastest plan within a limit of memory, by planning between two of them.
+
+        Args:
+            memory_limit: Bytes of a device, or a text such as ``"14GiB"``.
+
+        Raises:
+            DoesNotFitError: The one of least memory does not fit.
+            PlanError: The plan that was asked was loaded.
+        """
+        limit = read_bytes_text(str(memory_limit), "memory_limit")
+        found = [
+            (point.step_seconds, point.peak_bytes, outcome)
+            for point, outcome in zip(self.points, self.outcomes, strict=True)
+            if point.peak_bytes <= limit
+        ]
+        if self.search is not None:
+            for plan in self.search.plans_within(limit):
+                found.append((plan.step_seconds, plan.peak_bytes, plan))
+        elif self.plan is not None:
+            outcome = self.plan.subject.searched(Change(memory_limit=limit))
+            if outcome.plan is not None:
+                found.append((*_sizes(outcome), outcome))
+        if not found:
+            least = min(point.peak_bytes for point in self.points)
+            raise DoesNotFitError(
+                f"{self.name}: the plan of least memory on this frontier needs {bytes_text(least)}"
+                f" on each device, {bytes_text(least - limit)} more than {bytes_text(limit)}.",
+                None,
+                least,
+                limit,
+                advice="Use more chips or a smaller batch.",
+            )
+        _, peak, outcome = min(found, key=lambda one: one[:2])
+        return self._taken(outcome, peak)
+
+    def _taken(self, outcome: Outcome | FrontierPlan, peak_bytes: float) -> Plan:
         if self.plan is None:
             raise PlanError(
                 "a module's frontier has no plans to take. Plan it again with"
-                f" memory-limit={self.points[number - 1].peak_bytes:.0f}."
+                f" memory-limit={peak_bytes:.0f}."
             )
-        return self.plan.subject.taken(self.plan, self.outcomes[number - 1])
+        if isinstance(outcome, Outcome):
+            return self.plan.subject.taken(self.plan, outcome)
+        from autoshard.frontend.fitted_frontier import taken
+
+        return taken(self.plan, outcome)
 
     def to_json(self) -> list[dict[str, Any]]:
         """A row a plan, for ``json.dumps``."""
@@ -121,23 +184,49 @@ def frontier(subject: Subject, plan: Plan | None = None) -> Frontier:
             break
         below = max(known for known in found if known < price)
         found[price] = subject.priced(price, found[below])
-    rows = [_Row(_point(subject, subject.summary, subject.summary.mem_coeff, True), this)]
+    limit = subject.memory_limit
+    rows = [_Row(_point(limit, subject.summary, subject.summary.mem_coeff, True), this)]
     others = [*sorted(found.items(), key=lambda one: one[0]), *_searched(subject, found)]
     for price, outcome in others:
         try:
             summary = subject.summarized(outcome)
         except PlanError:  # the host would have to do what it cannot
             continue
-        rows.append(_Row(_point(subject, summary, price, False), outcome))
+        rows.append(_Row(_point(limit, summary, price, False), outcome))
+    return _frontier_of(subject.name, str(subject.mesh), limit, rows, plan)
+
+
+def fitted_frontier(plan: Plan, search: FrontierSearch) -> Frontier:
+    """Plans that no other beats, some of which let values go.
+
+    Args:
+        plan: That was asked.
+        search: What finds them; nothing is planned yet.
+    """
+    summary = plan.summary
+    assert summary is not None
+    limit = search.job.memory_limit
+    own = FrontierPlan(plan.bytecode, summary)
+    rows = [_Row(_point(limit, summary, summary.mem_coeff, True), own)]
+    rows += [
+        _Row(_point(limit, found.summary, found.summary.mem_coeff, False), found)
+        for found in search.run()
+    ]
+    return _frontier_of(plan.name, str(plan.mesh), limit, rows, plan, search)
+
+
+def _frontier_of(
+    name: str,
+    mesh: str,
+    limit: float,
+    rows: Sequence[_Row],
+    plan: Plan | None,
+    search: FrontierSearch | None = None,
+) -> Frontier:
     kept = _thinned(_unbeaten(rows))
-    return Frontier(
-        subject.name,
-        str(subject.mesh),
-        subject.memory_limit,
-        tuple(row.point for row in kept),
-        tuple(row.outcome for row in kept),
-        plan,
-    )
+    points = tuple(row.point for row in kept)
+    outcomes = tuple(row.outcome for row in kept)
+    return Frontier(name, mesh, limit, points, outcomes, plan, search)
 
 
 def _searched(subject: Subject, found: Mapping[float, Outcome]) -> Iterator[tuple[float, Outcome]]:
@@ -155,7 +244,7 @@ def _searched(subject: Subject, found: Mapping[float, Outcome]) -> Iterator[tupl
 @dataclass(frozen=True, slots=True)
 class _Row:
     point: FrontierPoint
-    outcome: Outcome
+    outcome: Outcome | FrontierPlan
 
 
 def _price_between(found: Mapping[float, Outcome]) -> float | None:
@@ -209,7 +298,7 @@ def _thinned(rows: list[_Row]) -> list[_Row]:
     return rows
 
 
-def _point(subject: Subject, summary: PlanSummary, price: float, is_plan: bool) -> FrontierPoint:
+def _point(limit: float, summary: PlanSummary, price: float, is_plan: bool) -> FrontierPoint:
     return FrontierPoint(
         step_seconds=summary.step_seconds,
         peak_bytes=summary.peak_bytes_per_device,
@@ -217,5 +306,9 @@ def _point(subject: Subject, summary: PlanSummary, price: float, is_plan: bool) 
         communication_seconds=summary.communication_seconds,
         mem_coeff=price,
         is_plan=is_plan,
-        fits=summary.peak_bytes_per_device <= subject.memory_limit,
+        fits=summary.peak_bytes_per_device <= limit,
+        mesh=summary.mesh,
+        recomputed_bytes=sum(row.bytes for row in summary.recomputed),
+        recompute_seconds=summary.recompute_seconds,
+        host_transfer_bytes=summary.host_transfer_bytes,
     )

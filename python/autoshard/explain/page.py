@@ -171,7 +171,8 @@ def _frontier(found: Frontier, headline: Headline) -> Iterator[str]:
     yield frontier_svg(found, headline.summary)
     yield (
         '<p class="quiet">Step over peak of memory on a device; numbers at the points are their'
-        " mem_coeff, the option of autoshard.plan that leads to them.</p>"
+        " mem_coeff, the option of autoshard.plan that leads to them. Points of the other color"
+        " compute values again, or send them to the host.</p>"
     )
     yield _table(frontier_text(found))
 

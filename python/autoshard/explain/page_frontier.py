@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -18,26 +19,55 @@ _LINES = 4
 """Lines of the grid, each way."""
 
 
-def frontier_cells(point: FrontierPoint) -> tuple[str, ...]:
-    """Step, compute, communication, peak, price of memory, and what it is."""
-    said = "the plan" if point.is_plan else "" if point.fits else "does not fit"
-    return (
-        seconds_text(point.step_seconds),
-        seconds_text(point.compute_seconds),
-        seconds_text(point.communication_seconds),
-        bytes_text(point.peak_bytes),
-        f"{point.mem_coeff:.3g}",
-        said,
-    )
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading, and what stands below it for a plan."""
+
+    heading: str
+    cell: Callable[[FrontierPoint], str]
+
+
+def frontier_columns(found: Frontier) -> list[Column]:
+    """What is told of plans: of what they let go where some do.
+
+    The last one says which is the plan, and what does not fit.
+    """
+    columns = [
+        Column("step", lambda point: seconds_text(point.step_seconds)),
+        Column("compute", lambda point: seconds_text(point.compute_seconds)),
+        Column("communication", lambda point: seconds_text(point.communication_seconds)),
+    ]
+    again = any(point.recomputed_bytes for point in found.points)
+    sends = any(point.host_transfer_bytes for point in found.points)
+    columns += [Column("recomputed", _recomputed)] * again
+    columns += [Column("host link", _sent)] * sends
+    columns.append(Column("peak", lambda point: bytes_text(point.peak_bytes)))
+    if not (again or sends):  # else no price alone leads to them
+        columns.append(Column("mem_coeff", lambda point: f"{point.mem_coeff:.3g}"))
+    return [*columns, Column("", _said)]
+
+
+def _recomputed(point: FrontierPoint) -> str:
+    return seconds_text(point.recompute_seconds) if point.recomputed_bytes else ""
+
+
+def _sent(point: FrontierPoint) -> str:
+    return bytes_text(point.host_transfer_bytes) if point.host_transfer_bytes else ""
+
+
+def _said(point: FrontierPoint) -> str:
+    return "the plan" if point.is_plan else "" if point.fits else "does not fit"
 
 
 def frontier_text(found: Frontier) -> TextTable:
     """A row a plan, fastest first."""
+    columns = frontier_columns(found)
+    mesh = f" of mesh {found.mesh}" if found.is_of_one_mesh else ""
     return TextTable(
-        f"Plans of mesh {found.mesh} that no other beats in time and memory",
-        ("", "step", "compute", "communication", "peak", "mem_coeff", ""),
+        f"Plans{mesh} that no other beats in time and memory",
+        ("", *(column.heading for column in columns)),
         tuple(
-            (str(number), *frontier_cells(point))
+            (str(number), *(column.cell(point) for column in columns))
             for number, point in enumerate(found.points, start=1)
         ),
     )
@@ -114,13 +144,15 @@ class _Picture:
         path += "".join(f"H{x:.1f}V{y:.1f}" for x, y in placed[1:])
         yield f'<path class="front" d="{path}"/>'
         for (x, y), point in zip(placed, self.found.points, strict=True):
-            step, *_, peak, price, said = frontier_cells(point)
-            title = ", ".join(part for part in (step, peak, f"mem_coeff {price}", said) if part)
+            lets_go = point.recomputed_bytes or point.host_transfer_bytes
+            label = "" if lets_go else f"{point.mem_coeff:.3g}"
+            title = _title(point)
             kind = "point" if point.fits else "point out"
+            kind += " letting-go" if lets_go else ""
             yield (
                 f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5">'
                 f"<title>{escape(title)}</title></circle>"
-                f'<text x="{x + 8:.1f}" y="{y - 8:.1f}">{price}</text>'
+                f'<text x="{x + 8:.1f}" y="{y - 8:.1f}">{label}</text>'
             )
         x, y = self.x(self.plan[0]), self.y(self.plan[1])
         side, anchor = (14, "start") if x < _WIDTH / 2 else (-14, "end")
@@ -129,6 +161,20 @@ class _Picture:
             f'</circle><text class="plan" x="{x + side:.1f}" y="{y + 4:.1f}"'
             f' text-anchor="{anchor}">the plan</text>'
         )
+
+
+def _title(point: FrontierPoint) -> str:
+    """What a point says when the mouse is on it."""
+    again, sent = _recomputed(point), _sent(point)
+    parts = (
+        seconds_text(point.step_seconds),
+        bytes_text(point.peak_bytes),
+        f"{again} of computing values again" if again else "",
+        f"{sent} over the host link" if sent else "",
+        f"mem_coeff {point.mem_coeff:.3g}",
+        _said(point),
+    )
+    return ", ".join(part for part in parts if part)
 
 
 def _marks(least: float, most: float) -> list[float]:

@@ -120,16 +120,24 @@ class PlanQuestions:
         return why(self.subject, what)
 
     def frontier(self) -> Frontier:
-        """Plans of this mesh that no other beats in both step and peak, about a dozen.
+        """Plans that no other beats in both step and peak, about a dozen.
 
-        From the fastest to that of least memory, each with its ``mem_coeff``; ``take(3)`` makes
-        one of them the plan.
+        From the fastest to that of least memory, each with the ``mem_coeff`` of its shardings;
+        ``take(3)`` makes one of them the plan, ``within("7GiB")`` the fastest within a limit.
+        They are of this mesh where all values are kept. Of a plan with ``recompute="auto"`` or
+        ``host_offload="auto"`` they may compute values again and send them to the host, as far as
+        it is allowed that, on the mesh that is fastest for each; not of one in stages, nor of one
+        that was loaded, whose decisions stay.
 
         Raises:
             PlanError: The plan was not searched by time.
         """
-        from autoshard.explain.frontier import frontier
+        from autoshard.explain.frontier import fitted_frontier, frontier
+        from autoshard.frontend.fitted_frontier import frontier_search
 
+        search = frontier_search(self._plan)
+        if search is not None:
+            return fitted_frontier(self._plan, search)
         return frontier(self.subject, self._plan)
 
     def what_if(self, **ranges: Any) -> WhatIf:

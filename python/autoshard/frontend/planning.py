@@ -351,7 +351,7 @@ def _planned(source: Source, request: Request) -> Plan:
     if request.constraints == "prefer":
         return preferred(source, request, _planned)
     if source.mode == "auto" and request.batch_argnums is not None and not source.batch_cuts:
-        batch = _free_batch(source, request)
+        batch = free_batch(source, request)
         return cut_alike(source, batch, lambda asked: _planned_once(asked, request))
     return _planned_once(source, request)
 
@@ -542,7 +542,7 @@ def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     return replace(plan, searched=Searched.newest(planned.searched))
 
 
-def _free_batch(source: Source, request: Request) -> list[int]:
+def free_batch(source: Source, request: Request) -> list[int]:
     """Those that hold the batch and are not pinned."""
     pinned, _ = Pins(source).read(request.in_shardings, request.out_shardings)
     places = places_of(source)

@@ -23,12 +23,12 @@ Copies and moves have the attributes of their originals, so that the plan stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from math import inf, isinf
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 from typing import ClassVar, Literal
-
-import numpy as np
 
 from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError, PassOptionError
@@ -38,46 +38,16 @@ from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.passes.base import Pass
+from autoshard.passes.fitting import Copies, Fitting, Trial
 from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
 from autoshard.planned.summarize import peak_values
-from autoshard.planned.summary import (
-    DecidedValue,
-    PlanSummary,
-    RecomputedValue,
-    bytes_text,
-    tensors_text,
-)
+from autoshard.planned.summary import DecidedValue, PlanSummary, bytes_text, tensors_text
 from autoshard.rewrites.recomputation.block import Block, blocks_of, erase_unread
-from autoshard.rewrites.recomputation.choice import Choice, choose, decided, recomputed
-from autoshard.rewrites.recomputation.decision import Fate, changed
+from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
-from autoshard.rewrites.recomputation.question import (
-    Rules,
-    live_on_device,
-    points_outside_loops,
-)
-from autoshard.rewrites.recomputation.write import write_choice
-
-_ROUNDS = 5
-"""How often values are chosen: the rewritten module may need more than expected, or less."""
-
-_MOST_STACKS = 8
-"""How often stacks of a block are chosen again, for what became of others."""
-
-_ESTIMATE_ERROR = 0.02
-"""By which share of a step an estimate of what is rewritten may be wrong.
-
-The planned steps of bench/speed/recompute_speed.py are the same with 0 and 10% (2026-11-26).
-"""
-
-_MOST_OPS_COSTED = 1_500
-"""Ops of all modules that are rewritten to change single decisions, at most: a step of 50 ops is
-rewritten 30 times, in half a second; one of 1,500 not at all."""
-
-_CLOSE = 0.02
-"""A peak below what is aimed at by this share of it is good enough."""
+from autoshard.rewrites.recomputation.question import Rules
 
 
 @dataclass(frozen=True)
@@ -189,46 +159,142 @@ def recomputed_module(
         DoesNotFitError: Nothing makes the step fit.
         PlanError: There is no plan on the module.
     """
-    start = time.perf_counter()
     limit = memory_limit_of(cluster, options.memory_limit)
-    with module.context, mlir.Location.unknown(), no_collection():
-        if has_switches(module):
-            before = _copied(module, cluster, options)
-            given = _Trial(before.module, _keep(before, cluster, options))
-        else:
-            given = before = _Trial(module, costed or _cost(module, cluster, options))
-        trial = given
-        if options.decides and given.peak_bytes > limit:
-            first = given
-            if first.module is module:
-                first = before = _copied(module, cluster, options)
-            trial = _fit(given, first, cluster, options, limit)
-            if trial.first is not None:
-                trial.add(trial.first)
-        history = summary_on(module)
+    return FittedPlans(module, cluster, options, costed).within(limit)
+
+
+class FittedPlans:
+    """What one planned module becomes within different limits of memory."""
+
+    def __init__(
+        self,
+        module: mlir.Module,
+        cluster: Cluster,
+        options: Recompute,
+        costed: Costed | None = None,
+    ) -> None:
+        """As of ``recomputed_module``; the limit of the options is not looked at."""
+        self._start = time.perf_counter()
+        self.module, self.cluster, self.options = module, cluster, options
+        self._history = summary_on(module)
+        with module.context, mlir.Location.unknown(), no_collection():
+            if has_switches(module):
+                self._before = _copied(module, cluster, options)
+                kept = _keep(self._before, cluster, options)
+                self._given = Trial(self._before.module, kept)
+            else:
+                self._before = Trial(module, costed or _cost(module, cluster, options))
+                self._given = self._before
+
+    @property
+    def peak_bytes(self) -> float:
+        """On one device, with nothing decided."""
+        return self._given.peak_bytes
+
+    @property
+    def step_seconds(self) -> float:
+        """With nothing decided."""
+        return self._given.step_seconds
+
+    def within(self, limit: float) -> Recomputed:
+        """What fits so many bytes on one device; see ``recomputed_module``.
+
+        Raises:
+            DoesNotFitError: Nothing makes the step fit.
+        """
+        with self._building():
+            trial = self._given
+            if self.options.decides and trial.peak_bytes > limit:
+                # The margin that a chip's own limit has is left free of a given one, too, if that
+                # can be.
+                has_margin = bool(self.options.memory_limit)
+                aim = limit * (1 - MEMORY_MARGIN) if has_margin else limit
+                trial = _fit(self._given, Fitting(self.copies, aim, limit), self.options)
+            return self._finished(trial, limit)
+
+    def as_given(self) -> Recomputed:
+        """With nothing decided."""
+        with self._building():
+            return self._finished(self._given, inf)
+
+    def choice(self, wanted: float, rules: Rules) -> Choice:
+        """What is decided so that so many bytes are needed, before it is written."""
+        with self._building():
+            return self.copies.choice(wanted, rules)
+
+    def estimated_seconds(self, choice: Choice) -> float:
+        """Seconds of a step, before it is written; infinite if it needs more than is wanted."""
+        answer = choice.effect.answer
+        return inf if answer.excess > 0 else self.copies.first.step_seconds + answer.seconds
+
+    def estimated_bytes(self, choice: Choice) -> float:
+        """On one device, before it is written."""
+        return self.copies.beside + choice.peak_bytes
+
+    def written(self, choice: Choice, wanted: float, rules: Rules) -> Recomputed:
+        """A copy rewritten to need so many bytes; it may need more, or less.
+
+        Args:
+            choice: What is decided.
+            wanted: Bytes on one device.
+            rules: What may become of values.
+        """
+        with self._building():
+            fitting = Fitting(self.copies, wanted, wanted)
+            fitting.write(choice, wanted, rules)
+            fitting.improve(rules)
+            assert fitting.closest is not None
+            return self._finished(fitting.closest, wanted)
+
+    @cached_property
+    def copies(self) -> Copies:
+        """The module without calls."""
+        first = self._given
+        if first.module is self.module:
+            first = self._before = _copied(self.module, self.cluster, self.options)
+        return Copies(first, lambda module: _cost(module, self.cluster, self.options))
+
+    @contextmanager
+    def _building(self) -> Generator[None]:
+        with self.module.context, mlir.Location.unknown(), no_collection():
+            yield
+
+    def _finished(self, trial: Trial, limit: float) -> Recomputed:
+        """With the summary of what was decided."""
+        if trial.first is not None:
+            trial.add(trial.first)
         summary = replace(trial.costed.summary, cost_model="bytes")
-        if history is not None:
-            summary = summary.with_history_of(history)
+        if self._history is not None:
+            summary = summary.with_history_of(self._history)
+        before = self._before.costed.plan.step_seconds
         summary = replace(
             summary,
-            overlap=options.overlap,
+            overlap=self.options.overlap,
             memory_limit=limit,
             recomputed=tuple(sorted(trial.recomputed, key=lambda row: -row.bytes)),
             decided=tuple(sorted(trial.decided, key=_order)),
             # Both are of estimates of modules: a search may have found other seconds.
-            recompute_seconds=max(
-                0.0, trial.costed.plan.step_seconds - before.costed.plan.step_seconds
-            ),
+            recompute_seconds=max(0.0, trial.costed.plan.step_seconds - before),
             planning_seconds={
                 **summary.planning_seconds,
-                "recompute": time.perf_counter() - start,
+                "recompute": time.perf_counter() - self._start,
             },
         )
         trial.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-    return Recomputed(trial.module, summary, trial.fits_without_host)
+        return Recomputed(trial.module, summary, trial.fits_without_host)
 
 
-def _keep(trial: _Trial, cluster: Cluster, options: Recompute) -> Costed:
+def rules_of(options: Recompute) -> Rules:
+    """What may become of values."""
+    return Rules(
+        again=options.choose == "auto",
+        host=options.host_offload,
+        keep_sent=not options.mp_comm_recompute,
+        keep_parameters=not options.parallel_optimizer_comm_recompute,
+    )
+
+
+def _keep(trial: Trial, cluster: Cluster, options: Recompute) -> Costed:
     """Keep what the switches of marked functions say, in a copy."""
     module, costed, number = trial.module, trial.costed, 0
     while number < len(blocks_of(costed)):
@@ -246,51 +312,15 @@ def _keep(trial: _Trial, cluster: Cluster, options: Recompute) -> Costed:
     return costed
 
 
-@dataclass
-class _Trial:
-    """A rewritten module, and what its plan costs."""
-
-    module: mlir.Module
-    costed: Costed
-    recomputed: list[RecomputedValue] = field(default_factory=list[RecomputedValue])
-    decided: list[DecidedValue] = field(default_factory=list[DecidedValue])
-
-    fits_without_host: bool = True
-    first: Choice | None = None
-    """What was decided in the module that this is a copy of."""
-
-    def add(self, choice: Choice) -> None:
-        """Tell what was decided in this module, before it is written."""
-        self.recomputed += recomputed(choice)
-        self.decided += decided(choice)
-
-    @property
-    def peak_bytes(self) -> float:
-        """See ``Costed.peak_bytes``."""
-        return self.costed.peak_bytes
-
-    @property
-    def step_seconds(self) -> float:
-        """See ``Costed.step_seconds``."""
-        return self.costed.step_seconds
-
-    def rank(self, aim: float) -> tuple[bool, float]:
-        """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
-        peak = self.peak_bytes
-        return peak > aim, self.step_seconds * max(peak, aim)
-
-
-def _copied(module: mlir.Module, cluster: Cluster, options: Recompute) -> _Trial:
+def _copied(module: mlir.Module, cluster: Cluster, options: Recompute) -> Trial:
     """A copy without calls, nor ops that nobody reads: compilers leave these out."""
     copy = parse_bytes(bytes_of(module), module.context, "recompute")
     inline_calls(copy)
     erase_unread(main_function(copy).regions[0].blocks[0])
-    return _Trial(copy, _cost(copy, cluster, options))
+    return Trial(copy, _cost(copy, cluster, options))
 
 
-def _fit(
-    given: _Trial, first: _Trial, cluster: Cluster, options: Recompute, limit: float
-) -> _Trial:
+def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
     """Choose and rewrite until the rewritten module fits by its own estimate.
 
     What may be computed again or go to the host is also tried with one of both alone: what is
@@ -298,21 +328,13 @@ def _fit(
 
     Args:
         given: The plan as it is known; a search may know one that needs less than its module.
-        first: The same plan on a module without calls, by the estimate of that module.
-        cluster: What it is to run on.
+        fitting: The same plan on a module without calls, by the estimate of that module.
         options: Those of the pass.
-        limit: Bytes on one device.
 
     Raises:
         DoesNotFitError: Nothing makes the step fit.
     """
-    fitting = _Fitting(first, cluster, options, limit)
-    rules = Rules(
-        again=options.choose == "auto",
-        host=options.host_offload,
-        keep_sent=not options.mp_comm_recompute,
-        keep_parameters=not options.parallel_optimizer_comm_recompute,
-    )
+    rules = rules_of(options)
     fits_without_host = fitting.try_with(rules) and not rules.host
     if rules.again and rules.host:
         # What would be decided without the host is what was decided, where nothing goes there.
@@ -322,216 +344,9 @@ def _fit(
     fitting.improve(rules)
     if fitting.best is None:
         needed = min(given.peak_bytes, fitting.least_bytes)
-        raise _does_not_fit(given, needed, limit, options)
+        raise _does_not_fit(given, needed, fitting.limit, options)
     fitting.best.fits_without_host = fits_without_host
     return fitting.best
-
-
-class _Fitting:
-    """The best of several rewritten copies of a module."""
-
-    def __init__(self, first: _Trial, cluster: Cluster, options: Recompute, limit: float) -> None:
-        """``first`` is not rewritten."""
-        self.first, self.original = first, bytes_of(first.module)
-        self.block = Block(first.costed)
-        self.without = first.peak_bytes
-        live = float(live_on_device(self.block).max(initial=0.0))
-        self.beside = max(0.0, self.without - live)
-        """Bytes at the peak that are no values' of ``main``."""
-        self.cluster, self.options = cluster, options
-        self.limit = limit
-        self.least_bytes = self.without
-        """The least that something tried needs."""
-        # The margin that a chip's own limit has is left free of a given one, too, if that can be.
-        self.aim = limit * (1 - MEMORY_MARGIN) if options.memory_limit else limit
-        self.best: _Trial | None = None
-        self.closest: _Trial | None = None
-        """The best of all, those that do not fit included."""
-        self._choices: dict[tuple[float, Rules], Choice] = {}
-        self._outside = points_outside_loops(self.block)
-
-    def try_with(self, rules: Rules, *, others: bool = False) -> bool:
-        """Rewrite the module, several times: it may need more than was expected, or less.
-
-        Args:
-            rules: What may become of values.
-            others: Others that allow more were tried: these are given up where what is written
-                does not fit and is worse than the best in bytes and in seconds.
-
-        Returns:
-            Does it fit so? As rewritten; by an estimate where that is too slow to be written.
-        """
-        aim = wanted = self.aim
-        seen: set[tuple[float, float]] = set()
-        fits = False
-        for _ in range(_ROUNDS):
-            choice = self._choice(wanted, rules)
-            if self._cannot_win(choice):
-                return fits or choice.effect.answer.excess <= 0
-            trial, is_stuck = self._rewritten(choice, wanted, rules)
-            peak = trial.peak_bytes
-            known = (peak, trial.step_seconds)
-            is_worse = others and peak > self.limit and self._is_worse(trial)
-            self._add(trial)
-            if is_worse:
-                break
-            fits = fits or peak <= self.limit
-            if (1 - _CLOSE) * aim < peak <= aim or (known in seen and peak <= aim):
-                break
-            seen.add(known)
-            if peak > aim and is_stuck:  # nothing is left to choose
-                if fits or aim == self.limit or self._keeps_to_aim():
-                    break  # what needs more than is aimed at loses to what does not
-                aim = wanted = self.limit  # where less is asked for, other values are chosen
-                continue
-            before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
-            if fits and peak <= aim and wanted >= self.without:
-                wanted = (before + self.without) / 2
-        return fits
-
-    def improve(self, rules: Rules) -> None:
-        """Change decisions about ``main`` one at a time, as long as that is better as rewritten.
-
-        Estimates of small programs are off by more than what decisions differ in.
-        """
-        left = _MOST_OPS_COSTED // self.first.costed.imported.program.num_ops
-        tried: list[tuple[dict[int, Fate], dict[int, Fate]]] = []
-        while (now := self.best or self.closest) is not None and now.first is not None:
-            choice = now.first
-            for changes in _changes(choice):
-                if left <= 0:
-                    return
-                if (changes, choice.question.apart) in tried:
-                    continue
-                tried.append((changes, choice.question.apart))
-                effect = choice.question.effect(changes)
-                if isinf(effect.answer.seconds):
-                    continue
-                left -= 1
-                other = replace(choice, chosen=changes, effect=effect)
-                self._add(self._rewritten(other, self.aim, rules)[0])
-            if (self.best or self.closest) is now:
-                return
-
-    def _add(self, trial: _Trial) -> None:
-        self.least_bytes = min(self.least_bytes, trial.peak_bytes)
-        if self.closest is None or trial.rank(self.aim) < self.closest.rank(self.aim):
-            self.closest = trial
-        if trial.peak_bytes > self.limit:
-            return
-        if self.best is None or trial.rank(self.aim) < self.best.rank(self.aim):
-            self.best = trial
-
-    def _is_worse(self, trial: _Trial) -> bool:
-        """Is it worse than the best of all in bytes and in seconds?"""
-        best = self.closest
-        return best is not None and (
-            trial.peak_bytes > best.peak_bytes and trial.step_seconds > best.step_seconds
-        )
-
-    @property
-    def is_without_host(self) -> bool:
-        """Is the best that was found within what is aimed at, and sends nothing to the host?"""
-        best = self.best
-        if best is None or best.first is None or not self._keeps_to_aim():
-            return False
-        others = any(row.decision == Fate.HOST.value for row in best.decided)
-        return not (best.first.sends or others)
-
-    def _cannot_win(self, choice: Choice) -> bool:
-        """Is what was decided for ``main`` worse than the best, as far as estimates tell?"""
-        best, answer = self.best, choice.effect.answer
-        if best is None or not self._keeps_to_aim():
-            return False
-        question = choice.question
-        if not question.pairs and self._is_short(choice.effect.live, question.limit):
-            return True
-        return answer.seconds > self._most_seconds()
-
-    def _most_seconds(self) -> float:
-        """What decisions may add to a step that are of use, as far as estimates tell."""
-        if self.best is None or not self._keeps_to_aim():
-            return inf
-        return (1 + _ESTIMATE_ERROR) * self.best.step_seconds - self.first.step_seconds
-
-    def _keeps_to_aim(self) -> bool:
-        """Does the best that was found keep within what is aimed at?"""
-        return self.best is not None and self.best.peak_bytes <= self.aim
-
-    def _is_short(self, live: np.ndarray, limit: float) -> bool:
-        """Is memory short at a point outside of loops, whose blocks are decided later?"""
-        return bool(np.any(live[self._outside] > limit))
-
-    def _choice(self, wanted: float, rules: Rules) -> Choice:
-        """What is decided for ``main`` so that so many bytes are needed."""
-        if (wanted, rules) not in self._choices:
-            self._choices[wanted, rules] = choose(
-                self.block,
-                wanted - self.beside,
-                rules,
-                is_useless=self._is_short if self._keeps_to_aim() else None,
-                # Without the host, all is asked for: whether it fits.
-                most_seconds=self._most_seconds() if rules.host else inf,
-            )
-        return self._choices[wanted, rules]
-
-    def _rewritten(self, choice: Choice, wanted: float, rules: Rules) -> tuple[_Trial, bool]:
-        """A copy rewritten to need so many bytes; is there nothing left to choose?"""
-        limit = wanted - self.beside
-        copy = parse_bytes(self.original, self.first.module.context, "recompute")
-        if choice.chosen:
-            trial = _Trial(copy, write_choice(choice, lambda: self._cost(copy), copy))
-        else:
-            trial = _Trial(copy, self._cost(copy))
-        trial.first = choice
-        # main first: what is dropped there is computed again once, in a loop in each trip
-        if not self._decide_stacks(choice, trial, limit, rules):
-            return trial, False
-        beside: Block | None = None
-        for number in range(1, len(blocks_of(trial.costed))):
-            if beside is not None and beside.costed is not trial.costed:
-                beside = None
-            block = Block(trial.costed, number, beside)
-            beside = beside or block
-            choice = choose(block, limit, rules)
-            trial.add(choice)
-            if choice.chosen:
-                trial.costed = write_choice(choice, lambda: self._cost(copy))
-            if not self._decide_stacks(choice, trial, limit, rules):
-                return trial, False
-        return trial, True
-
-    def _decide_stacks(self, choice: Choice, trial: _Trial, limit: float, rules: Rules) -> bool:
-        """Decide for the stacks of a block again, after the first choice for all of the block.
-
-        Stacks are asked for until nothing more of them helps: what a compiler stores for the
-        copies, as converted stacks, is only known when they are written.
-
-        Returns:
-            Is memory short, and nothing left to choose?
-        """
-        is_short = choice.effect.answer.excess > 0
-        for _ in range(_MOST_STACKS):
-            if not (choice.chosen and choice.question.pairs):  # without loops there are no stacks
-                break
-            block = Block(trial.costed, choice.question.block.number)
-            choice = choose(block, limit, rules, stacks_alone=True)
-            is_short = is_short and choice.effect.answer.excess > 0
-            if choice.chosen:
-                trial.add(choice)
-                trial.costed = write_choice(choice, lambda: self._cost(trial.module))
-        return is_short
-
-    def _cost(self, module: mlir.Module) -> Costed:
-        return _cost(module, self.cluster, self.options)
-
-
-def _changes(choice: Choice) -> Iterator[dict[int, Fate]]:
-    """Decisions that differ from these in one."""
-    for item, fates in enumerate(choice.question.fates):
-        for fate in (Fate.KEEP, *fates):
-            if choice.chosen.get(item, Fate.KEEP) is not fate:
-                yield changed(choice.chosen, [(item, fate)])
 
 
 def _order(row: DecidedValue) -> tuple[bool, float]:
@@ -544,9 +359,7 @@ def _cost(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
     return cost_of_module(module, cluster, overlap=options.overlap, trip_count=options.trip_count)
 
 
-def _does_not_fit(
-    given: _Trial, needed: float, limit: float, options: Recompute
-) -> DoesNotFitError:
+def _does_not_fit(given: Trial, needed: float, limit: float, options: Recompute) -> DoesNotFitError:
     """With the best that was found, and what is at the peak without it."""
     imported, plan = given.costed.imported, given.costed.plan
     largest = peak_values(imported, plan.peak_values, {})

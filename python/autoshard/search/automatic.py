@@ -18,7 +18,7 @@ from autoshard.ir.inline import bytes_of
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.recompute import Recompute, recomputed_module
+from autoshard.passes.recompute import FittedPlans, Recompute
 from autoshard.passes.recompute import recompute as run_recompute
 from autoshard.passes.recursive_programming import (
     PlannedProgram,
@@ -41,7 +41,7 @@ ALL_MEMORY = "1e30"
 _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 """What plans may need before values are dropped, over what there is."""
 
-_MORE_ARGUMENTS = 4
+MORE_ARGUMENTS = 4
 """So many times as many arguments go to the host where those that did do not suffice."""
 
 _MOST_SPREAD = 3
@@ -129,14 +129,14 @@ class Job:
         """
         program = read_module(self.read(on_host), self._cluster, self.options)
         try:
-            return write_planned(self._searched(program, self.options))
+            return write_planned(self.searched(program, self.options))
         except DoesNotFitError:
             if self.spreading is None:
                 raise
         options = replace(self.options, memory_limit=ALL_MEMORY)
-        return write_planned(self._searched(program, options))
+        return write_planned(self.searched(program, options))
 
-    def _searched(self, program: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
+    def searched(self, program: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
         """What the search finds, with inputs cut alike; the module stays as it is."""
         return inputs_alike(program.searched(options))
 
@@ -242,7 +242,7 @@ class Job:
             allowed = str(limit * factor) if math.isfinite(factor) else ALL_MEMORY
             options = replace(self.options, memory_limit=allowed)
             try:
-                found = self._searched(program, options)
+                found = self.searched(program, options)
             except DoesNotFitError as error:
                 if best is not None or running().is_interrupted:
                     break  # nor does anything fit less memory
@@ -276,6 +276,13 @@ class Job:
         Raises:
             DoesNotFitError: Nothing makes it fit.
         """
+        made = self.fitted_plans(found, recomputing).within(
+            memory_limit_of(self._cluster, recomputing.memory_limit)
+        )
+        return Planned(made.module, made.summary, fits_without_host=made.fits_without_host)
+
+    def fitted_plans(self, found: PlannedProgram, recomputing: Recompute) -> FittedPlans:
+        """A plan of the search, spread, to be computed again within different limits."""
         found, costed = write_planned(found), None
         module = found.module
         if self.spreading is None:
@@ -283,8 +290,7 @@ class Job:
         else:
             module = parse_bytes(bytes_of(module), module.context, self.name)
             self._spread(module, found.summary)
-        made = recomputed_module(module, self._cluster, recomputing, costed)
-        return Planned(made.module, made.summary, fits_without_host=made.fits_without_host)
+        return FittedPlans(module, self._cluster, recomputing, costed)
 
 
 def plan_with_host(
@@ -361,8 +367,8 @@ def _with_arguments(
         if most == len(waiting):
             names = [name_of(one.argument) for one in waiting]
             raise _does_not_fit_with_host(job, names, missing)
-        least = _count_that_frees(waiting, most, missing * job.num_devices)
-        most = min(max(least, _MORE_ARGUMENTS * most), len(waiting))
+        least = count_that_frees(waiting, most, missing * job.num_devices)
+        most = min(max(least, MORE_ARGUMENTS * most), len(waiting))
         found, missing = _with_these(job, plan, waiting[:most])
         if found is not None:
             break
@@ -393,7 +399,7 @@ def _with_these(
     return None, missing
 
 
-def _count_that_frees(waiting: Sequence[Candidate], taken: int, missing: float) -> int:
+def count_that_frees(waiting: Sequence[Candidate], taken: int, missing: float) -> int:
     """How many of the first have to go besides those taken, so that so many bytes of whole arrays
     are free: one more at least."""
     count = taken

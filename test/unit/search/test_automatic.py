@@ -249,14 +249,14 @@ def test_what_does_not_fit_says_what_autoshards_own_switches_would_take():
     ],
 )
 def test_no_search_begins_after_one_that_was_interrupted(monkeypatch, switches):
-    searches, search = [], Job._searched
+    searches, search = [], Job.searched
 
     def interrupted(*arguments):
         searches.append(arguments)
         running().is_interrupted = True
         return search(*arguments)
 
-    monkeypatch.setattr(Job, "_searched", interrupted)
+    monkeypatch.setattr(Job, "searched", interrupted)
     weights, x = {"w": type_of(64, 64), "b": type_of(64)}, type_of(1 << 14, 64)
     options = {"cluster": "cpu:2", "memory_limit": "24MiB", **switches}
     plan = autoshard.plan(deep_step, weights, x, **options)  # what that search found is made to fit

@@ -13,7 +13,7 @@ import pytest
 import autoshard
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
-from autoshard.passes import recompute, recursive_programming
+from autoshard.passes import fitting, recursive_programming
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
@@ -61,14 +61,14 @@ def planned_deep(**options: Any) -> autoshard.Plan:
 
 def test_seconds_of_computing_again_are_by_one_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[tuple[float, float]] = []
-    recomputed_module = automatic.recomputed_module
+    fitted_plans = automatic.FittedPlans
 
     def compared(module: Any, cluster: Any, options: Any, costed: Costed) -> Any:
         written = cost_of_module(module, cluster).plan
         steps.append((costed.plan.step_seconds, written.step_seconds))
-        return recomputed_module(module, cluster, options, costed)
+        return fitted_plans(module, cluster, options, costed)
 
-    monkeypatch.setattr(automatic, "recomputed_module", compared)
+    monkeypatch.setattr(automatic, "FittedPlans", compared)
     plan = planned_layers(1, 16384, cluster="h100:8", memory_limit="58MiB", recompute="auto")
     ((searched, written),) = steps
     assert searched != pytest.approx(written, rel=1e-4)
@@ -109,13 +109,13 @@ def test_what_does_not_fit_is_told_of_the_plan_that_needs_least(
 
 def test_nothing_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Block, float, Rules]] = []
-    choose = recompute.choose
+    choose = fitting.choose
 
     def counted(block: Block, limit: float, rules: Rules, **others: Any) -> Choice:
         asked.append((block, limit, rules))
         return choose(block, limit, rules, **others)
 
-    monkeypatch.setattr(recompute, "choose", counted)
+    monkeypatch.setattr(fitting, "choose", counted)
     planned_deep(memory_limit="14MiB", recompute="auto", host_offload="auto")
     assert len(asked) > 3
     assert len(set(asked)) == len(asked)
@@ -125,13 +125,13 @@ def test_rules_without_the_host_are_not_tried_where_nothing_went_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Rules] = []
-    choose = recompute.choose
+    choose = fitting.choose
 
     def counted(block: Block, limit: float, rules: Rules, **others: Any) -> Choice:
         asked.append(rules)
         return choose(block, limit, rules, **others)
 
-    monkeypatch.setattr(recompute, "choose", counted)
+    monkeypatch.setattr(fitting, "choose", counted)
     weights, x = {"w": type_of(64, 64), "b": type_of(64)}, type_of(1 << 14, 64)
     step = (deep_step, weights, x)
     limit = int(0.7 * autoshard.plan(*step, cluster="v5e:2x2").peak_bytes)

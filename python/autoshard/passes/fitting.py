@@ -1,0 +1,322 @@
+"""Rewritten copies of a planned module, to make its step fit the memory.
+
+What is to become of values is decided by estimates; what a rewritten copy needs, and how long its
+step is, is known when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from math import inf, isinf
+
+import numpy as np
+
+from autoshard.ir import mlir, parse_bytes
+from autoshard.ir.inline import bytes_of
+from autoshard.planned.given_plan import Costed
+from autoshard.planned.summary import DecidedValue, RecomputedValue
+from autoshard.rewrites.recomputation.block import Block, blocks_of
+from autoshard.rewrites.recomputation.choice import Choice, choose, decided, recomputed
+from autoshard.rewrites.recomputation.decision import Fate, changed
+from autoshard.rewrites.recomputation.question import (
+    Rules,
+    live_on_device,
+    points_outside_loops,
+)
+from autoshard.rewrites.recomputation.write import write_choice
+
+_ROUNDS = 5
+"""How often values are chosen: the rewritten module may need more than expected, or less."""
+
+_MOST_STACKS = 8
+"""How often stacks of a block are chosen again, for what became of others."""
+
+_ESTIMATE_ERROR = 0.02
+"""By which share of a step an estimate of what is rewritten may be wrong.
+
+The planned steps of bench/speed/recompute_speed.py are the same with 0 and 10% (2026-11-26).
+"""
+
+_MOST_OPS_COSTED = 1_500
+"""Ops of all modules that are rewritten to change single decisions, at most: a step of 50 ops is
+rewritten 30 times, in half a second; one of 1,500 not at all."""
+
+_CLOSE = 0.02
+"""A peak below what is aimed at by this share of it is good enough."""
+
+
+@dataclass
+class Trial:
+    """A rewritten module, and what its plan costs."""
+
+    module: mlir.Module
+    costed: Costed
+    recomputed: list[RecomputedValue] = field(default_factory=list[RecomputedValue])
+    decided: list[DecidedValue] = field(default_factory=list[DecidedValue])
+
+    fits_without_host: bool = True
+    first: Choice | None = None
+    """What was decided in the module that this is a copy of."""
+
+    def add(self, choice: Choice) -> None:
+        """Tell what was decided in this module, before it is written."""
+        self.recomputed += recomputed(choice)
+        self.decided += decided(choice)
+
+    @property
+    def peak_bytes(self) -> float:
+        """See ``Costed.peak_bytes``."""
+        return self.costed.peak_bytes
+
+    @property
+    def step_seconds(self) -> float:
+        """See ``Costed.step_seconds``."""
+        return self.costed.step_seconds
+
+    def rank(self, aim: float) -> tuple[bool, float]:
+        """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
+        peak = self.peak_bytes
+        return peak > aim, self.step_seconds * max(peak, aim)
+
+
+class Copies:
+    """A planned module without calls, of which rewritten copies are made."""
+
+    def __init__(self, first: Trial, cost: Callable[[mlir.Module], Costed]) -> None:
+        """Read the module.
+
+        Args:
+            first: It is not rewritten.
+            cost: What the plan on a copy costs.
+        """
+        self.first, self.cost = first, cost
+        self.original = bytes_of(first.module)
+        self.block = Block(first.costed)
+        self.without = first.peak_bytes
+        """Bytes that it needs as it is."""
+        live = float(live_on_device(self.block).max(initial=0.0))
+        self.beside = max(0.0, self.without - live)
+        """Bytes at the peak that are no values' of ``main``."""
+        self.outside = points_outside_loops(self.block)
+
+    def choice(
+        self,
+        wanted: float,
+        rules: Rules,
+        *,
+        is_useless: Callable[[np.ndarray, float], bool] | None = None,
+        most_seconds: float = inf,
+    ) -> Choice:
+        """What is decided for ``main`` so that so many bytes are needed; see ``choose``."""
+        return choose(
+            self.block,
+            wanted - self.beside,
+            rules,
+            is_useless=is_useless,
+            most_seconds=most_seconds,
+        )
+
+    def rewritten(self, choice: Choice, wanted: float, rules: Rules) -> tuple[Trial, bool]:
+        """A copy rewritten to need so many bytes; is there nothing left to choose?"""
+        limit = wanted - self.beside
+        copy = parse_bytes(self.original, self.first.module.context, "recompute")
+        if choice.chosen:
+            trial = Trial(copy, write_choice(choice, lambda: self.cost(copy), copy))
+        else:
+            trial = Trial(copy, self.cost(copy))
+        trial.first = choice
+        # main first: what is dropped there is computed again once, in a loop in each trip
+        if not self._decide_stacks(choice, trial, limit, rules):
+            return trial, False
+        beside: Block | None = None
+        for number in range(1, len(blocks_of(trial.costed))):
+            if beside is not None and beside.costed is not trial.costed:
+                beside = None
+            block = Block(trial.costed, number, beside)
+            beside = beside or block
+            choice = choose(block, limit, rules)
+            trial.add(choice)
+            if choice.chosen:
+                trial.costed = write_choice(choice, lambda: self.cost(copy))
+            if not self._decide_stacks(choice, trial, limit, rules):
+                return trial, False
+        return trial, True
+
+    def _decide_stacks(self, choice: Choice, trial: Trial, limit: float, rules: Rules) -> bool:
+        """Decide for the stacks of a block again, after the first choice for all of the block.
+
+        Stacks are asked for until nothing more of them helps: what a compiler stores for the
+        copies, as converted stacks, is only known when they are written.
+
+        Returns:
+            Is memory short, and nothing left to choose?
+        """
+        is_short = choice.effect.answer.excess > 0
+        for _ in range(_MOST_STACKS):
+            if not (choice.chosen and choice.question.pairs):  # without loops there are no stacks
+                break
+            block = Block(trial.costed, choice.question.block.number)
+            choice = choose(block, limit, rules, stacks_alone=True)
+            is_short = is_short and choice.effect.answer.excess > 0
+            if choice.chosen:
+                trial.add(choice)
+                trial.costed = write_choice(choice, lambda: self.cost(trial.module))
+        return is_short
+
+
+class Fitting:
+    """The best of several rewritten copies of a module."""
+
+    def __init__(self, copies: Copies, aim: float, limit: float) -> None:
+        """Nothing is tried yet.
+
+        Args:
+            copies: The module.
+            aim: Bytes on one device to keep within, if that can be.
+            limit: Bytes on one device.
+        """
+        self.copies = copies
+        self.aim, self.limit = aim, limit
+        self.least_bytes = copies.without
+        """The least that something tried needs."""
+        self.best: Trial | None = None
+        self.closest: Trial | None = None
+        """The best of all, those that do not fit included."""
+        self._choices: dict[tuple[float, Rules], Choice] = {}
+
+    def write(self, choice: Choice, wanted: float, rules: Rules) -> None:
+        """Rewrite the module once, as decided."""
+        self._add(self.copies.rewritten(choice, wanted, rules)[0])
+
+    def try_with(self, rules: Rules, *, others: bool = False) -> bool:
+        """Rewrite the module, several times: it may need more than was expected, or less.
+
+        Args:
+            rules: What may become of values.
+            others: Others that allow more were tried: these are given up where what is written
+                does not fit and is worse than the best in bytes and in seconds.
+
+        Returns:
+            Does it fit so? As rewritten; by an estimate where that is too slow to be written.
+        """
+        aim = wanted = self.aim
+        seen: set[tuple[float, float]] = set()
+        fits = False
+        for _ in range(_ROUNDS):
+            choice = self.choice(wanted, rules)
+            if self._cannot_win(choice):
+                return fits or choice.effect.answer.excess <= 0
+            trial, is_stuck = self.copies.rewritten(choice, wanted, rules)
+            peak = trial.peak_bytes
+            known = (peak, trial.step_seconds)
+            is_worse = others and peak > self.limit and self._is_worse(trial)
+            self._add(trial)
+            if is_worse:
+                break
+            fits = fits or peak <= self.limit
+            if (1 - _CLOSE) * aim < peak <= aim or (known in seen and peak <= aim):
+                break
+            seen.add(known)
+            if peak > aim and is_stuck:  # nothing is left to choose
+                if fits or aim == self.limit or self._keeps_to_aim():
+                    break  # what needs more than is aimed at loses to what does not
+                aim = wanted = self.limit  # where less is asked for, other values are chosen
+                continue
+            before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
+            if fits and peak <= aim and wanted >= self.copies.without:
+                wanted = (before + self.copies.without) / 2
+        return fits
+
+    def improve(self, rules: Rules) -> None:
+        """Change decisions about ``main`` one at a time, as long as that is better as rewritten.
+
+        Estimates of small programs are off by more than what decisions differ in.
+        """
+        left = _MOST_OPS_COSTED // self.copies.first.costed.imported.program.num_ops
+        tried: list[tuple[dict[int, Fate], dict[int, Fate]]] = []
+        while (now := self.best or self.closest) is not None and now.first is not None:
+            choice = now.first
+            for changes in _changes(choice):
+                if left <= 0:
+                    return
+                if (changes, choice.question.apart) in tried:
+                    continue
+                tried.append((changes, choice.question.apart))
+                effect = choice.question.effect(changes)
+                if isinf(effect.answer.seconds):
+                    continue
+                left -= 1
+                other = replace(choice, chosen=changes, effect=effect)
+                self._add(self.copies.rewritten(other, self.aim, rules)[0])
+            if (self.best or self.closest) is now:
+                return
+
+    def _add(self, trial: Trial) -> None:
+        self.least_bytes = min(self.least_bytes, trial.peak_bytes)
+        if self.closest is None or trial.rank(self.aim) < self.closest.rank(self.aim):
+            self.closest = trial
+        if trial.peak_bytes > self.limit:
+            return
+        if self.best is None or trial.rank(self.aim) < self.best.rank(self.aim):
+            self.best = trial
+
+    def _is_worse(self, trial: Trial) -> bool:
+        """Is it worse than the best of all in bytes and in seconds?"""
+        best = self.closest
+        return best is not None and (
+            trial.peak_bytes > best.peak_bytes and trial.step_seconds > best.step_seconds
+        )
+
+    @property
+    def is_without_host(self) -> bool:
+        """Is the best that was found within what is aimed at, and sends nothing to the host?"""
+        best = self.best
+        if best is None or best.first is None or not self._keeps_to_aim():
+            return False
+        others = any(row.decision == Fate.HOST.value for row in best.decided)
+        return not (best.first.sends or others)
+
+    def _cannot_win(self, choice: Choice) -> bool:
+        """Is what was decided for ``main`` worse than the best, as far as estimates tell?"""
+        best, answer = self.best, choice.effect.answer
+        if best is None or not self._keeps_to_aim():
+            return False
+        question = choice.question
+        if not question.pairs and self._is_short(choice.effect.live, question.limit):
+            return True
+        return answer.seconds > self._most_seconds()
+
+    def _most_seconds(self) -> float:
+        """What decisions may add to a step that are of use, as far as estimates tell."""
+        if self.best is None or not self._keeps_to_aim():
+            return inf
+        return (1 + _ESTIMATE_ERROR) * self.best.step_seconds - self.copies.first.step_seconds
+
+    def _keeps_to_aim(self) -> bool:
+        """Does the best that was found keep within what is aimed at?"""
+        return self.best is not None and self.best.peak_bytes <= self.aim
+
+    def _is_short(self, live: np.ndarray, limit: float) -> bool:
+        """Is memory short at a point outside of loops, whose blocks are decided later?"""
+        return bool(np.any(live[self.copies.outside] > limit))
+
+    def choice(self, wanted: float, rules: Rules) -> Choice:
+        """What is decided for ``main`` so that so many bytes are needed."""
+        if (wanted, rules) not in self._choices:
+            self._choices[wanted, rules] = self.copies.choice(
+                wanted,
+                rules,
+                is_useless=self._is_short if self._keeps_to_aim() else None,
+                # Without the host, all is asked for: whether it fits.
+                most_seconds=self._most_seconds() if rules.host else inf,
+            )
+        return self._choices[wanted, rules]
+
+
+def _changes(choice: Choice) -> Iterator[dict[int, Fate]]:
+    """Decisions that differ from these in one."""
+    for item, fates in enumerate(choice.question.fates):
+        for fate in (Fate.KEEP, *fates):
+            if choice.chosen.get(item, Fate.KEEP) is not fate:
+                yield changed(choice.chosen, [(item, fate)])
