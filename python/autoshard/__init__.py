@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from autoshard.frontend.host import in_host_memory as in_host_memory
     from autoshard.frontend.host import on_host as on_host
     from autoshard.frontend.jit import jit as jit
-    from autoshard.frontend.kernel import kernel as kernel
     from autoshard.frontend.keras_jit import keras_jit as keras_jit
+    from autoshard.frontend.kernel import kernel as kernel
     from autoshard.frontend.largest_batch import largest_batch as largest_batch
     from autoshard.frontend.layout import Layout as Layout
     from autoshard.frontend.library_jit import filter_jit as filter_jit

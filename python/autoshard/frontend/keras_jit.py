@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 import jax
 
@@ -47,7 +47,7 @@ def keras_jit(model: Model, **options: Unpack[JitOptions]) -> Model:
     )
     if why is not None:
         raise PlanError(f"keras_jit({getattr(given, 'name', given)}): {why}.", user_line())
-    kind: Any = type(given)
+    kind = cast(Any, type(model))
     given.jit_compile = False
     given.train_step = jit(kind.train_step.__get__(given), **{**options, "donate_argnums": 0})
     given.test_step = jax.jit(kind.test_step.__get__(given), donate_argnums=0)
