@@ -134,13 +134,16 @@ def _asked(
 ) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
     """A function, its arguments, and options of ``autoshard.plan``."""
     said: Any = what(cluster) if inspect.signature(what).parameters else what()
-    parts: tuple[Any, ...] = said if isinstance(said, tuple) else ()
-    kinds = [Callable, tuple | list, Mapping]
-    if len(parts) in (2, 3) and all(map(isinstance, parts, kinds)):
-        fn, args, options = (*parts, {})[:3]
-        return fn, args, options
+    parts = list(cast("tuple[Any, ...]", said)) if isinstance(said, tuple) else []
+    if len(parts) == 2:
+        parts.append({})
+    if len(parts) == 3:
+        fn, args, options = parts
+        if callable(fn) and isinstance(args, tuple | list) and isinstance(options, Mapping):
+            return fn, cast(Sequence[Any], args), cast(Mapping[str, Any], options)
+    kind = type(cast("object", said)).__name__
     raise PlanError(
-        f"{getattr(what, '__name__', what)} returns {type(said).__name__}. It has to return the"
+        f"{getattr(what, '__name__', what)} returns {kind}. It has to return the"
         " function, a tuple of its arguments (types will do), and perhaps a dict of options."
     )
 
