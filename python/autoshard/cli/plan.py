@@ -56,7 +56,7 @@ class Row:
     peak_bytes: float | None = None
     file: str = ""
     said: str = ""
-    """Of the compiler, or why there is no plan."""
+    """Result of the compiler, or why there is no plan."""
     is_done: bool = True
 
 

@@ -1,4 +1,4 @@
-"""Of a call stack the line that a user can change is named."""
+"""The line that a user can change is named of a call stack."""
 
 from __future__ import annotations
 
