@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from autoshard.frontend.host import in_host_memory as in_host_memory
     from autoshard.frontend.host import on_host as on_host
     from autoshard.frontend.jit import jit as jit
+    from autoshard.frontend.keras_jit import keras_jit as keras_jit
     from autoshard.frontend.kernel import kernel as kernel
     from autoshard.frontend.largest_batch import largest_batch as largest_batch
     from autoshard.frontend.layout import Layout as Layout
@@ -65,6 +66,7 @@ _LATE = {
     "in_host_memory": "autoshard.frontend.host",
     "jit": "autoshard.frontend.jit",
     "kernel": "autoshard.frontend.kernel",
+    "keras_jit": "autoshard.frontend.keras_jit",
     "largest_batch": "autoshard.frontend.largest_batch",
     "manual_split": "autoshard.frontend.manual_split",
     "nnx_jit": "autoshard.frontend.library_jit",

@@ -60,6 +60,31 @@ def test_a_loop_around_it_runs_the_plan() -> None:
 
 
 @pytest.mark.usefixtures("partitioner")
+def two_layers(weights: Any, x: Any) -> Any:
+    up, down = weights
+    hidden = jnp.maximum(x @ up, 0)
+    return hidden @ down, (up + (x.T @ hidden) % 3, down * 2)
+
+
+@pytest.mark.parametrize("devices", [1, 6, 8])
+def test_a_jit_around_it_names_how_an_automatic_mesh_cuts_its_results(devices: int) -> None:
+    weights = (jnp.arange(32.0 * 48).reshape(32, 48) % 5 - 2, jnp.ones((48, 24)))
+    x = jnp.arange(48.0 * 32).reshape(48, 32) % 3 - 1
+    step = autoshard.jit(two_layers, cluster=f"cpu:{devices}")
+    found = jax.jit(lambda w, x: step(w, x))(weights, x)
+    for one, other in zip(
+        jax.tree.leaves(found), jax.tree.leaves(two_layers(weights, x)), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    plan = step.plan(weights, x)
+    assert devices == 1 or len(plan.mesh.axes) > 1  # which one axis of all devices cannot say
+    for array, planned_as in zip(
+        jax.tree.leaves(found), jax.tree.leaves(plan.out_shardings), strict=True
+    ):
+        assert isinstance(array.sharding, jax.sharding.NamedSharding)
+        assert array.sharding.is_equivalent_to(planned_as, array.ndim)
+
+
 def test_it_is_exported_with_its_plan() -> None:
     exported = jax.export.export(planned())(W, X)
     assert exported.nr_devices == 8

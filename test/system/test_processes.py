@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax.experimental.custom_partitioning import custom_partitioning
 from processes import outputs
-from two_processes import MODES, WEIGHTS, X, step
+from two_processes import FUNCTIONS, MODES, WEIGHTS, X, start, step
 
 import autoshard
 from autoshard.frontend.processes import digest
@@ -22,11 +22,12 @@ SCRIPT = Path(__file__).with_name("two_processes.py")
 
 
 @pytest.fixture(scope="module")
-def said() -> list[list[dict[str, Any]]]:
+def said(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
     """What each process printed."""
+    folder = str(tmp_path_factory.mktemp("checkpoint"))
     return [
         [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        for out in outputs(str(SCRIPT))
+        for out in outputs(str(SCRIPT), folder)
     ]
 
 
@@ -36,18 +37,30 @@ def test_both_find_the_plan_that_one_process_finds(said: Any) -> None:
         options = MODES[mode]
         if mode == "data_parallel":
             options = {**options, "mesh": "data=4"}
-        plan = autoshard.plan(step, WEIGHTS, X, donate_argnums=0, **options)
+        fn = FUNCTIONS.get(mode, step)
+        plan = autoshard.plan(fn, start(mode), X, donate_argnums=0, **options)
         values = (*plan.arguments, *plan.results)
         assert found["plan"] == [str(plan.mesh), *(str(value.sharding) for value in values)]
 
 
 def test_both_compute_what_one_device_does(said: Any) -> None:
-    weights, losses = WEIGHTS, []
-    for _ in range(2):
-        weights, loss = jax.jit(step)(weights, X)
-        losses.append(float(loss))
     for found in said[0][: len(MODES)]:
+        mode = found["mode"]
+        weights, losses = start(mode), []
+        for _ in range(2):
+            weights, loss = jax.jit(FUNCTIONS.get(mode, step))(weights, X)
+            losses.append(float(loss))
         np.testing.assert_allclose(found["losses"], losses, rtol=1e-5)
+        on_host = ["pinned_host"] if mode == "host memory" else []
+        assert found["kinds"] == ["device", *on_host]
+
+
+def test_a_checkpoint_of_both_is_read_by_both_under_another_plan(said: Any) -> None:
+    weights, expected = WEIGHTS, 0.0
+    for _ in range(2):
+        weights, expected = jax.jit(step)(weights, X)
+    restored = [next(one["restored"] for one in lines if "restored" in one) for lines in said]
+    np.testing.assert_allclose(restored, [float(expected)] * 2, rtol=1e-5)
 
 
 def test_plans_that_differ_are_refused_by_both(said: Any) -> None:

@@ -74,6 +74,16 @@ def test_the_program_that_runs_most_decides_and_weights_say_which() -> None:
     assert "decode × 10000 a round" in str(often)
 
 
+def test_latency_is_that_of_the_program_that_runs_most() -> None:
+    fast, short = (large((1, 1.5), objective=said) for said in ("latency", "round"))
+    alone = autoshard.plan(decode, model(2048, 32000, 2), ids(64), cluster="v5p:2x2x2")
+    assert fast.way.step_seconds[1] == alone.step_seconds
+    assert fast.way.step_seconds[1] < short.way.step_seconds[1]
+    assert fast.way.round_seconds > short.way.round_seconds
+    assert fast.way == fast.ways[0]
+    assert set(fast.ways) == set(short.ways)
+
+
 def test_one_layout_is_that_of_all_programs() -> None:
     found = large((1, 1))
     first, second = (plan.arguments[:-1] for plan in found.plans)
@@ -126,6 +136,7 @@ def test_the_plans_run_in_turns_as_on_one_device(weights: tuple[float, float]) -
     [
         ({"share": "weights"}, "train has no argument weights, only params, ids"),
         ({"weights": (1, 0)}, r"weights=\(1, 0\) for 2 programs"),
+        ({"objective": "speed"}, "objective='speed'. Give 'round' or 'latency'"),
         ({"mesh": "d=8"}, "mesh is what it decides"),
         ({"each": [STEP]}, "each= has 1 entries for 2 programs"),
         ({"weights": []}, r"weights=\[\] for 2 programs"),

@@ -22,7 +22,7 @@ from autoshard.calibration.measure import ladders, measure_all
 from autoshard.calibration.points import Model, Point
 from autoshard.cluster.chips import Constant
 from autoshard.cluster.cluster import Cluster
-from autoshard.cluster.detect import detected_name
+from autoshard.cluster.detect import detected
 from autoshard.cluster.devices import physical_place
 from autoshard.cluster.record import CalibrationRecord
 from autoshard.errors import ClusterError
@@ -106,7 +106,7 @@ def calibrate(
             " 120."
         )
     chosen: list[Any] = list(cast("list[Any]", jax.devices()) if devices is None else devices)
-    base = Cluster.of(detected_name(chosen) if cluster is None else cluster)
+    base = Cluster.of(detected(chosen).name if cluster is None else cluster)
     _check(base, chosen)
     base = _with_memory(base, chosen)
     start = time.perf_counter()

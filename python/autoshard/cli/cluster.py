@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from autoshard.cli.output import printing
 from autoshard.cluster.chips import FAMILIES
 from autoshard.cluster.cluster import Cluster
+from autoshard.cluster.detect import detected
 from autoshard.errors import AutoshardError
 
 _DETECT = "detect"
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"autoshard-cluster: error: {error}", file=sys.stderr)
         return 1
     with printing():
+        if text == _DETECT and not options.toml:
+            print(f"{detected()}\n")
         print(cluster.to_toml() if options.toml else cluster.describe())
     return 0
 

@@ -58,12 +58,15 @@ def _version(name: str) -> str | None:
 def _cluster_here() -> str:
     """The cluster that a plan without ``cluster=`` is for."""
     from autoshard.cluster import Cluster
+    from autoshard.cluster.detect import detected
 
     try:
         found = Cluster.detect()
     except AutoshardError as error:
         return f"not known: {error}"
-    return f"{found.name}, {found.usable_memory_bytes / 2**30:.1f} GiB of a device can be used"
+    memory = f"{found.usable_memory_bytes / 2**30:.1f} GiB of a device can be used"
+    name, *grounds = str(detected()).splitlines()
+    return "\n".join([f"{name}, {memory}", *(f"{'':19}{said}" for said in grounds)])
 
 
 def _step(w: Any, x: Any) -> Any:

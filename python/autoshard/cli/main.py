@@ -19,6 +19,7 @@ from autoshard.errors import AutoshardError
 PROGRAM = "autoshard"
 
 SUBCOMMANDS = {
+    "plan": "plan a function of a script, also for what is left when slices or nodes fail",
     "explain": "what a step is spent on and where: tables, a page, remarks for editors and CI",
     "why": "why a collective is there or a value lies so: down to a pin, a limit or a price",
     "diff": "what became of a plan, for people, pull requests and CI",

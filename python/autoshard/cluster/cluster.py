@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -129,15 +130,17 @@ class Cluster:
 
     @classmethod
     def detect(cls) -> Cluster:
-        """The cluster of ``jax.devices()``.
+        """The cluster of ``jax.devices()``; the logger ``autoshard`` says what it rests on.
 
         Raises:
             ClusterError: Devices of several kinds, of one that nobody knows, or that do not fill
                 a slice or their nodes.
         """
-        from autoshard.cluster.detect import detected_name
+        from autoshard.cluster.detect import detected
 
-        return cls.parse(detected_name())
+        found = detected()
+        logging.getLogger("autoshard").info("cluster of the devices here: %s", found)
+        return cls.parse(found.name)
 
     def with_compiler(self, spec: str) -> Cluster:
         """The same devices with another compiler, or another release of it.

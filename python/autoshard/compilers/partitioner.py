@@ -24,7 +24,7 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from importlib import resources
 from itertools import combinations
@@ -120,10 +120,10 @@ class PartitionerTable:
     def of_release(release: str) -> PartitionerTable:
         """The table of a release.
 
-        A release that has none gets the newest table that is not newer, else the oldest one; a
-        warning says so once.
+        A release that has none gets what is wrong or unproven in any of its neighbours: the newest
+        table that is older, and the oldest that is newer. A warning says so once.
         """
-        return _read(_known_release(release))
+        return _read_all(_known_releases(release))
 
     def verdict(self, op: str, traits: Collection[str], roles: Sequence[str]) -> Verdict:
         """What the partitioner makes of an op.
@@ -166,20 +166,40 @@ def _folder() -> Any:
 
 
 @functools.cache
-def _known_release(wanted: str) -> str:
+def _known_releases(wanted: str) -> tuple[str, ...]:
     known = sorted(releases(), key=_number)
     same = [each for each in known if _is_same(each, wanted)]
     if same:
-        return same[-1]
+        return (same[-1],)
     older = [each for each in known if _number(each) <= _number(wanted)]
-    found = older[-1] if older else known[0]
+    found = (*older[-1:], *known[len(older) : len(older) + 1])
     message = (
         f"what XLA's partitioner does wrong is not known of jaxlib {wanted}: the planner goes by"
-        f" {found}. bench/truth/partitioner.py of autoshard's repository makes a table of what is"
-        " installed."
+        f" {' and '.join(found)}. bench/truth/partitioner.py of autoshard's repository makes a"
+        " table of what is installed."
     )
     warnings.warn(AutoshardWarning(message), stacklevel=3)
     return found
+
+
+@functools.cache
+def _read_all(releases: tuple[str, ...]) -> PartitionerTable:
+    return functools.reduce(_both, map(_read, releases))
+
+
+def _both(one: PartitionerTable, other: PartitionerTable) -> PartitionerTable:
+    """Right is what is right in both, wrong what is wrong in one of them."""
+    rows: dict[tuple[str, Roles], Row] = {}
+    for key in {**one.rows, **other.rows}:
+        found = [table.rows[key] for table in (one, other) if key in table.rows]
+        rights = [row.right for row in found] if len(found) == 2 else [()]
+        rows[key] = replace(
+            found[0],
+            right=tuple(traits for traits in rights[0] if traits in rights[-1]),
+            bad=tuple(bad for row in found for bad in row.bad),
+            programs=sum(row.programs for row in found),
+        )
+    return PartitionerTable(f"{one.release} and {other.release}", rows)
 
 
 def _is_same(one: str, other: str) -> bool:
@@ -191,7 +211,6 @@ def _number(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
-@functools.cache
 def _read(release: str) -> PartitionerTable:
     text = (_folder() / f"jaxlib-{release}.json").read_text()
     rows = map(_row, json.loads(text)["rows"])

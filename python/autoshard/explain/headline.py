@@ -17,7 +17,7 @@ from autoshard.explain.bound import Bound
 from autoshard.explain.folding import of_any_layer
 from autoshard.explain.record import Record, RecordedCollective, RecordedOp
 from autoshard.explain.record_names import Phase
-from autoshard.ir.locations import Frame
+from autoshard.ir.locations import LIBRARIES, Frame
 from autoshard.planned.summary import PlanSummary
 
 SLICES = "slices of reshards"
@@ -25,8 +25,6 @@ SLICES = "slices of reshards"
 
 _ROUNDED = 1e-9
 """Part of the compute by which its sum may be off."""
-
-_LIBRARIES = ("/site-packages/", "/dist-packages/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +247,7 @@ def user_frame(frames: Sequence[Frame], number: int) -> int:
     """The innermost frame outside of installed libraries; the innermost of all if there is none."""
     found = number
     while found >= 0:
-        if not any(part in frames[found].file for part in _LIBRARIES):
+        if not any(part in frames[found].file for part in LIBRARIES):
             return found
         found = frames[found].caller
     return number

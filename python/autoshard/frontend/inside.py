@@ -30,6 +30,7 @@ from autoshard.ir.planned_call import (
     is_inside_shard_map,
     is_traced_to_jaxpr,
 )
+from autoshard.sharding.placement import prime_factors
 
 _tree: Any = jax.tree_util
 P = jax.sharding.PartitionSpec
@@ -109,12 +110,21 @@ def planned_call(
     )
 
 
-def call_inside(call: PlannedCall, source: Source, arguments: Arguments) -> Any:
-    """Call a planned function in the program that is being traced."""
+def call_inside(
+    call: PlannedCall, source: Source, plan: Callable[[], Plan], arguments: Arguments
+) -> Any:
+    """Call a planned function in the program that is being traced.
+
+    Args:
+        call: The op.
+        source: The function as lowered.
+        plan: Its plan, made when it is asked for.
+        arguments: Arrays and tracers.
+    """
     stage: Any = source.program.stage
     results = bind_planned(call, arguments.leaves)
     if source.machine.devices is not None:
-        mesh = source.machine.jax_mesh()
+        mesh = _mesh_of_results(source, plan)
         # A free dim is no constraint; what counts is the mesh: the program is for its devices.
         free: Any = P.UNCONSTRAINED
         results = [
@@ -124,6 +134,22 @@ def call_inside(call: PlannedCall, source: Source, arguments: Arguments) -> Any:
             for result in results
         ]
     return _tree.tree_unflatten(stage.out_tree, results)
+
+
+def _mesh_of_results(source: Source, plan: Callable[[], Plan]) -> Any:
+    """The JAX mesh along whose axes the program around says how its results are cut.
+
+    JAX ends with an error where XLA cuts a result into other numbers than the axes have. A mesh
+    that a plan makes has any axes, which axes of primes can say, if the primes are equal: of six
+    devices, 3 x 2 is no 2 x 3. Only then the plan has to be made before the program around is
+    lowered.
+    """
+    primes = set(prime_factors(source.machine.mesh.size))
+    if source.has_mesh or not primes:
+        return source.machine.jax_mesh()
+    if len(primes) > 1:
+        return plan().jax_mesh
+    return source.machine.with_mesh(source.machine.mesh.in_primes("devices")).jax_mesh()
 
 
 def _check_on_devices(plan: Plan) -> None:

@@ -306,7 +306,8 @@ class Jitted(Generic[P, R]):
             else:
                 reason = program.keeps_apart
                 if reason is None:
-                    return call_inside(program.call(self._plain), program.source, arguments)
+                    call = program.call(self._plain)
+                    return call_inside(call, program.source, lambda: program.plan, arguments)
         warn_unplanned(_name(self._fn), reason)
         return self._plain(*args, **kwargs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 
@@ -72,7 +72,7 @@ class Together:
     way: Way
     """What was taken."""
     ways: tuple[Way, ...]
-    """All that are possible and fit, the shortest round first."""
+    """All that are possible and fit, the best by the objective first."""
     moves: tuple[Plan | None, ...] = field(repr=False)
     """For each program the plan of bringing it what is shared, after another one has updated it;
     None where it lies there."""
@@ -122,6 +122,7 @@ def plan_together(
     weights: Sequence[float] | None = None,
     cluster: ClusterLike | None = None,
     each: Sequence[Mapping[str, Any]] | None = None,
+    objective: Literal["round", "latency"] = "round",
     **options: Any,
 ) -> Together:
     """Plan programs that run in turns on the same arrays, such as a train and a decode step.
@@ -129,8 +130,9 @@ def plan_together(
     A round runs each program as often as its weight says, one after the other. Tried is the layout
     that each program alone wants for what is shared, with the others planned around it, and a
     layout of its own for each, moved to it once a round where another program updates what is
-    shared. The way with the shortest round that fits is taken. While a program runs, the arguments
-    of the others stay on the device, and count.
+    shared. The way with the shortest round that fits is taken, or, for latency, the one with the
+    shortest step of the program that runs most often. While a program runs, the arguments of the
+    others stay on the device, and count.
 
     Args:
         programs: Of each the function and its arguments, ``(decode, params, cache, token)``;
@@ -140,13 +142,18 @@ def plan_together(
         weights: How often each program runs; None: each once.
         cluster: As of ``autoshard.plan``.
         each: Options for each program alone, as ``{"donate_argnums": (0, 1)}``.
+        objective: ``"round"``, or ``"latency"``: whatever the other programs and moves take then;
+            of ways that are equal the shortest round.
         options: As of ``autoshard.plan``, for all of them.
 
     Raises:
         PlanError: Fewer than two programs, no such argument, or one of another type; weights that
-            are no numbers above 0; an option that is decided here, or is one for all programs.
+            are no numbers above 0; an option that is decided here, or is one for all programs;
+            an objective that is none.
         DoesNotFitError: No way fits.
     """
+    if objective not in ("round", "latency"):
+        raise PlanError(f"plan_together: objective={objective!r}. Give 'round' or 'latency'.")
     names = (share,) if isinstance(share, str) else tuple(share)
     counts = _weights(weights, len(programs))
     cluster = Cluster.detect() if cluster is None else cluster
@@ -161,8 +168,14 @@ def plan_together(
             failed.append(error)
     if not found:
         raise next((error for error in failed if isinstance(error, DoesNotFitError)), failed[0])
-    best = min(found, key=lambda found: found.way.round_seconds)
-    ways = sorted((each.way for each in found), key=lambda way: way.round_seconds)
+    often = counts.index(max(counts))
+
+    def cost(way: Way) -> tuple[float, float]:
+        step = way.step_seconds[often] if objective == "latency" else 0.0
+        return step, way.round_seconds
+
+    best = min(found, key=lambda found: cost(found.way))
+    ways = sorted((each.way for each in found), key=cost)
     moved = tuple(tuple(move.names) if move else () for move in best.moves)
     moves = tuple(move.plan if move else None for move in best.moves)
     return Together(tuple(best.plans), counts, best.way, tuple(ways), moves, moved)

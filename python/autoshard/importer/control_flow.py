@@ -11,7 +11,7 @@ from autoshard.importer.host_values import ValuesOnHost
 from autoshard.importer.imported_program import NO_VALUE, FunctionValues
 from autoshard.importer.loops import trip_count
 from autoshard.importer.values import Values
-from autoshard.ir import mlir, place
+from autoshard.ir import mlir, place, users_place
 from autoshard.ir.attributes import SAID_TRIPS
 from autoshard.ir.host_memory import runs_on_host
 from autoshard.ir.reading import ints
@@ -147,7 +147,7 @@ class ControlFlow:
         if count is None and SAID_TRIPS in loop.attributes:
             (count,) = ints(loop, SAID_TRIPS, ())
         if count is None:
-            self.assumed_loops.append(place(loop.location) or loop.name)
+            self.assumed_loops.append(users_place(loop.location) or loop.name)
             return self._unknown_trip_count
         return count
 

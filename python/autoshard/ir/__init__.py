@@ -10,6 +10,7 @@ from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from autoshard.ir.diagnostics import warn as warn
 from autoshard.ir.locations import op_name as op_name
 from autoshard.ir.locations import place as place
+from autoshard.ir.locations import users_place as users_place
 from autoshard.ir.module import new_context as new_context
 from autoshard.ir.module import parse_bytes as parse_bytes
 from autoshard.ir.module import parse_file as parse_file

@@ -7,6 +7,9 @@ from typing import cast
 
 from jaxlib.mlir import ir
 
+LIBRARIES = ("/site-packages/", "/dist-packages/")
+"""Parts of the paths of installed libraries."""
+
 
 def place(location: ir.Location) -> str | None:
     """Where the user wrote it: ``file:line:col``, or None when the location names no file.
@@ -50,6 +53,13 @@ def lines_of(location: ir.Location) -> list[str]:
         parts = cast(list[ir.Location], location.locations)
         return [line for part in parts for line in lines_of(part)]
     return []
+
+
+def users_place(location: ir.Location) -> str | None:
+    """As ``place``, but of a call stack the innermost frame outside of installed libraries."""
+    lines = lines_of(location)
+    own = [line for line in lines if not any(part in line for part in LIBRARIES)]
+    return own[0] if own and own[0] != lines[0] else place(location)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,10 +171,12 @@ def write_plan(
     if imported.replicated_ops:
         _warn_of_replicated(imported, plan)
     if imported.assumed_loops:
+        count = len(imported.assumed_loops)
         warn(
-            f"{len(imported.assumed_loops)} loops without a known trip count are counted "
-            f"as the option trip-count says, first at {imported.assumed_loops[0]}. Give how often"
-            " they run: trip_count= of autoshard.plan and autoshard.jit."
+            f"{count} loop{'s' if count > 1 else ''} without a known trip count"
+            f" {'are' if count > 1 else 'is'} counted as the option trip-count says, first at"
+            f" {imported.assumed_loops[0]}. Give how often they run: trip_count= of autoshard.plan"
+            " and autoshard.jit."
         )
 
 

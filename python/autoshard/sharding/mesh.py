@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoshard.errors import ShardingError
-from autoshard.sharding.placement import IntArray, chain_of_cuts, digits_of
+from autoshard.sharding.placement import IntArray, chain_of_cuts, digits_of, prime_factors
 from autoshard.sharding.scanner import Scanner, quoted_if_needed
 
 if TYPE_CHECKING:
@@ -156,6 +156,12 @@ class Mesh:
         if self.device_ids is None:
             return np.arange(self.size, dtype=np.int64)
         return np.array(self.device_ids, dtype=np.int64)
+
+    def in_primes(self, name: str) -> Mesh:
+        """The same devices with every axis split into primes, named ``name_0``, ``name_1``, .."""
+        primes = [prime for axis in self.axes for prime in prime_factors(axis.size)]
+        axes = tuple(Axis(f"{name}_{number}", prime) for number, prime in enumerate(primes))
+        return Mesh(axes, self.device_ids)
 
     def without_unit_axes(self) -> Mesh:
         """The mesh without its axes of size 1."""

@@ -6,7 +6,7 @@
 // says where: 2 x 3584 bytes a trip.
 // CHECK:       autoshard.resharded_bytes = 7.168000e+05
 // SEVEN:       autoshard.resharded_bytes = 5.017600e+04
-// WARNING:     warning: 1 loops without a known trip count are counted as the option trip-count says, first at {{.*}}unknown_trip_count.mlir:[[# @LINE + 2]]:{{[0-9]+}}
+// WARNING:     warning: 1 loop without a known trip count is counted as the option trip-count says, first at {{.*}}unknown_trip_count.mlir:[[# @LINE + 2]]:{{[0-9]+}}
 func.func @main(%x: tensor<64x128xf32>, %go: tensor<i1>) -> tensor<64x128xf32> {
   %0:2 = stablehlo.while(%g = %go, %c = %x) : tensor<i1>, tensor<64x128xf32>
   cond {

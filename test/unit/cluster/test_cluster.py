@@ -19,7 +19,7 @@ from autoshard import Cluster, ClusterError, Mesh, _core
 from autoshard.cli import cluster as cli
 from autoshard.cluster import CHIPS, Constant, Dim, LinkKind
 from autoshard.cluster.chips import FAMILIES
-from autoshard.cluster.detect import detected_name
+from autoshard.cluster.detect import detected
 from autoshard.sharding.mesh import Axis
 
 DOCS = Path(__file__).parents[3] / "docs" / "use" / "clusters.md"
@@ -533,12 +533,24 @@ def tpus(
     ]
 
 
+def gpus(processes: int, machines: int) -> list[Device]:
+    """Eight a machine."""
+    count = 8 * machines
+    return [
+        Device("NVIDIA H100 80GB HBM3", n * processes // count, slice_index=n * machines // count)
+        for n in range(count)
+    ]
+
+
 @pytest.mark.parametrize(
     ("devices", "name"),
     [
         ([Device("cpu")] * 8, "cpu:8"),
         ([Device("cpu", p) for p in (0, 1) for _ in range(4)], "cpu:2x4"),
         ([Device("NVIDIA H100 80GB HBM3", p) for p in range(4) for _ in range(8)], "h100:4x8"),
+        (gpus(processes=8, machines=1), "h100:8"),
+        (gpus(processes=16, machines=2), "h100:2x8"),
+        (gpus(processes=2, machines=2), "h100:2x8"),
         (tpus("TPU v5 lite", (4, 4, 1)), "v5e:4x4"),
         (tpus("TPU v5", (2, 2, 4)), "v5p:2x2x4"),
         (tpus("TPU v5p", (2, 2, 4), slices=2), "v5p:2x2x4*2"),
@@ -547,7 +559,7 @@ def tpus(
     ],
 )
 def test_devices_are_recognised(devices: list[Device], name: str):
-    assert detected_name(devices) == name
+    assert detected(devices).name == name
     assert Cluster.parse(name).num_devices == len(devices)
 
 
@@ -564,9 +576,42 @@ def test_devices_are_recognised(devices: list[Device], name: str):
 )
 def test_devices_that_are_no_cluster_are_refused(devices: list[Device], message: str):
     with pytest.raises(ClusterError, match=message):
-        detected_name(devices)
+        detected(devices)
 
 
-def test_detect_finds_the_devices_of_jax():
+def test_detect_finds_the_devices_of_jax(caplog: pytest.LogCaptureFixture):
     jax = pytest.importorskip("jax")
-    assert Cluster.detect().num_devices == len(jax.devices())
+    with caplog.at_level("INFO", logger="autoshard"):
+        found = Cluster.detect()
+    assert found.num_devices == len(jax.devices())
+    assert f"the devices here: {found.name}\n  read: {found.num_devices} device" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("devices", "read", "assumed"),
+    [
+        (
+            tpus("TPU v5", (4, 4, 4), slices=2),
+            ["128 devices of kind TPU v5", "coordinates that fill 4x4x4 chips of 2 slices"],
+            ["slice: joined by a network of", "x: neighbours are linked, and so are the ends"],
+        ),
+        (
+            tpus("TPU v5 lite", (2, 4, 1)),
+            ["coordinates that fill 2x4 chips of one slice"],
+            ["as the tables of v5e say", "y: neighbours are linked, the ends are not"],
+        ),
+        (
+            gpus(processes=16, machines=2),
+            ["16 devices of kind NVIDIA H100 80GB HBM3", "2 machines of 8, each a node"],
+            ["node: joined by a network", "gpu: all reach each other at full rate"],
+        ),
+        ([Device("cpu", p) for p in range(2)], ["2 processes of 1, each a host"], ["host: join"]),
+    ],
+)
+def test_it_is_said_what_was_read_of_devices_and_what_is_assumed(
+    devices: list[Device], read: list[str], assumed: list[str]
+):
+    found = detected(devices)
+    for said, wanted in ((found.read, read), (found.assumed, assumed)):
+        for each in wanted:
+            assert any(each in line for line in said), (each, said)

@@ -173,9 +173,9 @@ def test_what_one_role_breaks_no_other_one_heals():
 @pytest.fixture
 def nothing_warned() -> Iterator[None]:
     """Warnings come once in a process: here as in a new one."""
-    partitioner._known_release.cache_clear()
+    partitioner._known_releases.cache_clear()
     yield
-    partitioner._known_release.cache_clear()
+    partitioner._known_releases.cache_clear()
 
 
 def test_a_newer_release_takes_the_newest_table_and_says_so_once(nothing_warned, monkeypatch):
@@ -197,6 +197,25 @@ def test_an_older_release_than_all_takes_the_oldest_table(nothing_warned):
     oldest = min(releases(), key=lambda each: [int(part) for part in each.split(".")])
     with pytest.warns(AutoshardWarning, match="not known"):
         assert PartitionerTable.of_release("0.0.1").release == oldest
+
+
+def test_between_two_tables_what_either_does_wrong_is_wrong(nothing_warned):
+    with pytest.warns(AutoshardWarning, match=r"jaxlib 0\.11\.2: .* by 0\.10\.2 and 0\.12\.0\.1\."):
+        between = PartitionerTable.of_release("0.11.2")
+    older, newer = (PartitionerTable.of_release(each) for each in ("0.10.2", "0.12.0.1"))
+    scatter = ("stablehlo.scatter", ["add", "one_index"], ["indexed"])
+    assert older.verdict(*scatter) is between.verdict(*scatter) is Verdict.WRONG
+    assert between.verdict("stablehlo.dot_general", [], ["batch", "contracted"]) is Verdict.RIGHT
+    for table in (older, newer):
+        for (op, roles), row in table.rows.items():
+            for bad in row.bad:
+                assert between.fault(op, bad.traits, roles) is not None
+            for traits in row.right:
+                is_right = all(
+                    each.verdict(op, traits, roles) is Verdict.RIGHT for each in (older, newer)
+                )
+                if between.verdict(op, traits, roles) is Verdict.RIGHT:
+                    assert is_right
 
 
 # The truth --------------------------------------------------------------------------------------

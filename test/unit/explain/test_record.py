@@ -233,7 +233,7 @@ def test_a_plan_that_was_priced_otherwise_says_so():
     found = []
     for trips in (5, 100):
         module = parse_bytes(text.encode(), new_context())
-        with pytest.warns(AutoshardWarning, match="loops without a known trip count"):
+        with pytest.warns(AutoshardWarning, match="loops? without a known trip count"):
             run_passes(module, [RecursiveProgramming(cluster="cpu:2", trip_count=trips)])
         found.append(record_of_module(module).missing)
     assert found[0] is not None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from autoshard.errors import ShardingError, StrategyError
 from autoshard.sharding import Axis, Mesh, Sharding, mesh_without_sub_axes
-from autoshard.sharding.placement import prime_factors
 from autoshard.sharding.strategy import Cuts, check_device_count
 
 ONE_DEVICE = Mesh((Axis("device", 1),))
@@ -46,7 +45,7 @@ def mesh_for(wishes: Sequence[Wish], meshes: Sequence[Mesh]) -> Mesh:
     mesh = Mesh.common_refinement(meshes)
     tuples = [wish.what for wish in wishes if isinstance(wish.what, Cuts)]
     if not all(_dealable(_pieces(cuts), mesh.axis_sizes) for cuts in tuples):
-        mesh = Mesh.common_refinement([mesh, _prime_mesh(mesh)])
+        mesh = Mesh.common_refinement([mesh, mesh.in_primes("prime")])
     return mesh
 
 
@@ -96,13 +95,6 @@ def _dealable(counts: Sequence[int], sizes: Sequence[int]) -> bool:
         count % first == 0 and _dealable([*counts[:i], count // first, *counts[i + 1 :]], rest)
         for i, count in enumerate(counts)
     ) or _dealable(counts, rest)
-
-
-def _prime_mesh(mesh: Mesh) -> Mesh:
-    """The same devices with every axis split into primes."""
-    primes = [prime for axis in mesh.axes for prime in prime_factors(axis.size)]
-    axes = tuple(Axis(f"prime_{number}", prime) for number, prime in enumerate(primes))
-    return Mesh(axes, mesh.device_ids)
 
 
 def _check_device_counts(wishes: Sequence[Wish], mesh: Mesh) -> None:

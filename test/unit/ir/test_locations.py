@@ -1,0 +1,39 @@
+"""The line that a user can change is named of a call stack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+
+LIBRARY = """
+import jax
+
+def settle(x):
+    return jax.lax.while_loop(lambda x: x.sum() < 10, lambda x: x + 1, x)
+"""
+
+
+def of_library(path: str) -> Any:
+    """A function whose code lies at a path."""
+    found: dict[str, Any] = {}
+    exec(compile(LIBRARY, path, "exec"), found)
+    return found["settle"]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/usr/lib/python3/site-packages/solvers/loop.py", r"first at \S+test_locations\.py:\d+\."),
+        ("/home/me/loop.py", r"first at /home/me/loop\.py:5:\d+\."),
+    ],
+)
+def test_a_loop_of_a_library_is_named_by_the_users_line(path: str, said: str) -> None:
+    settle = of_library(path)
+    types = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    with pytest.warns(autoshard.errors.AutoshardWarning, match=rf"1 loop without .* is .* {said}"):
+        autoshard.plan(lambda x: settle(x) + 1, types, cluster="cpu:2")
