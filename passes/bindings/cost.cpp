@@ -1,5 +1,7 @@
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "bindings/bindings.h"
 #include "cost/collectives.h"
 #include "cost/compute.h"
@@ -125,20 +127,41 @@ void bind_cost(nb::module_& module) {
       "step"_a, "cluster"_a, "axis_sizes"_a,
       "Seconds of what the cluster's compiler writes, with what it does to prepare it.");
 
+  nb::class_<FusedWork>(module, "FusedWork",
+                        "An op in the kernel of a matmul; see passes/model/fused_work.h.")
+      .def(
+          "__init__",
+          [](FusedWork* self, std::int32_t tensor, double bytes, double packed, double flops) {
+            new (self) FusedWork{tensor, bytes, packed, flops};
+          },
+          "tensor"_a, "bytes"_a, "packed"_a = 0.0, "flops"_a = 0.0)
+      .def_ro("tensor", &FusedWork::tensor)
+      .def_ro("bytes", &FusedWork::bytes)
+      .def_ro("packed", &FusedWork::packed)
+      .def_ro("flops", &FusedWork::flops);
+
   module.def(
       "compute",
       [](const Rule& rule, const std::vector<TensorType>& types, const Dims& factor_axes,
          const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
-         const Cluster& cluster, const Sizes& axis_sizes) {
+         const Cluster& cluster, const Sizes& axis_sizes,
+         const std::vector<FusedWork>& fused) {
         const Mesh mesh = checked_mesh(axis_sizes, cluster);
         if (reads.size() != rule.operands.size() || writes.size() != rule.results.size() ||
             factor_axes.size() != rule.factors.size()) {
           throw nb::value_error("one flag a tensor, one axis list a factor");
         }
+        const bool are_tensors =
+            std::all_of(fused.begin(), fused.end(), [&](const FusedWork& work) {
+              return work.tensor >= 0 &&
+                     static_cast<std::size_t>(work.tensor) <= rule.operands.size();
+            });
+        if (!are_tensors) throw nb::value_error("work for no tensor of the rule");
         return compute(rule, sharding_of(factor_axes).dims, reads, writes, types, mesh,
-                       cluster);
+                       cluster, fused);
       },
       "rule"_a, "types"_a, "factor_axes"_a, "reads"_a, "writes"_a, "cluster"_a, "axis_sizes"_a,
+      "fused"_a = std::vector<FusedWork>(),
       "One device's part of an op; see passes/cost/compute.h. The rule's tensors have their "
       "types by number.");
 }

@@ -42,6 +42,7 @@ struct MemoryTables {
   std::vector<std::vector<std::int32_t>> reads;
   std::vector<std::vector<bool>> writes;
   std::vector<std::int32_t> points;
+  std::vector<std::vector<FusedWork>> fused;
 };
 
 MemoryTables memory_tables(const Program& program, const Answers& compiler) {
@@ -55,6 +56,7 @@ MemoryTables memory_tables(const Program& program, const Answers& compiler) {
     tables.reads.push_back(memory.reads[op]);
     tables.writes.push_back(memory.writes[op]);
     tables.points.push_back(memory.point[op]);
+    tables.fused.push_back(memory.fused[op]);
   }
   return tables;
 }
@@ -104,7 +106,8 @@ void bind_memory(nb::module_& module) {
       .def_ro("reads", &MemoryTables::reads,
               "By op: how many kernels read each operand from memory there.")
       .def_ro("writes", &MemoryTables::writes, "By op: whether it stores each result.")
-      .def_ro("points", &MemoryTables::points, "By op: the program point at which it runs.");
+      .def_ro("points", &MemoryTables::points, "By op: the program point at which it runs.")
+      .def_ro("fused", &MemoryTables::fused, "By op: the others in the kernel of a matmul.");
   nb::class_<Buffer>(
       module, "Buffer",
       "The program points [first, last) at which a value takes memory, and its bytes.")

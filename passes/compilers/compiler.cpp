@@ -12,6 +12,8 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.matmul_operands", fusion.matmul_operands);
   visit("fusion.cheap_matmul_operands", fusion.cheap_matmul_operands);
   visit("fusion.matmul_results", fusion.matmul_results);
+  visit("fusion.matmul_epilogues", fusion.matmul_epilogues);
+  visit("fusion.split_products", fusion.split_products);
   visit("fusion.casts", fusion.casts);
   visit("fusion.casts_of_arguments", fusion.casts_of_arguments);
   visit("fusion.stored_functions", fusion.stored_functions);
@@ -31,6 +33,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.packed_bytes", fusion.packed_bytes);
   visit("layout.row_major_arguments", layout.row_major_arguments);
   visit("layout.row_major_matmuls", layout.row_major_matmuls);
+  visit("layout.matmul_operands_in_order", layout.matmul_operands_in_order);
   visit("layout.row_major_stacks", layout.row_major_stacks);
   visit("layout.states_as_gradients", layout.states_as_gradients);
   visit("layout.converted_stacks", layout.converted_stacks);

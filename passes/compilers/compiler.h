@@ -24,6 +24,11 @@ struct Fusion {
   bool cheap_matmul_operands = false;
   /// Elementwise work on the result of a matmul is done before the result is stored.
   bool matmul_results = false;
+  /// It is if one op after the other reads nothing else but arguments.
+  bool matmul_epilogues = false;
+  /// A product of fewer elements than this is added up in parts, if more are contracted than
+  /// the root of that; 0: none is.
+  std::int64_t split_products = 0;
   /// A cast to a narrower type is computed in every matmul that reads it, from the wider value
   /// that is in memory anyway.
   bool casts = false;
@@ -73,6 +78,9 @@ struct Layout {
   /// Matmuls write row by row: an elementwise op that reads values in different orders has the
   /// younger one copied.
   bool row_major_matmuls = false;
+  /// Matmuls read operands whose batch lies in front and whose rows and columns lie in one
+  /// piece each: others are written once more.
+  bool matmul_operands_in_order = false;
   /// Loops take stacks row by row: one that another loop left otherwise is written once more.
   bool row_major_stacks = false;
   /// The optimizer's state is updated in the order of an all-reduced gradient.

@@ -130,6 +130,37 @@ double matmul_share(Work work, const Chip& chip) {
   }
 }
 
+/// Whether the result is a partial sum.
+bool is_partial(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
+  for (std::size_t f = 0; f < axes.size(); ++f) {
+    const bool is_summed = rule.factors[f].kind == FactorKind::reduction;
+    if (is_summed && num_shards(axes[f], mesh) > 1) return true;
+  }
+  return false;
+}
+
+/// Seconds that what is fused into a matmul takes by itself.
+double fused_seconds(const Rule& rule, const FactorAxes& axes,
+                     const std::vector<FusedWork>& fused, const std::vector<TensorType>& types,
+                     const Mesh& mesh, const Cluster& cluster) {
+  const Chip& chip = cluster.chip;
+  const bool is_sent = is_partial(rule, axes, mesh);
+  double seconds = 0;
+  for (const FusedWork& work : fused) {
+    const auto k = static_cast<std::size_t>(work.tensor);
+    const bool is_result = k == rule.operands.size();
+    if (is_result && is_sent) continue;
+    const RuleTensor& tensor = is_result ? rule.results[0] : rule.operands[k];
+    if (tensor.type == no_type) continue;
+    const double elements = local_bytes(tensor, -1, axes, types, mesh) * 8 /
+                            static_cast<double>(types[tensor.type].element_bits);
+    const double moved = work.bytes + cluster.compiler.fusion.packed_bytes * work.packed;
+    seconds += elements * std::max(moved / (chip.memory_bandwidth * chip.memory_efficiency),
+                                   work.flops / chip.vector_flops);
+  }
+  return seconds;
+}
+
 double touched(const std::vector<double>& bytes, std::size_t k) {
   return k < bytes.size() ? bytes[k] : -1;
 }
@@ -149,8 +180,8 @@ bool adds_one_of_each_device(const Rule& rule, const FactorAxes& axes, const Mes
 
 Compute compute(const Rule& rule, const FactorAxes& axes,
                 const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
-                const std::vector<TensorType>& types, const Mesh& mesh,
-                const Cluster& cluster) {
+                const std::vector<TensorType>& types, const Mesh& mesh, const Cluster& cluster,
+                const std::vector<FusedWork>& fused) {
   if (adds_one_of_each_device(rule, axes, mesh)) return {};
   const Chip& chip = cluster.chip;
   Compute result;
@@ -188,6 +219,10 @@ Compute compute(const Rule& rule, const FactorAxes& axes,
   const double memory =
       (result.bytes + result.packed_bytes) / (chip.memory_bandwidth * chip.memory_efficiency);
   result.seconds = std::max(busy, memory);
+  if (!fused.empty() && busy > memory) {
+    result.seconds -=
+        std::min(busy - memory, fused_seconds(rule, axes, fused, types, mesh, cluster));
+  }
   if (ends_kernel(rule, reads, writes)) {
     result.seconds += rule.kernels * chip.launch_seconds;
   }

@@ -48,7 +48,8 @@ std::vector<bool> entering_loops(const Program& program) {
 }
 
 /// A view becomes its operand.
-void alias_bitcasts(const ProgramIndex& index, const Layout& layout, Aliases& aliases) {
+void alias_bitcasts(const ProgramIndex& index, const Layout& layout,
+                    const std::vector<bool>& is_written, Aliases& aliases) {
   const std::vector<bool> enters_loop = entering_loops(index.program);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     const Op& op = index.op(i);
@@ -56,7 +57,7 @@ void alias_bitcasts(const ProgramIndex& index, const Layout& layout, Aliases& al
                          op.results.size() == 1 && op.operands[0] != no_value &&
                          op.results[0] != no_value &&
                          index.bytes[op.operands[0]] == index.bytes[op.results[0]];
-    if (!is_view) continue;
+    if (!is_view || (!is_written.empty() && is_written[i])) continue;
     const std::int32_t operand = op.operands[0], result = op.results[0];
     const bool is_copied = layout.row_major_arguments && enters_loop[result] &&
                            transposes(index.rule(i)) &&
@@ -143,14 +144,15 @@ void find_constraints(const ProgramIndex& index, Aliases& aliases) {
 
 }  // namespace
 
-Aliases aliases_of(const ProgramIndex& index, const Layout& layout) {
+Aliases aliases_of(const ProgramIndex& index, const Layout& layout,
+                   const std::vector<bool>& is_written) {
   Aliases aliases;
   aliases.is_bitcast.assign(index.num_ops, false);
   for (std::size_t v = 0; v < index.num_values; ++v) {
     aliases.alias.push_back(static_cast<std::int32_t>(v));
   }
   aliases.listed_as = aliases.alias;
-  alias_bitcasts(index, layout, aliases);
+  alias_bitcasts(index, layout, is_written, aliases);
   alias_joins(index, aliases);
   for (std::size_t v = 0; v < index.num_values; ++v) {
     aliases.alias[v] = end_of(aliases.alias, static_cast<std::int32_t>(v));

@@ -40,7 +40,10 @@ struct Aliases {
 /// Finds them. A view of as many bytes as its operand is that operand: reshapes and transposes
 /// are a choice of layout, which compilers make so that they cost nothing. With
 /// `Layout::row_major_arguments` one that a loop takes transposed is written once more.
-Aliases aliases_of(const ProgramIndex& index, const Layout& layout);
+///
+/// @param is_written By op: views that are no such choice; empty: all are one.
+Aliases aliases_of(const ProgramIndex& index, const Layout& layout,
+                   const std::vector<bool>& is_written = {});
 
 /// The value whose buffer is read when `value` is read in `loop`: behind a loop, a carried
 /// value is what its body yielded last.

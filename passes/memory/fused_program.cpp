@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "memory/matmul_orders.h"
 #include "memory/row_reductions.h"
 
 namespace autoshard {
@@ -9,6 +10,10 @@ namespace autoshard {
 FusedProgram fused_program(const Program& program, const Compiler& compiler) {
   ProgramIndex index(program);
   Aliases aliases = aliases_of(index, compiler.layout);
+  if (compiler.layout.matmul_operands_in_order) {
+    aliases =
+        aliases_of(index, compiler.layout, written_views(index, aliases, compiler.fusion));
+  }
   LiveOuts live_outs = live_outs_of(index, aliases);
   Layouts layouts = layouts_of(index, aliases, compiler.layout);
   Uses uses = uses_of(index, aliases, live_outs, layouts.copies);

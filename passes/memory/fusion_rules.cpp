@@ -181,7 +181,9 @@ bool may_be_fused(const FusionInput& input, std::int32_t op) {
     return false;
   }
   return rule.work == Work::elementwise || rule.work == Work::view ||
-         (rule.work == Work::matmul && input.rules.matmul_results) ||
+         (rule.work == Work::matmul &&
+          (input.rules.matmul_results ||
+           (input.rules.matmul_epilogues && !rule.has_workspace))) ||
          (rule.work == Work::indexed && rule.is_cheap) || input.is_row_reduction[op];
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "memory/matmul_orders.h"
 #include "memory/waiting_matmuls.h"
 
 namespace autoshard {
@@ -42,6 +43,40 @@ std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions&
   std::sort(roots.begin(), roots.end());
   roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
   return roots;
+}
+
+/// Whether every kernel of the loop of `op` finds `value` in memory from the start: an
+/// argument, what comes into the loop, a scalar, or a broadcast of one of these.
+bool is_there_before(const FusionInput& input, std::int32_t value, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  if (value == no_value || index.is_free(value)) return true;
+  const std::int32_t v = input.aliases.of(value), producer = index.producer[v];
+  if (producer == no_op) return index.is_argument(v) || index.is_carried(v);
+  if (index.loops.of_op(producer) != index.loops.of_op(op)) return true;
+  const auto& operands = index.op(producer).operands;
+  return index.rule(producer).work == Work::view && operands.size() == 1 &&
+         index.bytes[operands[0]] < index.bytes[v] && is_there_before(input, operands[0], op);
+}
+
+/// Whether ops that read nothing but what is there before lead from a matmul to the root, each
+/// of which is the only one to read the last one's result.
+///
+/// Example: relu(dot(x, y) + b) for an argument b, not so silu(dot(x, y)), which reads the
+/// product twice.
+bool is_epilogue(const FusionInput& input, std::int32_t matmul, std::int32_t root) {
+  const ProgramIndex& index = input.index;
+  for (std::int32_t op = matmul; op != root;) {
+    const std::int32_t made = index.op(op).results[0];
+    const auto readers = in(input.uses.readers, made);
+    if (readers.size() != 1) return false;
+    op = readers.begin()->op;
+    if (index.rule(op).work != Work::elementwise) return false;
+    for (std::int32_t v : index.op(op).operands) {
+      if (v != no_value && input.aliases.of(v) == made) continue;
+      if (!is_there_before(input, v, op)) return false;
+    }
+  }
+  return true;
 }
 
 /// Two elementwise results of one size are written by one kernel if they share what would be
@@ -101,6 +136,9 @@ Fusions fuse(const FusionInput& input) {
       // Elementwise work on the result of a matmul is done before the result is stored.
       if (roots.size() != 1 || index.rule(roots[0]).work != Work::elementwise) continue;
       if (matmul_of[roots[0]] != no_op) continue;
+      const bool is_any = input.rules.matmul_results;
+      if (!is_any && is_split(index.rule(i), input.rules.split_products)) continue;
+      if (!is_any && !is_epilogue(input, i, roots[0])) continue;
       matmul_of[roots[0]] = i;
     } else if (roots.size() > 1 && !is_duplicated(input, sources, i, roots.size())) {
       if (!are_siblings(input, fusions, roots)) continue;

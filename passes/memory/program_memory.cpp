@@ -7,6 +7,7 @@
 #include "memory/buffer_reuse.h"
 #include "memory/fused_program.h"
 #include "memory/live_ranges.h"
+#include "memory/matmul_kernels.h"
 #include "memory/op_order.h"
 #include "memory/reduction_kernels.h"
 #include "memory/stack_copies.h"
@@ -161,6 +162,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.point = points_of(fused, order);
   memory.reads = operands_read(fused, compiler.fusion);
   memory.writes = results_written(fused);
+  memory.fused = work_in_matmuls(fused, memory.reads, memory.writes);
   memory.copies_if_reduced = copies_of_conflicts(fused, order);
   memory.alias = std::move(fused.aliases.alias);
   return memory;

@@ -6,8 +6,11 @@
 ///
 ///   program_index  where values come from         loop_nest  how loops nest
 ///   aliases        which values are one array     live_outs  which ones leave the program
-///   layouts        in which order dims lie        uses       who reads what
+///   orders, layouts                               in which order dims lie, what is copied
+///   matmul_orders                                 which operands of matmuls are transposed
+///   uses                                          who reads what
 ///   fusion_rules, fusions, reduction_kernels      which ops are one kernel
+///   matmul_kernels                                what those of matmuls compute besides
 ///   op_order       when kernels run
 ///   live_ranges, in_place                         from when to when values live
 ///   stack_copies, buffer_reuse                    what else is stored, and where
@@ -22,6 +25,7 @@
 
 #include "compilers/compiler.h"
 #include "memory/buffer.h"
+#include "model/fused_work.h"
 #include "model/program.h"
 
 namespace autoshard {
@@ -51,6 +55,8 @@ struct ProgramMemory {
   std::vector<std::vector<std::int32_t>> reads;
   /// By op and result: it is written to memory.
   std::vector<std::vector<bool>> writes;
+  /// By op: of a matmul the others in its kernel (memory/matmul_kernels.h); else empty.
+  std::vector<std::vector<FusedWork>> fused;
   /// By alias: what is copied if the sums in it are reduced as they are. An all-reduce sends a
   /// gradient in the order in which the matmul wrote it, and where that is not the order of
   /// the parameter, the optimizer's state is updated in copies of that order, under the value

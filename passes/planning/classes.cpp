@@ -63,6 +63,13 @@ std::vector<std::int32_t> signatures_of(const Program& program, const ProgramMem
         signature.writes[k] = memory->writes[index][k];
         key += signature.writes[k] ? '1' : '0';
       }
+      signature.fused = memory->fused[index];
+      for (const FusedWork& work : signature.fused) {
+        key += ' ' + std::to_string(work.tensor);
+        for (double amount : {work.bytes, work.packed, work.flops}) {
+          key += ' ' + std::to_string(amount);
+        }
+      }
     }
     auto [entry, is_new] =
         known.try_emplace(key, static_cast<std::int32_t>(signatures.size()));

@@ -14,11 +14,14 @@
 
 namespace autoshard::planning {
 
-/// Ops with equal costs: one rule, and the same tensors read from and written to memory.
+/// Ops with equal costs: one rule, the same tensors read from and written to memory, and equal
+/// work in their kernel.
 struct OpSignature {
   std::int32_t rule;
   std::vector<std::int32_t> reads;
   std::vector<bool> writes;
+  /// The others in the kernel of a matmul.
+  std::vector<FusedWork> fused = {};
 };
 
 /// What has one sharding: a class of values, or of copies that several readers of a value

@@ -60,8 +60,8 @@ double ring_seconds(const Program& program, const OpSignature& signature,
       compute(rule, block_of(rule, axes, made, held, mesh),
               std::vector<std::int32_t>(rule.operands.size(), 1),
               std::vector<bool>(rule.results.size(), true), program.types, mesh, cluster);
-  const Compute whole =
-      compute(rule, axes, signature.reads, signature.writes, program.types, mesh, cluster);
+  const Compute whole = compute(rule, axes, signature.reads, signature.writes, program.types,
+                                mesh, cluster, signature.fused);
   const Chip& chip = cluster.chip;
   return static_cast<double>(scatter.participants) * turn.seconds - whole.seconds +
          moved / (chip.memory_bandwidth * chip.memory_efficiency);

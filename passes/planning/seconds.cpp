@@ -104,7 +104,7 @@ double SecondsCosts::op(const OpSignature& signature, const FactorAxes&,
   }
   return (1 - on_.cluster.overlap) * moved + compute(rule, axes, signature.reads,
                                                      signature.writes, on_.program.types,
-                                                     on_.mesh, on_.cluster)
+                                                     on_.mesh, on_.cluster, signature.fused)
                                                  .seconds;
 }
 
@@ -113,9 +113,10 @@ double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& 
   const Rule& rule = on_.program.rules[signature.rule];
   const AxisMask partial = partial_axes(rule, axes);
   if (rule.work != Work::matmul || (partial & mask(held)) == 0) return 0;
-  const double matmul_seconds = compute(rule, axes, signature.reads, signature.writes,
-                                        on_.program.types, on_.mesh, on_.cluster)
-                                    .seconds;
+  const double matmul_seconds =
+      compute(rule, axes, signature.reads, signature.writes, on_.program.types, on_.mesh,
+              on_.cluster, signature.fused)
+          .seconds;
   double total = 0;
   for (const Step& step :
        reshard_steps(on_.program.types[rule.results[0].type], made, held, partial, on_.mesh,

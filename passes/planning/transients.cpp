@@ -57,7 +57,7 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
   double matmul_seconds = -1;
   if (rule.work == Work::matmul) {
     matmul_seconds = compute(rule, axes, signature.reads, signature.writes, on.program.types,
-                             on.mesh, on.cluster)
+                             on.mesh, on.cluster, signature.fused)
                          .seconds;
   }
   const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];

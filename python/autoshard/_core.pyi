@@ -875,7 +875,24 @@ def collective_compiled_seconds(step: Step, cluster: Cluster, axis_sizes: Sequen
     Seconds of what the cluster's compiler writes, with what it does to prepare it.
     """
 
-def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[int], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int]) -> Compute:
+class FusedWork:
+    """An op in the kernel of a matmul; see passes/model/fused_work.h."""
+
+    def __init__(self, tensor: int, bytes: float, packed: float = 0.0, flops: float = 0.0) -> None: ...
+
+    @property
+    def tensor(self) -> int: ...
+
+    @property
+    def bytes(self) -> float: ...
+
+    @property
+    def packed(self) -> float: ...
+
+    @property
+    def flops(self) -> float: ...
+
+def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[int], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int], fused: Sequence[FusedWork] = []) -> Compute:
     """
     One device's part of an op; see passes/cost/compute.h. The rule's tensors have their types by number.
     """
@@ -1343,6 +1360,10 @@ class MemoryTables:
     @property
     def points(self) -> list[int]:
         """By op: the program point at which it runs."""
+
+    @property
+    def fused(self) -> list[list[FusedWork]]:
+        """By op: the others in the kernel of a matmul."""
 
 class Buffer:
     """

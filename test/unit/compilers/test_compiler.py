@@ -157,6 +157,11 @@ def product_of_tanh(x: Any, w: Any) -> Any:
     return jnp.sqrt(jnp.tanh(x) @ w)
 
 
+def scores_of_heads(queries: Any, keys: Any) -> Any:
+    heads = (each.reshape(8, 16, 4, 16) for each in (queries, keys))
+    return jnp.einsum("bqhd,bkhd->bhqk", *heads)
+
+
 def twice(made: Callable[..., Any]) -> Callable[..., Any]:
     """A value that two kernels read."""
 
@@ -329,6 +334,10 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
         lambda x, b: jnp.maximum(x @ x, 0) @ b, (MATRIX, MATRIX), GPU, 0
     ),
     "fusion.matmul_results": Memory(product_of_tanh, (MATRIX, MATRIX), TPU, 0),
+    "fusion.matmul_epilogues": Memory(product_of_tanh, (MATRIX, MATRIX), GPU, 0),
+    "fusion.split_products": Memory(
+        lambda x, w: jnp.sqrt(x @ w), ((64, 256), (256, 64)), GPU, 0
+    ),
     "fusion.casts": Memory(softmax_cast, ((4, 64, 64),) * 2, TPU, 1),
     "fusion.casts_of_arguments": Memory(
         cast_of_argument, ((8, 8, 8),), {**TPU, "fusion.ignores_arguments": 0}, 0
@@ -363,6 +372,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     ),
     "layout.row_major_arguments": Memory(transposed_argument, (MATRIX, (8, 8, 64 * 64)), GPU, 0),
     "layout.row_major_matmuls": Memory(transposed_product, (MATRIX, MATRIX), GPU, 0),
+    "layout.matmul_operands_in_order": Memory(scores_of_heads, ((8, 16, 64),) * 2, GPU, 0),
     "layout.row_major_stacks": Memory(stacked, (MATRIX, MATRIX), GPU, 0),
     "layout.states_as_gradients": Planned(
         UPDATED.replace("PRODUCT", TRANSPOSED), SMALL, "v5p:2x2x2", False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod
 
 import pytest
@@ -57,6 +58,7 @@ def compute(
     result_bytes: tuple[float, ...] = (),
     launch: float = 0.0,
     packed_bytes: float = 0.0,
+    fused: Sequence[_core.FusedWork] = (),
 ) -> tuple[float, float, float]:
     """(flops, bytes, seconds); ``cuts`` are the axes of each factor."""
     axes = [(cuts or {}).get(factor, ()) for factor in range(len(sizes))]
@@ -78,6 +80,7 @@ def compute(
         (True,) * len(results) if writes is None else writes,
         cluster(launch, packed_bytes),
         MESH,
+        fused,
     )
     return found.flops, found.bytes, found.seconds
 
@@ -115,6 +118,36 @@ def test_a_thin_matmul_is_bound_by_the_memory() -> None:
     _, moved, seconds = matmul(8, 4096, 4096)
     assert moved == 2 * (8 * 4096 + 4096**2 + 8 * 4096)
     assert seconds == pytest.approx(moved / (BANDWIDTH * 0.8))
+
+
+def test_what_is_fused_into_a_large_matmul_takes_no_time_of_its_own() -> None:
+    """It is taken off, since it has costs of its own; as much as the matrix unit is busy."""
+    busy = 2 * 4096**3 / (MATMUL_FLOPS * EFFICIENCY)
+    alone = 4096**2 * 4 / (BANDWIDTH * 0.8)
+    operand, result = _core.FusedWork(0, 4.0), _core.FusedWork(2, 4.0)
+    assert matmul(4096, 4096, 4096, fused=[operand])[2] == pytest.approx(busy - alone)
+    assert matmul(4096, 4096, 4096, fused=[operand, result])[2] == pytest.approx(busy - 2 * alone)
+    # No more than the matmul leaves the memory idle.
+    moved = 3 * 2 * 4096**2 / (BANDWIDTH * 0.8)
+    much = _core.FusedWork(2, 1e6)
+    assert matmul(4096, 4096, 4096, fused=[much])[2] == pytest.approx(moved)
+
+
+def test_a_matmul_that_waits_for_memory_hides_nothing() -> None:
+    alone = matmul(8, 4096, 4096)
+    assert matmul(8, 4096, 4096, fused=[_core.FusedWork(2, 4.0)]) == alone
+
+
+def test_work_in_a_matmul_is_computed_or_moved_whichever_takes_longer() -> None:
+    busy = 2 * 4096**3 / (MATMUL_FLOPS * EFFICIENCY)
+    work = _core.FusedWork(2, 1.0, packed=2.0, flops=100.0)
+    seconds = matmul(4096, 4096, 4096, fused=[work])[2]
+    assert seconds == pytest.approx(busy - 4096**2 * 100 / VECTOR_FLOPS)
+    seconds = matmul(4096, 4096, 4096, fused=[work], packed_bytes=40.0)[2]
+    packed = 4096**2 * 81 / (BANDWIDTH * 0.8)
+    assert busy > packed > 4096**2 * 100 / VECTOR_FLOPS
+    memory = (3 * 2 + 40) * 4096**2 / (BANDWIDTH * 0.8)
+    assert seconds == pytest.approx(max(busy - packed, memory))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class Read:
         self.program = self.imported.program
         found = _core.memory_tables(self.program, compiler=dict(self.compiler))
         self.live_ranges, self.points = found.live_ranges, found.points
-        self.reads, self.writes = found.reads, found.writes
+        self.reads, self.writes, self.fused = found.reads, found.writes, found.fused
         self.names = [op.name.partition(".")[2] for op in self.imported.core_ops]
 
     def op(self, name: str, occurrence: int = 0) -> int:
@@ -544,10 +544,88 @@ def test_an_activation_recomputed_for_a_gradient_is_made_with_its_own_gradient(
 @pytest.mark.parametrize("fuses", [True, False])
 def test_what_a_matmul_reads_and_writes_is_stored_where_it_is_not_fused(fuses: bool) -> None:
     def function(x: Any, w: Any) -> Any:
-        return jnp.sqrt(jnp.tanh(x) @ w)
+        return jax.nn.silu(jnp.tanh(x) @ w)
 
     found = read(function, (64, 64), (64, 64), compiler=TPU if fuses else GPU)
     assert (found.life("tanh") == EMPTY, found.life("dot_general") == EMPTY) == (fuses, fuses)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_fused"),
+    [
+        (lambda x, w, r, b: x @ w + r, True),
+        (lambda x, w, r, b: jnp.maximum(x @ w + b, 0), True),
+        (lambda x, w, r, b: jnp.exp((x @ w) * 2) * r + r, True),
+        (lambda x, w, r, b: (y := x @ w + b, jnp.exp(y)), True),
+        (lambda x, w, r, b: jax.lax.fori_loop(0, 3, lambda _, y: y + x @ w, r), True),
+        (lambda x, w, r, b: x @ w + jnp.exp(r), False),
+        (lambda x, w, r, b: x @ w + jnp.exp(b), False),
+        (lambda x, w, r, b: jax.nn.silu(x @ w), False),
+        (lambda x, w, r, b: (y := x @ w, y + r), False),
+        (lambda x, w, r, b: x @ w + r @ x, False),
+        (lambda x, w, r, b: jnp.sum(x @ w, 0), False),
+    ],
+    ids=[
+        *("argument", "bias", "several", "result of two readers", "carried"),
+        *("expression", "computed bias", "read twice", "two readers", "two products", "sum"),
+    ],
+)
+def test_a_matmul_on_gpus_computes_what_is_made_of_it_and_arguments(
+    function: Callable[..., Any], is_fused: bool
+) -> None:
+    found = read(function, (64, 64), (64, 64), (64, 64), (64,), compiler=GPU)
+    assert (found.life("dot_general") == EMPTY) == is_fused
+
+
+def attended(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
+    """Two examples of 32 positions, 4 heads of 4."""
+    q, k, v = ((x @ w).reshape(2, 32, 4, 4) for w in (wq, wk, wv))
+    weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), -1)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(2, 32, 16) @ wo
+
+
+@pytest.mark.parametrize(("compiler", "written"), [(GPU, [0, 1, 2]), (TPU, [])])
+def test_gpus_write_heads_that_lie_behind_positions_once_more(
+    compiler: Mapping[str, float], written: list[int]
+) -> None:
+    """Queries, keys and values; what the last matmul reads it takes in any order."""
+    found = read(attended, (2, 32, 16), *[(16, 16)] * 4, compiler=compiler)
+    views = [i for i, name in enumerate(found.names) if name == "reshape"]
+    assert [n for n, view in enumerate(views) if found.writes[view][0]] == written
+
+
+def test_gpus_transpose_the_result_of_heads_for_a_sum_over_positions() -> None:
+    """The gradient of the last weight; in front of it nothing has other readers."""
+    arrays = (2, 32, 16), *[(16, 16)] * 4
+    found = read(jax.grad(lambda *a: attended(*a).sum(), 4), *arrays, compiler=GPU)
+    views = [i for i, name in enumerate(found.names) if name in ("reshape", "transpose")]
+    copied = [view for view in views if found.writes[view][0]]
+    assert len(copied) == 4
+    sums = found.op("dot_general", -1)
+    assert copied[-1] < sums
+
+
+def test_heads_in_front_of_positions_are_read_as_they_lie() -> None:
+    def scores(q: Any, k: Any) -> Any:
+        return jnp.einsum("bhqd,bhkd->bhqk", q.reshape(2, 4, 32, 4), k.reshape(2, 4, 32, 4))
+
+    found = read(scores, (8, 32, 4), (8, 32, 4), compiler=GPU)
+    assert not any(found.writes[found.op("reshape", n)][0] for n in range(2))
+
+
+def test_what_runs_in_the_kernel_of_a_matmul_is_listed_with_its_tensor() -> None:
+    def function(x: Any, w: Any, r: Any) -> Any:
+        return jnp.tanh(x) @ w + r
+
+    found = read(function, (64, 32), (32, 16), (64, 16))
+    matmul = found.op("dot_general")
+    (tanh, add) = found.fused[matmul]
+    # Reads x: 4 bytes an element of the first operand.
+    assert (tanh.tensor, tanh.bytes, tanh.packed) == (0, 4, 0)
+    assert tanh.flops > 0
+    # Reads r and writes the sum.
+    assert (add.tensor, add.bytes, add.packed, add.flops) == (2, 8, 0, 1)
+    assert not any(found.fused[op] for op in range(len(found.names)) if op != matmul)
 
 
 @pytest.mark.parametrize(
@@ -715,7 +793,7 @@ def test_a_result_lends_its_storage_until_it_is_made_on_gpus(
 
 @pytest.mark.parametrize(
     ("function", "is_in_place"),
-    [(lambda x, w: jax.nn.softmax(x @ w) @ w, False), (lambda x, w: jnp.exp(x @ w) @ w, True)],
+    [(lambda x, w: jax.nn.softmax(x @ w) @ w, False), (lambda x, w: twice_read(x @ w) @ w, True)],
 )
 def test_nothing_is_written_over_what_a_softmax_reads_on_gpus(
     function: Callable[..., Any], is_in_place: bool
@@ -724,6 +802,10 @@ def test_nothing_is_written_over_what_a_softmax_reads_on_gpus(
     found = read(function, (64, 64), (64, 64), compiler=GPU)
     made = found.life("exponential" if is_in_place else "divide")[0]
     assert found.life("dot_general")[1] == (made if is_in_place else made + 1)
+
+
+def twice_read(x: Any) -> Any:
+    return jnp.exp(x * x[:, ::-1])
 
 
 def layer_norm(x: Any) -> Any:

@@ -153,7 +153,7 @@ def test_a_bar_says_name_line_and_seconds():
     said = [title for title in titles if title.startswith("dot_general@explained_plans.py:")]
     assert said
     for title in said:
-        assert re.search(r": [\d.]+ us, [\d.]+% of the step", title)
+        assert re.search(r": [\d.]+ [un]s, [\d.]+% of the step", title)
     assert '<g role="group" aria-label="compute: ' in svg
 
 

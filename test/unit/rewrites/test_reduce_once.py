@@ -331,10 +331,10 @@ func.func public @main(%x: tensor<8x4096x1024xf32> $([{}, {dp}, {}]))
 """
 
 
-@pytest.mark.parametrize(("limit", "count"), [("1GB", 2), ("50MiB", 1)])
+@pytest.mark.parametrize(("limit", "count"), [("1GB", 2), ("45MiB", 1)])
 def test_sums_that_are_whole_anyway_are_reduced_once_where_memory_is_short(limit, count):
     """The first sum is whole on each device as it is; the second one would have to become so."""
-    cluster = Cluster.of("h100:4")
+    cluster = Cluster.of("v5p:2x2x1")
     bytes_ = memory_limit_of(cluster, limit)
     found = reduced_once(planned_module(TWO, "dp=4"), cluster, bytes_)
     assert found is not None
@@ -344,7 +344,7 @@ def test_sums_that_are_whole_anyway_are_reduced_once_where_memory_is_short(limit
     assert (once.count, once.axes) == (count, ("dp",))
     assert once.bytes_once < once.bytes_in_trips
     sent = {(each.kind, each.times) for each in found.summary.collectives}
-    assert sent == {("all-reduce", 1), ("reduce-scatter", 1 if count == 2 else 8)}
+    assert sent == {("all-reduce", times) for times in ((1,) if count == 2 else (1, 8))}
 
 
 def test_a_step_without_memory_for_it_stays_as_it_is():
