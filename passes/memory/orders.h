@@ -41,7 +41,7 @@ class Orders {
  private:
   /// Made by repeating fewer elements: a value without an order of its own.
   bool is_broadcast(std::int32_t value) const;
-  /// Of a view.
+  /// The order of a view.
   Order order_after(std::int32_t op) const;
 
   const ProgramIndex& index_;

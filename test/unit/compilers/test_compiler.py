@@ -335,9 +335,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     ),
     "fusion.matmul_results": Memory(product_of_tanh, (MATRIX, MATRIX), TPU, 0),
     "fusion.matmul_epilogues": Memory(product_of_tanh, (MATRIX, MATRIX), GPU, 0),
-    "fusion.split_products": Memory(
-        lambda x, w: jnp.sqrt(x @ w), ((64, 256), (256, 64)), GPU, 0
-    ),
+    "fusion.split_products": Memory(lambda x, w: jnp.sqrt(x @ w), ((64, 256), (256, 64)), GPU, 0),
     "fusion.casts": Memory(softmax_cast, ((4, 64, 64),) * 2, TPU, 1),
     "fusion.casts_of_arguments": Memory(
         cast_of_argument, ((8, 8, 8),), {**TPU, "fusion.ignores_arguments": 0}, 0
