@@ -59,13 +59,17 @@ bool is_there_before(const FusionInput& input, std::int32_t value, std::int32_t 
 }
 
 /// Whether ops that read nothing but what is there before lead from a matmul to the root, each
-/// of which is the only one to read the last one's result.
+/// of which is the only one to read the last one's result. A wider type is where that ends.
 ///
 /// Example: relu(dot(x, y) + b) for an argument b, not so silu(dot(x, y)), which reads the
-/// product twice.
+/// product twice, nor twice the product of a narrower type in 32 bits.
 bool is_epilogue(const FusionInput& input, std::int32_t matmul, std::int32_t root) {
   const ProgramIndex& index = input.index;
+  const auto bits = [&](std::int32_t op) {
+    return index.program.types[index.rule(op).results[0].type].element_bits;
+  };
   for (std::int32_t op = matmul; op != root;) {
+    if (bits(op) > bits(matmul)) return false;
     const std::int32_t made = index.op(op).results[0];
     const auto readers = in(input.uses.readers, made);
     if (readers.size() != 1) return false;

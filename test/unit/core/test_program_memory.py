@@ -564,10 +564,13 @@ def test_what_a_matmul_reads_and_writes_is_stored_where_it_is_not_fused(fuses: b
         (lambda x, w, r, b: (y := x @ w, y + r), False),
         (lambda x, w, r, b: x @ w + r @ x, False),
         (lambda x, w, r, b: jnp.sum(x @ w, 0), False),
+        (lambda x, w, r, b: (narrow(x) @ narrow(w)).astype(jnp.float32), True),
+        (lambda x, w, r, b: (narrow(x) @ narrow(w)).astype(jnp.float32) * 2, False),
     ],
     ids=[
         *("argument", "bias", "several", "result of two readers", "carried"),
         *("expression", "computed bias", "read twice", "two readers", "two products", "sum"),
+        *("cast", "work behind a cast"),
     ],
 )
 def test_a_matmul_on_gpus_computes_what_is_made_of_it_and_arguments(
@@ -575,6 +578,10 @@ def test_a_matmul_on_gpus_computes_what_is_made_of_it_and_arguments(
 ) -> None:
     found = read(function, (64, 64), (64, 64), (64, 64), (64,), compiler=GPU)
     assert (found.life("dot_general") == EMPTY) == is_fused
+
+
+def narrow(x: Any) -> Any:
+    return x.astype(jnp.bfloat16)
 
 
 def attended(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
