@@ -1,5 +1,5 @@
-// RUN: autoshard-opt --autoshard-reduce-once=cluster=h100:4 %s | filecheck %s --check-prefixes=CHECK,ONCE
-// RUN: autoshard-opt --autoshard-reduce-once='cluster=h100:4 memory-limit=44MiB' %s | filecheck %s --check-prefixes=CHECK,TRIPS
+// RUN: autoshard-opt --autoshard-reduce-once=cluster=v5p:2x2x1 %s | filecheck %s --check-prefixes=CHECK,ONCE
+// RUN: autoshard-opt --autoshard-reduce-once='cluster=v5p:2x2x1 memory-limit=40MiB' %s | filecheck %s --check-prefixes=CHECK,TRIPS
 
 // A loop of 8 trips adds up products over rows that dp cuts, and its result is cut by dp, too. With
 // memory for it each device adds up 4 MiB of its own, and the parts are reduce-scattered behind the
