@@ -130,26 +130,17 @@ double matmul_share(Work work, const Chip& chip) {
   }
 }
 
-/// Whether the result is a partial sum.
-bool is_partial(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
-  for (std::size_t f = 0; f < axes.size(); ++f) {
-    const bool is_summed = rule.factors[f].kind == FactorKind::reduction;
-    if (is_summed && num_shards(axes[f], mesh) > 1) return true;
-  }
-  return false;
-}
-
 /// Seconds that what is fused into a matmul takes by itself.
 double fused_seconds(const Rule& rule, const FactorAxes& axes,
                      const std::vector<FusedWork>& fused, const std::vector<TensorType>& types,
                      const Mesh& mesh, const Cluster& cluster) {
   const Chip& chip = cluster.chip;
-  const bool is_sent = is_partial(rule, axes, mesh);
+  const bool is_partial = partial_axes(rule, axes) != 0;
   double seconds = 0;
   for (const FusedWork& work : fused) {
     const auto k = static_cast<std::size_t>(work.tensor);
     const bool is_result = k == rule.operands.size();
-    if (is_result && is_sent) continue;
+    if (is_result && is_partial) continue;
     const RuleTensor& tensor = is_result ? rule.results[0] : rule.operands[k];
     if (tensor.type == no_type) continue;
     const double elements = local_bytes(tensor, -1, axes, types, mesh) * 8 /
@@ -166,6 +157,14 @@ double touched(const std::vector<double>& bytes, std::size_t k) {
 }
 
 }  // namespace
+
+AxisMask partial_axes(const Rule& rule, const FactorAxes& axes) {
+  AxisMask set = 0;
+  for (std::size_t f = 0; f < axes.size(); ++f) {
+    if (rule.factors[f].kind == FactorKind::reduction) set |= mask(axes[f]);
+  }
+  return set;
+}
 
 bool adds_one_of_each_device(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
   if (rule.work != Work::reduce) return false;

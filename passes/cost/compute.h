@@ -23,6 +23,9 @@ struct Compute {
   double seconds = 0;
 };
 
+/// Axes over which the results of an op are partial sums when its factors are cut as `axes`.
+AxisMask partial_axes(const Rule& rule, const FactorAxes& axes);
+
 /// Whether an op is a plain sum of which each device has one element along every factor that
 /// is added up, so that nothing is left to do but the collective. `autoshard-reduce-once`
 /// writes such sums.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "memory/matmul_orders.h"
+
 namespace autoshard {
 namespace {
 
@@ -38,25 +40,11 @@ bool is_cast_of_one(const FusionInput& input, const Sources& sources, std::int32
          in(input.uses.readers, source).back().op > readers.back().op;
 }
 
-/// Whether a value is the result of a batch of matmuls: a factor is in both operands and in
-/// the result.
+/// Whether a value is the result of a batch of matmuls.
 bool is_of_batch(const ProgramIndex& index, std::int32_t value) {
   const std::int32_t producer = index.producer[value];
-  if (producer == no_op || index.rule(producer).work != Work::matmul) return false;
-  const Rule& rule = index.rule(producer);
-  const auto has = [](const RuleTensor& tensor, std::int32_t factor) {
-    return std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const auto& factors) {
-      return std::find(factors.begin(), factors.end(), factor) != factors.end();
-    });
-  };
-  for (std::int32_t f = 0; f < static_cast<std::int32_t>(rule.factors.size()); ++f) {
-    if (rule.factors[f].size > 1 && has(rule.results[0], f) &&
-        std::all_of(rule.operands.begin(), rule.operands.end(),
-                    [&](const RuleTensor& operand) { return has(operand, f); })) {
-      return true;
-    }
-  }
-  return false;
+  return producer != no_op && index.rule(producer).work == Work::matmul &&
+         has_batch(index.rule(producer));
 }
 
 /// Whether a sum over a function stores it on the way, as a second output of the same kernel:

@@ -1,5 +1,6 @@
 #include "memory/matmul_kernels.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -29,9 +30,10 @@ std::vector<std::size_t> tensors_of(const FusedProgram& fused,
   const auto mark = [&](std::int32_t value, std::size_t tensor) {
     if (value == no_value) return;
     const std::int32_t producer = index.producer[fused.aliases.of(value)];
-    for (std::size_t n = 0; n < parts.size(); ++n) {
-      if (parts.first[n] == producer && tensors[n] == num_operands) tensors[n] = tensor;
-    }
+    const auto* found = std::lower_bound(parts.begin(), parts.end(), producer);
+    if (found == parts.end() || *found != producer) return;
+    std::size_t& known = tensors[static_cast<std::size_t>(found - parts.begin())];
+    if (known == num_operands) known = tensor;
   };
   for (std::size_t n = parts.size(); n-- > 0;) {
     const auto& operands = index.op(parts.first[n]).operands;

@@ -51,14 +51,6 @@ bool is_in_order(const Rule& rule, const RuleTensor& operand, const Order& order
   return true;
 }
 
-bool has_batch(const Rule& rule) {
-  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
-    const auto factor = static_cast<std::int32_t>(f);
-    if (rule.factors[f].size > 1 && role_of(rule, factor) == Role::batch) return true;
-  }
-  return false;
-}
-
 /// Whether the result of a view that costs nothing has an order: each of its dims is one
 /// piece of the operand's memory.
 bool keeps_pieces(const Rule& rule, const Order& order) {
@@ -79,6 +71,14 @@ bool keeps_pieces(const Rule& rule, const Order& order) {
 }
 
 }  // namespace
+
+bool has_batch(const Rule& rule) {
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    const auto factor = static_cast<std::int32_t>(f);
+    if (rule.factors[f].size > 1 && role_of(rule, factor) == Role::batch) return true;
+  }
+  return false;
+}
 
 bool is_split(const Rule& rule, std::int64_t split_products) {
   double made = 1, contracted = 1;

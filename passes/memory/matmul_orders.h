@@ -10,6 +10,9 @@
 
 namespace autoshard {
 
+/// Whether a matmul is a batch of products: a factor is in both operands and in the result.
+bool has_batch(const Rule& rule);
+
 /// Whether a matmul is added up in parts (`Fusion::split_products`).
 ///
 /// Example: 1,024 x 1,024 over 8,192 positions, the gradient of a weight.

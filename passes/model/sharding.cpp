@@ -60,4 +60,16 @@ std::string key(const Sharding& sharding) {
   return text;
 }
 
+AxisMask mask(const AxisList& axes) {
+  AxisMask set = 0;
+  for (AxisIndex axis : axes) set |= 1u << axis;
+  return set;
+}
+
+AxisMask mask(const Sharding& sharding) {
+  AxisMask set = 0;
+  for (const AxisList& axes : sharding.dims) set |= mask(axes);
+  return set;
+}
+
 }  // namespace autoshard

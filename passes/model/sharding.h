@@ -76,6 +76,10 @@ using FactorAxes = std::vector<AxisList>;
 /// A set of mesh axes, one bit an axis.
 using AxisMask = std::uint32_t;
 
+/// Bits of the axes in `axes`.
+AxisMask mask(const AxisList& axes);
+AxisMask mask(const Sharding& sharding);
+
 /// All axes of a mesh.
 inline AxisMask all_axes(const Mesh& mesh) {
   return static_cast<AxisMask>((1ull << mesh.rank()) - 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cost/compute.h"
 #include "planning/classes.h"
 #include "planning/options.h"
 #include "planning/seconds.h"

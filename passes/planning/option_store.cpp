@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "cost/compute.h"
+
 namespace autoshard::planning {
 namespace {
 

@@ -96,18 +96,6 @@ const std::vector<AxisList>& AxisOrders::of(AxisMask set) const {
   return entry->second;
 }
 
-AxisMask mask(const AxisList& axes) {
-  AxisMask set = 0;
-  for (AxisIndex axis : axes) set |= 1u << axis;
-  return set;
-}
-
-AxisMask mask(const Sharding& sharding) {
-  AxisMask set = 0;
-  for (const AxisList& axes : sharding.dims) set |= mask(axes);
-  return set;
-}
-
 FactorAxes without(const FactorAxes& factors, AxisMask removed) {
   FactorAxes kept(factors.size());
   for (std::size_t f = 0; f < factors.size(); ++f) {
@@ -231,14 +219,6 @@ std::vector<Halo> halos_of(const Rule& rule, const std::vector<TensorType>& type
     }
   }
   return halos;
-}
-
-AxisMask partial_axes(const Rule& rule, const FactorAxes& axes) {
-  AxisMask set = 0;
-  for (std::size_t f = 0; f < axes.size(); ++f) {
-    if (rule.factors[f].kind == FactorKind::reduction) set |= mask(axes[f]);
-  }
-  return set;
 }
 
 }  // namespace autoshard::planning

@@ -27,10 +27,6 @@ class AxisOrders {
   mutable std::unordered_map<AxisMask, std::vector<AxisList>> cache_;
 };
 
-/// Bits of the axes in `axes`.
-AxisMask mask(const AxisList& axes);
-AxisMask mask(const Sharding& sharding);
-
 /// `sharding` without the axes in `removed`.
 Sharding without(const Sharding& sharding, AxisMask removed);
 FactorAxes without(const FactorAxes& factors, AxisMask removed);
@@ -68,8 +64,5 @@ struct Halo {
 /// The halos of all operands of an op whose factors are cut as `axes`.
 std::vector<Halo> halos_of(const Rule& rule, const std::vector<TensorType>& types,
                            const FactorAxes& axes, const Mesh& mesh);
-
-/// Axes over which the results of an op are partial sums when its factors are cut as `axes`.
-AxisMask partial_axes(const Rule& rule, const FactorAxes& axes);
 
 }  // namespace autoshard::planning

@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "cost/compute.h"
 #include "planning/steps.h"
 
 namespace autoshard::planning {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "cost/compute.h"
 #include "cost/reshard.h"
 #include "planning/collective_matmul.h"
 #include "planning/options.h"

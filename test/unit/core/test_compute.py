@@ -133,6 +133,27 @@ def test_what_is_fused_into_a_large_matmul_takes_no_time_of_its_own() -> None:
     assert matmul(4096, 4096, 4096, fused=[much])[2] == pytest.approx(moved)
 
 
+def test_work_on_a_partial_sum_is_not_done_in_the_kernel() -> None:
+    """A device has half of what is contracted, and with it half of the first operand."""
+    sizes = (4096, 4096, 4096)
+    factors = [_core.Factor(size) for size in sizes]
+    factors[1] = _core.Factor(4096, _core.FactorKind.REDUCTION)
+    types = [_core.TensorType([4096, 4096], 16)] * 3
+    tensors = [_core.RuleTensor(n, dims) for n, dims in enumerate([[[0], [1]], [[1], [2]]])]
+    result = [_core.RuleTensor(2, [[0], [2]])]
+    flops = 2.0 * 4096**3
+    rule = _core.Rule(factors, tensors, result, work=MATMUL, arithmetic=F16, flops=flops)
+    fused = [_core.FusedWork(0, 4.0), _core.FusedWork(2, 4.0)]
+
+    def seconds(axes: list[list[int]]) -> float:
+        more = (True,) * 2, (True,), cluster(), MESH
+        return _core.compute(rule, types, axes, *more, fused).seconds
+
+    busy, alone = flops / (MATMUL_FLOPS * EFFICIENCY), 4096**2 * 4 / (BANDWIDTH * 0.8)
+    assert seconds([[], [0], []]) == pytest.approx(busy / 2 - alone / 2)
+    assert seconds([[0], [], []]) == pytest.approx(busy / 2 - alone)
+
+
 def test_a_matmul_that_waits_for_memory_hides_nothing() -> None:
     alone = matmul(8, 4096, 4096)
     assert matmul(8, 4096, 4096, fused=[_core.FusedWork(2, 4.0)]) == alone
