@@ -135,6 +135,34 @@ def dense(x: Any, *weights: Any) -> Any:
     return x
 
 
+def projected(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, *biases: Any) -> Any:
+    """Attention of 16 heads between projections, with biases or without."""
+    batch, tokens, size = x.shape
+    made = [x @ weight for weight in (wq, wk, wv)]
+    if biases:
+        made = [each + bias for each, bias in zip(made, biases, strict=True)]
+    heads = (each.reshape(batch, tokens, 16, size // 16) for each in made)
+    return attention(*heads).reshape(x.shape) @ wo
+
+
+def biased(x: Any, weight: Any, bias: Any) -> Any:
+    return x @ weight + bias
+
+
+def activated(x: Any, weight: Any, bias: Any) -> Any:
+    """The product is read twice."""
+    return jax.nn.gelu(x @ weight + bias)
+
+
+def widened(x: Any, weight: Any, bias: Any) -> Any:
+    """Behind a cast to float32."""
+    return (x @ weight).astype(jnp.float32) * bias.astype(jnp.float32)
+
+
+def added(x: Any, weight: Any, residual: Any) -> Any:
+    return residual + x @ weight
+
+
 HEADED = ((4, 2048, 16, 128),) * 3
 GROUPED = (HEADED[0], (4, 2048, 4, 128), (4, 2048, 4, 128))
 ROWS = ((16384, 4096), (4096,), (4096, 4096))
@@ -146,6 +174,8 @@ DENSE = (
     *((64,), (1, 1, 64, 128), (128,), (3, 3, 128, 32)),
     *((96,), (1, 1, 96, 128), (128,), (3, 3, 128, 32)),
 )
+PROJECTED = ((16, 1024, 1024), *((1024, 1024),) * 4)
+PRODUCT = ((8192, 1024), (1024, 1024))
 VOCABULARY = ((16384, 4096), (4096, 32000))
 PROGRAMS = {
     "attention": Kernels(attention, HEADED),
@@ -154,6 +184,16 @@ PROGRAMS = {
     "attention, masked, gradient": Kernels(gradient(masked_attention, 3), HEADED),
     "attention, grouped": Kernels(grouped_attention, GROUPED),
     "attention, grouped, gradient": Kernels(gradient(grouped_attention, 3), GROUPED),
+    "projections, attention": Kernels(projected, PROJECTED),
+    "projections, attention, gradient": Kernels(gradient(projected, 5), PROJECTED),
+    "projections, biases, attention": Kernels(projected, (*PROJECTED, *((1024,),) * 3)),
+    "projections, biases, attention, gradient": Kernels(
+        gradient(projected, 8), (*PROJECTED, *((1024,),) * 3)
+    ),
+    "product, bias": Kernels(biased, (*PRODUCT, (1024,))),
+    "product, bias, gelu": Kernels(activated, (*PRODUCT, (1024,))),
+    "product, cast, scale": Kernels(widened, (*PRODUCT, (1024,))),
+    "product, residual": Kernels(added, (*PRODUCT, PRODUCT[0])),
     "rms norm": Kernels(rms_norm, ROWS),
     "rms norm, gradient": Kernels(gradient(rms_norm, 3), ROWS),
     "layer norm": Kernels(layer_norm, ROWS),
