@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "cost/compute.h"
 #include "planning/plan_table.h"
 #include "planning/propagation.h"
 #include "planning/recursive_programming.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cost/compute.h"
 #include "cost/reshard.h"
 #include "planning/classes.h"
 #include "planning/level.h"
