@@ -46,7 +46,7 @@ def test_random_programs_under_random_plans_are_right(first: int) -> None:
     assert not findings, "\n\n".join([summary(lines), *reports])
     # A harness whose programs do not run, or are not cut, would pass as well.
     assert not [line["detail"] for line in lines if line["result"] == BROKEN]
-    assert sum(line["result"] == EQUAL and line["is_cut"] for line in lines) > PROGRAMS / 2
+    assert sum(line["result"] == EQUAL and line["is_cut"] for line in lines) > PROGRAMS / 3
 
 
 def test_random_programs_in_micro_batches_are_refused_or_the_same() -> None:

@@ -115,8 +115,6 @@ def test_offload_is_chosen_when_nothing_else_fits() -> None:
     )
     whole = plan()
     limit = 0.9 * whole.peak_bytes
-    with pytest.raises(autoshard.DoesNotFitError):
-        plan(memory_limit=limit)
     found = plan(memory_limit=limit, host_offload="auto")
     kept = [value.name for value in found.arguments if value.is_on_host]
     assert found.peak_bytes <= limit
