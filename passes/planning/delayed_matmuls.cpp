@@ -13,8 +13,9 @@ namespace {
 struct LoopReads {
   /// By value: a matmul that is waited for is computed from it.
   std::vector<bool> drives;
-  /// By alias: when it is read first, and how many readers drive such a matmul.
-  std::vector<std::int32_t> first_read, driving_readers;
+  /// By alias: when a matmul first needs it, or what is computed from it, and how many readers
+  /// drive such a matmul.
+  std::vector<std::int32_t> first_need, driving_readers;
   /// (program point, op) of batched matmuls, in order.
   std::vector<std::pair<std::int32_t, std::int32_t>> matmuls;
 };
@@ -32,19 +33,21 @@ LoopReads reads_in(const ProgramOnMesh& on, const GradientSums& gradients, std::
     const Op& op = program.ops[i];
     const bool is_delayed = gradients.is_delayed[i];
     bool does_drive = false;
+    std::int32_t need = never;
     for (std::int32_t v : op.results) {
       if (v == no_value) continue;
+      need = std::min(need, reads.first_need[alias[v]]);
       does_drive = does_drive || reads.drives[v] ||
                    (is_matmul(program, i) && !is_delayed && is_waited_for[v]);
     }
+    if (is_matmul(program, i)) need = on.memory.point[i];
     for (std::int32_t v : op.operands) {
       if (v == no_value) continue;
       if (does_drive) reads.drives[v] = true;
       const bool is_view =
           !op.results.empty() && op.results[0] != no_value && alias[op.results[0]] == alias[v];
       if (is_view || is_delayed) continue;
-      std::int32_t& first = reads.first_read[alias[v]];
-      first = std::min(first, on.memory.point[i]);
+      reads.first_need[alias[v]] = std::min(reads.first_need[alias[v]], need);
       if (does_drive) ++reads.driving_readers[alias[v]];
     }
     if (!is_delayed && is_batched(program.rules[op.rule])) {
@@ -78,7 +81,7 @@ std::vector<DelayedRead> delayed_batched_matmuls(const ProgramOnMesh& on,
     const std::int32_t made = on.program.ops[op].results[0];
     if (made == no_value || (hides_gathers && !reads.drives[made])) continue;
     for (std::size_t k = n + 1; k < reads.matmuls.size(); ++k) {
-      if (reads.matmuls[k].first >= reads.first_read[alias[made]]) break;
+      if (reads.matmuls[k].first >= reads.first_need[alias[made]]) break;
       const std::int32_t newest = newest_operand(on, reads.matmuls[k].second);
       if (newest <= point) continue;
       for (std::int32_t v : on.program.ops[op].operands) {
