@@ -128,7 +128,7 @@ void bind_cost(nb::module_& module) {
       "Seconds of what the cluster's compiler writes, with what it does to prepare it.");
 
   nb::class_<FusedWork>(module, "FusedWork",
-                        "An op in the kernel of a matmul; see passes/model/fused_work.h.")
+                        "An op in the kernel of a matmul; see passes/model/kernel_part.h.")
       .def(
           "__init__",
           [](FusedWork* self, std::int32_t tensor, double bytes, double packed, double flops) {
@@ -157,8 +157,8 @@ void bind_cost(nb::module_& module) {
                      static_cast<std::size_t>(work.tensor) <= rule.operands.size();
             });
         if (!are_tensors) throw nb::value_error("work for no tensor of the rule");
-        return compute(rule, sharding_of(factor_axes).dims, reads, writes, types, mesh,
-                       cluster, fused);
+        return compute(rule, sharding_of(factor_axes).dims, {reads, writes, fused}, types,
+                       mesh, cluster);
       },
       "rule"_a, "types"_a, "factor_axes"_a, "reads"_a, "writes"_a, "cluster"_a, "axis_sizes"_a,
       "fused"_a = std::vector<FusedWork>(),

@@ -43,6 +43,7 @@ struct MemoryTables {
   std::vector<std::vector<bool>> writes;
   std::vector<std::int32_t> points;
   std::vector<std::vector<FusedWork>> fused;
+  std::vector<bool> launched;
 };
 
 MemoryTables memory_tables(const Program& program, const Answers& compiler) {
@@ -53,10 +54,11 @@ MemoryTables memory_tables(const Program& program, const Answers& compiler) {
   }
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const auto op = static_cast<std::int32_t>(i);
-    tables.reads.push_back(memory.reads[op]);
-    tables.writes.push_back(memory.writes[op]);
+    tables.reads.push_back(memory.parts[i].reads);
+    tables.writes.push_back(memory.parts[i].writes);
     tables.points.push_back(memory.point[op]);
-    tables.fused.push_back(memory.fused[op]);
+    tables.fused.push_back(memory.parts[i].fused);
+    tables.launched.push_back(memory.parts[i].is_launched);
   }
   return tables;
 }
@@ -107,7 +109,9 @@ void bind_memory(nb::module_& module) {
               "By op: how many kernels read each operand from memory there.")
       .def_ro("writes", &MemoryTables::writes, "By op: whether it stores each result.")
       .def_ro("points", &MemoryTables::points, "By op: the program point at which it runs.")
-      .def_ro("fused", &MemoryTables::fused, "By op: the others in the kernel of a matmul.");
+      .def_ro("fused", &MemoryTables::fused, "By op: the others in the kernel of a matmul.")
+      .def_ro("launched", &MemoryTables::launched,
+              "By op: whether a kernel of its own ends there, if it writes anything.");
   nb::class_<Buffer>(
       module, "Buffer",
       "The program points [first, last) at which a value takes memory, and its bytes.")

@@ -17,6 +17,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.casts", fusion.casts);
   visit("fusion.casts_of_arguments", fusion.casts_of_arguments);
   visit("fusion.stored_functions", fusion.stored_functions);
+  visit("fusion.stores_arguments_of_functions", fusion.stores_arguments_of_functions);
   visit("fusion.most_reread", fusion.most_reread);
   visit("fusion.ignores_arguments", fusion.ignores_arguments);
   visit("fusion.ignores_stored_functions", fusion.ignores_stored_functions);
@@ -28,8 +29,11 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.stores_gathered", fusion.stores_gathered);
   visit("fusion.stores_scattered", fusion.stores_scattered);
   visit("fusion.reads_in_each", fusion.reads_in_each);
+  visit("fusion.joint_loops", fusion.joint_loops);
   visit("fusion.sibling_reductions", fusion.sibling_reductions);
   visit("fusion.reduced_as_written", fusion.reduced_as_written);
+  visit("fusion.whole_rows", fusion.whole_rows);
+  visit("fusion.whole_columns", fusion.whole_columns);
   visit("fusion.packed_bytes", fusion.packed_bytes);
   visit("layout.row_major_arguments", layout.row_major_arguments);
   visit("layout.row_major_matmuls", layout.row_major_matmuls);

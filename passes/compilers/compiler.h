@@ -37,6 +37,9 @@ struct Fusion {
   /// From this expense on a function is stored where several fusions read it;
   /// `Expense::never`: none is.
   Expense stored_functions = Expense::never;
+  /// What such a function is of is stored as well, if that reads broadcasts of what is
+  /// computed or a function, and others read it.
+  bool stores_arguments_of_functions = false;
   /// What several fusions read is computed in each if that reads at most so many times its
   /// bytes; 0: if that moves no more than to store it and to read it.
   double most_reread = 0;
@@ -62,10 +65,17 @@ struct Fusion {
   bool stores_scattered = false;
   /// What several fusions compute is read from memory in each of them.
   bool reads_in_each = false;
+  /// An elementwise kernel and one of as many elements that reads what it stores, or something
+  /// else with it, are one kernel.
+  bool joint_loops = false;
   /// Reductions of equal shapes that do not wait for each other are one kernel.
   bool sibling_reductions = false;
   /// What an elementwise kernel stores is reduced in it.
   bool reduced_as_written = false;
+  /// Reductions of longer rows than this are two kernels, one for parts of rows; 0: none is.
+  std::int64_t whole_rows = 0;
+  /// Those of longer columns are.
+  std::int64_t whole_columns = 0;
   /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so
   /// many bytes of memory more.
   double packed_bytes = 0;

@@ -107,15 +107,52 @@ double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
   return sum;
 }
 
-/// Whether a kernel ends in the op: it stores a result, or it makes scalars of a tensor.
-bool ends_kernel(const Rule& rule, const std::vector<std::int32_t>& reads,
-                 const std::vector<bool>& writes) {
-  if (std::find(writes.begin(), writes.end(), true) != writes.end()) return true;
-  const bool is_reading =
-      std::any_of(reads.begin(), reads.end(), [](std::int32_t times) { return times > 0; });
-  return is_reading &&
-         std::all_of(rule.results.begin(), rule.results.end(),
-                     [](const RuleTensor& result) { return result.type == no_type; });
+/// Whether an op stores a result, or makes scalars of a tensor.
+bool makes_result(const Rule& rule, const KernelPart& part) {
+  if (std::find(part.writes.begin(), part.writes.end(), true) != part.writes.end())
+    return true;
+  const auto is_tensor = [](const RuleTensor& tensor) { return tensor.type != no_type; };
+  return std::any_of(rule.operands.begin(), rule.operands.end(), is_tensor) &&
+         std::none_of(rule.results.begin(), rule.results.end(), is_tensor);
+}
+
+/// Whether a device reduces in two kernels: what lies together is too long for one.
+///
+/// Example: with rows of 16,384, 32,768 elements to one, or 16 x 128 x 1,024 to 128; with
+/// columns of 4,096, 8,192 x 1,024 to 1,024.
+bool is_in_parts(const Rule& rule, const FactorAxes& axes, const Mesh& mesh,
+                 const Fusion& rules) {
+  if (rule.work != Work::reduce || rule.is_cheap || rule.operands[0].type == no_type) {
+    return false;
+  }
+  constexpr double most_rows_apart = 8;
+  // Dims that are reduced and stand side by side are one; so are those that stay.
+  std::vector<std::pair<bool, double>> runs;
+  for (const auto& dim : rule.operands[0].dims) {
+    for (std::int32_t factor : dim) {
+      const bool is_reduced = rule.factors[factor].kind == FactorKind::reduction;
+      const double size = static_cast<double>(rule.factors[factor].size) /
+                          static_cast<double>(num_shards(axes[factor], mesh));
+      if (size <= 1) continue;
+      if (runs.empty() || runs.back().first != is_reduced) runs.emplace_back(is_reduced, 1);
+      runs.back().second *= size;
+    }
+  }
+  const bool are_rows = !runs.empty() && runs.back().first;
+  double apart = 1;
+  std::size_t num_apart = 0;
+  for (std::size_t r = 0; r + (are_rows ? 1 : 0) < runs.size(); ++r) {
+    if (!runs[r].first) continue;
+    apart *= runs[r].second;
+    ++num_apart;
+  }
+  if (are_rows) {
+    return rules.whole_rows > 0 &&
+           (runs.back().second > static_cast<double>(rules.whole_rows) ||
+            apart > most_rows_apart);
+  }
+  return rules.whole_columns > 0 &&
+         (apart > static_cast<double>(rules.whole_columns) || num_apart > 1);
 }
 
 /// What work on the matrix units reaches of their peak.
@@ -177,10 +214,9 @@ bool adds_one_of_each_device(const Rule& rule, const FactorAxes& axes, const Mes
   return adds;
 }
 
-Compute compute(const Rule& rule, const FactorAxes& axes,
-                const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
-                const std::vector<TensorType>& types, const Mesh& mesh, const Cluster& cluster,
-                const std::vector<FusedWork>& fused) {
+Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part,
+                const std::vector<TensorType>& types, const Mesh& mesh,
+                const Cluster& cluster) {
   if (adds_one_of_each_device(rule, axes, mesh)) return {};
   const Chip& chip = cluster.chip;
   Compute result;
@@ -206,24 +242,26 @@ Compute compute(const Rule& rule, const FactorAxes& axes,
     if (times > 0) result.bytes += times * local_bytes(tensor, touched, axes, types, mesh);
   };
   for (std::size_t k = 0; k < rule.operands.size(); ++k) {
-    add(rule.operands[k], touched(rule.operand_bytes, k), reads[k]);
+    add(rule.operands[k], touched(rule.operand_bytes, k), part.reads[k]);
   }
   for (std::size_t k = 0; k < rule.results.size(); ++k) {
-    add(rule.results[k], touched(rule.result_bytes, k), writes[k]);
+    add(rule.results[k], touched(rule.result_bytes, k), part.writes[k]);
   }
   if (cluster.compiler.fusion.packed_bytes > 0) {
     result.packed_bytes = cluster.compiler.fusion.packed_bytes *
-                          packed_elements(rule, unpadded, axes, writes, types, mesh);
+                          packed_elements(rule, unpadded, axes, part.writes, types, mesh);
   }
   const double memory =
       (result.bytes + result.packed_bytes) / (chip.memory_bandwidth * chip.memory_efficiency);
   result.seconds = std::max(busy, memory);
-  if (!fused.empty() && busy > memory) {
+  if (!part.fused.empty() && busy > memory) {
     result.seconds -=
-        std::min(busy - memory, fused_seconds(rule, axes, fused, types, mesh, cluster));
+        std::min(busy - memory, fused_seconds(rule, axes, part.fused, types, mesh, cluster));
   }
-  if (ends_kernel(rule, reads, writes)) {
-    result.seconds += rule.kernels * chip.launch_seconds;
+  if (makes_result(rule, part)) {
+    const double parts = is_in_parts(rule, axes, mesh, cluster.compiler.fusion) ? 1 : 0;
+    const double launches = (part.is_launched ? rule.kernels : 0) + parts;
+    result.seconds += launches * chip.launch_seconds;
   }
   return result;
 }

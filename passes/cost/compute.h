@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "model/cluster.h"
-#include "model/fused_work.h"
+#include "model/kernel_part.h"
 #include "model/program.h"
 #include "model/sharding.h"
 
@@ -31,20 +31,19 @@ AxisMask partial_axes(const Rule& rule, const FactorAxes& axes);
 /// writes such sums.
 bool adds_one_of_each_device(const Rule& rule, const FactorAxes& axes, const Mesh& mesh);
 
-/// `reads[k]`: operand k is read from memory here, not from a fusion; `writes[k]`: result k is
-/// stored. An axis that cuts no factor does not make the op faster: every device along it
-/// computes the same. Products of matrices take the matrix unit, or the vector unit where that
-/// is faster; everything else takes the vector unit. Formulas: docs/design/cost_model.md.
+/// `part`: what of the op's kernel is read and written here. An axis that cuts no factor does
+/// not make the op faster: every device along it computes the same. Products of matrices take
+/// the matrix unit, or the vector unit where that is faster; everything else takes the vector
+/// unit. Formulas: docs/design/cost_model.md.
 ///
-/// `fused`: the others in the kernel of a matmul. They have costs of their own, and what they
-/// do while the matrix unit is busy is taken off here. Work on the result is not done there if
-/// the product is a partial sum.
+/// The others in the kernel of a matmul have costs of their own, and what they do while the
+/// matrix unit is busy is taken off here. Work on the result is not done there if the product
+/// is a partial sum.
 ///
 /// Example: 512x1024 by 1024x256 in bf16, 2 * 512*1024*256 operations, at 100 Tflop/s and 1
 /// TB/s: 2.7 us for the operations, 1.8 us for the 1.8 MB.
-Compute compute(const Rule& rule, const FactorAxes& axes,
-                const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
-                const std::vector<TensorType>& types, const Mesh& mesh, const Cluster& cluster,
-                const std::vector<FusedWork>& fused = {});
+Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part,
+                const std::vector<TensorType>& types, const Mesh& mesh,
+                const Cluster& cluster);
 
 }  // namespace autoshard

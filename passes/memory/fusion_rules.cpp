@@ -118,7 +118,39 @@ bool is_stored(const FusionInput& input, const std::vector<Sources>& sources,
   return needs_it || !is_duplicated(input, sources, input.index.producer[value], 2);
 }
 
+/// Whether an op is a function, or a broadcast of what another kernel makes.
+bool is_labour(const FusionInput& input, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  const Rule& rule = index.rule(op);
+  if (rule.work == Work::elementwise) return rule.expense > Expense::cheap;
+  const auto& operands = index.op(op).operands;
+  return rule.work == Work::view && operands.size() == 1 && operands[0] != no_value &&
+         index.bytes[operands[0]] < index.bytes[index.op(op).results[0]] &&
+         !is_there_before(input, operands[0], op);
+}
+
+/// Whether an expression is stored beside a function of it that is stored: the kernel of the
+/// function is busy computing.
+bool is_stored_beside_function(const FusionInput& input, const Sources& sources,
+                               std::int32_t op) {
+  if (!input.rules.stores_arguments_of_functions || !sources.is_laborious()) return false;
+  const auto readers = in(input.uses.readers, input.index.op(op).results[0]);
+  return std::any_of(readers.begin(), readers.end(),
+                     [&](const Reader& reader) { return is_expensive(input, reader.op); });
+}
+
 }  // namespace
+
+bool is_there_before(const FusionInput& input, std::int32_t value, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  if (value == no_value || index.is_free(value)) return true;
+  const std::int32_t v = input.aliases.of(value), producer = index.producer[v];
+  if (producer == no_op) return index.is_argument(v) || index.is_carried(v);
+  if (index.loops.of_op(producer) != index.loops.of_op(op)) return true;
+  const auto& operands = index.op(producer).operands;
+  return index.rule(producer).work == Work::view && operands.size() == 1 &&
+         index.bytes[operands[0]] < index.bytes[v] && is_there_before(input, operands[0], op);
+}
 
 bool is_of_one(const ProgramIndex& index, std::int32_t op) {
   if (index.rule(op).work != Work::elementwise || !index.rule(op).is_cheap) return false;
@@ -205,6 +237,7 @@ std::vector<Sources> sources_of(const FusionInput& input) {
           input.rules.ignores_stored_functions && is_computed && is_expensive(input, producer);
       sources[i].add(v, is_there ? 0 : index.bytes[v]);
     }
+    if (is_labour(input, i)) sources[i].take_labour();
     const auto& touched = index.rule(i).operand_bytes;
     if (!touched.empty() && touched[0] >= 0) {
       sources[i].limit(index.bytes[index.op(i).results[0]]);
@@ -219,6 +252,7 @@ bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources
   const std::int32_t result = index.op(op).results[0];
   if (fusions > most_copies) return false;
   if (is_stored_by_sum(input, sources[op], op) || is_expensive(input, op)) return false;
+  if (is_stored_beside_function(input, sources[op], op)) return false;
   if (input.rules.casts_of_arguments && is_cast_of_argument(input, op)) return true;
   if (input.rules.casts && is_cast_of_one(input, sources[op], op)) return true;
   // Nobody reads more to save memory that is read once.

@@ -23,6 +23,10 @@ struct FusionInput {
   std::vector<bool> is_row_reduction = {};
 };
 
+/// Whether every kernel of the loop of `op` finds `value` in memory from the start: an
+/// argument, what comes into the loop, a scalar, or a broadcast of one of these.
+bool is_there_before(const FusionInput& input, std::int32_t value, std::int32_t op);
+
 /// Whether an op is cheap elementwise work on one value that has no more bytes than the
 /// result, such as a relu.
 bool is_of_one(const ProgramIndex& index, std::int32_t op);

@@ -45,19 +45,6 @@ std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions&
   return roots;
 }
 
-/// Whether every kernel of the loop of `op` finds `value` in memory from the start: an
-/// argument, what comes into the loop, a scalar, or a broadcast of one of these.
-bool is_there_before(const FusionInput& input, std::int32_t value, std::int32_t op) {
-  const ProgramIndex& index = input.index;
-  if (value == no_value || index.is_free(value)) return true;
-  const std::int32_t v = input.aliases.of(value), producer = index.producer[v];
-  if (producer == no_op) return index.is_argument(v) || index.is_carried(v);
-  if (index.loops.of_op(producer) != index.loops.of_op(op)) return true;
-  const auto& operands = index.op(producer).operands;
-  return index.rule(producer).work == Work::view && operands.size() == 1 &&
-         index.bytes[operands[0]] < index.bytes[v] && is_there_before(input, operands[0], op);
-}
-
 /// Whether ops that read nothing but what is there before lead from a matmul to the root, each
 /// of which is the only one to read the last one's result. A wider type is where that ends.
 ///

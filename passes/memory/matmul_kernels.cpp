@@ -9,10 +9,8 @@
 namespace autoshard {
 namespace {
 
-using Parts = Lists<std::int32_t>;
-
 /// By root: the ops of its kernel. What several kernels compute is counted in the first one.
-Parts parts_of(const FusedProgram& fused) {
+Lists<std::int32_t> ops_of_kernels(const FusedProgram& fused) {
   std::vector<std::pair<std::int32_t, std::int32_t>> items;
   for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
     if (!fused.fusions.roots[i].empty()) items.push_back({fused.fusions.roots[i][0], i});
@@ -22,23 +20,23 @@ Parts parts_of(const FusedProgram& fused) {
 
 /// For each op of the matmul's kernel, first op first: the operand that it helps to compute,
 /// or how many there are.
-std::vector<std::size_t> tensors_of(const FusedProgram& fused,
-                                    const Range<std::int32_t>& parts, std::int32_t matmul) {
+std::vector<std::size_t> tensors_of(const FusedProgram& fused, const Range<std::int32_t>& ops,
+                                    std::int32_t matmul) {
   const ProgramIndex& index = fused.index;
   const std::size_t num_operands = index.op(matmul).operands.size();
-  std::vector<std::size_t> tensors(parts.size(), num_operands);
+  std::vector<std::size_t> tensors(ops.size(), num_operands);
   const auto mark = [&](std::int32_t value, std::size_t tensor) {
     if (value == no_value) return;
     const std::int32_t producer = index.producer[fused.aliases.of(value)];
-    const auto* found = std::lower_bound(parts.begin(), parts.end(), producer);
-    if (found == parts.end() || *found != producer) return;
-    std::size_t& known = tensors[static_cast<std::size_t>(found - parts.begin())];
+    const auto* found = std::lower_bound(ops.begin(), ops.end(), producer);
+    if (found == ops.end() || *found != producer) return;
+    std::size_t& known = tensors[static_cast<std::size_t>(found - ops.begin())];
     if (known == num_operands) known = tensor;
   };
-  for (std::size_t n = parts.size(); n-- > 0;) {
-    const auto& operands = index.op(parts.first[n]).operands;
+  for (std::size_t n = ops.size(); n-- > 0;) {
+    const auto& operands = index.op(ops.first[n]).operands;
     for (std::size_t k = 0; k < operands.size(); ++k) {
-      if (parts.first[n] == matmul) {
+      if (ops.first[n] == matmul) {
         mark(operands[k], k);
       } else if (tensors[n] < num_operands) {
         mark(operands[k], tensors[n]);
@@ -48,8 +46,7 @@ std::vector<std::size_t> tensors_of(const FusedProgram& fused,
   return tensors;
 }
 
-FusedWork work_of(const ProgramIndex& index, std::int32_t op,
-                  const std::vector<std::int32_t>& reads, const std::vector<bool>& writes) {
+FusedWork work_of(const ProgramIndex& index, std::int32_t op, const KernelPart& part) {
   const Op& o = index.op(op);
   const Rule& rule = index.rule(op);
   const auto bytes_of = [&](std::int32_t value, const std::vector<double>& touched,
@@ -60,10 +57,10 @@ FusedWork work_of(const ProgramIndex& index, std::int32_t op,
   FusedWork work;
   work.flops = rule.flops;
   for (std::size_t k = 0; k < o.operands.size(); ++k) {
-    if (reads[k] > 0) work.bytes += bytes_of(o.operands[k], rule.operand_bytes, k);
+    if (part.reads[k] > 0) work.bytes += bytes_of(o.operands[k], rule.operand_bytes, k);
   }
   for (std::size_t k = 0; k < o.results.size(); ++k) {
-    if (!writes[k] || o.results[k] == no_value) continue;
+    if (!part.writes[k] || o.results[k] == no_value) continue;
     work.bytes += bytes_of(o.results[k], rule.result_bytes, k);
     const std::int32_t type = rule.results[k].type;
     const bool is_narrow = type != no_type && index.program.types[type].element_bits < 32;
@@ -74,17 +71,14 @@ FusedWork work_of(const ProgramIndex& index, std::int32_t op,
 
 }  // namespace
 
-std::vector<std::vector<FusedWork>> work_in_matmuls(
-    const FusedProgram& fused, const std::vector<std::vector<std::int32_t>>& reads,
-    const std::vector<std::vector<bool>>& writes) {
+void add_work_in_matmuls(const FusedProgram& fused, std::vector<KernelPart>& parts) {
   const ProgramIndex& index = fused.index;
-  const Parts parts = parts_of(fused);
-  std::vector<std::vector<FusedWork>> work(index.num_ops);
+  const Lists<std::int32_t> ops = ops_of_kernels(fused);
   for (std::int32_t m = 0; m < index.num_ops; ++m) {
     const auto& roots = fused.fusions.roots[m];
     if (index.rule(m).work != Work::matmul || roots.empty()) continue;
     const Op& op = index.op(m);
-    const Range<std::int32_t> others = in(parts, roots[0]);
+    const Range<std::int32_t> others = in(ops, roots[0]);
     if (others.size() < 2 || op.results[0] == no_value) continue;
     const std::vector<std::size_t> tensors = tensors_of(fused, others, m);
     for (std::size_t n = 0; n < others.size(); ++n) {
@@ -93,16 +87,15 @@ std::vector<std::vector<FusedWork>> work_in_matmuls(
       const std::size_t k = tensors[n];
       const std::int32_t value = k < op.operands.size() ? op.operands[k] : op.results[0];
       const double elements = index.elements(value);
-      FusedWork found = work_of(index, other, reads[other], writes[other]);
+      FusedWork found = work_of(index, other, parts[other]);
       if (found == FusedWork{}) continue;
       found.tensor = static_cast<std::int32_t>(k);
       found.bytes /= elements;
       found.packed /= elements;
       found.flops /= elements;
-      work[m].push_back(found);
+      parts[m].fused.push_back(found);
     }
   }
-  return work;
 }
 
 }  // namespace autoshard

@@ -6,10 +6,10 @@
 
 #include "memory/buffer_reuse.h"
 #include "memory/fused_program.h"
+#include "memory/joint_kernels.h"
 #include "memory/live_ranges.h"
 #include "memory/matmul_kernels.h"
 #include "memory/op_order.h"
-#include "memory/reduction_kernels.h"
 #include "memory/stack_copies.h"
 
 namespace autoshard {
@@ -100,14 +100,13 @@ std::map<std::int32_t, std::vector<Buffer>> copies_of_conflicts(const FusedProgr
   return result;
 }
 
-/// By op and operand: how many kernels read it there first; without `reads_in_each` an op that
-/// several compute reads in the first of them.
-std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused,
-                                                     const Fusion& rules) {
+/// By op: how many kernels read each of its operands there first, without `reads_in_each` only
+/// the first one of those that compute it; which results are written, and who is launched.
+std::vector<KernelPart> parts_of(const FusedProgram& fused, const Fusion& rules) {
   const ProgramIndex& index = fused.index;
   const std::vector<std::int32_t> kernel =
-      kernels_of(index, fused.fusions, fused.reads, rules);
-  std::vector<std::vector<std::int32_t>> result(index.num_ops);
+      joint_kernels_of(index, fused.fusions, fused.reads, rules);
+  std::vector<KernelPart> parts(index.num_ops);
   // By kernel and value, the operands that are read, first op first.
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
@@ -115,7 +114,15 @@ std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused,
     const std::vector<std::int32_t>& roots = fused.fusions.roots[i];
     const std::size_t num_roots =
         rules.reads_in_each ? roots.size() : std::min<std::size_t>(roots.size(), 1);
-    result[i].assign(operands.size(), 0);
+    KernelPart& part = parts[i];
+    part.reads.assign(operands.size(), 0);
+    for (std::int32_t v : index.op(i).results) {
+      // A constant that leaves the program is copied.
+      const bool is_stored =
+          v != no_value && (!index.is_free(v) || fused.live_outs.argument.contains(v));
+      part.writes.push_back(fused.fusions.is_root(i) && is_stored);
+    }
+    part.is_launched = fused.fusions.is_root(i) && kernel[i] == i;
     for (std::size_t k = 0; k < operands.size(); ++k) {
       if (operands[k] == no_value) continue;
       const std::int32_t value = fused.aliases.of(operands[k]);
@@ -133,20 +140,9 @@ std::vector<std::vector<std::int32_t>> operands_read(const FusedProgram& fused,
     const auto& [root, value, op, operand] = read[n];
     const bool is_first =
         n == 0 || std::get<0>(read[n - 1]) != root || std::get<1>(read[n - 1]) != value;
-    if (is_first) ++result[op][operand];
+    if (is_first) ++parts[op].reads[operand];
   }
-  return result;
-}
-
-std::vector<std::vector<bool>> results_written(const FusedProgram& fused) {
-  const ProgramIndex& index = fused.index;
-  std::vector<std::vector<bool>> result(index.num_ops);
-  for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    for (std::int32_t v : index.op(i).results) {
-      result[i].push_back(fused.fusions.is_root(i) && v != no_value && !index.is_free(v));
-    }
-  }
-  return result;
+  return parts;
 }
 
 }  // namespace
@@ -160,9 +156,8 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.live = first_ranges(memory.buffers, fused.index.num_values);
   memory.live_if_stored = ranges_if_stored(fused, order);
   memory.point = points_of(fused, order);
-  memory.reads = operands_read(fused, compiler.fusion);
-  memory.writes = results_written(fused);
-  memory.fused = work_in_matmuls(fused, memory.reads, memory.writes);
+  memory.parts = parts_of(fused, compiler.fusion);
+  add_work_in_matmuls(fused, memory.parts);
   memory.copies_if_reduced = copies_of_conflicts(fused, order);
   memory.alias = std::move(fused.aliases.alias);
   return memory;

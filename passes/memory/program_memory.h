@@ -9,7 +9,7 @@
 ///   orders, layouts                               in which order dims lie, what is copied
 ///   matmul_orders                                 which operands of matmuls are transposed
 ///   uses                                          who reads what
-///   fusion_rules, fusions, reduction_kernels      which ops are one kernel
+///   fusion_rules, fusions, joint_kernels          which ops are one kernel
 ///   matmul_kernels                                what those of matmuls compute besides
 ///   op_order       when kernels run
 ///   live_ranges, in_place                         from when to when values live
@@ -25,7 +25,7 @@
 
 #include "compilers/compiler.h"
 #include "memory/buffer.h"
-#include "model/fused_work.h"
+#include "model/kernel_part.h"
 #include "model/program.h"
 
 namespace autoshard {
@@ -48,15 +48,10 @@ struct ProgramMemory {
   /// By op: the program point at which it runs, with the fusion it belongs to, or earlier than
   /// the program has it if that frees memory.
   std::vector<std::int32_t> point;
-  /// By op and operand: how many kernels read it from memory there: it is stored, and no
-  /// earlier op of the kernel has read it. An op that several
-  /// fusions compute counts in each with `Fusion::reads_in_each`; kernels with reductions
-  /// are those of memory/reduction_kernels.h.
-  std::vector<std::vector<std::int32_t>> reads;
-  /// By op and result: it is written to memory.
-  std::vector<std::vector<bool>> writes;
-  /// By op: of a matmul the others in its kernel (memory/matmul_kernels.h); else empty.
-  std::vector<std::vector<FusedWork>> fused;
+  /// By op: its part of its kernel. What several fusions compute is read in each of them with
+  /// `Fusion::reads_in_each`, else in the first. Kernels that write several results are those
+  /// of memory/joint_kernels.h, those of matmuls of memory/matmul_kernels.h.
+  std::vector<KernelPart> parts;
   /// By alias: what is copied if the sums in it are reduced as they are. An all-reduce sends a
   /// gradient in the order in which the matmul wrote it, and where that is not the order of
   /// the parameter, the optimizer's state is updated in copies of that order, under the value

@@ -30,7 +30,11 @@ class Sources {
   void add(const Sources& other) {
     for (const auto& [value, bytes] : other.list_) add(value, bytes);
     others_ += other.others_;
+    is_laborious_ = is_laborious_ || other.is_laborious_;
   }
+  /// Computing the expression takes a function, or a broadcast of what another kernel makes.
+  void take_labour() { is_laborious_ = true; }
+  bool is_laborious() const { return is_laborious_; }
   /// A slice of the expression reads no more than itself.
   void limit(double bytes) {
     for (auto& source : list_) source.second = std::min(source.second, bytes);
@@ -60,6 +64,7 @@ class Sources {
   static constexpr std::size_t most_ = 8;
   std::vector<std::pair<std::int32_t, double>> list_;
   double others_ = 0;
+  bool is_laborious_ = false;
 };
 
 }  // namespace autoshard

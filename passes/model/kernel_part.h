@@ -1,7 +1,8 @@
-/// What is computed in the kernel of a matmul besides the product.
+/// What an op does in its kernel.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace autoshard {
 
@@ -19,6 +20,24 @@ struct FusedWork {
   double flops = 0;
 
   bool operator==(const FusedWork&) const = default;
+};
+
+/// An op's part of the kernel that computes it.
+struct KernelPart {
+  /// By operand: how many kernels read it from memory here, and not in an earlier op; 0: it
+  /// comes from the kernel itself.
+  std::vector<std::int32_t> reads;
+  /// By result: it is written to memory.
+  std::vector<bool> writes;
+  /// The others in the kernel of a matmul; else empty.
+  std::vector<FusedWork> fused = {};
+  /// Whether a kernel of its own ends in the op, if it writes anything.
+  bool is_launched = true;
+
+  /// An op that is a kernel alone.
+  static KernelPart alone(std::size_t operands, std::size_t results) {
+    return {std::vector<std::int32_t>(operands, 1), std::vector<bool>(results, true)};
+  }
 };
 
 }  // namespace autoshard

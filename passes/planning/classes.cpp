@@ -42,6 +42,19 @@ class Numbering {
   std::unordered_map<Colour, std::int32_t> numbers_;
 };
 
+/// Adds to `key` what tells the parts of kernels apart.
+void add_part(const KernelPart& part, std::string& key) {
+  for (std::int32_t times : part.reads) key += std::to_string(times) + ',';
+  for (bool is_written : part.writes) key += is_written ? '1' : '0';
+  if (!part.is_launched) key += '-';
+  for (const FusedWork& work : part.fused) {
+    key += ' ' + std::to_string(work.tensor);
+    for (double amount : {work.bytes, work.packed, work.flops}) {
+      key += ' ' + std::to_string(amount);
+    }
+  }
+}
+
 /// The signature of every op.
 std::vector<std::int32_t> signatures_of(const Program& program, const ProgramMemory* memory,
                                         std::vector<OpSignature>& signatures) {
@@ -50,27 +63,11 @@ std::vector<std::int32_t> signatures_of(const Program& program, const ProgramMem
   std::string key;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    OpSignature signature{op.rule, std::vector<std::int32_t>(op.operands.size(), 1),
-                          std::vector<bool>(op.results.size(), true)};
+    OpSignature signature{
+        op.rule,
+        memory ? memory->parts[i] : KernelPart::alone(op.operands.size(), op.results.size())};
     key = std::to_string(op.rule) + ":";
-    if (memory) {
-      const auto index = static_cast<std::int32_t>(i);
-      for (std::size_t k = 0; k < op.operands.size(); ++k) {
-        signature.reads[k] = memory->reads[index][k];
-        key += std::to_string(signature.reads[k]) + ',';
-      }
-      for (std::size_t k = 0; k < op.results.size(); ++k) {
-        signature.writes[k] = memory->writes[index][k];
-        key += signature.writes[k] ? '1' : '0';
-      }
-      signature.fused = memory->fused[index];
-      for (const FusedWork& work : signature.fused) {
-        key += ' ' + std::to_string(work.tensor);
-        for (double amount : {work.bytes, work.packed, work.flops}) {
-          key += ' ' + std::to_string(amount);
-        }
-      }
-    }
+    if (memory) add_part(signature.part, key);
     auto [entry, is_new] =
         known.try_emplace(key, static_cast<std::int32_t>(signatures.size()));
     if (is_new) signatures.push_back(std::move(signature));

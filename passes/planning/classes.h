@@ -18,10 +18,7 @@ namespace autoshard::planning {
 /// work in their kernel.
 struct OpSignature {
   std::int32_t rule;
-  std::vector<std::int32_t> reads;
-  std::vector<bool> writes;
-  /// The others in the kernel of a matmul.
-  std::vector<FusedWork> fused = {};
+  KernelPart part;
 };
 
 /// What has one sharding: a class of values, or of copies that several readers of a value

@@ -52,16 +52,14 @@ double ring_seconds(const Program& program, const OpSignature& signature,
   double moved = collectives.ring_result_passes * bytes(rule.results[0]);
   double smaller = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k < rule.operands.size(); ++k) {
-    if (!signature.reads[k]) moved += bytes(rule.operands[k]);
+    if (!signature.part.reads[k]) moved += bytes(rule.operands[k]);
     smaller = std::min(smaller, bytes(rule.operands[k]));
   }
   moved += collectives.ring_operand_passes * smaller;
-  const Compute turn =
-      compute(rule, block_of(rule, axes, made, held, mesh),
-              std::vector<std::int32_t>(rule.operands.size(), 1),
-              std::vector<bool>(rule.results.size(), true), program.types, mesh, cluster);
-  const Compute whole = compute(rule, axes, signature.reads, signature.writes, program.types,
-                                mesh, cluster, signature.fused);
+  const Compute turn = compute(rule, block_of(rule, axes, made, held, mesh),
+                               KernelPart::alone(rule.operands.size(), rule.results.size()),
+                               program.types, mesh, cluster);
+  const Compute whole = compute(rule, axes, signature.part, program.types, mesh, cluster);
   const Chip& chip = cluster.chip;
   return static_cast<double>(scatter.participants) * turn.seconds - whole.seconds +
          moved / (chip.memory_bandwidth * chip.memory_efficiency);

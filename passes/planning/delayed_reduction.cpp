@@ -75,7 +75,7 @@ std::vector<OtherOp> others_in(const ProgramOnMesh& on, const Assignment& assign
       around = gradients.loops.parent(around);
     }
     if (around != loop) continue;
-    const bool writes = on.memory.writes[i][0];
+    const bool writes = on.memory.parts[i].writes[0];
     const double seconds = writes ? op.trips / trips * seconds_of_op(on, assignment, i) : 0;
     if (child != no_loop) {
       OtherOp& whole = inner[child];

@@ -16,8 +16,8 @@ namespace {
 double seconds_of_class(const ProgramOnMesh& on, const Assignment& assignment,
                         std::int32_t op_class) {
   const OpSignature& signature = on.signature_of_class(op_class);
-  return compute(on.program.rules[signature.rule], assignment.axes(op_class), signature.reads,
-                 signature.writes, on.program.types, on.mesh, on.cluster, signature.fused)
+  return compute(on.program.rules[signature.rule], assignment.axes(op_class), signature.part,
+                 on.program.types, on.mesh, on.cluster)
       .seconds;
 }
 

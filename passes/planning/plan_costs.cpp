@@ -141,8 +141,8 @@ void CostSum::add_copies() {
 
 void CostSum::add_compute(std::size_t i) {
   const OpSignature& signature = on_.signature_of_op(i);
-  costs_.ops.push_back(compute(rule(i), plan_.ops[i], signature.reads, signature.writes,
-                               on_.program.types, on_.mesh, on_.cluster, signature.fused));
+  costs_.ops.push_back(compute(rule(i), plan_.ops[i], signature.part, on_.program.types,
+                               on_.mesh, on_.cluster));
   costs_.compute_seconds += on_.program.ops[i].trips * costs_.ops.back().seconds;
 }
 

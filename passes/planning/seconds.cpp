@@ -102,10 +102,8 @@ double SecondsCosts::op(const OpSignature& signature, const FactorAxes&,
   if (partial != 0 && has_scalar_result(rule)) {
     moved += seconds_of(scalar_steps(on_.mesh, partial), on_.cluster, on_.mesh);
   }
-  return (1 - on_.cluster.overlap) * moved + compute(rule, axes, signature.reads,
-                                                     signature.writes, on_.program.types,
-                                                     on_.mesh, on_.cluster, signature.fused)
-                                                 .seconds;
+  return (1 - on_.cluster.overlap) * moved +
+         compute(rule, axes, signature.part, on_.program.types, on_.mesh, on_.cluster).seconds;
 }
 
 double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& axes,
@@ -114,9 +112,7 @@ double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& 
   const AxisMask partial = partial_axes(rule, axes);
   if (rule.work != Work::matmul || (partial & mask(held)) == 0) return 0;
   const double matmul_seconds =
-      compute(rule, axes, signature.reads, signature.writes, on_.program.types, on_.mesh,
-              on_.cluster, signature.fused)
-          .seconds;
+      compute(rule, axes, signature.part, on_.program.types, on_.mesh, on_.cluster).seconds;
   double total = 0;
   for (const Step& step :
        reshard_steps(on_.program.types[rule.results[0].type], made, held, partial, on_.mesh,

@@ -56,9 +56,8 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
   const Rule& rule = on.program.rules[signature.rule];
   double matmul_seconds = -1;
   if (rule.work == Work::matmul) {
-    matmul_seconds = compute(rule, axes, signature.reads, signature.writes, on.program.types,
-                             on.mesh, on.cluster, signature.fused)
-                         .seconds;
+    matmul_seconds =
+        compute(rule, axes, signature.part, on.program.types, on.mesh, on.cluster).seconds;
   }
   const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];
   for (const Step& step :
@@ -87,7 +86,7 @@ std::vector<OpTransients> transients_by_class(const ProgramOnMesh& on,
       if (!only_cuts(held, used)) of_op.gathered += on.local_bytes(type, used);
       continue;
     }
-    if (!only_cuts(held, used) && signature.writes[use.position]) {
+    if (!only_cuts(held, used) && signature.part.writes[use.position]) {
       of_op.while_it_runs += on.local_bytes(type, used);
     }
     of_op.made.resize(rule.results.size(), 0.0);

@@ -876,7 +876,7 @@ def collective_compiled_seconds(step: Step, cluster: Cluster, axis_sizes: Sequen
     """
 
 class FusedWork:
-    """An op in the kernel of a matmul; see passes/model/fused_work.h."""
+    """An op in the kernel of a matmul; see passes/model/kernel_part.h."""
 
     def __init__(self, tensor: int, bytes: float, packed: float = 0.0, flops: float = 0.0) -> None: ...
 
@@ -1364,6 +1364,10 @@ class MemoryTables:
     @property
     def fused(self) -> list[list[FusedWork]]:
         """By op: the others in the kernel of a matmul."""
+
+    @property
+    def launched(self) -> list[bool]:
+        """By op: whether a kernel of its own ends there, if it writes anything."""
 
 class Buffer:
     """

@@ -203,6 +203,12 @@ def cast_of_argument(x: Any) -> Any:
     return [jnp.max(narrow, axes) for axes in (0, 1, 2, (0, 1))]
 
 
+def biased_gelu(x: Any, w: Any, b: Any, g: Any) -> Any:
+    """And its gradient, with a bias that is computed."""
+    value, pull = jax.vjp(lambda b: jax.nn.gelu(x @ w + jnp.tanh(b), approximate=False), b)
+    return jnp.sort(value @ w), pull(jnp.sort(g))
+
+
 def erfc_activation(x: Any, a: Any, b: Any) -> Any:
     x = x @ a
     e = jax.lax.erfc(x)
@@ -316,6 +322,17 @@ func.func public @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh
 }
 """
 
+SUMMED = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>})
+    -> (tensor<64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %y = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [DIM]
+      : (tensor<64x64xf32>, tensor<f32>) -> tensor<64xf32>
+  return %y : tensor<64xf32>
+}
+"""
+
 EXCHANGED = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(%x: tensor<ROWSx8192xf32> CUT, %w: tensor<8192x8192xf32> WHOLE)
@@ -343,6 +360,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "fusion.stored_functions": Memory(
         twice(lambda x, a: jnp.tanh(x)), (MATRIX, MATRIX), GPU, _core.Expense.NEVER
     ),
+    "fusion.stores_arguments_of_functions": Memory(
+        biased_gelu, (MATRIX, MATRIX, MATRIX[:1], MATRIX), GPU, 0
+    ),
     "fusion.most_reread": Memory(twice(lambda x, a: x * a), (MATRIX, MATRIX), GPU, 1.25),
     "fusion.ignores_arguments": Memory(
         twice(lambda x, a: x * a * a[0]), (MATRIX, MATRIX), {**GPU, "fusion.most_reread": 1.25}, 1
@@ -357,13 +377,18 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "fusion.row_reductions": Memory(softmax, (MATRIX, MATRIX), GPU, 0),
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.stores_scattered": Memory(gradient_at_labels, ((64, 64), (64, 1), (64, 64)), GPU, 0),
-    "fusion.reads_in_each": Memory(twice(lambda x, a: x * a), (MATRIX, MATRIX), GPU, 0),
+    "fusion.reads_in_each": Memory(
+        lambda x, a: (jnp.sort(jnp.abs(y := x * a)), y.sum(1)), (MATRIX, MATRIX), GPU, 0
+    ),
+    "fusion.joint_loops": Memory(lambda x, a: (x * a, x + a), (MATRIX, MATRIX), GPU, 0),
     "fusion.sibling_reductions": Memory(
         lambda x, a: jnp.sum(x * a, 0) / jnp.sum(x + a, 0), (MATRIX, MATRIX), GPU, 0
     ),
     "fusion.reduced_as_written": Memory(
         lambda x, a: ((y := jnp.maximum(x, a)) @ a, jnp.sum(y, 0)), (MATRIX, MATRIX), GPU, 0
     ),
+    "fusion.whole_rows": Planned(SUMMED.replace("DIM", "1"), 64, "h100:8", 32.0),
+    "fusion.whole_columns": Planned(SUMMED.replace("DIM", "0"), 64, "h100:8", 32.0),
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
     "fusion.repeats_batched_matmuls": Text(
         attention_scores, ((8, 16, 32), (32, 32), (8, 16, 4, 8)), "v5p:2x2x1", False

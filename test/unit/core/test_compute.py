@@ -24,7 +24,8 @@ Tensor = tuple[Dims, int]
 """The factors of each dim, and the bits of an element."""
 
 
-def cluster(launch: float = 0.0, packed_bytes: float = 0.0):
+def cluster(launch: float = 0.0, packed_bytes: float = 0.0, whole: tuple[float, float] = (0, 0)):
+    """``whole``: of rows and of columns that are reduced."""
     return _core.Cluster(
         matmul_flops=[1e12, 50e12, MATMUL_FLOPS, 2 * MATMUL_FLOPS, 4 * MATMUL_FLOPS],
         vector_flops=VECTOR_FLOPS,
@@ -39,7 +40,12 @@ def cluster(launch: float = 0.0, packed_bytes: float = 0.0):
         launch_seconds=launch,
         dims=[_core.PhysicalDim(n, _core.LinkKind.RING, 1e9, 1e-6) for n in (2, 4)],
         axes=[[_core.AxisPart(0, 2)], [_core.AxisPart(1, 4)]],
-        compiler={**_core.compiler_answers(), "fusion.packed_bytes": packed_bytes},
+        compiler={
+            **_core.compiler_answers(),
+            "fusion.packed_bytes": packed_bytes,
+            "fusion.whole_rows": whole[0],
+            "fusion.whole_columns": whole[1],
+        },
     )
 
 
@@ -320,6 +326,12 @@ def test_only_what_touches_memory_is_launched() -> None:
     assert fused == pytest.approx(1e6 / VECTOR_FLOPS)
 
 
+def test_what_makes_a_scalar_of_a_fused_tensor_is_launched() -> None:
+    vector = (((0,), (1,)), 32)
+    made = compute(REDUCE, 1e6, (1000, 1000), (vector,), (((), 32),), reads=(False,), launch=1.0)
+    assert made[2] == pytest.approx(1 + 1e6 / VECTOR_FLOPS)
+
+
 def test_elements_may_be_less_than_a_byte() -> None:
     assert elementwise(4)[1] == 3 * 1e6 / 2
     assert elementwise(1)[1] == 3 * 1e6 / 8
@@ -409,3 +421,47 @@ def test_a_sum_of_one_element_of_each_device_is_its_collective_alone(axes, moved
     found = _core.compute(rule, types, [axes, ()], (True,), (True,), cluster(0.0, 0.0), MESH)
     assert found.bytes == moved
     assert (found.seconds == 0) == (moved == 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "summed", "cuts", "kernels"),
+    [
+        ((1024, 16384), {1}, {}, 1),
+        ((1024, 16385), {1}, {}, 2),
+        ((1024, 32768), {1}, {1: (0,)}, 1),
+        ((1024, 64), {0, 1}, {}, 2),
+        ((1024, 16), {0, 1}, {}, 1),
+        ((8, 128, 1024), {0, 2}, {}, 1),
+        ((16, 128, 1024), {0, 2}, {}, 2),
+        ((16, 128, 1024), {0, 2}, {0: (0,)}, 1),
+        ((4096, 1024), {0}, {}, 1),
+        ((8192, 1024), {0}, {}, 2),
+        ((8192, 1024), {0}, {0: (1,)}, 1),
+        ((16, 512, 1024), {0, 1}, {}, 2),
+        ((64, 4096, 64), {1}, {}, 1),
+        ((16, 16, 1024, 64), {0, 2}, {}, 2),
+    ],
+)
+def test_long_reductions_are_two_kernels(sizes, summed, cuts, kernels) -> None:
+    """Rows of 16,384 and columns of 4,096 elements are one; so are at most eight rows apart."""
+    kinds = [
+        _core.FactorKind.REDUCTION if f in summed else _core.FactorKind.PASS_THROUGH
+        for f in range(len(sizes))
+    ]
+    kept = tuple(size for f, size in enumerate(sizes) if f not in summed)
+    rule = _core.Rule(
+        [_core.Factor(size, kind, 0) for size, kind in zip(sizes, kinds, strict=True)],
+        [_core.RuleTensor(0, tuple((f,) for f in range(len(sizes))))],
+        [_core.RuleTensor(1, tuple((f,) for f in range(len(sizes)) if f not in summed))],
+        work=REDUCE,
+        arithmetic=F32,
+        flops=1.0 * prod(sizes),
+    )
+    types = [_core.TensorType(sizes, 32), _core.TensorType(kept, 32)]
+    axes = [cuts.get(f, ()) for f in range(len(sizes))]
+
+    def seconds(launch: float) -> float:
+        on = cluster(launch, whole=(16384, 4096))
+        return _core.compute(rule, types, axes, (True,), (True,), on, MESH).seconds
+
+    assert seconds(1.0) - seconds(0.0) == pytest.approx(kernels)

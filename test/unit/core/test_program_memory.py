@@ -38,6 +38,7 @@ class Read:
         found = _core.memory_tables(self.program, compiler=dict(self.compiler))
         self.live_ranges, self.points = found.live_ranges, found.points
         self.reads, self.writes, self.fused = found.reads, found.writes, found.fused
+        self.launched = found.launched
         self.names = [op.name.partition(".")[2] for op in self.imported.core_ops]
 
     def op(self, name: str, occurrence: int = 0) -> int:
@@ -861,11 +862,60 @@ def test_a_reduction_of_dims_of_one_element_fuses_as_a_view_does() -> None:
 def test_what_several_kernels_compute_is_read_by_each() -> None:
     def run(x: Any, w: Any) -> Any:
         y = jnp.sort(x @ w)
-        return jnp.sort(y + 1), jnp.sort(y + 1, 0), jnp.sort(jnp.sin(y) + 1)
+        return jnp.sort(y + 1), (y + 2).sum(1), jnp.sin(y).sum(0)
 
     found = read(run, (64, 64), (64, 64), compiler=GPU)
     assert sum(sum(found.reads[i]) for i, name in enumerate(found.names) if name == "add") == 2
     assert found.reads[found.op("sine")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("function", "times", "kernels"),
+    [
+        (lambda x, w: (x + w, x * w), 2, 1),
+        (lambda x, w: (y := jnp.tanh(x + w), y * x), 2, 1),
+        (lambda g, m: (m := 0.9 * m + g, v := g * g, m * jax.lax.rsqrt(v)), 2, 1),
+        # The product waits for what is sorted.
+        (lambda x, w: (y := x + w, jnp.sort(y) * x), 5, 3),
+        # Another number of elements.
+        (lambda x, w: (x + w, x[:32] * 2), 3, 2),
+        # Nothing is read together.
+        (lambda x, w: (x + 1, w + 1), 2, 2),
+        # What stands between the two comes from elsewhere, but waits for the first.
+        (lambda x, w: (y := x + w, z := jnp.sort(y), y * z, z + 1), 5, 3),
+    ],
+    ids=["siblings", "chain", "moments", "waits", "part", "apart", "behind both"],
+)
+def test_loops_that_share_what_they_read_are_one_kernel(
+    function: Callable[..., Any], times: int, kernels: int
+) -> None:
+    found = read(function, (64, 64), (64, 64), compiler=GPU)
+    assert sum(map(sum, found.reads)) == times
+    launched = zip(found.launched, found.writes, strict=True)
+    assert sum(is_launched and any(writes) for is_launched, writes in launched) == kernels
+
+
+@pytest.mark.parametrize(
+    ("bias", "is_stored"),
+    [(lambda b: b, False), (jnp.tanh, True), (lambda b: b.astype(jnp.bfloat16), True)],
+    ids=["argument", "computed", "cast"],
+)
+def test_what_a_stored_function_is_of_is_stored_on_gpus(
+    bias: Callable[[Any], Any], is_stored: bool
+) -> None:
+    """A GELU with a gradient: unless the product and arguments are all that it takes."""
+
+    def run(x: Any, w: Any, b: Any, g: Any) -> Any:
+        def activated(b: Any) -> Any:
+            return jax.nn.gelu(x @ w + bias(b).astype(x.dtype), approximate=False)
+
+        value, pull = jax.vjp(activated, b)
+        return jnp.sort(value @ w), pull(jnp.sort(g))
+
+    found = read(run, (32, 32), (32, 32), (32,), (32, 32), compiler=GPU)
+    (erfc,) = (op for op, _ in found.imported.result_values if op.name.endswith("erfc"))
+    made = [ids[0] for op, ids in found.imported.result_values if op.results[0] == erfc.operands[0]]
+    assert [found.live_ranges[value] != EMPTY for value in made] == [is_stored]
 
 
 @pytest.mark.parametrize(
