@@ -83,8 +83,8 @@ def fusion_reads(computation: HloComputation) -> FusionReads:
                 known = needed.get(name)
                 shape = computation.by_name[name].arrays[0].shape
                 needed[name] = of_operand if known is None else _hull(known, of_operand, shape)
-        if instruction.opcode == "parameter":
-            number = int(instruction.rest[1 : instruction.rest.index(")")])
+        number = instruction.parameter_number
+        if number is not None:
             whole = sum(array.bytes for array in instruction.arrays)
             operand_bytes[number] = whole * part / size if size else 0.0
         elif instruction.opcode not in _COMPUTES_NOTHING:

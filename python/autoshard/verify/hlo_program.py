@@ -103,6 +103,13 @@ class HloInstruction:
         return found
 
     @property
+    def parameter_number(self) -> int | None:
+        """Which one it is of the computation's; None if it is no parameter."""
+        if self.opcode != "parameter":
+            return None
+        return int(self.rest[1 : self.rest.index(")")])
+
+    @property
     def arrays(self) -> list[HloArray]:
         """The result's arrays."""
         return arrays_of(self.result)

@@ -27,6 +27,7 @@ from autoshard.verify.hlo_program import (
     HloInstruction,
     HloProgram,
     arrays_of,
+    bytes_of,
 )
 
 TRANSCENDENTAL_OPERATIONS = 10.0
@@ -142,7 +143,13 @@ class InstructionCosts:
         """The cost without what the results of a fusion do not need."""
         if instruction.opcode != "fusion" or len(instruction.called) != 1:
             return cost
-        needed = fusion_reads(self.program.computations[instruction.called[0]])
+        fused = self.program.computations[instruction.called[0]]
+        needed = fusion_reads(fused)
+        kept = _scattered_into(fused)
+        if kept is not None:
+            touched = 2 * bytes_of(fused.by_name[fused.root.operands[2]].result)
+            whole = cost.operand_bytes[kept] + bytes_of(fused.root.result)
+            return replace(cost, bytes=max(0.0, cost.bytes - whole) + touched)
         saved = sum(
             max(0.0, read - needed.operand_bytes.get(number, read))
             for number, read in enumerate(cost.operand_bytes)
@@ -355,6 +362,19 @@ def _arithmetic_of(dtype: str) -> Arithmetic:
     if dtype in _ARITHMETIC:
         return _ARITHMETIC[dtype]
     return Arithmetic.F8 if dtype.startswith("f") else Arithmetic.I8
+
+
+def _scattered_into(fused: HloComputation) -> int | None:
+    """The operand of a fusion over which it scatters, as an update in place writes.
+
+    Buffer assignment gives both one buffer: copies are instructions of their own.
+    """
+    if fused.root.opcode != "scatter" or len(fused.root.operands) != 3:
+        return None
+    written = fused.by_name[fused.root.operands[0]]
+    while written.opcode == "bitcast":
+        written = fused.by_name[written.operands[0]]
+    return written.parameter_number
 
 
 def _touched_bytes(instruction: HloInstruction, computation: HloComputation) -> float:

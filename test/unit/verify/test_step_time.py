@@ -165,6 +165,38 @@ def test_an_update_in_place_touches_only_the_update() -> None:
     assert found.bytes_accessed == 2 * 32 + 4
 
 
+@pytest.mark.parametrize("is_in_place", [True, False])
+def test_a_fusion_that_scatters_over_its_operand_touches_what_it_writes(is_in_place: bool) -> None:
+    written = "%view" if is_in_place else "%negated"
+    fused = f"""%add (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}}
+
+%put (c: f32[1000,64], d: s32[8], e: f32[8,64]) -> f32[1000,64] {{
+  %c = f32[1000,64]{{1,0}} parameter(0)
+  %d = s32[8]{{0}} parameter(1)
+  %e = f32[8,64]{{1,0}} parameter(2)
+  %view = f32[1000,64]{{1,0}} bitcast(%c)
+  %negated = f32[1000,64]{{1,0}} negate(%view)
+  %rows = s32[8,1]{{1,0}} bitcast(%d)
+  %new = f32[8,1,64]{{2,1,0}} bitcast(%e)
+  ROOT %s = f32[1000,64]{{1,0}} scatter({written}, %rows, %new), update_window_dims={{1,2}}, \
+inserted_window_dims={{}}, scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=%add
+}}
+"""
+    found = estimate(
+        "%p = f32[1000,64]{1,0} parameter(0)",
+        "%i = s32[8]{0} parameter(1)",
+        "%u = f32[8,64]{1,0} parameter(2)",
+        "ROOT %f = f32[1000,64]{1,0} fusion(%p, %i, %u), kind=kInput, calls=%put",
+        before=fused,
+    )
+    whole, update = 4 * 1000 * 64, 4 * 8 * 64
+    assert found.bytes_accessed == 32 + update + (2 * update if is_in_place else 2 * whole)
+
+
 def test_a_slice_of_an_operand_in_another_layout_touches_only_the_slice() -> None:
     # Of layers that lie side by side in memory one is read, and one is written.
     fused = """%one_layer (a: f32[40,512,64], b: s32[]) -> bf16[64,1,512] {

@@ -14,7 +14,6 @@ from collections import defaultdict
 from autoshard.verify.hlo_program import CALLS, VIEWS, HloComputation, HloInstruction, HloProgram
 
 _INDEX = re.compile(r"\bindex=(\d+)")
-_PARAMETER = re.compile(r"^\((\d+)\)")
 _PASSES_ON = VIEWS | {"opt-barrier"}
 _BEGINS = ("send", "recv")
 
@@ -85,13 +84,13 @@ class Origins:
     ) -> list[_Element]:
         """What callers, and earlier trips of a loop, give to a parameter."""
         found: list[_Element] = []
-        number = _PARAMETER.match(parameter.rest)
+        number = parameter.parameter_number
         for caller, outside in self.callers[where.name]:
             if caller.opcode == "while":
                 body = self.program.body(caller)
                 found.append((outside.by_name[caller.operands[0]], outside, path))
                 found.append((body.root, body, path))
-            elif number is not None and int(number[1]) < len(caller.operands):
-                operand = outside.by_name[caller.operands[int(number[1])]]
+            elif number is not None and number < len(caller.operands):
+                operand = outside.by_name[caller.operands[number]]
                 found.append((operand, outside, path))
         return found
