@@ -14,6 +14,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.matmul_results", fusion.matmul_results);
   visit("fusion.matmul_epilogues", fusion.matmul_epilogues);
   visit("fusion.split_products", fusion.split_products);
+  visit("fusion.summed_products", fusion.summed_products);
   visit("fusion.casts", fusion.casts);
   visit("fusion.casts_of_arguments", fusion.casts_of_arguments);
   visit("fusion.stored_functions", fusion.stored_functions);

@@ -29,6 +29,9 @@ struct Fusion {
   /// A product of fewer elements than this is added up in parts, if more are contracted than
   /// the root of that; 0: none is.
   std::int64_t split_products = 0;
+  /// Products with a vector of fewer multiplications are a multiplication and a sum, which
+  /// take fused operands; 0: none is.
+  std::int64_t summed_products = 0;
   /// A cast to a narrower type is computed in every matmul that reads it, from the wider value
   /// that is in memory anyway.
   bool casts = false;

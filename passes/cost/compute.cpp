@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/products.h"
+
 namespace autoshard {
 namespace {
 
 double blocks(const AxisList& axes, const Mesh& mesh) {
   return static_cast<double>(num_shards(axes, mesh));
-}
-
-bool has(const RuleTensor& tensor, std::int32_t factor) {
-  return std::any_of(tensor.dims.begin(), tensor.dims.end(), [factor](const auto& factors) {
-    return std::find(factors.begin(), factors.end(), factor) != factors.end();
-  });
 }
 
 /// By how much padding makes `size` elements more.
@@ -53,34 +49,6 @@ double local_bytes(const RuleTensor& tensor, double touched, const FactorAxes& a
     for (std::int32_t f : factors) bytes /= blocks(axes[f], mesh);
   }
   return bytes;
-}
-
-/// Whether an op multiplies matrices by vectors that have a dim of size 1: a product, or a
-/// batch of products, of one row or one column, as attention of one query. Compilers that pack
-/// make a multiplication and a reduction of it. Convolutions are none.
-bool is_vector_product(const Rule& rule) {
-  if (rule.work != Work::matmul || rule.operands.size() != 2 || rule.results.size() != 1) {
-    return false;
-  }
-  bool has_one_row = false, has_one_column = false;
-  std::int64_t rows = 1, columns = 1;
-  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
-    const auto factor = static_cast<std::int32_t>(f);
-    const std::int64_t size = rule.factors[f].size;
-    const bool left = has(rule.operands[0], factor), right = has(rule.operands[1], factor),
-               result = has(rule.results[0], factor);
-    const bool is_window = right && !left && !result && size > 1;
-    if (is_window) return false;
-    if (left && result && !right) {
-      rows *= size;
-      has_one_row |= size == 1;
-    }
-    if (right && result && !left) {
-      columns *= size;
-      has_one_column |= size == 1;
-    }
-  }
-  return (has_one_row && rows == 1) || (has_one_column && columns == 1);
 }
 
 /// Elements of one device that a kernel which ends in the op packs: those of narrow results,

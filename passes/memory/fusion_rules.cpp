@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "memory/matmul_orders.h"
+#include "model/products.h"
 
 namespace autoshard {
 namespace {
@@ -173,7 +173,9 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
     case Work::reduce:
       return !rule.is_cheap || !input.rules.stores_gathered;
     case Work::matmul: {
-      if (input.rules.matmul_operands) return true;
+      if (input.rules.matmul_operands || is_summed(rule, input.rules.summed_products)) {
+        return true;
+      }
       const std::int32_t producer = index.producer[index.op(op).operands[operand]];
       return input.rules.cheap_matmul_operands && !rule.has_workspace && producer != no_op &&
              is_of_one(index, producer);

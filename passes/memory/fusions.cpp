@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "memory/matmul_orders.h"
 #include "memory/waiting_matmuls.h"
+#include "model/products.h"
 
 namespace autoshard {
 namespace {
@@ -20,7 +20,8 @@ bool joins(const FusionInput& input, const Fusions& fusions, std::int32_t reader
   if (input.rules.matmul_operands || index.rule(op).work != Work::elementwise) return true;
   const auto& roots = fusions.roots[reader];
   const bool is_of_operand = std::any_of(roots.begin(), roots.end(), [&](std::int32_t root) {
-    return index.rule(root).work == Work::matmul;
+    return index.rule(root).work == Work::matmul &&
+           !is_summed(index.rule(root), input.rules.summed_products);
   });
   return !is_of_operand || is_of_one(index, op);
 }

@@ -5,26 +5,10 @@
 #include <cstdint>
 
 #include "memory/orders.h"
+#include "model/products.h"
 
 namespace autoshard {
 namespace {
-
-bool has(const RuleTensor& tensor, std::int32_t factor) {
-  return std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const auto& factors) {
-    return std::find(factors.begin(), factors.end(), factor) != factors.end();
-  });
-}
-
-/// What a factor of an operand is to a matmul, in the order in which it reads them.
-enum class Role : std::uint8_t { batch, kept, contracted };
-
-Role role_of(const Rule& rule, std::int32_t factor) {
-  if (!has(rule.results[0], factor)) return Role::contracted;
-  const bool is_batch =
-      std::all_of(rule.operands.begin(), rule.operands.end(),
-                  [&](const RuleTensor& operand) { return has(operand, factor); });
-  return is_batch ? Role::batch : Role::kept;
-}
 
 /// Whether an operand lies as a matmul reads it: what is batched in front, then what is
 /// contracted and what is kept, one behind the other, each in the order of the rule.
@@ -72,23 +56,6 @@ bool keeps_pieces(const Rule& rule, const Order& order) {
 
 }  // namespace
 
-bool has_batch(const Rule& rule) {
-  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
-    const auto factor = static_cast<std::int32_t>(f);
-    if (rule.factors[f].size > 1 && role_of(rule, factor) == Role::batch) return true;
-  }
-  return false;
-}
-
-bool is_split(const Rule& rule, std::int64_t split_products) {
-  double made = 1, contracted = 1;
-  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
-    const bool is_made = has(rule.results[0], static_cast<std::int32_t>(f));
-    (is_made ? made : contracted) *= static_cast<double>(rule.factors[f].size);
-  }
-  return made < static_cast<double>(split_products) && contracted * contracted > made;
-}
-
 std::vector<bool> written_views(const ProgramIndex& index, const Aliases& aliases,
                                 const Fusion& rules) {
   std::vector<bool> is_written(index.num_ops, false);
@@ -106,6 +73,7 @@ std::vector<bool> written_views(const ProgramIndex& index, const Aliases& aliase
       broken[op.results[0]] = breaks ? i : broken[read];
     }
     if (rule.work != Work::matmul || rule.has_workspace) continue;
+    if (is_summed(rule, rules.summed_products)) continue;
     if (!has_batch(rule) && !is_split(rule, rules.split_products)) continue;
     for (std::size_t k = 0; k < op.operands.size(); ++k) {
       if (op.operands[k] == no_value) continue;

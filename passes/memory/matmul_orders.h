@@ -10,14 +10,6 @@
 
 namespace autoshard {
 
-/// Whether a matmul is a batch of products: a factor is in both operands and in the result.
-bool has_batch(const Rule& rule);
-
-/// Whether a matmul is added up in parts (`Fusion::split_products`).
-///
-/// Example: 1,024 x 1,024 over 8,192 positions, the gradient of a weight.
-bool is_split(const Rule& rule, std::int64_t split_products);
-
 /// By op: views that kernels write, because a matmul reads what lies in their order
 /// (`Layout::matmul_operands_in_order`).
 ///

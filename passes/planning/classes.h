@@ -6,6 +6,7 @@
 /// one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -94,6 +95,12 @@ struct Classes {
   std::vector<std::int32_t> operand_class;
   std::vector<std::int32_t> operand_offset;
 };
+
+/// Where programs are folded, two ops or values that look alike this many steps around share
+/// one choice.
+inline constexpr int fold_rounds = 6;
+/// Programs of fewer ops are not.
+inline constexpr std::size_t fold_from_ops = 400;
 
 struct ClassOptions {
   /// Rounds of refinement after which two ops or values that still look alike share one

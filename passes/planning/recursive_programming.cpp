@@ -8,10 +8,6 @@
 namespace autoshard::planning {
 namespace {
 
-/// Two ops or values that look alike this many steps around share one choice.
-constexpr int fold_rounds = 6;
-/// Programs of fewer ops are not folded.
-constexpr std::size_t fold_from_ops = 400;
 /// Single axes, for a bound on a plan that is made again.
 constexpr Rounds bound_rounds{10, 30, 150'000};
 /// Folded programs of up to so many ops are looked at again without folding, if that halved

@@ -314,10 +314,6 @@ class SymbolicCosts : public Costs {
   std::vector<std::optional<MatMulFactors>> matmuls_;
 };
 
-/// In programs of this many ops those that look alike this many steps around share one choice.
-constexpr std::size_t fold_from_ops = 400;
-constexpr int fold_rounds = 6;
-
 ClassOptions class_options(const Program& program) {
   ClassOptions options;
   if (program.ops.size() >= fold_from_ops) options.fold_rounds = fold_rounds;

@@ -203,6 +203,12 @@ def cast_of_argument(x: Any) -> Any:
     return [jnp.max(narrow, axes) for axes in (0, 1, 2, (0, 1))]
 
 
+def one_query(q: Any, k: Any, w: Any) -> Any:
+    """Scores of four heads, two for each of the keys."""
+    keys = jnp.repeat(jnp.tanh(k), 2, axis=1)
+    return jnp.einsum("bhqd,bhkd->bhqk", q, keys) @ w
+
+
 def biased_gelu(x: Any, w: Any, b: Any, g: Any) -> Any:
     """And its gradient, with a bias that is computed."""
     value, pull = jax.vjp(lambda b: jax.nn.gelu(x @ w + jnp.tanh(b), approximate=False), b)
@@ -353,6 +359,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "fusion.matmul_results": Memory(product_of_tanh, (MATRIX, MATRIX), TPU, 0),
     "fusion.matmul_epilogues": Memory(product_of_tanh, (MATRIX, MATRIX), GPU, 0),
     "fusion.split_products": Memory(lambda x, w: jnp.sqrt(x @ w), ((64, 256), (256, 64)), GPU, 0),
+    "fusion.summed_products": Memory(one_query, ((2, 4, 1, 64), (2, 2, 64, 64), (64, 64)), GPU, 0),
     "fusion.casts": Memory(softmax_cast, ((4, 64, 64),) * 2, TPU, 1),
     "fusion.casts_of_arguments": Memory(
         cast_of_argument, ((8, 8, 8),), {**TPU, "fusion.ignores_arguments": 0}, 0

@@ -859,6 +859,26 @@ def test_a_reduction_of_dims_of_one_element_fuses_as_a_view_does() -> None:
     assert found.life("reduce") == EMPTY
 
 
+@pytest.mark.parametrize(
+    ("queries", "keys", "is_stored"), [(1, 64, False), (2, 64, True), (1, 1 << 18, True)]
+)
+def test_a_small_product_with_a_vector_reads_what_it_computes_on_gpus(
+    queries: int, keys: int, is_stored: bool
+) -> None:
+    """Heads of keys are repeated for groups of queries; from ten million multiplications on a
+    product is one of matrices."""
+
+    def run(q: Any, k: Any) -> Any:
+        repeated = jnp.repeat(jnp.sort(k), 2, axis=1)
+        return jnp.sort(jnp.einsum("bhqd,bhkd->bhqk", q, repeated))
+
+    found = read(run, (2, 4, queries, 64), (2, 2, keys, 64), compiler=GPU)
+    repeats = [
+        ids for op, ids in found.imported.result_values if op.name.endswith("broadcast_in_dim")
+    ]
+    assert any(found.live_ranges[ids[0]] != EMPTY for ids in repeats if ids) == is_stored
+
+
 def test_what_several_kernels_compute_is_read_by_each() -> None:
     def run(x: Any, w: Any) -> Any:
         y = jnp.sort(x @ w)
