@@ -146,7 +146,7 @@ def _axes(headline: Headline) -> str:
 
 
 def _timeline(record: Record, headline: Headline) -> Iterator[str]:
-    if not record.bars:
+    if not record.timeline.bars:
         yield "<p>Nothing is known of it.</p>"
         return
     yield timeline_svg(record.timeline, headline.summary.step_seconds)

@@ -60,7 +60,7 @@ def not_drawn(record: Record, headline: Headline) -> str:
     """What of a step the bars do not show, in sentences; empty if they show all of it."""
     summary = headline.summary
     said: list[str] = []
-    hidden = sum(bar.hidden_seconds for bar in record.bars)
+    hidden = sum(bar.hidden_seconds for bar in record.timeline.bars)
     if hidden > summary.step_seconds * _LEAST_PART:
         said.append(
             f"{seconds_text(hidden)} of communication hide behind compute; the plan does not know"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata
 from typing import Any, ClassVar, TypeVar
 
@@ -176,18 +176,12 @@ class Record:
     """Those that take longest first."""
     memory: tuple[MemoryPoint, ...] = ()
     """Over the step."""
-    bars: tuple[TimelineBar, ...] = ()
-    """The step as the plan models it, in the order in which they start."""
-    repeats: tuple[TimelineRepeat, ...] = ()
-    """Stretches of it that run several times."""
+    timeline: Timeline = field(default_factory=Timeline)
+    """The step as the plan models it; without bars where nothing is known of it. In the file its
+    ``bars`` and ``repeats``."""
 
     VERSION: ClassVar[int] = 4
     """Version of the JSON."""
-
-    @property
-    def timeline(self) -> Timeline:
-        """The step as the plan models it; without bars where nothing is known of it."""
-        return Timeline(self.bars, self.repeats)
 
     def to_json(self) -> str:
         """The whole file; keys stand in the order of the fields."""
@@ -206,7 +200,8 @@ class Record:
             "missing": self.missing,
         }
         for name in _TABLES:
-            written[name] = [asdict(row) for row in getattr(self, name)]
+            of = self.timeline if name in _OF_TIMELINE else self
+            written[name] = [asdict(row) for row in getattr(of, name)]
         if self.summary is None:
             written["cost_model"] = "bytes"
         return json.dumps(written, indent=1) + "\n"
@@ -248,7 +243,7 @@ class Record:
             ) from error
 
 
-_SUMMARY_KEYS = (*(field.name for field in fields(PlanSummary)), "gap")
+_SUMMARY_KEYS = (*(one.name for one in fields(PlanSummary)), "gap")
 
 _TABLES: dict[str, type[Any]] = {
     "arguments": RecordedValue,
@@ -261,6 +256,8 @@ _TABLES: dict[str, type[Any]] = {
     "repeats": TimelineRepeat,
 }
 
+_OF_TIMELINE = ("bars", "repeats")
+
 Row = TypeVar("Row")
 
 
@@ -272,6 +269,7 @@ def _read(read: Mapping[str, Any]) -> Record:
     tables = {
         name: tuple(_row(kind, entry) for entry in read[name]) for name, kind in _TABLES.items()
     }
+    timeline = Timeline(*(tables.pop(name) for name in _OF_TIMELINE))
     return Record(
         name=read["name"],
         mode=read["mode"],
@@ -279,6 +277,7 @@ def _read(read: Mapping[str, Any]) -> Record:
         summary=summary,
         resharded_bytes=read["resharded_bytes"],
         missing=read["missing"],
+        timeline=timeline,
         **tables,
     )
 

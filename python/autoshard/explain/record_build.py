@@ -6,7 +6,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from math import isclose, prod
+
+import numpy as np
 
 from autoshard import _core
 from autoshard.errors import PlanError
@@ -111,8 +114,7 @@ def record_of(
         ops=tuple(ops.rows()),
         collectives=tuple(_folded_collectives(one.row for one in collectives)),
         memory=tuple(_memory(costed, names)),
-        bars=timeline.bars,
-        repeats=timeline.repeats,
+        timeline=timeline,
     )
 
 
@@ -268,11 +270,11 @@ class _Ops:
         self.trips = costed.imported.program.op_trips
         self.groups = list(self._groups())
         """Numbers of the ops of equal layers, and which of its place the first one is."""
-        self.row_of = [0] * len(self.of_op)
-        """For each op its number among them."""
+        row_of = np.zeros(len(self.of_op), np.int64)
         for row, (members, _) in enumerate(self.groups):
-            for number in members:
-                self.row_of[number] = row
+            row_of[members] = row
+        self.row_of: list[int] = row_of.tolist()
+        """For each op its number among them."""
 
     def rows(self) -> Iterator[RecordedOp]:
         """In the order of the program."""
@@ -485,14 +487,15 @@ class _Makers:
     def __init__(self, imported: ImportedProgram) -> None:
         self.imported = imported
         self.makers = makers_of(imported)
-        self.numbers = {op: number for number, op in enumerate(imported.core_ops)}
+        # By identity: to hash an op takes longer than all else here.
+        self.numbers = dict(zip(map(id, imported.core_ops), count()))
 
     def op_of(self, value: int) -> int | None:
         """Number of the op; None for an argument, and for what is made by no op of the core."""
         maker = self.makers[value]
         if maker == NO_VALUE:
             return None
-        return self.numbers.get(self.imported.result_values[maker][0])
+        return self.numbers.get(id(self.imported.result_values[maker][0]))
 
 
 def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:

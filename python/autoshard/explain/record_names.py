@@ -7,9 +7,11 @@ JAX's own say how the op came about; those of the user's scopes stay: ``Model/la
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+import numpy as np
 
 from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.ir import mlir
@@ -113,19 +115,19 @@ class OpNames:
         self.locations = locations
         self._kinds: dict[int, tuple[str, tuple[mlir.Type, ...]]] = {}
         self._places: dict[int, tuple[Scope, int]] = {}
+        for kind, first in _firsts(classes):
+            op = ops[first]
+            self._kinds[kind] = (short_name(op), tuple(result.type for result in op.results))
         known: dict[str, Scope] = {}
-        for op, kind, at in zip(ops, classes, locations, strict=True):
-            if kind not in self._kinds:
-                types = tuple(result.type for result in op.results)
-                self._kinds[kind] = (short_name(op), types)
-            if at not in self._places:
-                location = op.location
-                around = op_name(location).rpartition("/")[0]
-                if around not in known:
-                    known[around] = scope_of(around)
-                self._places[at] = (known[around], self.stacks.number(location))
+        for at, first in _firsts(locations):
+            location = ops[first].location
+            around = op_name(location).rpartition("/")[0]
+            if around not in known:
+                known[around] = scope_of(around)
+            self._places[at] = (known[around], self.stacks.number(location))
         scopes = {at: scope for at, (scope, _) in self._places.items()}
-        self.frames = [self._places[at][1] for at in locations]
+        frames = {at: frame for at, (_, frame) in self._places.items()}
+        self.frames = list(map(frames.__getitem__, locations))
         """For each op the number of its innermost frame; -1: none."""
         self.phases = _phases(scopes, locations)
         """For each op a value of ``Phase``."""
@@ -151,8 +153,9 @@ class OpNames:
 
     def common_name(self, members: Sequence[int]) -> str:
         """The same for ops of one word and line whose scopes differ in numbers of layers only."""
-        scopes = {scope.path: scope for scope in map(self.scope, members)}
-        return self._in_scope(common_name(list(scopes)), members[0])
+        places = dict.fromkeys(map(self.locations.__getitem__, members))
+        paths = dict.fromkeys(self._places[at][0].path for at in places)
+        return self._in_scope(common_name(list(paths)), members[0])
 
     def _in_scope(self, path: str, number: int) -> str:
         word = self.word(number)
@@ -172,6 +175,13 @@ class OpNames:
         return f"{found.file}:{found.line}" if found.line else found.file
 
 
+def _firsts(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Each number that is there, with the index of the first; in the order of these."""
+    found, first = np.unique(np.asarray(numbers, np.int64), return_index=True)
+    order = np.argsort(first)
+    yield from zip(found[order].tolist(), first[order].tolist(), strict=True)
+
+
 def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[str]:
     """The phase of every op, from those whose names say it; its scope is ``scopes[of_op]``.
 
@@ -179,8 +189,8 @@ def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[str]:
     whose name does not say, such as one of a function that was inlined, is of the phase where it
     stands; behind the forward half, what is in a scope of its is the backward half of that scope.
     """
-    are_backward = {n for n, scope in scopes.items() if scope.phase is Phase.BACKWARD}
-    backward = [number for number, scope in enumerate(of_op) if scope in are_backward]
+    are_backward = [n for n, scope in scopes.items() if scope.phase is Phase.BACKWARD]
+    backward = np.flatnonzero(np.isin(np.asarray(of_op, np.int64), are_backward)).tolist()
     if not backward:
         return [Phase.STEP.value] * len(of_op)
     first, last = backward[0], backward[-1]
@@ -193,7 +203,7 @@ def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[str]:
 
     def said(begin: int, end: int, else_: Phase) -> list[str]:
         phases = {n: (scope.phase or else_).value for n, scope in scopes.items()}
-        return [phases[one] for one in of_op[begin:end]]
+        return list(map(phases.__getitem__, of_op[begin:end]))
 
     return [
         *said(0, first, Phase.FORWARD),

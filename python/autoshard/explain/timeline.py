@@ -55,13 +55,51 @@ class TimelineRepeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
-    """One step."""
+class Drawn:
+    """What a timeline shows."""
 
     bars: tuple[TimelineBar, ...]
-    """In the order in which they start."""
     repeats: tuple[TimelineRepeat, ...]
-    """Outer ones before those in them."""
+
+
+class Timeline:
+    """One step. Of a plan it is drawn when somebody looks at it, as of a page: an explanation's text
+    does without, and drawing takes as long as all else of a record."""
+
+    def __init__(
+        self, bars: Sequence[TimelineBar] = (), repeats: Sequence[TimelineRepeat] = ()
+    ) -> None:
+        self._drawn = Drawn(tuple(bars), tuple(repeats))
+        self._draw: Callable[[], Drawn] | None = None
+
+    @classmethod
+    def later(cls, draw: Callable[[], Drawn]) -> Timeline:
+        """One that is drawn once somebody looks at it."""
+        made = cls()
+        made._draw = draw
+        return made
+
+    @property
+    def bars(self) -> tuple[TimelineBar, ...]:
+        """In the order in which they start."""
+        return self._now().bars
+
+    @property
+    def repeats(self) -> tuple[TimelineRepeat, ...]:
+        """Outer ones before those in them."""
+        return self._now().repeats
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timeline) and self._now() == other._now()
+
+    def __hash__(self) -> int:
+        return hash(self._now())
+
+    def _now(self) -> Drawn:
+        if self._draw is not None:
+            self._drawn = self._draw()
+            self._draw = None
+        return self._drawn
 
     @property
     def seconds(self) -> float:
@@ -143,4 +181,4 @@ def timeline_of_schedule(schedule: Schedule) -> Timeline:
     groups = short_together(
         bars, lambda bar: (bar.lanes, bar.start, bar.seconds), schedule.scheduled_seconds
     )
-    return Timeline(tuple(map(as_one, groups)), ())
+    return Timeline(tuple(map(as_one, groups)))

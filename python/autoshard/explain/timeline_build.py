@@ -22,7 +22,14 @@ from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.explain.record import RecordedCollective
 from autoshard.explain.record_names import OpNames
 from autoshard.explain.repeats import repeated
-from autoshard.explain.timeline import Timeline, TimelineBar, TimelineRepeat, short_together
+from autoshard.explain.timeline import (
+    Drawn,
+    Timeline,
+    TimelineBar,
+    TimelineRepeat,
+    short_together,
+)
+from autoshard.ir.garbage import no_collection
 from autoshard.ir.host_memory import PINNED_HOST, moved_to
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.host_traffic import move_seconds
@@ -65,11 +72,19 @@ def timeline_of(
         step_seconds: Seconds of a step.
         exposed: Share of the seconds of collectives that does not hide.
     """
-    order = _Order(costed, alike, collectives, exposed)
-    nodes = _Folding(step_seconds * _LEAST_REPEAT).folded(order.nodes())
+    # What is read of the module is read now: it may be gone when somebody looks.
     drawing = _Drawing(costed, names, collectives, exposed)
-    drawing.place(nodes, -1, 0)
-    return Timeline(tuple(drawing.bars(step_seconds)), tuple(drawing.repeats))
+    program, plan = costed.imported.program, costed.plan
+    moves = frozenset(costed.imported.host.moves)
+
+    @no_collection()
+    def draw() -> Drawn:
+        order = _Order(program, plan, moves, alike, collectives, exposed)
+        nodes = _Folding(step_seconds * _LEAST_REPEAT).folded(order.nodes())
+        drawing.place(nodes, -1, 0)
+        return Drawn(tuple(drawing.bars(step_seconds)), tuple(drawing.repeats))
+
+    return Timeline.later(draw)
 
 
 @dataclass(slots=True)
@@ -93,17 +108,16 @@ class _Order:
 
     def __init__(
         self,
-        costed: Costed,
+        program: _core.Program,
+        plan: _core.CorePlan,
+        moves: frozenset[int],
         alike: Iterable[Sequence[int]],
         collectives: Sequence[PlacedCollective],
         exposed: float,
     ) -> None:
-        program = costed.imported.program
         self.trips = program.op_trips
-        self.seconds = [
-            once * runs for once, runs in zip(costed.plan.op_seconds, self.trips, strict=True)
-        ]
-        self.is_move = set(costed.imported.host.moves)
+        self.seconds = [once * runs for once, runs in zip(plan.op_seconds, self.trips, strict=True)]
+        self.is_move = moves
         self.key_of = [0] * len(self.trips)
         for key, members in enumerate(alike):
             for number in members:
@@ -271,10 +285,12 @@ class _Drawing:
         self.names = names
         self.collectives = collectives
         self.exposed = exposed
-        self.core_ops = costed.imported.core_ops
+        self.num_ops = len(costed.imported.core_ops)
         self.trips = costed.imported.program.op_trips
         dims = costed.cluster.dims
         self.host_seconds = move_seconds(costed.imported, costed.plan, costed.mesh, costed.cluster)
+        ops = costed.imported.core_ops
+        self.is_out = {number: moved_to(ops[number]) == PINNED_HOST for number in self.host_seconds}
         parts = parts_of(costed.mesh, dims, costed.cluster.name)
         self.streams = {
             axis: [STREAMS[dims[dim].kind].value for dim, _ in one]
@@ -307,7 +323,7 @@ class _Drawing:
 
     def _pieces(self, node: _Node, repeat: int) -> Iterator[_Piece]:
         first = node.members[0]
-        if first >= len(self.core_ops):
+        if first >= self.num_ops:
             axes = self._row(first).axes or ()
             lanes = dict.fromkeys(stream for axis in axes for stream in self.streams[axis])
             yield _Piece(node, tuple(lanes), self.now, node.seconds, repeat)
@@ -315,15 +331,14 @@ class _Drawing:
         if node.seconds > 0:
             yield _Piece(node, _COMPUTE, self.now, node.seconds, repeat)
         if first in self.host_seconds:
-            is_out = moved_to(self.core_ops[first]) == PINNED_HOST
-            stream = Stream.TO_HOST if is_out else Stream.FROM_HOST
+            stream = Stream.TO_HOST if self.is_out[first] else Stream.FROM_HOST
             start = max(self.now, self.link_is_free)
             seconds = sum(self.host_seconds[member] for member in node.members)
             self.link_is_free = start + seconds
             yield _Piece(node, (stream.value,), start, seconds, repeat)
 
     def _row(self, member: int) -> RecordedCollective:
-        return self.collectives[member - len(self.core_ops)].row
+        return self.collectives[member - self.num_ops].row
 
     def bars(self, step_seconds: float) -> Iterator[TimelineBar]:
         """What was placed, in the order in which it starts, short pieces together."""
@@ -351,7 +366,7 @@ class _Drawing:
     def _said(self, node: _Node) -> tuple[str, str | None, str]:
         """Name, line and phase."""
         first = node.members[0]
-        if first < len(self.core_ops):
+        if first < self.num_ops:
             names = self.names
             return (
                 names.common_name(node.members),
@@ -364,7 +379,7 @@ class _Drawing:
 
     def _sums(self, members: Sequence[int]) -> tuple[float, float]:
         """Runs, and seconds that hide, of ops or of collectives."""
-        if members[0] < len(self.core_ops):
+        if members[0] < self.num_ops:
             return sum(map(self.trips.__getitem__, members)), 0.0
         rows = [self._row(member) for member in members]
         sent = sum(row.seconds or 0.0 for row in rows)

@@ -4,7 +4,7 @@
     autoshard.sweep(train_step, params, state, batch, clusters=["v5e:4x4", "v5p:2x2x2"])
 
 A program is traced once for each batch and kind of device, and read once. Where nothing is pinned
-and nothing is spread or computed again, a point is one search of that program.
+and nothing is spread or computed again, a point is one search of that program, each on a core.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autoshard.frontend.planning import job_of, plan_source
 from autoshard.frontend.request import Request
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import mlir
-from autoshard.passes.recursive_programming import PlannedProgram, search_imported, search_module
+from autoshard.passes.recursive_programming import read_module, search_imported
 from autoshard.planned.summary import PlanSummary, bytes_text
 from autoshard.search.inputs import inputs_alike
 
@@ -232,7 +232,8 @@ class _Planning:
         self.known = known
         """A program that was read from a file."""
         self.sources: dict[tuple[Any, ...], Source] = {}
-        self.programs: dict[tuple[Any, ...], PlannedProgram] = {}
+        self.programs: dict[tuple[Any, ...], tuple[ImportedProgram, mlir.Module] | None] = {}
+        """What points search, by kind of device and batch; None: each is planned from the start."""
 
     def over(self, name: str, ranges: Mapping[str, Any]) -> WhatIf:
         """A point for every combination of what varies."""
@@ -247,25 +248,40 @@ class _Planning:
         return WhatIf(name, tuple(self._points(rows)))
 
     def _points(self, rows: Sequence[Mapping[str, Any]]) -> list[Point]:
-        """Those that need a program read first; then all others, one a core at a time."""
+        """All of them: those of a program that is read, one a core at a time; the largest first.
+
+        Which core has nothing to do in the end then waits for a small one.
+        """
         found: dict[int, Point] = {}
-        seen: set[tuple[Any, ...]] = set()
         for number, row in enumerate(rows):
-            key = _kind(self._cluster(row)), row.get("batch")
-            if key not in seen:
+            if not self._is_searched_again(row):
                 found[number] = self._point(row)
-                seen.add(key)
         others = [number for number in range(len(rows)) if number not in found]
-        can_share = self.known is not None or len(seen) == len(self.programs)
+        others.sort(key=lambda number: -self._cluster(rows[number]).num_devices)
         # The search itself runs without Python's lock.
-        with ThreadPoolExecutor(max_workers=os.cpu_count() if can_share else 1) as pool:
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             found.update(zip(others, pool.map(lambda n: self._point(rows[n]), others), strict=True))
         return [found[number] for number in range(len(rows))]
 
-    def _point(self, row: Mapping[str, Any]) -> Point:
-        cluster = self._cluster(row)
+    def _is_searched_again(self, row: Mapping[str, Any]) -> bool:
+        """Is this point a search of a program that several share? Reads the program at first."""
+        if self.known is not None:
+            return True
+        cluster, batch = self._cluster(row), row.get("batch")
+        key = _kind(cluster), batch
+        if key not in self.programs:
+            try:
+                self.programs[key] = self._shared(key, self._asked(row), cluster, batch)
+            except AutoshardError:
+                return False  # the point itself says why
+        return self.programs[key] is not None
+
+    def _asked(self, row: Mapping[str, Any]) -> Request:
         changes = {key: row[key] for key in ("memory_limit", "overlap") if key in row}
-        request = replace(self.request, cluster=cluster, compiler=None, **changes)
+        return replace(self.request, cluster=self._cluster(row), compiler=None, **changes)
+
+    def _point(self, row: Mapping[str, Any]) -> Point:
+        cluster, request = self._cluster(row), self._asked(row)
         base = Point(row, cluster.name, cluster.num_devices, row.get("batch"))
         try:
             summary, batch = self._planned(request, cluster, row.get("batch"))
@@ -307,10 +323,19 @@ class _Planning:
         if self.known is not None:
             return _searched_again(*self.known, cluster, request), None
         key = _kind(cluster), batch
-        if key in self.programs:
-            program = self.programs[key]
-            found = _searched_again(program.imported, program.module, cluster, request)
+        program = self.programs.get(key)
+        if program is not None:
+            found = _searched_again(*program, cluster, request)
             return found, self._size(self.sources[key], batch)
+        source = self._source(key, request, cluster, batch)
+        planned = plan_source(source, request, self.traced)
+        assert planned.summary is not None
+        return planned.summary, None if planned.batch is None else planned.batch.size
+
+    def _shared(
+        self, key: tuple[Any, ...], request: Request, cluster: Cluster, batch: int | None
+    ) -> tuple[ImportedProgram, mlir.Module] | None:
+        """The program that all points of one kind and batch search; None where they cannot."""
         source = self._source(key, request, cluster, batch)
         job = job_of(source, request)
         is_plain = (
@@ -321,28 +346,11 @@ class _Planning:
             and request.micro_batches != "auto"
             and not job.changes(job.read(()))
         )
-        if is_plain:
-            try:
-                found = search_module(job.read(()), cluster, job.options)
-            except DoesNotFitError:
-                # Read once more with all the memory there could be, so that others can use it.
-                self._read(key, source, request)
-                raise
-            if not any(pinned.is_users for pinned in found.imported.pins):
-                self.programs[key] = found
-            return inputs_alike(found).summary, self._size(source, batch)
-        planned = plan_source(source, request, self.traced)
-        assert planned.summary is not None
-        return planned.summary, None if planned.batch is None else planned.batch.size
-
-    def _read(self, key: tuple[Any, ...], source: Source, request: Request) -> None:
-        free = replace(request, memory_limit="1e30")
-        job = job_of(source, free)
-        cluster = source.cluster
-        assert cluster is not None
-        found = search_module(job.read(()), cluster, job.options)
-        if not any(pinned.is_users for pinned in found.imported.pins):
-            self.programs[key] = found
+        if not is_plain:
+            return None
+        read = read_module(job.read(()), cluster, job.options)
+        is_pinned = any(pinned.is_users for pinned in read.imported.pins)
+        return None if is_pinned else (read.imported, read.module)
 
     def _source(
         self, key: tuple[Any, ...], request: Request, cluster: Cluster, batch: int | None

@@ -80,7 +80,7 @@ def test_names_of_the_user_are_no_markup():
         RECORD,
         name="<b>",
         arguments=(RecordedValue("</script><i>", "f", "", 1, 1, False),),
-        bars=(bar,),
+        timeline=Timeline((bar,)),
     )
     html = page_html(bad)
     assert "<b>" not in html
@@ -149,7 +149,7 @@ def bars(count: int) -> tuple[TimelineBar, ...]:
 def test_a_bar_says_name_line_and_seconds():
     svg = svg_of(page_html(layers_plan().record), "Timeline (modelled)")
     titles = re.findall(r'<rect class="run[^>]*><title>(.*?)</title>', svg)
-    assert len(titles) == sum(len(bar.lanes) for bar in layers_plan().record.bars)
+    assert len(titles) == sum(len(bar.lanes) for bar in layers_plan().record.timeline.bars)
     said = [title for title in titles if title.startswith("dot_general@explained_plans.py:")]
     assert said
     for title in said:
@@ -184,7 +184,7 @@ def test_marks_of_the_axis_are_round(seconds, marks):
 
 
 def test_a_record_without_an_order_says_that_it_has_none():
-    html = page_html(replace(layers_plan().record, bars=(), repeats=()))
+    html = page_html(replace(layers_plan().record, timeline=Timeline()))
     assert "<h2>Timeline (modelled)</h2>\n<p>Nothing is known of it.</p>" in html
 
 

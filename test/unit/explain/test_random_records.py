@@ -15,6 +15,7 @@ from explained_plans import layers_plan
 from autoshard.errors import ParseError
 from autoshard.explain.diff import Side, diff, side_of
 from autoshard.explain.record import Record, without_collectives
+from autoshard.explain.timeline import Drawn, Timeline
 from autoshard.planned.summary import PlanSummary
 
 TEXTS = ("", "w", "params['layers'][3]['w']", 'ü "q" \\ \n\t</script>', "a" * 300, "\u2028")
@@ -33,6 +34,9 @@ def made(kind: Any, chance: random.Random) -> Any:
         return tuple(made(inner[0], chance) for _ in range(chance.randrange(4)))
     if origin is Mapping:
         return {chance.choice(TEXTS): made(inner[1], chance) for _ in range(chance.randrange(3))}
+    if kind is Timeline:
+        drawn = made(Drawn, chance)
+        return Timeline(drawn.bars, drawn.repeats)
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{one.name: made(hints[one.name], chance) for one in fields(kind)})

@@ -23,7 +23,7 @@ from autoshard.explain.record import (
     RecordedValue,
 )
 from autoshard.explain.record_build import record_of_module
-from autoshard.explain.timeline import TimelineBar, TimelineRepeat
+from autoshard.explain.timeline import Timeline, TimelineBar, TimelineRepeat
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.locations import Frame
 from autoshard.passes.pipeline import run_passes
@@ -57,8 +57,7 @@ def records(draw) -> Record:
         ops=draw(rows(RecordedOp)),
         collectives=draw(rows(RecordedCollective)),
         memory=draw(rows(MemoryPoint)),
-        bars=draw(rows(TimelineBar)),
-        repeats=draw(rows(TimelineRepeat)),
+        timeline=Timeline(draw(rows(TimelineBar)), draw(rows(TimelineRepeat))),
     )
 
 
@@ -153,7 +152,7 @@ def test_a_record_of_version_1_has_no_timeline_and_says_so():
     without_edges(read)
     older = Record.from_json(json.dumps(read))
     assert older.missing == "the record was written before version 2: it has no timeline"
-    assert older == replace(loose(record), missing=older.missing, bars=(), repeats=())
+    assert older == replace(loose(record), missing=older.missing, timeline=Timeline())
 
 
 def test_a_record_of_version_2_does_not_say_which_op_reads_which():

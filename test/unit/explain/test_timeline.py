@@ -13,6 +13,7 @@ from explained_plans import LAYERS, layers_plan
 from jax.sharding import PartitionSpec as P
 
 import autoshard
+from autoshard.explain import timeline_build
 from autoshard.explain.timeline import (
     PARTS,
     Timeline,
@@ -136,7 +137,7 @@ def test_what_a_loop_keeps_elsewhere_is_moved_before_it():
 
 def test_what_is_hidden_is_said_and_not_drawn():
     plan = layers_plan(overlap=0.5)
-    bars = [one for one in plan.record.bars if one.lanes == (TORUS,)]
+    bars = [one for one in plan.record.timeline.bars if one.lanes == (TORUS,)]
     drawn, hidden = sum(one.seconds for one in bars), sum(one.hidden_seconds for one in bars)
     assert drawn + hidden == pytest.approx(plan.communication_seconds)
     assert hidden > 0
@@ -161,7 +162,7 @@ def test_transfers_to_the_host_run_beside_the_rest():
 
 def test_a_collective_over_several_kinds_of_links_is_on_all_of_their_lanes():
     plan = layers_plan(cluster="h100:2x8")
-    lanes = {one.lanes for one in plan.record.bars}
+    lanes = {one.lanes for one in plan.record.timeline.bars}
     assert lanes <= {
         (COMPUTE,),
         (Stream.SWITCH.value,),
@@ -176,6 +177,22 @@ def test_a_plan_without_a_cluster_has_no_timeline():
     plan = autoshard.plan(jnp.tanh, x, mode="semi_auto", mesh="a=2", in_shardings=P("a"))
     assert plan.record.timeline == Timeline((), ())
     assert plan.record.timeline.seconds == 0
+
+
+def test_text_draws_no_timeline_and_a_page_draws_it_once(monkeypatch):
+    drawn: list[int] = []
+    place = timeline_build._Drawing.place
+
+    def counted(drawing, nodes, repeat, depth):
+        drawn.append(depth)
+        place(drawing, nodes, repeat, depth)
+
+    monkeypatch.setattr(timeline_build._Drawing, "place", counted)
+    explained = layers_plan().explain()
+    assert "bottleneck" in str(explained)
+    assert not drawn
+    assert explained.to_html() == explained.to_html()
+    assert drawn.count(0) == 1
 
 
 def test_short_bars_are_one_with_their_neighbours_of_the_same_lane():
