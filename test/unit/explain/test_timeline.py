@@ -188,7 +188,7 @@ def test_text_draws_no_timeline_and_a_page_draws_it_once(monkeypatch):
         place(drawing, nodes, repeat, depth)
 
     monkeypatch.setattr(timeline_build._Drawing, "place", counted)
-    explained = scanned().explain()
+    explained = scanned(memory_limit="14GiB").explain()
     assert "bottleneck" in str(explained)
     assert not drawn
     assert explained.to_html() == explained.to_html()
