@@ -33,6 +33,7 @@ _FORMATS: dict[str, Callable[[Explanation], str]] = {
     "remarks": lambda found: remarks_text(found.remarks),
     "sarif": lambda found: remarks_sarif(found.remarks),
     "text": lambda found: f"{found}\n",
+    "trace": lambda found: found.to_trace(),
     "yaml": lambda found: remarks_yaml(found.remarks),
 }
 """Each as the text of a file."""
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " record; remarks, yaml,"
         " sarif: remarks at the lines of the program, for editors, LLVM's viewers and code"
         " scanning; model-explorer, node-data: a graph for Google's Model Explorer, and seconds on"
-        " its nodes (text)",
+        " its nodes; trace: the step as the plan models it, for https://ui.perfetto.dev (text)",
     )
     parser.add_argument(
         "--frontier",

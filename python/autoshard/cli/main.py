@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     asked = words[0] if words else None
+    # Before a subcommand loads jaxlib, which reads it then.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Ask about plans of autoshard.")
     parsers = parser.add_subparsers(metavar="COMMAND", required=True)
     commands: dict[str, Any] = {}
@@ -57,7 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not getattr(commands[asked], "USES_DEVICES", False):
         # Before JAX is loaded: this process needs no device, and must not take one from its users.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     try:
         return commands[asked].run(options)
     except AutoshardError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.cli.output import printing
+from autoshard.explain.machines import FACTORS
 from autoshard.writing import write_file
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ exit codes:
   1  the file cannot be read, or carries no plan: a message says why
   2  with --step: none is fast enough
 """
-_FACTORS = ("bandwidth", "latency", "flops", "memory-bandwidth", "memory")
+_FACTORS = tuple(name.replace("_", "-") for name in FACTORS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-limit", type=_texts, metavar="A,B", help="bytes of a device: 14GiB,28GiB"
     )
+    parser.add_argument(
+        "--overlap",
+        type=_numbers(float),
+        metavar="X,X",
+        help="shares of communication that hide behind compute, 0 to 1: 0,0.5",
+    )
     parser.add_argument("--step", type=float, metavar="S", help="seconds that a step may take")
     parser.add_argument("--json", metavar="FILE", help="write everything as JSON; - is stdout")
 
@@ -66,7 +73,8 @@ def run(given: argparse.Namespace) -> int:
     from autoshard.explain.question import subject_of_file
     from autoshard.explain.what_if import what_if_module
 
-    names = ("cluster", "chips", "memory_limit", *(name.replace("-", "_") for name in _FACTORS))
+    others = ("cluster", "chips", "memory_limit", "overlap")
+    names = (*others, *(name.replace("-", "_") for name in _FACTORS))
     ranges = {name: getattr(given, name) for name in names}
     found = what_if_module(subject_of_file(Path(given.file)), ranges)
     least = None if given.step is None else found.fewest_devices(step_seconds=given.step)

@@ -63,8 +63,8 @@ class Drawn:
 
 
 class Timeline:
-    """One step. Of a plan it is drawn when somebody looks at it, as of a page: an explanation's text
-    does without, and drawing takes as long as all else of a record."""
+    """One step. Of a plan it is drawn when somebody looks at it, as of a page: the text of an
+    explanation does without, and drawing takes as long as all else of a record."""
 
     def __init__(
         self, bars: Sequence[TimelineBar] = (), repeats: Sequence[TimelineRepeat] = ()

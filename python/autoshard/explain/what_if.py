@@ -3,8 +3,8 @@
     plan.what_if(batch=[64, 128, 256], bandwidth=[0.5, 1, 2])
     autoshard.sweep(train_step, params, state, batch, clusters=["v5e:4x4", "v5p:2x2x2"])
 
-A program is traced once for each batch and kind of device, and read once. Where nothing is pinned
-and nothing is spread or computed again, a point is one search of that program, each on a core.
+A program is traced once for each batch, sequence and kind of device, and read once. Where nothing
+is pinned and nothing is spread or computed again, a point is one search of it, each on a core.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 
 from autoshard.cluster import Cluster
 from autoshard.errors import AutoshardError, DoesNotFitError, PlanError
 from autoshard.explain.machines import FACTORS, cluster_of_chips, scaled
-from autoshard.frontend.batch_arrays import batch_of_source, rows_of, with_batch
+from autoshard.frontend.batch_arrays import (
+    batch_of_source,
+    ids_among,
+    with_batch,
+    with_sequence,
+)
 from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.planning import job_of, plan_source
 from autoshard.frontend.request import Request
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
 
 _tree: Any = jax.tree_util
 
-OTHERS = ("cluster", "chips", "batch", "memory_limit", "overlap")
+OTHERS = ("cluster", "chips", "batch", "sequence", "memory_limit", "overlap")
 """What may vary besides factors of the machine."""
 
 
@@ -61,6 +67,8 @@ class Point:
     memory_limit: float | None = None
     reason: str = ""
     """Why there is no plan."""
+    tokens: int | None = None
+    """Ids of a step; None where the batch has none."""
 
     @property
     def fits(self) -> bool:
@@ -74,6 +82,13 @@ class Point:
             return None
         return self.batch / self.step_seconds
 
+    @property
+    def tokens_per_second(self) -> float | None:
+        """The ids of a batch over a step; None where either is not known."""
+        if self.tokens is None or not self.step_seconds:
+            return None
+        return self.tokens / self.step_seconds
+
 
 @dataclass(frozen=True)
 class WhatIf:
@@ -84,13 +99,18 @@ class WhatIf:
     """In the order that was asked for."""
 
     def fewest_devices(
-        self, *, step_seconds: float | None = None, examples_per_second: float | None = None
+        self,
+        *,
+        step_seconds: float | None = None,
+        examples_per_second: float | None = None,
+        tokens_per_second: float | None = None,
     ) -> Point | None:
         """The point on the fewest devices that is fast enough; of equal ones the fastest.
 
         Args:
             step_seconds: The longest that a step may take.
             examples_per_second: The least that may be worked through in a second.
+            tokens_per_second: Likewise, of ids.
         """
         enough = [
             point
@@ -101,6 +121,7 @@ class WhatIf:
                 examples_per_second is None
                 or (point.examples_per_second or 0.0) >= examples_per_second
             )
+            and (tokens_per_second is None or (point.tokens_per_second or 0.0) >= tokens_per_second)
         ]
         return min(enough, key=lambda one: (one.devices, one.step_seconds or 0.0), default=None)
 
@@ -141,11 +162,12 @@ def what_if_module(subject: Subject, ranges: Mapping[str, Any]) -> WhatIf:
     Raises:
         PlanError: It is pinned, or another batch is asked for.
     """
-    if "batch" in ranges:
-        raise PlanError(
-            f"{subject.name}: another batch takes the function, which a file does not have. Ask"
-            " what autoshard.plan returned, or autoshard.sweep."
-        )
+    for name in ("batch", "sequence"):
+        if name in ranges:
+            raise PlanError(
+                f"{subject.name}: another {name} takes the function, which a file does not have."
+                " Ask what autoshard.plan returned, or autoshard.sweep."
+            )
     if any(pinned.is_users for pinned in subject.imported.pins):
         raise PlanError(
             f"{subject.name}: pins name the axes of {subject.mesh}, so that it cannot be planned"
@@ -164,6 +186,7 @@ def sweep(
     *args: Any,
     clusters: Sequence[Any],
     batch: Sequence[int] | int | None = None,
+    sequence: Sequence[int] | int | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -177,6 +200,7 @@ def sweep(
         args: Its arguments: arrays, or ``jax.ShapeDtypeStruct``s in their place.
         clusters: Names, TOML files or ``autoshard.Cluster``s.
         batch: Sizes of the batch, dim 0 of the arguments that hold it; None: as it is.
+        sequence: Lengths of its sequences, dim 1 of its ids; None: as they are.
         static_argnums: As in ``jax.jit``.
         static_argnames: As in ``jax.jit``.
         donate_argnums: As in ``jax.jit``.
@@ -208,7 +232,7 @@ def sweep(
         static=(static_argnums, static_argnames),
         donate=(donate_argnums, donate_argnames),
     )
-    ranges = {"cluster": clusters, "batch": batch}
+    ranges = {"cluster": clusters, "batch": batch, "sequence": sequence}
     name = getattr(fn, "__name__", type(fn).__name__)
     return _Planning(request, traced).over(name, ranges)
 
@@ -233,7 +257,8 @@ class _Planning:
         """A program that was read from a file."""
         self.sources: dict[tuple[Any, ...], Source] = {}
         self.programs: dict[tuple[Any, ...], tuple[ImportedProgram, mlir.Module] | None] = {}
-        """What points search, by kind of device and batch; None: each is planned from the start."""
+        """What points search, by what they share; None: each is planned from the start."""
+        self.sizes: dict[tuple[Any, ...], tuple[int | None, int | None]] = {}
 
     def over(self, name: str, ranges: Mapping[str, Any]) -> WhatIf:
         """A point for every combination of what varies."""
@@ -244,6 +269,10 @@ class _Planning:
                 f"what_if: {unknown[0] if unknown else 'nothing'} is said to vary. What may vary:"
                 f" {', '.join((*OTHERS, *FACTORS))}."
             )
+        for key in ("batch", "sequence"):
+            for size in given.get(key, ()):
+                if not isinstance(size, int) or size < 1:
+                    raise PlanError(f"what_if: {key}={size!r}: give a whole number above 0.")
         rows = [dict(zip(given, row, strict=True)) for row in product(*given.values())]
         return WhatIf(name, tuple(self._points(rows)))
 
@@ -267,24 +296,28 @@ class _Planning:
         """Is this point a search of a program that several share? Reads the program at first."""
         if self.known is not None:
             return True
-        cluster, batch = self._cluster(row), row.get("batch")
-        key = _kind(cluster), batch
+        key = self._key(row)
         if key not in self.programs:
             try:
-                self.programs[key] = self._shared(key, self._asked(row), cluster, batch)
+                self.programs[key] = self._shared(row)
             except AutoshardError:
                 return False  # the point itself says why
         return self.programs[key] is not None
+
+    def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Points with one key search one program."""
+        return _kind(self._cluster(row)), row.get("batch"), row.get("sequence")
 
     def _asked(self, row: Mapping[str, Any]) -> Request:
         changes = {key: row[key] for key in ("memory_limit", "overlap") if key in row}
         return replace(self.request, cluster=self._cluster(row), compiler=None, **changes)
 
     def _point(self, row: Mapping[str, Any]) -> Point:
-        cluster, request = self._cluster(row), self._asked(row)
+        cluster = self._cluster(row)
         base = Point(row, cluster.name, cluster.num_devices, row.get("batch"))
         try:
-            summary, batch = self._planned(request, cluster, row.get("batch"))
+            summary = self._planned(row)
+            batch, tokens = self._size(row)
         except DoesNotFitError as error:
             missing = bytes_text(error.peak_bytes - error.memory_limit)
             return replace(
@@ -298,6 +331,7 @@ class _Planning:
         return replace(
             base,
             batch=batch,
+            tokens=tokens,
             mesh=summary.mesh,
             step_seconds=summary.step_seconds,
             compute_seconds=summary.compute_seconds,
@@ -316,27 +350,19 @@ class _Planning:
             cluster = cluster_of_chips(cluster, row["chips"])
         return scaled(cluster, {key: row[key] for key in row if key in FACTORS})
 
-    def _planned(
-        self, request: Request, cluster: Cluster, batch: int | None
-    ) -> tuple[PlanSummary, int | None]:
-        """What a plan costs, and the size of its batch."""
-        if self.known is not None:
-            return _searched_again(*self.known, cluster, request), None
-        key = _kind(cluster), batch
-        program = self.programs.get(key)
+    def _planned(self, row: Mapping[str, Any]) -> PlanSummary:
+        """What a plan costs."""
+        request = self._asked(row)
+        program = self.known or self.programs.get(self._key(row))
         if program is not None:
-            found = _searched_again(*program, cluster, request)
-            return found, self._size(self.sources[key], batch)
-        source = self._source(key, request, cluster, batch)
-        planned = plan_source(source, request, self.traced)
+            return _searched_again(*program, self._cluster(row), request)
+        planned = plan_source(self._source(row), request, self.traced)
         assert planned.summary is not None
-        return planned.summary, None if planned.batch is None else planned.batch.size
+        return planned.summary
 
-    def _shared(
-        self, key: tuple[Any, ...], request: Request, cluster: Cluster, batch: int | None
-    ) -> tuple[ImportedProgram, mlir.Module] | None:
-        """The program that all points of one kind and batch search; None where they cannot."""
-        source = self._source(key, request, cluster, batch)
+    def _shared(self, row: Mapping[str, Any]) -> tuple[ImportedProgram, mlir.Module] | None:
+        """The program that all points of one key search; None where they cannot."""
+        source, request = self._source(row), self._asked(row)
         job = job_of(source, request)
         is_plain = (
             source.mode == "auto"
@@ -348,16 +374,17 @@ class _Planning:
         )
         if not is_plain:
             return None
-        read = read_module(job.read(()), cluster, job.options)
+        read = read_module(job.read(()), self._cluster(row), job.options)
         is_pinned = any(pinned.is_users for pinned in read.imported.pins)
         return None if is_pinned else (read.imported, read.module)
 
-    def _source(
-        self, key: tuple[Any, ...], request: Request, cluster: Cluster, batch: int | None
-    ) -> Source:
-        """The function lowered for such a cluster and batch."""
+    def _source(self, row: Mapping[str, Any]) -> Source:
+        """The function lowered for such a cluster, batch and sequence."""
+        key, cluster, request = self._key(row), self._cluster(row), self._asked(row)
+        batch, sequence = row.get("batch"), row.get("sequence")
+        is_as_it_was = batch is None and sequence is None
         if self.traced is None:
-            if self.first is not None and batch is None and _kind(cluster) == _kind_of(self.first):
+            if self.first is not None and is_as_it_was and _kind(cluster) == _kind_of(self.first):
                 return self.sources.setdefault(key, self.first)
             raise PlanError(
                 "the function is not known any more, so that it cannot be lowered for another batch"
@@ -368,22 +395,27 @@ class _Planning:
         first, traced = self.first, self.traced
         if batch is not None:
             traced = with_batch(first, traced, self._held(first), batch)
-        if (
-            batch is None
-            and first.cluster is not None
-            and _is_lowered_alike(first.cluster, cluster)
-        ):
+        if sequence is not None:
+            traced = with_sequence(first, traced, self._held(first), sequence)
+        if is_as_it_was and first.cluster is not None and _is_lowered_alike(first.cluster, cluster):
             self.sources[key] = replace(first, cluster=cluster)
         else:
             self.sources[key] = traced.source(request)
         return self.sources[key]
 
-    def _size(self, source: Source, batch: int | None) -> int | None:
-        """Examples of a step."""
-        if batch is not None:
-            return batch
-        rows = set(rows_of(source, self._held(source)))
-        return rows.pop() if len(rows) == 1 else None
+    def _size(self, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
+        """Examples and ids of a step, as far as the arguments tell."""
+        if self.known is not None:
+            return None, None
+        key = self._key(row)
+        if key not in self.sizes:
+            source = self.sources[key]
+            held = self._held(source)
+            leaves = _tree.tree_leaves(cast(Any, source.program.stage).args_info)
+            rows = {leaves[number].shape[0] for number in held}
+            tokens = {prod(leaves[number].shape) for number in ids_among(leaves, held)}
+            self.sizes[key] = _only(rows), _only(tokens)
+        return self.sizes[key]
 
     def _held(self, source: Source) -> list[int]:
         """Arrays among the arguments that hold the batch."""
@@ -395,6 +427,10 @@ def _searched_again(
 ) -> PlanSummary:
     """What the search finds on another cluster, with its inputs cut alike."""
     return inputs_alike(search_imported(imported, module, cluster, request.options())).summary
+
+
+def _only(sizes: set[int]) -> int | None:
+    return next(iter(sizes)) if len(sizes) == 1 else None
 
 
 def _listed(said: Any) -> list[Any]:

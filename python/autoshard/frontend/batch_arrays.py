@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import committed_sharding
@@ -106,10 +107,61 @@ def with_batch(source: Source, traced: Traced, held: Sequence[int], batch: int) 
             " Return the state of a step, which tells it from the batch, or name them:"
             " batch_argnums=1."
         )
+    shapes = {number: (batch, *traced.leaves[number].shape[1:]) for number in held}
+    return _with_shapes(traced, shapes)
+
+
+def with_sequence(source: Source, traced: Traced, held: Sequence[int], length: int) -> Traced:
+    """The function with longer or shorter sequences.
+
+    They are dim 1 of the ids, which are the batch's integers of two dims; without ids, dim 1 of its
+    arrays of three dims and more. All dims of that size change behind dim 0 of the batch's arrays,
+    but for the last one of real numbers: that of features.
+
+    Args:
+        source: The function lowered for the sequences that it has.
+        traced: The same, to be lowered again.
+        held: Numbers of the arrays that hold the batch in dim 0.
+        length: Of a sequence.
+
+    Raises:
+        PlanError: Nothing tells what a sequence is, or they are not of one length.
+    """
+    leaves = traced.leaves
+    lengths = {leaves[number].shape[1] for number in ids_among(leaves, held)}
+    lengths = lengths or {leaves[n].shape[1] for n in held if len(leaves[n].shape) > 2}
+    if len(lengths) != 1:
+        found = f"they have {sorted(lengths)}" if lengths else "there are none"
+        raise PlanError(
+            f"{source.name}: another sequence is dim 1 of the batch's ids, or of its arrays of"
+            f" three dims, but {found}. Give arguments with one length, or plan the function for each."
+        )
+    (before,) = lengths
+    return _with_shapes(traced, {n: _longer(leaves[n], before, length) for n in held})
+
+
+def ids_among(leaves: Sequence[Any], held: Sequence[int]) -> list[int]:
+    """Numbers of the arrays of integers of two dims: a row an example, a token an entry."""
+    return [n for n in held if len(leaves[n].shape) == 2 and _is_integer(leaves[n])]
+
+
+def _is_integer(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.integer)
+
+
+def _longer(leaf: Any, before: int, length: int) -> tuple[int, ...]:
+    """The shape with sequences of another length."""
+    rank = len(leaf.shape)
+    last = rank - 1 if rank > 2 and jnp.issubdtype(leaf.dtype, jnp.inexact) else rank
+    return tuple(
+        length if 0 < dim < last and size == before else size for dim, size in enumerate(leaf.shape)
+    )
+
+
+def _with_shapes(traced: Traced, shapes: Mapping[int, tuple[int, ...]]) -> Traced:
     leaves = list(traced.leaves)
-    for number in held:
+    for number, shape in shapes.items():
         leaf = leaves[number]
-        shape = (batch, *leaf.shape[1:])
         at = committed_sharding(leaf)
         leaves[number] = jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=at)
     args, kwargs = traced.arguments.with_leaves(leaves)

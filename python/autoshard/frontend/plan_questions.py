@@ -146,13 +146,13 @@ class PlanQuestions:
         Args:
             ranges: What varies, a value or several of each; all combinations are planned.
                 ``cluster``: names, files or ``Cluster``s; ``chips``: so many of the same;
-                ``batch``: examples of a step; ``memory_limit`` and ``overlap``: as in
-                ``autoshard.plan``; and so many times as much of ``bandwidth`` and ``latency`` (of
-                all links), ``flops``, ``memory_bandwidth``, ``memory``, ``host_bandwidth`` and
-                ``launch``.
+                ``batch``: examples of a step; ``sequence``: dim 1 of its ids; ``memory_limit`` and
+                ``overlap``: as in ``autoshard.plan``; and so many times as much of ``bandwidth``
+                and ``latency`` (of all links), ``flops``, ``memory_bandwidth``, ``memory``,
+                ``host_bandwidth`` and ``launch``.
 
         Raises:
-            PlanError: Nothing varies; or another batch of a plan that was loaded.
+            PlanError: Nothing varies; or another batch or sequence of a plan that was loaded.
         """
         from autoshard.explain.what_if import what_if_plan
 

@@ -18,6 +18,7 @@ from autoshard.explain.page import page_html
 from autoshard.explain.page_frontier import frontier_text
 from autoshard.explain.record import Record
 from autoshard.explain.remarks import Remark, remarks_of
+from autoshard.explain.timeline_trace import timeline_trace
 from autoshard.report.plan_table import new_table, render, to_html
 from autoshard.verify.schedule.schedule import Schedule
 
@@ -75,6 +76,14 @@ class Explanation:
     def to_node_data(self) -> str:
         """Seconds of each node of ``to_model_explorer()``, as that takes node data."""
         return node_data_json(self.record)
+
+    def to_trace(self) -> str:
+        """The step as the plan models it, for https://ui.perfetto.dev.
+
+        Raises:
+            PlanError: Nothing is known of it.
+        """
+        return timeline_trace(self.record)
 
     def __rich__(self) -> Any:
         """Lines of the headline, then its tables."""

@@ -29,7 +29,9 @@ def what_if_table(found: WhatIf) -> RenderableType:
     has_batch = any(point.batch is not None for point in found.points) and "batch" not in varied
     has_rate = any(point.examples_per_second is not None for point in found.points)
     columns = [*varied, "devices", *(["batch"] if has_batch else []), "mesh", "step"]
-    columns += ["communication", "peak", *(["examples/s"] if has_rate else []), ""]
+    columns += ["communication", "peak", *(["examples/s"] if has_rate else [])]
+    has_tokens = any(point.tokens_per_second is not None for point in found.points)
+    columns += [*(["tokens/s"] if has_tokens else []), ""]
     table = new_table(*columns)
     longest = max((point.step_seconds or 0.0 for point in found.points), default=0.0)
     for point in found.points:
@@ -44,8 +46,9 @@ def what_if_table(found: WhatIf) -> RenderableType:
             communication = seconds_text(point.communication_seconds or 0.0)
             cells += [point.mesh, seconds_text(point.step_seconds), communication, peak]
         if has_rate:
-            rate = point.examples_per_second
-            cells.append("" if rate is None else f"{rate:,.3g}")
+            cells.append(_rate(point.examples_per_second))
+        if has_tokens:
+            cells.append(_rate(point.tokens_per_second))
         end: RenderableType = Text(point.reason.partition(". ")[0])
         if point.step_seconds is not None:
             end = Bar(size=longest or 1.0, begin=0, end=point.step_seconds, width=_BAR_WIDTH)
@@ -80,6 +83,10 @@ def sensitivity_table(found: Sensitivities) -> RenderableType:
         table.add_row(Text(row.name), f"{row.more:+.0%}", change)
     head = f"{found.name} on {found.cluster}: a step of {seconds_text(found.step_seconds)}"
     return Group(Text(head), table)
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.3g}"
 
 
 def _cell(value: object) -> str:

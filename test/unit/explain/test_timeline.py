@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import defaultdict
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from explained_plans import LAYERS, layers_plan
 from jax.sharding import PartitionSpec as P
 
 import autoshard
+from autoshard.errors import PlanError
 from autoshard.explain import timeline_build
 from autoshard.explain.timeline import (
     PARTS,
@@ -22,6 +24,7 @@ from autoshard.explain.timeline import (
     short_together,
     timeline_of_schedule,
 )
+from autoshard.explain.timeline_trace import timeline_trace
 from autoshard.verify.schedule.lines import Begin, Compute, Repeat, Wait
 from autoshard.verify.schedule.schedule import Stream, Transfer
 from autoshard.verify.schedule.simulate import simulate
@@ -193,6 +196,25 @@ def test_text_draws_no_timeline_and_a_page_draws_it_once(monkeypatch):
     assert not drawn
     assert explained.to_html() == explained.to_html()
     assert drawn.count(0) == 1
+
+
+def test_a_trace_has_an_event_a_bar_and_lane():
+    explained = scanned().explain()
+    bars = explained.record.timeline.bars
+    events = [one for one in json.loads(explained.to_trace())["traceEvents"] if one["ph"] == "X"]
+    assert len(events) == sum(len(bar.lanes) for bar in bars)
+    longest = max(bars, key=lambda bar: bar.seconds)
+    event = max(events, key=lambda one: one["dur"])
+    assert event["name"] == longest.name
+    assert event["dur"] == pytest.approx(1e6 * longest.seconds)
+    assert event["args"]["rounds"] == 8
+
+
+def test_what_has_no_timeline_has_no_trace():
+    x = jax.ShapeDtypeStruct((8,), jnp.float32)
+    plan = autoshard.plan(jnp.tanh, x, mode="semi_auto", mesh="a=2", in_shardings=P("a"))
+    with pytest.raises(PlanError, match="no timeline to trace: planned without a cluster"):
+        timeline_trace(plan.record)
 
 
 def test_short_bars_are_one_with_their_neighbours_of_the_same_lane():

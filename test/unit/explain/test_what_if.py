@@ -136,6 +136,53 @@ def test_sensitivities_are_the_plan_priced_with_one_number_changed() -> None:
     assert "memory, planned again" in str(found)
 
 
+def attention_loss(weights: Any, ids: Any, features: Any, mask: Any) -> Any:
+    x = weights["embedding"][ids] + features
+    scores = jnp.einsum("bsd,btd->bst", x, x)
+    x = jnp.where(mask, scores, 0.0) @ x
+    return jnp.mean((x @ weights["out"]) ** 2)
+
+
+def attention_step(weights: Any, ids: Any, features: Any, mask: Any) -> Any:
+    gradients = jax.grad(attention_loss)(weights, ids, features, mask)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+
+def of_sequences(length: int, width: int = 128) -> tuple[Any, ...]:
+    """Features are as wide as the shorter sequences are long."""
+    weights = {"embedding": (1000, width), "out": (width, width)}
+    arrays = jax.tree.map(
+        lambda shape: jax.ShapeDtypeStruct(shape, jnp.float32),
+        (weights, (16, length, width)),
+        is_leaf=lambda one: isinstance(one, tuple) and isinstance(one[0], int),
+    )
+    ids = jax.ShapeDtypeStruct((16, length), jnp.int32)
+    mask = jax.ShapeDtypeStruct((16, length, length), jnp.bool_)
+    return arrays[0], ids, arrays[1], mask
+
+
+def test_longer_sequences_are_what_planning_them_gives() -> None:
+    options = {"cluster": "v5e:2x2", "donate_argnums": 0}
+    plan = autoshard.plan(attention_step, *of_sequences(128), **options)
+    found = plan.what_if(sequence=[128, 512])
+    for point, length in zip(found.points, (128, 512), strict=True):
+        alone = autoshard.plan(attention_step, *of_sequences(length), **options)
+        assert point.step_seconds == alone.step_seconds
+        assert (point.batch, point.tokens) == (16, 16 * length)
+    rate = found.points[1].tokens_per_second
+    assert rate == 16 * 512 / (found.points[1].step_seconds or 0.0)
+    assert found.fewest_devices(tokens_per_second=rate) is not None
+    assert found.fewest_devices(tokens_per_second=1e15) is None
+    assert "tokens/s" in str(found)
+
+
+def test_a_program_without_sequences_has_no_longer_ones() -> None:
+    assert "there are none" in PLAN.what_if(sequence=512).points[0].reason
+    for size in (0, 1.5, "8"):
+        with pytest.raises(PlanError, match=r"sequence=.*: give a whole number above 0"):
+            PLAN.what_if(sequence=size)
+
+
 def test_questions_that_say_nothing_are_refused() -> None:
     with pytest.raises(PlanError, match="nothing is said to vary"):
         PLAN.what_if()

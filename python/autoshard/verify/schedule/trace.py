@@ -7,6 +7,8 @@ stands for all others.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +19,40 @@ _MICROSECOND = 1e-6
 
 
 def trace_json(schedule: Schedule) -> dict[str, Any]:
-    """The events as a JSON object.
+    """The events of a simulated step as a JSON object."""
+    return events_json(
+        TraceEvent(
+            event.stream.value,
+            event.name,
+            event.start,
+            event.seconds,
+            {"line": event.place, "op": event.op_name},
+        )
+        for event in schedule.events
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """Something that takes its time on a row."""
+
+    stream: str
+    """Value of the ``Stream`` whose row it is on."""
+    name: str
+    start: float
+    """Seconds since the step began."""
+    seconds: float
+    told: Mapping[str, Any]
+    """What is shown where one clicks at it; what is empty is left out."""
+
+
+def events_json(events: Iterable[TraceEvent]) -> dict[str, Any]:
+    """Events as a JSON object, a row a stream.
 
     Source: "Trace Event Format", Google, complete events (``ph: X``) and names of threads.
     """
-    rows = {stream: number for number, stream in enumerate(Stream)}
-    used = [stream for stream in Stream if stream in schedule.busy_seconds]
-    named: list[dict[str, Any]] = [
-        {
-            "ph": "M",
-            "name": "thread_name",
-            "pid": 0,
-            "tid": rows[stream],
-            "args": {"name": stream.value},
-        }
-        for stream in used
-    ]
-    events: list[dict[str, Any]] = [
+    rows = {stream.value: number for number, stream in enumerate(Stream)}
+    drawn: list[dict[str, Any]] = [
         {
             "ph": "X",
             "name": event.name,
@@ -41,13 +60,17 @@ def trace_json(schedule: Schedule) -> dict[str, Any]:
             "tid": rows[event.stream],
             "ts": event.start / _MICROSECOND,
             "dur": event.seconds / _MICROSECOND,
-            "args": {
-                key: value for key, value in (("line", event.place), ("op", event.op_name)) if value
-            },
+            "args": {key: value for key, value in event.told.items() if value},
         }
-        for event in schedule.events
+        for event in events
     ]
-    return {"displayTimeUnit": "ns", "traceEvents": named + events}
+    used = {event["tid"] for event in drawn}
+    named: list[dict[str, Any]] = [
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": row, "args": {"name": stream}}
+        for stream, row in rows.items()
+        if row in used
+    ]
+    return {"displayTimeUnit": "ns", "traceEvents": named + drawn}
 
 
 def write_trace(schedule: Schedule, path: Path) -> None:
