@@ -134,7 +134,8 @@ def with_sequence(source: Source, traced: Traced, held: Sequence[int], length: i
         found = f"they have {sorted(lengths)}" if lengths else "there are none"
         raise PlanError(
             f"{source.name}: another sequence is dim 1 of the batch's ids, or of its arrays of"
-            f" three dims, but {found}. Give arguments with one length, or plan the function for each."
+            f" three dims, but {found}. Give arguments with one length, or plan the function for"
+            " each."
         )
     (before,) = lengths
     return _with_shapes(traced, {n: _longer(leaves[n], before, length) for n in held})
