@@ -285,25 +285,19 @@ class _Ops:
     def _groups(self) -> Iterator[tuple[list[int], int]]:
         """Numbers of the ops of equal layers, and which of its place the first one is."""
         names = self.names
+        phases = {phase: number for number, phase in enumerate(dict.fromkeys(names.phases))}
+        of_phase = list(map(phases.__getitem__, names.phases))
         # What is equal but for operands first, then those of all layers together.
-        equal: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
-        keys = zip(
-            names.classes,
-            names.locations,
-            names.phases,
-            self.of_op,
-            self.seconds,
-            self.trips,
-            strict=True,
+        equal = _core.alike_rows(
+            [names.classes, names.locations, of_phase, self.of_op], [self.seconds, self.trips]
         )
-        for number, key in enumerate(keys):
-            equal[key].append(number)
         groups: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
         same_place: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
-        for key, members in equal.items():
+        for members in equal:
             first = members[0]
             word, scope, frame = names.word(first), names.scope(first), names.frames[first]
-            groups[word, scope.of_any_layer, frame, names.types(first), key[2:]] += members
+            rest = names.phases[first], self.of_op[first], self.seconds[first], self.trips[first]
+            groups[word, scope.of_any_layer, frame, names.types(first), rest] += members
             same_place[word, scope.path, frame] += members
         for members in same_place.values():
             members.sort()

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-
-import numpy as np
+from operator import itemgetter
 
 from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.ir import mlir
@@ -177,9 +176,9 @@ class OpNames:
 
 def _firsts(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Each number that is there, with the index of the first; in the order of these."""
-    found, first = np.unique(np.asarray(numbers, np.int64), return_index=True)
-    order = np.argsort(first)
-    yield from zip(found[order].tolist(), first[order].tolist(), strict=True)
+    last = len(numbers) - 1
+    first = dict(zip(reversed(numbers), range(last, -1, -1), strict=True))
+    yield from sorted(first.items(), key=itemgetter(1))
 
 
 def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[str]:
@@ -189,11 +188,12 @@ def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[str]:
     whose name does not say, such as one of a function that was inlined, is of the phase where it
     stands; behind the forward half, what is in a scope of its is the backward half of that scope.
     """
-    are_backward = [n for n, scope in scopes.items() if scope.phase is Phase.BACKWARD]
-    backward = np.flatnonzero(np.isin(np.asarray(of_op, np.int64), are_backward)).tolist()
-    if not backward:
+    are_backward = {n for n, scope in scopes.items() if scope.phase is Phase.BACKWARD}
+    first = next((number for number, at in enumerate(of_op) if at in are_backward), None)
+    if first is None:
         return [Phase.STEP.value] * len(of_op)
-    first, last = backward[0], backward[-1]
+    behind = next(number for number, at in enumerate(reversed(of_op)) if at in are_backward)
+    last = len(of_op) - 1 - behind
     forward = {scopes[one].path for one in set(of_op[:first])} - {""}
     of_forward = {n for n, scope in scopes.items() if scope.path in forward}
     for number in range(len(of_op) - 1, last, -1):
