@@ -48,7 +48,7 @@ def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         ClusterError: A number that no machine has.
     """
     for name, factor in factors.items():
-        if not factor > 0:
+        if not isinstance(factor, int | float) or not factor > 0:
             raise PlanError(f"{name}={factor!r} is no factor. Give how many times as much: 0.5, 2.")
         if factor == 1:
             continue

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from autoshard.errors import PlanError
+
 if TYPE_CHECKING:
     from autoshard.explain.annotations import Annotations
     from autoshard.explain.causes import Why
@@ -217,7 +219,15 @@ class PlanQuestions:
 
         Args:
             other: Made now, or loaded.
+
+        Raises:
+            PlanError: It is no plan.
         """
         from autoshard.explain.diff import diff_plans
 
+        if not isinstance(other, PlanQuestions):
+            raise PlanError(
+                f"plan.diff({other!r}): that is no plan. Give one that autoshard.plan returned, or"
+                " autoshard.Plan.load(path) of a file."
+            )
         return diff_plans(self._plan, other)

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 import autoshard
 from autoshard.cli import diff as command
 from autoshard.cli.main import main
-from autoshard.errors import ParseError
+from autoshard.errors import ParseError, PlanError
 from autoshard.explain.diff import diff_files
 
 WEIGHTS = {f"w{n}": jax.ShapeDtypeStruct((1024, 1024), jnp.float32) for n in range(4)}
@@ -51,6 +51,11 @@ def test_a_plan_does_not_differ_from_itself_nor_from_the_same_with_other_names()
     found = planned().diff(planned(mesh="b=8"))
     assert found.is_same
     assert "The plans are the same." in str(found)
+
+
+def test_a_path_is_no_plan() -> None:
+    with pytest.raises(PlanError, match=r"'old.json'.*autoshard.Plan.load"):
+        planned().diff("old.json")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_mesh_of_another_shape_is_no_change_where_devices_have_the_same_pieces() -> None:

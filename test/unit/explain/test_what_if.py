@@ -188,8 +188,9 @@ def test_questions_that_say_nothing_are_refused() -> None:
         PLAN.what_if()
     with pytest.raises(PlanError, match="speed is said to vary"):
         PLAN.what_if(speed=[1, 2])
-    with pytest.raises(PlanError, match="is no factor"):
-        PLAN.what_if(memory=[0])
+    for factor in (0, "twice"):
+        with pytest.raises(PlanError, match="is no factor"):
+            PLAN.what_if(memory=[factor])
 
 
 def test_a_file_is_swept_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
