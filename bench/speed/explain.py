@@ -6,8 +6,8 @@ Every row is one program, planned for v5p:4x4x4 in a process of its own: a train
 of bench/programs, or a module of the corpus. "record s" is the record of a plan that was just made,
 "again s" that of its module, which is read and priced again; "text s" makes the headline and its
 tables, "page s" the page of HTML, of which "timeline KB" is the picture of the step, drawn for it;
-seconds are those of the processor. "rows" are the arguments, results, ops and collectives of the plan, "folded"
-those of the record, in which equal layers are one row.
+seconds are those of the processor. "rows" are the arguments, results, ops and collectives of the
+plan, "folded" those of the record, in which equal layers are one row.
 """
 
 from __future__ import annotations
