@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES, Constant, Torus
@@ -40,7 +41,7 @@ class Knob:
     """With that number changed."""
 
 
-def scaled(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
+def scaled(cluster: Cluster, factors: Mapping[str, Any]) -> Cluster:
     """A cluster with some of ``FACTORS`` so many times as much.
 
     Raises:

@@ -225,7 +225,8 @@ class PlanQuestions:
         """
         from autoshard.explain.diff import diff_plans
 
-        if not isinstance(other, PlanQuestions):
+        asked: object = other  # callers may not check types
+        if not isinstance(asked, PlanQuestions):
             raise PlanError(
                 f"plan.diff({other!r}): that is no plan. Give one that autoshard.plan returned, or"
                 " autoshard.Plan.load(path) of a file."

@@ -162,7 +162,7 @@ def of_sequences(length: int, width: int = 128) -> tuple[Any, ...]:
 
 
 def test_longer_sequences_are_what_planning_them_gives() -> None:
-    options = {"cluster": "v5e:2x2", "donate_argnums": 0}
+    options: dict[str, Any] = {"cluster": "v5e:2x2", "donate_argnums": 0}
     plan = autoshard.plan(attention_step, *of_sequences(128), **options)
     found = plan.what_if(sequence=[128, 512])
     for point, length in zip(found.points, (128, 512), strict=True):
