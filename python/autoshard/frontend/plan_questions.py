@@ -225,8 +225,7 @@ class PlanQuestions:
         """
         from autoshard.explain.diff import diff_plans
 
-        asked: object = other  # callers may not check types
-        if not isinstance(asked, PlanQuestions):
+        if not isinstance(cast("object", other), PlanQuestions):
             raise PlanError(
                 f"plan.diff({other!r}): that is no plan. Give one that autoshard.plan returned, or"
                 " autoshard.Plan.load(path) of a file."
