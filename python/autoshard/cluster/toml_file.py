@@ -20,6 +20,7 @@ from autoshard.cluster.chips import (
     Link,
     Torus,
 )
+from autoshard.cluster.order import read_order
 from autoshard.cluster.record import RECORD_KEYS, RECORD_NUMBERS, CalibrationRecord
 from autoshard.cluster.topology import EXAMPLES, Dim, LinkKind, family_of, read_name
 from autoshard.compilers.compiler import compiler_for
@@ -28,7 +29,7 @@ from autoshard.errors import ClusterError
 if TYPE_CHECKING:
     from autoshard.cluster.cluster import Cluster
 
-_FILE_KEYS = ("name", "base", "compiler", "chip", "dims", "calibration")
+_FILE_KEYS = ("name", "base", "compiler", "order", "chip", "dims", "calibration")
 _CHIP_KEYS = ("name", "compiler", "compiled_as", *CHIP_CONSTANTS)
 _GONE = ("fuses_matmuls", "fuses_casts", "hides_gathers")
 """Constants of files that were written before chips named their compiler."""
@@ -159,7 +160,12 @@ def parse_toml(text: str, file: str) -> Cluster:
     chip = _chip(root.table("chip") or _Table(file, "chip", {}), base)
     dims = _dims(root, base)
     cluster = Cluster(root.text("name") or Path(file).stem, chip, dims, _record(root))
-    spec = root.text("compiler")
+    spec, order = root.text("compiler"), root.values.get("order")
+    try:
+        if order is not None:
+            cluster = cluster.in_order(read_order(order))
+    except ClusterError as error:
+        raise root.error("order", f"= {order!r}: {error.message}") from None
     try:
         return cluster if spec is None else cluster.with_compiler(spec)
     except ClusterError as error:
@@ -171,6 +177,8 @@ def write_toml(cluster: Cluster) -> str:
     lines = [f"name = {_quoted(cluster.name)}"]
     if cluster.compiler_spec:
         lines.append(f"compiler = {_quoted(cluster.compiler_spec)}")
+    if cluster.order:
+        lines.append(f"order = [{', '.join(_quoted(f'{n}={size}') for n, size in cluster.order)}]")
     if cluster.calibration is not None:
         lines += ["", "[calibration]"]
         lines += [f"{key} = {_literal(getattr(cluster.calibration, key))}" for key in RECORD_KEYS]

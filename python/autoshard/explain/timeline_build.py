@@ -275,7 +275,7 @@ class _Drawing:
         self.trips = costed.imported.program.op_trips
         dims = costed.cluster.dims
         self.host_seconds = move_seconds(costed.imported, costed.plan, costed.mesh, costed.cluster)
-        parts = parts_of(costed.mesh, dims, costed.cluster.name)
+        parts = parts_of(costed.mesh, dims, costed.cluster.name, costed.cluster.order)
         self.streams = {
             axis: [STREAMS[dims[dim].kind].value for dim, _ in one]
             for axis, one in zip(costed.mesh.without_unit_axes().axis_names, parts, strict=True)

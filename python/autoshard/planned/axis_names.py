@@ -6,7 +6,7 @@ uses together. What an axis is for shows in what it cuts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -75,19 +75,18 @@ def name_axes(
 
 
 def describe_axes(
-    imported: ImportedProgram, plan: _core.CorePlan, known: Sequence[AxisSummary] = ()
+    imported: ImportedProgram, plan: _core.CorePlan, lies_on: Mapping[str, str]
 ) -> tuple[AxisSummary, ...]:
     """What each axis of the imported program's own mesh is for; names stay.
 
     Args:
         imported: The program.
         plan: Its plan.
-        known: Axes of which it was said before what they are made of.
+        lies_on: What axes are made of, where more is to be said of one than its name.
     """
     cuts = _cuts(imported, plan, len(imported.mesh.axes))
-    physical = {axis.name: axis.physical for axis in known}
     return tuple(
-        AxisSummary(axis.name, axis.size, _role(cut)[1], physical.get(axis.name, axis.name))
+        AxisSummary(axis.name, axis.size, _role(cut)[1], lies_on.get(axis.name, axis.name))
         for axis, cut in zip(imported.mesh.axes, cuts, strict=True)
     )
 
