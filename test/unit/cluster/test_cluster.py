@@ -390,7 +390,7 @@ ONE_DIM = '[[dims]]\nname = "x"\nsize = 4\n'
         ("base = 5", "base = 5 is no name"),
         (
             'bse = "v5p"',
-            "bse is no key here, only name, base, compiler, order, chip, dims,"
+            "bse is no key here, only name, base, compiler, order, chip, dims, slower,"
             r" calibration\. "
             r'Did you mean "base"\?',
         ),
