@@ -1,4 +1,4 @@
-"""The pages of libraries run as they are written, and what is planned is what the library computes."""
+"""The pages of libraries run as written, and what is planned is what the library computes."""
 
 from __future__ import annotations
 
