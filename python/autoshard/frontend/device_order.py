@@ -4,7 +4,8 @@
 use: ``data`` may lie on the eight of ``y`` and ``model`` on the four of ``x``, or ``data`` on ``x``
 and half of ``y``. A plan is searched for in the order of the cluster and costed in all others, and
 then searched for in the two where it costs least; the fastest of the three is taken. Where no time
-could be saved, since devices hardly talk, it stays at the first.
+could be saved, since devices hardly talk, it stays at the first. What follows from marks is costed
+in all of them alike.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def in_chosen_order(source: Source, request: Request, plan_in: Callable[[Source]
     if not others or running().is_interrupted or _hardly_talks(best):
         return best
     seconds = _seconds_in(best, source, request, orders)
-    for order in sorted(others, key=lambda order: seconds[order])[:MORE_SEARCHES]:
+    by_seconds = sorted(others, key=lambda order: seconds[order])
+    if source.mode == "semi_auto":  # propagation finds the same in each
+        by_seconds = by_seconds[:1] if seconds[by_seconds[0]] < seconds[first] else []
+    for order in by_seconds[:MORE_SEARCHES]:
         try:
             found = plan_in(source_in(source, order))
         except DoesNotFitError:
@@ -94,9 +98,9 @@ def may_be_ordered(source: Source) -> bool:
     """May a plan of it have its devices in another order than the cluster?"""
     machine, cluster = source.machine, source.cluster
     return (
-        source.mode == "auto"
+        source.mode in ("auto", "semi_auto")
+        and source.is_mesh_given
         and not source.keeps_order
-        and source.has_mesh
         and cluster is not None
         and not cluster.order
         and len(cluster.dims) > 1

@@ -160,3 +160,20 @@ def test_within_another_program_a_plan_has_its_order(turned: Any) -> None:
     order = planned.plan(*types).machine.devices
     ((up, _),) = found
     assert tuple(up.sharding.mesh.devices.flat) == order
+
+
+def test_what_follows_from_pins_is_laid_where_it_costs_least() -> None:
+    spec = jax.sharding.PartitionSpec
+    pins = [(spec(None, "model"), spec("model"))], spec("data"), spec("data")
+    planned = autoshard.jit(
+        step,
+        mesh="model=4,data=2",
+        cluster=slow_network(),
+        mode="semi_auto",
+        in_shardings=pins,
+    )
+    plan = planned.plan(*HALVES)
+    assert plan.summary is not None
+    assert order_text(plan.summary.read_cluster().order) == "cpu=4, host=2"
+    args = jax.tree.map(lambda one: jnp.ones(one.shape, one.dtype), HALVES)
+    jax.tree.map(np.testing.assert_array_equal, planned(*args), jax.jit(step)(*args))
