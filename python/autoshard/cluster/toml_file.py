@@ -159,6 +159,10 @@ def parse_toml(text: str, file: str) -> Cluster:
         root = _Table(file, "", tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ClusterError(f"not a TOML file: {error}.", file) from None
+    except RecursionError:
+        raise ClusterError(
+            "lists within lists, deeper than can be read. A cluster needs none.", file
+        ) from None
     root.check_keys(_FILE_KEYS)
     base = _base(root)
     chip = _chip(root.table("chip") or _Table(file, "chip", {}), base)

@@ -388,6 +388,7 @@ ONE_DIM = '[[dims]]\nname = "x"\nsize = 4\n'
         ('base = "v5e:4x4x4"', "base: .*a slice of v5e has 2"),
         ('base = "v9"', r'base = "v9": no chip "v9" is known, only a100'),
         ("base = 5", "base = 5 is no name"),
+        ('base = "v5p"\norder = ' + "[" * 5000, "lists within lists, deeper than can be read"),
         (
             'bse = "v5p"',
             "bse is no key here, only name, base, compiler, order, chip, dims, slower,"
