@@ -44,5 +44,24 @@ if [[ ! -x "$environment/bin/python" ]] || ! is_new_enough "$environment/bin/pyt
   "$python" -m venv --clear "$environment"
 fi
 echo "Installing autoshard from $root"
-"$environment/bin/python" -m pip install --quiet --disable-pip-version-check "$root[demo]"
+install() {
+  # Modules are compiled when they are first imported: most of them never are.
+  "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@"
+}
+listed() {
+  "$environment/bin/python" -c '
+import sys, tomllib
+read = tomllib.load(open(sys.argv[1], "rb"))
+project, build = read["project"], read["build-system"]["requires"]
+wanted = [*project["dependencies"], *project["optional-dependencies"]["demo"]]
+print(*(build if sys.argv[2] == "build" else wanted), sep="\n")' "$root/pyproject.toml" "$1"
+}
+# What autoshard needs when it runs is fetched while it compiles.
+mapfile -t building < <(listed build)
+mapfile -t running < <(listed run)
+install "${building[@]}" cmake ninja
+install "${running[@]}" &
+fetching=$!
+install --no-build-isolation --no-deps "$root"
+wait "$fetching"
 exec "$environment/bin/python" "$root/examples/byte_transformer.py" "$@"

@@ -81,19 +81,17 @@ void check(const Cluster& cluster, const Mesh& mesh) {
          std::to_string(mesh.axis_sizes.size()));
   }
   std::vector<std::int64_t> covered(cluster.dims.size(), 1);
-  std::int32_t last_dim = 0;
   for (std::size_t a = 0; a < cluster.axes.size(); ++a) {
     std::int64_t size = 1;
     for (const AxisPart& part : cluster.axes[a]) {
-      if (part.dim < last_dim || part.dim >= static_cast<std::int32_t>(covered.size())) {
+      if (part.dim < 0 || part.dim >= static_cast<std::int32_t>(covered.size())) {
         fail("axis " + std::to_string(a) + " covers " + dim_name(part.dim) +
-             ", which does not exist or comes before one that was covered already");
+             ", which does not exist");
       }
       if (part.size < 2) {
         fail("axis " + std::to_string(a) + " covers a part of size " +
              std::to_string(part.size) + "; leave out parts below 2");
       }
-      last_dim = part.dim;
       covered[part.dim] *= part.size;
       size *= part.size;
     }

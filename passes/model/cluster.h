@@ -67,9 +67,11 @@ struct AxisPart {
 
 struct Cluster {
   Chip chip;
-  /// Slowest first, as devices are numbered: the last dim is the fastest to reach.
+  /// Slowest first: the last dim is the fastest to reach.
   std::vector<PhysicalDim> dims;
-  /// One list a mesh axis; the product of the sizes is that of the axis.
+  /// One list a mesh axis; the product of the sizes is that of the axis. Dims come in any
+  /// order, the parts of one dim from major to minor.
+  /// Example: `data=8,model=4` on a torus of 4x8 may be {{1, 8}}, {{0, 4}}: `model` lies on x.
   std::vector<std::vector<AxisPart>> axes;
   /// Share of communication that is hidden behind compute, 0 to 1.
   double overlap = 0;

@@ -320,9 +320,9 @@ ClassOptions class_options(const Program& program) {
   return options;
 }
 
-class Search {
+class SymbolicSearch {
  public:
-  Search(const Program& program, const SymbolicOptions& options)
+  SymbolicSearch(const Program& program, const SymbolicOptions& options)
       : program_(program),
         options_(options),
         orders_(program.mesh, program.pins),
@@ -447,7 +447,7 @@ std::vector<SymbolicChoice> symbolic_choices(const Program& program,
 
 SymbolicPlan symbolic_programming(const Program& program, const SymbolicOptions& options) {
   check(program);
-  Search search(program, options);
+  SymbolicSearch search(program, options);
   SymbolicPlan result{search.run(), {}};
   Plan followed = propagate(with_main_ops_fixed(program, result.plan),
                             {options.max_options, options.sweeps, options.seed});

@@ -109,10 +109,21 @@ def _of_machines() -> list[Reader]:
         write_toml(autoshard.Cluster.of(name)).encode() for name in ("v5e:4x4", "h100:8")
     )
     return [
-        Reader("cluster", _of_file(read_toml, ".toml"), clusters),
+        Reader("cluster", _of_file(read_toml, ".toml"), (*clusters, _UNLIKE)),
         Reader("cluster name", _of_text(autoshard.Cluster.parse), (b"v5p:4x4x4*2", b"h100:4x8")),
         Reader("mesh", _of_text(Mesh.parse), (b"dp=2,tp=4", b"a=2,b=2 device_ids=3,2,1,0")),
     ]
+
+
+_UNLIKE = b"""base = "h100:4x8"
+order = ["gpu=4", "node=4", "gpu=2"]
+[[slower]]
+dim = "node"
+numbers = [0, 3]
+compute = 0.8
+bandwidth = { node = 0.5, gpu = 1 }
+"""
+"""A cluster with an order of its own, and nodes of unlike speed."""
 
 
 def _of_shardings() -> list[Reader]:

@@ -85,13 +85,52 @@ def test_what_cannot_be_planned_is_refused(make: Any, options: dict[str, Any], s
         autoshard.keras_jit(make(), cluster="cpu:8", **options)
 
 
-def test_a_distribution_of_keras_is_refused() -> None:
-    model = model_of()
-    keras.distribution.set_distribution(
-        keras.distribution.DataParallel(devices=keras.distribution.list_devices())
+@pytest.fixture
+def distributed() -> Any:
+    """Sets a distribution of keras, which ends with the test."""
+    yield keras.distribution.set_distribution
+    keras.distribution.set_distribution(None)
+
+
+def model_parallel() -> Any:
+    mesh = keras.distribution.DeviceMesh(
+        (2, 4), ("batch", "model"), keras.distribution.list_devices()
     )
-    try:
-        with pytest.raises(autoshard.PlanError, match=r"keras\.distribution is set"):
-            autoshard.keras_jit(model, cluster="cpu:8")
-    finally:
-        keras.distribution.set_distribution(None)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[".*/dense[_0-9]*/kernel"] = (None, "model")
+    return keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+
+
+@pytest.mark.parametrize("options", [{}, {"cluster": "cpu:8"}])
+def test_layouts_of_keras_are_pins(distributed: Any, options: dict[str, Any]) -> None:
+    expected = trained(model_of())
+    distributed(model_parallel())
+    model = autoshard.keras_jit(model_of(), **options)
+    found = trained(model)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    kernels = [weight for weight in model.trainable_variables if weight.name == "kernel"]
+    momenta = [one for one in model.optimizer.variables if "kernel_momentum" in one.path]
+    assert len(kernels) == len(momenta) == 2
+    for one in (*kernels, *momenta):
+        assert one.value.sharding.spec == jax.sharding.PartitionSpec(None, "model"), one.path
+        assert one.value.sharding.mesh.shape == {"batch": 2, "model": 4}
+
+
+def test_a_batch_is_cut_as_keras_cuts_it(distributed: Any) -> None:
+    expected = trained(model_of())
+    distributed(keras.distribution.DataParallel(devices=keras.distribution.list_devices()))
+    model = autoshard.keras_jit(model_of())
+    found = trained(model)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    state = tuple([one.value for one in kind] for kind in model.train_step.variables_of_step)
+    plan = model.train_step.planned.plan(state, (X[:64], Y[:64], None))
+    batch = [value for value in plan.arguments if value.name.startswith("data[")]
+    assert [value.sharding.num_shards(0) for value in batch] == [8, 8]
+
+
+def test_a_distribution_says_mesh_and_pins(distributed: Any) -> None:
+    distributed(model_parallel())
+    with pytest.raises(autoshard.PlanError, match=r"mesh= and keras\.distribution both say how"):
+        autoshard.keras_jit(model_of(), mesh="batch=2,model=4")

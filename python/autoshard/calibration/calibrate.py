@@ -106,8 +106,9 @@ def calibrate(
             " 120."
         )
     chosen: list[Any] = list(cast("list[Any]", jax.devices()) if devices is None else devices)
-    base = Cluster.of(detected(chosen).name if cluster is None else cluster)
-    _check(base, chosen)
+    asked = Cluster.of(detected(chosen).name if cluster is None else cluster)
+    _check(asked, chosen)
+    base = replace(asked, order=())  # what is measured are the dims
     base = _with_memory(base, chosen)
     start = time.perf_counter()
     total = sum(len(ladder.steps) for ladder in ladders(base))
@@ -130,7 +131,7 @@ def calibrate(
     if len(chosen) == 1:
         notes = ("one device: there are no collectives to measure", *notes)
     result = Calibration(
-        replace(fitted, name=name, calibration=record),
+        replace(fitted, name=name, calibration=record, order=asked.order),
         measured.points,
         notes,
         time.perf_counter() - start,

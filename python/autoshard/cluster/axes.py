@@ -1,15 +1,18 @@
 """Physical dims as mesh axes: the axes that a search uses, and what any mesh covers.
 
-Devices are numbered row-major over the physical dims, the last dim fastest, and row-major over
-the axes of a mesh. So an axis covers a run of dims or a part of one, major parts first.
+Devices are numbered row-major over the physical dims, or over parts of them in another order
+(cluster/order.py), and row-major over the axes of a mesh. So an axis covers a run of these, and
+may end inside of one, major parts first.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from math import gcd, prod
 
+from autoshard.cluster.order import Order, default_order
 from autoshard.cluster.topology import Dim
 from autoshard.errors import ClusterError
 from autoshard.sharding.mesh import Axis, Mesh
@@ -21,8 +24,12 @@ Parts = list[tuple[int, int]]
 """What one axis covers: (index of a dim, size of the part), major first."""
 
 
-def level_mesh(dims: Sequence[Dim]) -> Mesh:
+def level_mesh(dims: Sequence[Dim], order: Order = ()) -> Mesh:
     """Dims split into prime axes, or into ``MAX_LEVEL_AXES`` as equal as possible.
+
+    Args:
+        dims: Slowest first.
+        order: In which their parts number the devices; empty: as they stand.
 
     Axes of one dim stand together, the larger ones outside; ``x0, x1`` are those of dim ``x``,
     or ``x`` if it is one axis. Of axes that are equally large the fastest dim is split first.
@@ -30,7 +37,8 @@ def level_mesh(dims: Sequence[Dim]) -> Mesh:
     Example: 4x4x4 gives x0=2,x1=2,y0=2,y1=2,z0=2,z1=2; 16 slices of 16x16x16 give
     slice=16,x=16,y0=4,y1=4,z0=4,z1=4.
     """
-    sizes = [dim.size for dim in dims]
+    order = order or default_order(dims)
+    sizes = [size for _, size in order]
     splits: list[tuple[int, ...]] = [(size,) for size in sizes]
     while sum(map(len, splits)) < MAX_LEVEL_AXES:
         divisible = [d for d, split in enumerate(splits) if _num_primes(sizes[d]) > len(split)]
@@ -38,15 +46,25 @@ def level_mesh(dims: Sequence[Dim]) -> Mesh:
             break
         largest = max(divisible, key=lambda d: (max(splits[d]), d))
         splits[largest] = _most_equal(sizes[largest], len(splits[largest]) + 1)
-    axes: list[Axis] = []
-    for dim, split in zip(dims, splits, strict=True):
-        names = [dim.name] if len(split) == 1 else [f"{dim.name}{i}" for i in range(len(split))]
-        axes.extend(map(Axis, names, split))
-    return Mesh(tuple(axes))
+    named = [(name, size) for (name, _), split in zip(order, splits, strict=True) for size in split]
+    counts = Counter(name for name, _ in named)
+    numbers = {name: iter(range(count)) for name, count in counts.items()}
+    return Mesh(
+        tuple(
+            Axis(name if counts[name] == 1 else f"{name}{next(numbers[name])}", size)
+            for name, size in named
+        )
+    )
 
 
-def parts_of(mesh: Mesh, dims: Sequence[Dim], cluster: str) -> list[Parts]:
+def parts_of(mesh: Mesh, dims: Sequence[Dim], cluster: str, order: Order = ()) -> list[Parts]:
     """What each axis of ``mesh`` covers; axes of size 1 are left out.
+
+    Args:
+        mesh: The axes, slowest first.
+        dims: Of the cluster, likewise.
+        cluster: Its name, for errors.
+        order: In which parts of dims number the devices; empty: as the dims stand.
 
     Raises:
         ClusterError: Another number of devices, or an axis that ends where it can be no part.
@@ -57,7 +75,9 @@ def parts_of(mesh: Mesh, dims: Sequence[Dim], cluster: str) -> list[Parts]:
             f'mesh "{mesh}" has {mesh.size} devices, but cluster {cluster} has {devices}.'
             " Make the product of the axis sizes the number of devices."
         )
-    left = [dim.size for dim in dims]
+    order = order or default_order(dims)
+    number_of = {dim.name: number for number, dim in enumerate(dims)}
+    left = [size for _, size in order]
     d = 0
     axes: list[Parts] = []
     for axis in mesh.without_unit_axes().axes:
@@ -68,21 +88,23 @@ def parts_of(mesh: Mesh, dims: Sequence[Dim], cluster: str) -> list[Parts]:
                 d += 1
             part = gcd(needed, left[d])
             if part not in (needed, left[d]):
-                raise _does_not_factor(mesh, axis, dims, cluster)
-            parts.append((d, part))
+                raise _does_not_factor(mesh, axis, dims, cluster, order)
+            parts.append((number_of[order[d][0]], part))
             needed //= part
             left[d] //= part
         axes.append(parts)
     return axes
 
 
-def _does_not_factor(mesh: Mesh, axis: Axis, dims: Sequence[Dim], cluster: str) -> ClusterError:
-    shape = " x ".join(f"{dim.name}={dim.size}" for dim in dims)
+def _does_not_factor(
+    mesh: Mesh, axis: Axis, dims: Sequence[Dim], cluster: str, order: Order
+) -> ClusterError:
+    shape = " x ".join(f"{name}={size}" for name, size in order)
     return ClusterError(
         f'mesh "{mesh}": axis "{axis.name}" (size {axis.size}) ends inside a dim of cluster'
         f" {cluster} ({shape}) at a place that does not divide it. Axes cover the dims from left"
         " to right: choose sizes that divide the dims or are products of whole ones, such as"
-        f' mesh="{level_mesh(dims)}".'
+        f' mesh="{level_mesh(dims, order)}".'
     )
 
 

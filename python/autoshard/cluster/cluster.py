@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import starmap
 from math import isfinite, prod
 from pathlib import Path
 from typing import cast
@@ -14,8 +15,15 @@ from typing import cast
 from autoshard import _core
 from autoshard.cluster.axes import level_mesh, parts_of
 from autoshard.cluster.chips import UNITS, Chip
+from autoshard.cluster.order import (
+    Order,
+    complaint_of_order,
+    default_order,
+    device_numbers,
+    order_text,
+)
 from autoshard.cluster.record import CalibrationRecord
-from autoshard.cluster.topology import Dim, read_name
+from autoshard.cluster.topology import Dim, LinkKind, read_name
 from autoshard.compilers.compiler import Compiler, compiler_for, read_compiler
 from autoshard.errors import ClusterError
 from autoshard.sharding.mesh import Mesh
@@ -28,8 +36,8 @@ MAX_DIMS = _core.MAX_MESH_AXES
 class Cluster:
     """Devices of one kind and how they reach each other.
 
-    Devices are numbered row-major over ``dims``. A program whose devices are ordered in another
-    way is costed as if they were in this one.
+    Devices are numbered row-major over ``dims``, or over parts of them in another ``order``. A
+    program whose devices are ordered in another way is costed as if they were in this one.
 
     Args:
         name: As the user wrote it.
@@ -38,10 +46,12 @@ class Cluster:
         calibration: Where its constants were measured; None where they were not.
         compiler_spec: The compiler as ``with_compiler`` takes it; empty: the chip's, in the
             release that is installed.
+        order: Parts of dims that number the devices, slowest first: ``(("y", 8), ("x", 4))``.
+            Empty: the dims as they stand; a search with a given mesh then chooses one.
 
     Raises:
-        ClusterError: A constant that cannot be, a dim below 2, two dims of one name, or more than
-            ``MAX_DIMS``.
+        ClusterError: A constant that cannot be, a dim below 2, two dims of one name, more than
+            ``MAX_DIMS``, or an order that does not cover the dims.
     """
 
     name: str
@@ -49,6 +59,7 @@ class Cluster:
     dims: tuple[Dim, ...]
     calibration: CalibrationRecord | None = field(default=None, compare=False)
     compiler_spec: str = ""
+    order: Order = ()
 
     def __post_init__(self) -> None:
         if len(self.dims) > MAX_DIMS:
@@ -72,6 +83,9 @@ class Cluster:
                 f"cluster {self.name}: several dims are named {repeated[0]}. Give every dim its"
                 " own name."
             )
+        wrong = complaint_of_order(self.order, self.dims) if self.order else None
+        if wrong:
+            raise ClusterError(f"cluster {self.name}: order {order_text(self.order)}: {wrong}.")
 
     def _check(self, place: str, key: str, value: float) -> None:
         wrong = complaint(key, value)
@@ -190,7 +204,48 @@ class Cluster:
         Every dim is split into its primes; if that makes more than six axes, into six as equal
         as possible.
         """
-        return level_mesh(self.dims)
+        return level_mesh(self.dims, self.order)
+
+    def in_order(self, order: Order) -> Cluster:
+        """The same devices numbered in this order.
+
+        Raises:
+            ClusterError: The order does not cover the dims.
+        """
+        return replace(self, order=order)
+
+    @property
+    def has_torus(self) -> bool:
+        """Whether any devices are neighbours on a ring or a line."""
+        return any(dim.kind in (LinkKind.RING, LinkKind.LINE) for dim in self.dims)
+
+    @property
+    def parts(self) -> Order:
+        """Names of dims and sizes of their parts over which devices are numbered."""
+        return self.order or default_order(self.dims)
+
+    def covered_in_order(self, mesh: Mesh) -> dict[str, str]:
+        """As ``covered_by``; nothing where no order is said, so that axes cover dims in turn."""
+        return self.covered_by(mesh) if self.order else {}
+
+    def covered_by(self, mesh: Mesh) -> dict[str, str]:
+        """What each axis of a mesh lies on: ``{"data": "y", "model": "2 of x"}``.
+
+        Raises:
+            ClusterError: As ``to_core``.
+        """
+        axes = mesh.without_unit_axes().axis_names
+        found = zip(axes, parts_of(mesh, self.dims, self.name, self.order), strict=True)
+        return {axis: ", ".join(starmap(self._part_text, parts)) for axis, parts in found}
+
+    def _part_text(self, dim: int, size: int) -> str:
+        one = self.dims[dim]
+        return one.name if one.size == size else f"{size} of {one.name}"
+
+    @property
+    def device_numbers(self) -> tuple[int, ...] | None:
+        """The device at each number of the order, as numbered over the dims; None: its own."""
+        return device_numbers(self.order, self.dims) if self.order else None
 
     def to_core(self, mesh: Mesh, overlap: float = 0.0) -> _core.Cluster:
         """The same for the core, with the links of every axis of ``mesh``.
@@ -228,7 +283,7 @@ class Cluster:
             ],
             axes=[
                 [_core.AxisPart(dim, size) for dim, size in parts]
-                for parts in parts_of(mesh, self.dims, self.name)
+                for parts in parts_of(mesh, self.dims, self.name, self.order)
             ],
             overlap_slowdown=chip.overlap_slowdown.value,
             overlap=overlap,

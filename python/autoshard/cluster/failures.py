@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from autoshard.cluster.cluster import Cluster
+from autoshard.cluster.order import order_text
 from autoshard.cluster.topology import LinkKind
 from autoshard.errors import ClusterError
 
@@ -43,6 +44,11 @@ def remaining(cluster: Cluster, failures: int) -> Iterator[Remaining]:
         raise ClusterError(
             f"{failures} failures of {cluster.name}: it has {outer.size} parts of dim {outer.name},"
             f" of which one has to be left. Give 0 to {outer.size - 1}."
+        )
+    if cluster.order:
+        raise ClusterError(
+            f"cluster {cluster.name} numbers its devices in the order {order_text(cluster.order)},"
+            " which says nothing of fewer. Leave the order out."
         )
     for count in range(outer.size, outer.size - failures - 1, -1):
         yield Remaining(outer.name, count, _of(cluster, count))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autoshard.cluster.cluster import Cluster
+from autoshard.cluster.order import order_text
 from autoshard.cluster.topology import Dim
 from autoshard.errors import PlanError
 
@@ -15,6 +16,12 @@ def cluster_of_a_stage(cluster: Cluster, stages: int) -> Cluster:
     Raises:
         PlanError: The devices do not fall on the stages so.
     """
+    if cluster.order:
+        raise PlanError(
+            f"stages={stages}: cluster {cluster.name} numbers its devices in the order"
+            f" {order_text(cluster.order)}, and stages are cut from its dims as they stand. Leave"
+            " the order out."
+        )
     dims = _dims_of_a_stage(cluster, stages)
     if dims is None:
         sizes = " x ".join(str(dim.size) for dim in cluster.dims) or "1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from autoshard.cluster.chips import (
     Link,
     Torus,
 )
+from autoshard.cluster.order import read_order
 from autoshard.cluster.record import RECORD_KEYS, RECORD_NUMBERS, CalibrationRecord
+from autoshard.cluster.slower import SPEEDS, Slower, as_slowest
 from autoshard.cluster.topology import EXAMPLES, Dim, LinkKind, family_of, read_name
 from autoshard.compilers.compiler import compiler_for
 from autoshard.errors import ClusterError
@@ -28,7 +31,9 @@ from autoshard.errors import ClusterError
 if TYPE_CHECKING:
     from autoshard.cluster.cluster import Cluster
 
-_FILE_KEYS = ("name", "base", "compiler", "chip", "dims", "calibration")
+log = logging.getLogger("autoshard")
+
+_FILE_KEYS = ("name", "base", "compiler", "order", "chip", "dims", "slower", "calibration")
 _CHIP_KEYS = ("name", "compiler", "compiled_as", *CHIP_CONSTANTS)
 _GONE = ("fuses_matmuls", "fuses_casts", "hides_gathers")
 """Constants of files that were written before chips named their compiler."""
@@ -154,12 +159,29 @@ def parse_toml(text: str, file: str) -> Cluster:
         root = _Table(file, "", tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ClusterError(f"not a TOML file: {error}.", file) from None
+    except RecursionError:
+        raise ClusterError(
+            "lists within lists, deeper than can be read. A cluster needs none.", file
+        ) from None
     root.check_keys(_FILE_KEYS)
     base = _base(root)
     chip = _chip(root.table("chip") or _Table(file, "chip", {}), base)
     dims = _dims(root, base)
+    slower = _slower(root, dims)
+    if slower:
+        chip, dims = as_slowest(chip, dims, slower)
+        log.info(
+            "cluster %s: planned as its slowest part: %s",
+            file,
+            ", ".join(one.name for one in slower),
+        )
     cluster = Cluster(root.text("name") or Path(file).stem, chip, dims, _record(root))
-    spec = root.text("compiler")
+    spec, order = root.text("compiler"), root.values.get("order")
+    try:
+        if order is not None:
+            cluster = cluster.in_order(read_order(order))
+    except ClusterError as error:
+        raise root.error("order", f"= {order!r}: {error.message}") from None
     try:
         return cluster if spec is None else cluster.with_compiler(spec)
     except ClusterError as error:
@@ -171,6 +193,8 @@ def write_toml(cluster: Cluster) -> str:
     lines = [f"name = {_quoted(cluster.name)}"]
     if cluster.compiler_spec:
         lines.append(f"compiler = {_quoted(cluster.compiler_spec)}")
+    if cluster.order:
+        lines.append(f"order = [{', '.join(_quoted(f'{n}={size}') for n, size in cluster.order)}]")
     if cluster.calibration is not None:
         lines += ["", "[calibration]"]
         lines += [f"{key} = {_literal(getattr(cluster.calibration, key))}" for key in RECORD_KEYS]
@@ -310,6 +334,53 @@ def _read_dim(table: _Table, base: _Base | None) -> Dim:
             raise table.error(key, f"is missing, and {without}. Give it in {UNITS[key]}.")
         constants[key] = constant
     return Dim(name, size, LinkKind(kind), **constants)
+
+
+def _slower(root: _Table, dims: tuple[Dim, ...]) -> list[Slower]:
+    value: Any = root.values.get("slower", [])
+    if not isinstance(value, list):
+        raise root.error("slower", f"= {value!r} is no list. Write [[slower]] above each of them.")
+    found: list[Slower] = []
+    for index, item in enumerate(cast("list[Any]", value)):
+        place = f"slower[{index}]"
+        if not isinstance(item, dict):
+            raise root.error(place, f"= {item!r} is no table. Write [[slower]] above its values.")
+        found.append(_read_slower(_Table(root.file, place, cast("dict[str, Any]", item)), dims))
+    return found
+
+
+def _read_slower(table: _Table, dims: tuple[Dim, ...]) -> Slower:
+    table.check_keys(("dim", "numbers", "bandwidth", *SPEEDS))
+    sizes = {dim.name: dim.size for dim in dims}
+    dim = table.text("dim")
+    if dim is None or dim not in sizes:
+        raise table.error("dim", f"= {dim!r} is no dim. Give one of {', '.join(sizes)}.")
+    numbers: Any = table.values.get("numbers")
+    known = range(sizes[dim])
+    if (
+        not isinstance(numbers, list)
+        or not numbers
+        or not all(type(one) is int and one in known for one in cast("list[Any]", numbers))
+    ):
+        raise table.error(
+            "numbers", f"= {numbers!r} does not say which. Give some of 0 to {sizes[dim] - 1}: [0]."
+        )
+    links = table.table("bandwidth") or _Table(table.file, table.path("bandwidth"), {})
+    links.check_keys(sizes)
+    shares = {key: _share(table, key) for key in SPEEDS if key in table.values}
+    bandwidth = {key: _share(links, key) for key in links.values}
+    if not shares and not bandwidth:
+        raise table.error("dim", f"= {dim!r}: nothing is less. Give {', '.join(SPEEDS)} or links.")
+    return Slower(dim, tuple(cast("list[int]", numbers)), shares, bandwidth)
+
+
+def _share(table: _Table, key: str) -> float:
+    value = table.values[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise table.error(
+            key, f"= {value!r} is no share. Give what it has of the others', above 0, at most 1."
+        )
+    return float(value)
 
 
 def _check_names(root: _Table, dims: list[Dim]) -> None:

@@ -291,7 +291,7 @@ class _Drawing:
         self.host_seconds = move_seconds(costed.imported, costed.plan, costed.mesh, costed.cluster)
         ops = costed.imported.core_ops
         self.is_out = {number: moved_to(ops[number]) == PINNED_HOST for number in self.host_seconds}
-        parts = parts_of(costed.mesh, dims, costed.cluster.name)
+        parts = parts_of(costed.mesh, dims, costed.cluster.name, costed.cluster.order)
         self.streams = {
             axis: [STREAMS[dims[dim].kind].value for dim, _ in one]
             for axis, one in zip(costed.mesh.without_unit_axes().axis_names, parts, strict=True)

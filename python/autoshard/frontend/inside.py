@@ -17,6 +17,7 @@ import jax
 
 from autoshard.errors import AutoshardWarning, PlanError
 from autoshard.frontend.arguments import Arguments
+from autoshard.frontend.device_order import may_be_ordered
 from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan
 from autoshard.ir import print_module
@@ -145,6 +146,8 @@ def _mesh_of_results(source: Source, plan: Callable[[], Plan]) -> Any:
     lowered.
     """
     primes = set(prime_factors(source.machine.mesh.size))
+    if may_be_ordered(source):
+        return plan().jax_mesh
     if source.has_mesh or not primes:
         return source.machine.jax_mesh()
     if len(primes) > 1:

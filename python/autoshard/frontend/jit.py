@@ -22,6 +22,7 @@ from autoshard.frontend.checks import (
     check_host_memory,
     read_check,
 )
+from autoshard.frontend.device_order import source_of
 from autoshard.frontend.inside import (
     call_inside,
     keeps_apart,
@@ -515,9 +516,8 @@ class _Program:
         check_host_memory(self.plan)
         module = self.plan.exported(self.form)
         self.failures = show_mesh(module, self.plan.jax_mesh)
-        return replace_module(
-            self.source.program, print_module(module, "bytecode"), *self.plan.named_shardings
-        )
+        program = source_of(self.plan, self.source).program
+        return replace_module(program, print_module(module, "bytecode"), *self.plan.named_shardings)
 
     @cached_property
     def compiled(self) -> jax.stages.Compiled:

@@ -12,6 +12,7 @@ import jax
 
 from autoshard.errors import PlanError
 from autoshard.frontend.arguments import Arguments
+from autoshard.frontend.device_order import source_of
 from autoshard.frontend.fingerprint import Fingerprint, changes_of_program, changes_of_values
 from autoshard.frontend.lower import Source, Target, lower_again
 from autoshard.frontend.plan import Plan, PlannedValue
@@ -153,7 +154,7 @@ def changes_of(plan: Plan, source: Source) -> list[str]:
     results = zip(result_names(stage.out_tree), _tree.tree_leaves(stage.out_info), strict=True)
     found = changes_of_values(_typed(plan.arguments), [_type(*each) for each in arguments])
     found += changes_of_values(_typed(plan.results), [_type(*each) for each in results])
-    if plan.machine.devices != source.machine.devices:
+    if plan.machine.devices != source_of(plan, source).machine.devices:
         found.append("its devices are others")
     return found or changes_of_program(_fingerprint(plan), source)
 

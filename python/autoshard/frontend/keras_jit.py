@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, TypeVar, Unpack, cast
 
 import jax
@@ -16,6 +17,9 @@ Model = TypeVar("Model")
 _GIVEN = ("donate_argnums", "donate_argnames", "static_argnums", "static_argnames")
 """Options that say something of the arguments of a step, which are keras' own."""
 
+_DISTRIBUTED = ("mesh", "in_shardings")
+"""Those that a distribution of keras says."""
+
 
 def keras_jit(model: Model, **options: Unpack[JitOptions]) -> Model:
     """``autoshard.jit`` for the train step that ``fit`` of a keras model runs.
@@ -23,6 +27,10 @@ def keras_jit(model: Model, **options: Unpack[JitOptions]) -> Model:
     Variables of the model and of its optimizer are cut as the plan has them from the first step on,
     and lie there after ``fit``. ``evaluate`` and ``predict`` are compiled by ``jax.jit`` for
     variables where they lie. A last batch of another size has a plan of its own.
+
+    Under ``keras.distribution`` its mesh is the plan's, and what it cuts are pins: the batch, and
+    variables with a layout of their own or of its ``LayoutMap``. Variables that it would copy to
+    all devices are the plan's to cut.
 
     Args:
         model: A compiled ``keras.Model``, changed in place: keras no longer compiles its steps.
@@ -35,7 +43,7 @@ def keras_jit(model: Model, **options: Unpack[JitOptions]) -> Model:
 
     Raises:
         PlanError: Keras computes with another backend than JAX, the model is not compiled or runs
-            eagerly, ``keras.distribution`` is set, or an option says what keras decides.
+            eagerly, or an option says what keras or its distribution decides.
 
     Example:
         model.compile(optimizer="adam", loss="mse")
@@ -45,11 +53,26 @@ def keras_jit(model: Model, **options: Unpack[JitOptions]) -> Model:
     why = _cannot_be_planned(given) or next(
         (f"{name} is decided: fit donates its state" for name in _GIVEN if name in options), None
     )
+    distribution: Any = None if why else _keras().distribution.distribution()
+    if distribution is not None:
+        why = next(
+            (
+                f"{name}= and keras.distribution both say how arrays lie. Leave {name} out, or take"
+                " the distribution away: keras.distribution.set_distribution(None)"
+                for name in _DISTRIBUTED
+                if name in options
+            ),
+            None,
+        )
     if why is not None:
         raise PlanError(f"keras_jit({getattr(given, 'name', given)}): {why}.", user_line())
     kind = cast(Any, type(model))
     given.jit_compile = False
-    given.train_step = jit(kind.train_step.__get__(given), **{**options, "donate_argnums": 0})
+    step = kind.train_step.__get__(given)
+    if distribution is None:
+        given.train_step = jit(step, **{**options, "donate_argnums": 0})
+    else:
+        given.train_step = _DistributedStep(given, step, distribution, options)
     given.test_step = jax.jit(kind.test_step.__get__(given), donate_argnums=0)
     # Keras passes on the variables that it gave, so that nothing is donated.
     given.predict_step = jax.jit(kind.predict_step.__get__(given))
@@ -58,7 +81,7 @@ def keras_jit(model: Model, **options: Unpack[JitOptions]) -> Model:
 
 
 def _cannot_be_planned(model: Any) -> str | None:
-    keras: Any = importlib.import_module("keras")
+    keras = _keras()
     if not isinstance(model, keras.Model):
         return f"it is a {type(model).__name__}, not a keras.Model"
     if keras.backend.backend() != "jax":
@@ -70,9 +93,58 @@ def _cannot_be_planned(model: Any) -> str | None:
         return "model.compile(..) has to come first: it says what a step computes"
     if model.run_eagerly:
         return "it is compiled with run_eagerly=True, which runs op by op: leave that out"
-    if keras.distribution.distribution() is not None:
-        return (
-            "keras.distribution is set, which says how variables lie: take it away"
-            " (keras.distribution.set_distribution(None)) and give mesh= or in_shardings= here"
-        )
     return None
+
+
+def _keras() -> Any:
+    return importlib.import_module("keras")
+
+
+class _DistributedStep:
+    """A train step whose pins are those of a distribution.
+
+    They are read in the first call: before, keras has not made all variables.
+    """
+
+    def __init__(self, model: Any, step: Any, distribution: Any, options: JitOptions) -> None:
+        self._model = model
+        self._step = step
+        self._distribution = distribution
+        self._options = options
+        self._planned: Any = None
+
+    def __call__(self, state: Any, data: Any) -> Any:
+        return self.planned(state, data)
+
+    @property
+    def planned(self) -> Any:
+        """What ``autoshard.jit`` returns for the step."""
+        if self._planned is None:
+            options: JitOptions = {"mode": "auto", **self._options, "donate_argnums": 0}
+            options["in_shardings"] = self._pins()
+            self._planned = jit(self._step, **options)
+        return self._planned
+
+    @property
+    def variables_of_step(self) -> tuple[Sequence[Any], ...]:
+        """The state of a step: trainable variables, others, the optimizer's, the metrics'."""
+        model = self._model
+        optimizer = () if model.optimizer is None else model.optimizer.variables
+        return (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            optimizer,
+            model.metrics_variables,
+        )
+
+    def _pins(self) -> Any:
+        mesh = self._distribution.device_mesh.backend_mesh
+        state = tuple([self._pin(one) for one in kind] for kind in self.variables_of_step)
+        batch = jax.sharding.PartitionSpec(self._distribution.batch_dim_name)
+        return state, jax.sharding.NamedSharding(mesh, batch)
+
+    def _pin(self, variable: Any) -> Any:
+        """The layout of a variable, None if it is one copy a device."""
+        layout = self._distribution.get_variable_layout(variable)
+        is_cut = any(axis is not None for axis in layout.axes)
+        return layout.backend_layout if is_cut else None

@@ -19,6 +19,7 @@ from autoshard.frontend.arguments import Arguments
 from autoshard.frontend.committed import CommittedShardings, committed_shardings
 from autoshard.frontend.mesh import (
     Machine,
+    as_laid,
     cluster_of,
     machine_of,
     machine_of_cluster,
@@ -83,6 +84,8 @@ class Source:
     """Shardings of results, where ``out_shardings`` says nothing."""
     batch_cuts: tuple[tuple[int, int], ...] = ()
     """Numbers of arguments with the pieces that dim 0 of each shall have."""
+    keeps_order: bool = False
+    """Are devices numbered as the cluster does, whatever order would be faster?"""
 
     @cached_property
     def without_checkpoints(self) -> bytes:
@@ -370,6 +373,9 @@ def _target(
         mode = mode or ("semi_auto" if cluster is None else "auto")
         if mode == "auto" and cluster is None:
             cluster = Cluster.of(cluster_of(machine), request.compiler)
+            machine = machine_of_cluster(cluster, mesh)
+        if cluster is not None and request.stages is None:
+            cluster = as_laid(cluster, machine)
         return Target(machine, mode, cluster, is_mesh_given=is_given)
     if cluster is None:
         texts = marks(None, None)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from autoshard.cluster import Cluster
-from autoshard.cluster.devices import devices_of
+from autoshard.cluster.devices import devices_of, numbered_as
 from autoshard.errors import PlanError, ShardingError
 from autoshard.sharding import Axis, Mesh, Sharding, format_sharding
 from autoshard.sharding.strategy import parse_mark
@@ -198,6 +198,13 @@ def machine_of_cluster(cluster: Cluster, mesh: MeshLike) -> Machine:
             f" {cluster.num_devices}. Give a mesh or a cluster of another size."
         )
     return machine
+
+
+def as_laid(cluster: Cluster, machine: Machine) -> Cluster:
+    """The cluster in the order in which a mesh that brings its own devices numbers them."""
+    if len(cluster.dims) < 2 or machine.devices is None or machine.cluster is not None:
+        return cluster
+    return numbered_as(cluster, machine.devices)
 
 
 def cluster_of(machine: Machine) -> Cluster:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from autoshard.compilers.options import read_compiler_options
 from autoshard.errors import AutoshardError, AutoshardWarning
+from autoshard.frontend.device_order import source_of
 from autoshard.frontend.fingerprint import program_text
 from autoshard.frontend.kept_plan import bound_to_process, changes_of, plan_for
 from autoshard.frontend.lower import Source, whole_cluster
@@ -76,9 +77,8 @@ def _found(path: Path, source: Source) -> Plan | None:
         return None
     if changes:  # two programs of one key
         return None
-    return replace(
-        plan_for(plan, source), name=source.name, machine=source.machine.with_mesh(plan.mesh)
-    )
+    machine = source_of(plan, source).machine
+    return replace(plan_for(plan, source), name=source.name, machine=machine.with_mesh(plan.mesh))
 
 
 def _key(source: Source, request: Request, module: mlir.Module) -> str:
@@ -102,6 +102,7 @@ def _key(source: Source, request: Request, module: mlir.Module) -> str:
         request.constraints,
         None if request.pipeline is None else (request.pipeline, whole_cluster(request)),
         sorted(read_compiler_options(request.compiler_options).items()),
+        source.keeps_order,
     )
     return hashlib.sha256("\n".join(map(repr, said)).encode()).hexdigest()
 

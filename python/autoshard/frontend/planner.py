@@ -45,7 +45,7 @@ class Planner:
         print(planner.plan)
         print(planner.replan(in_shardings=({"w": P(None, "model"), "b": None}, None)))
 
-    The mesh is that of the first plan: pins name its axes.
+    The mesh is that of the first plan: pins name its axes. Devices stay in the cluster's order.
     """
 
     plan: Plan

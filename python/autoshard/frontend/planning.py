@@ -18,16 +18,12 @@ from autoshard.frontend.batch import batch_split
 from autoshard.frontend.batch_arrays import arrays_of_batch, into_micro_batches, places_of
 from autoshard.frontend.chosen_micro_batches import taken_micro_batches, with_chosen_micro_batches
 from autoshard.frontend.chosen_pipeline import with_chosen_pipeline
+from autoshard.frontend.device_order import in_chosen_order, source_of
 from autoshard.frontend.fingerprint import LoweredProgram
 from autoshard.frontend.layer_parts import InParts
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.mesh import MeshLike
-from autoshard.frontend.pins import (
-    Pins,
-    fed_back_arguments,
-    write_pins,
-    write_request,
-)
+from autoshard.frontend.pins import Pins, fed_back_arguments, write_pins, write_request
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.plan_cache import cached
 from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
@@ -301,15 +297,16 @@ def plan_source(
             f"{source.name}: pipeline='auto' is chosen by autoshard.plan and autoshard.jit alone."
             " Give here what their plan has: pipeline=plan.pipeline.asked, or none."
         )
+    plan_in = partial(_planned_or_advised, request=request, advises=advises)
     plan = cached(
         source,
         request,
         lambda: _module_of(source, request),
-        lambda: _planned_or_advised(source, request, advises),
+        lambda: in_chosen_order(source, request, plan_in),
     )
     if request.micro_batches == "auto":
         request = request.with_micro_batches(taken_micro_batches(plan))
-    return replace(plan, origin=Origin(source, request, traced))
+    return replace(plan, origin=Origin(source_of(plan, source), request, traced))
 
 
 def _planned_in_stages(source: Source, request: Request, stages: int, advises: bool) -> Plan:

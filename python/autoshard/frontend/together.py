@@ -237,7 +237,7 @@ class _Part:
         asked = (allowed, mesh, tuple(pins.items()))
         if asked in self.known:
             return self.known[asked]
-        source, request = self.source, self.request
+        source, request = replace(self.source, keeps_order=True), self.request
         if allowed < self.limit:
             request = replace(request, memory_limit=int(allowed))
         if mesh is not None:

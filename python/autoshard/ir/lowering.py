@@ -136,7 +136,7 @@ class LoweredProgram:
     ordered_effects: tuple[str, ...]
     """Kinds of effects that must run in the order of the program."""
     mesh: jax.sharding.Mesh | None = None
-    """The devices to compile for, where it was lowered for one of them alone."""
+    """The devices to compile for, where it was lowered for one of them, or in another order."""
 
 
 def lower(

@@ -262,7 +262,8 @@ class ReadProgram:
             clock.split("search", found.phases)
             with clock.phase("write"):
                 if self.has_mesh:
-                    mesh, axes = imported.mesh, describe_axes(imported, found.plan)
+                    mesh = imported.mesh
+                    axes = describe_axes(imported, found.plan, cluster.covered_in_order(mesh))
                 else:
                     mesh, axes = name_axes(imported, found.plan)
                 summary = summarize(Costed(imported, found.plan, mesh, cluster), axes)
@@ -423,7 +424,8 @@ def replanned(
             time_limit=time_limit,
             seed=options.seed,
         )
-    axes = describe_axes(imported, plan, planned.summary.axes)
+    made_of = {axis.name: axis.physical for axis in planned.summary.axes}
+    axes = describe_axes(imported, plan, made_of)
     summary = summarize(Costed(imported, plan, planned.mesh, cluster), axes)
     summary = _as_asked(summary, options, limit)
     return replace(planned, imported=imported, plan=plan, summary=summary)

@@ -6,7 +6,7 @@ uses together. What an axis is for shows in what it cuts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -75,19 +75,18 @@ def name_axes(
 
 
 def describe_axes(
-    imported: ImportedProgram, plan: _core.CorePlan, known: Sequence[AxisSummary] = ()
+    imported: ImportedProgram, plan: _core.CorePlan, lies_on: Mapping[str, str]
 ) -> tuple[AxisSummary, ...]:
     """What each axis of the imported program's own mesh is for; names stay.
 
     Args:
         imported: The program.
         plan: Its plan.
-        known: Axes of which it was said before what they are made of.
+        lies_on: What axes are made of, where more is to be said of one than its name.
     """
     cuts = _cuts(imported, plan, len(imported.mesh.axes))
-    physical = {axis.name: axis.physical for axis in known}
     return tuple(
-        AxisSummary(axis.name, axis.size, _role(cut)[1], physical.get(axis.name, axis.name))
+        AxisSummary(axis.name, axis.size, _role(cut)[1], lies_on.get(axis.name, axis.name))
         for axis, cut in zip(imported.mesh.axes, cuts, strict=True)
     )
 
@@ -142,25 +141,55 @@ def _cuts(imported: ImportedProgram, plan: _core.CorePlan, count: int) -> list[_
 
 def _cut_by_arguments(imported: ImportedProgram, plan: _core.CorePlan, cuts: list[_Cuts]) -> None:
     main = main_values(imported)
-    state = imported.state
     shardings, of_value = plan.shardings, plan.value_sharding
     block = main.op.regions[0].blocks[0]
+    inputs, parameters = _inputs_and_parameters(imported, list(block.arguments))
     for number, (value, argument) in enumerate(zip(main.arguments, block.arguments, strict=True)):
         if value == NO_VALUE:
             continue
-        is_input = number not in state if state else _is_integer(argument)
         dims = shardings[of_value[value]]
         for dim, axes in enumerate(dims):
             for axis in axes:
                 cut = cuts[axis]
-                if not is_input:
-                    cut.parameters |= bool(state)
+                if number not in inputs:
+                    cut.parameters |= number in parameters
                 elif dim == 0:
                     cut.batch = True
                 elif dim < len(dims) - 1 and len(dims) >= 4:
                     cut.spatial = True
                 elif dim < len(dims) - 1 or _is_integer(argument):
                     cut.sequence = True
+
+
+def _inputs_and_parameters(
+    imported: ImportedProgram, arguments: Sequence[mlir.Value]
+) -> tuple[set[int], set[int]]:
+    """Numbers of arguments that are data of one call, and of those that are parameters.
+
+    A training step returns its parameters, and what no result replaces is data. A decode step
+    returns its cache: of the rest, floats are parameters if there are ids and they have other
+    rows than those.
+    """
+    state = imported.state
+    integers = {number for number, value in enumerate(arguments) if _is_integer(value)}
+    if not state:
+        return integers, set()
+    rest = set(range(len(arguments))) - state
+    rows = {_rows(arguments[number]) for number in rest & integers}
+    kept = {number for number in rest - integers if rows and _rows(arguments[number]) not in rows}
+    # Something like a scale is no model: one that is cut has two dims.
+    if not any(len(_shape(arguments[number])) > 1 for number in kept):
+        return rest, set(state)
+    return rest - kept, kept
+
+
+def _shape(value: mlir.Value) -> Sequence[int]:
+    return value.type.shape if isinstance(value.type, mlir.RankedTensorType) else ()
+
+
+def _rows(value: mlir.Value) -> int | None:
+    shape = _shape(value)
+    return shape[0] if shape else None
 
 
 def _is_integer(value: mlir.Value) -> bool:

@@ -51,7 +51,8 @@ class Costed:
     @cached_property
     def summary(self) -> PlanSummary:
         """What the plan costs, in the words of the user's program; nothing of its search."""
-        return summarize(self, describe_axes(self.imported, self.plan))
+        lies_on = self.cluster.covered_in_order(self.mesh)
+        return summarize(self, describe_axes(self.imported, self.plan, lies_on))
 
     @cached_property
     def sharding_texts(self) -> list[str]:

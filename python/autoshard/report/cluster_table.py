@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autoshard.cluster.chips import FAMILIES, UNITS, Constant
+from autoshard.cluster.order import order_text
 from autoshard.cluster.topology import LinkKind
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def cluster_table(cluster: Cluster) -> RenderableType:
         *([] if cluster.calibration is None else [Text(str(cluster.calibration))]),
         Text(f"compiled by {cluster.compiler}"),
         Text(f"axes of a search, slowest first: {mesh if mesh.axes else 'none'}"),
+        *([Text(f"devices numbered over {order_text(cluster.order)}")] if cluster.order else []),
         *([_dims(cluster), _links(cluster)] if cluster.dims else []),
         _chip(cluster),
     )

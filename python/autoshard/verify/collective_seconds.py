@@ -38,11 +38,12 @@ class CollectiveSeconds:
                 f" {cluster.num_devices}. Give the cluster that the program was compiled for."
             )
         primes = [
-            Axis(f"{dim.name}_{number}", prime)
-            for dim in cluster.dims
-            for number, prime in enumerate(prime_factors(dim.size))
+            Axis(f"{name}_{part}_{number}", prime)
+            for part, (name, size) in enumerate(cluster.parts)
+            for number, prime in enumerate(prime_factors(size))
         ]
-        self.kinds = [dim.kind for dim in cluster.dims for _ in prime_factors(dim.size)]
+        kind_of = {dim.name: dim.kind for dim in cluster.dims}
+        self.kinds = [kind_of[name] for name, size in cluster.parts for _ in prime_factors(size)]
         self.mesh = Mesh(tuple(primes), mesh.device_ids)
         """The machine's dims, split into primes; device numbers are the program's."""
         self.core = cluster.to_core(self.mesh)

@@ -48,7 +48,14 @@ def devices(cluster: str | os.PathLike[str] | Cluster) -> list[Any]:
 
 
 def devices_of_target(target: dict[str, Any]) -> list[Any]:
-    """Those of a ``Target`` as a dict, in the order of the cluster's dims."""
+    """Those of a ``Target`` as a dict, in the order of the cluster."""
+    devices, numbers = _devices_over_dims(target), target["device_numbers"]
+    if numbers is None or len(devices) < len(numbers):
+        return devices
+    return [*(devices[number] for number in numbers), *devices[len(numbers) :]]
+
+
+def _devices_over_dims(target: dict[str, Any]) -> list[Any]:
     from jax.experimental import topologies
 
     if target["platform"] == "cpu":

@@ -18,7 +18,6 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.alone import rule_alone
 from autoshard.errors import ParseError
 from autoshard.ir.xla_cost import XlaCost, xla_cost
-from autoshard.sharding.mesh import Axis, Mesh
 from autoshard.verify.fusion_reads import fusion_reads
 from autoshard.verify.hlo_collectives import is_collective
 from autoshard.verify.hlo_program import (
@@ -108,8 +107,9 @@ class InstructionCosts:
         self.program = program
         self.chip = cluster.chip
         self.launch_seconds = launch_seconds
-        self.axis_sizes = [dim.size for dim in cluster.dims]
-        self.core = cluster.to_core(_dims_mesh(cluster))
+        mesh = cluster.level_mesh()
+        self.axis_sizes = list(mesh.axis_sizes)
+        self.core = cluster.to_core(mesh)
         self.analysed: dict[str, XlaCost | None] = {}
 
     def of(self, instruction: HloInstruction, computation: HloComputation) -> InstructionCost:
@@ -458,8 +458,3 @@ def _end_of_braces(text: str, start: int) -> int:
                 return index + 1
         index += 1
     return len(text)
-
-
-def _dims_mesh(cluster: Cluster) -> Mesh:
-    """One axis a physical dim."""
-    return Mesh(tuple(Axis(dim.name, dim.size) for dim in cluster.dims))

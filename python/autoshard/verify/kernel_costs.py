@@ -21,7 +21,6 @@ from autoshard.ir.attributes import custom_call_target
 from autoshard.ir.module import operations_of
 from autoshard.kernels.cudnn_attention import cudnn_attention
 from autoshard.kernels.mosaic import body_of, is_tpu_kernel
-from autoshard.sharding.mesh import Axis, Mesh
 from autoshard.verify.hlo_program import HloInstruction
 from autoshard.verify.instruction_costs import InstructionCost
 
@@ -93,7 +92,7 @@ def _cost(op: mlir.Operation, cluster: Cluster) -> InstructionCost:
         operand_bytes=work.operand_bytes,
         result_bytes=work.result_bytes,
     )
-    mesh = Mesh(tuple(Axis(dim.name, dim.size) for dim in cluster.dims))
+    mesh = cluster.level_mesh()
     cost = _core.compute(
         rule,
         types,

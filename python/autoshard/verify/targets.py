@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from math import gcd
 from pathlib import Path
@@ -61,6 +61,9 @@ class Target:
     """Text of XLA's ``GpuTargetConfigProto``; empty elsewhere."""
     options: tuple[tuple[str, str], ...] = ()
     """Options of the compiler that such a compile needs."""
+    device_numbers: tuple[int, ...] | None = None
+    """The device at each number of the cluster's order, as numbered over its dims; None: as
+    there."""
 
     def compiler(self) -> str:
         """The packages that compile for it: ``libtpu 0.0.42, jaxlib 0.10.2``.
@@ -94,6 +97,10 @@ def target_of(cluster: Cluster) -> Target:
     Raises:
         ClusterError: No compiler here knows such devices, or dims of other machines than theirs.
     """
+    return replace(_target_of_dims(cluster), device_numbers=cluster.device_numbers)
+
+
+def _target_of_dims(cluster: Cluster) -> Target:
     family = FAMILIES.get(cluster.chip.name)
     name = cluster.name
     if family is not None and isinstance(family.shape, Torus):

@@ -99,7 +99,8 @@ def test_pins_of_state_before_and_after_are_those_of_a_plan(
     if before is None and after is None:
         return
     arguments = ((struct(512, 256), struct(512)), struct(1024, 512))
-    options: Any = {"cluster": "v5e:2x4", "mesh": "a=2,b=4", "donate_argnums": donated}
+    in_turn = autoshard.Cluster.parse("v5e:2x4").in_order((("x", 2), ("y", 4)))
+    options: Any = {"cluster": in_turn, "mesh": "a=2,b=4", "donate_argnums": donated}
     plans = autoshard.Planner(decayed, *arguments, **options, in_shardings=((first, None), None))
     again = {"in_shardings": ((before, None), None), "out_shardings": ((after, None), None)}
     if first is not None and before not in (None, first):

@@ -73,6 +73,32 @@ def test_batch_dims_of_matmuls_with_parameters_are_experts():
     assert found["b"] == "batch dims of matmuls and parameters"
 
 
+def test_axes_of_a_decode_step_are_of_its_parameters_and_not_of_its_input():
+    """The cache is what it returns: its parameters are no data of one call."""
+
+    def decode(params, cache, ids):
+        query = (params["table"][ids] @ params["query"]).reshape(8, 4, 16)
+        cache = {
+            name: jnp.concatenate([kept[:, :, 1:], query[:, :, None]], axis=2)
+            for name, kept in cache.items()
+        }
+        scores = jax.nn.softmax(jnp.einsum("bhd,bhsd->bhs", query, cache["keys"]))
+        found = jnp.einsum("bhs,bhsd->bhd", scores, cache["values"]).reshape(8, 64)
+        return cache, jnp.argmax(found @ params["out"], axis=-1)
+
+    params = {"table": type_of(512, 32), "query": type_of(32, 64), "out": type_of(64, 512)}
+    pins = (
+        {"table": None, "query": PartitionSpec(None, "b"), "out": PartitionSpec("b")},
+        PartitionSpec("a", "b"),
+        PartitionSpec("a"),
+    )
+    cache = dict.fromkeys(("keys", "values"), type_of(8, 4, 128, 16))
+    assert roles(decode, params, cache, type_of(8, dtype=jnp.int32), pins=pins) == {
+        "a": "batch",
+        "b": "columns or rows of matmuls and parameters",
+    }
+
+
 @dataclass(frozen=True)
 class Tpu:
     id: int
