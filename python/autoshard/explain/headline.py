@@ -161,9 +161,10 @@ class _Spending:
 
 
 def _links(one: RecordedCollective, physical: dict[str, str]) -> str:
-    """``links of axis model (x1,y0)``."""
+    """``links of axis model (x1,y0)``, ``links of axes data and model (x; 2 of y, z)``."""
     axes = one.axes or ()
-    made_of = ",".join(physical.get(axis, "") for axis in axes).strip(",")
+    parts = [part for axis in axes if (part := physical.get(axis, ""))]
+    made_of = ("; " if any(", " in part for part in parts) else ",").join(parts)
     named = " and ".join(axes) or "irregular groups"
     plural = "axes" if len(axes) > 1 else "axis"
     on = f" ({made_of})" if made_of and made_of != ",".join(axes) else ""
