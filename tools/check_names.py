@@ -1,4 +1,4 @@
-"""Names stand where they belong: those of compilers, of links, and of attributes.
+"""Names stand where they belong: those of compilers, of links, of attributes, and of tests.
 
     python tools/check_names.py [FOLDER]
 
@@ -6,6 +6,7 @@ Reads sources below FOLDER (the repository). No compiler, library or proxy for o
 analyses are: they ask for rows. Names may stand where compilers are described or run: compilers/,
 verify/, calibration/, chips and cli/doctor.py; a library's also where its calls are read. What
 links there are is asked where links are costed. Attributes are spelled in ir/attributes.py alone.
+No two files of tests have one name: pytest imports the first one for both.
 """
 
 from __future__ import annotations
@@ -79,9 +80,18 @@ def complaints(root: Path) -> Iterator[str]:
                 yield f"{place}:{number}: {spelled[0]} is spelled here. Take {_ATTRIBUTES}'s name."
 
 
+def equal_tests(root: Path) -> Iterator[str]:
+    """``file: what is wrong`` of tests whose file has the name of another one."""
+    known: dict[str, Path] = {}
+    for path in sorted((root / "test").rglob("test_*.py")):
+        first = known.setdefault(path.name, path)
+        if first is not path:
+            yield f"{path.relative_to(root)}: {first.relative_to(root)} has that name, too."
+
+
 def main() -> int:
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
-    found = list(complaints(root))
+    found = [*complaints(root), *equal_tests(root)]
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 
