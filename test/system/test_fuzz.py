@@ -17,7 +17,7 @@ from fuzz.programs import Argument, Instruction, Kind, Program
 from fuzz.run import run_cases, summary
 from fuzz.workers import Process
 
-PROGRAMS = 8
+PROGRAMS = 6
 IN_MICRO_BATCHES = 8
 JOBS = 2
 LIMIT_SECONDS = 120.0

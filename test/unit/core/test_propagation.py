@@ -127,7 +127,7 @@ def pins(draw: st.DrawFn, shape: Shape, mesh: tuple[int, ...]) -> tuple[DimPin, 
     return tuple((axes, form == "open", None) for axes in wanted)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_no_plan_is_cheaper(program: Program) -> None:
     best = least_cost(program)
