@@ -2,49 +2,8 @@
 
 #include <algorithm>
 #include <system_error>
-#include <utility>
-
-#include "cost/reshard_search.h"
 
 namespace autoshard::planning {
-namespace {
-
-/// At most so many threads leave what they found; each may hold some 40 MB.
-constexpr std::size_t most_kept = 2;
-
-/// The reshards that threads found which have ended.
-struct Kept {
-  std::mutex mutex;
-  std::vector<ReshardSearches> searches;
-};
-
-/// Never destroyed: threads of the interpreter may still plan when the process ends.
-Kept& kept() {
-  static Kept& all = *new Kept;
-  return all;
-}
-
-/// A thread begins with what one before it found: searches have threads of their own, and ask
-/// for much the same reshards. Answers do not depend on what was asked before.
-class InheritedReshards {
- public:
-  InheritedReshards() {
-    const std::lock_guard lock(kept().mutex);
-    if (kept().searches.empty()) return;
-    std::swap(reshard_searches(), kept().searches.back());
-    kept().searches.pop_back();
-  }
-  ~InheritedReshards() {
-    const std::lock_guard lock(kept().mutex);
-    if (kept().searches.size() < most_kept) {
-      kept().searches.push_back(std::move(reshard_searches()));
-    }
-  }
-  InheritedReshards(const InheritedReshards&) = delete;
-  InheritedReshards& operator=(const InheritedReshards&) = delete;
-};
-
-}  // namespace
 
 Workers::Workers(unsigned most) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
@@ -68,7 +27,6 @@ Workers::~Workers() {
 }
 
 void Workers::run() {
-  const InheritedReshards inherited;
   std::uint64_t seen = 0;
   for (;;) {
     {
