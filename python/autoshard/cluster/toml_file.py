@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -292,23 +292,27 @@ def _record(root: _Table) -> CalibrationRecord | None:
 
 
 def _dims(root: _Table, base: _Base | None) -> tuple[Dim, ...]:
-    value: Any = root.values.get("dims")
-    if value is None:
+    if root.values.get("dims") is None:
         if base is not None and base.dims is not None:
             return base.dims
         raise root.error(
             "dims", 'is missing. Add a [[dims]] table for each, or set base = "v5p:4x4x4".'
         )
-    if not isinstance(value, list):
-        raise root.error("dims", f"= {value!r} is no list. Write [[dims]] above each of them.")
-    dims: list[Dim] = []
-    for index, item in enumerate(cast("list[Any]", value)):
-        place = f"dims[{index}]"
-        if not isinstance(item, dict):
-            raise root.error(place, f"= {item!r} is no table. Write [[dims]] above its values.")
-        dims.append(_read_dim(_Table(root.file, place, cast("dict[str, Any]", item)), base))
+    dims = [_read_dim(table, base) for table in _tables(root, "dims")]
     _check_names(root, dims)
     return tuple(dim for dim in dims if dim.size > 1)
+
+
+def _tables(root: _Table, key: str) -> Iterator[_Table]:
+    """Those of ``[[key]]``."""
+    value: Any = root.values.get(key, [])
+    if not isinstance(value, list):
+        raise root.error(key, f"= {value!r} is no list. Write [[{key}]] above each of them.")
+    for index, item in enumerate(cast("list[Any]", value)):
+        place = f"{key}[{index}]"
+        if not isinstance(item, dict):
+            raise root.error(place, f"= {item!r} is no table. Write [[{key}]] above its values.")
+        yield _Table(root.file, place, cast("dict[str, Any]", item))
 
 
 def _read_dim(table: _Table, base: _Base | None) -> Dim:
@@ -337,16 +341,7 @@ def _read_dim(table: _Table, base: _Base | None) -> Dim:
 
 
 def _slower(root: _Table, dims: tuple[Dim, ...]) -> list[Slower]:
-    value: Any = root.values.get("slower", [])
-    if not isinstance(value, list):
-        raise root.error("slower", f"= {value!r} is no list. Write [[slower]] above each of them.")
-    found: list[Slower] = []
-    for index, item in enumerate(cast("list[Any]", value)):
-        place = f"slower[{index}]"
-        if not isinstance(item, dict):
-            raise root.error(place, f"= {item!r} is no table. Write [[slower]] above its values.")
-        found.append(_read_slower(_Table(root.file, place, cast("dict[str, Any]", item)), dims))
-    return found
+    return [_read_slower(table, dims) for table in _tables(root, "slower")]
 
 
 def _read_slower(table: _Table, dims: tuple[Dim, ...]) -> Slower:
