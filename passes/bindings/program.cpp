@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "bindings/bindings.h"
-#include "model/alike_rows.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -293,9 +292,6 @@ void bind_program(nb::module_& module) {
       .def_ro("loops", &Program::loops)
       .def_ro("arguments", &Program::arguments)
       .def_ro("results", &Program::results);
-
-  module.def("alike_rows", &alike_rows, "numbers"_a, "reals"_a,
-             "Groups of the rows that are equal in all columns. Raises ValueError.");
 }
 
 }  // namespace autoshard

@@ -401,9 +401,6 @@ class Program:
     @property
     def results(self) -> list[int]: ...
 
-def alike_rows(numbers: Sequence[Sequence[int]], reals: Sequence[Sequence[float]]) -> list[list[int]]:
-    """Groups of the rows that are equal in all columns. Raises ValueError."""
-
 class OpClass:
     """What all ops of one class have in common."""
 

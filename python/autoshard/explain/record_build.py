@@ -14,7 +14,7 @@ import numpy as np
 from autoshard import _core
 from autoshard.errors import PlanError
 from autoshard.explain.bound import bound_of, roofline_seconds
-from autoshard.explain.folding import Fold, common_name, folded
+from autoshard.explain.folding import Fold, alike_rows, common_name, folded
 from autoshard.explain.record import (
     MemoryPoint,
     Record,
@@ -288,8 +288,8 @@ class _Ops:
         phases = {phase: number for number, phase in enumerate(dict.fromkeys(names.phases))}
         of_phase = list(map(phases.__getitem__, names.phases))
         # What is equal but for operands first, then those of all layers together.
-        equal = _core.alike_rows(
-            [names.classes, names.locations, of_phase, self.of_op], [self.seconds, self.trips]
+        equal = alike_rows(
+            [names.classes, names.locations, of_phase, self.of_op, self.seconds, self.trips]
         )
         groups: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
         same_place: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
