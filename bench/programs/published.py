@@ -209,6 +209,101 @@ def clip() -> Case:
     return train(loss, params, images, ids, optimizer=optax.adamw(1e-4))
 
 
+def gemma() -> Case:
+    """Gemma 2B, 4 of 18 layers: one head of keys and values, a vocabulary of 256,000."""
+    from transformers import GemmaConfig
+
+    config = GemmaConfig(
+        hidden_size=2048,
+        intermediate_size=16384,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=1,
+    )
+    return language_model("FlaxGemmaForCausalLM", config, 32, 2048)
+
+
+def gpt_neo() -> Case:
+    """GPT-Neo 1.3B, 6 of 24 layers: whole and local attention by turns."""
+    from transformers import GPTNeoConfig
+
+    config = GPTNeoConfig(num_layers=6, attention_types=[[["global", "local"], 3]])
+    return language_model("FlaxGPTNeoForCausalLM", config, 64, 2048)
+
+
+def albert() -> Case:
+    """ALBERT xxlarge: 4 of 12 passes through one layer of 4,096 features, dropout, LAMB."""
+    from transformers import AlbertConfig
+
+    model, params = _flax_model("FlaxAlbertForMaskedLM", AlbertConfig(num_hidden_layers=4))
+
+    def loss(params: Any, ids: Any, labels: Any) -> Any:
+        logits = model.module.apply(
+            {"params": params},
+            ids,
+            jnp.ones_like(ids),
+            jnp.zeros_like(ids),
+            jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape),
+        ).logits
+        return _cross_entropy(logits, labels)
+
+    ids = spec(128, 512, dtype=jnp.int32)
+    return train(loss, params, ids, ids, optimizer=optax.lamb(1e-3))
+
+
+def beit() -> Case:
+    """BEiT large, 8 of 24 layers: tables of relative positions, stochastic depth."""
+    from transformers import BeitConfig
+
+    config = BeitConfig(
+        hidden_size=1024,
+        num_hidden_layers=8,
+        num_attention_heads=16,
+        intermediate_size=4096,
+        use_relative_position_bias=True,
+        num_labels=1000,
+    )
+    model, params = _flax_model("FlaxBeitForImageClassification", config)
+
+    def loss(params: Any, key: Any, images: Any, labels: Any) -> Any:
+        dropout, path = jax.random.split(key)
+        logits = model.module.apply(
+            {"params": params},
+            images,
+            deterministic=False,
+            rngs={"dropout": dropout, "droppath": path},
+        ).logits
+        return _cross_entropy(logits, labels)
+
+    images, labels = spec(512, 224, 224, 3, dtype=jnp.bfloat16), spec(512, dtype=jnp.int32)
+    return train(loss, params, _key(), images, labels, optimizer=optax.adamw(1e-4))
+
+
+def wav2vec2() -> Case:
+    """Wav2Vec 2.0 base, 6 of 12 layers, fine-tuned by frames: convolutions over five seconds."""
+    from transformers import Wav2Vec2Config
+
+    config = Wav2Vec2Config(
+        num_hidden_layers=6, do_stable_layer_norm=True, feat_extract_norm="layer"
+    )
+    model, params = _flax_model("FlaxWav2Vec2ForCTC", config)
+
+    def loss(params: Any, key: Any, waves: Any, labels: Any, padding: Any) -> Any:
+        dropout, layers = jax.random.split(key)
+        logits = model.module.apply(
+            {"params": params},
+            waves,
+            jnp.ones(waves.shape, jnp.int32),
+            deterministic=False,
+            return_dict=False,
+            rngs={"dropout": dropout, "layerdrop": layers},
+        )[0].astype(jnp.float32)
+        return jnp.mean(optax.ctc_loss(logits, jnp.zeros(logits.shape[:2]), labels, padding))
+
+    waves, labels = spec(64, 80000, dtype=jnp.bfloat16), spec(64, 60, dtype=jnp.int32)
+    return train(loss, params, _key(), waves, labels, spec(64, 60), optimizer=optax.adamw(1e-4))
+
+
 def mistral_decode() -> Case:
     """One token of Mistral 7B's layers (8 of 32) with a cache of 4,096 for each of 64 sequences."""
     from transformers import MistralConfig
@@ -266,6 +361,82 @@ def application(name: str, batch: int, size: int) -> Case:
     return _of_keras(model, (batch, size, size, 3), 1000)
 
 
+def _tokens_of_keras(backbone: Any, batch: int, tokens: int) -> Case:
+    """A backbone of keras-hub over tokens, its embedding as the head, AdamW."""
+
+    def loss(weights: Any, rest: Any, ids: Any) -> Any:
+        inputs = {"token_ids": ids, "padding_mask": jnp.ones_like(ids)}
+        hidden, _ = backbone.stateless_call(weights, rest, inputs, training=False)
+        table = weights[0].astype(hidden.dtype)
+        return _cross_entropy(hidden[:, :-1] @ table.T, ids[:, 1:])
+
+    weights = [spec(*v.shape) for v in backbone.trainable_variables]
+    rest = [spec(*v.shape, dtype=v.dtype) for v in backbone.non_trainable_variables]
+    optimizer = optax.adamw(1e-4)
+    state = jax.eval_shape(optimizer.init, weights)
+
+    def step(weights: Any, state: Any, rest: Any, ids: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(weights, rest, ids)
+        updates, state = optimizer.update(gradients, state, weights)
+        return optax.apply_updates(weights, updates), state, value
+
+    return step, (weights, state, rest, spec(batch, tokens, dtype=jnp.int32)), (0, 1)
+
+
+def _keras_hub() -> Any:
+    os.environ["KERAS_BACKEND"] = "jax"
+    import keras
+    import keras_hub
+
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    return keras_hub.models
+
+
+def deberta() -> Case:
+    """DeBERTa v3 base, 6 of 12 layers: attention to contents and to relative positions."""
+    backbone = _keras_hub().DebertaV3Backbone(
+        vocabulary_size=128100, num_layers=6, num_heads=12, hidden_dim=768, intermediate_dim=3072
+    )
+    return _tokens_of_keras(backbone, 64, 512)
+
+
+def qwen_moe() -> Case:
+    """Qwen3's layers with experts, 2 of 48 and 32 of 128, each token to 8."""
+    backbone = _keras_hub().Qwen3MoeBackbone(
+        vocabulary_size=32000,
+        num_layers=2,
+        num_query_heads=32,
+        num_key_value_heads=4,
+        head_dim=128,
+        hidden_dim=2048,
+        intermediate_dim=6144,
+        moe_intermediate_dim=768,
+        num_experts=32,
+        top_k=8,
+        norm_top_k_prob=True,
+    )
+    return _tokens_of_keras(backbone, 16, 2048)
+
+
+def swin() -> Case:
+    """Swin tiny: attention in shifted windows, merged patches."""
+    models = _keras_hub()
+    import keras
+
+    backbone = models.SwinTransformerBackbone(
+        image_shape=(224, 224, 3),
+        embed_dim=96,
+        depths=(2, 2, 6, 2),
+        num_heads=(3, 6, 12, 24),
+        window_size=7,
+    )
+    pooled = keras.layers.GlobalAveragePooling1D()(
+        keras.layers.Reshape((-1, backbone.output.shape[-1]))(backbone.output)
+    )
+    model = keras.Model(backbone.inputs, keras.layers.Dense(1000)(pooled))
+    return _of_keras(model, (512, 224, 224, 3), 1000)
+
+
 PUBLISHED: dict[str, Callable[[], Case]] = {
     "mistral 7B, 4 layers": mistral,
     "mistral 7B decode, 8 layers": mistral_decode,
@@ -280,8 +451,16 @@ PUBLISHED: dict[str, Callable[[], Case]] = {
     "densenet 121": functools.partial(application, "DenseNet121", 512, 224),
     "efficientnet v2 s": functools.partial(application, "EfficientNetV2S", 512, 300),
     "convnext tiny": functools.partial(application, "ConvNeXtTiny", 512, 224),
+    "gemma 2B, 4 layers": gemma,
+    "gpt-neo 1.3B, 6 layers": gpt_neo,
+    "albert xxlarge, 4 passes": albert,
+    "beit large, 8 layers": beit,
+    "wav2vec2 base, 6 layers": wav2vec2,
+    "deberta v3 base, 6 layers": deberta,
+    "qwen3 moe, 2 layers": qwen_moe,
+    "swin tiny": swin,
 }
-"""By name; nothing of the model of costs was made by looking at them."""
+"""By name."""
 
 
 def main() -> None:
