@@ -3,7 +3,8 @@
 The step on all devices at once is planned first. Then, for each number of stages on which the
 devices fall equally, micro-batches near four for each stage, and on from there by the next divisor
 of the batch as long as the step gets shorter; with the fastest of these, more and more parts of the
-model on each stage, likewise. Two numbers of stages in a row that are slower than what was there
+model on each stage, likewise; and with as many micro-batches one program of all stages, which run
+it in lockstep. Two numbers of stages in a row that are slower than what was there
 before end it.
 """
 
@@ -24,7 +25,7 @@ from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
 from autoshard.frontend.staged_planning import LEAST_SECONDS
-from autoshard.pipeline.options import Pipeline
+from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
 from autoshard.search.micro_batches import divisors
@@ -63,6 +64,8 @@ class _Choice:
     """Warnings of the best plan, which are shown; not those of the others."""
     failed: DoesNotFitError | None = None
     """Error of the step without stages, where that does not fit."""
+    may_be_lockstep: bool = True
+    """Has no program of all stages been refused?"""
     deadline: float = math.inf
     """Time of ``time.monotonic()``."""
 
@@ -136,6 +139,7 @@ class _Choice:
                 last = steps[count]
         fastest = min(steps, key=lambda count: steps[count])
         self._plan_chunks(stages, fastest, source, steps[fastest])
+        self._plan_lockstep(stages, fastest, source)
 
     def _plan_chunks(self, stages: int, count: int, source: Source, last: float) -> None:
         """Plan several parts of the model on each stage, twice as many while that pays."""
@@ -147,49 +151,57 @@ class _Choice:
                 return
             last, chunks = step, 2 * chunks
 
+    def _plan_lockstep(self, stages: int, count: int, source: Source) -> None:
+        """Plan one program of all stages, unless the step has no such program."""
+        if self.may_be_lockstep and not self._is_over():
+            request = self._staged(stages, count, execution="lockstep")
+            found = self._plan(stages, count, source, request)
+            self.may_be_lockstep = found.outcome != "refused"
+
     def _is_over(self) -> bool:
         return running().is_interrupted or time.monotonic() >= self.deadline
 
-    def _staged(self, stages: int, count: int, chunks: int = 1) -> Request:
+    def _staged(
+        self, stages: int, count: int, chunks: int = 1, execution: Execution = "stages"
+    ) -> Request:
         limit = self.request.time_limit
         left = None if limit is None else max(self.deadline - time.monotonic(), LEAST_SECONDS)
         return replace(
             self.request,
-            pipeline=Pipeline(stages, count, chunks=chunks),
+            pipeline=Pipeline(stages, count, chunks=chunks, execution=execution),
             micro_batches=count,
             time_limit=left,
         )
 
     def _plan(self, stages: int, count: int, source: Source, request: Request) -> TriedMicroBatches:
         """Plan once, and keep it if it is the fastest."""
-        chunks = request.stages.chunks if request.stages is not None else 1
+        asked = request.stages
+        how: dict[str, Any] = {}
+        if asked is not None:
+            how = {"chunks": asked.chunks, "execution": asked.execution}
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 plan = self.plan_source(source, request, self.traced)
         except DoesNotFitError as error:
             self.failed = self.failed or error
-            return self._tell(stages, count, "does not fit", chunks, peak_bytes=error.peak_bytes)
+            return self._tell(stages, count, "does not fit", **how, peak_bytes=error.peak_bytes)
         except AutoshardError as error:
             if stages == 1:
                 raise
-            return self._refuse(stages, str(error), count, chunks)
+            return self._tell(stages, count, "refused", **how, reason=str(error))
         if self.best is None or plan.step_seconds < self.best.step_seconds:
             self.best, self.said = plan, [one.message for one in said]
         if stages == 1 and plan.batch is not None:
             count = plan.batch.micro_batches
         costs = {"step_seconds": plan.step_seconds, "peak_bytes": plan.peak_bytes}
-        return self._tell(stages, count, "fits", chunks, **costs)
+        return self._tell(stages, count, "fits", **how, **costs)
 
-    def _refuse(
-        self, stages: int, reason: str, count: int = 0, chunks: int = 1
-    ) -> TriedMicroBatches:
-        return self._tell(stages, count, "refused", chunks, reason=reason)
+    def _refuse(self, stages: int, reason: str) -> TriedMicroBatches:
+        return self._tell(stages, 0, "refused", reason=reason)
 
-    def _tell(
-        self, stages: int, count: int, outcome: str, chunks: int, **more: Any
-    ) -> TriedMicroBatches:
-        tried = TriedMicroBatches(count, outcome, stages=stages, chunks=chunks, **more)
+    def _tell(self, stages: int, count: int, outcome: str, **more: Any) -> TriedMicroBatches:
+        tried = TriedMicroBatches(count, outcome, stages=stages, **more)
         self.tried.append(tried)
         return tried
 

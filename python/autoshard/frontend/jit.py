@@ -7,7 +7,7 @@ import inspect
 import threading
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -40,6 +40,7 @@ from autoshard.frontend.kept_plan import (
 )
 from autoshard.frontend.lower import Source, Traced
 from autoshard.frontend.plan import Plan
+from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.frontend.planning import plan_source, plan_traced
 from autoshard.frontend.processes import check_same_everywhere, say_failed
 from autoshard.frontend.refining import Origin
@@ -507,16 +508,20 @@ class _Program:
     @cached_property
     def lowered(self) -> jax.stages.Lowered:
         """The planned module in the form that the active partitioner keeps."""
-        if self.plan.pipeline is not None:
+        pipeline = self.plan.pipeline
+        if isinstance(pipeline, PlannedPipeline):
             raise PlanError(
                 f"{self.plan.name}: lower() gives one program, and a pipeline is several. Call it,"
                 " or lower it without pipeline=."
             )
+        mesh = self.plan.jax_mesh if pipeline is None else pipeline.mesh
         self.source.machine.needs_devices()
         check_host_memory(self.plan)
         module = self.plan.exported(self.form)
-        self.failures = show_mesh(module, self.plan.jax_mesh)
+        self.failures = show_mesh(module, mesh)
         program = source_of(self.plan, self.source).program
+        if pipeline is not None:
+            program = replace(program, mesh=mesh)
         return replace_module(program, print_module(module, "bytecode"), *self.plan.named_shardings)
 
     @cached_property
@@ -535,7 +540,7 @@ class _Program:
                 raise _callback_failed(self.plan, self.failures[0]) from self.failures[0].error
             raise
         accept_sub_byte_arguments(compiled)
-        if check != "off":
+        if check != "off" and not self.is_staged:
             check_compiled(self.plan, compiled, is_error=check == "error")
         return compiled
 
@@ -546,13 +551,13 @@ class _Program:
             donated = [info.donated for info in _tree.tree_leaves(stage.args_info)]
             try:
                 plan = self.plan
-                if plan.pipeline is not None:
+                if isinstance(plan.pipeline, PlannedPipeline):
                     check_processes(plan.name, plan.pipeline.meshes)
             except Exception:
                 say_failed(None if self.is_staged else self.source.machine)
                 raise
             check_same_everywhere(plan, self.form)
-            if not self.is_staged:
+            if not isinstance(plan.pipeline, PlannedPipeline):
                 return Running(plan, donated, self.compiled)
             check_host_memory(plan)
             return Running(plan, donated, staged_program(self.source, plan, self.form))

@@ -20,6 +20,7 @@ from autoshard.frontend.batch_arrays import arrays_of_batch, no_batch, places_of
 from autoshard.frontend.fingerprint import LoweredProgram
 from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan, PlannedValue
+from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.frontend.request import Request
 from autoshard.frontend.result_names import result_names
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
@@ -29,11 +30,13 @@ from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.split_loops import SplitLoops
 from autoshard.pipeline.options import Pipeline
 from autoshard.rewrites.given_arguments import numbers_called
-from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
+from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts, part_shape
 from autoshard.rewrites.layer_loops.split import cut_layer_loops
+from autoshard.rewrites.lockstep.export import Rows
 from autoshard.sharding import Sharding
 
 _tree: Any = jax.tree_util
+_PartOf = Callable[[Any, tuple[int, ...]], Any]
 _Pins = tuple[tuple[int, Sharding], ...]
 
 
@@ -132,7 +135,7 @@ class InParts:
     def _joined(self, plan: Plan) -> Plan:
         stage: Any = self.whole.program.stage
         pipeline = plan.pipeline
-        assert pipeline is not None
+        assert isinstance(pipeline, PlannedPipeline)
         types = _tree.tree_leaves(stage.args_info), _tree.tree_leaves(stage.out_info)
         names = self.whole.argument_names, result_names(stage.out_tree)
         arrays = self.arrays
@@ -236,6 +239,41 @@ def _in_parts(source: Source, bytecode: bytes, parts: ProgramParts) -> InParts:
     )
 
 
+def one_stage(
+    source: Source, bytecode: bytes, stages: int, arguments: Rows, results: Rows
+) -> Source:
+    """A step whose program is that of one stage, which has its own rows of some arrays.
+
+    Args:
+        source: The step.
+        bytecode: The program.
+        stages: How many.
+        arguments: The dim of each flat argument of which a stage has its own rows.
+        results: Likewise.
+    """
+    program, stage = source.program, cast(Any, source.program.stage)
+
+    def tree(whole: Any, rows: Rows, part_of: _PartOf) -> tuple[Any, Any]:
+        leaves, form = _tree.tree_flatten(whole)
+        own = [
+            leaf if dim is None else part_of(leaf, part_shape(leaf.shape, dim, stages))
+            for leaf, dim in zip(leaves, rows, strict=True)
+        ]
+        return _tree.tree_unflatten(form, own), form
+
+    of_stage = _Stage(
+        *tree(stage.args_info, arguments, _argument_part),
+        *tree(stage.out_info, results, _result_part),
+    )
+    return replace(
+        source,
+        program=replace(program, stage=cast(Any, of_stage), bytecode=bytecode),
+        committed=tuple(
+            (number, sharding) for number, sharding in source.committed if arguments[number] is None
+        ),
+    )
+
+
 def _part_names(name: str, parts: ArrayParts, shape: Sequence[int]) -> list[str]:
     if not parts.is_cut:
         return [name]
@@ -244,9 +282,7 @@ def _part_names(name: str, parts: ArrayParts, shape: Sequence[int]) -> list[str]
     return [f"{name}[{before}{n * size}:{(n + 1) * size}]" for n in range(len(parts.numbers))]
 
 
-def _trees(
-    tree: Any, arrays: Sequence[ArrayParts], part_of: Callable[[Any, tuple[int, ...]], Any]
-) -> tuple[Any, Any]:
+def _trees(tree: Any, arrays: Sequence[ArrayParts], part_of: _PartOf) -> tuple[Any, Any]:
     """Types as a pytree in which a tuple of parts is in the place of each array, and its form."""
     leaves, form = _tree.tree_flatten(tree)
     parted = [

@@ -409,3 +409,18 @@ def _physical_rank(type_: Any) -> int:
         return len(type_.shape)
     words: Any = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(type_.shape, type_.dtype))
     return len(words.shape)
+
+
+def logical_sharding(sharding: Sharding, rank: int, name: str) -> Sharding:
+    """A planned sharding without the hidden dims of a typed PRNG key.
+
+    Raises:
+        PlanError: It cuts these.
+    """
+    hidden = sharding.dims[rank:]
+    if any(hidden):
+        raise PlanError(
+            f"{name} is an array of PRNG keys, and the plan {sharding} cuts the words of one key."
+            " Pin it to a sharding of its own dims."
+        )
+    return Sharding(sharding.mesh, sharding.dims[:rank])

@@ -46,6 +46,7 @@ from autoshard.verify.shardy_collectives import shardy_collectives
 from autoshard.verify.verification import Verification, verify_module
 
 if TYPE_CHECKING:
+    from autoshard.frontend.planned_lockstep import LockstepPipeline
     from autoshard.frontend.planned_pipeline import PlannedPipeline
     from autoshard.frontend.refining import Origin
     from autoshard.frontend.searched import Searched
@@ -141,7 +142,9 @@ class Plan(PlanQuestions):
     compiler_options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """What it is compiled with, by ``verify`` and by ``autoshard.jit``."""
 
-    pipeline: PlannedPipeline | None = field(default=None, repr=False, compare=False)
+    pipeline: PlannedPipeline | LockstepPipeline | None = field(
+        default=None, repr=False, compare=False
+    )
     """Stages and schedule, where a pipeline was asked for: ``print(plan.pipeline.gantt())``. Mesh,
     shardings and ops are those inside of a stage."""
     refinement: Refinement | None = field(default=None, repr=False, compare=False)
@@ -398,7 +401,7 @@ class Plan(PlanQuestions):
         """
         if form not in self._exports:
             module = self._module()
-            run_passes(module, [form])
+            run_passes(module, [_form_in_lockstep(self, form)])
             self._exports[form] = print_module(module, "bytecode")
         return parse_bytes(self._exports[form], new_context(), self.name)
 
@@ -576,6 +579,23 @@ class Plan(PlanQuestions):
         from autoshard.report.plan_table import plan_table, render
 
         return render(plan_table(self))
+
+
+def _form_in_lockstep(plan: Plan, form: str) -> str:
+    """The pass that writes a plan.
+
+    Raises:
+        PlanError: A pipeline in lockstep in a form that it does not have.
+    """
+    if plan.pipeline is None or not plan.pipeline.is_one_program:
+        return form
+    if form != "autoshard-export-shardy":
+        raise PlanError(
+            f"plan of {plan.name}: a pipeline in lockstep is written for Shardy alone. Set JAX to"
+            " it, jax.config.update('jax_use_shardy_partitioner', True), or plan with"
+            " execution='stages'."
+        )
+    return "autoshard-export-lockstep"
 
 
 def _check_is_one_program(plan: Plan, what: str) -> None:

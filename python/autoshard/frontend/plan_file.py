@@ -18,6 +18,7 @@ from autoshard.errors import AutoshardError, ParseError, PlanError
 from autoshard.frontend.fingerprint import Fingerprint
 from autoshard.frontend.mesh import Machine, machine_of, machine_of_cluster, machine_of_ids
 from autoshard.frontend.plan import Plan, PlannedValue
+from autoshard.frontend.planned_lockstep import LockstepPipeline, lockstep_pipeline
 from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
 from autoshard.frontend.saved_tree import SavedTree, leaf_count, tree_to_json
 from autoshard.ir import new_context, parse_bytes
@@ -134,7 +135,7 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
     machine = replace(
         _machine_from_json(read, mesh, summary), explicit=frozenset(read.get("explicit_axes", ()))
     )
-    return Plan(
+    plan = Plan(
         name=read["name"],
         mesh=mesh,
         mode=read["mode"],
@@ -150,14 +151,22 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
         made_for=None
         if read["fingerprint"] is None
         else Fingerprint.from_json(read["fingerprint"]),
-        pipeline=None
-        if read.get("pipeline") is None
-        else _pipeline_from_json(read, bytecode, machine),
     )
+    return replace(plan, pipeline=_pipeline_from_json(read, plan))
 
 
-def _pipeline_to_json(pipeline: PlannedPipeline) -> dict[str, Any]:
+def _pipeline_to_json(pipeline: PlannedPipeline | LockstepPipeline) -> dict[str, Any]:
     """What it is made from, with the schedule that it has."""
+    if isinstance(pipeline, LockstepPipeline):
+        cluster = pipeline.cluster
+        return {
+            "execution": "lockstep",
+            "stages": pipeline.asked.stages,
+            "micro_batches": pipeline.asked.micro_batches,
+            "cluster": cluster.name,
+            "cluster_toml": None if cluster.is_named else cluster.to_toml(),
+            "overlap": pipeline.overlap,
+        }
     staging, cluster = pipeline.staging, pipeline.cluster
     return {
         "stages": staging.asked.stages,
@@ -174,22 +183,28 @@ def _pipeline_to_json(pipeline: PlannedPipeline) -> dict[str, Any]:
 
 
 def _pipeline_from_json(
-    plan: Mapping[str, Any], bytecode: bytes, machine: Machine
-) -> PlannedPipeline:
-    read = plan["pipeline"]
+    file: Mapping[str, Any], plan: Plan
+) -> PlannedPipeline | LockstepPipeline | None:
+    read = file.get("pipeline")
+    if read is None:
+        return None
     toml = read["cluster_toml"]
+    cluster = Cluster.parse(read["cluster"]) if toml is None else parse_toml(toml, read["cluster"])
+    if read.get("execution") == "lockstep":
+        asked = Pipeline(read["stages"], read["micro_batches"], execution="lockstep")
+        return lockstep_pipeline(plan, asked, cluster, read["overlap"])
     staging = Staging(
         Pipeline(
             read["stages"], read["micro_batches"], read["schedule"], chunks=read.get("chunks", 1)
         ),
-        Cluster.parse(read["cluster"]) if toml is None else parse_toml(toml, read["cluster"]),
+        cluster,
         tuple(read["places"]),
         tuple(read["donated"]),
-        _parts_from_json(plan),
+        _parts_from_json(file),
         read["overlap"],
-        plan["compiler_options"],
+        file["compiler_options"],
     )
-    return planned_pipeline(parse_bytes(bytecode, new_context()), staging, machine)
+    return planned_pipeline(parse_bytes(plan.bytecode, new_context()), staging, plan.machine)
 
 
 def _parts_from_json(plan: Mapping[str, Any]) -> ProgramParts:

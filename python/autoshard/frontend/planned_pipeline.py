@@ -78,6 +78,8 @@ class PlannedPipeline:
     successors: frozenset[int]
     """Results of ``main`` that are arguments of the next step."""
 
+    is_one_program = False
+
     @property
     def asked(self) -> Pipeline:
         """What the user asked for; of a plan that was loaded with the schedule that it has."""
@@ -258,12 +260,14 @@ def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) ->
     }
     modules = [copy_of(module) for _ in asked.rules]
     step = staged_step(modules, asked, Machinery(stage, whole, staging.overlap), given_up)
-    machines = _machines(machine, stage, whole, asked.stages)
+    machines = machines_of(machine, stage, whole, asked.stages)
     successors = frozenset(replaced_arguments(main_function(module)))
     return PlannedPipeline(staging, step, machines, *_stages_of_arrays(staging, step), successors)
 
 
-def _machines(machine: Machine, stage: Cluster, whole: Cluster, stages: int) -> tuple[Machine, ...]:
+def machines_of(
+    machine: Machine, stage: Cluster, whole: Cluster, stages: int
+) -> tuple[Machine, ...]:
     """The devices of each stage, those of the slowest dim apart."""
     available = devices_of(whole)
     if machine.devices is None or available is None or len(available) < whole.num_devices:

@@ -16,14 +16,22 @@ from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_split
 from autoshard.frontend.batch_arrays import arrays_of_batch, into_micro_batches, places_of
+from autoshard.frontend.chosen_execution import with_faster_execution
 from autoshard.frontend.chosen_micro_batches import taken_micro_batches, with_chosen_micro_batches
 from autoshard.frontend.chosen_pipeline import with_chosen_pipeline
 from autoshard.frontend.device_order import in_chosen_order, source_of
 from autoshard.frontend.fingerprint import LoweredProgram
 from autoshard.frontend.layer_parts import InParts
+from autoshard.frontend.lockstep_planning import planned_in_lockstep
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.mesh import MeshLike
-from autoshard.frontend.pins import Pins, fed_back_arguments, write_pins, write_request
+from autoshard.frontend.pins import (
+    Pins,
+    fed_back_arguments,
+    logical_sharding,
+    write_pins,
+    write_request,
+)
 from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.plan_cache import cached
 from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
@@ -297,6 +305,9 @@ def plan_source(
             f"{source.name}: pipeline='auto' is chosen by autoshard.plan and autoshard.jit alone."
             " Give here what their plan has: pipeline=plan.pipeline.asked, or none."
         )
+    if request.stages is not None and request.stages.execution == "auto":
+        planned = partial(plan_source, source, traced=traced, advises=advises)
+        return with_faster_execution(request, planned)
     plan_in = partial(_planned_or_advised, request=request, advises=advises)
     plan = cached(
         source,
@@ -327,10 +338,13 @@ def _planned_in_parts(source: Source, request: Request) -> Plan:
 
 
 def _planned_or_advised(source: Source, request: Request, advises: bool) -> Plan:
-    if request.stages is not None:
+    is_lockstep = request.stages is not None and request.stages.execution == "lockstep"
+    if request.stages is not None and not is_lockstep:
         return _planned_in_stages(source, request, request.stages.stages, advises)
 
     def planned(asked: Request) -> Plan:
+        if is_lockstep:
+            return planned_in_lockstep(source, asked, _planned)
         if asked.micro_batches != "auto":
             return _planned(source, asked)
         ways = partial(_planned, source), partial(_free_summary, source)
@@ -581,7 +595,7 @@ def _read(
     def value(name: str, type_: Any, found: Any, is_used: bool, is_on_host: bool) -> PlannedValue:
         rank = len(type_.shape)
         whole = Sharding.fully_replicated(mesh, rank)
-        sharding = whole if found is None else _logical(found.sharding, rank, name)
+        sharding = whole if found is None else logical_sharding(found.sharding, rank, name)
         dtype = str(type_.dtype)
         return PlannedValue(name, tuple(type_.shape), dtype, sharding, is_used, is_on_host)
 
@@ -634,14 +648,3 @@ def _pipeline_of(
         read_compiler_options(request.compiler_options),
     )
     return planned_pipeline(module, staging, source.machine.with_mesh(mesh))
-
-
-def _logical(sharding: Sharding, rank: int, name: str) -> Sharding:
-    """Without the hidden dims of a typed PRNG key."""
-    hidden = sharding.dims[rank:]
-    if any(hidden):
-        raise PlanError(
-            f"{name} is an array of PRNG keys, and the plan {sharding} cuts the words of one key."
-            " Pin it to a sharding of its own dims."
-        )
-    return Sharding(sharding.mesh, sharding.dims[:rank])

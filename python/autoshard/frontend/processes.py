@@ -12,6 +12,7 @@ import numpy as np
 from autoshard.errors import PlanError
 from autoshard.frontend.mesh import Machine
 from autoshard.frontend.plan import Plan
+from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.ir import print_module
 from autoshard.ir.attributes import CUSTOM_PARTITIONING, custom_call_target
 from autoshard.ir.module import operations_of
@@ -73,7 +74,7 @@ def digest(plan: Plan, form: str) -> bytes:
             del op.attributes["backend_config"]  # the address of a callback
     said = hashlib.sha256(print_module(module, debug_info=False))
     said.update(repr(sorted(plan.compiler_options.items())).encode())
-    if plan.pipeline is not None:
+    if isinstance(plan.pipeline, PlannedPipeline):
         step = plan.pipeline.step
         said.update(repr(instructions_of(step.program, step.schedule)).encode())
     return said.digest()

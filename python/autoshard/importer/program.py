@@ -31,6 +31,7 @@ from autoshard.importer.imported_program import FunctionValues, ImportedProgram
 from autoshard.importer.main_values import MainArguments, read_arguments, read_results
 from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.pins import core_pin
+from autoshard.importer.rules import is_between_stages
 from autoshard.importer.value_types import TypeTable
 from autoshard.importer.values import Values
 from autoshard.importer.whole_ops import WholeOps
@@ -241,7 +242,7 @@ def _needs_rule(op: mlir.Operation, rule: _core.Rule) -> bool:
     if rule.factors:
         call = kernel_call(op)
         return call is not None and call.is_unproven
-    if any(name in op.attributes for name in _SAYING):
+    if any(name in op.attributes for name in _SAYING) or is_between_stages(op):
         return False
     types = [v.type for v in op.results if isinstance(v.type, mlir.RankedTensorType)]
     return not types or any(0 not in mlir.RankedTensorType(type_).shape for type_ in types)

@@ -7,7 +7,7 @@ here: a few CHLO ops, and the rules that users register for custom calls and com
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -18,6 +18,14 @@ from autoshard.importer.kernels import kernel_rule
 from autoshard.importer.windows import with_windows
 from autoshard.importer.work import is_elementwise
 from autoshard.ir import mlir, place, sdy
+from autoshard.ir.attributes import (
+    STAGE_EXCHANGE,
+    STAGE_GATHER,
+    STAGE_NUMBER,
+    STAGE_PERMUTE,
+    STAGE_SUM,
+    custom_call_target,
+)
 from autoshard.ir.reading import shape_of
 from autoshard.kernels.calls import kernel_call
 from autoshard.sharding.sdy_text import factor_symbol
@@ -36,9 +44,36 @@ ELEMENTWISE_CHLO = frozenset(
 """CHLO ops that Shardy has no rule for: every dim passes through."""
 
 
+def _of_each_dim(operands: Sequence[Shape], results: Sequence[Shape]) -> str:
+    """The rule of what does the same with each element."""
+    dims = ", ".join(f"d{number}" for number in range(len(results[0])))
+    return f"([{dims}])->([{dims}])"
+
+
+def _of_all_but_the_first_dim(operands: Sequence[Shape], results: Sequence[Shape]) -> str:
+    """As ``_of_each_dim``, of a value whose first dim stays whole inside of a stage."""
+    others = "".join(f", d{number}" for number in range(1, len(results[0])))
+    return f"([first{others}])->([made{others}])"
+
+
+_BETWEEN_STAGES: Mapping[str, RuleText] = {
+    STAGE_PERMUTE: _of_each_dim,
+    STAGE_SUM: _of_each_dim,
+    STAGE_GATHER: _of_all_but_the_first_dim,
+    STAGE_EXCHANGE: _of_all_but_the_first_dim,
+}
+"""Rules of calls between stages that run in lockstep."""
+
+
+def is_between_stages(op: mlir.Operation) -> bool:
+    """Is it a call between stages that run in lockstep, or one that asks which stage it is?"""
+    target = custom_call_target(op)
+    return target == STAGE_NUMBER or target in _BETWEEN_STAGES
+
+
 @dataclass(slots=True)
 class _Registry:
-    rules: dict[str, RuleText] = field(default_factory=dict[str, RuleText])
+    rules: dict[str, RuleText] = field(default_factory=lambda: dict(_BETWEEN_STAGES))
 
 
 _registry = _Registry()

@@ -22,20 +22,24 @@ _UNITS = MATRIX_OPS | frozenset(
 def stage_op(op: mlir.Operation) -> _core.StageOp:
     """What holds for an op and all of its class."""
     is_identity = kind_of(op) == _core.CutKind.IDENTITY
-    has_body = len(op.regions) > 0
-    is_light = not has_body and (
-        is_identity or op.name in VIEWS or is_elementwise(op.name) or op.name in _SLICES
-    )
     return _core.StageOp(
         is_heavy=not is_identity and does_much(op),
         is_free=op.name in MADE_OF_NOTHING,
-        is_light=is_light and op.name not in MADE_OF_NOTHING,
+        is_light=is_light(op) and op.name not in MADE_OF_NOTHING,
         is_view=op.name in VIEWS,
         is_loop=op.name == "stablehlo.while",
         is_add=op.name == "stablehlo.add",
         mark=stage_of_mark(op),
         result_bytes=[value_bytes(result) for result in op.results],
     )
+
+
+def is_light(op: mlir.Operation) -> bool:
+    """Is an op, which reads nothing else than is there anyway, as well done once more?"""
+    if len(op.regions):
+        return False
+    is_made = op.name in MADE_OF_NOTHING or op.name in VIEWS or op.name in _SLICES
+    return is_made or is_elementwise(op.name) or kind_of(op) == _core.CutKind.IDENTITY
 
 
 _SLICES = ("stablehlo.dynamic_slice",)

@@ -105,6 +105,26 @@ TRANSFER_FROM = "autoshard.from"
 TRANSFER_TO = "autoshard.to"
 """The stage that it is sent to."""
 
+LOCKSTEP = "autoshard.lockstep"
+"""On a module: as JSON, the stages that all run this program, each with its own rows of layers, and
+how. On a loop over the layers of a stage: ``up``, if the first stage runs it first, or ``down``."""
+STAGE_ROWS = "autoshard.stage_rows"
+"""The dim of an argument or result of which each stage has its own rows; on a loop over the layers
+of a stage, the slots of such arrays."""
+STAGE_NUMBER = "autoshard.stage_number"
+"""The custom call that gives the number of the stage that runs it, from 0."""
+STAGE_PERMUTE = "autoshard.stage_permute"
+"""The custom call that gives a value of the stage before, in the direction of its
+``backend_config``, ``up`` or ``down``; zeros on the first one."""
+STAGE_SUM = "autoshard.stage_sum"
+"""The custom call that puts together what all stages have, by the op that its ``backend_config``
+names."""
+STAGE_GATHER = "autoshard.stage_gather"
+"""The custom call that puts one dim of all stages together: the first one."""
+STAGE_EXCHANGE = "autoshard.stage_exchange"
+"""The custom call by which each stage gets its own part of the first dim of each other stage's
+value, one behind the other."""
+
 KERNEL = "autoshard.kernel"
 """The composite that a call of ``autoshard.kernel`` is lowered to."""
 

@@ -10,8 +10,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from autoshard.errors import PlanError
-
-_STAGE_AXIS = "stage"
+from autoshard.sharding import stage_axis
 
 
 def joined_sharding(parts: Sequence[NamedSharding], rank: int, dim: int) -> NamedSharding:
@@ -22,7 +21,7 @@ def joined_sharding(parts: Sequence[NamedSharding], rank: int, dim: int) -> Name
         rank: Of the array.
         dim: Along which the parts lie one behind the other.
     """
-    mesh = _joined_mesh([cast(Mesh, part.mesh) for part in parts])
+    mesh = joined_mesh([cast(Mesh, part.mesh) for part in parts])
     axis = mesh.axis_names[0]
     own = tuple(cast("Sequence[Any]", parts[0].spec))
     spec: list[Any] = [*own, *[None] * (rank - len(own))]
@@ -37,18 +36,15 @@ def sharding_over_all(meshes: Sequence[Mesh]) -> NamedSharding:
     Args:
         meshes: Of the stages.
     """
-    return NamedSharding(_joined_mesh(meshes), PartitionSpec())
+    return NamedSharding(joined_mesh(meshes), PartitionSpec())
 
 
-def _joined_mesh(meshes: Sequence[Mesh]) -> Mesh:
+def joined_mesh(meshes: Sequence[Mesh]) -> Mesh:
     """One mesh of several, along an axis that comes first."""
     first = meshes[0]
-    axis = _STAGE_AXIS
-    while axis in first.axis_names:
-        axis += "_"
     return Mesh(
         np.stack([mesh.devices for mesh in meshes]),
-        (axis, *first.axis_names),
+        (stage_axis(first.axis_names), *first.axis_names),
         axis_types=(AxisType.Auto, *first.axis_types),
     )
 

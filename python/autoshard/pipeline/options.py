@@ -10,6 +10,7 @@ from autoshard.errors import PlanError
 from autoshard.schedule.rules import Rule
 
 ScheduleLike = Literal["auto", "gpipe", "1f1b", "zero_bubble"]
+Execution = Literal["auto", "stages", "lockstep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ class Pipeline:
     interleave: int = 1
     """Micro-batches that a task takes side by side. More than one is not supported."""
 
+    execution: Execution = "stages"
+    """``stages``: a program for each task of a stage, in the order of the schedule. ``lockstep``:
+    one program that all stages run, each with its part of a loop over layers; forwards for all
+    micro-batches, then backwards. ``auto``: the faster of the two by the cost model."""
+
     def __post_init__(self) -> None:
         for name in ("stages", "micro_batches", "chunks", "interleave"):
             value: object = getattr(self, name)
@@ -54,6 +60,16 @@ class Pipeline:
         if self.schedule not in get_args(ScheduleLike):
             known = ", ".join(map(repr, get_args(ScheduleLike)))
             raise PlanError(f"Pipeline(schedule={self.schedule!r}) is not known. Use {known}.")
+        if self.execution not in get_args(Execution):
+            known = ", ".join(map(repr, get_args(Execution)))
+            raise PlanError(f"Pipeline(execution={self.execution!r}) is not known. Use {known}.")
+        if self.execution == "lockstep" and (self.chunks > 1 or self.schedule != "auto"):
+            raise PlanError(
+                f"Pipeline(execution='lockstep', schedule={self.schedule!r}, chunks={self.chunks}):"
+                " in lockstep all micro-batches go forwards through one part of the model on each"
+                " stage, then backwards. Leave schedule and chunks out, or give"
+                " execution='stages'."
+            )
         if self.interleave > 1:
             raise PlanError(
                 f"Pipeline(interleave={self.interleave}) is not supported. Leave interleave out."

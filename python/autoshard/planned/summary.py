@@ -113,6 +113,8 @@ class TriedMicroBatches:
     """Stages of the pipeline that they go through; 1: on all devices at once."""
     chunks: int = 1
     """Parts of the model on each stage."""
+    execution: str = "stages"
+    """``lockstep``: all stages run one program."""
 
 
 @dataclass(frozen=True, slots=True)

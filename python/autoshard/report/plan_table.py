@@ -28,6 +28,7 @@ from autoshard.planned.summary import (
 
 if TYPE_CHECKING:
     from autoshard.frontend.plan import Plan, PlannedValue
+    from autoshard.frontend.planned_lockstep import LockstepPipeline
     from autoshard.frontend.planned_pipeline import PlannedPipeline
     from autoshard.planned.ops import PlannedOp
 
@@ -155,6 +156,7 @@ def _tried_lines(
         if in_stages:
             name = "none" if one.stages == 1 else f"{one.stages} × {name}"
             name += f" in {one.chunks} chunks" if one.chunks > 1 else ""
+            name += " in lockstep" if one.execution == "lockstep" else ""
         step = "" if one.step_seconds is None else seconds_text(one.step_seconds)
         peak = "" if one.peak_bytes is None else bytes_text(one.peak_bytes)
         if one.outcome in ("taken", "fits"):
@@ -168,11 +170,12 @@ def _tried_lines(
     for one in tried:
         if one.outcome == "refused":
             parts = f" in {one.chunks} chunks" if one.chunks > 1 else ""
+            parts += " in lockstep" if one.execution == "lockstep" else ""
             what = f"{one.stages} stages{parts}" if in_stages else "micro-batches"
             yield f"not in {what}: {one.reason}"
 
 
-def _pipeline_lines(pipeline: PlannedPipeline) -> Iterator[str]:
+def _pipeline_lines(pipeline: PlannedPipeline | LockstepPipeline) -> Iterator[str]:
     """What a step of all stages comes to; what stands below is of one stage's devices alone."""
     asked = pipeline.asked
     parts = f", {asked.chunks} parts of the model each," if asked.chunks > 1 else ""
@@ -183,7 +186,10 @@ def _pipeline_lines(pipeline: PlannedPipeline) -> Iterator[str]:
     peaks = ", ".join(map(bytes_text, pipeline.peak_bytes))
     yield f"memory at the peak, on a device of each stage: {peaks}"
     yield from pipeline.gantt(_WIDTH).split("\n")
-    yield "If the devices of one stage did all of it:"
+    if pipeline.is_one_program:
+        yield "The program of one stage, without what stages send each other:"
+    else:
+        yield "If the devices of one stage did all of it:"
 
 
 def _decided_lines(summary: PlanSummary) -> Iterator[str]:

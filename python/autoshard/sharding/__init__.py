@@ -13,6 +13,7 @@ from autoshard.sharding.jax_types import to_named_sharding as to_named_sharding
 from autoshard.sharding.jax_types import to_partition_spec as to_partition_spec
 from autoshard.sharding.mesh import Axis as Axis
 from autoshard.sharding.mesh import Mesh as Mesh
+from autoshard.sharding.mesh import stage_axis as stage_axis
 from autoshard.sharding.sdy_text import from_sdy as from_sdy
 from autoshard.sharding.sdy_text import mesh_from_sdy as mesh_from_sdy
 from autoshard.sharding.sdy_text import mesh_to_sdy as mesh_to_sdy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -246,6 +246,14 @@ class Mesh:
                 " or one mesh for the whole program."
             )
         return Mesh(_refined_axes(base, chain), base.device_ids)
+
+
+def stage_axis(names: Collection[str]) -> str:
+    """The name of the axis that the stages of a pipeline are on, which no other axis has."""
+    name = "stage"
+    while name in names:
+        name += "_"
+    return name
 
 
 def read_mesh(scanner: Scanner, device_mark: str = "device_ids") -> Mesh:

@@ -30,6 +30,7 @@ import autoshard
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES, Constant
+from autoshard.cluster.stages import cluster_of_a_stage
 from autoshard.compilers import compiler as compilers
 from autoshard.compilers.compiler import (
     COMPILERS,
@@ -42,8 +43,11 @@ from autoshard.compilers.compiler import (
 )
 from autoshard.errors import AutoshardWarning, ClusterError, PlanError
 from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.passes.lockstep import Lockstep
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
+from autoshard.rewrites.lockstep.seconds import lockstep_seconds
+from autoshard.rewrites.lockstep.write import Shape
 
 MIB = 2**20
 GATHER, SCATTER, REDUCE, *_ = _core.CollectiveKind
@@ -143,6 +147,32 @@ class Text:
         search_module(module, cluster, RecursiveProgramming())
         run_passes(module, ["autoshard-export-shardy"])
         return re.sub(rb"autoshard\.plan = .*", b"", print_module(module))
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Seconds of a step of two stages in lockstep, of which one goes on two turns after the
+    other."""
+
+    cluster: str
+    changed: Value
+
+    def answers(self, row: str) -> tuple[Any, Any]:
+        cluster = Cluster.parse(self.cluster)
+        return self._seconds(cluster), self._seconds(changed(cluster, row, self.changed))
+
+    def _seconds(self, cluster: Cluster) -> float:
+        def step(x: Any, w: Any) -> Any:
+            return jax.lax.scan(lambda h, own: (h @ own, None), x, w)[0].sum()
+
+        shapes = (64, 64), (4, 64, 64)
+        arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+        text = jax.jit(step).lower(*arguments).as_text()
+        module = parse_bytes(text.encode(), new_context(), "step")
+        run_passes(module, [Lockstep(2, 4, batch=("0",), delay=2)])
+        stage = cluster_of_a_stage(cluster, 2)
+        search_module(module, stage, RecursiveProgramming())
+        return lockstep_seconds(module, Shape(2, 4, 2), stage, cluster, 0.0).step_seconds
 
 
 def changed(cluster: Cluster, row: str, value: Value) -> Cluster:
@@ -351,7 +381,7 @@ func.func public @main(%x: tensor<ROWSx8192xf32> CUT, %w: tensor<8192x8192xf32> 
 }
 """
 
-SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
+SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.matmul_operands": Memory(product_of_tanh, (MATRIX, MATRIX), TPU, 0),
     "fusion.cheap_matmul_operands": Memory(
         lambda x, b: jnp.maximum(x @ x, 0) @ b, (MATRIX, MATRIX), GPU, 0
@@ -420,6 +450,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text] = {
     "schedule.hides_gathers": Planned(GATHERS, LARGE, "v5p:2x2x2", True),
     "schedule.hides_sums": Planned(SUMS, LARGE, "h100:8", False),
     "schedule.hides_exchanges": Planned(EXCHANGED, 8192, "h100:8", False),
+    "schedule.hides_hops": Turns("v5p:2x2x2", False),
     "schedule.late_sums": Planned(SUMS, LARGE, "h100:8", False),
     "schedule.late_batched_matmuls": Planned(SCORES, SMALL, "h100:8", False),
     "schedule.rings_in_order": Planned(RINGS, LARGE, "v5p:2x2x2", 5),
@@ -454,7 +485,7 @@ def test_a_row_changes_what_an_analysis_answers(row: str) -> None:
 def test_an_answer_that_stays_changes_nothing(row: str) -> None:
     shown = SHOWN[row]
     compiler = GPU if row.startswith("schedule") else TPU
-    assert not isinstance(shown, Text)
+    assert not isinstance(shown, Text | Turns)
     same = compiler[row] if isinstance(shown, Memory) else Cluster.parse(shown.cluster).compiler
     value = same.answers[row] if isinstance(same, Compiler) else same
     before, after = replace(shown, changed=value).answers(row)

@@ -63,7 +63,7 @@ def cut_layer_loops(
     main = main_function(module)
     block = main.regions[0].blocks[0]
     ops = [op.operation for op in block.operations][:-1]
-    loops = _layer_loops(ops)
+    loops = layer_loops_of(ops)
     if not loops:
         return _as_it_is(main)
     operations = operations_of(module.operation)
@@ -72,10 +72,10 @@ def cut_layer_loops(
     frozen = {block.arguments[number] for number in batch}
     populate_rules(module)
     try:
-        values = RowValues(ops, loops, frozen, _ties(main))
+        values = RowValues(ops, loops, frozen, ties_of(main))
     finally:
         remove_rules(module)
-    groups = _with_arguments(values, block)
+    groups = argument_groups(values, block)
     shares = shares_of(values, seconds, groups)
     cut = parts_of_groups(values, shares, stages * chunks, slack)
     if cut and chunks > 1:
@@ -93,7 +93,7 @@ def _as_it_is(main: mlir.Operation) -> ProgramParts:
     return ProgramParts.of_whole(len(block.arguments), len(end.operands))
 
 
-def _layer_loops(ops: Sequence[mlir.Operation]) -> dict[int, LayerLoop]:
+def layer_loops_of(ops: Sequence[mlir.Operation]) -> dict[int, LayerLoop]:
     """The loops of a block that can be cut by their trips, by number."""
     found: dict[int, LayerLoop] = {}
     for number, op in enumerate(ops):
@@ -102,7 +102,7 @@ def _layer_loops(ops: Sequence[mlir.Operation]) -> dict[int, LayerLoop]:
     return found
 
 
-def _ties(main: mlir.Operation) -> dict[mlir.Value, mlir.Value]:
+def ties_of(main: mlir.Operation) -> dict[mlir.Value, mlir.Value]:
     """Arguments and the results that take their memory, both ways."""
     block = main.regions[0].blocks[0]
     results = block.operations[len(block.operations) - 1].operation.operands
@@ -115,7 +115,7 @@ def _ties(main: mlir.Operation) -> dict[mlir.Value, mlir.Value]:
     return ties
 
 
-def _with_arguments(values: RowValues, block: mlir.Block) -> list[int]:
+def argument_groups(values: RowValues, block: mlir.Block) -> list[int]:
     """Groups of loops of which arguments have rows: weights, not steps of time."""
     found = (values.rows_of(argument) for argument in block.arguments)
     return sorted({rows.group for rows in found if rows is not None})

@@ -37,16 +37,18 @@ def write_parts(
     Returns:
         Where its arguments and results are.
     """
-    return _Writer(module, main, values, cut, early).write()
+    return PartsWriter(module, main, values, cut, early).write()
 
 
 @dataclass
-class _Writer:
+class PartsWriter:
+    """Writes ``main`` anew with all parts of its rows; see ``write_parts``."""
+
     module: mlir.Module
     main: mlir.Operation
     values: RowValues
     cut: Mapping[int, RowParts]
-    early: Callable[[mlir.Operation], bool]
+    early: Callable[[mlir.Operation], bool] = lambda op: False
     found: dict[mlir.Value, list[mlir.Value]] = field(
         default_factory=dict["mlir.Value", "list[mlir.Value]"]
     )
@@ -56,7 +58,12 @@ class _Writer:
         default_factory=dict["tuple[mlir.Value, int, int]", "list[mlir.Value]"]
     )
 
+    def written(self, group: int) -> int:
+        """How many parts of its rows the new program has."""
+        return self.cut[group].count
+
     def write(self) -> ProgramParts:
+        """The whole change."""
         old = self.main.regions[0].blocks[0]
         end = old.operations[len(old.operations) - 1].operation
         arguments = self._numbers(list(old.arguments))
@@ -72,44 +79,48 @@ class _Writer:
         block = function.regions[0].blocks.append(*types, arg_locs=locations)
         self.where = mlir.InsertionPoint(block)
         for argument, parts in zip(old.arguments, arguments, strict=True):
-            self.found[argument] = [block.arguments[number] for number in parts.numbers]
+            self.become(argument, [block.arguments[number] for number in parts.numbers])
         for number, op in enumerate(list(self.values.ops)):
             self._write(number, op, block)
-        given = [part for value in end.operands for part in self._given(value)]
+        given = [part for value in end.operands for part in self._given(value, end)]
         mlir.Operation.create("func.return", operands=given, loc=end.location, ip=self.where)
         self.main.erase()
         return ProgramParts(tuple(arguments), tuple(results))
 
-    def _given(self, value: mlir.Value) -> list[mlir.Value]:
-        """A result of the function, in parts where it has rows."""
-        rows = self._rows(value)
-        return [self._whole(value)] if rows is None else self._parts(value, rows)
+    def become(self, value: mlir.Value, parts: list[mlir.Value]) -> None:
+        """Say what a value is in the new program: its parts where it has rows."""
+        self.found[value] = parts
 
-    def _rows(self, value: mlir.Value) -> Rows | None:
+    def _given(self, value: mlir.Value, end: mlir.Operation) -> list[mlir.Value]:
+        """A result of the function, in parts where it has rows."""
+        rows = self.rows(value)
+        return [self.whole(value, end)] if rows is None else self.parts(value, rows)
+
+    def rows(self, value: mlir.Value) -> Rows | None:
         """The rows of a value of a group that is cut."""
         rows = self.values.rows_of(value)
         return rows if rows is not None and rows.group in self.cut else None
 
     def _types(self, value: mlir.Value) -> list[mlir.Type]:
-        rows = self._rows(value)
+        rows = self.rows(value)
         if rows is None:
             return [value.type]
         count = self.cut[rows.group].count
-        return [_part_type(value.type, rows.dim, count)] * count
+        return [part_type(value.type, rows.dim, count)] * self.written(rows.group)
 
     def _numbers(self, values: Sequence[mlir.Value]) -> list[ArrayParts]:
         found: list[ArrayParts] = []
         count = 0
         for value in values:
-            rows = self._rows(value)
+            rows = self.rows(value)
             if rows is None:
                 found.append(ArrayParts((count,)))
                 count += 1
                 continue
             parts = self.cut[rows.group]
-            numbers = tuple(range(count, count + parts.count))
+            numbers = tuple(range(count, count + self.written(rows.group)))
             found.append(ArrayParts(numbers, rows.dim, parts.stages))
-            count += parts.count
+            count += len(numbers)
         return found
 
     def _function(
@@ -138,7 +149,7 @@ class _Writer:
         if loop is not None:
             group = self.values.group_of_loop(number)
             if group in self.cut:
-                self._write_loop(loop, group)
+                self.write_loop(loop, group)
                 return
         row_op = self.values.row_ops.get(number)
         if row_op is not None:
@@ -147,18 +158,18 @@ class _Writer:
                 self._write_rows(op, row_op, group)
                 return
         for user, operand in outer_uses(op):
-            user.operands[operand] = self._whole(user.operands[operand])
+            user.operands[operand] = self.whole(user.operands[operand], user)
         block.append(op)
 
-    def _whole(self, value: mlir.Value) -> mlir.Value:
-        """All of a value, as it is now."""
+    def whole(self, value: mlir.Value, reader: mlir.Operation) -> mlir.Value:
+        """All of a value, as it is now, for an op that reads it."""
         parts = self.found.get(value)
         if parts is None:
             return value
         if len(parts) == 1:
             return parts[0]
         if value not in self.joined:
-            rows = self._rows(value)
+            rows = self.rows(value)
             assert rows is not None
             dim = mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), rows.dim)
             self.joined[value] = mlir.Operation.create(
@@ -171,28 +182,34 @@ class _Writer:
             ).results[0]
         return self.joined[value]
 
-    def _parts(self, value: mlir.Value, rows: Rows) -> list[mlir.Value]:
+    def parts(self, value: mlir.Value, rows: Rows) -> list[mlir.Value]:
         """The parts of a value along a dim; sliced where it is whole, or has other parts."""
         count = self.cut[rows.group].count
-        if self._rows(value) == rows and len(self.found.get(value, ())) == count:
+        if self.rows(value) == rows and len(self.found.get(value, ())) == count:
             return self.found[value]
         key = (value, rows.dim, count)
         if key not in self.sliced:
-            whole = self._whole(value)
-            type_ = _part_type(value.type, rows.dim, count)
-            size = mlir.RankedTensorType(type_).shape[rows.dim]
+            whole = self.whole(value, maker_of(value) or self.main)
+            type_ = part_type(value.type, rows.dim, count)
             self.sliced[key] = [
-                self._slice(whole, type_, rows.dim, size * part) for part in range(count)
+                self.part_of_splat(whole, type_) or self.slice(whole, type_, rows.dim, part)
+                for part in range(self.written(rows.group))
             ]
         return self.sliced[key]
 
-    def _slice(self, whole: mlir.Value, type_: mlir.Type, dim: int, start: int) -> mlir.Value:
+    def part_of_splat(self, whole: mlir.Value, type_: mlir.Type) -> mlir.Value | None:
+        """A smaller constant for one whose elements are equal; None for other values."""
         maker = maker_of(whole)
-        if maker is not None and (splat := splat_of(maker)) is not None:
-            made = maker.clone(ip=self.where).operation
-            made.attributes["value"] = mlir.DenseElementsAttr.get_splat(type_, splat)
-            made.results[0].set_type(type_)
-            return made.results[0]
+        if maker is None or (splat := splat_of(maker)) is None:
+            return None
+        made = maker.clone(ip=self.where).operation
+        made.attributes["value"] = mlir.DenseElementsAttr.get_splat(type_, splat)
+        made.results[0].set_type(type_)
+        return made.results[0]
+
+    def slice(self, whole: mlir.Value, type_: mlir.Type, dim: int, part: int) -> mlir.Value:
+        """One part of a value that is whole."""
+        start = part * mlir.RankedTensorType(type_).shape[dim]
         shape = mlir.RankedTensorType(type_).shape
         starts = [start if at == dim else 0 for at in range(len(shape))]
         limits = [at + size for at, size in zip(starts, shape, strict=True)]
@@ -212,21 +229,19 @@ class _Writer:
 
     def _write_rows(self, op: mlir.Operation, how: RowOp, group: int) -> None:
         """An op that works by rows, once for each part of them."""
-        parts = self.cut[group]
+        parts, count = self.cut[group], self.written(group)
         operands = [
-            [self._whole(value)] * parts.count
-            if dim is None
-            else self._parts(value, Rows(dim, group))
+            [self.whole(value, op)] * count if dim is None else self.parts(value, Rows(dim, group))
             for value, dim in zip(op.operands, how.operands, strict=True)
         ]
         made: list[mlir.Operation] = []
-        for part, stage in enumerate(parts.stages):
+        for part in range(count):
             one = op.clone(ip=self.where).operation
             for number, given in enumerate(operands):
                 one.operands[number] = given[part]
             for result, dim in zip(one.results, how.results, strict=True):
                 if dim is not None:
-                    result.set_type(_part_type(result.type, dim, parts.count))
+                    result.set_type(part_type(result.type, dim, parts.count))
             if op.name == "stablehlo.constant":
                 splat = splat_of(op)
                 assert splat is not None
@@ -234,13 +249,17 @@ class _Writer:
                 one.attributes["value"] = mlir.DenseElementsAttr.get_splat(type_, splat)
             resize_attributes(one)
             if self.early(op):
-                _say_stage(one, stage)
+                _say_stage(one, parts.stages[part])
             made.append(one)
         for number, result in enumerate(op.results):
             own = [one.results[number] for one in made]
-            self.found[result] = own if how.combines is None else [self._combined(own, how, op)]
+            if how.combines is None:
+                self.become(result, own)
+            else:
+                self.found[result] = [self.combined(own, how, op)]
 
-    def _combined(self, parts: Sequence[mlir.Value], how: RowOp, op: mlir.Operation) -> mlir.Value:
+    def combined(self, parts: Sequence[mlir.Value], how: RowOp, op: mlir.Operation) -> mlir.Value:
+        """What an op reduces all rows to, of what it reduces parts of them to."""
         total = parts[0]
         for part in parts[1:]:
             total = mlir.Operation.create(
@@ -252,21 +271,30 @@ class _Writer:
             ).results[0]
         return total
 
-    def _write_loop(self, loop: LayerLoop, group: int) -> None:
+    def taken(
+        self, loop: LayerLoop, group: int
+    ) -> tuple[dict[int, list[mlir.Value]], list[mlir.Value]]:
+        """The parts of the stacks of a loop, by slot, and all that it carries, stacks as they were.
+
+        What the ops of its body read from outside is read as it is now.
+        """
+        op = loop.op
+        stacks = {slot: self.parts(op.operands[slot], Rows(0, group)) for slot in loop.stacks}
+        carried = [
+            op.operands[slot] if slot in stacks else self.whole(op.operands[slot], op)
+            for slot in range(len(op.operands))
+        ]
+        for user, operand in outer_uses(op):
+            if user.operation != op.operation:
+                user.operands[operand] = self.whole(user.operands[operand], user)
+        return stacks, carried
+
+    def write_loop(self, loop: LayerLoop, group: int) -> None:
         """A loop, one part behind the other."""
         op, parts = loop.op, self.cut[group]
         count = parts.count
-        stacks = {slot: self._parts(op.operands[slot], Rows(0, group)) for slot in loop.stacks}
-        carried = [
-            op.operands[slot] if slot in stacks else self._whole(op.operands[slot])
-            for slot in range(len(op.operands))
-        ]
+        stacks, carried = self.taken(loop, group)
         same = set(invariant_slots(op))
-        captured = [
-            (user, operand) for user, operand in outer_uses(op) if user.operation != op.operation
-        ]
-        for user, operand in captured:
-            user.operands[operand] = self._whole(user.operands[operand])
         results: dict[int, list[mlir.Value]] = {slot: [] for slot in stacks}
         for part in range(count):
             row_part = count - 1 - part if loop.is_downwards else part
@@ -274,7 +302,7 @@ class _Writer:
                 stacks[slot][row_part] if slot in stacks else value
                 for slot, value in enumerate(carried)
             ]
-            made = _loop_part(loop, given, part, count, self.where)
+            made = loop_part(loop, given, count, self.where, part * (loop.trips // count))
             _say_stage(made, parts.stages[row_part])
             carried = [
                 value if slot in same else made.results[slot] for slot, value in enumerate(carried)
@@ -291,21 +319,25 @@ class _Writer:
                 self.found[result] = [carried[slot]]
 
 
-def _loop_part(
+FirstTrip = int | Callable[[mlir.Type, mlir.InsertionPoint], mlir.Value]
+"""The number of a trip, or what writes it, as an integer of a type, inside of a loop."""
+
+
+def loop_part(
     loop: LayerLoop,
     operands: Sequence[mlir.Value],
-    part: int,
     count: int,
     where: mlir.InsertionPoint,
+    first: FirstTrip,
 ) -> mlir.Operation:
     """Some of the trips of a loop, whose counter begins at 0.
 
     Args:
         loop: The whole.
         operands: What it carries: parts of stacks.
-        part: Which trips, by the order in which they run.
         count: Parts.
         where: It is written there.
+        first: The number that its first trip has in the whole loop.
     """
     trips = loop.trips // count
     number = operands[loop.counter].type
@@ -337,8 +369,8 @@ def _loop_part(
                 op.results[0].set_type(operands[slot].type)
     _erase_unread(unread)
     counter = body.arguments[loop.counter]
-    if part:
-        _number_trips(body, loop.counter, part * trips)
+    if first != 0:
+        _number_trips(body, loop.counter, first)
     row.results[0].replace_all_uses_with(_row(loop, counter, trips, mlir.InsertionPoint(row)))
     row.erase()
     return made
@@ -390,7 +422,7 @@ def _erase_unread(values: Sequence[mlir.Value]) -> None:
         waiting += [value for value in operands if value not in waiting]
 
 
-def _number_trips(body: mlir.Block, counter: int, first: int) -> None:
+def _number_trips(body: mlir.Block, counter: int, first: FirstTrip) -> None:
     """Let what reads the number of a trip, or of the next one, read that of the whole loop."""
     end = body.operations[len(body.operations) - 1].operation
     argument, step = body.arguments[counter], maker_of(end.operands[counter])
@@ -406,7 +438,10 @@ def _number_trips(body: mlir.Block, counter: int, first: int) -> None:
         if not uses:
             continue
         why = uses[0][0].location
-        shift = constant(value.type, str(first), where, why).results[0]
+        if callable(first):
+            shift = first(value.type, where)
+        else:
+            shift = constant(value.type, str(first), where, why).results[0]
         whole = mlir.Operation.create(
             "stablehlo.add", results=[value.type], operands=[value, shift], loc=why, ip=where
         ).results[0]
@@ -414,7 +449,8 @@ def _number_trips(body: mlir.Block, counter: int, first: int) -> None:
             user.operands[operand] = whole
 
 
-def _part_type(type_: mlir.Type, dim: int, count: int) -> mlir.Type:
+def part_type(type_: mlir.Type, dim: int, count: int) -> mlir.Type:
+    """The type of each of ``count`` equal parts of a tensor along ``dim``."""
     whole = mlir.RankedTensorType(type_)
     return mlir.RankedTensorType.get(part_shape(whole.shape, dim, count), whole.element_type)
 

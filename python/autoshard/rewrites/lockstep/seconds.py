@@ -1,0 +1,178 @@
+"""Seconds of a step whose stages run one program in lockstep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from autoshard.cluster import Cluster
+from autoshard.importer.loops import trip_count
+from autoshard.ir import element_bits, mlir
+from autoshard.ir.attributes import (
+    LOCKSTEP,
+    STAGE_EXCHANGE,
+    STAGE_GATHER,
+    STAGE_PERMUTE,
+    STAGE_SUM,
+    custom_call_target,
+)
+from autoshard.ir.boundary import main_function
+from autoshard.ir.module import operations_of
+from autoshard.ir.reading import element_of, shape_of
+from autoshard.planned.given_plan import Costed, cost_of_module
+from autoshard.planned.module import PlannedBlock, PlannedOp, read_plan
+from autoshard.rewrites.lockstep.write import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A loop over layers, in which micro-batches go from stage to stage."""
+
+    count: int
+    compute_seconds: float
+    """Seconds of one turn on one device, without collectives."""
+    sent_seconds: float
+    """Seconds in which what is handed on is on its way, a turn."""
+
+    def waited_seconds(self, *, is_hidden: bool) -> float:
+        """Seconds of all turns in which stages wait for it; it may travel while they compute."""
+        hidden = self.compute_seconds if is_hidden else 0.0
+        return self.count * max(self.sent_seconds - hidden, 0.0)
+
+
+@dataclass(frozen=True)
+class LockstepSeconds:
+    """What a planned program of one stage takes, and what stages send each other."""
+
+    shape: Shape
+    program_seconds: float
+    """Seconds of the program of one stage, with the turns without a micro-batch."""
+    peak_bytes: float
+    """On one device at the worst moment."""
+    loops: tuple[Turns, ...]
+    around_seconds: float
+    """Seconds of the collectives between stages outside of the loops over layers."""
+    hides_hops: bool
+    """Does the compiler let what is handed on travel meanwhile, where there is a turn for it?"""
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """Seconds of a step."""
+        is_hidden = self.hides_hops and self.shape.delay > 1
+        waited = sum(loop.waited_seconds(is_hidden=is_hidden) for loop in self.loops)
+        return self.program_seconds + waited + self.around_seconds
+
+    @property
+    def bubble(self) -> float:
+        """The share of a loop over layers in which a stage waits: of ``S`` stages and ``M``
+        micro-batches ``(S - 1) / (M + S - 1)``, with a delay of 2 twice as many turns of each."""
+        waits = self.shape.delay * (self.shape.stages - 1)
+        return waits / (self.shape.micro_batches + waits)
+
+    @property
+    def may_gain_by_delay(self) -> bool:
+        """Whether what is handed on could take longer than the turns that a delay adds."""
+        if not self.hides_hops or self.shape.delay > 1:
+            return False
+        waited = sum(loop.waited_seconds(is_hidden=False) for loop in self.loops)
+        added = sum((self.shape.stages - 1) * loop.compute_seconds for loop in self.loops)
+        return waited > added
+
+
+def lockstep_seconds(
+    module: mlir.Module, shape: Shape, stage: Cluster, whole: Cluster, overlap: float
+) -> LockstepSeconds:
+    """Seconds of a planned program of one stage.
+
+    Args:
+        module: Planned, not exported; it stays as it is.
+        shape: How it is in lockstep.
+        stage: The devices of one stage.
+        whole: All devices; stages send over its slowest dim.
+        overlap: Share of communication inside of a stage that hides behind compute.
+    """
+    costed = cost_of_module(module, stage, overlap=overlap)
+    with module.context:
+        sent, around = _sent_seconds(module, shape.stages, whole)
+        compute = _compute_seconds(module, costed)
+        loops = tuple(
+            Turns(shape.turns, compute.get(loop, 0.0) / shape.turns, sent.get(loop, 0.0))
+            for loop in _loops_over_layers(module)
+        )
+    hides = whole.compiler.does("schedule.hides_hops")
+    return LockstepSeconds(shape, costed.step_seconds, costed.peak_bytes, loops, around, hides)
+
+
+def _loops_over_layers(module: mlir.Module) -> list[mlir.Operation]:
+    """Loops of ``main`` in which micro-batches go from stage to stage."""
+    return [
+        op.operation
+        for op in main_function(module).regions[0].blocks[0].operations
+        if op.operation.name == "stablehlo.while"
+        and any(LOCKSTEP in inner.attributes for inner in operations_of(op.operation))
+    ]
+
+
+def _compute_seconds(module: mlir.Module, costed: Costed) -> dict[mlir.Operation, float]:
+    """Seconds of all turns of each loop of ``main``, without collectives."""
+    main = main_function(module)
+    found: dict[mlir.Operation, float] = {}
+    trips = costed.imported.program.op_trips
+    for op, seconds, times in zip(
+        costed.imported.core_ops, costed.plan.op_seconds, trips, strict=True
+    ):
+        at = op
+        while at.parent is not None and at.parent.operation != main:
+            at = at.parent.operation
+        found[at] = found.get(at, 0.0) + seconds * times
+    return found
+
+
+def _sent_seconds(
+    module: mlir.Module, stages: int, whole: Cluster
+) -> tuple[dict[mlir.Operation, float], float]:
+    """Seconds of what is handed on in a turn, for each loop of ``main``; those of all else."""
+    sent: dict[mlir.Operation, float] = {}
+    around = 0.0
+
+    def walk(block: PlannedBlock, loop: mlir.Operation | None, trips: int) -> None:
+        nonlocal around
+        for planned in block.ops:
+            target = custom_call_target(planned.op)
+            if target in _TURNS_OF_RING:
+                seconds = _seconds(planned, str(target), stages, whole)
+                if target == STAGE_PERMUTE and loop is not None:
+                    sent[loop] = sent.get(loop, 0.0) + seconds
+                else:
+                    around += trips * seconds
+            counted = trip_count(planned.op, lambda value: value) if _is_loop(planned.op) else 1
+            for inner in planned.blocks:
+                walk(inner, loop or planned.op, trips * (counted or 1))
+
+    for function in read_plan(module).functions:
+        if function.is_entry:
+            walk(function.body, None, 1)
+    return sent, around
+
+
+def _is_loop(op: mlir.Operation) -> bool:
+    return op.name == "stablehlo.while"
+
+
+_TURNS_OF_RING = {STAGE_PERMUTE: 0, STAGE_SUM: 2, STAGE_GATHER: 1, STAGE_EXCHANGE: 1}
+"""How often a ring of all stages is gone round, but for one device; a permute is one hop."""
+
+
+def _seconds(planned: PlannedOp, target: str, stages: int, whole: Cluster) -> float:
+    """Seconds of a collective between stages, over the slowest dim."""
+    if not whole.dims:
+        return 0.0
+    result, placement = planned.op.results[0], planned.results[0]
+    shape = shape_of(result)
+    size = element_bits(element_of(result)) / 8
+    for length in shape if placement is None else placement.sharding.local_shape(shape):
+        size *= length
+    rounds = _TURNS_OF_RING[target]
+    times, share = (rounds * (stages - 1), 1.0 / stages) if rounds else (1, 1.0)
+    link = whole.dims[0]
+    return times * (link.latency.value + share * size / link.bandwidth.value)
