@@ -17,7 +17,13 @@ from autoshard.ir.inline import bytes_of
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summary import DecidedValue, RecomputedValue
 from autoshard.rewrites.recomputation.block import Block, blocks_of
-from autoshard.rewrites.recomputation.choice import Choice, choose, decided, recomputed
+from autoshard.rewrites.recomputation.choice import (
+    Choice,
+    Written,
+    choose,
+    decided,
+    recomputed,
+)
 from autoshard.rewrites.recomputation.decision import Fate, changed
 from autoshard.rewrites.recomputation.question import (
     Rules,
@@ -80,6 +86,25 @@ class Trial:
         return peak > aim, self.step_seconds * max(peak, aim)
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a rewritten module needs."""
+
+    peak_bytes: float
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was written for decisions about ``main``."""
+
+    outcome: Outcome
+    wanted: float
+    """Bytes on one device."""
+    is_alone: bool
+    """Was nothing decided about other blocks? Then nothing is within more bytes."""
+
+
 class Copies:
     """A planned module without calls, of which rewritten copies are made."""
 
@@ -99,6 +124,7 @@ class Copies:
         self.beside = max(0.0, self.without - live)
         """Bytes at the peak that are no values' of ``main``."""
         self.outside = points_outside_loops(self.block)
+        self.has_loops = len(blocks_of(first.costed)) > 1
 
     def choice(
         self,
@@ -184,10 +210,27 @@ class Fitting:
         self.closest: Trial | None = None
         """The best of all, those that do not fit included."""
         self._choices: dict[tuple[float, Rules], Choice] = {}
+        self._known: dict[Written, _Known] = {}
 
     def write(self, choice: Choice, wanted: float, rules: Rules) -> None:
         """Rewrite the module once, as decided."""
-        self._add(self.copies.rewritten(choice, wanted, rules)[0])
+        self._write(choice, wanted, rules)
+
+    def _write(self, choice: Choice, wanted: float, rules: Rules) -> tuple[Outcome, bool]:
+        """Rewrite the module, if that was not done; is there nothing left to choose?"""
+        known = self._known.get(choice.written)
+        is_short = choice.effect.answer.excess > 0
+        if known is not None and (
+            not self.copies.has_loops
+            or (known.is_alone and wanted >= known.wanted and not is_short)
+        ):
+            return known.outcome, is_short
+        trial, is_stuck = self.copies.rewritten(choice, wanted, rules)
+        outcome = Outcome(trial.peak_bytes, trial.step_seconds)
+        is_alone = all(row.decision == Fate.KEEP.value for row in trial.decided)
+        self._known[choice.written] = _Known(outcome, wanted, is_alone)
+        self._add(trial)
+        return outcome, is_stuck
 
     def try_with(self, rules: Rules, *, others: bool = False) -> bool:
         """Rewrite the module, several times: it may need more than was expected, or less.
@@ -201,23 +244,21 @@ class Fitting:
             Does it fit so? As rewritten; by an estimate where that is too slow to be written.
         """
         aim = wanted = self.aim
-        seen: set[tuple[float, float]] = set()
+        seen: set[Outcome] = set()
         fits = False
         for _ in range(_ROUNDS):
             choice = self.choice(wanted, rules)
             if self._cannot_win(choice):
                 return fits or choice.effect.answer.excess <= 0
-            trial, is_stuck = self.copies.rewritten(choice, wanted, rules)
-            peak = trial.peak_bytes
-            known = (peak, trial.step_seconds)
-            is_worse = others and peak > self.limit and self._is_worse(trial)
-            self._add(trial)
-            if is_worse:
+            closest = self.closest
+            outcome, is_stuck = self._write(choice, wanted, rules)
+            peak = outcome.peak_bytes
+            if others and peak > self.limit and closest is not None and _is_worse(outcome, closest):
                 break
             fits = fits or peak <= self.limit
-            if (1 - _CLOSE) * aim < peak <= aim or (known in seen and peak <= aim):
+            if (1 - _CLOSE) * aim < peak <= aim or (outcome in seen and peak <= aim):
                 break
-            seen.add(known)
+            seen.add(outcome)
             if peak > aim and is_stuck:  # nothing is left to choose
                 if fits or aim == self.limit or self._keeps_to_aim():
                     break  # what needs more than is aimed at loses to what does not
@@ -248,7 +289,7 @@ class Fitting:
                     continue
                 left -= 1
                 other = replace(choice, chosen=changes, effect=effect)
-                self._add(self.copies.rewritten(other, self.aim, rules)[0])
+                self._write(other, self.aim, rules)
             if (self.best or self.closest) is now:
                 return
 
@@ -260,13 +301,6 @@ class Fitting:
             return
         if self.best is None or trial.rank(self.aim) < self.best.rank(self.aim):
             self.best = trial
-
-    def _is_worse(self, trial: Trial) -> bool:
-        """Is it worse than the best of all in bytes and in seconds?"""
-        best = self.closest
-        return best is not None and (
-            trial.peak_bytes > best.peak_bytes and trial.step_seconds > best.step_seconds
-        )
 
     @property
     def is_without_host(self) -> bool:
@@ -312,6 +346,11 @@ class Fitting:
                 most_seconds=self._most_seconds() if rules.host else inf,
             )
         return self._choices[wanted, rules]
+
+
+def _is_worse(one: Outcome, other: Trial) -> bool:
+    """Is it worse in bytes and in seconds?"""
+    return one.peak_bytes > other.peak_bytes and one.step_seconds > other.step_seconds
 
 
 def _changes(choice: Choice) -> Iterator[dict[int, Fate]]:

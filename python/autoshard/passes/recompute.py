@@ -37,10 +37,17 @@ from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
+from autoshard.ir.module import functions_of
 from autoshard.passes.base import Pass
 from autoshard.passes.fitting import Copies, Fitting, Trial
 from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
-from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
+from autoshard.planned.given_plan import (
+    Costed,
+    cluster_for,
+    cost_of_module,
+    estimated,
+    summary_on,
+)
 from autoshard.planned.summarize import peak_values
 from autoshard.planned.summary import DecidedValue, PlanSummary, bytes_text, tensors_text
 from autoshard.rewrites.recomputation.block import Block, blocks_of, erase_unread
@@ -173,10 +180,14 @@ class FittedPlans:
         options: Recompute,
         costed: Costed | None = None,
     ) -> None:
-        """As of ``recomputed_module``; the limit of the options is not looked at."""
+        """As of ``recomputed_module``; the limit of the options is not looked at.
+
+        A module that is ``flatten``ed, and whose costs are known, is not read again.
+        """
         self._start = time.perf_counter()
         self.module, self.cluster, self.options = module, cluster, options
         self._history = summary_on(module)
+        self._is_searched = costed is not None
         with module.context, mlir.Location.unknown(), no_collection():
             if has_switches(module):
                 self._before = _copied(module, cluster, options)
@@ -251,8 +262,15 @@ class FittedPlans:
         """The module without calls."""
         first = self._given
         if first.module is self.module:
-            first = self._before = _copied(self.module, self.cluster, self.options)
+            first = self._before = self._without_calls()
         return Copies(first, lambda module: _cost(module, self.cluster, self.options))
+
+    def _without_calls(self) -> Trial:
+        """The plan on a module without calls, by the estimate of that module."""
+        if self._is_searched and is_flat(self.module):
+            costed = estimated(self._given.costed, overlap=self.options.overlap)
+            return Trial(self.module, costed)
+        return _copied(self.module, self.cluster, self.options)
 
     @contextmanager
     def _building(self) -> Generator[None]:
@@ -315,9 +333,20 @@ def _keep(trial: Trial, cluster: Cluster, options: Recompute) -> Costed:
 def _copied(module: mlir.Module, cluster: Cluster, options: Recompute) -> Trial:
     """A copy without calls, nor ops that nobody reads: compilers leave these out."""
     copy = parse_bytes(bytes_of(module), module.context, "recompute")
-    inline_calls(copy)
-    erase_unread(main_function(copy).regions[0].blocks[0])
+    flatten(copy)
     return Trial(copy, _cost(copy, cluster, options))
+
+
+def flatten(module: mlir.Module) -> None:
+    """Inline calls, and erase what nobody reads, which compilers leave out."""
+    with module.context, mlir.Location.unknown():
+        inline_calls(module)
+        erase_unread(main_function(module).regions[0].blocks[0])
+
+
+def is_flat(module: mlir.Module) -> bool:
+    """Is there nothing left to call?"""
+    return len(functions_of(module)) == 1
 
 
 def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from autoshard import _core
@@ -132,6 +132,23 @@ def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _cor
     value_sharding = given.values()
     op_strategy = [given.strategy(op) for op in imported.core_ops]
     return given.checked(imported.program, cluster, overlap, value_sharding, op_strategy)
+
+
+def estimated(costed: Costed, *, overlap: float = 0.0) -> Costed:
+    """The plan of a search by the estimate of its module, as ``cost_of_module`` finds it.
+
+    Within a limit of memory the search knows of more than the module says.
+    """
+    plan = costed.plan
+    found = _core.estimate(
+        costed.imported.program,
+        costed.cluster.to_core(costed.mesh, overlap),
+        shardings=plan.shardings,
+        value_sharding=plan.value_sharding,
+        strategies=plan.strategies,
+        op_strategy=plan.op_strategy,
+    )
+    return replace(costed, plan=found)
 
 
 class GivenPlan:

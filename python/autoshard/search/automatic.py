@@ -18,7 +18,7 @@ from autoshard.ir.inline import bytes_of
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.recompute import FittedPlans, Recompute
+from autoshard.passes.recompute import FittedPlans, Recompute, flatten
 from autoshard.passes.recompute import recompute as run_recompute
 from autoshard.passes.recursive_programming import (
     PlannedProgram,
@@ -136,6 +136,12 @@ class Job:
         options = replace(self.options, memory_limit=ALL_MEMORY)
         return write_planned(self.searched(program, options))
 
+    def read_flat(self, on_host: Sequence[int] = ()) -> ReadProgram:
+        """The program without calls, so that rewritten copies of its plans are made as it is."""
+        module = self.read(on_host)
+        flatten(module)
+        return read_module(module, self._cluster, self.options)
+
     def searched(self, program: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
         """What the search finds, with inputs cut alike; the module stays as it is."""
         return inputs_alike(program.searched(options))
@@ -230,7 +236,7 @@ class Job:
             DoesNotFitError: None fits; of all plans the one that needs least.
         """
         limit = self.memory_limit
-        program = read_module(self.read(on_host), self._cluster, self.options)
+        program = self.read_flat(on_host)
         best: Planned | None = None
         failed: list[DoesNotFitError] = []
         last_peak, finds_more = math.inf, True

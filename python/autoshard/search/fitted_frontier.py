@@ -17,7 +17,7 @@ from itertools import pairwise
 from autoshard.errors import DoesNotFitError
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.passes.recompute import FittedPlans, Recompute, Recomputed, rules_of
-from autoshard.passes.recursive_programming import PlannedProgram, ReadProgram, read_module
+from autoshard.passes.recursive_programming import PlannedProgram, ReadProgram
 from autoshard.planned.summary import PlanSummary
 from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.question import Rules
@@ -82,8 +82,7 @@ class _Program:
 
     def __init__(self, job: Job, on_host: Sequence[int]) -> None:
         self.job = job
-        assert job.cluster is not None
-        self.read: ReadProgram = read_module(job.read(on_host), job.cluster, job.options)
+        self.read: ReadProgram = job.read_flat(on_host)
         self.step_seconds = 0.0
         """Nothing that is still to be searched is faster."""
         self.peak_bytes = math.inf

@@ -25,6 +25,7 @@ from autoshard.rewrites.recomputation.parts import exchanged, with_parts
 from autoshard.rewrites.recomputation.question import (
     BlockQuestion,
     Effect,
+    Group,
     Rules,
     Stacked,
 )
@@ -37,6 +38,10 @@ _LEAST_EXCHANGING = 400
 
 Steps as in parts.py: with 50 answers 0.983 and 1.958 s, with 400 or 3,000 0.974 and 1.929 s.
 """
+
+
+Written = tuple[Rules, frozenset[tuple[int, Fate]]]
+"""What is written for decisions about values, by number and fate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,18 @@ class Choice:
     def sends(self) -> bool:
         """Does something go to the host?"""
         return bool(self.effect.fetches) or Fate.HOST in self.chosen.values()
+
+    @property
+    def written(self) -> Written:
+        """Equal for choices for which the same is written, where no loop stacks anything."""
+        items, apart = self.question.items, self.question.apart
+        fates = {
+            (one.number, apart.get(one.number, fate))
+            for number, fate in self.chosen.items()
+            if isinstance(item := items[number], Group)
+            for one in item.members
+        }
+        return self.question.rules, frozenset(one for one in fates if one[1] is not Fate.KEEP)
 
     def stacks(self, fate: Fate, block: Block) -> list[Stack]:
         """Stacks of which this becomes, as they stand in the block or in a copy of it."""

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
+from autoshard.ir.inline import bytes_of
 from autoshard.rewrites.numbering import Numbering
 from autoshard.rewrites.recomputation.block import Block
 
 _SCOPE = re.compile(r"rematted_computation.*autoshard_recompute_mp([01])_po([01])")
 _IN_SCOPE = re.compile(r"autoshard_recompute_mp([01])_po([01])")
+_KEEPING = re.compile(rb"autoshard_recompute_mp(0_po[01]|1_po0)")
 
 
 def scope_of(mp_comm_recompute: bool, parallel_optimizer_comm_recompute: bool) -> str:
@@ -55,16 +57,7 @@ def is_backward(op: mlir.Operation) -> bool:
 
 def has_switches(module: mlir.Module) -> bool:
     """Does a marked function keep something that ``jax.checkpoint`` would not?"""
-    found = False
-
-    def visit(op: mlir.Operation) -> mlir.WalkResult:
-        nonlocal found
-        switch = _IN_SCOPE.search(_name(op.location))
-        found = found or (switch is not None and "0" in (switch[1], switch[2]))
-        return mlir.WalkResult.INTERRUPT if found else mlir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    return _KEEPING.search(bytes_of(module)) is not None
 
 
 def _name(location: mlir.Location) -> str:
