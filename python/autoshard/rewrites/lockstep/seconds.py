@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.importer.loops import trip_count
 from autoshard.ir import element_bits, mlir
@@ -21,7 +22,9 @@ from autoshard.ir.module import operations_of
 from autoshard.ir.reading import element_of, shape_of
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.planned.module import PlannedBlock, PlannedOp, read_plan
+from autoshard.rewrites.lockstep.export import with_stages
 from autoshard.rewrites.lockstep.write import Shape
+from autoshard.sharding import Mesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +91,13 @@ def lockstep_seconds(
         module: Planned, not exported; it stays as it is.
         shape: How it is in lockstep.
         stage: The devices of one stage.
-        whole: All devices; stages send over its slowest dim.
+        whole: All devices; stages lie along its slowest dims.
         overlap: Share of communication inside of a stage that hides behind compute.
     """
     costed = cost_of_module(module, stage, overlap=overlap)
     with module.context:
-        sent, around = _sent_seconds(module, shape.stages, whole)
+        links = _Links(whole, with_stages(costed.mesh, shape.stages))
+        sent, around = _sent_seconds(module, links)
         compute = _compute_seconds(module, costed)
         loops = tuple(
             Turns(shape.turns, compute.get(loop, 0.0) / shape.turns, sent.get(loop, 0.0))
@@ -128,9 +132,7 @@ def _compute_seconds(module: mlir.Module, costed: Costed) -> dict[mlir.Operation
     return found
 
 
-def _sent_seconds(
-    module: mlir.Module, stages: int, whole: Cluster
-) -> tuple[dict[mlir.Operation, float], float]:
+def _sent_seconds(module: mlir.Module, links: _Links) -> tuple[dict[mlir.Operation, float], float]:
     """Seconds of what is handed on in a turn, for each loop of ``main``; those of all else."""
     sent: dict[mlir.Operation, float] = {}
     around = 0.0
@@ -139,8 +141,8 @@ def _sent_seconds(
         nonlocal around
         for planned in block.ops:
             target = custom_call_target(planned.op)
-            if target in _TURNS_OF_RING:
-                seconds = _seconds(planned, str(target), stages, whole)
+            if target in _KINDS:
+                seconds = links.seconds(planned, _KINDS[str(target)])
                 if target == STAGE_PERMUTE and loop is not None:
                     sent[loop] = sent.get(loop, 0.0) + seconds
                 else:
@@ -159,20 +161,29 @@ def _is_loop(op: mlir.Operation) -> bool:
     return op.name == "stablehlo.while"
 
 
-_TURNS_OF_RING = {STAGE_PERMUTE: 0, STAGE_SUM: 2, STAGE_GATHER: 1, STAGE_EXCHANGE: 1}
-"""How often a ring of all stages is gone round, but for one device; a permute is one hop."""
+_KINDS = {
+    STAGE_PERMUTE: _core.CollectiveKind.PERMUTE,
+    STAGE_SUM: _core.CollectiveKind.ALL_REDUCE,
+    STAGE_GATHER: _core.CollectiveKind.ALL_GATHER,
+    STAGE_EXCHANGE: _core.CollectiveKind.ALL_TO_ALL,
+}
 
 
-def _seconds(planned: PlannedOp, target: str, stages: int, whole: Cluster) -> float:
-    """Seconds of a collective between stages, over the slowest dim."""
-    if not whole.dims:
-        return 0.0
-    result, placement = planned.op.results[0], planned.results[0]
-    shape = shape_of(result)
-    size = element_bits(element_of(result)) / 8
-    for length in shape if placement is None else placement.sharding.local_shape(shape):
-        size *= length
-    rounds = _TURNS_OF_RING[target]
-    times, share = (rounds * (stages - 1), 1.0 / stages) if rounds else (1, 1.0)
-    link = whole.dims[0]
-    return times * (link.latency.value + share * size / link.bandwidth.value)
+class _Links:
+    """Collectives between stages, by the formulas of those inside of stages."""
+
+    def __init__(self, whole: Cluster, mesh: Mesh) -> None:
+        """Take the first axis of the mesh of all devices as that of the stages."""
+        self.stages, *_ = self.sizes = [size for size in mesh.axis_sizes if size > 1]
+        self.core = whole.to_core(mesh)
+
+    def seconds(self, planned: PlannedOp, kind: _core.CollectiveKind) -> float:
+        """Seconds of a call between stages, once."""
+        value, placement = planned.op.operands[0], planned.operands[0]
+        shape = shape_of(value)
+        held = element_bits(element_of(value)) / 8
+        for length in shape if placement is None else placement.sharding.local_shape(shape):
+            held *= length
+        participants = 2 if kind is _core.CollectiveKind.PERMUTE else self.stages
+        step = _core.Step(kind, 1, participants, held)
+        return _core.collective_seconds(step, self.core, self.sizes)
