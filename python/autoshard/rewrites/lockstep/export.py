@@ -44,7 +44,10 @@ Rows = tuple[int | None, ...]
 
 def with_stages(mesh: Mesh, stages: int) -> Mesh:
     """The mesh of one stage for all of them, along a first axis."""
-    return Mesh((Axis(stage_axis(mesh.axis_names), stages), *mesh.axes))
+    ids = mesh.device_ids and tuple(
+        number + stage * mesh.size for stage in range(stages) for number in mesh.device_ids
+    )
+    return Mesh((Axis(stage_axis(mesh.axis_names), stages), *mesh.axes), ids)
 
 
 def over_stages(sharding: Sharding, mesh: Mesh, dim: int | None) -> Sharding:
@@ -98,7 +101,10 @@ class _Export:
         self._write_main(arguments, results)
         for op in operations_of(self.module.operation):
             target = custom_call_target(op)
-            if target in _COLLECTIVES:
+            if target == STAGE_NUMBER:
+                op.results[0].replace_all_uses_with(self.number)
+                op.erase()
+            elif target in _COLLECTIVES:
                 self._write_collective(op, str(target))
 
     def _number_devices(self) -> None:
@@ -240,10 +246,6 @@ class _Export:
 
     def _write_collective(self, op: mlir.Operation, target: str) -> None:
         """A collective between the devices that have the same place in their stages."""
-        if target == STAGE_NUMBER:
-            op.results[0].replace_all_uses_with(self.number)
-            op.erase()
-            return
         stages, size = self.stages, self.devices
         groups = [[stage * size + at for stage in range(stages)] for at in range(size)]
         channel = {"channel_handle": stablehlo.ChannelHandle.get(next(self.channels), 1)}
@@ -300,7 +302,6 @@ class _Export:
 
 
 _COLLECTIVES = {
-    STAGE_NUMBER: "stablehlo.partition_id",
     STAGE_PERMUTE: "stablehlo.collective_permute",
     STAGE_SUM: "stablehlo.all_reduce",
     STAGE_GATHER: "stablehlo.all_gather",
