@@ -2,68 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stacked_layers import (
+    BATCH,
+    LAYERS,
+    WIDTH,
+    Step,
+    arguments,
+    layer,
+    network,
+    recomputed,
+    scanned,
+    turned,
+)
 
 import autoshard
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
-
-BATCH, WIDTH, LAYERS = 16, 8, 4
-Step = Callable[[Any, Any], Any]
-
-
-def whole_numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    """Small ones as floats: their sums are exact in any order."""
-    return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float32)
-
-
-def stacked(layers: int = LAYERS, seed: int = 1) -> np.ndarray:
-    """Weights with one number a row, so that what goes through many layers stays exact."""
-    random = np.random.default_rng(seed)
-    ones = np.broadcast_to(np.eye(WIDTH), (layers, WIDTH, WIDTH))
-    weights = random.permuted(ones, axis=-1) * random.integers(-1, 2, (layers, 1, WIDTH))
-    return weights.astype(np.float32)
-
-
-def layer(hidden: jax.Array, weights: jax.Array) -> tuple[jax.Array, None]:
-    return hidden + jnp.maximum(hidden @ weights, 0), None
-
-
-def turned(params: Any, gradients: Any) -> Any:
-    """A change of weights that leaves their sizes."""
-    return jax.tree.map(lambda p, g: p * (1 - 2 * (g > 0)), params, gradients)
-
-
-def network(forward: Callable[[Any, jax.Array], jax.Array]) -> Step:
-    """Tied ends around what has layers, a state a weight, and a norm of all gradients."""
-
-    def step(carried: Any, batch: jax.Array) -> Any:
-        params, state = carried
-
-        def loss(params: Any) -> jax.Array:
-            hidden = forward(params, batch @ params["ends"])
-            return (hidden @ params["ends"].T * batch).sum()
-
-        value, gradients = jax.value_and_grad(loss)(params)
-        norm = sum(jnp.sum(jnp.sign(g) ** 2) for g in jax.tree.leaves(gradients))
-        state = jax.tree.map(lambda s, g: s + jnp.sign(g) * (norm > 0), state, gradients)
-        return (turned(params, state), state), value
-
-    return step
-
-
-def scanned(params: Any, hidden: jax.Array) -> jax.Array:
-    return jax.lax.scan(layer, hidden, params["layers"])[0]
-
-
-def recomputed(params: Any, hidden: jax.Array) -> jax.Array:
-    return jax.lax.scan(jax.checkpoint(layer), hidden, params["layers"])[0]
 
 
 def numbered(params: Any, hidden: jax.Array) -> jax.Array:
@@ -90,11 +50,6 @@ def twice(params: Any, hidden: jax.Array) -> jax.Array:
         return jnp.sign(hidden) @ weights + own, None
 
     return jax.lax.scan(body, hidden, (params["layers"], kept), reverse=True)[0]
-
-
-def arguments() -> tuple[Any, np.ndarray]:
-    params = {"ends": stacked(1)[0], "layers": stacked()}
-    return (params, jax.tree.map(np.zeros_like, params)), whole_numbers(BATCH, WIDTH)
 
 
 def in_lockstep(fn: Step, stages: int, micro_batches: int, **options: Any) -> Any:
@@ -284,3 +239,10 @@ def test_a_result_of_each_example_is_refused_with_its_line() -> None:
     (params, _), batch = arguments()
     with pytest.raises(autoshard.PlanError, match="a result has a part for each example"):
         in_lockstep(step, 2, 4).plan(params, batch)
+
+
+@pytest.mark.parametrize("question", ["verify", "refine", "check"])
+def test_what_a_plan_in_lockstep_does_not_know_has_a_way_out(question: str) -> None:
+    plan = in_lockstep(network(scanned), 2, 4).plan(*arguments())
+    with pytest.raises(autoshard.PlanError, match=r"lockstep.*execution='stages'"):
+        getattr(plan, question)()

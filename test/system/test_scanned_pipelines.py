@@ -12,61 +12,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
+from stacked_layers import (
+    BATCH,
+    LAYERS,
+    WIDTH,
+    Step,
+    arguments,
+    layer,
+    network,
+    recomputed,
+    scanned,
+    stacked,
+    turned,
+    whole_numbers,
+)
 
 import autoshard
 from autoshard.frontend import planning
 from autoshard.sharding import parse_sharding
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
-
-BATCH, WIDTH, LAYERS = 16, 8, 4
-Step = Callable[[Any, Any], Any]
-
-
-def whole_numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    """Small ones as floats: their sums are exact in any order."""
-    return np.random.default_rng(seed).integers(-1, 2, shape).astype(np.float32)
-
-
-def stacked(layers: int = LAYERS, seed: int = 1) -> np.ndarray:
-    """Weights with one number a row, so that what goes through many layers stays exact."""
-    random = np.random.default_rng(seed)
-    ones = np.broadcast_to(np.eye(WIDTH), (layers, WIDTH, WIDTH))
-    weights = random.permuted(ones, axis=-1) * random.integers(-1, 2, (layers, 1, WIDTH))
-    return weights.astype(np.float32)
-
-
-def layer(hidden: jax.Array, weights: jax.Array) -> tuple[jax.Array, None]:
-    return hidden + jnp.maximum(hidden @ weights, 0), None
-
-
-def turned(params: Any, gradients: Any) -> Any:
-    """A change of weights that leaves their sizes."""
-    return jax.tree.map(lambda p, g: p * (1 - 2 * (g > 0)), params, gradients)
-
-
-def network(checkpoint: bool) -> Step:
-    """Tied ends around a scan, a state a weight, and a norm of all gradients."""
-    body = jax.checkpoint(layer) if checkpoint else layer
-
-    def step(carried: Any, batch: jax.Array) -> Any:
-        params, state = carried
-
-        def loss(params: Any) -> jax.Array:
-            hidden, _ = jax.lax.scan(body, batch @ params["ends"], params["layers"])
-            return (hidden @ params["ends"].T * batch).sum()
-
-        value, gradients = jax.value_and_grad(loss)(params)
-        norm = sum(jnp.sum(jnp.sign(g) ** 2) for g in jax.tree.leaves(gradients))
-        state = jax.tree.map(lambda s, g: s + jnp.sign(g) * (norm > 0), state, gradients)
-        return (turned(params, state), state), value
-
-    return step
-
-
-def arguments() -> tuple[Any, np.ndarray]:
-    params = {"ends": stacked(1)[0], "layers": stacked()}
-    return (params, jax.tree.map(np.zeros_like, params)), whole_numbers(BATCH, WIDTH)
 
 
 def pipelined(fn: Step, stages: int, micro_batches: int, **options: Any) -> Any:
@@ -78,7 +43,7 @@ def pipelined(fn: Step, stages: int, micro_batches: int, **options: Any) -> Any:
 def test_a_scan_in_stages_is_bit_equal_and_each_stage_has_its_own_layers(
     stages: int, checkpoint: bool
 ) -> None:
-    step = network(checkpoint)
+    step = network(recomputed if checkpoint else scanned)
     run = pipelined(step, stages, 4, donate_argnums=0)
     carried, batch = arguments()
     plan = run.plan(carried, batch)
@@ -103,7 +68,7 @@ def test_a_scan_in_stages_is_bit_equal_and_each_stage_has_its_own_layers(
 
 
 def test_what_is_not_donated_is_kept_and_a_saved_plan_runs_alike(tmp_path: Any) -> None:
-    step = network(checkpoint=False)
+    step = network(scanned)
     carried, batch = arguments()
     plan = pipelined(step, 2, 2).plan(carried, batch)
     plan.save(tmp_path / "plan.json")
@@ -125,14 +90,14 @@ def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:
     ]
     options: dict[str, Any] = {"mesh": "a=2,b=2", "in_shardings": ((P(), None), None)}
     first, second = (
-        pipelined(network(False), 2, 4, optimizer_parallel=asked, **options).plan(carried, batch)
+        pipelined(network(scanned), 2, 4, optimizer_parallel=asked, **options).plan(carried, batch)
         for asked in spread
     )
     assert (first.arguments, first.results) == (second.arguments, second.results)
     assert all(np.prod(value.sharding.tile) > 1 for value in first.results[2:4]), "states are cut"
     none = autoshard.OptimizerParallel(parameters=(0, 1), states=(2, 5))  # 5 is one of seven parts
     with pytest.raises(autoshard.PlanError, match="no argument is called 5; there are 5: carried,"):
-        pipelined(network(False), 2, 4, optimizer_parallel=none).plan(carried, batch)
+        pipelined(network(scanned), 2, 4, optimizer_parallel=none).plan(carried, batch)
 
 
 @pytest.mark.parametrize("options", [{"mesh": "a=2,b=2"}, {}])

@@ -16,7 +16,8 @@ from autoshard.planned.summary import PlanSummary, TriedMicroBatches
 def with_faster_execution(request: Request, plan_for: Callable[[Request], Plan]) -> Plan:
     """The faster of the two by the cost model; of equal ones, a program for each task.
 
-    ``summary.tried_pipelines`` has both, or why the step cannot be in lockstep.
+    ``summary.tried_pipelines`` has both, or why the step cannot be in lockstep. A pipeline that
+    says a schedule or chunks is not tried in lockstep, which has none.
 
     Args:
         request: Says ``execution="auto"``.

@@ -599,6 +599,11 @@ def _form_in_lockstep(plan: Plan, form: str) -> str:
 
 
 def _check_is_one_program(plan: Plan, what: str) -> None:
+    if plan.pipeline is not None and plan.pipeline.is_one_program:
+        raise PlanError(
+            f"plan of {plan.name}: {what} does not know pipelines in lockstep. Compile what runs,"
+            " step.lower(..).compile() on such devices, or plan with execution='stages'."
+        )
     if plan.pipeline is not None:
         instead = "Give plan.pipeline.verify()" if what == "verify" else "Leave pipeline= out"
         raise PlanError(
