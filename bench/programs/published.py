@@ -232,7 +232,7 @@ def gpt_neo() -> Case:
 
 
 def albert() -> Case:
-    """ALBERT xxlarge: 4 of 12 passes through one layer of 4,096 features, dropout, LAMB."""
+    """ALBERT xxlarge: 4 of 12 passes through one layer of 4,096 features, LAMB."""
     from transformers import AlbertConfig
 
     model, params = _flax_model("FlaxAlbertForMaskedLM", AlbertConfig(num_hidden_layers=4))
@@ -372,15 +372,8 @@ def _tokens_of_keras(backbone: Any, batch: int, tokens: int) -> Case:
 
     weights = [spec(*v.shape) for v in backbone.trainable_variables]
     rest = [spec(*v.shape, dtype=v.dtype) for v in backbone.non_trainable_variables]
-    optimizer = optax.adamw(1e-4)
-    state = jax.eval_shape(optimizer.init, weights)
-
-    def step(weights: Any, state: Any, rest: Any, ids: Any) -> Any:
-        value, gradients = jax.value_and_grad(loss)(weights, rest, ids)
-        updates, state = optimizer.update(gradients, state, weights)
-        return optax.apply_updates(weights, updates), state, value
-
-    return step, (weights, state, rest, spec(batch, tokens, dtype=jnp.int32)), (0, 1)
+    ids = spec(batch, tokens, dtype=jnp.int32)
+    return train(loss, weights, rest, ids, optimizer=optax.adamw(1e-4))
 
 
 def _keras_hub() -> Any:
