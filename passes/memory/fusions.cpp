@@ -47,10 +47,12 @@ std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions&
 }
 
 /// Whether ops that read nothing but what is there before lead from a matmul to the root, each
-/// of which is the only one to read the last one's result. A wider type is where that ends.
+/// of which is the only one to read the last one's result. A wider type is where that ends,
+/// and nothing reads it: it leaves the program.
 ///
 /// Example: relu(dot(x, y) + b) for an argument b, not so silu(dot(x, y)), which reads the
-/// product twice, nor twice the product of a narrower type in 32 bits.
+/// product twice, nor twice the product of a narrower type in 32 bits; who reads that product
+/// in 32 bits casts it.
 bool is_epilogue(const FusionInput& input, std::int32_t matmul, std::int32_t root) {
   const ProgramIndex& index = input.index;
   const auto bits = [&](std::int32_t op) {
@@ -68,7 +70,8 @@ bool is_epilogue(const FusionInput& input, std::int32_t matmul, std::int32_t roo
       if (!is_there_before(input, v, op)) return false;
     }
   }
-  return true;
+  return bits(root) <= bits(matmul) ||
+         in(input.uses.readers, index.op(root).results[0]).empty();
 }
 
 /// Two elementwise results of one size are written by one kernel if they share what would be

@@ -567,11 +567,13 @@ def test_what_a_matmul_reads_and_writes_is_stored_where_it_is_not_fused(fuses: b
         (lambda x, w, r, b: jnp.sum(x @ w, 0), False),
         (lambda x, w, r, b: (narrow(x) @ narrow(w)).astype(jnp.float32), True),
         (lambda x, w, r, b: (narrow(x) @ narrow(w)).astype(jnp.float32) * 2, False),
+        (lambda x, w, r, b: (y := (narrow(x) @ narrow(w)).astype(jnp.float32), y.sum(1)), False),
+        (lambda x, w, r, b: (narrow(x) @ narrow(w)).astype(jnp.float32) @ r, False),
     ],
     ids=[
         *("argument", "bias", "several", "result of two readers", "carried"),
         *("expression", "computed bias", "read twice", "two readers", "two products", "sum"),
-        *("cast", "work behind a cast"),
+        *("cast", "work behind a cast", "sum behind a cast", "product of a cast"),
     ],
 )
 def test_a_matmul_on_gpus_computes_what_is_made_of_it_and_arguments(
