@@ -27,6 +27,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.stores_summed", fusion.stores_summed);
   visit("fusion.summed_of_batches", fusion.summed_of_batches);
   visit("fusion.row_reductions", fusion.row_reductions);
+  visit("fusion.nested_reductions", fusion.nested_reductions);
   visit("fusion.stores_gathered", fusion.stores_gathered);
   visit("fusion.stores_scattered", fusion.stores_scattered);
   visit("fusion.reads_in_each", fusion.reads_in_each);
@@ -36,6 +37,9 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.whole_rows", fusion.whole_rows);
   visit("fusion.whole_columns", fusion.whole_columns);
   visit("fusion.packed_bytes", fusion.packed_bytes);
+  visit("fusion.unaligned_rows", fusion.unaligned_rows);
+  visit("fusion.convolution_channels", fusion.convolution_channels);
+  visit("fusion.convolutions_on_vectors", fusion.convolutions_on_vectors);
   visit("layout.row_major_arguments", layout.row_major_arguments);
   visit("layout.row_major_matmuls", layout.row_major_matmuls);
   visit("layout.matmul_operands_in_order", layout.matmul_operands_in_order);

@@ -61,6 +61,9 @@ struct Fusion {
   /// Reductions of rows of at most so many elements are computed in the kernels that read
   /// them beside the rows; 0: none is.
   std::int64_t row_reductions = 0;
+  /// A kernel of whole rows of several tensors, in which a reduction waits for another, reads
+  /// these so many times.
+  std::int64_t nested_reductions = 1;
   /// What a gather takes one element of each row from is stored.
   bool stores_gathered = false;
   /// The result of a scatter of one element to each row is stored, or the sum of it and
@@ -82,6 +85,13 @@ struct Fusion {
   /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so
   /// many bytes of memory more.
   double packed_bytes = 0;
+  /// What a product of 16-bit numbers with rows of odd length reaches of one whose rows begin
+  /// at multiples of 16 bytes.
+  double unaligned_rows = 1;
+  /// A convolution computes multiples of so many input channels for each place of its window.
+  std::int64_t convolution_channels = 1;
+  /// What convolutions of few channels, which run as multiply and add, reach of the peak.
+  double convolutions_on_vectors = 1;
 };
 
 /// In which order values lie in memory.

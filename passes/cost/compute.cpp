@@ -18,26 +18,78 @@ double padding(double size, std::int64_t tile) {
   return std::ceil(size / t) * t / size;
 }
 
-/// By how much the tiles of the matrix unit make the work of one device more. The product has
-/// rows (factors of the left operand and the result), columns (right operand and result) and a
-/// contracted dim (both operands, or the right one alone: the window of a convolution). What
-/// all three have is a batch of products. The spatial dims of a convolution are rows.
-double matmul_padding(const Rule& rule, const FactorAxes& axes, const Mesh& mesh,
-                      const Chip& chip) {
-  double rows = 1, columns = 1, contracted = 1;
+/// Elements of one device along a factor.
+double local_size(const Rule& rule, std::int32_t factor, const FactorAxes& axes,
+                  const Mesh& mesh) {
+  return std::ceil(static_cast<double>(rule.factors[factor].size) /
+                   blocks(axes[factor], mesh));
+}
+
+/// Elements of one device in the dims of a product: rows (of the left operand and the result),
+/// columns (right operand and result) and a contracted dim (both operands, or, as the window
+/// of a convolution, the right one alone). What all three have is a batch of products. The
+/// spatial dims of a convolution are rows.
+struct ProductSizes {
+  double batch = 1, rows = 1, columns = 1, contracted = 1, window = 1;
+};
+
+ProductSizes product_sizes(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
+  ProductSizes sizes;
   for (std::size_t f = 0; f < rule.factors.size(); ++f) {
     const auto factor = static_cast<std::int32_t>(f);
-    const double local =
-        std::ceil(static_cast<double>(rule.factors[f].size) / blocks(axes[f], mesh));
+    const double local = local_size(rule, factor, axes, mesh);
     const bool left = has(rule.operands[0], factor), right = has(rule.operands[1], factor),
                result = has(rule.results[0], factor);
-    if (left && result && !right) rows *= local;
-    if (right && result && !left) columns *= local;
-    if (right && !result) contracted *= local;
+    if (left && right && result) sizes.batch *= local;
+    if (left && result && !right) sizes.rows *= local;
+    if (right && result && !left) sizes.columns *= local;
+    if (left && right && !result) sizes.contracted *= local;
+    if (right && !left && !result) sizes.window *= local;
   }
-  if (rows * columns * contracted == 0) return 1;
-  return padding(rows, chip.tile_rows) * padding(columns, chip.tile_columns) *
-         padding(contracted, chip.tile_columns);
+  return sizes;
+}
+
+/// By how much the tiles of the matrix unit make the work of one device more.
+double matmul_padding(const ProductSizes& sizes, const Cluster& cluster) {
+  const Chip& chip = cluster.chip;
+  const double contracted = sizes.contracted * sizes.window;
+  if (sizes.rows * sizes.columns * contracted == 0) return 1;
+  // The gradient of a window has a large one of its own: positions, which are added up with
+  // the images.
+  const bool has_window = sizes.window > 1 && sizes.window * sizes.contracted < sizes.rows;
+  const std::int64_t channels = cluster.compiler.fusion.convolution_channels;
+  return padding(sizes.rows, chip.tile_rows) * padding(sizes.columns, chip.tile_columns) *
+         std::max(padding(contracted, chip.tile_columns),
+                  has_window ? padding(sizes.contracted, channels) : 1);
+}
+
+/// What accesses to a device's rows of `count` elements of `bits` reach: all where rows begin
+/// at multiples of 16 bytes, and `worst` where at those of 2, in equal ratios between.
+double aligned_share(double count, double bits, double worst) {
+  const double bytes = count * bits / 8;
+  if (bytes < 1 || bytes != std::floor(bytes)) return 1;
+  double steps = 0;
+  for (double aligned = 16; std::fmod(bytes, aligned) != 0; aligned /= 2) ++steps;
+  return std::pow(worst, steps / 3);
+}
+
+/// Elements of one device in the last dim of a tensor that has more than one; 0 where that is
+/// all of it.
+double row_size(const Rule& rule, const RuleTensor& tensor, const FactorAxes& axes,
+                const Mesh& mesh) {
+  double row = 1, others = 1;
+  for (auto dim = tensor.dims.rbegin(); dim != tensor.dims.rend(); ++dim) {
+    for (std::int32_t f : *dim) (row > 1 ? others : row) *= local_size(rule, f, axes, mesh);
+  }
+  return others > 1 ? row : 0;
+}
+
+/// The share of a tensor of a product; one of a single row begins where it begins.
+double aligned_share(const Rule& rule, const RuleTensor& tensor, const FactorAxes& axes,
+                     const std::vector<TensorType>& types, const Mesh& mesh, double worst) {
+  if (worst >= 1 || tensor.type == no_type) return 1;
+  return aligned_share(row_size(rule, tensor, axes, mesh), types[tensor.type].element_bits,
+                       worst);
 }
 
 /// Bytes of one device's block of a tensor, or of the part of it that the op touches.
@@ -73,6 +125,27 @@ double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
     if (writes[k] && is_narrow) sum += elements(result);
   }
   return sum;
+}
+
+/// Bytes of memory for which a reduction of rows of another length than 16 bytes waits: its
+/// kernel reads elements one by one. They are read as 16-bit numbers, if wider in the kernel.
+double unaligned_bytes(const Rule& rule, const FactorAxes& axes,
+                       const std::vector<TensorType>& types, const Mesh& mesh, double worst) {
+  constexpr double bits = 16;
+  const RuleTensor& tensor = rule.operands[0];
+  if (worst >= 1 || rule.work != Work::reduce || rule.is_cheap || tensor.type == no_type ||
+      tensor.dims.empty()) {
+    return 0;
+  }
+  const auto& row = tensor.dims.back();
+  const bool is_reduced = std::any_of(row.begin(), row.end(), [&](std::int32_t f) {
+    return rule.factors[f].kind == FactorKind::reduction;
+  });
+  if (!is_reduced) return 0;
+  const double elements = local_bytes(tensor, -1, axes, types, mesh) * 8 /
+                          static_cast<double>(types[tensor.type].element_bits);
+  const double share = aligned_share(row_size(rule, tensor, axes, mesh), bits, worst);
+  return elements * bits / 8 * (1 / share - 1);
 }
 
 /// Whether an op stores a result, or makes scalars of a tensor.
@@ -191,14 +264,28 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   result.flops = rule.flops;
   for (const AxisList& of_factor : axes) result.flops /= blocks(of_factor, mesh);
   const double unpadded = result.flops;
+  const Fusion& fusion = cluster.compiler.fusion;
+  const bool has_tiles =
+      rule.work == Work::matmul && rule.operands.size() == 2 && rule.results.size() == 1;
+  const ProductSizes sizes = has_tiles ? product_sizes(rule, axes, mesh) : ProductSizes{};
+  // A convolution pads what it reads.
+  const bool may_be_unaligned = has_tiles && sizes.window == 1;
+  const auto share_of = [&](const RuleTensor& tensor) {
+    return may_be_unaligned
+               ? aligned_share(rule, tensor, axes, types, mesh, fusion.unaligned_rows)
+               : 1.0;
+  };
   double busy = unpadded / chip.vector_flops;
   if (rule.work == Work::matmul || is_kernel(rule.work)) {
-    const double rate = chip.matmul_flops[static_cast<std::size_t>(rule.arithmetic)] *
-                        matmul_share(rule.work, chip);
-    const bool has_tiles =
-        rule.work == Work::matmul && rule.operands.size() == 2 && rule.results.size() == 1;
-    const double padded =
-        result.flops * (has_tiles ? matmul_padding(rule, axes, mesh, chip) : 1);
+    double rate = chip.matmul_flops[static_cast<std::size_t>(rule.arithmetic)] *
+                  matmul_share(rule.work, chip);
+    double padded = result.flops;
+    if (has_tiles) {
+      padded *= matmul_padding(sizes, cluster);
+      rate *= std::min(
+          {share_of(rule.operands[0]), share_of(rule.operands[1]), share_of(rule.results[0])});
+      if (sizes.window > 1) busy /= fusion.convolutions_on_vectors;
+    }
     // Products that hardly fill a tile, as of a depthwise convolution, run as multiply and
     // add.
     if (padded / rate < busy) {
@@ -206,8 +293,12 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
       busy = padded / rate;
     }
   }
+  double waited = unaligned_bytes(rule, axes, types, mesh, fusion.unaligned_rows);
   const auto add = [&](const RuleTensor& tensor, double touched, std::int32_t times) {
-    if (times > 0) result.bytes += times * local_bytes(tensor, touched, axes, types, mesh);
+    if (times <= 0) return;
+    const double bytes = times * local_bytes(tensor, touched, axes, types, mesh);
+    result.bytes += bytes;
+    waited += bytes * (1 / share_of(tensor) - 1);
   };
   for (std::size_t k = 0; k < rule.operands.size(); ++k) {
     add(rule.operands[k], touched(rule.operand_bytes, k), part.reads[k]);
@@ -215,9 +306,10 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   for (std::size_t k = 0; k < rule.results.size(); ++k) {
     add(rule.results[k], touched(rule.result_bytes, k), part.writes[k]);
   }
-  if (cluster.compiler.fusion.packed_bytes > 0) {
-    result.packed_bytes = cluster.compiler.fusion.packed_bytes *
-                          packed_elements(rule, unpadded, axes, part.writes, types, mesh);
+  result.packed_bytes = waited;
+  if (fusion.packed_bytes > 0) {
+    result.packed_bytes +=
+        fusion.packed_bytes * packed_elements(rule, unpadded, axes, part.writes, types, mesh);
   }
   const double memory =
       (result.bytes + result.packed_bytes) / (chip.memory_bandwidth * chip.memory_efficiency);
@@ -227,7 +319,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
         std::min(busy - memory, fused_seconds(rule, axes, part.fused, types, mesh, cluster));
   }
   if (makes_result(rule, part)) {
-    const double parts = is_in_parts(rule, axes, mesh, cluster.compiler.fusion) ? 1 : 0;
+    const double parts = is_in_parts(rule, axes, mesh, fusion) ? 1 : 0;
     const double launches = (part.is_launched ? rule.kernels : 0) + parts;
     result.seconds += launches * chip.launch_seconds;
   }

@@ -100,6 +100,61 @@ std::map<std::int32_t, std::vector<Buffer>> copies_of_conflicts(const FusedProgr
   return result;
 }
 
+/// By root: whether its kernel holds rows and reduces what it computes from another reduction
+/// of them.
+///
+/// Example: the gradient of a softmax, of which the maximum is computed again.
+std::vector<bool> nested_reductions(const FusedProgram& fused) {
+  const ProgramIndex& index = fused.index;
+  const Fusions& fusions = fused.fusions;
+  std::vector<bool> result(index.num_ops, false);
+  // By value: computed in a kernel from a reduction in it.
+  std::vector<bool> is_reduced(index.num_values, false);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    const Op& op = index.op(i);
+    if (fused.aliases.is_bitcast[i] || fusions.is_root(i) || op.results.size() != 1 ||
+        op.results[0] == no_value) {
+      continue;
+    }
+    const bool is_row_reduction =
+        index.rule(i).work == Work::reduce && !index.rule(i).is_cheap;
+    const bool depends = std::any_of(
+        op.operands.begin(), op.operands.end(),
+        [&](std::int32_t v) { return v != no_value && is_reduced[fused.aliases.of(v)]; });
+    is_reduced[op.results[0]] = is_row_reduction || depends;
+    if (!is_row_reduction || !depends) continue;
+    for (std::int32_t root : fusions.roots[i]) {
+      if (fusions.holds_rows[root]) result[root] = true;
+    }
+  }
+  return result;
+}
+
+/// Reads of whole rows in kernels where reductions are nested, as often as the compiler reads
+/// them; `read` is by kernel, then value.
+void repeat_nested_reads(
+    const FusedProgram& fused,
+    const std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>>&
+        read,
+    std::int64_t times, std::vector<KernelPart>& parts) {
+  const ProgramIndex& index = fused.index;
+  const std::vector<bool> is_nested = nested_reductions(fused);
+  for (std::size_t first = 0, next = 0; first < read.size(); first = next) {
+    const std::int32_t root = std::get<0>(read[first]);
+    const double whole = index.elements(index.op(root).results[0]);
+    std::vector<std::pair<std::int32_t, std::int32_t>> rows;
+    for (next = first; next < read.size() && std::get<0>(read[next]) == root; ++next) {
+      const auto& [_, value, op, operand] = read[next];
+      const bool is_known = next > first && std::get<1>(read[next - 1]) == value;
+      if (!is_known && index.elements(value) >= whole) rows.emplace_back(op, operand);
+    }
+    if (!is_nested[root] || rows.size() < 2) continue;
+    for (const auto& [op, operand] : rows) {
+      parts[op].reads[operand] += static_cast<std::int32_t>(times - 1);
+    }
+  }
+}
+
 /// By op: how many kernels read each of its operands there first, without `reads_in_each` only
 /// the first one of those that compute it; which results are written, and who is launched.
 std::vector<KernelPart> parts_of(const FusedProgram& fused, const Fusion& rules) {
@@ -141,6 +196,9 @@ std::vector<KernelPart> parts_of(const FusedProgram& fused, const Fusion& rules)
     const bool is_first =
         n == 0 || std::get<0>(read[n - 1]) != root || std::get<1>(read[n - 1]) != value;
     if (is_first) ++parts[op].reads[operand];
+  }
+  if (rules.nested_reductions > 1) {
+    repeat_nested_reads(fused, read, rules.nested_reductions, parts);
   }
   return parts;
 }

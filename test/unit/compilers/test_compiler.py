@@ -215,6 +215,11 @@ def cross_entropy(x: Any, w: Any) -> Any:
     return jnp.sort(e / e.sum(1, keepdims=True))
 
 
+def gradient_of_softmax(x: Any, dy: Any) -> Any:
+    exponentials = jnp.exp(x - jnp.max(x, -1, keepdims=True))
+    return exponentials * (dy - jnp.sum(dy * exponentials, -1, keepdims=True))
+
+
 def probability_of_labels(x: Any, w: Any) -> Any:
     logits = x @ w
     probabilities = logits - jnp.log(jnp.exp(logits).sum(1, keepdims=True))
@@ -343,6 +348,32 @@ func.func public @main(
   return %y : tensor<64x4x9x9xf32>
 }
 """
+ODD = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<4096x4096xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},
+    %w: tensor<4096x33xbf16>)
+    -> (tensor<4096x33xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<4096x4096xbf16>, tensor<4096x33xbf16>) -> tensor<4096x33xbf16>
+  return %y : tensor<4096x33xbf16>
+}
+"""
+
+DEPTHWISE = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<64x64x9x9xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>},
+    %w: tensor<64x1x3x3xf32>)
+    -> (tensor<64x64x9x9xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>}) {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+      window = {stride = [1, 1], pad = [[1, 1], [1, 1]], rhs_dilate = [1, 1]}
+      {batch_group_count = 1 : i64, feature_group_count = 64 : i64}
+      : (tensor<64x64x9x9xf32>, tensor<64x1x3x3xf32>) -> tensor<64x64x9x9xf32>
+  return %y : tensor<64x64x9x9xf32>
+}
+"""
+
 SMALL, LARGE = 8 * 256, 8 * 16384
 MATRIX = (64, 64)
 RINGS = scattered(8, 4096)
@@ -412,6 +443,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     ),
     "fusion.summed_of_batches": Memory(cross_entropy, (MATRIX, MATRIX), TPU, 0),
     "fusion.row_reductions": Memory(softmax, (MATRIX, MATRIX), GPU, 0),
+    "fusion.nested_reductions": Memory(gradient_of_softmax, (MATRIX, MATRIX), GPU, 1),
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.stores_scattered": Memory(gradient_at_labels, ((64, 64), (64, 1), (64, 64)), GPU, 0),
     "fusion.reads_in_each": Memory(
@@ -427,6 +459,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.whole_rows": Planned(SUMMED.replace("DIM", "1"), 64, "h100:8", 32.0),
     "fusion.whole_columns": Planned(SUMMED.replace("DIM", "0"), 64, "h100:8", 32.0),
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
+    "fusion.unaligned_rows": Planned(ODD, 64, "h100:8", 1.0),
+    "fusion.convolution_channels": Planned(PADDED, SMALL, "h100:8", 1),
+    "fusion.convolutions_on_vectors": Planned(DEPTHWISE, SMALL, "h100:8", 1.0),
     "fusion.repeats_batched_matmuls": Text(
         attention_scores, ((8, 16, 32), (32, 32), (8, 16, 4, 8)), "v5p:2x2x1", False
     ),

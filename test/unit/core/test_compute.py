@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, prod
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +25,13 @@ Tensor = tuple[Dims, int]
 """The factors of each dim, and the bits of an element."""
 
 
-def cluster(launch: float = 0.0, packed_bytes: float = 0.0, whole: tuple[float, float] = (0, 0)):
-    """``whole``: of rows and of columns that are reduced."""
+def cluster(
+    launch: float = 0.0,
+    packed_bytes: float = 0.0,
+    whole: tuple[float, float] = (0, 0),
+    answers: Mapping[str, float] = MappingProxyType({}),
+):
+    """``whole``: of rows and of columns that are reduced; ``answers``: others of the compiler."""
     return _core.Cluster(
         matmul_flops=[1e12, 50e12, MATMUL_FLOPS, 2 * MATMUL_FLOPS, 4 * MATMUL_FLOPS],
         vector_flops=VECTOR_FLOPS,
@@ -45,6 +51,7 @@ def cluster(launch: float = 0.0, packed_bytes: float = 0.0, whole: tuple[float, 
             "fusion.packed_bytes": packed_bytes,
             "fusion.whole_rows": whole[0],
             "fusion.whole_columns": whole[1],
+            **answers,
         },
     )
 
@@ -65,6 +72,7 @@ def compute(
     launch: float = 0.0,
     packed_bytes: float = 0.0,
     fused: Sequence[_core.FusedWork] = (),
+    answers: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[float, float, float]:
     """(flops, bytes, seconds); ``cuts`` are the axes of each factor."""
     axes = [(cuts or {}).get(factor, ()) for factor in range(len(sizes))]
@@ -84,7 +92,7 @@ def compute(
         axes,
         (True,) * len(operands) if reads is None else reads,
         (True,) * len(results) if writes is None else writes,
-        cluster(launch, packed_bytes),
+        cluster(launch, packed_bytes, answers=answers),
         MESH,
         fused,
     )
@@ -465,3 +473,83 @@ def test_long_reductions_are_two_kernels(sizes, summed, cuts, kernels) -> None:
         return _core.compute(rule, types, axes, (True,), (True,), on, MESH).seconds
 
     assert seconds(1.0) - seconds(0.0) == pytest.approx(kernels)
+
+
+UNALIGNED = {"fusion.unaligned_rows": 0.27}
+
+
+@pytest.mark.parametrize(
+    ("columns", "share"), [(4096, 1.0), (4104, 1.0), (4100, 0.65), (4098, 0.42), (4097, 0.27)]
+)
+def test_rows_that_are_no_multiple_of_16_bytes_slow_a_product(columns, share) -> None:
+    plain = matmul(4096, 4096, columns)[2]
+    assert matmul(4096, 4096, columns, answers=UNALIGNED)[2] == pytest.approx(
+        plain / share, rel=0.01
+    )
+
+
+def test_the_rows_of_a_device_are_what_counts() -> None:
+    # 2 x 4,097 columns: odd on each of two devices.
+    cut, alone = {2: (0,)}, matmul(4096, 4096, 8194, {2: (0,)})[2]
+    assert matmul(4096, 4096, 8194, cut, answers=UNALIGNED)[2] == pytest.approx(alone / 0.27)
+    whole = matmul(4096, 4096, 8194)[2]
+    assert matmul(4096, 4096, 8194, answers=UNALIGNED)[2] == pytest.approx(whole / 0.27 ** (2 / 3))
+
+
+def test_a_single_row_begins_where_it_begins() -> None:
+    assert matmul(1, 4096, 1, answers=UNALIGNED) == matmul(1, 4096, 1)
+
+
+def test_a_product_that_waits_for_memory_reads_such_rows_as_slowly() -> None:
+    _, moved, seconds = matmul(4096, 8, 4097, answers=UNALIGNED)
+    odd = 2 * 4097 * (4096 + 8) / 0.27 + 2 * 4096 * 8
+    assert moved == 2 * (4097 * (4096 + 8) + 4096 * 8)
+    assert seconds == pytest.approx(odd / 0.8e12)
+
+
+@pytest.mark.parametrize(("size", "waits"), [(512, 0.0), (77, 1 / 0.27 - 1)])
+def test_a_sum_over_such_rows_waits_for_each_element(size, waits) -> None:
+    rule = _core.Rule(
+        [
+            _core.Factor(4096, _core.FactorKind.PASS_THROUGH, 0),
+            _core.Factor(size, _core.FactorKind.REDUCTION, 0),
+        ],
+        [_core.RuleTensor(0, ((0,), (1,)))],
+        [_core.RuleTensor(1, ((0,),))],
+        work=REDUCE,
+        arithmetic=F32,
+        flops=4096.0 * size,
+    )
+    types = [_core.TensorType((4096, size), 32), _core.TensorType((4096,), 32)]
+    on = cluster(answers=UNALIGNED)
+    found = _core.compute(rule, types, [(), ()], (True,), (True,), on, MESH)
+    assert found.seconds == pytest.approx((found.bytes + 2 * 4096 * size * waits) / 0.8e12)
+
+
+IMAGE = (((0,), (1,), (2,)), 16), (((4,), (2,), (3,)), 16), (((0,), (1,), (3,)), 16)
+"""An image, its window and the result: images 0, positions 1, channels 2 and 3, window 4."""
+
+
+@pytest.mark.parametrize(("channels", "times"), [(16, 8.0), (64, 2.0), (128, 1.0)])
+def test_channels_of_a_window_are_padded(channels, times) -> None:
+    sizes = (512, 4096, channels, 256, 9)
+    flops = 2.0 * prod(sizes)
+    made = compute(
+        MATMUL, flops, sizes, IMAGE[:2], IMAGE[2:], answers={"fusion.convolution_channels": 128}
+    )
+    assert made[2] == pytest.approx(times * flops / (MATMUL_FLOPS * EFFICIENCY))
+
+
+def test_convolutions_of_few_channels_multiply_and_add_at_a_share_of_the_peak() -> None:
+    sizes = (64, 4096, 1, 128, 9)
+    image, window, result = (((0,), (1,), (3,)), 16), (((4,), (3,)), 16), IMAGE[2]
+    flops = 2.0 * prod(sizes)
+    made = compute(
+        MATMUL,
+        flops,
+        sizes,
+        (image, window),
+        (result,),
+        answers={"fusion.convolution_channels": 128, "fusion.convolutions_on_vectors": 0.25},
+    )
+    assert made[2] == pytest.approx(flops / (VECTOR_FLOPS * 0.25))

@@ -115,7 +115,7 @@ func.func public @main(
 
 
 def test_a_sum_that_the_next_trip_reads_hides_behind_what_else_the_trip_does():
-    plan = of_text(LOOP, 65536)
+    plan = of_text(LOOP, 131072)
     ((kind, scatter, runs, exposed, _),) = collectives(plan)
     product, other = (s for s in plan.op_seconds if s > 0)
     assert (kind, runs, exposed) == ("reduce-scatter", 10, 0)

@@ -69,7 +69,7 @@ def test_seconds_of_computing_again_are_by_one_estimate(monkeypatch: pytest.Monk
         return fitted_plans(module, cluster, options, costed)
 
     monkeypatch.setattr(automatic, "FittedPlans", compared)
-    plan = planned_layers(1, 16384, cluster="h100:8", memory_limit="58MiB", recompute="auto")
+    plan = planned_layers(1, 32768, cluster="h100:8", memory_limit="103MiB", recompute="auto")
     ((searched, written),) = steps
     assert searched != pytest.approx(written, rel=1e-4)
     assert plan.summary is not None
