@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
 from autoshard.verify.hlo_program import HloComputation, HloInstruction
 
 _SLICED = re.compile(r"\[(\d+):(\d+)(?::(\d+))?\]")
 _DIMENSIONS = re.compile(r"\bdimensions=\{([\d,]*)\}")
 _PADDING = re.compile(r"\bpadding=([\d_x-]+)")
+_SLICE_SIZES = re.compile(r"\bslice_sizes=\{([\d,]*)\}")
 _LAYOUT = re.compile(r"\{([\d,]*)[:}]")
 
 _ELEMENTWISE = frozenset(
@@ -32,7 +33,7 @@ _ELEMENTWISE = frozenset(
         *("shift-right-logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "xor"),
     )
 )
-_SLICES = frozenset(("slice", "dynamic-slice"))
+_SLICES = frozenset(("slice", "dynamic-slice", "gather"))
 _COMPUTES_NOTHING = frozenset(("parameter", "constant", "bitcast", "tuple", "get-tuple-element"))
 
 
@@ -70,6 +71,7 @@ def fusion_reads(computation: HloComputation) -> FusionReads:
         return FusionReads({}, 1.0)
     needed: dict[str, Box] = {}
     operand_bytes: dict[int, float] = {}
+    counted: set[str] = set()
     elements = computed = 0.0
     for instruction in reversed(computation.instructions):
         if instruction.is_root:
@@ -83,11 +85,14 @@ def fusion_reads(computation: HloComputation) -> FusionReads:
                 known = needed.get(name)
                 shape = computation.by_name[name].arrays[0].shape
                 needed[name] = of_operand if known is None else _hull(known, of_operand, shape)
+            if instruction.opcode == "gather":
+                # XLA counts a row as often as it is taken.
+                counted.add(instruction.operands[0])
         number = instruction.parameter_number
-        if number is not None:
+        if number is not None and instruction.name not in counted:
             whole = sum(array.bytes for array in instruction.arrays)
             operand_bytes[number] = whole * part / size if size else 0.0
-        elif instruction.opcode not in _COMPUTES_NOTHING:
+        elif number is None and instruction.opcode not in _COMPUTES_NOTHING:
             elements += size
             computed += part
     return FusionReads(operand_bytes, computed / elements if elements else 1.0)
@@ -129,6 +134,8 @@ def _operand_boxes(
         boxes[0] = _of_slice(instruction, box, wholes[0])
     elif opcode == "dynamic-slice":
         boxes[0] = _of_dynamic_slice(names, box, result, wholes[0])
+    elif opcode == "gather":
+        boxes[0] = _of_gather(instruction, box, wholes[0])
     elif opcode == "broadcast":
         boxes[0] = tuple(box[dim] for dim in _dimensions(instruction))
     elif opcode == "transpose":
@@ -180,6 +187,22 @@ def _of_dynamic_slice(names: Sequence[str], box: Box, result: Box, whole: Box) -
         else:
             found.append(Interval(0, made.size, names[1 + dim]))
     return tuple(found)
+
+
+def _of_gather(instruction: HloInstruction, box: Box, whole: Box) -> Box:
+    """As many slices as results need, each of another place; where they are counts for nothing."""
+    found = _SLICE_SIZES.search(instruction.attributes)
+    if found is None:
+        return whole
+    sizes = [int(each) for each in found[1].split(",") if each]
+    left = prod(interval.size for interval in box) / max(1, prod(sizes))
+    needed: list[Interval] = []
+    for size, all_of_it in zip(sizes, whole, strict=True):
+        taken = min(all_of_it.size, max(1, ceil(left)) * size)
+        left = left * size / taken if taken else 0.0
+        is_all = taken == all_of_it.size
+        needed.append(all_of_it if is_all else Interval(0, taken, instruction.name))
+    return tuple(needed)
 
 
 def _of_concatenate(dim: int, box: Box, wholes: Sequence[Box]) -> list[Box | None]:

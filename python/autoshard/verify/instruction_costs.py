@@ -8,7 +8,7 @@ calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -58,6 +58,11 @@ _ATTRIBUTES_WITHOUT_COST = re.compile(
 _QUOTED_CONFIG = re.compile(r', backend_config="(?:[^"\\]|\\.)*"')
 _LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
 _COMMENT = re.compile(r"/\*.*?\*/")
+_WINDOW = re.compile(r"\bwindow=\{size=([\dx]+)")
+_REDUCED = re.compile(r"\bdimensions=\{([\d,]*)\}")
+_MINOR_TO_MAJOR = re.compile(r"\]\{(\d+)")
+_WHOLE_VECTOR = 16
+"""Bytes that a thread of a GPU reads at once."""
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 _DIMS = {
     name: re.compile(rf'"?{name}"?[=:][\[{{]([\d,"]*)[\]}}]')
@@ -73,6 +78,7 @@ _WINDOW_AND_LABELS = re.compile(
 )
 _CUBLAS = re.compile(r"__cublas\$(?:gemm|lt\$matmul)")
 _CUDNN_CONV = re.compile(r"__cudnn\$conv(?:Forward|BiasActivationForward)")
+_CUDNN_GRADIENT = re.compile(r"__cudnn\$convBackward(Filter|Input)")
 _ARITHMETIC = {
     "f64": Arithmetic.F64,
     "c128": Arithmetic.F64,
@@ -100,6 +106,19 @@ class InstructionCost:
 NOTHING = InstructionCost(0.0, 0.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _ProductSizes:
+    """Elements of the dims of a product, as the core knows them."""
+
+    rows: int
+    batch: int
+    columns: int
+    contracted: int
+    window: int
+    arithmetic: Arithmetic
+    flops: float = 0.0
+
+
 class InstructionCosts:
     """The costs of a program's instructions on one device of a cluster."""
 
@@ -111,6 +130,8 @@ class InstructionCosts:
         self.axis_sizes = list(mesh.axis_sizes)
         self.core = cluster.to_core(mesh)
         self.analysed: dict[str, XlaCost | None] = {}
+        self._nested_reductions = int(cluster.compiler.answers["fusion.nested_reductions"])
+        self._unaligned_rows = float(cluster.compiler.answers["fusion.unaligned_rows"])
 
     def of(self, instruction: HloInstruction, computation: HloComputation) -> InstructionCost:
         """What one run costs; nothing for what only names values."""
@@ -130,10 +151,14 @@ class InstructionCosts:
                 continue
             busy += self._matmul_seconds(product, inside, own.flops)
             matmul_flops += own.flops
+        gradient = _convolution_gradient(instruction, computation)
+        if gradient is not None:
+            busy += self._product_seconds(gradient, gradient.flops)
+            matmul_flops += gradient.flops
         cost = self._needed(cost, matmul_flops, instruction)
         flops = max(cost.flops, matmul_flops) + TRANSCENDENTAL_OPERATIONS * cost.transcendentals
         busy += max(0.0, flops - matmul_flops) / self.chip.vector_flops.value
-        memory = self._memory_seconds(cost.bytes)
+        memory = self._memory_seconds(cost.bytes + self._waited_bytes(instruction))
         if busy == 0.0 and cost.bytes == 0.0:
             return NOTHING
         seconds = max(busy, memory) + self.launch_seconds
@@ -205,21 +230,58 @@ class InstructionCosts:
         )
         (result,) = product.arrays[:1]
         rows, columns, contracted, batch = product_sizes(product, left, right, result, flops)
-        bits = 8
-        factors = [((0,), (1,), (3,)), ((3,), (1,), (2,)), ((0,), (1,), (2,))]
-        tensors = [(factors[0], bits), (factors[1], bits)]
+        window = _window(product)
+        sizes = _ProductSizes(
+            rows, batch, columns, max(1, contracted // window), window, _arithmetic((left, right))
+        )
+        seconds = self._product_seconds(sizes, flops)
+        if window > 1:
+            return seconds
+        names = [*product.operands[:2], None]
+        texts = [product.result if n is None else computation.by_name[n].result for n in names]
+        return seconds / min(map(self._aligned_share, texts))
+
+    def _product_seconds(self, sizes: _ProductSizes, flops: float) -> float:
+        factors = [((0,), (1,), (3,)), ((3,), (4,), (1,), (2,)), ((0,), (1,), (2,))]
+        bits = 8 * _WHOLE_VECTOR
         rule, types = rule_alone(
             _core.Work.MATMUL,
-            _arithmetic((left, right)),
+            sizes.arithmetic,
             flops,
-            [rows, batch, columns, contracted],
-            tensors,
+            [sizes.rows, sizes.batch, sizes.columns, sizes.contracted, sizes.window],
+            [(factors[0], bits), (factors[1], bits)],
             [(factors[2], bits)],
         )
-        whole = ((), (), (), ())
+        whole = ((), (), (), (), ())
         return _core.compute(
             rule, types, whole, [False, False], [False], self.core, self.axis_sizes
         ).seconds
+
+    def _aligned_share(self, type_text: str) -> float:
+        """As the core: what accesses reach to rows that are no multiple of 16 bytes."""
+        array = arrays_of(type_text)[0]
+        row = _row_elements(type_text)
+        size = row * array.bytes / max(1, array.elements)
+        if row in (0, array.elements) or size != int(size):
+            return 1.0
+        return self._unaligned_rows ** (_halvings(int(size)) / 3)
+
+    def _waited_bytes(self, instruction: HloInstruction) -> float:
+        """As the core: bytes for which reductions of such rows wait, and what kernels of nested
+        ones read again."""
+        waited = 0.0
+        for name in instruction.called:
+            inner = self.program.computations[name]
+            rows = [each for each in inner.instructions if _reduced_row(each, inner) > 0]
+            for each in rows if self._unaligned_rows < 1 else ():
+                array = inner.by_name[each.operands[0]].arrays[0]
+                share = self._unaligned_rows ** (_halvings(2 * _reduced_row(each, inner)) / 3)
+                waited += 2 * array.elements * (1 / share - 1)
+            if instruction.opcode == "fusion" and len(rows) > 1:
+                waited += (self._nested_reductions - 1) * _nested_bytes(inner, rows)
+            else:
+                waited += sum(map(self._waited_bytes, inner.instructions))
+        return waited
 
     def _xla_cost(self, instruction: HloInstruction, computation: HloComputation) -> XlaCost | None:
         text = self._module(instruction, computation)
@@ -272,6 +334,97 @@ class InstructionCosts:
 
         add(instruction)
         return list(found)
+
+
+def _window(product: HloInstruction) -> int:
+    """Elements of a convolution's window, where that is smaller than what it is moved over."""
+    found = _WINDOW.search(product.rest) if product.opcode == "convolution" else None
+    return prod(map(int, found[1].split("x"))) if found else 1
+
+
+def _convolution_gradient(
+    instruction: HloInstruction, computation: HloComputation
+) -> _ProductSizes | None:
+    """The product that cuDNN's gradient of a convolution is, whose labels are those of the
+    convolution."""
+    found = _CUDNN_GRADIENT.match(_target(instruction))
+    labels = _LABELS.search(instruction.rest)
+    if instruction.opcode != "custom-call" or found is None or labels is None:
+        return None
+    first, second = (
+        arrays_of(computation.by_name[name].result)[0] for name in instruction.operands[:2]
+    )
+    made = instruction.arrays[0]
+    is_filter = found[1] == "Filter"
+    weights, results = (made, second) if is_filter else (second, first)
+    outputs = weights.shape[labels[2].index("o")]
+    inputs = weights.shape[labels[2].index("i")]
+    window = weights.elements // (inputs * outputs)
+    flops = 2.0 * results.elements * inputs * window
+    arithmetic = _arithmetic((first, second))
+    positions = results.elements // outputs
+    if is_filter:
+        return _ProductSizes(inputs * window, 1, outputs, positions, 1, arithmetic, flops)
+    groups = max(1, _channels(made, labels[1]) // inputs)
+    return _ProductSizes(positions, groups, inputs, outputs // groups, window, arithmetic, flops)
+
+
+def _channels(image: HloArray, label: str) -> int:
+    return image.shape[label.index("f")]
+
+
+def _minor_dim(type_text: str) -> int:
+    """The dim whose elements lie side by side; -1 of a scalar."""
+    layout = _MINOR_TO_MAJOR.search(type_text)
+    if layout is not None:
+        return int(layout[1])
+    return len(arrays_of(type_text)[0].shape) - 1
+
+
+def _reduced_row(instruction: HloInstruction, computation: HloComputation) -> int:
+    """Elements of the rows that it reduces; 0 where it reduces none, or all there is."""
+    found = _REDUCED.search(instruction.attributes)
+    if instruction.opcode != "reduce" or found is None:
+        return 0
+    operand = computation.by_name[instruction.operands[0]]
+    array, minor = operand.arrays[0], _minor_dim(operand.result)
+    reduced = [int(dim) for dim in found[1].split(",") if dim]
+    return array.shape[minor] if minor in reduced and array.shape[minor] < array.elements else 0
+
+
+def _nested_bytes(fused: HloComputation, rows: Sequence[HloInstruction]) -> float:
+    """Bytes of the operands as large as a result of whole rows, where they are several and a
+    reduction is computed from another one."""
+    reduced = {each.name for each in rows}
+    behind: set[str] = set()
+    is_nested = False
+    for each in fused.instructions:
+        waits = any(name in behind for name in each.operands)
+        is_nested = is_nested or (waits and each.name in reduced)
+        if waits or each.name in reduced:
+            behind.add(each.name)
+    whole = fused.root.arrays[0].elements
+    if any(fused.by_name[each.operands[0]].arrays[0].elements > whole for each in rows):
+        return 0.0
+    operands = [
+        sum(array.bytes for array in each.arrays)
+        for each in fused.instructions
+        if each.opcode == "parameter" and each.arrays and each.arrays[0].elements >= whole
+    ]
+    return sum(operands) if is_nested and len(operands) > 1 else 0.0
+
+
+def _row_elements(type_text: str) -> int:
+    minor = _minor_dim(type_text)
+    return arrays_of(type_text)[0].shape[minor] if minor >= 0 else 0
+
+
+def _halvings(size: int) -> int:
+    """How often ``_WHOLE_VECTOR`` is halved until it divides a number of bytes."""
+    halvings, vector = 0, _WHOLE_VECTOR
+    while size % vector:
+        halvings, vector = halvings + 1, vector // 2
+    return halvings
 
 
 def product_sizes(

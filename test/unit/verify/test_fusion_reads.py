@@ -96,6 +96,25 @@ def test_two_places_that_only_devices_know_are_the_whole() -> None:
     assert read_of(both, X, (), ())[0][0] == 192.0
 
 
+@pytest.mark.parametrize(("rows", "read"), [(3, 3 * 6 * 4), (20, 8 * 6 * 4)])
+def test_a_gather_computes_what_it_takes(rows: int, read: int) -> None:
+    numbers = jax.lax.GatherDimensionNumbers((1, 2), (0,), (0,))
+
+    def taken(x: Any, i: Any) -> Any:
+        return jax.lax.gather(x * 2, i.astype(int), numbers, (1, 6, 4))
+
+    assert read_of(taken, X, (rows, 1))[0][0] == read
+
+
+def test_one_of_each_row_is_read_where_a_gather_takes_one() -> None:
+    numbers = jax.lax.GatherDimensionNumbers((), (0, 1, 2), (0, 1, 2))
+
+    def taken(x: Any, i: Any) -> Any:
+        return jax.lax.gather(jnp.abs(x), i.astype(int), numbers, (1, 1, 1))
+
+    assert read_of(taken, X, (48, 3))[0][0] == 48
+
+
 STEPS: list[Callable[[Any, np.random.Generator], Any]] = [
     lambda x, rng: x * 2,
     lambda x, rng: jnp.flip(x, 0) + 1,

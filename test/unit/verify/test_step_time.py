@@ -245,6 +245,87 @@ def test_products_in_gpu_libraries_are_products() -> None:
     assert not found.unknown
 
 
+H100 = Cluster.parse("h100:8")
+
+
+def product_into(columns: int) -> float:
+    found = estimate(
+        "%p = bf16[4096,4096]{1,0} parameter(0)",
+        f"%q = bf16[4096,{columns}]{{1,0}} parameter(1)",
+        f"ROOT %d = bf16[4096,{columns}]{{1,0}} dot(%p, %q), lhs_contracting_dims={{1}},"
+        " rhs_contracting_dims={0}",
+        cluster=H100,
+    )
+    return found.compute_seconds - H100.chip.launch_seconds.value
+
+
+def test_products_of_odd_rows_are_slow_on_gpus() -> None:
+    share = float(H100.compiler.answers["fusion.unaligned_rows"])
+    assert product_into(4097) == pytest.approx(product_into(4112) / share, rel=0.01)
+    assert product_into(4104) == pytest.approx(product_into(4112), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("call", "shapes"),
+    [
+        ("Filter", ("bf16[64,28,28,128]", "bf16[64,28,28,256]", "bf16[256,3,3,128]")),
+        ("Input", ("bf16[64,28,28,256]", "bf16[256,3,3,128]", "bf16[64,28,28,128]")),
+    ],
+)
+def test_gradients_of_convolutions_in_gpu_libraries_are_products(call, shapes) -> None:
+    first, second, made = (f"{shape}{{3,2,1,0}}" for shape in shapes)
+    found = estimate(
+        f"%x = {first} parameter(0)",
+        f"%y = {second} parameter(1)",
+        f"%g = ({made}, u8[0]{{0}}) custom-call(%x, %y), window={{size=3x3 pad=1_1x1_1}},"
+        f' dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$convBackward{call}"',
+        f"ROOT %r = {made} get-tuple-element(%g), index=0",
+        cluster=H100,
+    )
+    assert found.flops == 2 * 64 * 28 * 28 * 256 * 128 * 9
+    rate = H100.chip.matmul_f16.value * H100.chip.matmul_efficiency.value
+    assert found.compute_seconds > found.flops / rate
+
+
+SOFTMAX_GRADIENT = """%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+%rows (x: f32[1024,2048], dy: f32[1024,2048]) -> f32[1024,2048] {
+  %x = f32[1024,2048]{1,0} parameter(0)
+  %dy = f32[1024,2048]{1,0} parameter(1)
+  %zero = f32[] constant(0)
+  %m = f32[1024]{0} reduce(%x, %zero), dimensions={1}, to_apply=%add
+  %mb = f32[1024,2048]{1,0} broadcast(%m), dimensions={0}
+  %e = f32[1024,2048]{1,0} subtract(%x, %mb)
+  %p = f32[1024,2048]{1,0} multiply(%dy, %e)
+  %s = f32[1024]{0} reduce(FROM, %zero), dimensions={1}, to_apply=%add
+  %sb = f32[1024,2048]{1,0} broadcast(%s), dimensions={0}
+  %d = f32[1024,2048]{1,0} subtract(%dy, %sb)
+  ROOT %r = f32[1024,2048]{1,0} multiply(%d, %e)
+}
+"""
+
+
+def test_kernels_of_nested_reductions_read_rows_again_on_gpus() -> None:
+    def seconds(summed: str) -> float:
+        found = estimate(
+            "%x = f32[1024,2048]{1,0} parameter(0)",
+            "%dy = f32[1024,2048]{1,0} parameter(1)",
+            "ROOT %f = f32[1024,2048]{1,0} fusion(%x, %dy), kind=kCustom, calls=%rows",
+            before=SOFTMAX_GRADIENT.replace("FROM", summed),
+            cluster=H100,
+        )
+        assert found.bytes_accessed == 3 * 4 * 1024 * 2048
+        return found.compute_seconds - H100.chip.launch_seconds.value
+
+    # The second sum is of what the first one is subtracted from, or of an operand.
+    times = int(H100.compiler.answers["fusion.nested_reductions"])
+    assert seconds("%p") == pytest.approx(seconds("%dy") * (2 * times + 1) / 3, rel=1e-6)
+
+
 def test_unknown_custom_calls_are_named_and_charged_with_their_bytes() -> None:
     found = estimate(
         "%p = f32[1000]{0} parameter(0)",
