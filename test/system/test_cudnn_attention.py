@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
+from autoshard._core import Arithmetic, Work
 from autoshard.errors import AutoshardWarning
+from autoshard.importer.work import work_of
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.attributes import custom_call_target
 from autoshard.ir.cudnn import cudnn_described
@@ -110,6 +112,18 @@ def test_each_device_makes_the_call_that_jax_makes_of_its_part(more, pin, part, 
     with module.context:
         found = [described(op) for op in calls(module)]
     assert found == as_jax_lowers(*map(of, (Q, K, *more)))
+
+
+def test_its_products_are_of_the_type_of_queries() -> None:
+    plan = autoshard.plan(gradients, Q, K, cluster="h100:1")
+    module = planned(plan)
+    with module.context:
+        found = [work_of(op) for op in calls(module)]
+    assert [(each.work, each.arithmetic) for each in found] == [
+        (Work.ATTENTION, Arithmetic.F16),
+        (Work.ATTENTION_GRADIENT, Arithmetic.F16),
+    ]
+    assert found[1].flops == 2.5 * found[0].flops
 
 
 def test_the_search_cuts_it_without_a_warning(recwarn):

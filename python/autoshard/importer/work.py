@@ -167,7 +167,9 @@ def work_of(op: mlir.Operation) -> OpWork:
         return _call_work(op, arithmetic)
     if (attention := cudnn_attention(op)) is not None:
         work = Work.ATTENTION_GRADIENT if attention.is_backward else Work.ATTENTION
-        return OpWork(work, arithmetic, attention.flops)
+        # Statistics in float32 are among the operands; the products are of queries and keys.
+        queries = mlir.RankedTensorType(op.operands[0].type).element_type
+        return OpWork(work, _of_element(queries), attention.flops)
     if name == _RAGGED_DOT:
         return OpWork(Work.MATMUL, arithmetic, _ragged_dot_flops(op))
     if name in _OTHERS:
