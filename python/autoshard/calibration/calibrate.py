@@ -17,7 +17,7 @@ import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from autoshard.calibration.fit import Quality, fit_cluster, qualities
+from autoshard.calibration.fit import Quality, filling, fit_cluster, qualities
 from autoshard.calibration.measure import ladders, measure_all
 from autoshard.calibration.points import Model, Point
 from autoshard.cluster.chips import Constant
@@ -116,7 +116,8 @@ def calibrate(
         measured = measure_all(base, sorted(chosen, key=physical_place), budget_seconds, advance)
     today = datetime.date.today().isoformat()
     source = f"measured {today}"
-    fitted = fit_cluster(base, measured.points, source)
+    points, growing = filling(measured.points)
+    fitted = fit_cluster(base, points, source)
     record = CalibrationRecord(
         date=today,
         jax=jax.__version__,
@@ -124,15 +125,21 @@ def calibrate(
         platform=chosen[0].platform,
         device_kind=_kind(chosen[0]),
         num_devices=len(chosen),
-        num_points=len(measured.points),
+        num_points=len(points),
     )
     name = f"{base.name}-calibrated"
     notes = measured.notes
+    if growing:
+        notes = (
+            *notes,
+            f"products of {', '.join(growing)} are faster the larger they are up to the largest"
+            " that was measured; their rate is scaled from the other types",
+        )
     if len(chosen) == 1:
         notes = ("one device: there are no collectives to measure", *notes)
     result = Calibration(
         replace(fitted, name=name, calibration=record, order=asked.order),
-        measured.points,
+        points,
         notes,
         time.perf_counter() - start,
     )

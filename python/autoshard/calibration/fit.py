@@ -29,6 +29,7 @@ wrong does not move the others."""
 _LEAST_SPAN = 16
 """Least ratio of the largest to the smallest bytes of a dim's collectives: below it bandwidth and
 latency cannot be told apart, and the link stays as it was."""
+_STILL_GROWS = 1.5
 _MAX_ROUNDS = 200
 _LEAST_SECONDS = 1e-10
 """Where the search for a latency ends that the points do not show."""
@@ -65,6 +66,26 @@ def fit_cluster(base: Cluster, points: Sequence[Point], source: str) -> Cluster:
     for index in range(len(cluster.dims)):
         cluster = _fit_dim(cluster, index, exchanges, source)
     return cluster
+
+
+def filling(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[str, ...]]:
+    """The points without products of a type whose rate still grows with the largest ones, and the
+    names of such types: what a full chip reaches was not measured."""
+    by_type: dict[str, list[tuple[float, float]]] = {}
+    for point in points:
+        if isinstance(point.work, Product):
+            rate = point.work.flops / point.seconds
+            by_type.setdefault(point.work.arithmetic, []).append((point.work.flops, rate))
+    growing = tuple(name for name, rates in by_type.items() if _grows(rates))
+    kept = (p for p in points if not (isinstance(p.work, Product) and p.work.arithmetic in growing))
+    return tuple(kept), growing
+
+
+def _grows(rates: Sequence[tuple[float, float]]) -> bool:
+    """Whether the largest products are much faster than those of a quarter of their operations."""
+    largest = max(flops for flops, _ in rates)
+    smaller = [rate for flops, rate in rates if flops <= largest / 4]
+    return bool(smaller) and max(rate for _, rate in rates) > _STILL_GROWS * max(smaller)
 
 
 def qualities(cluster: Cluster, points: Sequence[Point]) -> list[Quality]:

@@ -74,6 +74,7 @@ def ladders(cluster: Cluster) -> list[Ladder]:
     first: list[Ladder] = [
         Ladder("launch", (Stream("launch", 2.0 * 8**3, 2 * 4 * 8 * 8, 4 * 8 * 8),)),
         _products("f32", memory),
+        _products("f16", memory),
         Ladder("memory", tuple(_streams("memory scale", 1, 1, 1, memory))),
         Ladder("memory", tuple(_streams("memory add", 2, 1, 1, memory))),
         Ladder("vector", tuple(_streams("vector tanh", 1, 1, 10, memory))),
@@ -88,7 +89,7 @@ def ladders(cluster: Cluster) -> list[Ladder]:
         for axes in reversed(device_groups(cluster))
         for kind in CollectiveKind
     ]
-    others = [_products(name, memory) for name in _TYPES if name != "f32"]
+    others = [_products(name, memory) for name in ("f8", "i8", "f64")]
     return [ladder for ladder in (*first, *exchanges, *others) if ladder.steps]
 
 
@@ -97,8 +98,8 @@ def _products(arithmetic: str, memory: float) -> Ladder:
     bits = np.dtype(_TYPES[arithmetic]).itemsize * 8
     sizes = [n for n in (64, 128, 256, 512, 1024, 2048, 4096, 8192) if n * n * bits < memory]
     shapes = [(n, n, n) for n in sizes]
-    shapes += [(n // 8, n, n) for n in sizes if n > 64]
-    shapes += [(n, n // 4, 2 * n) for n in sizes if n > 64]
+    shapes += [(n // 8, n, n) for n in sizes if n > 256]
+    shapes += [(n, n // 4, 2 * n) for n in sizes if n > 256]
     shapes.sort(key=lambda shape: shape[0] * shape[1] * shape[2])
     return Ladder(
         f"matmul {arithmetic}",
@@ -107,8 +108,8 @@ def _products(arithmetic: str, memory: float) -> Ladder:
 
 
 def _streams(name: str, read: int, written: int, flops: int, memory: float) -> Iterator[Stream]:
-    # Memory only counts behind the caches.
-    elements = 2**20 if name.startswith("memory") else 2**16
+    # Memory only counts behind the caches, of which GPUs have up to 126 MB (B200).
+    elements = 2**24 if name.startswith("memory") else 2**16
     while 4 * elements * (read + written) < memory and elements <= 2**28:
         yield Stream(name, float(flops * elements), 4 * elements * read, 4 * elements * written)
         elements *= 4
@@ -153,6 +154,9 @@ class Stopwatch:
         self._mesh = jax.sharding.Mesh(grid, self._names)
         self._spec = jax.sharding.PartitionSpec(self._names)
         self._count = len(devices)
+        # A GPU starts each kernel of a loop anew, and those of straight code together. CPUs map
+        # fresh memory for each result but those of a loop.
+        self._in_row = _Row.CHAIN if devices[0].platform == "gpu" else _Row.LOOP
         tiny = self._array((256,), jnp.float32)
         self._empty = self._median(self._compiled(_same, (tiny,), 1, _Row.CHAIN), (tiny,))
 
@@ -200,7 +204,7 @@ class Stopwatch:
             case Stream():
                 x = self._array((work.bytes_written // 4,), jnp.float32)
                 arrays = (x, x + 1) if work.name == "memory add" else (x,)
-                return _STREAMS[work.name], arrays, _Row.LOOP
+                return _STREAMS[work.name], arrays, self._in_row
             case Exchange():
                 x = self._array((work.held_bytes // 4,), jnp.float32)
                 keeps_shape = work.kind in (

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 import autoshard
 from autoshard import AutoshardError, Cluster, ClusterError
 from autoshard.calibration.calibrate import Calibration, calibrate
-from autoshard.calibration.fit import fit_cluster, minimise, qualities
+from autoshard.calibration.fit import filling, fit_cluster, minimise, qualities
 from autoshard.calibration.measure import ladders
 from autoshard.calibration.points import (
     Exchange,
@@ -119,6 +119,17 @@ def test_types_without_points_are_scaled_as_the_measured_ones():
     assert fitted.chip.matmul_f64.source.startswith("not measured")
     assert fitted.chip.vector_flops == base.chip.vector_flops
     assert fitted.dims == base.dims
+
+
+def test_types_whose_rate_still_grows_were_not_measured():
+    def cubes(name: str, *rates: float) -> list[Point]:
+        works = [Product(name, 16, n, n, n) for n in (256, 512, 1024)[: len(rates)]]
+        return [Point(work, work.flops / rate) for work, rate in zip(works, rates, strict=True)]
+
+    reached, growing = cubes("f32", 1e12, 5e12, 6e12), cubes("f16", 1e12, 5e12)
+    assert filling([*reached, *growing]) == (tuple(reached), ("f16",))
+    # One point says nothing of others.
+    assert filling(cubes("f8", 1e12)) == (tuple(cubes("f8", 1e12)), ())
 
 
 def test_links_that_were_measured_at_one_size_stay_as_they_were():
@@ -244,7 +255,7 @@ def test_command_writes_a_file_that_planning_accepts(tmp_path: Path):
     assert cluster.calibration is not None
     assert cluster.calibration.jax == jax.__version__
     assert cluster.calibration.num_devices == 2
-    assert cluster.chip.matmul_f32.source.startswith("measured ")
+    assert cluster.chip.launch_seconds.source.startswith("measured ")
     assert "predicted (up) over measured (right)" in ran.stdout
     assert str(path) in ran.stdout
     plan = autoshard.plan(jnp.matmul, *[jnp.zeros((64, 64))] * 2, cluster=str(path))
