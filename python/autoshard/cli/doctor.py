@@ -18,7 +18,7 @@ _LIBRARIES = ("flax", "equinox", "optax", "orbax-checkpoint")
 _TARGETS = (
     ("CPUs", "cpu:2", "jax"),
     ("TPUs", "v5e:2x2", "libtpu"),
-    ("GPUs", "h100:2", "jax-cuda12-plugin and jax-cuda12-pjrt"),
+    ("GPUs", "h100:2", "jax-cuda12-plugin or jax-cuda13-plugin"),
 )
 """What is compiled for, a cluster, and the packages that bring its compiler."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass, replace
 from importlib import metadata
 from math import gcd
@@ -17,12 +18,18 @@ Platform = Literal["cpu", "tpu", "cuda"]
 
 _GPU_TARGETS = Path(__file__).parent / "gpu_targets"
 
-_PACKAGES: dict[Platform, tuple[str, ...]] = {
-    "cpu": ("jaxlib",),
-    "tpu": ("libtpu", "jaxlib"),
-    "cuda": ("jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "jaxlib"),
+_PACKAGES: dict[Platform, tuple[tuple[str, ...], ...]] = {
+    "cpu": (("jaxlib",),),
+    "tpu": (("libtpu", "jaxlib"),),
+    "cuda": (
+        ("jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "jaxlib"),
+        ("jax-cuda13-pjrt", "nvidia-cuda-nvcc", "jaxlib"),
+    ),
 }
-"""Whose releases decide what is compiled, the compiler first."""
+"""Whose releases decide what is compiled, the compiler first; of CUDA, one of two generations."""
+
+_ASSEMBLERS = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc")
+"""They bring ``ptxas``, which may be on the path without them."""
 
 _SCHEDULED_PERCENT = 80
 """XLA:GPU schedules for as much of a device's memory, and computes again what lies beyond, where no
@@ -71,17 +78,20 @@ class Target:
         Raises:
             CompileError: One of them is not installed.
         """
+        generations = _PACKAGES[self.platform]
+        packages = next((each for each in generations if _version(each[0])), generations[0])
         found: list[str] = []
-        for package in _PACKAGES[self.platform]:
-            try:
-                found.append(f"{package} {metadata.version(package)}")
-            except metadata.PackageNotFoundError as error:
+        for package in packages:
+            version = _version(package)
+            if version is not None:
+                found.append(f"{package} {version}")
+            elif package not in _ASSEMBLERS or shutil.which("ptxas") is None:
                 raise CompileError(
                     f"{self.name}: the package {package}, which compiles for it, is not installed."
                     f" In a checkout: pip install '.[{_EXTRAS[self.platform]}]'. No such"
                     " device is needed.",
                     reason="not installed",
-                ) from error
+                )
         return ", ".join(found)
 
     def options_against(self, refusal: str) -> dict[str, str]:
@@ -89,6 +99,13 @@ class Target:
         return {
             name: value for said, name, value in _AGAIN.get(self.platform, ()) if said in refusal
         }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def target_of(cluster: Cluster) -> Target:

@@ -84,12 +84,36 @@ def test_half_a_chip_is_refused(tmp_path):
 
 
 def test_a_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(targets._PACKAGES, "tpu", ("no-such-package-of-autoshard",))
+    monkeypatch.setitem(targets._PACKAGES, "tpu", (("no-such-package-of-autoshard",),))
     with pytest.raises(
         CompileError, match=r"not installed\. In a checkout: pip install '\.\[tpu\]'"
     ) as e:
         target_of(Cluster.parse("v5e:4x4")).compiler()
     assert e.value.reason == "not installed"
+
+
+@pytest.mark.parametrize(
+    ("installed", "ptxas", "compiler"),
+    [
+        ("jax-cuda12-pjrt nvidia-cuda-nvcc-cu12", None, "12-pjrt 1, nvidia-cuda-nvcc-cu12 1"),
+        ("jax-cuda13-pjrt nvidia-cuda-nvcc", None, "13-pjrt 1, nvidia-cuda-nvcc 1"),
+        ("jax-cuda13-pjrt", "/usr/local/cuda/bin/ptxas", "13-pjrt 1"),
+        ("jax-cuda13-pjrt", None, "the package nvidia-cuda-nvcc, which"),
+        ("", "/usr/local/cuda/bin/ptxas", "the package jax-cuda12-pjrt, which"),
+    ],
+)
+def test_either_generation_of_cuda_compiles(
+    installed: str, ptxas: str | None, compiler: str, monkeypatch: pytest.MonkeyPatch
+):
+    names = [*installed.split(), "jaxlib"]
+    monkeypatch.setattr(targets, "_version", lambda name: "1" if name in names else None)
+    monkeypatch.setattr(targets.shutil, "which", lambda name: ptxas)
+    target = target_of(Cluster.parse("h100:8"))
+    if compiler.startswith("the package"):
+        with pytest.raises(CompileError, match=compiler):
+            target.compiler()
+    else:
+        assert target.compiler() == f"jax-cuda{compiler}, jaxlib 1"
 
 
 def test_the_compiler_of_cpus_is_jaxlib():
