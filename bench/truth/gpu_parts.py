@@ -3,6 +3,7 @@
     python bench/truth/gpu_parts.py prepare FOLDER [--programs NAME ...] [--plans KIND ...]
     python bench/truth/gpu_parts.py run FOLDER        where the GPU is
     python bench/truth/gpu_parts.py table FOLDER [--csv FILE]
+    python bench/truth/gpu_parts.py ahead FOLDER [--csv FILE]
 
 ``prepare`` plans programs of bench/truth/fidelity.py for eight GPUs and writes them as the compiler
 takes them; it needs no GPU. ``run`` needs one, and of packages jax and autoshard alone: it compiles
@@ -11,6 +12,8 @@ on it, and runs the part of that one. Collectives are not run: they take no time
 is whatever lies in its memory. ``table`` puts the plan's seconds of compute and its peak, as they
 were when it was made, and today's estimate of the very program that ran beside what was measured:
 seconds of all kernels of a step, seconds of a step, and the most memory that the allocator gave.
+``ahead`` compiles the programs that ran ahead of time, where no kernels are tuned, and puts their
+peaks beside those of the compile on the GPU.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ HEADS = (
     *("program", "mesh", "planned ms", "estimated ms", "kernels ms", "step ms"),
     *("plan error", "estimate error", "planned GiB", "compiled GiB", "allocated GiB", "peak error"),
 )
+AHEAD = ("program", "on the GPU", "ahead of time", "without Triton's products")
 _ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}, (?:may|must)-alias\)")
 
 
@@ -112,6 +116,27 @@ def table(folder: Path) -> list[Sequence[str]]:
         )
         rows.append((-abs(error), cells))
     return [row for _, row in sorted(rows)]
+
+
+def ahead(folder: Path, names: list[str]) -> list[Sequence[str]]:
+    """A row for each program that ran: GiB at the peak, as compiled there and ahead of time."""
+    from autoshard.cluster import Cluster
+    from bench.common.compile_cache import cached_compile
+
+    rows: list[Sequence[str]] = []
+    for path in sorted(folder.glob("*.result.json")):
+        stem = path.name.removesuffix(".result.json")
+        if names and stem not in names:
+            continue
+        about = json.loads((folder / f"{stem}.json").read_text())
+        data = (folder / f"{stem}.mlirbc").read_bytes()
+        cells = [about["program"], f"{json.loads(path.read_text())['reported peak'] / 2**30:.2f}"]
+        for options in ({}, {"xla_gpu_enable_triton_gemm": "False"}):
+            made = cached_compile(data, Cluster.of(about["cluster"]), compiler_options=options)
+            cells.append("" if made.live_bytes is None else f"{made.live_bytes / 2**30:.2f}")
+        rows.append(cells)
+        print(" | ".join(cells), flush=True)
+    return rows
 
 
 def _estimated(text: str, about: dict[str, Any]) -> float:
@@ -238,7 +263,7 @@ def run_one(path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("prepare", "run", "one", "table"))
+    parser.add_argument("what", choices=("prepare", "run", "one", "table", "ahead"))
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--programs", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--plans", nargs="+", default=["ours"], metavar="KIND")
@@ -253,6 +278,8 @@ def main() -> None:
             run(options.folder, options.programs, options.seconds)
         case "one":
             run_one(options.folder)
+        case "ahead":
+            results.write_rows(options.csv, AHEAD, ahead(options.folder, options.programs))
         case _:
             _show(table(options.folder), options.csv)
 

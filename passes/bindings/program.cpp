@@ -124,7 +124,7 @@ void bind_rule(nb::module_& module) {
              std::vector<RuleTensor> results, Work work, Arithmetic arithmetic, double flops,
              bool is_cheap, bool has_workspace, std::vector<double> operand_bytes,
              std::vector<double> result_bytes, std::int32_t in_place_operand,
-             double padded_bytes, Expense expense, double kernels) {
+             double padded_bytes, Expense expense, double kernels, double scratch_bytes) {
             new (self) Rule{std::move(factors),
                             std::move(operands),
                             std::move(results),
@@ -137,6 +137,7 @@ void bind_rule(nb::module_& module) {
                             std::move(result_bytes),
                             in_place_operand,
                             padded_bytes,
+                            scratch_bytes,
                             expense,
                             kernels};
           },
@@ -144,7 +145,8 @@ void bind_rule(nb::module_& module) {
           "arithmetic"_a = Arithmetic::f32, "flops"_a = 0.0, "is_cheap"_a = false,
           "has_workspace"_a = false, "operand_bytes"_a = std::vector<double>{},
           "result_bytes"_a = std::vector<double>{}, "in_place_operand"_a = -1,
-          "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap, "kernels"_a = 1.0)
+          "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap, "kernels"_a = 1.0,
+          "scratch_bytes"_a = 0.0)
       .def_ro("factors", &Rule::factors)
       .def_ro("operands", &Rule::operands)
       .def_ro("results", &Rule::results)
@@ -157,6 +159,7 @@ void bind_rule(nb::module_& module) {
       .def_ro("result_bytes", &Rule::result_bytes)
       .def_ro("in_place_operand", &Rule::in_place_operand)
       .def_ro("padded_bytes", &Rule::padded_bytes)
+      .def_ro("scratch_bytes", &Rule::scratch_bytes)
       .def_ro("expense", &Rule::expense)
       .def_ro("kernels", &Rule::kernels);
 }

@@ -107,6 +107,9 @@ struct Rule {
   /// Bytes of the copy of the first operand that is read where its padding may not differ on
   /// its two sides; 0: they are alike.
   double padded_bytes = 0;
+  /// Bytes that the whole op needs while it runs, beside its operands and results; cut as the
+  /// first operand.
+  double scratch_bytes = 0;
   /// Cost of an element of an elementwise op's result.
   Expense expense = Expense::cheap;
   /// Kernels that the op is where it is not one: those of a loop inside, at all its trips.

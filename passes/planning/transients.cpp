@@ -157,6 +157,13 @@ void add_ring_operands(const ProgramOnMesh& on, const Assignment& assignment,
   for (const auto& [value, transient] : stored) transients.push_back(transient);
 }
 
+/// Bytes that op `i` needs on a device while it runs.
+double scratch_bytes(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i) {
+  const Rule& rule = on.program.rules[on.program.ops[i].rule];
+  const Sharding cut = project(rule.operands[0], assignment.axes(on.classes.class_of_op[i]));
+  return rule.scratch_bytes / static_cast<double>(num_shards(cut, on.mesh));
+}
+
 /// Kernels of convolutions pad both sides alike. Else a padded copy is made, which the
 /// convolution for the gradient reads again.
 void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
@@ -202,6 +209,11 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
     const std::int32_t point = on.memory.point[i];
     if (of_op.while_it_runs > 0) {
       result.push_back({{point, point + 1}, of_op.while_it_runs});
+    }
+    const Op& op = on.program.ops[i];
+    const Rule& rule = on.program.rules[op.rule];
+    if (rule.scratch_bytes > 0 && !op.is_unread) {
+      result.push_back({{point, point + 1}, scratch_bytes(on, assignment, i)});
     }
     if (of_op.gathered > 0) {
       result.push_back({{sent_from(point), point + 1}, of_op.gathered});

@@ -126,6 +126,42 @@ def test_its_products_are_of_the_type_of_queries() -> None:
     assert found[1].flops == 2.5 * found[0].flops
 
 
+@pytest.mark.parametrize(
+    ("shape", "heads_of_keys", "allocated"),
+    [
+        ((8, 2048, 32, 128), 32, 270532864),
+        ((2, 8192, 32, 128), 32, 270532864),
+        ((32, 512, 16, 64), 16, 68157696),
+        ((8, 2048, 32, 128), 8, 538968320),
+    ],
+)
+def test_the_gradient_needs_what_an_h200_allocated_for_it(shape, heads_of_keys, allocated) -> None:
+    batch, length, _, width = shape
+    keys = struct(batch, length, heads_of_keys, width)
+    plan = autoshard.plan(gradients, struct(*shape), keys, cluster="h100:1")
+    module = planned(plan)
+    with module.context:
+        forward, backward = (cudnn_attention(op) for op in calls(module))
+    assert forward is not None
+    assert backward is not None
+    assert forward.workspace_bytes == 0
+    # Pieces are of 256 bytes.
+    assert backward.workspace_bytes == allocated - 256
+
+
+def test_the_peak_has_a_device_s_part_of_it() -> None:
+    whole, parts = (autoshard.plan(gradients, Q, Q, cluster=f"h100:{n}") for n in (1, 8))
+    assert parts.summary.peak_bytes_per_device == pytest.approx(
+        whole.summary.peak_bytes_per_device / 8, rel=0.02
+    )
+    module = planned(whole)
+    with module.context:
+        works = [work_of(op) for op in calls(module)]
+    (scratch,) = (work.scratch_bytes for work in works if work.scratch_bytes)
+    arrays = 6 * 2 * BATCH * LENGTH * HEADS * WIDTH  # queries, keys, results, their gradients
+    assert whole.summary.peak_bytes_per_device > arrays + scratch
+
+
 def test_the_search_cuts_it_without_a_warning(recwarn):
     plan = autoshard.plan(gradients, Q, K, cluster="h100:8")
     assert not [it for it in recwarn if issubclass(it.category, AutoshardWarning)]

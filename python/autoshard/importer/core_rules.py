@@ -167,6 +167,7 @@ def _core_rule(
         result_bytes=work.result_bytes,
         in_place_operand=work.in_place_operand,
         padded_bytes=work.padded_bytes,
+        scratch_bytes=work.scratch_bytes,
         expense=work.expense,
         kernels=work.kernels,
     )

@@ -126,6 +126,7 @@ class OpWork:
     padded_bytes: float = 0.0
     expense: Expense = Expense.CHEAP
     kernels: float = 1.0
+    scratch_bytes: float = 0.0
 
 
 def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
@@ -169,7 +170,8 @@ def work_of(op: mlir.Operation) -> OpWork:
         work = Work.ATTENTION_GRADIENT if attention.is_backward else Work.ATTENTION
         # Statistics in float32 are among the operands; the products are of queries and keys.
         queries = mlir.RankedTensorType(op.operands[0].type).element_type
-        return OpWork(work, _of_element(queries), attention.flops)
+        scratch = attention.workspace_bytes
+        return OpWork(work, _of_element(queries), attention.flops, scratch_bytes=scratch)
     if name == _RAGGED_DOT:
         return OpWork(Work.MATMUL, arithmetic, _ragged_dot_flops(op))
     if name in _OTHERS:

@@ -62,6 +62,24 @@ class CudnnAttention:
         matmuls = 3 * key + 2 * value if self.is_backward else key + value
         return 2.0 * self.share * scores * matmuls
 
+    @property
+    def workspace_bytes(self) -> float:
+        """What the gradient needs while it runs; the forward pass needs nothing.
+
+        Gradients of queries are added up in float32, beside a number of each row of scores; those
+        of keys and values are made for each head of queries where these share them. As cuDNN asks
+        for it on a device (an H200 with jax 0.11.2: exact in five programs, but for 256 bytes);
+        compilers without one do not know it.
+        """
+        if not self.is_backward:
+            return 0.0
+        size = self.factors
+        heads = size["b"] * size["m"] * size["g"]
+        queries = 4.0 * heads * size["t"] * (size["d"] + 1)
+        if size["g"] == 1:
+            return queries
+        return queries + 2.0 * heads * size["s"] * (size["d"] + size["e"])
+
     def config_for(self, batch: int, heads: int) -> str:
         """The configuration of a call on so many sequences and heads of queries."""
         fields = self.config[_FIELDS]

@@ -41,11 +41,14 @@ _RESERVED_OF_A_TPU = "xla_tpu_user_reserved_hbm_bytes"
 one of 5.9 GiB where 8 GiB are reserved (libtpu 0.0.42.1)."""
 
 _AGAIN: dict[Platform, tuple[tuple[str, str, str], ...]] = {
-    "cuda": (("Couldn't find output tile sizes", "xla_gpu_enable_triton_gemm", "False"),),
+    "cuda": (
+        ("Couldn't find output tile sizes", "xla_gpu_enable_triton_gemm", "False"),
+        ("No supported config found", "xla_gpu_enable_triton_gemm", "False"),
+    ),
 }
 """What a compiler says of modules that it compiles with an option. XLA:GPU takes tiles of Triton's
 products as they are where none are measured, and some fit no product (jax-cuda12-pjrt 0.10.2, of
-the text half of CLIP)."""
+the text half of CLIP; 0.11.2 in other words)."""
 
 _EXTRAS: dict[Platform, str] = {"cpu": "", "tpu": "tpu", "cuda": "gpu"}
 

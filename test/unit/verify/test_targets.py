@@ -116,6 +116,20 @@ def test_either_generation_of_cuda_compiles(
         assert target.compiler() == f"jax-cuda{compiler}, jaxlib 1"
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("INTERNAL: Couldn't find output tile sizes for %fusion.", "False"),
+        ("INTERNAL: .. Example failure: / No supported config found for HLO: %dot", "False"),
+        ("RESOURCE_EXHAUSTED: out of memory", None),
+    ],
+)
+def test_products_that_no_tile_fits_are_compiled_without_triton(words: str, answer: str | None):
+    found = target_of(Cluster.parse("h100:8")).options_against(words)
+    assert found.get("xla_gpu_enable_triton_gemm") == answer
+    assert not target_of(Cluster.parse("v5e:4x4")).options_against(words)
+
+
 def test_the_compiler_of_cpus_is_jaxlib():
     import jaxlib
 
