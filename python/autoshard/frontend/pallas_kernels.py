@@ -11,8 +11,9 @@ import sys
 from typing import Any
 
 from autoshard.frontend.interpreted_kernels import proven_on_tpu
+from autoshard.frontend.pallas_flops import matmul_flops
 from autoshard.frontend.part_of_grid import call_of
-from autoshard.frontend.triton_kernels import is_for_triton, matmul_flops, proven_of_blocks
+from autoshard.frontend.triton_kernels import is_for_triton, proven_of_blocks
 from autoshard.ir.kernel import is_in_composite, lower_as_composite
 from autoshard.ir.lowering import Rules, lowering_rule, marks_are_lowered
 

@@ -13,14 +13,15 @@ dim may be cut if
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import lcm, prod
+from collections.abc import Callable
+from math import lcm
 from typing import Any, cast
 
 import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
+from autoshard.frontend.pallas_flops import asked_in
 from autoshard.importer.kernels import ProvenKernel, proven_kernel
 from autoshard.kernels.cuts import Cut, divisor_of
 
@@ -46,7 +47,7 @@ def proven_of_blocks(params: dict[str, Any]) -> ProvenKernel | None:
         return None
     if not all(isinstance(size, int) for size in grid):
         return None
-    if any(name.startswith("atomic") for name, _ in _asked(params["jaxpr"])):
+    if any(name.startswith("atomic") for name, _ in asked_in(params["jaxpr"])):
         return None
     blocks = tuple(mapping.block_mappings)
     shapes = tuple(tuple(block.array_aval.shape) for block in blocks)
@@ -55,36 +56,10 @@ def proven_of_blocks(params: dict[str, Any]) -> ProvenKernel | None:
     return proven_kernel(grid, cuts, shapes, 0, mapping.num_inputs)
 
 
-def matmul_flops(params: dict[str, Any]) -> float:
-    """Operations of the kernel's matmuls: its author's estimate, else counted over the grid.
-
-    A loop whose trips are not known counts once, of a condition the branch that does most.
-    """
-    estimate = params.get("cost_estimate")
-    if estimate is not None:
-        return float(estimate.flops)
-    return prod(params["grid_mapping"].grid) * _flops(params["jaxpr"])
-
-
-def _flops(jaxpr: Any) -> float:
-    total = 0.0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            left, made = equation.invars[0].aval, equation.outvars[0].aval
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            total += 2.0 * prod(made.shape) * prod(left.shape[dim] for dim in contracted)
-        else:
-            inside = [_flops(inner) for inner in _inside(equation)] or [0.0]
-            trips = equation.params["length"] if equation.primitive.name == "scan" else 1
-            is_choice = equation.primitive.name == "cond"
-            total += trips * (max(inside) if is_choice else sum(inside))
-    return total
-
-
 def _cut(params: dict[str, Any], dim: int) -> Cut | None:
     mapping = params["grid_mapping"]
     size = mapping.grid[dim]
-    for name, axis in _asked(params["jaxpr"]):
+    for name, axis in asked_in(params["jaxpr"]):
         if name in ("program_id", "num_programs") and axis == dim:
             return None
     dims: list[int | None] = []
@@ -162,19 +137,3 @@ def _extent(block_dim: Any) -> int | None:
     if isinstance(block_dim, int):
         return block_dim
     return block_dim.block_size if type(block_dim).__name__ == "Blocked" else None
-
-
-def _asked(jaxpr: Any) -> Iterator[tuple[str, int | None]]:
-    """Name and axis of every operation in a body, those inside of others too."""
-    for equation in jaxpr.eqns:
-        yield equation.primitive.name, equation.params.get("axis")
-        for inner in _inside(equation):
-            yield from _asked(inner)
-
-
-def _inside(equation: Any) -> Iterator[Any]:
-    """Bodies that an operation holds."""
-    for value in jax.tree.leaves(equation.params):
-        inner = getattr(value, "jaxpr", value)
-        if hasattr(inner, "eqns"):
-            yield inner

@@ -21,7 +21,8 @@ _LIMIT = 2**31
 """Larger integers would wrap in the kernel."""
 
 
-def _truncated(a: Integers, b: Integers) -> Integers:
+def truncated(a: Integers, b: Integers) -> Integers:
+    """Quotients, rounded towards zero."""
     return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
 
 
@@ -29,8 +30,8 @@ _BINARY: dict[str, Callable[[Integers, Integers], Integers]] = {
     "arith.addi": np.add,
     "arith.subi": np.subtract,
     "arith.muli": np.multiply,
-    "arith.divsi": _truncated,
-    "arith.remsi": lambda a, b: a - _truncated(a, b) * b,
+    "arith.divsi": truncated,
+    "arith.remsi": lambda a, b: a - truncated(a, b) * b,
     "arith.floordivsi": np.floor_divide,
     "arith.ceildivsi": lambda a, b: -(-a // b),
     "arith.minsi": np.minimum,

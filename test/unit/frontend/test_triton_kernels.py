@@ -15,7 +15,7 @@ from jax.experimental.pallas import triton
 import autoshard
 from autoshard.errors import AutoshardWarning
 from autoshard.frontend.part_of_grid import call_of
-from autoshard.frontend.triton_kernels import is_for_triton, matmul_flops, proven_of_blocks
+from autoshard.frontend.triton_kernels import is_for_triton, proven_of_blocks
 from autoshard.importer.kernels import ProvenKernel
 
 Index = Callable[..., Any]
@@ -197,17 +197,6 @@ def matmul(**options: Any) -> Callable[..., Any]:
         ((16, 16), lambda i, j: (i, j)),
     ]
     return call(product, (4, 4), blocks, [(64, 64)] * 3, **options)
-
-
-def test_operations_are_counted_over_loops_and_the_grid() -> None:
-    _, params = params_of(matmul(), [(64, 64)] * 3)
-    assert matmul_flops(params) == 2 * 64**3
-
-
-def test_the_authors_estimate_comes_first() -> None:
-    estimate = pl.CostEstimate(flops=17, transcendentals=0, bytes_accessed=0)
-    _, params = params_of(matmul(cost_estimate=estimate), [(64, 64)] * 3)
-    assert matmul_flops(params) == 17
 
 
 def test_only_kernels_for_gpus_are_for_triton() -> None:
