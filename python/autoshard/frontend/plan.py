@@ -424,8 +424,8 @@ class Plan(PlanQuestions):
     ) -> Verification:
         """Compile the plan once, in a process of its own, and put what came out beside it.
 
-        No such device is needed, but its compiler: ``pip install '.[tpu]'`` or
-        ``'.[gpu]'``; that of CPUs is in jaxlib.
+        No such device is needed, but its compiler: ``pip install '.[tpu]'``,
+        ``'.[gpu]'`` or ``'.[gpu13]'``; that of CPUs is in jaxlib.
 
         Args:
             target: A cluster to compile for, with as many devices. None: what the plan is for, or

@@ -50,7 +50,8 @@ _AGAIN: dict[Platform, tuple[tuple[str, str, str], ...]] = {
 products as they are where none are measured, and some fit no product (jax-cuda12-pjrt 0.10.2, of
 the text half of CLIP; 0.11.2 in other words)."""
 
-_EXTRAS: dict[Platform, str] = {"cpu": "", "tpu": "tpu", "cuda": "gpu"}
+_EXTRAS = {"libtpu": "tpu", "jax-cuda12-pjrt": "gpu", "jax-cuda13-pjrt": "gpu13"}
+"""What brings a compiler: ``pip install '.[tpu]'``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class Target:
             elif package not in _ASSEMBLERS or shutil.which("ptxas") is None:
                 raise CompileError(
                     f"{self.name}: the package {package}, which compiles for it, is not installed."
-                    f" In a checkout: pip install '.[{_EXTRAS[self.platform]}]'. No such"
+                    f" In a checkout: pip install '.[{_EXTRAS[packages[0]]}]'. No such"
                     " device is needed.",
                     reason="not installed",
                 )
