@@ -49,6 +49,19 @@ def matmul_flops(params: Mapping[str, Any]) -> float:
     return flops * prod(grid) / max(1, len(places))
 
 
+def product_type(params: Mapping[str, Any]) -> Any:
+    """The dtype of what a kernel multiplies, in the first of its matmuls; None: it has none."""
+    return next((each.invars[0].aval.dtype for each in _products(params["jaxpr"])), None)
+
+
+def _products(jaxpr: Any) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield equation
+        for inner in _inside(equation):
+            yield from _products(inner)
+
+
 def asked_in(jaxpr: Any) -> Iterator[tuple[str, int | None]]:
     """Name and axis of every operation in a body, those inside of others too."""
     for equation in jaxpr.eqns:

@@ -8,10 +8,11 @@ Where nothing is proven, the composite leaves all of it whole, of which plans wa
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 from autoshard.frontend.interpreted_kernels import proven_on_tpu
-from autoshard.frontend.pallas_flops import matmul_flops
+from autoshard.frontend.pallas_flops import matmul_flops, product_type
 from autoshard.frontend.part_of_grid import call_of
 from autoshard.frontend.triton_kernels import is_for_triton, proven_of_blocks
 from autoshard.ir.kernel import is_in_composite, lower_as_composite
@@ -34,8 +35,13 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Any:
     if not is_planned or not (is_interpreted or is_for_triton(platform, params)):
         return lowering_rule(primitive, platform)(context, *operands, **params)
     if is_interpreted:
-        proven, flops = proven_on_tpu(primitive, context.avals_in, params), 0.0
+        call = call_of(
+            primitive, params, proven_on_tpu(primitive, context.avals_in, params), len(operands)
+        )
     else:
-        proven, flops = proven_of_blocks(params), matmul_flops(params)
-    call = call_of(primitive, params, proven, len(operands), flops)
+        call = replace(
+            call_of(primitive, params, proven_of_blocks(params), len(operands)),
+            matmul_flops=matmul_flops(params),
+            product=product_type(params),
+        )
     return lower_as_composite(context, operands, call)

@@ -17,20 +17,19 @@ def call_of(
     params: dict[str, Any],
     proven: ProvenKernel | None,
     num_operands: int,
-    matmul_flops: float = 0.0,
 ) -> Call:
     """The kernel with the rule that is proven of it; whole on every device if that is nothing."""
     name = params["jaxpr"].debug_info.func_name
     if proven is not None:
         function, rule = _OnGrid(primitive, params, proven), _as_kernel_rule(name, proven.rule)
-        return Call(name, function, rule, matmul_flops=matmul_flops)
+        return Call(name, function, rule)
 
     def whole(*operands: Any) -> list[Any]:
         return list(primitive.bind(*operands, **params))
 
     arrays = (None,) * num_operands, (None,) * len(params["out_avals"])
     rule = KernelRule(f"nothing proven of {name}", *arrays, frozenset(), frozenset())
-    return Call(name, whole, rule, is_unproven=True, matmul_flops=matmul_flops)
+    return Call(name, whole, rule, is_unproven=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -164,7 +164,8 @@ def work_of(op: mlir.Operation) -> OpWork:
         return _kernel_work(op, arithmetic)
     if (call := kernel_call(op)) is not None:
         if call.matmul_flops:
-            return OpWork(Work.KERNEL, arithmetic, call.matmul_flops)
+            multiplied = arithmetic if call.product is None else _of_element(call.product)
+            return OpWork(Work.KERNEL, multiplied, call.matmul_flops)
         return _call_work(op, arithmetic)
     if (attention := cudnn_attention(op)) is not None:
         work = Work.ATTENTION_GRADIENT if attention.is_backward else Work.ATTENTION

@@ -41,6 +41,8 @@ class Call:
     matmul_flops: float = 0.0
     """Operations of its matmuls, two for each multiply-add, where what it is lowered to does not
     show them."""
+    product: Any = None
+    """The dtype of what these multiply; None: that of the widest operand."""
     described: str = ""
     """A key that says all that another process needs to make it, but for the platform; empty: this
     process alone knows it."""
@@ -191,6 +193,8 @@ def lower_as_composite(context: Any, operands: Arrays, call: Call) -> Any:
         "is_unproven": call.is_unproven,
         "matmul_flops": call.matmul_flops,
     }
+    if call.product is not None:
+        attributes["product"] = str(mlir.dtype_to_ir_type(call.product))
     composite = jax.lax.composite(lambda *values, **_: call.function(*values), name=KERNEL)
 
     def planned(*values: Any) -> Any:

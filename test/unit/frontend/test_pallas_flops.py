@@ -12,8 +12,14 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 
+import autoshard
+from autoshard._core import Arithmetic, Work
 from autoshard.frontend import pallas_flops
 from autoshard.frontend.pallas_flops import matmul_flops
+from autoshard.importer.work import work_of
+from autoshard.ir import new_context, parse_bytes
+from autoshard.ir.module import operations_of
+from autoshard.kernels.calls import is_kernel_call
 
 TILE = 16
 ONE = 2 * TILE**3
@@ -187,8 +193,8 @@ def test_long_loops_of_equal_trips_are_counted_exactly() -> None:
 LENGTH, BLOCK, HEADS, WIDTH = 1024, 128, 2, 64
 
 
-def attention(is_causal: bool, batch: int = 2) -> list[dict[str, Any]]:
-    """Kernels of the attention and of its gradient: two of these."""
+def gradient(is_causal: bool, batch: int = 2) -> tuple[Callable[..., Any], list[Any]]:
+    """The gradient of attention, and its arguments."""
     given = jax.ShapeDtypeStruct((batch, LENGTH, HEADS, WIDTH), jnp.bfloat16)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # later releases of JAX say so of it
@@ -197,7 +203,13 @@ def attention(is_causal: bool, batch: int = 2) -> list[dict[str, Any]]:
     def loss(q: Any, k: Any, v: Any) -> Any:
         return jnp.sum(mha(q, k, v, None, causal=is_causal).astype(jnp.float32))
 
-    return kernels(jax.grad(loss, (0, 1, 2)), given, given, given)
+    return jax.grad(loss, (0, 1, 2)), [given] * 3
+
+
+def attention(is_causal: bool, batch: int = 2) -> list[dict[str, Any]]:
+    """Kernels of the attention and of its gradient: two of these."""
+    function, given = gradient(is_causal, batch)
+    return kernels(function, *given)
 
 
 def test_causal_attention_reads_the_blocks_of_keys_before_its_queries() -> None:
@@ -216,3 +228,14 @@ def test_a_part_of_the_grid_does_that_part_of_the_work() -> None:
         grid = tuple(2 if n == of_batch else size for n, size in enumerate(mapping.grid))
         local = {**params, "grid_mapping": replace(mapping, grid=grid)}
         assert matmul_flops(local) == matmul_flops(params) / 3 == matmul_flops(part)
+
+
+def test_kernels_have_the_arithmetic_of_their_products_not_of_statistics_in_float32() -> None:
+    function, given = gradient(True)
+    plan = autoshard.plan(function, *given, cluster="h100:1")
+    module = parse_bytes(plan.bytecode, new_context(), "planned")
+    with module.context:
+        found = [work_of(op) for op in operations_of(module.operation) if is_kernel_call(op)]
+    products = [each for each in found if each.work == Work.KERNEL]
+    assert [each.arithmetic for each in products] == [Arithmetic.F16] * 2
+    assert {"mha_forward", "mha_backward"} <= {op.name for op in plan.ops}
