@@ -248,7 +248,7 @@ class Fitting:
         fits = False
         for _ in range(_ROUNDS):
             choice = self.choice(wanted, rules)
-            if self._cannot_win(choice):
+            if self._cannot_win(choice, is_first=not seen):
                 return fits or choice.effect.answer.excess <= 0
             closest = self.closest
             outcome, is_stuck = self._write(choice, wanted, rules)
@@ -311,14 +311,20 @@ class Fitting:
         others = any(row.decision == Fate.HOST.value for row in best.decided)
         return not (best.first.sends or others)
 
-    def _cannot_win(self, choice: Choice) -> bool:
-        """Is what was decided for ``main`` worse than the best, as far as estimates tell?"""
+    def _cannot_win(self, choice: Choice, *, is_first: bool) -> bool:
+        """Is what was decided for ``main`` worse than the best, as far as estimates tell?
+
+        What fits by its estimate is written once with all rules, ``is_first``: seconds of estimates
+        may be wrong by more than what rules differ in.
+        """
         best, answer = self.best, choice.effect.answer
         if best is None or not self._keeps_to_aim():
             return False
         question = choice.question
         if not question.pairs and self._is_short(choice.effect.live, question.limit):
             return True
+        if is_first and answer.excess <= 0:
+            return False
         return answer.seconds > self._most_seconds()
 
     def _most_seconds(self) -> float:

@@ -4,6 +4,7 @@ and what is said of plans that do not fit."""
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import autoshard
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
 from autoshard.passes import fitting, recursive_programming
+from autoshard.passes.fitting import Fitting
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
@@ -153,3 +155,33 @@ def test_seconds_of_a_summary_are_among_those_of_planning(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(recursive_programming, "summarize", slow)
     assert planned_deep().planning_seconds["write"] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("excess", "is_first", "is_left_out"),
+    [(0.0, False, True), (0.0, True, False), (1.0, True, True)],
+)
+def test_what_fits_is_written_once_whatever_its_estimate_says(
+    excess: float, is_first: bool, is_left_out: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SimpleNamespace(excess=excess, seconds=2.0)
+    choice: Any = SimpleNamespace(
+        effect=SimpleNamespace(answer=slow), question=SimpleNamespace(pairs=[()])
+    )
+    found = object.__new__(Fitting)
+    monkeypatch.setattr(Fitting, "best", SimpleNamespace(), raising=False)
+    monkeypatch.setattr(Fitting, "_keeps_to_aim", lambda self: True)
+    monkeypatch.setattr(Fitting, "_most_seconds", lambda self: 1.0)
+    assert found._cannot_win(choice, is_first=is_first) is is_left_out
+
+
+@pytest.mark.parametrize(
+    ("cluster", "limit"), [("h100:8", "103MiB"), ("h100:8", "97MiB"), ("v5e:2x4", "110MiB")]
+)
+def test_with_the_host_no_step_is_slower_than_without(cluster: str, limit: str) -> None:
+    options: dict[str, Any] = {"cluster": cluster, "memory_limit": limit, "recompute": "auto"}
+    without = planned_layers(1, 32768, host_offload="none", **options).step_seconds
+    both = planned_layers(1, 32768, host_offload="auto", **options).step_seconds
+    assert without is not None
+    assert both is not None
+    assert both <= without * (1 + 1e-6)
