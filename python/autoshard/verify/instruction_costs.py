@@ -8,7 +8,7 @@ calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -28,6 +28,7 @@ from autoshard.verify.hlo_program import (
     arrays_of,
     bytes_of,
 )
+from autoshard.verify.row_access import WHOLE_VECTOR, RowAccess
 
 TRANSCENDENTAL_OPERATIONS = 10.0
 """Operations of one exponential, logarithm, tanh or the like, as the planner counts them."""
@@ -59,10 +60,6 @@ _QUOTED_CONFIG = re.compile(r', backend_config="(?:[^"\\]|\\.)*"')
 _LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _WINDOW = re.compile(r"\bwindow=\{size=([\dx]+)")
-_REDUCED = re.compile(r"\bdimensions=\{([\d,]*)\}")
-_MINOR_TO_MAJOR = re.compile(r"\]\{(\d+)")
-_WHOLE_VECTOR = 16
-"""Bytes that a thread of a GPU reads at once."""
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 _DIMS = {
     name: re.compile(rf'"?{name}"?[=:][\[{{]([\d,"]*)[\]}}]')
@@ -130,8 +127,7 @@ class InstructionCosts:
         self.axis_sizes = list(mesh.axis_sizes)
         self.core = cluster.to_core(mesh)
         self.analysed: dict[str, XlaCost | None] = {}
-        self._nested_reductions = int(cluster.compiler.answers["fusion.nested_reductions"])
-        self._unaligned_rows = float(cluster.compiler.answers["fusion.unaligned_rows"])
+        self.rows = RowAccess(cluster.compiler.answers)
 
     def of(self, instruction: HloInstruction, computation: HloComputation) -> InstructionCost:
         """What one run costs; nothing for what only names values."""
@@ -158,7 +154,9 @@ class InstructionCosts:
         cost = self._needed(cost, matmul_flops, instruction)
         flops = max(cost.flops, matmul_flops) + TRANSCENDENTAL_OPERATIONS * cost.transcendentals
         busy += max(0.0, flops - matmul_flops) / self.chip.vector_flops.value
-        memory = self._memory_seconds(cost.bytes + self._waited_bytes(instruction))
+        memory = self._memory_seconds(
+            cost.bytes + self.rows.waited_bytes(instruction, self.program)
+        )
         if busy == 0.0 and cost.bytes == 0.0:
             return NOTHING
         seconds = max(busy, memory) + self.launch_seconds
@@ -239,11 +237,11 @@ class InstructionCosts:
             return seconds
         names = [*product.operands[:2], None]
         texts = [product.result if n is None else computation.by_name[n].result for n in names]
-        return seconds / min(map(self._aligned_share, texts))
+        return seconds / min(map(self.rows.aligned_share, texts))
 
     def _product_seconds(self, sizes: _ProductSizes, flops: float) -> float:
         factors = [((0,), (1,), (3,)), ((3,), (4,), (1,), (2,)), ((0,), (1,), (2,))]
-        bits = 8 * _WHOLE_VECTOR
+        bits = 8 * WHOLE_VECTOR
         rule, types = rule_alone(
             _core.Work.MATMUL,
             sizes.arithmetic,
@@ -256,32 +254,6 @@ class InstructionCosts:
         return _core.compute(
             rule, types, whole, [False, False], [False], self.core, self.axis_sizes
         ).seconds
-
-    def _aligned_share(self, type_text: str) -> float:
-        """As the core: what accesses reach to rows that are no multiple of 16 bytes."""
-        array = arrays_of(type_text)[0]
-        row = _row_elements(type_text)
-        size = row * array.bytes / max(1, array.elements)
-        if row in (0, array.elements) or size != int(size):
-            return 1.0
-        return self._unaligned_rows ** (_halvings(int(size)) / 3)
-
-    def _waited_bytes(self, instruction: HloInstruction) -> float:
-        """As the core: bytes for which reductions of such rows wait, and what kernels of nested
-        ones read again."""
-        waited = 0.0
-        for name in instruction.called:
-            inner = self.program.computations[name]
-            rows = [each for each in inner.instructions if _reduced_row(each, inner) > 0]
-            for each in rows if self._unaligned_rows < 1 else ():
-                array = inner.by_name[each.operands[0]].arrays[0]
-                share = self._unaligned_rows ** (_halvings(2 * _reduced_row(each, inner)) / 3)
-                waited += 2 * array.elements * (1 / share - 1)
-            if instruction.opcode == "fusion" and len(rows) > 1:
-                waited += (self._nested_reductions - 1) * _nested_bytes(inner, rows)
-            else:
-                waited += sum(map(self._waited_bytes, inner.instructions))
-        return waited
 
     def _xla_cost(self, instruction: HloInstruction, computation: HloComputation) -> XlaCost | None:
         text = self._module(instruction, computation)
@@ -371,60 +343,6 @@ def _convolution_gradient(
 
 def _channels(image: HloArray, label: str) -> int:
     return image.shape[label.index("f")]
-
-
-def _minor_dim(type_text: str) -> int:
-    """The dim whose elements lie side by side; -1 of a scalar."""
-    layout = _MINOR_TO_MAJOR.search(type_text)
-    if layout is not None:
-        return int(layout[1])
-    return len(arrays_of(type_text)[0].shape) - 1
-
-
-def _reduced_row(instruction: HloInstruction, computation: HloComputation) -> int:
-    """Elements of the rows that it reduces; 0 where it reduces none, or all there is."""
-    found = _REDUCED.search(instruction.attributes)
-    if instruction.opcode != "reduce" or found is None:
-        return 0
-    operand = computation.by_name[instruction.operands[0]]
-    array, minor = operand.arrays[0], _minor_dim(operand.result)
-    reduced = [int(dim) for dim in found[1].split(",") if dim]
-    return array.shape[minor] if minor in reduced and array.shape[minor] < array.elements else 0
-
-
-def _nested_bytes(fused: HloComputation, rows: Sequence[HloInstruction]) -> float:
-    """Bytes of the operands as large as a result of whole rows, where they are several and a
-    reduction is computed from another one."""
-    reduced = {each.name for each in rows}
-    behind: set[str] = set()
-    is_nested = False
-    for each in fused.instructions:
-        waits = any(name in behind for name in each.operands)
-        is_nested = is_nested or (waits and each.name in reduced)
-        if waits or each.name in reduced:
-            behind.add(each.name)
-    whole = fused.root.arrays[0].elements
-    if any(fused.by_name[each.operands[0]].arrays[0].elements > whole for each in rows):
-        return 0.0
-    operands = [
-        sum(array.bytes for array in each.arrays)
-        for each in fused.instructions
-        if each.opcode == "parameter" and each.arrays and each.arrays[0].elements >= whole
-    ]
-    return sum(operands) if is_nested and len(operands) > 1 else 0.0
-
-
-def _row_elements(type_text: str) -> int:
-    minor = _minor_dim(type_text)
-    return arrays_of(type_text)[0].shape[minor] if minor >= 0 else 0
-
-
-def _halvings(size: int) -> int:
-    """How often ``_WHOLE_VECTOR`` is halved until it divides a number of bytes."""
-    halvings, vector = 0, _WHOLE_VECTOR
-    while size % vector:
-        halvings, vector = halvings + 1, vector // 2
-    return halvings
 
 
 def product_sizes(
