@@ -79,7 +79,9 @@ double row_size(const Rule& rule, const RuleTensor& tensor, const FactorAxes& ax
                 const Mesh& mesh) {
   double row = 1, others = 1;
   for (auto dim = tensor.dims.rbegin(); dim != tensor.dims.rend(); ++dim) {
-    for (std::int32_t f : *dim) (row > 1 ? others : row) *= local_size(rule, f, axes, mesh);
+    double size = 1;
+    for (std::int32_t f : *dim) size *= local_size(rule, f, axes, mesh);
+    (row > 1 ? others : row) *= size;
   }
   return others > 1 ? row : 0;
 }
@@ -132,11 +134,9 @@ double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
 double unaligned_bytes(const Rule& rule, const FactorAxes& axes,
                        const std::vector<TensorType>& types, const Mesh& mesh, double worst) {
   constexpr double bits = 16;
+  if (worst >= 1 || rule.work != Work::reduce || rule.is_cheap) return 0;
   const RuleTensor& tensor = rule.operands[0];
-  if (worst >= 1 || rule.work != Work::reduce || rule.is_cheap || tensor.type == no_type ||
-      tensor.dims.empty()) {
-    return 0;
-  }
+  if (tensor.type == no_type || tensor.dims.empty()) return 0;
   const auto& row = tensor.dims.back();
   const bool is_reduced = std::any_of(row.begin(), row.end(), [&](std::int32_t f) {
     return rule.factors[f].kind == FactorKind::reduction;

@@ -16,7 +16,8 @@ struct Compute {
   double flops = 0;
   /// Bytes read from and written to memory.
   double bytes = 0;
-  /// Bytes that would take as long as packing narrow results, and summing.
+  /// Bytes that would take as long as packing narrow results, summing, and reading rows that
+  /// no vector divides.
   double packed_bytes = 0;
   /// max(flops / rate, (bytes + packed_bytes) / bandwidth) + launch, less what ops in the
   /// kernel of a matmul do meanwhile.

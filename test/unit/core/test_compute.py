@@ -496,6 +496,17 @@ def test_the_rows_of_a_device_are_what_counts() -> None:
     assert matmul(4096, 4096, 8194, answers=UNALIGNED)[2] == pytest.approx(whole / 0.27 ** (2 / 3))
 
 
+def test_a_row_is_all_of_a_dim_that_is_made_of_several() -> None:
+    # 33 heads of 64 features are one dim of 2,112 columns.
+    sizes = (4096, 4096, 33, 64)
+    shapes = ((((0,), (1,)), 16), (((1,), (2, 3)), 16)), ((((0,), (2, 3)), 16),)
+    plain, found = (
+        compute(MATMUL, 2.0 * prod(sizes), sizes, *shapes, answers=answers)
+        for answers in ({}, UNALIGNED)
+    )
+    assert found == plain
+
+
 def test_a_single_row_begins_where_it_begins() -> None:
     assert matmul(1, 4096, 1, answers=UNALIGNED) == matmul(1, 4096, 1)
 
