@@ -40,8 +40,11 @@ def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     return jax.grad(loss, tuple(range(count)))
 
 
-def attention(queries: Any, keys: Any, values: Any) -> Any:
+def attention(queries: Any, keys: Any, values: Any, *, masked: bool = False) -> Any:
+    """Scores in the arrays' type, softmax in float32."""
     scores = jnp.einsum("bqhd,bkhd->bhqk", queries, keys).astype(jnp.float32)
+    if masked:
+        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e9)
     weights = jax.nn.softmax(scores, -1).astype(values.dtype)
     return jnp.einsum("bhqk,bkhd->bqhd", weights, values)
 

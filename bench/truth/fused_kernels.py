@@ -34,6 +34,7 @@ from autoshard.verify.step_time import estimate_step
 from bench.common import results
 from bench.common.compile_cache import cached_compile
 from bench.common.corpus import machine
+from bench.programs.gpu_kernels import attention, gradient
 from bench.programs.lowered import lower
 from bench.programs.storage import spec
 
@@ -54,24 +55,6 @@ class Kernels:
         """The arrays, the last one of labels if there are any."""
         found = [spec(*shape, dtype=jnp.bfloat16) for shape in self.shapes]
         return [*found, spec(self.labels, dtype=jnp.int32)] if self.labels else found
-
-
-def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """Gradient of the sum of the function's squares by its first arguments."""
-
-    def loss(*arrays: Any) -> Any:
-        return jnp.sum(jnp.square(function(*arrays).astype(jnp.float32)))
-
-    return jax.grad(loss, tuple(range(count)))
-
-
-def attention(queries: Any, keys: Any, values: Any, *, masked: bool = False) -> Any:
-    """Scores in the arrays' type, softmax in float32."""
-    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, keys).astype(jnp.float32)
-    if masked:
-        scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e9)
-    weights = jax.nn.softmax(scores, -1).astype(values.dtype)
-    return jnp.einsum("bhqk,bkhd->bqhd", weights, values)
 
 
 def masked_attention(queries: Any, keys: Any, values: Any) -> Any:

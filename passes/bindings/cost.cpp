@@ -140,6 +140,9 @@ void bind_cost(nb::module_& module) {
       .def_ro("packed", &FusedWork::packed)
       .def_ro("flops", &FusedWork::flops);
 
+  module.def("aligned_share", &aligned_share, "count"_a, "bits"_a, "worst"_a,
+             "What accesses to rows of `count` elements reach of those to rows that begin at "
+             "multiples of 16 bytes; see passes/cost/compute.h.");
   module.def(
       "compute",
       [](const Rule& rule, const std::vector<TensorType>& types, const Dims& factor_axes,

@@ -30,7 +30,7 @@ double local_size(const Rule& rule, std::int32_t factor, const FactorAxes& axes,
 /// of a convolution, the right one alone). What all three have is a batch of products. The
 /// spatial dims of a convolution are rows.
 struct ProductSizes {
-  double batch = 1, rows = 1, columns = 1, contracted = 1, window = 1;
+  double rows = 1, columns = 1, contracted = 1, window = 1;
 };
 
 ProductSizes product_sizes(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
@@ -40,7 +40,6 @@ ProductSizes product_sizes(const Rule& rule, const FactorAxes& axes, const Mesh&
     const double local = local_size(rule, factor, axes, mesh);
     const bool left = has(rule.operands[0], factor), right = has(rule.operands[1], factor),
                result = has(rule.results[0], factor);
-    if (left && right && result) sizes.batch *= local;
     if (left && result && !right) sizes.rows *= local;
     if (right && result && !left) sizes.columns *= local;
     if (left && right && !result) sizes.contracted *= local;
@@ -63,16 +62,6 @@ double matmul_padding(const ProductSizes& sizes, const Cluster& cluster) {
                   has_window ? padding(sizes.contracted, channels) : 1);
 }
 
-/// What accesses to a device's rows of `count` elements of `bits` reach: all where rows begin
-/// at multiples of 16 bytes, and `worst` where at those of 2, in equal ratios between.
-double aligned_share(double count, double bits, double worst) {
-  const double bytes = count * bits / 8;
-  if (bytes < 1 || bytes != std::floor(bytes)) return 1;
-  double steps = 0;
-  for (double aligned = 16; std::fmod(bytes, aligned) != 0; aligned /= 2) ++steps;
-  return std::pow(worst, steps / 3);
-}
-
 /// Elements of one device in the last dim of a tensor that has more than one; 0 where that is
 /// all of it.
 double row_size(const Rule& rule, const RuleTensor& tensor, const FactorAxes& axes,
@@ -87,7 +76,7 @@ double row_size(const Rule& rule, const RuleTensor& tensor, const FactorAxes& ax
 }
 
 /// The share of a tensor of a product; one of a single row begins where it begins.
-double aligned_share(const Rule& rule, const RuleTensor& tensor, const FactorAxes& axes,
+double share_of_rows(const Rule& rule, const RuleTensor& tensor, const FactorAxes& axes,
                      const std::vector<TensorType>& types, const Mesh& mesh, double worst) {
   if (worst >= 1 || tensor.type == no_type) return 1;
   return aligned_share(row_size(rule, tensor, axes, mesh), types[tensor.type].element_bits,
@@ -236,6 +225,14 @@ double touched(const std::vector<double>& bytes, std::size_t k) {
 
 }  // namespace
 
+double aligned_share(double count, double bits, double worst) {
+  const double bytes = count * bits / 8;
+  if (bytes < 1 || bytes != std::floor(bytes)) return 1;
+  double steps = 0;
+  for (double aligned = 16; std::fmod(bytes, aligned) != 0; aligned /= 2) ++steps;
+  return std::pow(worst, steps / 3);
+}
+
 AxisMask partial_axes(const Rule& rule, const FactorAxes& axes) {
   AxisMask set = 0;
   for (std::size_t f = 0; f < axes.size(); ++f) {
@@ -272,7 +269,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   const bool may_be_unaligned = has_tiles && sizes.window == 1;
   const auto share_of = [&](const RuleTensor& tensor) {
     return may_be_unaligned
-               ? aligned_share(rule, tensor, axes, types, mesh, fusion.unaligned_rows)
+               ? share_of_rows(rule, tensor, axes, types, mesh, fusion.unaligned_rows)
                : 1.0;
   };
   double busy = unpadded / chip.vector_flops;

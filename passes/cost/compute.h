@@ -24,6 +24,11 @@ struct Compute {
   double seconds = 0;
 };
 
+/// What accesses to rows of `count` elements of `bits` reach of those to rows that begin at
+/// multiples of 16 bytes: all where they do, `worst` where at those of 2, in equal ratios
+/// between. Rows that are no whole number of bytes count as if they did.
+double aligned_share(double count, double bits, double worst);
+
 /// Axes over which the results of an op are partial sums when its factors are cut as `axes`.
 AxisMask partial_axes(const Rule& rule, const FactorAxes& axes);
 

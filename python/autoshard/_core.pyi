@@ -895,6 +895,11 @@ class FusedWork:
     @property
     def flops(self) -> float: ...
 
+def aligned_share(count: float, bits: float, worst: float) -> float:
+    """
+    What accesses to rows of `count` elements reach of those to rows that begin at multiples of 16 bytes; see passes/cost/compute.h.
+    """
+
 def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[int], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int], fused: Sequence[FusedWork] = []) -> Compute:
     """
     One device's part of an op; see passes/cost/compute.h. The rule's tensors have their types by number.

@@ -28,7 +28,7 @@ from autoshard.verify.hlo_program import (
     arrays_of,
     bytes_of,
 )
-from autoshard.verify.row_access import WHOLE_VECTOR, RowAccess
+from autoshard.verify.row_access import RowAccess
 
 TRANSCENDENTAL_OPERATIONS = 10.0
 """Operations of one exponential, logarithm, tanh or the like, as the planner counts them."""
@@ -241,7 +241,7 @@ class InstructionCosts:
 
     def _product_seconds(self, sizes: _ProductSizes, flops: float) -> float:
         factors = [((0,), (1,), (3,)), ((3,), (4,), (1,), (2,)), ((0,), (1,), (2,))]
-        bits = 8 * WHOLE_VECTOR
+        bits = 128  # rows count by themselves, with the layout that they have here
         rule, types = rule_alone(
             _core.Work.MATMUL,
             sizes.arithmetic,

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from autoshard import _core
 from autoshard.verify.hlo_program import HloComputation, HloInstruction, HloProgram, arrays_of
 
-WHOLE_VECTOR = 16
-"""Bytes that a thread of a GPU reads at once."""
+_BITS_READ = 16
+"""Elements are read as such numbers, if wider in the kernel."""
 
 _REDUCED = re.compile(r"\bdimensions=\{([\d,]*)\}")
 _MINOR_TO_MAJOR = re.compile(r"\]\{(\d+)")
@@ -25,24 +26,29 @@ class RowAccess:
 
     def aligned_share(self, type_text: str) -> float:
         """What accesses reach to rows that are no multiple of 16 bytes."""
-        array = arrays_of(type_text)[0]
-        row = _row_elements(type_text)
-        size = row * array.bytes / max(1, array.elements)
-        if row in (0, array.elements) or size != int(size):
+        array, minor = arrays_of(type_text)[0], _minor_dim(type_text)
+        row = array.shape[minor] if minor >= 0 else 0
+        if row in (0, array.elements):
             return 1.0
-        return self._unaligned_rows ** (_halvings(int(size)) / 3)
+        bits = 8 * array.bytes / array.elements
+        return _core.aligned_share(row, bits, self._unaligned_rows)
 
     def waited_bytes(self, instruction: HloInstruction, program: HloProgram) -> float:
-        """Bytes for which reductions of such rows wait, and what kernels of nested
-        ones read again."""
+        """Bytes for which reductions of such rows wait, and what kernels of nested ones read again.
+
+        Args:
+            instruction: As the program has it; what it calls counts as well.
+            program: In which it stands.
+        """
         waited = 0.0
         for name in instruction.called:
             inner = program.computations[name]
             rows = [each for each in inner.instructions if _reduced_row(each, inner) > 0]
             for each in rows if self._unaligned_rows < 1 else ():
                 array = inner.by_name[each.operands[0]].arrays[0]
-                share = self._unaligned_rows ** (_halvings(2 * _reduced_row(each, inner)) / 3)
-                waited += 2 * array.elements * (1 / share - 1)
+                row = _reduced_row(each, inner)
+                share = _core.aligned_share(row, _BITS_READ, self._unaligned_rows)
+                waited += _BITS_READ / 8 * array.elements * (1 / share - 1)
             if instruction.opcode == "fusion" and len(rows) > 1:
                 waited += (self._nested_reductions - 1) * _nested_bytes(inner, rows)
             else:
@@ -89,16 +95,3 @@ def _nested_bytes(fused: HloComputation, rows: Sequence[HloInstruction]) -> floa
         if each.opcode == "parameter" and each.arrays and each.arrays[0].elements >= whole
     ]
     return sum(operands) if is_nested and len(operands) > 1 else 0.0
-
-
-def _row_elements(type_text: str) -> int:
-    minor = _minor_dim(type_text)
-    return arrays_of(type_text)[0].shape[minor] if minor >= 0 else 0
-
-
-def _halvings(size: int) -> int:
-    """How often ``WHOLE_VECTOR`` is halved until it divides a number of bytes."""
-    halvings, vector = 0, WHOLE_VECTOR
-    while size % vector:
-        halvings, vector = halvings + 1, vector // 2
-    return halvings
