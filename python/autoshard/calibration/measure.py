@@ -110,6 +110,8 @@ def _products(arithmetic: str, memory: float) -> Ladder:
 def _streams(name: str, read: int, written: int, flops: int, memory: float) -> Iterator[Stream]:
     # Memory only counts behind the caches, of which GPUs have up to 126 MB (B200).
     elements = 2**24 if name.startswith("memory") else 2**16
+    while elements > 2**20 and 4 * elements * (read + written) >= memory:
+        elements //= 4
     while 4 * elements * (read + written) < memory and elements <= 2**28:
         yield Stream(name, float(flops * elements), 4 * elements * read, 4 * elements * written)
         elements *= 4

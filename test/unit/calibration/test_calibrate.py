@@ -26,6 +26,7 @@ from autoshard.calibration.points import (
     Model,
     Point,
     Product,
+    Stream,
     axes_of_dims,
     device_groups,
 )
@@ -119,6 +120,16 @@ def test_types_without_points_are_scaled_as_the_measured_ones():
     assert fitted.chip.matmul_f64.source.startswith("not measured")
     assert fitted.chip.vector_flops == base.chip.vector_flops
     assert fitted.dims == base.dims
+
+
+@pytest.mark.parametrize(("gibibytes", "moved"), [(16, 128), (1, 32), (0.25, 8)])
+def test_memory_is_measured_beyond_caches_where_there_is_room(gibibytes: float, moved: int):
+    chip = replace(CPU.chip, memory_bytes=Constant(gibibytes * 2**30, "a test"))
+    (first, *_), *_ = (
+        each.steps for each in ladders(replace(CPU, chip=chip)) if each.name == "memory"
+    )
+    assert isinstance(first, Stream)
+    assert first.bytes_read + first.bytes_written == moved * 2**20
 
 
 def test_types_whose_rate_still_grows_were_not_measured():
