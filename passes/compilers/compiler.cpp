@@ -12,6 +12,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.matmul_operands", fusion.matmul_operands);
   visit("fusion.cheap_matmul_operands", fusion.cheap_matmul_operands);
   visit("fusion.matmul_results", fusion.matmul_results);
+  visit("fusion.matmul_side_results", fusion.matmul_side_results);
   visit("fusion.matmul_epilogues", fusion.matmul_epilogues);
   visit("fusion.split_products", fusion.split_products);
   visit("fusion.summed_products", fusion.summed_products);
@@ -44,7 +45,6 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("layout.row_major_matmuls", layout.row_major_matmuls);
   visit("layout.matmul_operands_in_order", layout.matmul_operands_in_order);
   visit("layout.row_major_stacks", layout.row_major_stacks);
-  visit("layout.states_as_gradients", layout.states_as_gradients);
   visit("layout.converted_stacks", layout.converted_stacks);
   visit("layout.symmetric_padding", layout.symmetric_padding);
   visit("buffers.tuples_of_convolutions", buffers.tuples_of_convolutions);

@@ -24,6 +24,8 @@ struct Fusion {
   bool cheap_matmul_operands = false;
   /// Elementwise work on the result of a matmul is done before the result is stored.
   bool matmul_results = false;
+  /// It is done in the matmul's kernel though others read the product, and both are stored.
+  bool matmul_side_results = false;
   /// It is if one op after the other reads nothing else but arguments.
   bool matmul_epilogues = false;
   /// A product of fewer elements than this is added up in parts, if more are contracted than
@@ -35,7 +37,7 @@ struct Fusion {
   /// A cast to a narrower type is computed in every matmul that reads it, from the wider value
   /// that is in memory anyway.
   bool casts = false;
-  /// A cast of an argument is computed wherever it is read.
+  /// A cast of an argument is computed wherever it is read, if that moves no more.
   bool casts_of_arguments = false;
   /// From this expense on a function is stored where several fusions read it;
   /// `Expense::never`: none is.
@@ -106,8 +108,6 @@ struct Layout {
   bool matmul_operands_in_order = false;
   /// Loops take stacks row by row: one that another loop left otherwise is written once more.
   bool row_major_stacks = false;
-  /// The optimizer's state is updated in the order of an all-reduced gradient.
-  bool states_as_gradients = false;
   /// A stack that a loop only converts to a narrower type is converted before the loop.
   bool converted_stacks = false;
   /// Convolutions pad both sides alike; a padded copy is made for others.

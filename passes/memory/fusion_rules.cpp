@@ -61,10 +61,11 @@ bool is_stored_by_sum(const FusionInput& input, const Sources& sources, std::int
                        sources.any([&](std::int32_t v) { return is_of_batch(index, v); }));
 }
 
-/// The bytes, in those of a value, that each of several fusions may read to compute it.
-double most_read(const Fusion& rules, std::size_t fusions) {
+/// The bytes, in those of a value, that each of several fusions may read to compute it if that
+/// is to move no more than to write it once and to read it in each.
+double most_to_save(std::size_t fusions) {
   const auto count = static_cast<double>(fusions);
-  return rules.most_reread > 0 ? rules.most_reread : (count + 1) / (count - 1);
+  return (count + 1) / (count - 1);
 }
 
 /// Whether the operand `value` of op `i` is part of the expression that `i` computes, and not
@@ -255,10 +256,15 @@ bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources
   if (fusions > most_copies) return false;
   if (is_stored_by_sum(input, sources[op], op) || is_expensive(input, op)) return false;
   if (is_stored_beside_function(input, sources[op], op)) return false;
-  if (input.rules.casts_of_arguments && is_cast_of_argument(input, op)) return true;
+  if (input.rules.casts_of_arguments && is_cast_of_argument(input, op)) {
+    return index.bytes[index.op(op).operands[0]] <=
+           most_to_save(fusions) * index.bytes[result];
+  }
   if (input.rules.casts && is_cast_of_one(input, sources[op], op)) return true;
   // Nobody reads more to save memory that is read once.
-  return sources[op].bytes() <= most_read(input.rules, fusions) * index.bytes[result];
+  const double limit = input.rules.most_reread;
+  return sources[op].bytes() <=
+         (limit > 0 ? limit : most_to_save(fusions)) * index.bytes[result];
 }
 
 }  // namespace autoshard

@@ -26,24 +26,47 @@ bool joins(const FusionInput& input, const Fusions& fusions, std::int32_t reader
   return !is_of_operand || is_of_one(index, op);
 }
 
-/// The roots of all fusions that read the result of `op`, in order; none if one of its readers
-/// cannot compute it.
-std::vector<std::int32_t> reading_roots(const FusionInput& input, const Fusions& fusions,
-                                        std::int32_t op) {
+/// Who reads the result of an op.
+struct ReadingRoots {
+  /// Those of all fusions that can compute it, in order.
+  std::vector<std::int32_t> roots;
+  /// Ops that cannot, in order.
+  std::vector<std::int32_t> others;
+};
+
+ReadingRoots reading_roots(const FusionInput& input, const Fusions& fusions, std::int32_t op) {
   const ProgramIndex& index = input.index;
   const bool is_matmul = index.rule(op).work == Work::matmul;
-  std::vector<std::int32_t> roots;
+  ReadingRoots found;
+  std::vector<std::int32_t>& roots = found.roots;
   for (const Reader& r : in(input.uses.readers, index.op(op).results[0])) {
     const bool fuses = index.loops.of_op(r.op) == index.loops.of_op(op) &&
                        takes_fused(input, r.op, r.operand) &&
                        joins(input, fusions, r.op, op) &&
                        (!is_matmul || index.rule(r.op).work == Work::elementwise);
-    if (!fuses) return {};
+    if (!fuses) {
+      found.others.push_back(r.op);
+      continue;
+    }
     roots.insert(roots.end(), fusions.roots[r.op].begin(), fusions.roots[r.op].end());
   }
-  std::sort(roots.begin(), roots.end());
-  roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
-  return roots;
+  for (auto* ops : {&roots, &found.others}) {
+    std::sort(ops->begin(), ops->end());
+    ops->erase(std::unique(ops->begin(), ops->end()), ops->end());
+  }
+  return found;
+}
+
+/// Whether an op is computed in each kernel that can, though others need its result in memory:
+/// elementwise work on one value.
+///
+/// Example: of logits in bfloat16, cast to float32, a gather reads the cast; the maximum, the
+/// sum and the gradient beside it read the bfloat16 and cast for themselves.
+bool is_also_stored(const FusionInput& input, const std::vector<Sources>& sources,
+                    std::int32_t op, const ReadingRoots& readers) {
+  const ProgramIndex& index = input.index;
+  return !input.rules.reads_what_is_stored && !readers.roots.empty() && is_of_one(index, op) &&
+         is_duplicated(input, sources, op, readers.roots.size() + 1);
 }
 
 /// Whether ops that read nothing but what is there before lead from a matmul to the root, each
@@ -122,7 +145,15 @@ Fusions fuse(const FusionInput& input) {
     if (is_matmul) matmul_of[i] = i;
     fusions.roots[i] = {i};
     if (!may_be_fused(input, i)) continue;
-    std::vector<std::int32_t> roots = reading_roots(input, fusions, i);
+    ReadingRoots readers = reading_roots(input, fusions, i);
+    std::vector<std::int32_t>& roots = readers.roots;
+    if (!readers.others.empty()) {
+      if (!is_also_stored(input, sources, i, readers)) continue;
+      roots.insert(roots.begin(), i);
+      fusions.read_by[i] = std::move(readers.others);
+      fusions.roots[i] = std::move(roots);
+      continue;
+    }
     if (roots.empty()) continue;
     if (input.is_row_reduction[i]) {
       if (!all_hold_rows(input, i, roots)) continue;
@@ -154,7 +185,7 @@ FusionReads reads_of(const ProgramIndex& index, const Aliases& aliases,
     for (std::int32_t operand : index.op(i).operands) {
       if (operand == no_value) continue;
       const std::int32_t v = aliases.of(operand);
-      if (!fusions.is_stored(index, v)) continue;
+      if (!fusions.is_read(index, v, i)) continue;
       const std::int32_t buffer = buffer_read(index, aliases, v, index.loops.of_op(i));
       for (std::int32_t root : fusions.roots[i]) {
         items.push_back({root, {buffer, i}});

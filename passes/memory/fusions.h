@@ -1,7 +1,9 @@
 /// Which ops are computed in one kernel, and what each kernel reads from memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "memory/fusion_rules.h"
@@ -10,8 +12,8 @@
 namespace autoshard {
 
 struct Fusions {
-  /// By op: the ops that end the fusions which compute it; itself if its results are stored,
-  /// none if nobody reads them, and for bitcasts.
+  /// By op, in order: the ops that end the fusions which compute it; itself if its results are
+  /// stored, none if nobody reads them, and for bitcasts.
   std::vector<std::vector<std::int32_t>> roots;
   /// By root: the later one with which it is one kernel of two results, or `no_op`.
   std::vector<std::int32_t> sibling;
@@ -19,12 +21,22 @@ struct Fusions {
   std::vector<bool> holds_rows;
   /// By op: a matmul that only gradients wait for.
   std::vector<bool> waits;
+  /// By op that is stored for some who read it, and computed in the kernels of the others:
+  /// those that read it from memory, in order.
+  std::map<std::int32_t, std::vector<std::int32_t>> read_by;
 
-  bool is_root(std::int32_t op) const { return roots[op].size() == 1 && roots[op][0] == op; }
+  bool is_root(std::int32_t op) const { return !roots[op].empty() && roots[op][0] == op; }
   /// Whether a value is in memory: it is not free, and no fusion computes it on the way.
   bool is_stored(const ProgramIndex& index, std::int32_t value) const {
     return !index.is_free(value) &&
            (index.producer[value] == no_op || is_root(index.producer[value]));
+  }
+  /// Whether `op`, which has a value as operand, finds it in memory.
+  bool is_read(const ProgramIndex& index, std::int32_t value, std::int32_t op) const {
+    if (!is_stored(index, value)) return false;
+    const auto known = read_by.find(index.producer[value]);
+    return known == read_by.end() ||
+           std::binary_search(known->second.begin(), known->second.end(), op);
   }
 };
 

@@ -10,25 +10,18 @@
 
 namespace autoshard {
 
-/// An elementwise op reads `value` and something of `argument`'s that lies in another order.
-struct OrderConflict {
-  std::int32_t value, argument, op;
-};
-
 struct Layouts {
   /// By value: a dynamic update slice writes it, and the update does not lie row by row.
   std::vector<bool> is_transposed;
   /// Values that are copies of others in the order of what is read beside them.
   std::vector<std::int32_t> copies;
-  /// With `Layout::states_as_gradients`.
-  std::vector<OrderConflict> conflicts;
 };
 
 /// Follows the order of dims from arguments, which lie row by row, through views and
 /// elementwise ops. Where such an op reads values in different orders, the younger one is
-/// copied. Where matmuls write row by row (`Layout::row_major_matmuls`), the first op that
+/// copied, where matmuls write row by row (`Layout::row_major_matmuls`): the first op that
 /// works on the younger value makes that copy; that is what transposes cost. Others write any
-/// order, unless a collective comes between, which makes a conflict.
+/// order.
 ///
 /// Example: in `w + transpose(dot(x, y))`, w an argument, the product is younger and lies in
 /// the other order.

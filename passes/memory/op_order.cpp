@@ -11,21 +11,28 @@ namespace {
 /// Decides for every op behind which one it can run at the earliest.
 class EarliestPlaces {
  public:
-  explicit EarliestPlaces(const FusedProgram& fused)
+  EarliestPlaces(const FusedProgram& fused, const Fusion& rules)
       : fused_(fused),
         index_(fused.index),
+        rules_(rules),
         after_(index_.num_ops, 0),
         scalars_(index_.num_ops, 0),
         latest_(index_.program.loops.size() + 1, 0),
         ready_(index_.num_values, 0),
         last_read_(index_.num_values, 0),
         branches_(index_.num_values),
-        is_waited_for_(index_.num_values, false) {
+        is_waited_for_(index_.num_values, false),
+        is_of_matmul_(index_.num_ops, false),
+        matmul_(index_.num_ops, no_op) {
     for (std::size_t v = 0; v < index_.num_values; ++v) {
       const auto value = static_cast<std::int32_t>(v);
       if (index_.is_carried(value)) {
         ready_[v] = index_.program.loops[index_.slot_of(value).loop].first_op;
       }
+    }
+    for (std::int32_t i = 0; i < index_.num_ops; ++i) {
+      if (index_.rule(i).work != Work::matmul) continue;
+      for (std::int32_t root : fused.fusions.roots[i]) is_of_matmul_[root] = true;
     }
     for (const Join& join : index_.program.joins) {
       const std::int32_t t = join.target;
@@ -35,26 +42,33 @@ class EarliestPlaces {
     }
   }
 
-  /// By op: the op that it moves up behind, at most itself.
-  std::vector<std::int32_t> run() {
+  /// Finds `after` and `matmul`.
+  void run() {
     for (std::int32_t i = 0; i < index_.num_ops; ++i) {
       const std::int32_t ready = operands_ready(i);
       after_[i] = fused_.fusions.is_root(i) ? place_root(i, ready) : ready;
       note_results(i);
     }
-    return std::move(after_);
   }
+
+  /// By op: the op that it moves up behind, at most itself.
+  const std::vector<std::int32_t>& after() const { return after_; }
+  /// By root: that of the matmul in whose kernel it is computed, or `no_op`.
+  std::vector<std::int32_t> matmul() { return std::move(matmul_); }
 
  private:
   std::int32_t visible_after(std::int32_t made, std::int32_t home, std::int32_t loop) const;
   std::int32_t operands_ready(std::int32_t i);
   double made_bytes(std::int32_t i, std::int32_t& earliest) const;
   void find_dying(std::int32_t i);
+  std::int32_t matmul_of(std::int32_t i, std::int32_t earliest) const;
   std::int32_t place_root(std::int32_t i, std::int32_t earliest);
+  void note_reads(std::int32_t i, std::int32_t after);
   void note_results(std::int32_t i);
 
   const FusedProgram& fused_;
   const ProgramIndex& index_;
+  const Fusion& rules_;
   std::vector<std::int32_t> after_;
   /// The program names the last op that a scalar depends on: any earlier one of the same loop
   /// that makes scalars, or a loop in it, may be another. By op: behind which one all scalars
@@ -66,6 +80,9 @@ class EarliestPlaces {
   std::vector<std::vector<std::int32_t>> branches_;
   /// By value: a matmul reads it that only gradients wait for.
   std::vector<bool> is_waited_for_;
+  /// By root: a matmul ends in it.
+  std::vector<bool> is_of_matmul_;
+  std::vector<std::int32_t> matmul_;
   /// Operands that an op is the last to read: behind which op they are read before, and their
   /// bytes.
   std::vector<std::pair<std::int32_t, double>> dying_;
@@ -132,9 +149,32 @@ void EarliestPlaces::find_dying(std::int32_t i) {
   std::sort(dying_.begin(), dying_.end());
 }
 
-/// A root moves up to `earliest` or to where enough of its operands are read for the last
-/// time; it stays if they are too small.
+/// The root of the matmul that computes root `i` on the way: elementwise work on all of what
+/// it writes, which is there no earlier than all else that `i` reads.
+std::int32_t EarliestPlaces::matmul_of(std::int32_t i, std::int32_t earliest) const {
+  const Rule& rule = index_.rule(i);
+  const bool may_be = rules_.matmul_side_results && rule.work == Work::elementwise &&
+                      rule.in_place_operand < 0 && rule.results.size() == 1 &&
+                      !is_of_matmul_[i] && !fused_.fusions.holds_rows[i];
+  if (!may_be) return no_op;
+  for (const Read& read : in(fused_.reads.by_root, i)) {
+    const std::int32_t root = index_.producer[read.value];
+    const bool is_it = root != no_op && is_of_matmul_[root] && after_[root] == earliest &&
+                       index_.loops.of_op(root) == index_.loops.of_op(i) &&
+                       index_.elements(read.value) == index_.elements(index_.op(i).results[0]);
+    if (is_it) return root;
+  }
+  return no_op;
+}
+
+/// A root moves up into the kernel of a matmul, to `earliest` or to where enough of its
+/// operands are read for the last time; it stays if they are too small.
 std::int32_t EarliestPlaces::place_root(std::int32_t i, std::int32_t earliest) {
+  matmul_[i] = matmul_of(i, earliest);
+  if (matmul_[i] != no_op) {
+    note_reads(i, earliest);
+    return earliest;
+  }
   const double made = made_bytes(i, earliest);
   find_dying(i);
   double freed = 0;
@@ -144,13 +184,17 @@ std::int32_t EarliestPlaces::place_root(std::int32_t i, std::int32_t earliest) {
     earliest = std::max(earliest, read_before);
   }
   const std::int32_t after = freed >= made ? earliest : i;
+  note_reads(i, after);
+  return after;
+}
+
+void EarliestPlaces::note_reads(std::int32_t i, std::int32_t after) {
   for (const Read& read : in(fused_.reads.by_root, i)) {
     std::int32_t& last = last_read_[read.value];
     last =
         std::max(last, visible_after(after, index_.loops.of_op(i), index_.home(read.value)));
     if (fused_.fusions.waits[read.op]) is_waited_for_[read.value] = true;
   }
-  return after;
 }
 
 void EarliestPlaces::note_results(std::int32_t i) {
@@ -172,9 +216,9 @@ using Place = std::pair<std::int32_t, std::int32_t>;
 
 /// By op. A kernel of two results runs where the later of them does, and what reads the first
 /// one after that.
-std::vector<Place> places_of(const FusedProgram& fused) {
+std::vector<Place> places_of(const FusedProgram& fused,
+                             const std::vector<std::int32_t>& after) {
   const ProgramIndex& index = fused.index;
-  const std::vector<std::int32_t> after = EarliestPlaces(fused).run();
   std::vector<Place> place(index.num_ops);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     place[i] = {fused.fusions.is_root(i) ? after[i] : i, i};
@@ -207,8 +251,10 @@ std::int32_t OpOrder::end_of_read(const LoopNest& nest, std::int32_t point,
   return end;
 }
 
-OpOrder order_of(const FusedProgram& fused) {
-  const std::vector<Place> place = places_of(fused);
+OpOrder order_of(const FusedProgram& fused, const Fusion& rules) {
+  EarliestPlaces earliest(fused, rules);
+  earliest.run();
+  const std::vector<Place> place = places_of(fused, earliest.after());
   std::vector<std::int32_t> order(place.size());
   std::iota(order.begin(), order.end(), 0);
   // Where a kernel has two results, the one that is first in the program takes what is left.
@@ -217,6 +263,7 @@ OpOrder order_of(const FusedProgram& fused) {
     return std::pair(place[a], is_younger(a)) < std::pair(place[b], is_younger(b));
   });
   OpOrder result;
+  result.matmul = earliest.matmul();
   result.point.resize(order.size());
   for (std::size_t p = 0; p < order.size(); ++p) {
     result.point[order[p]] = static_cast<std::int32_t>(p);

@@ -76,30 +76,6 @@ std::vector<LiveRange> ranges_if_stored(const FusedProgram& fused, const OpOrder
   return result;
 }
 
-std::map<std::int32_t, std::vector<Buffer>> copies_of_conflicts(const FusedProgram& fused,
-                                                                const OpOrder& order) {
-  std::map<std::int32_t, LiveRange> live;
-  for (const OrderConflict& conflict : fused.layouts.conflicts) {
-    for (std::int32_t root : fused.fusions.roots[conflict.op]) {
-      const LiveRange now{order.point[root], order.point[root] + 1};
-      LiveRange& range = live.try_emplace(conflict.value, now).first->second;
-      range = {std::min(range.first, now.first), std::max(range.last, now.last)};
-    }
-  }
-  std::map<std::int32_t, std::vector<Buffer>> result;
-  for (const OrderConflict& conflict : fused.layouts.conflicts) {
-    if (!live.contains(conflict.value)) continue;
-    std::vector<Buffer>& copies = result[conflict.value];
-    const bool is_known = std::any_of(copies.begin(), copies.end(), [&](const Buffer& copy) {
-      return copy.value == conflict.argument;
-    });
-    if (is_known) continue;
-    copies.push_back(
-        {conflict.argument, live.at(conflict.value), fused.index.bytes[conflict.argument]});
-  }
-  return result;
-}
-
 /// By root: whether its kernel holds rows and reduces what it computes from another reduction
 /// of them.
 ///
@@ -157,10 +133,14 @@ void repeat_nested_reads(
 
 /// By op: how many kernels read each of its operands there first, without `reads_in_each` only
 /// the first one of those that compute it; which results are written, and who is launched.
-std::vector<KernelPart> parts_of(const FusedProgram& fused, const Fusion& rules) {
+std::vector<KernelPart> parts_of(const FusedProgram& fused, const OpOrder& order,
+                                 const Fusion& rules) {
   const ProgramIndex& index = fused.index;
-  const std::vector<std::int32_t> kernel =
+  std::vector<std::int32_t> kernel =
       joint_kernels_of(index, fused.fusions, fused.reads, rules);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (order.matmul[i] != no_op) kernel[i] = kernel[order.matmul[i]];
+  }
   std::vector<KernelPart> parts(index.num_ops);
   // By kernel and value, the operands that are read, first op first.
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
@@ -181,7 +161,7 @@ std::vector<KernelPart> parts_of(const FusedProgram& fused, const Fusion& rules)
     for (std::size_t k = 0; k < operands.size(); ++k) {
       if (operands[k] == no_value) continue;
       const std::int32_t value = fused.aliases.of(operands[k]);
-      if (!fused.fusions.is_stored(index, value)) continue;
+      if (!fused.fusions.is_read(index, value, i)) continue;
       const std::int32_t producer = index.producer[value];
       const std::int32_t made = producer == no_op ? no_op : kernel[producer];
       for (std::size_t r = 0; r < num_roots; ++r) {
@@ -207,16 +187,15 @@ std::vector<KernelPart> parts_of(const FusedProgram& fused, const Fusion& rules)
 
 ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   FusedProgram fused = fused_program(program, compiler);
-  const OpOrder order = order_of(fused);
+  const OpOrder order = order_of(fused, compiler.fusion);
   ProgramMemory memory;
   memory.buffers = buffers_of(fused, order, compiler);
   memory.num_points = fused.index.num_points;
   memory.live = first_ranges(memory.buffers, fused.index.num_values);
   memory.live_if_stored = ranges_if_stored(fused, order);
   memory.point = points_of(fused, order);
-  memory.parts = parts_of(fused, compiler.fusion);
+  memory.parts = parts_of(fused, order, compiler.fusion);
   add_work_in_matmuls(fused, memory.parts);
-  memory.copies_if_reduced = copies_of_conflicts(fused, order);
   memory.alias = std::move(fused.aliases.alias);
   return memory;
 }

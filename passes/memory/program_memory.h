@@ -52,19 +52,9 @@ struct ProgramMemory {
   /// `Fusion::reads_in_each`, else in the first. Kernels that write several results are those
   /// of memory/joint_kernels.h, those of matmuls of memory/matmul_kernels.h.
   std::vector<KernelPart> parts;
-  /// By alias: what is copied if the sums in it are reduced as they are. An all-reduce sends a
-  /// gradient in the order in which the matmul wrote it, and where that is not the order of
-  /// the parameter, the optimizer's state is updated in copies of that order, under the value
-  /// of the argument that is copied.
-  std::map<std::int32_t, std::vector<Buffer>> copies_if_reduced;
 
   /// Whether a value has a buffer.
   bool is_stored(std::int32_t value) const { return live[value].last > 0; }
-  /// Those of the sums in `value`, or null.
-  const std::vector<Buffer>* copies_if_reduced_of(std::int32_t value) const {
-    const auto found = copies_if_reduced.find(alias[value]);
-    return found == copies_if_reduced.end() ? nullptr : &found->second;
-  }
 };
 
 /// Runs all analyses.

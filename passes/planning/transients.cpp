@@ -42,8 +42,6 @@ struct OpTransients {
   double while_it_runs = 0, gathered = 0;
   /// By result: bytes, as they are held, that a collective makes of what it writes.
   std::vector<double> made;
-  /// By result: its sum is reduced, not scattered.
-  std::vector<bool> is_all_reduced;
   /// A loop of the op scatters a sum of its results.
   bool is_in_ring = false;
 };
@@ -62,9 +60,7 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
   const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];
   for (const Step& step :
        reshard_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes, on.mesh))) {
-    const auto [made, is_ring] = as_made(step, matmul_seconds, on.cluster, on.mesh);
-    if (is_ring) of_op.is_in_ring = true;
-    if (made.kind == CollectiveKind::all_reduce) of_op.is_all_reduced[use.position] = true;
+    if (as_made(step, matmul_seconds, on.cluster, on.mesh).second) of_op.is_in_ring = true;
   }
 }
 
@@ -90,7 +86,6 @@ std::vector<OpTransients> transients_by_class(const ProgramOnMesh& on,
       of_op.while_it_runs += on.local_bytes(type, used);
     }
     of_op.made.resize(rule.results.size(), 0.0);
-    of_op.is_all_reduced.resize(rule.results.size(), false);
     if (!only_cuts(used, held)) of_op.made[use.position] = on.local_bytes(type, held);
     const AxisMask partial = partial_axes(rule, axes);
     if (partial != 0) add_sums(on, use, axes, used, held, partial, of_op);
@@ -98,22 +93,14 @@ std::vector<OpTransients> transients_by_class(const ProgramOnMesh& on,
   return by_class;
 }
 
-/// What collectives make of the results of op `i`: it is stored, whoever reads it, and states
-/// of the optimizer are copied into the order of an all-reduced gradient.
-void add_made(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i,
-              const OpTransients& of_op, std::vector<Transient>& transients) {
+/// What collectives make of the results of op `i`: it is stored, whoever reads it.
+void add_made(const ProgramOnMesh& on, std::size_t i, const OpTransients& of_op,
+              std::vector<Transient>& transients) {
   for (std::size_t k = 0; k < of_op.made.size(); ++k) {
     const std::int32_t v = on.program.ops[i].results[k];
     if (v == no_value || on.program.values[v].is_free) continue;
     const LiveRange fused = on.memory.live_if_stored[v];
     if (of_op.made[k] > 0 && fused.last > 0) transients.push_back({fused, of_op.made[k]});
-    const auto* copies = of_op.is_all_reduced[k] ? on.memory.copies_if_reduced_of(v) : nullptr;
-    if (!copies) continue;
-    const Sharding& held = assignment.sharding(on.classes.class_of_value[v]);
-    for (const Buffer& copy : *copies) {
-      transients.push_back(
-          {copy.live, copy.bytes / static_cast<double>(num_shards(held, on.mesh))});
-    }
   }
 }
 
@@ -205,7 +192,7 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
   const std::vector<OpTransients> by_class = transients_by_class(on, assignment);
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
     const OpTransients& of_op = by_class[on.classes.class_of_op[i]];
-    add_made(on, assignment, i, of_op, result);
+    add_made(on, i, of_op, result);
     const std::int32_t point = on.memory.point[i];
     if (of_op.while_it_runs > 0) {
       result.push_back({{point, point + 1}, of_op.while_it_runs});

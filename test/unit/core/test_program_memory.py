@@ -268,12 +268,10 @@ def test_one_element_of_each_row_is_a_masked_sum_and_a_select() -> None:
     assert work(back, x, i, op="scatter").work == Work.ELEMENTWISE
 
 
-@pytest.mark.parametrize(
-    ("kernels", "fuses", "is_stored"),
-    [(3, False, False), (4, False, True), (4, True, False)],
-)
+@pytest.mark.parametrize(("kernels", "is_stored"), [(3, False), (4, True)])
+@pytest.mark.parametrize("compiler", [GPU, TPU], ids=["gpu", "tpu"])
 def test_a_cast_of_an_argument_is_stored_where_many_kernels_would_read_it_wider(
-    kernels: int, fuses: bool, is_stored: bool
+    compiler: Mapping[str, float], kernels: int, is_stored: bool
 ) -> None:
     """n kernels read twice the bytes each, or once, behind one that reads them and writes it."""
 
@@ -281,7 +279,7 @@ def test_a_cast_of_an_argument_is_stored_where_many_kernels_would_read_it_wider(
         narrow = x.astype(jnp.bfloat16)
         return [jnp.max(narrow, axes) for axes in (0, 1, 2, (0, 1))[:kernels]]
 
-    found = read(function, (8, 8, 8), compiler=TPU if fuses else GPU)
+    found = read(function, (8, 8, 8), compiler=compiler)
     assert (found.life("convert") != EMPTY) == is_stored
 
 
@@ -462,6 +460,40 @@ def test_what_the_probabilities_of_labels_are_taken_from_is_stored() -> None:
     fused = read(of_labels, (32, 32), (32, 32), compiler=TPU | {"fusion.stores_gathered": 0.0})
     assert stored.life("subtract") != EMPTY
     assert fused.life("subtract") == EMPTY
+
+
+@pytest.mark.parametrize("casts", [True, False])
+def test_who_can_casts_for_itself_what_a_gather_needs_in_memory(casts: bool) -> None:
+    """The logits in float32 lie beside those in bfloat16, which the sum and the gradient read."""
+
+    def of_labels(x: Any, a: Any) -> Any:
+        logits = (x.astype(jnp.bfloat16) @ a.astype(jnp.bfloat16)).astype(jnp.float32)
+        labels = jnp.zeros((32, 1), int)
+        return jnp.take_along_axis(logits, labels, 1), jnp.exp(logits).sum(1)
+
+    compiler = TPU | {"fusion.reads_what_is_stored": float(not casts)}
+    found = read(of_labels, (32, 32), (32, 32), compiler=compiler)
+    # The last cast is that of the product.
+    assert found.life("convert", -1) != EMPTY
+    assert (found.life("dot_general") != EMPTY) == casts
+
+
+def test_what_a_matmul_computes_beside_its_product_is_made_with_it() -> None:
+    """A gate is computed again: its gradient reads it and what is there before."""
+
+    def gradients(x: Any, w: Any, up: Any, dy: Any) -> Any:
+        gate = x @ w
+        other = jnp.sort(gate)
+        return jnp.sort(jnp.tanh(gate) * up * dy), jnp.sort(other)
+
+    shapes = ((64, 64),) * 4
+    beside = read(gradients, *shapes)
+    alone = read(gradients, *shapes, compiler=TPU | {"fusion.matmul_side_results": 0.0})
+    tanh, gradient, other = (beside.op(*each) for each in (("tanh",), ("multiply", 1), ("sort",)))
+    assert beside.points[gradient] < beside.points[other]
+    assert alone.points[gradient] > alone.points[other]
+    assert (beside.launched[gradient], alone.launched[gradient]) == (False, True)
+    assert (beside.reads[tanh], alone.reads[tanh]) == ([0], [1])
 
 
 @pytest.mark.parametrize(
