@@ -116,6 +116,16 @@ bool are_siblings(const FusionInput& input, const Fusions& fusions,
                      [&](const Reader& reader) { return fusions.waits[reader.op]; });
 }
 
+/// The last of the kernels in which there is no matmul, or `no_op`.
+std::int32_t last_without_matmul(const ProgramIndex& index,
+                                 const std::vector<std::int32_t>& matmul_of,
+                                 const std::vector<std::int32_t>& roots) {
+  const auto found = std::find_if(roots.rbegin(), roots.rend(), [&](std::int32_t root) {
+    return matmul_of[root] == no_op && index.rule(root).work != Work::matmul;
+  });
+  return found == roots.rend() ? no_op : *found;
+}
+
 /// Whether each of the fusions writes as many elements as the reduction `op` takes: whole
 /// rows.
 bool all_hold_rows(const FusionInput& input, std::int32_t op,
@@ -149,8 +159,9 @@ Fusions fuse(const FusionInput& input) {
     std::vector<std::int32_t>& roots = readers.roots;
     if (!readers.others.empty()) {
       if (!is_also_stored(input, sources, i, readers)) continue;
-      roots.insert(roots.begin(), i);
+      fusions.sibling[i] = last_without_matmul(index, matmul_of, roots);
       fusions.read_by[i] = std::move(readers.others);
+      roots.insert(roots.begin(), i);
       fusions.roots[i] = std::move(roots);
       continue;
     }

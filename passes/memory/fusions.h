@@ -31,12 +31,15 @@ struct Fusions {
     return !index.is_free(value) &&
            (index.producer[value] == no_op || is_root(index.producer[value]));
   }
+  /// Whether `op`, which has a value as operand, computes it though it is stored for others.
+  bool is_recomputed(const ProgramIndex& index, std::int32_t value, std::int32_t op) const {
+    const auto known = read_by.find(index.producer[value]);
+    return known != read_by.end() &&
+           !std::binary_search(known->second.begin(), known->second.end(), op);
+  }
   /// Whether `op`, which has a value as operand, finds it in memory.
   bool is_read(const ProgramIndex& index, std::int32_t value, std::int32_t op) const {
-    if (!is_stored(index, value)) return false;
-    const auto known = read_by.find(index.producer[value]);
-    return known == read_by.end() ||
-           std::binary_search(known->second.begin(), known->second.end(), op);
+    return is_stored(index, value) && !is_recomputed(index, value, op);
   }
 };
 

@@ -53,6 +53,8 @@ class EarliestPlaces {
 
   /// By op: the op that it moves up behind, at most itself.
   const std::vector<std::int32_t>& after() const { return after_; }
+  /// By root: a matmul ends in it.
+  const std::vector<bool>& is_of_matmul() const { return is_of_matmul_; }
   /// By root: that of the matmul in whose kernel it is computed, or `no_op`.
   std::vector<std::int32_t> matmul() { return std::move(matmul_); }
 
@@ -80,7 +82,6 @@ class EarliestPlaces {
   std::vector<std::vector<std::int32_t>> branches_;
   /// By value: a matmul reads it that only gradients wait for.
   std::vector<bool> is_waited_for_;
-  /// By root: a matmul ends in it.
   std::vector<bool> is_of_matmul_;
   std::vector<std::int32_t> matmul_;
   /// Operands that an op is the last to read: behind which op they are read before, and their
@@ -214,25 +215,53 @@ void EarliestPlaces::note_results(std::int32_t i) {
 /// which it runs. Ops run in the order of their places.
 using Place = std::pair<std::int32_t, std::int32_t>;
 
+/// Whether no matmul of its loop waits for root `i`: the gradient of a bias, or a loss.
+bool is_leaf(const FusedProgram& fused, const std::vector<bool>& is_of_matmul,
+             std::int32_t i) {
+  const ProgramIndex& index = fused.index;
+  const auto waits = [&](const Reader& reader) {
+    const std::vector<std::int32_t>& roots = fused.fusions.roots[reader.op];
+    return index.loops.of_op(reader.op) == index.loops.of_op(i) &&
+           std::any_of(roots.begin(), roots.end(),
+                       [&](std::int32_t root) { return is_of_matmul[root]; });
+  };
+  const auto& results = index.op(i).results;
+  return std::none_of(results.begin(), results.end(), [&](std::int32_t v) {
+    if (v == no_value) return false;
+    const auto readers = in(fused.uses.readers, fused.aliases.of(v));
+    return std::any_of(readers.begin(), readers.end(), waits);
+  });
+}
+
 /// By op. A kernel of two results runs where the later of them does, and what reads the first
-/// one after that.
-std::vector<Place> places_of(const FusedProgram& fused,
-                             const std::vector<std::int32_t>& after) {
+/// one after that. One that writes what others compute for themselves makes more than it
+/// frees: if nothing else waits for it, it runs last.
+std::vector<Place> places_of(const FusedProgram& fused, const std::vector<std::int32_t>& after,
+                             const std::vector<bool>& is_of_matmul) {
   const ProgramIndex& index = fused.index;
   std::vector<Place> place(index.num_ops);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     place[i] = {fused.fusions.is_root(i) ? after[i] : i, i};
+  }
+  for (const auto& [stored, readers] : fused.fusions.read_by) {
+    const std::int32_t root = fused.fusions.sibling[stored];
+    if (root == no_op || !is_leaf(fused, is_of_matmul, root)) continue;
+    const std::int32_t loop = index.loops.of_op(root);
+    const std::int32_t end =
+        loop == no_loop ? index.num_ops : index.program.loops[loop].last_op;
+    place[root] = {end - 1, root};
   }
   // By value: the op that makes it, if that runs in the place of a later one.
   std::vector<std::int32_t> late(index.num_values, no_op);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     if (fused.fusions.sibling[i] != no_op) place[i] = place[fused.fusions.sibling[i]];
     for (std::int32_t v : index.op(i).operands) {
-      if (v == no_value) continue;
+      if (v == no_value || fused.fusions.is_recomputed(index, fused.aliases.of(v), i))
+        continue;
       const std::int32_t maker = late[fused.aliases.of(v)];
       if (maker != no_op) place[i] = std::max(place[i], place[maker]);
     }
-    if (place[i].second == i) continue;
+    if (place[i].second == i && place[i].first <= i) continue;
     for (std::int32_t v : index.op(i).results) {
       if (v != no_value) late[v] = i;
     }
@@ -254,7 +283,7 @@ std::int32_t OpOrder::end_of_read(const LoopNest& nest, std::int32_t point,
 OpOrder order_of(const FusedProgram& fused, const Fusion& rules) {
   EarliestPlaces earliest(fused, rules);
   earliest.run();
-  const std::vector<Place> place = places_of(fused, earliest.after());
+  const std::vector<Place> place = places_of(fused, earliest.after(), earliest.is_of_matmul());
   std::vector<std::int32_t> order(place.size());
   std::iota(order.begin(), order.end(), 0);
   // Where a kernel has two results, the one that is first in the program takes what is left.

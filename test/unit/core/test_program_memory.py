@@ -478,6 +478,27 @@ def test_who_can_casts_for_itself_what_a_gather_needs_in_memory(casts: bool) -> 
     assert (found.life("dot_general") != EMPTY) == casts
 
 
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_what_a_gather_needs_is_written_late_where_no_matmul_waits_for_it(has_bias: bool) -> None:
+    """The gradient of a bias sums what it computes of the logits, and writes them."""
+    labels = jnp.zeros((32, 1), int)
+
+    def gradients(x: Any, w: Any, b: Any, a: Any) -> Any:
+        narrow = (each.astype(jnp.bfloat16) for each in (x, w, b))
+        x, w, b = narrow
+        logits = (x @ w + b if has_bias else x @ w).astype(jnp.float32)
+        loss = jnp.take_along_axis(logits, labels, 1).sum() + jnp.log(jnp.exp(logits).sum(1)).sum()
+        slope = (jnp.exp(logits) / jnp.exp(logits).sum(1, keepdims=True)).astype(jnp.bfloat16)
+        summed = slope.sum(0) if has_bias else b
+        return jnp.sort((slope @ a.astype(jnp.bfloat16)) @ x.T), summed, loss
+
+    found = read(gradients, (32, 32), (32, 32), (32,), (32, 32))
+    casts = [i for i, name in enumerate(found.names) if name == "convert" and found.writes[i][0]]
+    gathered = found.points[found.op("gather")]
+    assert any(found.points[i] < gathered for i in casts)
+    assert (gathered > found.points[found.op("dot_general", -1)]) == has_bias
+
+
 def test_what_a_matmul_computes_beside_its_product_is_made_with_it() -> None:
     """A gate is computed again: its gradient reads it and what is there before."""
 
