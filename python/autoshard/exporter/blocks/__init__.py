@@ -6,6 +6,7 @@ not split right, is written as ops on one device's blocks instead:
 - ``stablehlo.fft`` and ``chlo.top_k``, whose operand GPUs and CPUs, or CPUs, gather first;
 - convolutions in groups, and convolutions and gradients of max pools whose image is cut: each
   device fetches the edges that it needs from its neighbours (``windows``);
+- what stages in lockstep gather and exchange, which the partitioner makes whole first;
 - kernels: each device runs its part of the grid (``kernel``), or the user's function on its blocks
   (``kernel_call``);
 - ``reduce_window`` along a cut dim whose elements stand apart or are cropped;
@@ -49,6 +50,7 @@ from autoshard.exporter.blocks.update import dynamic_update_slice_form
 from autoshard.importer.rules import is_grouped_convolution
 from autoshard.importer.windows import block_dims
 from autoshard.ir import mlir, place
+from autoshard.ir.attributes import STAGE_EXCHANGE, STAGE_GATHER, custom_call_target
 from autoshard.ir.reading import shape_of
 from autoshard.planned.module import PlannedOp
 
@@ -87,6 +89,18 @@ def _same_form(planned: PlannedOp) -> Form:
     return Form(compute)
 
 
+def _is_hard_call(planned: PlannedOp) -> bool:
+    return is_kernel(planned) or _moves_between_stages(planned)
+
+
+def _moves_between_stages(planned: PlannedOp) -> bool:
+    return custom_call_target(planned.op) in (STAGE_GATHER, STAGE_EXCHANGE)
+
+
+def _call_form(planned: PlannedOp) -> Form:
+    return _same_form(planned) if _moves_between_stages(planned) else kernel_form(planned)
+
+
 def _is_slow_at_worst(planned: PlannedOp) -> bool:
     """Whether the partitioner, where it is left to it, makes operands whole but nothing wrong."""
     match planned.op.name:
@@ -116,7 +130,7 @@ def _cuts_block_dims(planned: PlannedOp) -> bool:
 _FORMS: dict[str, tuple[Callable[[PlannedOp], bool], Callable[[PlannedOp], Form]]] = {
     "stablehlo.fft": (_always, _same_form),
     "chlo.top_k": (_always, _same_form),
-    "stablehlo.custom_call": (is_kernel, kernel_form),
+    "stablehlo.custom_call": (_is_hard_call, _call_form),
     "stablehlo.composite": (calls_kernel, kernel_call_form),
     "stablehlo.convolution": (_is_hard_convolution, convolution_form),
     "stablehlo.select_and_scatter": (_cuts_block_dims, select_and_scatter_form),
