@@ -236,6 +236,7 @@ def _verified_stages(module: mlir.Module, given: argparse.Namespace) -> StagedVe
 
 def _planned_cluster(module: mlir.Module, file: str) -> Cluster:
     from autoshard.planned.given_plan import summary_on
+    from autoshard.rewrites.lockstep.step import lockstep_of
 
     summary = summary_on(module)
     if summary is None:
@@ -243,6 +244,13 @@ def _planned_cluster(module: mlir.Module, file: str) -> Cluster:
             "the module does not say what it is planned for. Give --cluster=v5e:4x4 or the like; if"
             " it is not planned at all, plan it first: autoshard-opt"
             " --autoshard-recursive-programming='cluster=v5e:4x4'.",
+            file,
+        )
+    shape = lockstep_of(module)
+    if shape is not None:
+        raise PassOptionError(
+            f"the module is that of one of {shape.stages} stages in lockstep. Give --cluster, that"
+            " of all of them.",
             file,
         )
     return summary.read_cluster()

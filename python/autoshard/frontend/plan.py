@@ -442,20 +442,32 @@ class Plan(PlanQuestions):
             PlanError: The plan is for no cluster, and the devices here are not its own.
         """
         _check_is_one_program(self, "verify")
-        if target is None and self.summary is not None:
-            target = self.summary.read_cluster()
         return verify_module(
             self._module(),
-            Cluster.of(cluster_of(self.machine) if target is None else target),
+            Cluster.of(self._all_devices() if target is None else target),
             use_shardy=uses_shardy() if form is None else form == "shardy",
             timeout=timeout,
-            device_order=self.machine.numbers,
+            device_order=self._device_order(),
             compiler_options=(
                 self.compiler_options
                 if compiler_options is None
                 else read_compiler_options(compiler_options)
             ),
         )
+
+    def _all_devices(self) -> Cluster:
+        """Those of all stages, where there are stages."""
+        if self.pipeline is not None:
+            return self.pipeline.cluster
+        return cluster_of(self.machine) if self.summary is None else self.summary.read_cluster()
+
+    def _device_order(self) -> tuple[int, ...] | None:
+        """The number of each device of the program among all; None: they are in order."""
+        order = self.machine.numbers
+        if order is None or self.pipeline is None:
+            return order
+        starts = range(0, self.pipeline.cluster.num_devices, len(order))
+        return tuple(start + number for start in starts for number in order)
 
     def refine(
         self,
@@ -599,16 +611,14 @@ def _form_in_lockstep(plan: Plan, form: str) -> str:
 
 
 def _check_is_one_program(plan: Plan, what: str) -> None:
-    if plan.pipeline is not None and plan.pipeline.is_one_program:
-        raise PlanError(
-            f"plan of {plan.name}: {what} does not know pipelines in lockstep. Compile what runs,"
-            " step.lower(..).compile() on such devices, or plan with execution='stages'."
-        )
-    if plan.pipeline is not None:
+    if plan.pipeline is None or (plan.pipeline.is_one_program and what == "verify"):
+        return
+    if plan.pipeline.is_one_program:
+        why = "does not know pipelines in lockstep. Verify plans of other meshes, mesh='data=4'"
+    else:
         instead = "Give plan.pipeline.verify()" if what == "verify" else "Leave pipeline= out"
-        raise PlanError(
-            f"plan of {plan.name}: {what} is for one program, and a pipeline is several. {instead}."
-        )
+        why = f"is for one program, and a pipeline is several. {instead}"
+    raise PlanError(f"plan of {plan.name}: {what} {why}.")
 
 
 def _named_shardings(plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -14,17 +14,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autoshard.cluster import Cluster
-from autoshard.errors import ClusterError, CompileError, PlanError
+from autoshard.errors import CompileError, PlanError
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.attributes import CUSTOM_PARTITIONING, MESH, custom_call_target
 from autoshard.ir.locations import place
 from autoshard.ir.module import operations_of
 from autoshard.passes.pipeline import run_passes
-from autoshard.planned.given_plan import cost_of_module, summary_on
-from autoshard.planned.module import PlannedFunction, PlannedModule, read_plan
-from autoshard.planned.summarize import argument_name
 from autoshard.planned.summary import PlanSummary, bytes_text, seconds_text
-from autoshard.sharding.hlo_text import from_hlo
 from autoshard.verify.ahead_of_time import (
     TIME_LIMIT_SECONDS,
     CompiledProgram,
@@ -47,6 +43,7 @@ from autoshard.verify.rematerialization import (
 from autoshard.verify.schedule.schedule import Schedule
 from autoshard.verify.schedule.trace import write_trace
 from autoshard.verify.step_time import StepEstimate, estimate_step
+from autoshard.verify.written_program import Moved, written_program
 
 TOLERANCE = 0.05
 """Share of the compiled step that unplanned collectives may add unnoticed."""
@@ -73,17 +70,6 @@ class Compiler(Protocol):
     ) -> CompiledProgram:
         """See ``compile_in_subprocess``."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """An argument or result that is compiled with another sharding than planned."""
-
-    name: str
-    """``params['w']``, ``result 3``."""
-    planned: str
-    compiled: str
-    """HloSharding text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +270,10 @@ def verify_module(
     _check_planned(planned, cluster)
     module = parse_bytes(print_module(planned, "bytecode"), new_context(), "module")
     with module.context:
-        plan = read_plan(module)
-        _check_devices(plan, cluster)
         _check_no_callbacks(module)
-        boundary = _boundary(plan)
-        predicted = _prediction(module, cluster, trip_count)
-    run_passes(module, [f"autoshard-export-{'shardy' if use_shardy else 'gspmd'}"])
+        written = written_program(module, cluster, trip_count, use_shardy=use_shardy)
+    mesh, predicted = written.boundary.mesh, written.predicted
+    run_passes(module, [written.export])
     program = compiler(
         module,
         cluster,
@@ -302,25 +286,25 @@ def verify_module(
     collectives = estimate = None
     if text is not None:
         collectives = match_collectives(
-            collectives_of_summary(predicted.collectives, plan.mesh),
+            collectives_of_summary(predicted.collectives, mesh),
             text,
-            plan.mesh,
+            mesh,
             cluster,
             unknown_trip_count=trip_count,
         )
         estimate = estimate_step(
             text,
-            plan.mesh,
+            mesh,
             cluster,
             unknown_trip_count=trip_count,
             overlap=predicted.overlap,
             kernels=kernel_costs(module, cluster) if use_shardy else None,
         )
     return Verification(
-        mesh=str(plan.mesh),
+        mesh=str(mesh),
         predicted=predicted,
         program=program,
-        moved=boundary.moved(program) if program.fits else (),
+        moved=written.boundary.moved(program) if program.fits else (),
         rematerializations=read_rematerializations(program.messages, text),
         collectives=collectives,
         replications=() if collectives is None else unplanned_replications(collectives),
@@ -338,15 +322,6 @@ def _check_planned(module: mlir.Module, cluster: Cluster) -> None:
         )
 
 
-def _check_devices(plan: PlannedModule, cluster: Cluster) -> None:
-    if plan.mesh.size != cluster.num_devices:
-        raise ClusterError(
-            f"the plan is for {plan.mesh.size} devices (mesh {plan.mesh}), the cluster"
-            f" {cluster.name} has {cluster.num_devices}. Verify it for one of"
-            f" {plan.mesh.size}, or plan it for {cluster.name}."
-        )
-
-
 def _check_no_callbacks(module: mlir.Module) -> None:
     """The partitioner would call them in the other process, where nobody has them."""
     for op in operations_of(module.operation):
@@ -359,54 +334,6 @@ def _check_no_callbacks(module: mlir.Module) -> None:
                 place(op.location),
                 reason="refused",
             )
-
-
-def _prediction(module: mlir.Module, cluster: Cluster, trip_count: int) -> PlanSummary:
-    """The summary that stands on the module, or a new one where that is for another cluster."""
-    said = summary_on(module)
-    if said is not None and said.read_cluster() == cluster:
-        return said
-    overlap = 0.0 if said is None else said.overlap
-    return cost_of_module(module, cluster, overlap=overlap, trip_count=trip_count).summary
-
-
-# Arguments and results --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Boundary:
-    """Names and shardings of the arguments and results of the entry; what has no plan is None."""
-
-    plan: PlannedModule
-    entry: PlannedFunction
-    argument_names: tuple[str, ...]
-
-    def moved(self, program: CompiledProgram) -> tuple[Moved, ...]:
-        """Those that the compiler splits in another way."""
-        results = [f"result {number}" for number in range(len(self.entry.results))]
-        found: list[Moved] = []
-        for names, placements, texts in (
-            (self.argument_names, self.entry.arguments, program.argument_shardings),
-            (results, self.entry.results, program.result_shardings),
-        ):
-            # XLA names no sharding, or one for all, where all of them are whole.
-            if len(texts) <= 1 and all(text == "{replicated}" for text in texts):
-                texts = ("{replicated}",) * len(placements)
-            for name, placement, text in zip(names, placements, texts, strict=True):
-                if placement is None:
-                    continue
-                sharding = placement.sharding
-                made = from_hlo(text, self.plan.mesh, sharding.rank)
-                if not sharding.same_placement(made):
-                    found.append(Moved(name, str(sharding), text))
-        return tuple(found)
-
-
-def _boundary(plan: PlannedModule) -> _Boundary:
-    (entry,) = [function for function in plan.functions if function.is_entry]
-    block = entry.op.regions[0].blocks[0]
-    names = tuple(argument_name(one, number) for number, one in enumerate(block.arguments))
-    return _Boundary(plan, entry, names)
 
 
 # Words ------------------------------------------------------------------------------------------
