@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jax
 import pytest
-from stacked_layers import arguments, network, recomputed, scanned
+from stacked_layers import LAYERS, network, recomputed, scanned
 
 import autoshard
 from autoshard.cli.verify import main
@@ -15,15 +16,26 @@ from autoshard.planned.collective import CollectiveKind
 from autoshard.sharding import AxisRef
 from autoshard.verify.matching import Verdict
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
-
 STAGE = (AxisRef("stage"),)
+
+
+BATCH, WIDTH = 4096, 256
+"""Large enough that stages are cut."""
+
+
+def _arguments() -> Any:
+    shapes = {"ends": (WIDTH, WIDTH), "layers": (LAYERS, WIDTH, WIDTH)}
+    params = {name: jax.ShapeDtypeStruct(shape, "float32") for name, shape in shapes.items()}
+    return (params, params), jax.ShapeDtypeStruct((BATCH, WIDTH), "float32")
+
+
+ARGUMENTS = _arguments()
 
 
 def planned(forward: Any, stages: int, micro_batches: int, mesh: str) -> autoshard.Plan:
     return autoshard.plan(
         network(forward),
-        *arguments(),
+        *ARGUMENTS,
         cluster="cpu:8",
         mesh=mesh,
         pipeline=autoshard.Pipeline(stages, micro_batches, execution="lockstep"),
@@ -72,7 +84,10 @@ def test_what_stages_send_each_other_is_compiled_as_planned(
     assert found.predicted.peak_bytes_per_device == plan.peak_bytes
     turns = stages + micro_batches - 1
     handed_on = [one for one in found.predicted.collectives if one.kind == "collective-permute"]
-    assert [(one.axes, one.times) for one in handed_on] == [(("stage",), turns)] * 2
+    held = 4 * WIDTH * BATCH / micro_batches / (8 / stages)
+    assert [(one.axes, one.times, one.bytes) for one in handed_on] == [
+        (("stage",), turns, held)
+    ] * 2
     assert found.schedule is not None
     assert found.schedule.scheduled_seconds > 0
 
@@ -84,9 +99,11 @@ def test_a_collective_that_is_not_planned_is_said(
     monkeypatch.setattr(blocks, "_moves_between_stages", lambda _: False)
     found = plan.verify()
     unplanned = [row.compiled for row in found.unplanned if row.verdict is Verdict.NOT_PLANNED]
-    assert {(one.kind, one.axes) for one in unplanned if one is not None} == {
-        (CollectiveKind.ALL_TO_ALL, STAGE)
+    assert (CollectiveKind.ALL_GATHER, (AxisRef("data"),)) in {
+        (one.kind, one.axes) for one in unplanned if one is not None
     }
+    assert found.collectives is not None
+    assert found.collectives.compiled_bytes > 1.1 * found.collectives.planned_bytes
     assert "not planned" in str(found)
 
 
@@ -102,7 +119,8 @@ def test_rows_of_layers_that_lie_elsewhere_are_said(
         lambda main, side: [None if side == "res_attrs" else at for at in real(main, side)],
     )
     found = plan.verify()
-    assert {one.planned for one in found.moved} == {"[{stage}, {}, {}]"}
+    assert found.moved
+    assert all(one.planned.startswith("[{stage}, ") for one in found.moved)
     assert not found.ok
 
 

@@ -611,7 +611,7 @@ def _form_in_lockstep(plan: Plan, form: str) -> str:
 
 
 def _check_is_one_program(plan: Plan, what: str) -> None:
-    if plan.pipeline is None or (plan.pipeline.is_one_program and what == "verify"):
+    if plan.pipeline is None or (plan.pipeline.is_one_program and what != "refine"):
         return
     if plan.pipeline.is_one_program:
         why = "does not know pipelines in lockstep. Verify plans of other meshes, mesh='data=4'"

@@ -71,7 +71,18 @@ def _own_before(block: mlir.Block, loop: mlir.Operation, own: set[mlir.Value]) -
 
 def lockstep_of(module: mlir.Module) -> Shape | None:
     """How a module is in lockstep; None: it is not."""
-    attributes = module.operation.attributes
-    if LOCKSTEP not in attributes:
+    return _said_on(module.operation)
+
+
+def stages_around(op: mlir.Operation) -> int:
+    """How many stages run an op of a module: 1 where it is not in lockstep."""
+    while op.parent is not None:
+        op = op.parent.operation
+    shape = _said_on(op)
+    return 1 if shape is None else shape.stages
+
+
+def _said_on(module: mlir.Operation) -> Shape | None:
+    if LOCKSTEP not in module.attributes:
         return None
-    return Shape(**json.loads(mlir.StringAttr(attributes[LOCKSTEP]).value))
+    return Shape(**json.loads(mlir.StringAttr(module.attributes[LOCKSTEP]).value))

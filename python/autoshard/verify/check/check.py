@@ -10,6 +10,7 @@ from autoshard.errors import CheckError, PlanError
 from autoshard.ir import mlir, print_module
 from autoshard.ir.attributes import MESH
 from autoshard.ir.locations import place
+from autoshard.rewrites.lockstep.step import lockstep_of
 from autoshard.verify.check.compare import Difference
 from autoshard.verify.check.locate import Run, WrongOp, locate, locate_failure
 from autoshard.verify.check.run import Failure, Limits, run_both
@@ -117,6 +118,8 @@ def check_module(
 ) -> Check:
     """Run a planned module, made small, on one device and split as planned, and compare.
 
+    Of a pipeline in lockstep each stage runs on one device, and split over several.
+
     Args:
         planned: As planning left it, not exported; it stays as it is.
         use_shardy: Partition with Shardy, else with GSPMD.
@@ -135,6 +138,8 @@ def check_module(
             " first, and check what planning writes.",
             place(planned.operation.location),
         )
+    if lockstep_of(planned) is not None and not use_shardy:
+        raise PlanError("a pipeline in lockstep is written for Shardy alone. Check it with that.")
     start = time.monotonic()
     small = make_small(print_module(planned, "bytecode"), most_devices)
     limits = Limits(start + timeout, host_memory_bytes)

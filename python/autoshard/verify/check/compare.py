@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+Piece = tuple[tuple[slice, ...], np.ndarray]
+"""What a device has of an array, and where in it that is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
@@ -50,9 +53,24 @@ class Difference:
         return self.error / self.largest if self.largest else float("inf")
 
 
+def by_stage(right: Sequence[Piece], pieces: Sequence[Piece]) -> tuple[np.ndarray, list[Piece]]:
+    """What each stage has, in an array with a dim for them, and the pieces of their devices in it.
+
+    Args:
+        right: The whole of each stage, one of them where there are no stages.
+        pieces: Of all devices, those of a stage one behind the other.
+    """
+    devices = len(pieces) // len(right)
+    placed = [
+        ((slice(number // devices, number // devices + 1), *where), piece[None])
+        for number, (where, piece) in enumerate(pieces)
+    ]
+    return np.stack([whole for _, whole in right]), placed
+
+
 def compare(
     right: np.ndarray,
-    pieces: Sequence[tuple[tuple[slice, ...], np.ndarray]],
+    pieces: Sequence[Piece],
     tolerance: Tolerance | None,
 ) -> Difference:
     """Compare the pieces that devices hold with the whole.

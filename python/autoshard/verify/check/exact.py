@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from math import ceil, frexp, log2, prod
 
 from autoshard.ir import mlir
+from autoshard.ir.attributes import (
+    STAGE_EXCHANGE,
+    STAGE_GATHER,
+    STAGE_NUMBER,
+    STAGE_PERMUTE,
+    STAGE_SUM,
+    custom_call_target,
+)
 from autoshard.planned.module import PlannedModule
+from autoshard.rewrites.lockstep.step import stages_around
 from autoshard.verify.check.attributes import Constant
 from autoshard.verify.check.part import entry_of
 from autoshard.verify.check.shapes.elements import IDENTITY_TARGETS
@@ -58,6 +67,9 @@ _MOVES = frozenset(
 )
 """Ops whose result has elements of the operands, up to their sign."""
 
+_MOVING_TARGETS = IDENTITY_TARGETS | {STAGE_PERMUTE, STAGE_GATHER, STAGE_EXCHANGE}
+"""Custom calls that are such ops."""
+
 _ADDS = frozenset({"stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"})
 """What the region of a reduction may do."""
 
@@ -91,15 +103,18 @@ def _bits(op: mlir.Operation, operands: Sequence[Bits | None]) -> Bits | None:
     """Bits of the results of an op; None where it may round."""
     if op.name == "stablehlo.constant":
         return _of_constant(op)
-    if op.name == "stablehlo.iota":
+    target = custom_call_target(op)
+    if op.name == "stablehlo.iota" or target == STAGE_NUMBER:
         return _of_type(op.results[0]) and _WHOLE
     known = [bits for bits in operands if bits is not None]
     if len(known) != len(operands) or not known or not len(op.results):
         return None
     widest = Bits(max(bits.top for bits in known), min(bits.bottom for bits in known))
     kind = mlir.RankedTensorType(op.results[0].type).element_type
-    if op.name in _MOVES or _is_identity(op):
+    if op.name in _MOVES or target in _MOVING_TARGETS:
         return widest
+    if target == STAGE_SUM:
+        return widest.times(stages_around(op))
     if op.name == "stablehlo.compare":
         return _LOGICAL
     if isinstance(kind, mlir.IntegerType) and not len(op.regions):
@@ -141,13 +156,6 @@ def _only_adds(op: mlir.Operation) -> bool:
     (block,) = op.regions[0].blocks
     ops = [inner.operation.name for inner in block.operations]
     return len(ops) == 2 and ops[0] in _ADDS
-
-
-def _is_identity(op: mlir.Operation) -> bool:
-    return (
-        op.name == "stablehlo.custom_call"
-        and mlir.StringAttr(op.attributes["call_target_name"]).value in IDENTITY_TARGETS
-    )
 
 
 def _elements(value: mlir.Value) -> int:

@@ -9,10 +9,11 @@ results, in the plan's shardings.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from autoshard.ir import mlir
-from autoshard.ir.attributes import MHLO_SHARDING
+from autoshard.ir.attributes import MHLO_SHARDING, STAGE_ROWS
+from autoshard.ir.boundary import attributes_at, entries_at
 from autoshard.ir.module import operations_of
 from autoshard.planned.module import Placement, PlannedFunction, PlannedModule
 from autoshard.sharding.hlo_text import to_v2
@@ -49,6 +50,7 @@ def keep_part(
     """
     entry = entry_of(plan)
     placements = dict(entry.body.arguments)
+    rows = _rows_of_stages(entry.op)
     ops = [planned.op for planned in entry.body.ops]
     for planned in entry.body.ops[:-1]:
         placements.update(zip(planned.op.results, planned.results, strict=True))
@@ -79,6 +81,22 @@ def keep_part(
             if next(iter(block.arguments[number].uses), None) is None:
                 block.erase_argument(number)
         set_boundary(entry.op, placements, out)
+        _set_rows_of_stages(entry.op, rows)
+
+
+def _rows_of_stages(main: mlir.Operation) -> dict[mlir.Value, mlir.Attribute]:
+    """The dim of each argument of which stages in lockstep have their own rows."""
+    arguments = main.regions[0].blocks[0].arguments
+    entries = zip(arguments, entries_at(main, "arg_attrs"), strict=True)
+    return {value: entry[STAGE_ROWS] for value, entry in entries if STAGE_ROWS in entry}
+
+
+def _set_rows_of_stages(main: mlir.Operation, rows: Mapping[mlir.Value, mlir.Attribute]) -> None:
+    entries = attributes_at(main, "arg_attrs")
+    for value, entry in zip(main.regions[0].blocks[0].arguments, entries, strict=True):
+        if value in rows:
+            entry[STAGE_ROWS] = rows[value]
+    main.attributes["arg_attrs"] = mlir.ArrayAttr.get([mlir.DictAttr.get(e) for e in entries])
 
 
 def return_values(last: mlir.Operation, values: Sequence[mlir.Value]) -> None:

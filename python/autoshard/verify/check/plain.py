@@ -17,9 +17,13 @@ from autoshard.ir.attributes import (
     NUM_REPLICAS,
     SDY_SHARDING,
 )
+from autoshard.ir.boundary import main_function
 from autoshard.ir.host_memory import PLACEMENT, run_on_device, runs_on_host
 from autoshard.ir.module import functions_of, operations_of
 from autoshard.planned.module import OWN_PREFIX
+from autoshard.rewrites.lockstep.export import export_lockstep, rows_at
+from autoshard.sharding import Axis, Mesh
+from autoshard.sharding.sdy_text import mesh_to_sdy
 from autoshard.verify.check.shapes.elements import IDENTITY_TARGETS
 
 _IDENTITIES = frozenset(
@@ -44,6 +48,21 @@ def without_storage(module: mlir.Module) -> None:
                 run_on_device(op)
         for function in functions_of(module).values():
             _drop_entries(function, lambda name: name in _OF_STORAGE)
+
+
+def with_whole_stages(module: mlir.Module, stages: int) -> None:
+    """Leave nothing of a plan but the stages in lockstep, each on one device."""
+    with module.context, mlir.Location.unknown():
+        rows = rows_at(main_function(module), "arg_attrs")
+        results = rows_at(main_function(module), "res_attrs")
+        without_plan(module)
+        mesh = mlir.Attribute.parse(mesh_to_sdy(Mesh((Axis("whole", 1),))))
+        mlir.Operation.create(
+            "sdy.mesh",
+            attributes={"sym_name": mlir.StringAttr.get("mesh"), "mesh": mesh},
+            ip=mlir.InsertionPoint.at_block_begin(module.body),
+        )
+        export_lockstep(module, stages, rows, results)
 
 
 def without_plan(module: mlir.Module) -> None:

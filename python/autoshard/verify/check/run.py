@@ -16,11 +16,12 @@ from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.passes.pipeline import run_passes
 from autoshard.planned.module import read_plan
 from autoshard.progress import task
+from autoshard.rewrites.lockstep.step import lockstep_of
 from autoshard.verify.ahead_of_time import last_words
 from autoshard.verify.check.compare import Difference
 from autoshard.verify.check.exact import exact_values
 from autoshard.verify.check.part import entry_of
-from autoshard.verify.check.plain import without_plan
+from autoshard.verify.check.plain import with_whole_stages, without_plan
 from autoshard.verify.check.widen import rounds, widen
 from autoshard.verify.process import exit_code
 
@@ -90,6 +91,8 @@ def run_both(planned: bytes, use_shardy: bool, limits: Limits) -> Outcome | Fail
         module = parse_bytes(planned, context, "module")
         plan = read_plan(module)
         exact = exact_values(plan)
+        lockstep = lockstep_of(module)
+        stages = 1 if lockstep is None else lockstep.stages
         flags = [value in exact for value in entry_of(plan).body.ops[-1].op.operands]
     plain, sharded = forms(planned, use_shardy)
     with tempfile.TemporaryDirectory(prefix="autoshard-check-") as name:
@@ -97,7 +100,8 @@ def run_both(planned: bytes, use_shardy: bool, limits: Limits) -> Outcome | Fail
         (folder / "plain.mlirbc").write_bytes(plain)
         (folder / "sharded.mlirbc").write_bytes(sharded)
         request = {
-            "num_devices": plan.mesh.size,
+            "stages": stages,
+            "num_devices": stages * plan.mesh.size,
             "use_shardy": use_shardy,
             "exact": flags,
             "rounds": rounds(module),
@@ -111,12 +115,20 @@ def run_both(planned: bytes, use_shardy: bool, limits: Limits) -> Outcome | Fail
 
 
 def forms(planned: bytes, use_shardy: bool) -> tuple[bytes, bytes]:
-    """The module for one device, and the exported one, both in double precision."""
+    """The module for one device, and the exported one, both in double precision.
+
+    One in lockstep is for one device a stage.
+    """
     plain = parse_bytes(planned, new_context(), "module")
-    without_plan(plain)
+    lockstep = lockstep_of(plain)
+    if lockstep is None:
+        without_plan(plain)
+    else:
+        with_whole_stages(plain, lockstep.stages)
     widen(plain)
     sharded = parse_bytes(planned, new_context(), "module")
-    run_passes(sharded, [f"autoshard-export-{'shardy' if use_shardy else 'gspmd'}"])
+    form = "lockstep" if lockstep else "shardy" if use_shardy else "gspmd"
+    run_passes(sharded, [f"autoshard-export-{form}"])
     widen(sharded)
     return print_module(plain, "bytecode"), print_module(sharded, "bytecode")
 

@@ -1,6 +1,7 @@
 """The process that runs a program twice: a folder with two modules in, what differs out.
 
-``plain.mlirbc`` runs on one device, ``sharded.mlirbc`` on all of them, with the same arguments.
+``plain.mlirbc`` runs on one device, or on one for each stage in lockstep, ``sharded.mlirbc`` on all
+of them, with the same arguments.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _run(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
 
     from autoshard.ir import new_context, parse_bytes
     from autoshard.ir.compile import CompilationFailed, compile_module
-    from autoshard.verify.check.compare import DOUBLE, SINGLE, compare
+    from autoshard.verify.check.compare import DOUBLE, SINGLE, by_stage, compare
     from autoshard.verify.check.inputs import draw, draws, indexed_size
 
     jax.config.update("jax_num_cpu_devices", request["num_devices"])
@@ -64,19 +65,19 @@ def _run(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     found: list[list[dict[str, Any]]] = []
     try:
         with stages.whole("compiling"):
-            whole = compiled(plain, devices[:1])
+            whole = compiled(plain, devices[: request["stages"]])
         with stages.split("compiling"):
             split = compiled(sharded, devices)
         for number in draws(indexed):
             arguments = draw(types, indexed, number)
             with stages.whole("running"):
-                expected = whole.run(*arguments)
+                expected = whole.run_pieces(*arguments)
             with stages.split("running"):
                 results = split.run_pieces(*arguments)
             each = zip(expected, results, request["exact"], strict=True)
             found.append(
                 [
-                    asdict(compare(right, pieces, None if is_exact else tolerance))
+                    asdict(compare(*by_stage(right, pieces), None if is_exact else tolerance))
                     for right, pieces, is_exact in each
                 ]
             )

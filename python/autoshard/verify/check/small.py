@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import CheckError
+from autoshard.importer.rules import is_between_stages
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.inline import inline_calls
 from autoshard.ir.locations import place
 from autoshard.ir.module import operations_of
 from autoshard.planned.module import PlannedModule, PlannedOp, read_plan
+from autoshard.rewrites.lockstep.export import with_stages
+from autoshard.rewrites.lockstep.step import lockstep_of
 from autoshard.verify.check.finite import keep_finite
 from autoshard.verify.check.part import entry_of, keep_part
 from autoshard.verify.check.plain import without_storage
@@ -54,7 +57,7 @@ class Small:
     program: bytes
     """Planned module."""
     mesh: str
-    """Mesh of the plan."""
+    """Mesh of the plan, along its first axis the stages of one in lockstep."""
     checked_mesh: str
     ops: int
     """Number of ops of ``main``, calls included."""
@@ -81,7 +84,11 @@ def make_small(bytecode: bytes, most_devices: int) -> Small:
         not_run = _leave_out(plan)
         looked_at = keep_distinct(read_plan(module)).after
         shorten_loops(module)
-        before, after = shrink(read_plan(module), most_devices)
+        lockstep = lockstep_of(module)
+        stages = 1 if lockstep is None else lockstep.stages
+        before, after = shrink(read_plan(module), max(most_devices // stages, 1))
+        if lockstep is not None:
+            before, after = with_stages(before, stages), with_stages(after, stages)
         _need_results(read_plan(module), not_run)
     shrunk = print_module(module, "bytecode")
     scaled = scale(module, _LEASTS, _FEW_ELEMENTS)
@@ -146,7 +153,7 @@ def _check_inside(planned: PlannedOp) -> None:
 
 
 def _is_run(op: mlir.Operation) -> bool:
-    if op.name not in _NOT_RUN:
+    if op.name not in _NOT_RUN or is_between_stages(op):
         return True
     return op.name == "stablehlo.custom_call" and _target(op) in IDENTITY_TARGETS
 

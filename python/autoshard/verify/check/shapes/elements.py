@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from autoshard.importer.rules import ELEMENTWISE_CHLO
 from autoshard.ir import mlir
-from autoshard.ir.attributes import IN_HOST_MEMORY, MARK, PIPELINE_STAGE
+from autoshard.ir.attributes import (
+    IN_HOST_MEMORY,
+    MARK,
+    PIPELINE_STAGE,
+    STAGE_EXCHANGE,
+    STAGE_GATHER,
+    STAGE_PERMUTE,
+    STAGE_SUM,
+)
+from autoshard.rewrites.lockstep.step import stages_around
 from autoshard.verify.check.attributes import cut_constant, shape_of
 from autoshard.verify.check.shapes.shapes import Rule, Shapes
 
@@ -12,6 +21,8 @@ IDENTITY_TARGETS = frozenset(
     {"Sharding", MARK, PIPELINE_STAGE, IN_HOST_MEMORY, "annotate_device_placement"}
 )
 """Custom calls whose result is their operand."""
+
+_OF_ONE_SHAPE = IDENTITY_TARGETS | {STAGE_PERMUTE, STAGE_SUM}
 
 _ELEMENTWISE = frozenset(
     f"stablehlo.{name}"
@@ -79,10 +90,28 @@ def _random_bits(op: mlir.Operation, shapes: Shapes) -> None:
 
 def _custom_call(op: mlir.Operation, shapes: Shapes) -> None:
     target = mlir.StringAttr(op.attributes["call_target_name"]).value
-    if target in IDENTITY_TARGETS and len(op.operands) == 1:
+    if target in _OF_ONE_SHAPE and len(op.operands) == 1:
         shapes.define(op.results[0], shapes.of[op.operands[0]])
+    elif target == STAGE_GATHER:
+        _gather(op, shapes)
+    elif target == STAGE_EXCHANGE:
+        _exchange(op, shapes)
     else:
         shapes.keep_all(op)
+
+
+def _gather(op: mlir.Operation, shapes: Shapes) -> None:
+    """The first dims of all stages, one behind the other."""
+    (first, *others) = shapes.of[op.operands[0]]
+    stages = shape_of(op.results[0])[0] // shape_of(op.operands[0])[0]
+    shapes.define(op.results[0], (first * stages, *others))
+
+
+def _exchange(op: mlir.Operation, shapes: Shapes) -> None:
+    """The first dim has a part of each stage."""
+    shape = shapes.of[op.operands[0]]
+    shapes.sizes.keep_cut(shape[0], stages_around(op))
+    shapes.define(op.results[0], shape)
 
 
 RULES: dict[str, Rule] = {
