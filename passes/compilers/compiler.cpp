@@ -50,6 +50,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("buffers.tuples_of_convolutions", buffers.tuples_of_convolutions);
   visit("buffers.keeps_reduced", buffers.keeps_reduced);
   visit("buffers.lending_results", buffers.lending_results);
+  visit("buffers.copies_gathered_arguments", buffers.copies_gathered_arguments);
   visit("schedule.hides_gathers", schedule.hides_gathers);
   visit("schedule.hides_sums", schedule.hides_sums);
   visit("schedule.hides_exchanges", schedule.hides_exchanges);

@@ -123,6 +123,9 @@ struct Buffers {
   /// A result of the program has its buffer from the start, and values that are free again
   /// before it is made use that.
   bool lending_results = false;
+  /// A donated argument of which a collective gathers the next value is copied before it is
+  /// read first; the next value is copied into its buffer at the end.
+  bool copies_gathered_arguments = false;
 };
 
 /// In which order ops and collectives run.

@@ -24,6 +24,15 @@ struct Buffer {
   std::int32_t reused = -1;
 };
 
+/// Copies that are made where a collective gathers a result that takes a donated argument's
+/// buffer, each as large as that.
+struct GatheredResult {
+  /// The argument is read from a copy.
+  LiveRange argument;
+  /// The result is copied into the argument's buffer in the end.
+  LiveRange result;
+};
+
 /// Bytes that live for a while besides the buffers: a gathered copy of a value.
 struct Transient {
   LiveRange live;

@@ -114,4 +114,25 @@ LiveRanges live_ranges_of(const FusedProgram& fused, const OpOrder& order,
   return ranges;
 }
 
+std::map<std::int32_t, GatheredResult> gathered_results(const FusedProgram& fused,
+                                                        const OpOrder& order) {
+  const ProgramIndex& index = fused.index;
+  std::vector<LiveRange> read(index.num_values, {index.num_points, 0});
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    for (const Read& one : in(fused.reads.by_root, i)) {
+      LiveRange& range = read[one.value];
+      const std::int32_t end = order.end_of_read(index.loops, order.point[i],
+                                                 index.loops.of_op(i), index.home(one.value));
+      range = {std::min(range.first, order.point[i]), std::max(range.last, end)};
+    }
+  }
+  std::map<std::int32_t, GatheredResult> found;
+  for (const auto& [value, argument] : fused.live_outs.argument) {
+    const std::int32_t producer = index.producer[value];
+    if (argument == no_value || producer == no_op || read[argument].is_empty()) continue;
+    found[value] = {read[argument], {order.point[producer] + 1, index.num_points}};
+  }
+  return found;
+}
+
 }  // namespace autoshard

@@ -25,4 +25,13 @@ struct LiveRanges {
 LiveRanges live_ranges_of(const FusedProgram& fused, const OpOrder& order,
                           const Buffers& rules);
 
+/// By alias of a result that takes the buffer of a donated argument: what of it lies beside
+/// that buffer if a collective gathers the result. Results whose arguments nobody reads are
+/// not there.
+///
+/// Example: w is read at points 2 and 5, v = w - g runs at 5 and takes the buffer of w, the
+/// program has 9 points: {v, {[2, 6), [6, 9)}}.
+std::map<std::int32_t, GatheredResult> gathered_results(const FusedProgram& fused,
+                                                        const OpOrder& order);
+
 }  // namespace autoshard

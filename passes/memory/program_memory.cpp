@@ -196,6 +196,9 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.point = points_of(fused, order);
   memory.parts = parts_of(fused, order, compiler.fusion);
   add_work_in_matmuls(fused, memory.parts);
+  if (compiler.buffers.copies_gathered_arguments) {
+    memory.copied_if_gathered = gathered_results(fused, order);
+  }
   memory.alias = std::move(fused.aliases.alias);
   return memory;
 }

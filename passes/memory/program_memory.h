@@ -53,8 +53,17 @@ struct ProgramMemory {
   /// of memory/joint_kernels.h, those of matmuls of memory/matmul_kernels.h.
   std::vector<KernelPart> parts;
 
+  /// By alias of a result that takes the buffer of a donated argument: what is copied if a
+  /// collective gathers it. With `Buffers::copies_gathered_arguments`.
+  std::map<std::int32_t, GatheredResult> copied_if_gathered;
+
   /// Whether a value has a buffer.
   bool is_stored(std::int32_t value) const { return live[value].last > 0; }
+  /// The copies of a result and its argument, or null.
+  const GatheredResult* copied_if_gathered_of(std::int32_t value) const {
+    const auto found = copied_if_gathered.find(alias[value]);
+    return found == copied_if_gathered.end() ? nullptr : &found->second;
+  }
 };
 
 /// Runs all analyses.

@@ -93,14 +93,68 @@ std::vector<OpTransients> transients_by_class(const ProgramOnMesh& on,
   return by_class;
 }
 
+/// Donated arguments of which a collective gathers the next value: they are copied one after
+/// the other, each into the storage that the one before has left, and so are their next
+/// values at the end. One storage is needed more, the largest.
+class CopiedArguments {
+ public:
+  explicit CopiedArguments(const ProgramOnMesh& on) : on_(on) {}
+
+  /// `value` is gathered; `bytes` are those of its next value on a device.
+  void add(std::int32_t value, double bytes) {
+    const GatheredResult* copies = on_.memory.copied_if_gathered_of(value);
+    if (!copies) return;
+    extend(arguments_, copies->argument, bytes);
+    extend(results_, copies->result, bytes);
+  }
+
+  /// Adds results that are gathered as they leave the program.
+  void add_joins(const Assignment& assignment) {
+    std::vector<bool> leaves(on_.program.values.size(), false);
+    for (std::int32_t result : on_.program.results) {
+      if (result != no_value) leaves[result] = true;
+    }
+    for (const Join& join : on_.program.joins) {
+      if (!leaves[join.target]) continue;
+      const std::int32_t from = on_.classes.class_of_value[join.source];
+      const std::int32_t to = on_.classes.class_of_value[join.target];
+      if (from < 0 || to < 0) continue;
+      const Sharding& held = assignment.sharding(to);
+      if (only_cuts(assignment.sharding(from), held)) continue;
+      add(join.source, on_.local_bytes(on_.program.values[join.target].type, held));
+    }
+  }
+
+  void write(std::vector<Transient>& transients) const {
+    for (const Transient& one : {arguments_, results_}) {
+      if (!one.live.is_empty()) transients.push_back(one);
+    }
+  }
+
+ private:
+  static void extend(Transient& known, LiveRange live, double bytes) {
+    if (live.is_empty()) return;
+    if (!known.live.is_empty()) {
+      live = {std::min(live.first, known.live.first), std::max(live.last, known.live.last)};
+    }
+    known = {live, std::max(known.bytes, bytes)};
+  }
+
+  const ProgramOnMesh& on_;
+  Transient arguments_{{}, 0}, results_{{}, 0};
+};
+
 /// What collectives make of the results of op `i`: it is stored, whoever reads it.
 void add_made(const ProgramOnMesh& on, std::size_t i, const OpTransients& of_op,
-              std::vector<Transient>& transients) {
+              CopiedArguments& copied, std::vector<Transient>& transients) {
   for (std::size_t k = 0; k < of_op.made.size(); ++k) {
     const std::int32_t v = on.program.ops[i].results[k];
     if (v == no_value || on.program.values[v].is_free) continue;
     const LiveRange fused = on.memory.live_if_stored[v];
-    if (of_op.made[k] > 0 && fused.last > 0) transients.push_back({fused, of_op.made[k]});
+    if (of_op.made[k] > 0) {
+      if (fused.last > 0) transients.push_back({fused, of_op.made[k]});
+      copied.add(v, of_op.made[k]);
+    }
   }
 }
 
@@ -190,9 +244,11 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
                       on.local_bytes(sharding_class.type, to)});
   }
   const std::vector<OpTransients> by_class = transients_by_class(on, assignment);
+  CopiedArguments copied(on);
+  copied.add_joins(assignment);
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
     const OpTransients& of_op = by_class[on.classes.class_of_op[i]];
-    add_made(on, i, of_op, result);
+    add_made(on, i, of_op, copied, result);
     const std::int32_t point = on.memory.point[i];
     if (of_op.while_it_runs > 0) {
       result.push_back({{point, point + 1}, of_op.while_it_runs});
@@ -207,6 +263,7 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
     }
   }
   add_ring_operands(on, assignment, by_class, result);
+  copied.write(result);
   if (on.cluster.compiler.layout.symmetric_padding) {
     add_padded_operands(on, assignment, result);
   }

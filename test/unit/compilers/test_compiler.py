@@ -392,6 +392,20 @@ func.func public @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh
 }
 """
 
+NEXT_WEIGHT = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %w: tensor<4096x4096xf32>
+        {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>, tf.aliasing_output = 0 : i32},
+    %m: tensor<4096x4096xf32> CUT, %v: tensor<4096x4096xf32> CUT)
+    -> (tensor<4096x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}) {
+  %a = stablehlo.subtract %w, %m : tensor<4096x4096xf32>
+  %b = stablehlo.add %w, %v : tensor<4096x4096xf32>
+  %next = stablehlo.multiply %a, %b : tensor<4096x4096xf32>
+  return %next : tensor<4096x4096xf32>
+}
+"""
+
 SUMMED = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>})
@@ -482,6 +496,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "buffers.keeps_reduced": Memory(
         softmax, (MATRIX, MATRIX), {**GPU, "fusion.row_reductions": 0}, 0
     ),
+    "buffers.copies_gathered_arguments": Planned(NEXT_WEIGHT, SMALL, "v5p:2x2x2", False),
     "buffers.lending_results": Memory(chain, (MATRIX, MATRIX), GPU, 0),
     "schedule.hides_gathers": Planned(GATHERS, LARGE, "v5p:2x2x2", True),
     "schedule.hides_sums": Planned(SUMS, LARGE, "h100:8", False),
