@@ -119,12 +119,8 @@ def choose(
         effect = question.effect(decision.chosen)
         if is_useless(effect.live, limit):
             return Choice(question, decision.chosen, effect)
-    found = [
-        with_parts(question, chosen) for chosen in (decision.chosen, *decision.others) if chosen
-    ]
-    if not found:
-        return Choice(question, {}, question.effect({}))
-    best = min(found, key=lambda one: one[0])
+    ways = (decision.chosen, *(one for one in decision.others if one))
+    best = min((with_parts(question, chosen) for chosen in ways), key=lambda one: one[0])
     _, chosen, question.apart = exchanged(question, best, max(_LEAST_EXCHANGING, most_answers))
     return Choice(question, chosen, question.effect(chosen))
 

@@ -1,0 +1,66 @@
+"""What is not done twice, or not at all, while a step is made to fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+from autoshard.errors import DoesNotFitError
+from autoshard.passes import fitting
+from autoshard.rewrites.recomputation.block import Block
+from autoshard.rewrites.recomputation.choice import Choice
+from autoshard.rewrites.recomputation.question import Rules
+
+
+def _step(weights: Any, x: Any) -> Any:
+    """Each layer is recomputed as it comes: its input alone is stacked."""
+
+    def loss(weights: Any) -> Any:
+        def layer(h: Any, weight: Any) -> Any:
+            return jnp.tanh(jnp.tanh(h @ weight) @ weight), None
+
+        return jnp.sum(jax.lax.scan(jax.checkpoint(layer), x, weights)[0] ** 2)
+
+    return weights - jax.grad(loss)(weights)
+
+
+ARGUMENTS = (
+    jax.ShapeDtypeStruct((16, 64, 64), jnp.float32),
+    jax.ShapeDtypeStruct((1 << 14, 64), jnp.float32),
+)
+
+
+def planned(limit: int, **options: Any) -> autoshard.Plan:
+    return autoshard.plan(
+        _step, *ARGUMENTS, cluster="v5e:1x2", recompute="auto", memory_limit=limit, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def free() -> float:
+    """Bytes that the step takes with no limit."""
+    return autoshard.plan(_step, *ARGUMENTS, cluster="v5e:1x2").peak_bytes
+
+
+def test_nothing_is_decided_that_is_no_better_than_keeping_all(
+    free: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stack of what a loop carries could be made of itself, for nothing."""
+    chosen: list[Choice] = []
+    choose = fitting.choose
+
+    def kept(block: Block, limit: float, rules: Rules, **others: Any) -> Choice:
+        chosen.append(choose(block, limit, rules, **others))
+        return chosen[-1]
+
+    monkeypatch.setattr(fitting, "choose", kept)
+    with pytest.raises(DoesNotFitError):
+        planned(int(0.4 * free))
+    assert any(one.question.pairs for one in chosen)
+    for one in chosen:
+        if one.chosen:
+            assert one.effect.answer < one.question.answer({})
