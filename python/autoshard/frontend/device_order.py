@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import jax
@@ -159,8 +160,8 @@ def _seconds_in(
     assert source.cluster is not None
     here = source.cluster.in_order(orders[0])
     module = parse_bytes(plan.bytecode, new_context(), plan.name)
-    trips = {} if request.trip_count is None else {"trip_count": request.trip_count}
-    costed = cost_of_module(module, here, overlap=request.overlap, **trips)
+    cost = partial(cost_of_module, module, here, overlap=request.overlap)
+    costed = cost() if request.trip_count is None else cost(trip_count=request.trip_count)
     clusters = {order: source.cluster.in_order(order) for order in orders}
     return {
         order: cost_of(costed.imported, cluster, request.overlap).step_seconds

@@ -23,12 +23,16 @@ _NAMED_BY_USERS = ("stablehlo.custom_call", "stablehlo.composite")
 
 
 class RuleTable:
-    """Rules by number; ops that are cut alike and do the same work share one."""
+    """Rules by number; ops that are cut alike and do the same work share one.
+
+    Modules of one context may share a table, as copies of one module: then each rule is made once,
+    and the table has rules and types of all of them.
+    """
 
     def __init__(self, types: TypeTable) -> None:
         self.rules: list[_core.Rule] = []
         self.of_matrix_ops: set[int] = set()
-        self._types = types
+        self.types = types
         self._numbers: dict[tuple[object, ...], int] = {}
 
     def number_of(
@@ -62,10 +66,10 @@ class RuleTable:
             rule = _whole(rule, faulty)
         if is_on_host:
             rule = _for_host(rule, op)
-        if self._types.padded_to > 1 and op.name not in _NAMED_BY_USERS:
+        if self.types.padded_to > 1 and op.name not in _NAMED_BY_USERS:
             if any(map(self._is_padded, (*operand_types, *result_types))):
                 rule = _whole(rule, block_factors(op, rule) | _scattered_factors(op, rule))
-            rule = _padded(rule, self._types.padded_to)
+            rule = _padded(rule, self.types.padded_to)
         number = self._numbers[key] = len(self.rules)
         if op.name in MATRIX_OPS:
             self.of_matrix_ops.add(number)
@@ -73,7 +77,7 @@ class RuleTable:
         return number
 
     def _is_padded(self, type_number: int) -> bool:
-        return type_number != NO_TYPE and self._types[type_number].is_padded
+        return type_number != NO_TYPE and self.types[type_number].is_padded
 
 
 def _for_host(rule: FactorRule, op: mlir.Operation) -> FactorRule:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autoshard import _core
+from autoshard.importer.core_rules import RuleTable
 from autoshard.importer.pins import Pinned, core_pin
 from autoshard.ir import mlir
 from autoshard.sharding import Mesh
@@ -89,6 +90,8 @@ class ImportedProgram:
     locations only."""
     op_locations: list[int]
     """A number for each, equal for equal locations."""
+    rules: RuleTable = field(repr=False)
+    """Rules of its ops, with which copies of the module are read faster."""
     makers: list[int] | None = None
     """Which of ``result_values`` each value is first, once somebody asked."""
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])

@@ -65,6 +65,7 @@ def import_program(
     unknown_trip_count: int = 100,
     keep_strategies: bool = True,
     operations: Sequence[mlir.Operation] | None = None,
+    rules: RuleTable | None = None,
 ) -> ImportedProgram:
     """Read a module that ``autoshard-import-strategies`` has prepared.
 
@@ -76,6 +77,8 @@ def import_program(
             arguments as marked ops read them. False: the plan stands; it may have spread these,
             and what reads a mark first may be another op now, such as one that computes again.
         operations: All of the module as ``operations_of`` gives them, where they are known.
+        rules: Of another module of the same context, which is nearly the same; what else this one
+            takes is added.
 
     Raises:
         ImportModuleError: A dynamic shape, no function ``main``, or a mesh of more than 16 axes.
@@ -88,7 +91,10 @@ def import_program(
             " Join some of them."
         )
     operations = operations or operations_of(module.operation)
-    importer = _Importer(module, operations, mesh, unknown_trip_count, keep_strategies)
+    padded_to = mesh.size if pads_indivisible(module) else 1
+    if rules is None or rules.types.padded_to != padded_to:
+        rules = RuleTable(TypeTable(padded_to))
+    importer = _Importer(module, operations, mesh, rules, unknown_trip_count, keep_strategies)
     return importer.read()
 
 
@@ -100,13 +106,13 @@ class _Importer:
         module: mlir.Module,
         operations: Sequence[mlir.Operation],
         mesh: Mesh,
+        rules: RuleTable,
         unknown_trip_count: int,
         keep_strategies: bool,
     ) -> None:
         self._module = module
         self._operations = operations
         self._mesh = mesh
-        self._pads = pads_indivisible(module)
         self._keep_strategies = keep_strategies
 
         structure = structure_of(module)
@@ -114,8 +120,8 @@ class _Importer:
         self._builder = _core.ProgramBuilder(structure)
         assert self._builder.num_module_ops == len(operations)
 
-        self._types = TypeTable(mesh.size if self._pads else 1)
-        self._rules = RuleTable(self._types)
+        self._types = rules.types
+        self._rules = rules
         self._pins = PinnedValues(self._builder, self._types, mesh)
         stacks = host_stacks(module, main_function(module)) if self._has_host else ()
         self._host = ValuesOnHost(self._builder, stacks)
@@ -206,12 +212,13 @@ class _Importer:
             value_shapes=[shapes[number] for number in types_of_values],
             value_bits=[bits[number] for number in types_of_values],
             value_is_free=are_free,
-            pads=self._pads,
+            pads=pads_indivisible(self._module),
             matrix_ops=[op for op, rule in enumerate(op_rules) if rule in rules.of_matrix_ops],
             host=self._host.found(),
             state=frozenset(arguments.replaced.values()),
             op_classes=builder.op_classes,
             op_locations=builder.op_locations,
+            rules=rules,
             one_device_ops=self._reader.on_one_device([number for number, _ in read_values]),
         )
 

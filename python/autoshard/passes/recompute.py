@@ -26,7 +26,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import ClassVar, Literal
 
@@ -263,7 +263,7 @@ class FittedPlans:
         first = self._given
         if first.module is self.module:
             first = self._before = self._without_calls()
-        return Copies(first, lambda module: _cost(module, self.cluster, self.options))
+        return Copies(first, partial(_cost_of_copy, first.costed, self.options))
 
     def _without_calls(self) -> Trial:
         """The plan on a module without calls, by the estimate of that module."""
@@ -386,6 +386,17 @@ def _order(row: DecidedValue) -> tuple[bool, float]:
 
 def _cost(module: mlir.Module, cluster: Cluster, options: Recompute) -> Costed:
     return cost_of_module(module, cluster, overlap=options.overlap, trip_count=options.trip_count)
+
+
+def _cost_of_copy(first: Costed, options: Recompute, copy: mlir.Module) -> Costed:
+    """What the plan on a rewritten copy of a module costs."""
+    return cost_of_module(
+        copy,
+        first.cluster,
+        overlap=options.overlap,
+        trip_count=options.trip_count,
+        rules=first.imported.rules,
+    )
 
 
 def _does_not_fit(given: Trial, needed: float, limit: float, options: Recompute) -> DoesNotFitError:

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from autoshard import _core
 from autoshard.cluster import Cluster
 from autoshard.errors import PassOptionError, PlanError
+from autoshard.importer.core_rules import RuleTable
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place
@@ -99,7 +100,12 @@ def cluster_for(module: mlir.Module, given: str, pass_name: str, compiler: str =
 
 
 def cost_of_module(
-    module: mlir.Module, cluster: Cluster, *, overlap: float = 0.0, trip_count: int = 100
+    module: mlir.Module,
+    cluster: Cluster,
+    *,
+    overlap: float = 0.0,
+    trip_count: int = 100,
+    rules: RuleTable | None = None,
 ) -> Costed:
     """What the plan on a module costs.
 
@@ -108,6 +114,7 @@ def cost_of_module(
         cluster: What it is to run on.
         overlap: Share of communication that hides behind compute.
         trip_count: Assumed trips of loops whose count cannot be read from the program.
+        rules: As of ``import_program``.
 
     Raises:
         PlanError: There is no plan, a part of it is missing, or it does not hold.
@@ -118,7 +125,11 @@ def cost_of_module(
         populate_rules(module)
         try:
             imported = import_program(
-                module, mesh, unknown_trip_count=trip_count, keep_strategies=False
+                module,
+                mesh,
+                unknown_trip_count=trip_count,
+                keep_strategies=False,
+                rules=rules,
             )
             plan = cost_of(imported, cluster, overlap)
         finally:

@@ -10,9 +10,10 @@ import pytest
 
 import autoshard
 from autoshard.errors import DoesNotFitError
-from autoshard.passes import fitting
+from autoshard.passes import fitting, recompute
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
+from autoshard.rewrites.recomputation.decision import Fate
 from autoshard.rewrites.recomputation.question import Rules
 
 
@@ -64,3 +65,31 @@ def test_nothing_is_decided_that_is_no_better_than_keeping_all(
     for one in chosen:
         if one.chosen:
             assert one.effect.answer < one.question.answer({})
+
+
+def test_moves_of_stacks_are_costed_with_what_else_is_written(
+    free: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costed: list[Any] = []
+    cost, rewritten = recompute.cost_of_module, fitting.Copies.rewritten
+    costs: list[tuple[Choice, int]] = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        costed.append(cost(*arguments, **options))
+        return costed[-1]
+
+    def told(self: Any, choice: Choice, *rest: Any) -> Any:
+        before = len(costed)
+        found = rewritten(self, choice, *rest)
+        costs.append((choice, len(costed) - before))
+        return found
+
+    monkeypatch.setattr(recompute, "cost_of_module", counted)
+    monkeypatch.setattr(fitting.Copies, "rewritten", told)
+    plan = planned(int(0.7 * free), host_offload="auto")
+    assert plan.summary is not None
+    assert "host" in {row.decision for row in plan.summary.decided}
+    sent = [count for choice, count in costs if set(choice.chosen.values()) == {Fate.HOST}]
+    assert sent
+    assert min(sent) == 1
+    assert len({id(one.imported.rules) for one in costed}) == 1, "rules are made once"

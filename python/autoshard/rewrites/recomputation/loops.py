@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from autoshard.ir import mlir
@@ -58,7 +58,14 @@ def pairs_of(block: Block) -> list[Pair]:
     def bytes_of(value: mlir.Value) -> float:
         return costs.bytes_of(value_of.get(value, -1))
 
-    loops = [op for op in block.ops if op.name == "stablehlo.while"]
+    return pairs_among(block.ops, bytes_of)
+
+
+def pairs_among(
+    ops: Iterable[mlir.Operation], bytes_of: Callable[[mlir.Value], float]
+) -> list[Pair]:
+    """All pairs of loops among the ops of a block; ``bytes_of`` a stack."""
+    loops = [op for op in ops if op.name == "stablehlo.while"]
     found: list[Pair] = []
     for first in loops:
         readers = {use.owner.operation for result in first.results for use in result.uses}

@@ -16,7 +16,7 @@ from autoshard.ir.host_memory import DEVICE, PINNED_HOST
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.loops import Pair, Stack, body_of, maker_of
 from autoshard.rewrites.recomputation.moves import write_move
-from autoshard.sharding import OpStrategy, Sharding
+from autoshard.sharding import Mesh, OpStrategy
 
 
 def may_be_on_host(block: Block, pair: Pair, stack: Stack) -> bool:
@@ -46,18 +46,21 @@ def may_be_on_host(block: Block, pair: Pair, stack: Stack) -> bool:
     return True
 
 
-def send_stack(block: Block, pair: Pair, stack: Stack) -> None:
-    """Write the moves; both loops stay."""
+def send_stack(mesh: Mesh, pair: Pair, stack: Stack) -> None:
+    """Write the moves, with shardings of the plan's mesh; both loops stay."""
     update = maker_of(stack.write.operands[1])
     assert update is not None
-    sharding = _strategy(block, update).operands[0]
+    sharding = _strategy(mesh, update).operands[0]
     point = mlir.InsertionPoint(update)
     update.operands[0] = write_move(update.operands[0], PINNED_HOST, sharding, point)
     body = body_of(pair.second)
     reads = [op.operation for op in body.operations if op.operation in stack.reads]
     first = reads[0]
     back = write_move(
-        first.results[0], DEVICE, _result_sharding(block, first), mlir.InsertionPoint.after(first)
+        first.results[0],
+        DEVICE,
+        _strategy(mesh, first).results[0],
+        mlir.InsertionPoint.after(first),
     )
     moved = back.owner
     for read in reads:
@@ -66,10 +69,6 @@ def send_stack(block: Block, pair: Pair, stack: Stack) -> None:
                 use.owner.operation.operands[use.operand_number] = back
 
 
-def _strategy(block: Block, op: mlir.Operation) -> OpStrategy:
+def _strategy(mesh: Mesh, op: mlir.Operation) -> OpStrategy:
     text = mlir.StringAttr(op.attributes[STRATEGY]).value
-    return OpStrategy.parse(text, block.costed.mesh)
-
-
-def _result_sharding(block: Block, op: mlir.Operation) -> Sharding:
-    return _strategy(block, op).results[0]
+    return OpStrategy.parse(text, mesh)

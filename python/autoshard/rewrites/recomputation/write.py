@@ -9,7 +9,7 @@ from autoshard.planned.given_plan import Costed
 from autoshard.rewrites.recomputation.block import Block, erase_unread_at
 from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.decision import Fate
-from autoshard.rewrites.recomputation.loops import Pair, Stack, pairs_of
+from autoshard.rewrites.recomputation.loops import Pair, Stack, pairs_among, pairs_of
 from autoshard.rewrites.recomputation.stack_moves import send_stack
 from autoshard.rewrites.recomputation.stack_rewrite import drop_stacks
 from autoshard.rewrites.recomputation.straight import write_clones
@@ -38,27 +38,24 @@ def write_choice(
         keep_parameters=choice.question.rules.keep_parameters,
     )
     erase_unread_at(block, (op for batch in effect.clones.batches for op in batch.ops))
-    costed = cost()
     while dropped:
-        block = Block(costed, block.number)
+        now = Block(cost(), block.number)
         pair, stacks = next(
             (pair, found)
-            for pair in pairs_of(block)
+            for pair in pairs_of(now)
             if (found := [stack for stack in pair.stacks if stack.write in dropped])
         )
         dropped = [op for op in dropped if op not in [stack.write for stack in stacks]]
-        drop_stacks(block, pair, stacks)
-        costed = cost()
+        drop_stacks(now, pair, stacks)
     if sent:
         # Last: copies read the stack as it was, and are joined with what reads it already.
-        block = Block(costed, block.number)
+        ops = [op.operation for op in block.block.operations]
         moved: list[tuple[Pair, Stack]] = [
             (pair, stack)
-            for pair in pairs_of(block)
+            for pair in pairs_among(ops, lambda _: 0.0)
             for stack in pair.stacks
             if stack.write in sent
         ]
         for pair, stack in moved:
-            send_stack(block, pair, stack)
-        costed = cost()
-    return costed
+            send_stack(block.costed.mesh, pair, stack)
+    return cost()
