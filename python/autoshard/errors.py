@@ -69,6 +69,10 @@ class DoesNotFitError(PlanError):
         self.memory_limit = memory_limit
 
 
+class SlowerPlanError(PlanError):
+    """All plans have slower steps than asked for."""
+
+
 class TracingError(AutoshardError):
     """A function that JAX cannot trace with the arguments that autoshard has to give it."""
 

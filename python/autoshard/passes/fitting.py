@@ -61,7 +61,8 @@ class Trial:
     recomputed: list[RecomputedValue] = field(default_factory=list[RecomputedValue])
     decided: list[DecidedValue] = field(default_factory=list[DecidedValue])
 
-    fits_without_host: bool = True
+    bytes_without_host: float = 0.0
+    """The least that something tried needs that sends nothing to the host."""
     first: Choice | None = None
     """What was decided in the module that this is a copy of."""
 
@@ -232,7 +233,7 @@ class Fitting:
         self._add(trial)
         return outcome, is_stuck
 
-    def try_with(self, rules: Rules, *, others: bool = False) -> bool:
+    def try_with(self, rules: Rules, *, others: bool = False) -> float:
         """Rewrite the module, several times: it may need more than was expected, or less.
 
         Args:
@@ -241,21 +242,23 @@ class Fitting:
                 does not fit and is worse than the best in bytes and in seconds.
 
         Returns:
-            Does it fit so? As rewritten; by an estimate where that is too slow to be written.
+            The least bytes that it needs so. As rewritten; by an estimate where that is too slow to
+            be written.
         """
         aim = wanted = self.aim
         seen: set[Outcome] = set()
-        fits = False
+        least = inf
         for _ in range(_ROUNDS):
             choice = self.choice(wanted, rules)
             if self._cannot_win(choice, is_first=not seen):
-                return fits or choice.effect.answer.excess <= 0
+                return min(least, self.copies.beside + choice.peak_bytes)
             closest = self.closest
             outcome, is_stuck = self._write(choice, wanted, rules)
             peak = outcome.peak_bytes
+            least = min(least, peak)
             if others and peak > self.limit and closest is not None and _is_worse(outcome, closest):
                 break
-            fits = fits or peak <= self.limit
+            fits = least <= self.limit
             if (1 - _CLOSE) * aim < peak <= aim or (outcome in seen and peak <= aim):
                 break
             seen.add(outcome)
@@ -267,7 +270,7 @@ class Fitting:
             before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
             if fits and peak <= aim and wanted >= self.copies.without:
                 wanted = (before + self.copies.without) / 2
-        return fits
+        return least
 
     def improve(self, rules: Rules) -> None:
         """Change decisions about ``main`` one at a time, as long as that is better as rewritten.

@@ -147,8 +147,8 @@ class Recomputed:
     module: mlir.Module
     """The one that was given, if it stays as it is, or a copy; the plan's summary is on it."""
     summary: PlanSummary
-    fits_without_host: bool
-    """Was it possible with nothing sent to the host?"""
+    bytes_without_host: float
+    """The least that something tried needs that sends nothing to the host."""
 
 
 def recomputed_module(
@@ -299,7 +299,7 @@ class FittedPlans:
             },
         )
         trial.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-        return Recomputed(trial.module, summary, trial.fits_without_host)
+        return Recomputed(trial.module, summary, trial.bytes_without_host)
 
 
 def rules_of(options: Recompute) -> Rules:
@@ -364,17 +364,21 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
         DoesNotFitError: Nothing makes the step fit.
     """
     rules = rules_of(options)
-    fits_without_host = fitting.try_with(rules) and not rules.host
+    without_host = fitting.try_with(rules)
+    if rules.host:
+        without_host = given.peak_bytes
     if rules.again and rules.host:
         # What would be decided without the host is what was decided, where nothing goes there.
-        without_host, host_alone = replace(rules, host=False), replace(rules, again=False)
-        fits_without_host = fitting.is_without_host or fitting.try_with(without_host, others=True)
-        fitting.try_with(host_alone, others=True)
+        if fitting.is_without_host:
+            without_host = fitting.aim
+        else:
+            without_host = fitting.try_with(replace(rules, host=False), others=True)
+        fitting.try_with(replace(rules, again=False), others=True)
     fitting.improve(rules)
     if fitting.best is None:
         needed = min(given.peak_bytes, fitting.least_bytes)
         raise _does_not_fit(given, needed, fitting.limit, options)
-    fitting.best.fits_without_host = fits_without_host
+    fitting.best.bytes_without_host = without_host
     return fitting.best
 
 

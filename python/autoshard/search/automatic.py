@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.cluster import Cluster
-from autoshard.errors import DoesNotFitError, PlanError
+from autoshard.errors import DoesNotFitError, PlanError, SlowerPlanError
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.inline import bytes_of
 from autoshard.passes.memory_limit import memory_limit_of
@@ -60,8 +60,8 @@ class Planned:
     summary: PlanSummary | None
     searched: PlannedProgram | None = None
     """What the search read and found, where the module is as it left it."""
-    fits_without_host: bool = False
-    """Is it known to fit with no value sent to the host and back?"""
+    bytes_without_host: float = math.inf
+    """The least that it is known to need with no value sent to the host and back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ class Job:
     """As in ``autoshard.plan``."""
     has_limit: bool = False
     """Was a limit of memory asked for?"""
+    most_seconds: float = math.inf
+    """Plans of slower steps are of no use."""
 
     @property
     def memory_limit(self) -> float:
@@ -254,11 +256,14 @@ class Job:
                     break  # nor does anything fit less memory
                 if factor > 1:
                     finds_more = False  # only the last search tells what is missing to the limit
+                    if any(one.peak_bytes <= error.peak_bytes for one in failed):
+                        break  # and less is missing otherwise
                     continue
                 failed.append(error)
                 break
             last_peak = found.summary.peak_bytes_per_device
-            if best is not None and found.summary.step_seconds >= _step_seconds(best):
+            known = self.most_seconds if best is None else _step_seconds(best)
+            if found.summary.step_seconds >= known:
                 break  # and computing again only adds to it
             try:
                 planned = self._recomputed(found, recomputing)
@@ -273,6 +278,8 @@ class Job:
                 break
         if best is None:
             _end_if_interrupted()
+            if not failed:
+                raise SlowerPlanError(f"{self.name}: no plan is faster than one that is known.")
             raise min(failed, key=lambda error: error.peak_bytes)
         return best
 
@@ -285,7 +292,7 @@ class Job:
         made = self.fitted_plans(found, recomputing).within(
             memory_limit_of(self._cluster, recomputing.memory_limit)
         )
-        return Planned(made.module, made.summary, fits_without_host=made.fits_without_host)
+        return Planned(made.module, made.summary, bytes_without_host=made.bytes_without_host)
 
     def fitted_plans(self, found: PlannedProgram, recomputing: Recompute) -> FittedPlans:
         """A plan of the search, spread, to be computed again within different limits."""
@@ -328,17 +335,23 @@ def plan_with_host(
             known.append(candidates())
         return list(known[0])
 
-    found = _with_arguments(job, plan, waiting, name_of)
+    found, count = _with_arguments(job, plan, waiting, name_of)
     if running().is_interrupted:
         return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
         return found
-    if found.fits_without_host:
+    missing = found.bytes_without_host - job.memory_limit
+    if missing <= 0:
         return found  # with nothing on the host it fits as well, and is slower
-    arguments_alone = replace(job, recomputing=replace(job.recomputing, host_offload=False))
+    arguments_alone = replace(
+        job,
+        recomputing=replace(job.recomputing, host_offload=False),
+        most_seconds=_step_seconds(found),
+    )
     try:
-        other = _with_arguments(arguments_alone, plan, waiting, name_of)
-    except DoesNotFitError:
+        # Fewer arguments do not suffice: these do not.
+        other, _ = _with_more(arguments_alone, plan, waiting, name_of, count, missing)
+    except (DoesNotFitError, SlowerPlanError):
         return found
     return min(found, other, key=_step_seconds)
 
@@ -357,18 +370,33 @@ def _with_arguments(
     plan: Callable[[Job, Sequence[int]], Planned],
     candidates: Callable[[], list[Candidate]],
     name_of: Callable[[int], str],
-) -> Planned:
+) -> tuple[Planned, int]:
     """With the fewest of the first candidates that make it fit, as far as plans tell.
+
+    Returns:
+        The plan, and how many are on the host.
+    """
+    found, missing = _with_these(job, plan, ())
+    if found is not None:
+        return found, 0
+    _end_if_interrupted()
+    return _with_more(job, plan, candidates, name_of, 0, missing)
+
+
+def _with_more(
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    candidates: Callable[[], list[Candidate]],
+    name_of: Callable[[int], str],
+    most: int,
+    missing: float,
+) -> tuple[Planned, int]:
+    """With more than ``most`` of the first candidates, with which so many bytes are missing.
 
     As many as free what is missing are tried, and where these do not suffice several times as many:
     what waits on the host need not free anything at the fullest moment. Then fewer again.
     """
-    found, missing = _with_these(job, plan, ())
-    if found is not None:
-        return found
-    _end_if_interrupted()
     waiting = candidates()
-    most = 0
     while True:
         if most == len(waiting):
             names = [name_of(one.argument) for one in waiting]
@@ -379,14 +407,20 @@ def _with_arguments(
         if found is not None:
             break
         _end_if_interrupted()
+    count = most
     while least < most and not running().is_interrupted:
         middle = (least + most) // 2
-        fewer, _ = _with_these(job, plan, waiting[:middle])
+        try:
+            fewer, _ = _with_these(job, plan, waiting[:middle])
+        except SlowerPlanError:
+            break
         if fewer is None:
             least = middle + 1
-        else:
-            found, most = min(found, fewer, key=_step_seconds), middle
-    return found
+            continue
+        most = middle
+        if _step_seconds(fewer) < _step_seconds(found):
+            found, count = fewer, middle
+    return found, count
 
 
 def _with_these(

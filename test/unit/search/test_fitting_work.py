@@ -10,7 +10,9 @@ import pytest
 
 import autoshard
 from autoshard.errors import DoesNotFitError
+from autoshard.frontend import planning
 from autoshard.passes import fitting, recompute
+from autoshard.passes.recursive_programming import ReadProgram
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.decision import Fate
@@ -93,3 +95,24 @@ def test_moves_of_stacks_are_costed_with_what_else_is_written(
     assert sent
     assert min(sent) == 1
     assert len({id(one.imported.rules) for one in costed}) == 1, "rules are made once"
+
+
+def test_no_search_has_less_memory_than_one_that_found_nothing(
+    free: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+    searched = ReadProgram.searched
+
+    def told(self: ReadProgram, *rest: Any) -> Any:
+        found.append(False)
+        made = searched(self, *rest)
+        found[-1] = True
+        return made
+
+    monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    monkeypatch.setattr(ReadProgram, "searched", told)
+    with pytest.raises(DoesNotFitError) as error:
+        planned(int(0.4 * free))
+    assert found[0]
+    assert found.count(False) == 1
+    assert error.value.memory_limit == int(0.4 * free)

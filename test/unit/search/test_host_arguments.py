@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autoshard.errors import DoesNotFitError
+from autoshard.passes.recompute import Recompute
 from autoshard.search.automatic import plan_with_host
 from autoshard.search.host_candidates import Candidate
 
@@ -64,3 +66,35 @@ def test_the_fewest_that_fit_are_found_in_few_plans(fewest: int) -> None:
 def test_what_never_fits_is_told_with_all_arguments_on_the_host() -> None:
     with pytest.raises(DoesNotFitError, match=r"\(40 arguments: argument 0, .*\)"):
         planned_with(41, 40)
+
+
+@dataclass
+class SendingJob(Job):
+    """Values may go to the host as well."""
+
+    recomputing: Any = None
+    most_seconds: float = inf
+
+
+def test_arguments_alone_are_tried_beyond_those_that_do_not_suffice() -> None:
+    """With values on the host one argument suffices; without 20 bytes are missing then. Plans of
+    slower steps are of no use."""
+    tried: list[tuple[bool, int, float]] = []
+
+    def plan(job: Any, on_host: Sequence[int]) -> Any:
+        sends, count = job.recomputing.host_offload, len(on_host)
+        tried.append((sends, count, job.most_seconds))
+        missing = 10.0 * ((1 if sends else 3) - count)
+        if missing > 0:
+            raise DoesNotFitError("too much", None, LIMIT + missing, LIMIT)
+        decided = (SimpleNamespace(decision="host"),) if sends else ()
+        summary = SimpleNamespace(
+            peak_bytes_per_device=LIMIT, step_seconds=5.0 - sends, decided=decided
+        )
+        return SimpleNamespace(summary=summary, bytes_without_host=LIMIT + 20.0)
+
+    waiting = [Candidate(number, 10.0, 1) for number in range(8)]
+    job: Any = SendingJob(recomputing=Recompute(host_offload=True))
+    found: Any = plan_with_host(job, plan, lambda: waiting, "argument {}".format)
+    assert tried == [(True, 0, inf), (True, 1, inf), (False, 4, 4.0), (False, 3, 4.0)]
+    assert found.summary.step_seconds == 4.0

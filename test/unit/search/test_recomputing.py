@@ -81,19 +81,20 @@ def test_seconds_of_computing_again_are_by_one_estimate(monkeypatch: pytest.Monk
 def test_the_host_for_values_is_compared_with_arguments_alone_in_every_mode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    may_send: list[bool] = []
-    with_arguments = automatic._with_arguments
+    tried: list[tuple[bool, int, bool]] = []
+    with_more = automatic._with_more
 
-    def counted(job: automatic.Job, *ways: Any) -> automatic.Planned:
+    def counted(job: automatic.Job, *ways: Any) -> Any:
         assert job.recomputing is not None
-        may_send.append(job.recomputing.host_offload)
-        return with_arguments(job, *ways)
+        *_, most, missing = ways
+        tried.append((job.recomputing.host_offload, most, missing > 0))
+        return with_more(job, *ways)
 
-    monkeypatch.setattr(automatic, "_with_arguments", counted)
+    monkeypatch.setattr(automatic, "_with_more", counted)
     options = {"memory_limit": "14MiB", "recompute": "auto", "host_offload": "auto"}
     sent = planned_deep(mode="data_parallel", batch_argnums=1, **options)
     assert sent.peak_bytes <= 14 << 20
-    assert may_send == [True, False]
+    assert tried == [(False, 0, True)], "that none suffice alone is known"
 
 
 def test_what_does_not_fit_is_told_of_the_plan_that_needs_least(
