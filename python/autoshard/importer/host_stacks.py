@@ -14,7 +14,7 @@ the ops that only place it, to find what loops carry so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from autoshard.ir import mlir
 from autoshard.ir.host_memory import PINNED_HOST, moved_to
@@ -39,72 +39,92 @@ def placed_operands(op: mlir.Operation) -> list[mlir.Value]:
     return list(op.operands)[: 2 if op.name == "stablehlo.dynamic_update_slice" else 1]
 
 
-def host_stacks(module: mlir.Module, main: mlir.Operation) -> set[mlir.Value]:
+def host_stacks(module: mlir.Module, operations: Sequence[mlir.Operation]) -> set[mlir.Value]:
     """What is on the host besides values that are moved there and what is made of these.
 
     Carried values of loops, as their bodies see them, and the zeros that such loops start with.
+
+    Args:
+        module: Each call has a callee of its own.
+        operations: All of the module.
     """
-    search = _Search(functions_of(module))
-    search.block(main.regions[0].blocks[0], {})
-    return search.carried | {value for value in search.starts if search.is_for_host_alone(value)}
+    calls = [op for op in operations if op.name == "func.call"]
+    flow = _Flow(functions_of(module), {_callee(op): op for op in calls})
+    moves = (op for op in operations if op.name == "stablehlo.custom_call")
+    flow.follow(op.results[0] for op in moves if moved_to(op) == PINNED_HOST)
+    starts = {
+        value
+        for loop in flow.loops
+        for value, argument in zip(loop.operands, _body(loop).arguments, strict=True)
+        if argument in flow.carried and value not in flow.on_host
+    }
+    return flow.carried | {value for value in starts if flow.is_for_host_alone(value)}
 
 
-class _Search:
-    def __init__(self, functions: Mapping[str, mlir.Operation]) -> None:
-        self.functions = functions
+def _callee(call: mlir.Operation) -> str:
+    return mlir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def _body(loop: mlir.Operation) -> mlir.Block:
+    return loop.regions[1].blocks[0]
+
+
+class _Flow:
+    """Follows values from where they come to the host to what places them."""
+
+    def __init__(
+        self, functions: Mapping[str, mlir.Operation], calls: Mapping[str, mlir.Operation]
+    ) -> None:
+        self.functions, self.calls = functions, calls
+        self.on_host: set[mlir.Value] = set()
         self.carried: set[mlir.Value] = set()
-        self.starts: set[mlir.Value] = set()
+        """Those of them that a loop carries, as its body sees them."""
+        self.loops: list[mlir.Operation] = []
+        """Loops that carry some."""
 
-    def block(self, block: mlir.Block, on_host: dict[mlir.Value, bool]) -> list[bool]:
-        """Follow a block; whether each value that it ends with is on the host.
+    def follow(self, values: Iterable[mlir.Value]) -> None:
+        """These are on the host, and what is made of them."""
+        waiting = list(values)
+        while waiting:
+            value = waiting.pop()
+            if value in self.on_host:
+                continue
+            self.on_host.add(value)
+            for use in value.uses:
+                waiting += self._placed(use.owner.operation, use.operand_number)
 
-        Args:
-            block: Of a function or a loop.
-            on_host: Of its arguments, and what is outside of it; values of the block are added.
-        """
-        for each in block.operations:
-            self.op(each.operation, on_host)
-        last = block.operations[len(block.operations) - 1].operation
-        return [on_host.get(value, False) for value in last.operands]
-
-    def op(self, op: mlir.Operation, on_host: dict[mlir.Value, bool]) -> None:
-        operands = [on_host.get(value, False) for value in op.operands]
-        results = [False] * len(op.results)
+    def _placed(self, op: mlir.Operation, number: int) -> list[mlir.Value]:
+        """Values that are where an operand of an op is."""
         if op.name == "func.call":
-            results = self.call(op, operands)
-        elif op.name == "stablehlo.while":
-            results = self.loop(op, operands, on_host)
-        elif (kind := moved_to(op)) is not None:
-            results = [kind == PINNED_HOST]
-        elif op.name in THROUGH_HOST:
-            results = [any(operands[: len(placed_operands(op))])]
-        elif op.name in _SAME and len(operands) == len(results):
-            results = operands
-        on_host.update(zip(op.results, results, strict=True))
+            return [self.functions[_callee(op)].regions[0].blocks[0].arguments[number]]
+        if op.name == "stablehlo.while":
+            return self._carry(op, number)
+        if op.name in ("stablehlo.return", "func.return"):
+            return self._returned(op, number)
+        if moved_to(op) is not None:
+            return []
+        if op.name in THROUGH_HOST:
+            return [op.results[0]] if number < len(placed_operands(op)) else []
+        is_same = op.name in _SAME and len(op.operands) == len(op.results)
+        return [op.results[number]] if is_same else []
 
-    def call(self, op: mlir.Operation, operands: list[bool]) -> list[bool]:
-        callee = self.functions[mlir.FlatSymbolRefAttr(op.attributes["callee"]).value]
-        block = callee.regions[0].blocks[0]
-        return self.block(block, dict(zip(block.arguments, operands, strict=True)))
+    def _carry(self, loop: mlir.Operation, number: int) -> list[mlir.Value]:
+        argument = _body(loop).arguments[number]
+        if argument not in self.carried:
+            self.carried.add(argument)
+            self.loops.append(loop)
+        return [argument, loop.results[number]]
 
-    def loop(
-        self, op: mlir.Operation, operands: list[bool], around: dict[mlir.Value, bool]
-    ) -> list[bool]:
-        body = op.regions[1].blocks[0]
-        carried = list(operands)
-        while True:  # ends: values only come to the host
-            inside = {**around, **dict(zip(body.arguments, carried, strict=True))}
-            yielded = self.block(body, inside)
-            grown = [a or b for a, b in zip(carried, yielded, strict=True)]
-            if grown == carried:
-                break
-            carried = grown
-        for number, is_on_host in enumerate(carried):
-            if is_on_host:
-                self.carried.add(body.arguments[number])
-                if not operands[number]:
-                    self.starts.add(op.operands[number])
-        return carried
+    def _returned(self, end: mlir.Operation, number: int) -> list[mlir.Value]:
+        """What becomes of a value with which a body of a loop, or a function, ends."""
+        around = end.parent
+        assert around is not None
+        if around.name == "stablehlo.while" and end.block == _body(around):
+            return self._carry(around, number)
+        if around.name == "func.func":
+            call = self.calls.get(mlir.StringAttr(around.attributes["sym_name"]).value)
+            return [] if call is None else [call.results[number]]
+        return []
 
     def is_for_host_alone(self, value: mlir.Value) -> bool:
         """Whether ``value`` is zeros or the like, and only starts what loops have on the host."""
@@ -115,6 +135,6 @@ class _Search:
             loop = use.owner.operation
             if loop.name != "stablehlo.while":
                 return False
-            if loop.regions[1].blocks[0].arguments[use.operand_number] not in self.carried:
+            if _body(loop).arguments[use.operand_number] not in self.carried:
                 return False
         return True

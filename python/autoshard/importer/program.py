@@ -46,7 +46,6 @@ from autoshard.ir.attributes import (
 )
 from autoshard.ir.boundary import (
     allows_all_to_all,
-    main_function,
     pads_indivisible,
 )
 from autoshard.ir.host_memory import PLACEMENT
@@ -123,7 +122,7 @@ class _Importer:
         self._types = rules.types
         self._rules = rules
         self._pins = PinnedValues(self._builder, self._types, mesh)
-        stacks = host_stacks(module, main_function(module)) if self._has_host else ()
+        stacks = host_stacks(module, operations) if self._has_host else ()
         self._host = ValuesOnHost(self._builder, stacks)
         self._values = Values(operations, self._builder, self._types, self._pins, self._host)
 
