@@ -374,6 +374,7 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
         else:
             without_host = fitting.try_with(replace(rules, host=False), others=True)
         fitting.try_with(replace(rules, again=False), others=True)
+    fitting.let_more_go()
     fitting.improve(rules)
     if fitting.best is None:
         needed = min(given.peak_bytes, fitting.least_bytes)

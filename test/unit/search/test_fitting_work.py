@@ -116,3 +116,38 @@ def test_no_search_has_less_memory_than_one_that_found_nothing(
     assert found[0]
     assert found.count(False) == 1
     assert error.value.memory_limit == int(0.4 * free)
+
+
+def _attention_step(weights: Any, x: Any) -> Any:
+    """Scores in float32, and products with them in bfloat16."""
+
+    def loss(weights: Any) -> Any:
+        h = x
+        for query, key, value in weights:
+            narrow = [(h @ one).astype(jnp.bfloat16) for one in (query, key, value)]
+            scores = jnp.einsum("bqd,bkd->bqk", narrow[0], narrow[1]).astype(jnp.float32)
+            shares = jax.nn.softmax(scores).astype(jnp.bfloat16)
+            h = h + jnp.einsum("bqk,bkd->bqd", shares, narrow[2]).astype(jnp.float32)
+        return jnp.sum(h * h)
+
+    return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
+
+
+def test_more_goes_than_has_to_where_that_makes_the_step_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Scores and their copies in bfloat16 are stored nowhere once both are computed again."""
+    weights = [(jax.ShapeDtypeStruct((64, 64), jnp.float32),) * 3] * 6
+    x = jax.ShapeDtypeStruct((8, 1024, 64), jnp.float32)
+    step, cluster = (_attention_step, weights, x), "v5p:1x1x1"
+    whole = autoshard.plan(*step, cluster=cluster)
+    limit = int(0.75 * whole.peak_bytes)
+
+    def fitted() -> autoshard.Plan:
+        return autoshard.plan(*step, cluster=cluster, recompute="auto", memory_limit=limit)
+
+    more = fitted()
+    monkeypatch.setattr(fitting.Fitting, "let_more_go", lambda self: None)
+    least = fitted()
+    assert more.peak_bytes < 0.7 * least.peak_bytes
+    assert more.step_seconds < 0.98 * whole.step_seconds < 0.98 * least.step_seconds
