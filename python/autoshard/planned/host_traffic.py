@@ -133,8 +133,10 @@ def transfers_of(moves: Mapping[int, float], imported: ImportedProgram) -> list[
     reader: dict[int, int] = {}
     back: dict[int, int] = {}
     for number, op in enumerate(ops):
-        for value in {value_of.get(operand, NO_VALUE) for operand in op.operands} & back.keys():
-            reader.setdefault(back[value], number)
+        if back:  # most ops run before something comes back
+            read = {value_of.get(operand, NO_VALUE) for operand in op.operands}
+            for value in read & back.keys():
+                reader.setdefault(back[value], number)
         for result in op.results:
             makers[value_of.get(result, NO_VALUE)] = number
         if number in moves and moved_to(op) != PINNED_HOST:
@@ -151,13 +153,15 @@ def transfers_of(moves: Mapping[int, float], imported: ImportedProgram) -> list[
 
 def _stacked(imported: ImportedProgram, sizes: _Sizes) -> float:
     """Bytes of the stacks that loops write in the memory of the host."""
-    types = {value: made.type for made, value in imported.value_of.items()}
     written = {
         value
         for loop in imported.program.loops
         for value, made in zip(loop.carried, loop.yielded, strict=True)
         if made != NO_VALUE and value in imported.host.values
     }
+    if not written:
+        return 0.0
+    types = {value: made.type for made, value in imported.value_of.items()}
     return sum(sizes.of(value, types[value]) for value in written)
 
 

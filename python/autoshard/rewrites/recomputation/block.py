@@ -112,7 +112,7 @@ class Block:
         """Values that the op at each position reads, those its regions read included."""
         self.results: list[list[int]] = []
         for argument in self.block.arguments:
-            self._add(argument, -1, Storage.KEPT)
+            self._number(argument)
         self._read_ops()
         if costed.cluster.compiler.does("fusion.matmul_results"):
             self._store_behind_matmuls()
@@ -177,20 +177,20 @@ class Block:
         value_of, number_of, values = self.costed.imported.value_of, self.number_of, self.values
         returned = set(self.ops[-1].operands)
         for position, op in enumerate(self.ops):
-            operands = [self._number(value) for value in op.operands]
+            name, operands = op.name, [self._number(value) for value in op.operands]
             if len(op.regions):
                 operands += [number_of[v] for v in _captured(op) if v in number_of]
             self.operands.append(operands)
             for number in dict.fromkeys(operands):
                 values[number].readers.append(position)
-            is_held = op.name in _HELD or has_effect(op)
-            is_free = op.name in ("stablehlo.constant", "stablehlo.iota")
+            is_held = name in _HELD or has_effect(op)
+            is_free = name in ("stablehlo.constant", "stablehlo.iota")
             results: list[int] = []
             for result in op.results:
-                kind = Storage.KEPT
+                core, kind = value_of.get(result, NO_VALUE), Storage.KEPT
                 if not (is_held or result in returned):
-                    kind = self._storage(value_of.get(result, NO_VALUE), is_free)
-                results.append(self._add(result, position, kind))
+                    kind = self._storage(core, is_free)
+                results.append(self._add(result, core, position, kind))
             self.results.append(results)
 
     def _storage(self, core: int, is_free: bool) -> Storage:
@@ -206,15 +206,17 @@ class Block:
     def _number(self, ssa: mlir.Value) -> int:
         """Number of an operand; one that is made outside of the block is kept there."""
         number = self.number_of.get(ssa)
-        return self._add(ssa, -1, Storage.KEPT) if number is None else number
-
-    def _add(self, ssa: mlir.Value, maker: int, kind: Storage) -> int:
+        if number is not None:
+            return number
         core = self.costed.imported.value_of.get(ssa, NO_VALUE)
+        return self._add(ssa, core, -1, Storage.KEPT)
+
+    def _add(self, ssa: mlir.Value, core: int, maker: int, kind: Storage) -> int:
         end = 0 if core == NO_VALUE else self.costs.live_ranges[core][1]
         self.values.append(Value(maker, kind, core, self.costs.bytes_of(core), end))
         self.ssa.append(ssa)
-        self.number_of[ssa] = len(self.values) - 1
-        return len(self.values) - 1
+        self.number_of[ssa] = number = len(self.values) - 1
+        return number
 
     @cached_property
     def link(self) -> _core.HostLink:
