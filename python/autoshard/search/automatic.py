@@ -351,7 +351,7 @@ def plan_with_host(
     try:
         # Fewer arguments do not suffice: these do not.
         other, _ = _with_more(arguments_alone, plan, waiting, name_of, count, missing)
-    except (DoesNotFitError, SlowerPlanError):
+    except PlanError:  # nor need the host be able to compute what these arguments are for
         return found
     return min(found, other, key=_step_seconds)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoshard.errors import DoesNotFitError
+from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.passes.recompute import Recompute
 from autoshard.search.automatic import plan_with_host
 from autoshard.search.host_candidates import Candidate
@@ -98,3 +98,22 @@ def test_arguments_alone_are_tried_beyond_those_that_do_not_suffice() -> None:
     found: Any = plan_with_host(job, plan, lambda: waiting, "argument {}".format)
     assert tried == [(True, 0, inf), (True, 1, inf), (False, 4, 4.0), (False, 3, 4.0)]
     assert found.summary.step_seconds == 4.0
+
+
+def test_a_plan_is_kept_where_arguments_alone_cannot_be_on_the_host() -> None:
+    """They would need a collective there."""
+
+    def plan(job: Any, on_host: Sequence[int]) -> Any:
+        if on_host:
+            raise PlanError("a collective on the host")
+        summary = SimpleNamespace(
+            peak_bytes_per_device=LIMIT,
+            step_seconds=1.0,
+            decided=(SimpleNamespace(decision="host"),),
+        )
+        return SimpleNamespace(summary=summary, bytes_without_host=LIMIT + 20.0)
+
+    job: Any = SendingJob(recomputing=Recompute(host_offload=True))
+    waiting = [Candidate(number, 10.0, 1) for number in range(8)]
+    found: Any = plan_with_host(job, plan, lambda: waiting, "argument {}".format)
+    assert found.summary.step_seconds == 1.0
