@@ -241,12 +241,15 @@ class Job:
         program = self.read_flat(on_host)
         best: Planned | None = None
         failed: list[DoesNotFitError] = []
-        last_peak, finds_more = math.inf, True
+        last_peak, least, finds_more = math.inf, 0.0, True
         for factor in _MORE_MEMORY:
             if math.isfinite(factor) and limit * factor >= last_peak:
                 continue  # the last plan keeps within this
             if factor > 1 and not finds_more:
                 continue
+            is_known = best is not None or any(one.peak_bytes <= least for one in failed)
+            if limit * factor < least and is_known:
+                break  # no plan keeps within this, nor is its error asked for
             allowed = str(limit * factor) if math.isfinite(factor) else ALL_MEMORY
             options = replace(self.options, memory_limit=allowed)
             try:
@@ -262,6 +265,7 @@ class Job:
                 failed.append(error)
                 break
             last_peak = found.summary.peak_bytes_per_device
+            least = max(least, least_bytes(found))
             known = self.most_seconds if best is None else _step_seconds(best)
             if found.summary.step_seconds >= known:
                 break  # and computing again only adds to it
@@ -437,6 +441,19 @@ def _with_these(
     except DoesNotFitError as error:
         missing = error.peak_bytes - error.memory_limit
     return None, missing
+
+
+def least_bytes(found: PlannedProgram) -> float:
+    """Bytes that any plan needs on a device at the fullest moment of this one.
+
+    The values that live then, each cut over all devices.
+    """
+    plan, mesh = found.plan, found.mesh.without_unit_axes()
+    parts = [
+        math.prod(mesh.axes[axis].size for axes in dims for axis in axes) for dims in plan.shardings
+    ]
+    rows = plan.value_sharding
+    return sum(size * parts[rows[value]] / mesh.size for value, size in plan.peak_values)
 
 
 def count_that_frees(waiting: Sequence[Candidate], taken: int, missing: float) -> int:

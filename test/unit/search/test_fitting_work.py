@@ -12,11 +12,16 @@ import autoshard
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
 from autoshard.passes import fitting, recompute
-from autoshard.passes.recursive_programming import ReadProgram
+from autoshard.passes.recursive_programming import (
+    PlannedProgram,
+    ReadProgram,
+    RecursiveProgramming,
+)
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.decision import Fate
 from autoshard.rewrites.recomputation.question import Rules
+from autoshard.search.automatic import ALL_MEMORY, least_bytes
 
 
 def _step(weights: Any, x: Any) -> Any:
@@ -95,6 +100,35 @@ def test_moves_of_stacks_are_costed_with_what_else_is_written(
     assert sent
     assert min(sent) == 1
     assert len({id(one.imported.rules) for one in costed}) == 1, "rules are made once"
+
+
+def test_no_search_has_less_memory_than_values_take_that_are_cut_over_all_devices(
+    free: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One device cuts nothing: what it holds at a time no other plan changes."""
+    limits: list[str] = []
+    searched = ReadProgram.searched
+
+    def told(self: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
+        limits.append(options.memory_limit)
+        found = searched(self, options)
+        least = least_bytes(found)
+        assert found.summary.peak_bytes_per_device * 0.9 < least
+        assert least <= found.summary.peak_bytes_per_device
+        return found
+
+    monkeypatch.setattr(ReadProgram, "searched", told)
+    limit = int(1.4 * free)
+    plan = autoshard.plan(
+        _step,
+        *ARGUMENTS,
+        cluster="v5e:1x1",
+        recompute="auto",
+        host_offload="auto",
+        memory_limit=limit,
+    )
+    assert plan.peak_bytes <= limit
+    assert limits == [ALL_MEMORY]
 
 
 def test_no_search_has_less_memory_than_one_that_found_nothing(
