@@ -234,8 +234,8 @@ bool is_leaf(const FusedProgram& fused, const std::vector<bool>& is_of_matmul,
 }
 
 /// By op. A kernel of two results runs where the later of them does, and what reads the first
-/// one after that. One that writes what others compute for themselves makes more than it
-/// frees: if nothing else waits for it, it runs last.
+/// one after that. One that writes what others compute for themselves, matmuls among them,
+/// makes more than it frees: if nothing else waits for it, it runs last.
 std::vector<Place> places_of(const FusedProgram& fused, const std::vector<std::int32_t>& after,
                              const std::vector<bool>& is_of_matmul) {
   const ProgramIndex& index = fused.index;
@@ -245,7 +245,11 @@ std::vector<Place> places_of(const FusedProgram& fused, const std::vector<std::i
   }
   for (const auto& [stored, readers] : fused.fusions.read_by) {
     const std::int32_t root = fused.fusions.sibling[stored];
-    if (root == no_op || !is_leaf(fused, is_of_matmul, root)) continue;
+    const std::vector<std::int32_t>& roots = fused.fusions.roots[stored];
+    const bool is_late = root != no_op && is_leaf(fused, is_of_matmul, root) &&
+                         std::any_of(roots.begin(), roots.end(),
+                                     [&](std::int32_t other) { return is_of_matmul[other]; });
+    if (!is_late) continue;
     const std::int32_t loop = index.loops.of_op(root);
     const std::int32_t end =
         loop == no_loop ? index.num_ops : index.program.loops[loop].last_op;
