@@ -1,4 +1,7 @@
-"""The page docs/use/why.md says what its program prints, and its commands run."""
+"""The page docs/use/why.md says what its program prints, and its commands run.
+
+``python test/system/test_why_page.py`` writes what it prints into the page.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,10 @@ BLOCK = re.compile(r"```(python|text)\n(.*?)```", re.DOTALL)
 
 @pytest.fixture(scope="module")
 def page() -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    return run_page()
+
+
+def run_page() -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Names of the program of the page, and what it prints beside what the page says."""
     names: dict[str, Any] = {}
     compared: list[tuple[str, str]] = []
@@ -68,3 +75,19 @@ def test_commands_of_the_page_run(
     assert "no other beats in time and memory" in capsys.readouterr().out
     assert "<h2>Frontier</h2>" in (tmp_path / "plan.html").read_text()
     assert (tmp_path / "summary.md").stat().st_size > 0
+
+
+def write_page() -> None:
+    """Writes into the page what its program prints."""
+    found = iter(run_page()[1])
+
+    def block(match: re.Match[str]) -> str:
+        if match[1] == "python":
+            return match[0]
+        return "\n".join(["```text", *lines(next(found)[0]), "```"])
+
+    PAGE.write_text(BLOCK.sub(block, PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    write_page()
