@@ -50,9 +50,9 @@ struct ProgramMemory {
   std::vector<std::int32_t> point;
   /// By op: its part of its kernel. What several fusions compute is read in each of them with
   /// `Fusion::reads_in_each`, else in the first. Kernels that write several results are those
-  /// of memory/joint_kernels.h, those of matmuls of memory/matmul_kernels.h.
+  /// of memory/joint_kernels.h, those of matmuls of memory/matmul_kernels.h and
+  /// `OpOrder::matmul`.
   std::vector<KernelPart> parts;
-
   /// By alias of a result that takes the buffer of a donated argument: what is copied if a
   /// collective gathers it. With `Buffers::copies_gathered_arguments`.
   std::map<std::int32_t, GatheredResult> copied_if_gathered;

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from damaged_programs import damage
 from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.cli import verify as cli
 from autoshard.errors import CheckError, PlanError
 from autoshard.exporter import pin
-from autoshard.ir import mlir, new_context, parse_bytes, print_module
-from autoshard.ir.module import operations_of
+from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.verify.check import check, run
 
 _WEIGHTS = jax.ShapeDtypeStruct((512, 512), "float32")
@@ -41,22 +41,6 @@ def right():
 def _left_to_xla(monkeypatch):
     """Let XLA split what the exporter splits itself, because XLA does it wrongly."""
     monkeypatch.setattr(pin, "block_op", lambda _: None)
-
-
-def _change(monkeypatch, name, change):
-    """Let ``change`` see every op ``name`` in the form that is split."""
-    forms = run.forms
-
-    def changed(planned, use_shardy):
-        plain, sharded = forms(planned, use_shardy)
-        module = parse_bytes(sharded, new_context(), "module")
-        with module.context, mlir.Location.unknown():
-            for op in operations_of(module.operation):
-                if op.name == f"stablehlo.{name}":
-                    change(op)
-        return plain, print_module(module, "bytecode")
-
-    monkeypatch.setattr(run, "forms", changed)
 
 
 def _double(op):
@@ -158,7 +142,7 @@ def test_an_op_at_which_xla_ends_the_process_is_named(monkeypatch):
 
 def test_an_op_that_does_not_end_is_named(monkeypatch):
     monkeypatch.setattr(run, "PATIENCE_SECONDS", 5.0)
-    _change(monkeypatch, "tanh", _never_end)
+    damage(monkeypatch, "tanh", _never_end)
     plan = autoshard.plan(lambda x: jnp.tanh(jnp.sin(x)), _BATCH, mesh="dp=8", in_shardings=P("dp"))
     found = plan.check()
     assert not found.is_right
@@ -175,7 +159,7 @@ def _signs(x):
 
 def test_an_op_that_is_wrong_behind_rounding_is_named(monkeypatch):
     plan = autoshard.plan(_signs, _BATCH, mesh="dp=8", in_shardings=P("dp"))
-    _change(monkeypatch, "sine", _double)
+    damage(monkeypatch, "sine", _double)
     wrong = plan.check()
     assert not wrong.is_right
     assert wrong.differs.op == "stablehlo.sine"
@@ -199,7 +183,7 @@ def test_jit_checks_once_before_the_first_step(monkeypatch):
     for _ in range(2):
         np.testing.assert_allclose(right(jnp.ones((64, 32))), expected, rtol=1e-6)
     assert len(checks) == 1
-    _change(monkeypatch, "sine", _double)
+    damage(monkeypatch, "sine", _double)
     x = jnp.ones((64, 32))
     with pytest.raises(CheckError, match=r"test_check\.py.*<lambda>: sine is computed wrong"):
         step(check=True)(x)

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
-from stacked_layers import LAYERS, network, recomputed, scanned
+from damaged_programs import damage
+from lockstep_plans import planned
+from stacked_layers import recomputed, scanned
 
 import autoshard
 from autoshard.cli.verify import main
-from autoshard.ir import mlir, new_context, parse_bytes, print_module
-from autoshard.ir.module import operations_of
-from autoshard.verify.check import run
-
-BATCH, WIDTH = 4096, 256
-"""Large enough that stages are cut."""
-
-
-def _arguments() -> Any:
-    shapes = {"ends": (WIDTH, WIDTH), "layers": (LAYERS, WIDTH, WIDTH)}
-    params = {name: jax.ShapeDtypeStruct(shape, "float32") for name, shape in shapes.items()}
-    return (params, params), jax.ShapeDtypeStruct((BATCH, WIDTH), "float32")
-
-
-ARGUMENTS = _arguments()
-
-
-def planned(forward: Any, stages: int, micro_batches: int, mesh: str) -> autoshard.Plan:
-    return autoshard.plan(
-        network(forward),
-        *ARGUMENTS,
-        cluster="cpu:8",
-        mesh=mesh,
-        pipeline=autoshard.Pipeline(stages, micro_batches, execution="lockstep"),
-        batch_argnums=1,
-    )
+from autoshard.ir import mlir
 
 
 @pytest.fixture(scope="module")
@@ -57,24 +32,6 @@ def test_stages_that_are_split_give_what_whole_stages_give(
     assert found.mesh == f"stage={stages},{mesh}"
     assert found.compared > 0
     assert found.not_run == ()
-
-
-def damaged(
-    monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[mlir.Operation], None]
-) -> None:
-    """Let ``change`` see every op ``name`` of the program that is split."""
-    forms = run.forms
-
-    def changed(planned: bytes, use_shardy: bool) -> tuple[bytes, bytes]:
-        plain, sharded = forms(planned, use_shardy)
-        module = parse_bytes(sharded, new_context(), "module")
-        with module.context, mlir.Location.unknown():
-            for op in operations_of(module.operation):
-                if op.name == f"stablehlo.{name}":
-                    change(op)
-        return plain, print_module(module, "bytecode")
-
-    monkeypatch.setattr(run, "forms", changed)
 
 
 def to_other_devices(op: mlir.Operation) -> None:
@@ -102,7 +59,7 @@ def of_other_stages(op: mlir.Operation) -> None:
 def test_stages_that_send_to_the_wrong_devices_are_found(
     plan: autoshard.Plan, monkeypatch: pytest.MonkeyPatch, name: str, change: Any
 ) -> None:
-    damaged(monkeypatch, name, change)
+    damage(monkeypatch, name, change)
     found = plan.check()
     assert not found.is_right
     assert found.differs is not None
@@ -117,7 +74,7 @@ def test_a_layer_that_is_split_wrongly_is_found(
             twice = mlir.Operation.create("stablehlo.add", [result.type], [result, result])
         result.replace_all_uses_except(twice.results[0], twice)
 
-    damaged(monkeypatch, "maximum", double)
+    damage(monkeypatch, "maximum", double)
     found = plan.check()
     assert not found.is_right
     assert found.differs is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import jax
 import pytest
-from stacked_layers import LAYERS, network, recomputed, scanned
+from lockstep_plans import BATCH, WIDTH, planned
+from stacked_layers import recomputed, scanned
 
 import autoshard
 from autoshard.cli.verify import main
@@ -17,31 +17,6 @@ from autoshard.sharding import AxisRef
 from autoshard.verify.matching import Verdict
 
 STAGE = (AxisRef("stage"),)
-
-
-BATCH, WIDTH = 4096, 256
-"""Large enough that stages are cut."""
-
-
-def _arguments() -> Any:
-    shapes = {"ends": (WIDTH, WIDTH), "layers": (LAYERS, WIDTH, WIDTH)}
-    params = {name: jax.ShapeDtypeStruct(shape, "float32") for name, shape in shapes.items()}
-    return (params, params), jax.ShapeDtypeStruct((BATCH, WIDTH), "float32")
-
-
-ARGUMENTS = _arguments()
-
-
-def planned(forward: Any, stages: int, micro_batches: int, mesh: str) -> autoshard.Plan:
-    return autoshard.plan(
-        network(forward),
-        *ARGUMENTS,
-        cluster="cpu:8",
-        mesh=mesh,
-        pipeline=autoshard.Pipeline(stages, micro_batches, execution="lockstep"),
-        batch_argnums=1,
-        donate_argnums=0,
-    )
 
 
 @pytest.fixture(scope="module")
