@@ -19,10 +19,15 @@ using importer::Describe;
 using importer::OpClass;
 using importer::OpStructure;
 using importer::ProgramBuilder;
+using importer::RoundedOperand;
+using importer::Rounding;
 using Ints = std::vector<std::int32_t>;
 /// What is asked of an op that stands for its class, and of one with types of its own.
 using AskClass = nb::typed<nb::callable, OpClass(std::int32_t)>;
 using AskRule = nb::typed<nb::callable, std::int32_t(std::int32_t, Ints, Ints)>;
+/// Type and rule of the cast, as in `Rounding`.
+using AskRounding =
+    nb::typed<nb::callable, std::pair<std::int32_t, std::int32_t>(std::int32_t)>;
 
 /// The first block of a region, with all its arguments.
 struct RegionBlock {
@@ -30,10 +35,16 @@ struct RegionBlock {
   Ints arguments;
 };
 
-Describe describe_with(const AskClass& op_class, const AskRule& rule) {
+Describe describe_with(const AskClass& op_class, const AskRule& rule,
+                       const AskRounding& rounding) {
   return {[op_class](std::int32_t op) { return nb::cast<OpClass>(op_class(op)); },
           [rule](std::int32_t op, const Ints& operand_types, const Ints& result_types) {
             return nb::cast<std::int32_t>(rule(op, operand_types, result_types));
+          },
+          [rounding](std::int32_t type) {
+            const auto [to, cast] =
+                nb::cast<std::pair<std::int32_t, std::int32_t>>(rounding(type));
+            return Rounding{to, cast};
           }};
 }
 
@@ -47,8 +58,8 @@ Ints numbers_from(std::int32_t first, std::int32_t count) {
 
 void bind_importer(nb::module_& module) {
   nb::class_<OpClass>(module, "OpClass", "What all ops of one class have in common.")
-      .def(nb::init<bool, bool, bool, bool, Ints>(), nb::kw_only(), "is_special"_a,
-           "is_free"_a, "is_broadcast"_a, "only_moves"_a, "result_types"_a);
+      .def(nb::init<bool, bool, bool, bool, bool, Ints>(), nb::kw_only(), "is_special"_a,
+           "is_free"_a, "is_broadcast"_a, "only_moves"_a, "is_cast"_a, "result_types"_a);
 
   nb::class_<RegionBlock>(module, "RegionBlock", "The first block of a region.")
       .def_ro("first_op", &RegionBlock::first_op)
@@ -58,6 +69,13 @@ void bind_importer(nb::module_& module) {
   nb::class_<ProgramBuilder::Mark>(module, "BuilderMark", "How far a program got.")
       .def_ro("op", &ProgramBuilder::Mark::op)
       .def_ro("join", &ProgramBuilder::Mark::join);
+
+  nb::class_<RoundedOperand>(module, "RoundedOperand",
+                             "A cast that is an op of the program alone.")
+      .def_ro("op", &RoundedOperand::op)
+      .def_ro("source", &RoundedOperand::source)
+      .def_ro("result", &RoundedOperand::result)
+      .def_ro("position", &RoundedOperand::position);
 
   nb::class_<ProgramBuilder>(module, "ProgramBuilder",
                              "Fills a program op after op; see passes/importer/builder.h.")
@@ -128,24 +146,34 @@ void bind_importer(nb::module_& module) {
       .def(
           "add_plain",
           [](ProgramBuilder& b, std::int32_t op, std::int32_t end, double trips,
-             const AskClass& op_class, const AskRule& rule) {
-            return b.add_plain(op, end, trips, describe_with(op_class, rule));
+             const AskClass& op_class, const AskRule& rule, const AskRounding& rounding) {
+            return b.add_plain(op, end, trips, describe_with(op_class, rule, rounding));
           },
           nb::arg("op"), nb::arg("end"), nb::arg("trips"), nb::arg("op_class"),
-          nb::arg("rule"),
+          nb::arg("rule"), nb::arg("rounding"),
           "Read ops up to the first special one, or to `end`; where it stopped.")
       .def(
           "add",
           [](ProgramBuilder& b, std::int32_t op, double trips, const AskClass& op_class,
-             const AskRule& rule, const std::optional<Ints>& result_types) {
-            b.add(op, trips, describe_with(op_class, rule),
+             const AskRule& rule, const AskRounding& rounding,
+             const std::optional<Ints>& result_types) {
+            b.add(op, trips, describe_with(op_class, rule, rounding),
                   result_types ? &*result_types : nullptr);
           },
           nb::arg("op"), nb::arg("trips"), nb::arg("op_class"), nb::arg("rule"),
-          nb::arg("result_types") = nb::none(), "Read one op as if it were plain.")
+          nb::arg("rounding"), nb::arg("result_types") = nb::none(),
+          "Read one op as if it were plain.")
       .def("alias",
            [](ProgramBuilder& b, std::int32_t op, const Ints& values) { b.alias(op, values); })
+      .def("operands_of", &ProgramBuilder::operands_of, nb::arg("program_op"),
+           "Values that an op of the program reads.")
       .def("set_operands", &ProgramBuilder::set_operands)
+      .def_prop_ro("first_ops", &ProgramBuilder::first_ops, "The first op of each class.")
+      .def("round_operands_of",
+           [](ProgramBuilder& b, const Ints& classes) { b.round_operands_of(classes); })
+      .def_prop_ro("num_rounded", &ProgramBuilder::num_rounded)
+      .def("forget_rounded", &ProgramBuilder::forget_rounded, nb::arg("since"))
+      .def_prop_ro("rounded_operands", &ProgramBuilder::rounded_operands)
       .def("join", &ProgramBuilder::join)
       .def("mark", &ProgramBuilder::mark)
       .def("scale_trips", &ProgramBuilder::scale_trips)
@@ -181,16 +209,8 @@ void bind_importer(nb::module_& module) {
           },
           "The class of each op that was read; ops of one differ in operands, regions and "
           "locations only.")
-      .def_prop_ro(
-          "op_locations",
-          [](const ProgramBuilder& b) {
-            Ints locations;
-            for (const std::int32_t op : b.read_ops()) {
-              locations.push_back(b.module().ops[op].location);
-            }
-            return locations;
-          },
-          "A number for each op that was read, equal for equal locations.")
+      .def_prop_ro("op_locations", &ProgramBuilder::locations,
+                   "A number for each op that was read, equal for equal locations.")
       .def_prop_ro(
           "result_values",
           [](const ProgramBuilder& b) {

@@ -11,7 +11,9 @@ ProgramBuilder::ProgramBuilder(ModuleStructure module)
       is_described_(module_.num_classes),
       value_of_(module_.num_values, no_value),
       after_(module_.num_values, -1),
-      is_read_(module_.num_values, false) {
+      is_read_(module_.num_values, false),
+      rounds_operands_(module_.num_classes, false),
+      rounding_reader_(module_.num_values, -1) {
   for (const std::int32_t ssa : module_.operands) is_read_[ssa] = true;
   ops_.reserve(module_.ops.size());
   values_.reserve(module_.num_values);
@@ -21,6 +23,7 @@ std::int32_t ProgramBuilder::new_value(std::int32_t type, bool is_free) {
   if (type == no_type) return no_value;
   values_.push_back({type, is_free});
   maker_.push_back(-1);
+  rounded_.push_back(no_value);
   is_on_host_.push_back(false);
   is_made_on_host_.push_back(false);
   is_marked_.push_back(false);
@@ -64,7 +67,9 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   bool has_scalars = false;
   operand_types_.clear();
   for (const std::int32_t ssa : operands) {
-    const std::int32_t value = value_of_[ssa];
+    const std::int32_t value = rounds_operands_[read.op_class]
+                                   ? rounded(ssa, number, number, trips, describe)
+                                   : value_of_[ssa];
     op.operands.push_back(value);
     operand_types_.push_back(value == no_value ? no_type : values_[value].type);
     has_scalars |= value == no_value;
@@ -82,6 +87,10 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   }
   ops_with_results_.push_back(number);
   if (op_class.is_free) return;
+  if (op_class.is_cast && op.results[0] != no_value && op.operands[0] != no_value &&
+      rounding_of(result_types[0], describe).type == operand_types_[0]) {
+    know_rounded(op.results[0], op.operands[0]);
+  }
 
   if (has_barriers || has_scalars) {
     for (const std::int32_t ssa : operands) op.after = std::max(op.after, after_[ssa]);
@@ -99,12 +108,96 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   op.kept_operands.resize(op.operands.size());
   if (num_on_host_ > 0 || host_depth > 0) op.kept_operands = kept_on_host(op);
   if (num_marked_ > 0) reach_main_op(op, op_class.only_moves);
+  push(std::move(op), number, number, scalar_is_read);
+  for (std::int32_t k = 0; k < read.num_results; ++k) {
+    const std::int32_t ssa = read.first_result + k;
+    if (rounding_reader_[ssa] >= 0) {
+      rounded(ssa, rounding_reader_[ssa], number, trips, describe);
+    }
+  }
+}
+
+void ProgramBuilder::push(Op op, std::int32_t read_op, std::int32_t at, bool makes_scalar) {
   for (const std::int32_t value : op.results) {
     if (value != no_value) maker_[value] = num_ops();
   }
   ops_.push_back(std::move(op));
-  makes_scalars_.push_back(scalar_is_read);
-  read_ops_.push_back(number);
+  makes_scalars_.push_back(makes_scalar);
+  read_ops_.push_back(read_op);
+  locations_.push_back(module_.ops[at].location);
+}
+
+std::vector<std::int32_t> ProgramBuilder::first_ops() const {
+  std::vector<std::int32_t> found(module_.num_classes, -1);
+  for (std::size_t op = module_.ops.size(); op-- > 0;) {
+    found[module_.ops[op].op_class] = static_cast<std::int32_t>(op);
+  }
+  return found;
+}
+
+void ProgramBuilder::round_operands_of(std::span<const std::int32_t> classes) {
+  for (const std::int32_t number : classes) rounds_operands_[number] = true;
+  for (std::size_t op = module_.ops.size(); op-- > 0;) {
+    const OpStructure& read = module_.ops[op];
+    if (!rounds_operands_[read.op_class]) continue;
+    for (std::int32_t k = 0; k < read.num_operands; ++k) {
+      rounding_reader_[module_.operands[read.first_operand + k]] =
+          static_cast<std::int32_t>(op);
+    }
+  }
+}
+
+/// What the op `reader` of the module reads for `ssa`, cast where `at` stands.
+std::int32_t ProgramBuilder::rounded(std::int32_t ssa, std::int32_t reader, std::int32_t at,
+                                     double trips, const Describe& describe) {
+  const std::int32_t value = value_of_[ssa];
+  if (value == no_value || values_[value].is_free || is_on_host_[value] || host_depth > 0) {
+    return value;
+  }
+  if (rounded_[value] != no_value) return rounded_[value];
+  const Rounding rounding = rounding_of(values_[value].type, describe);
+  if (rounding.type == no_type) return value;
+  Op cast;
+  cast.rule = rounding.rule;
+  cast.operands = {value};
+  cast.results = {new_value(rounding.type)};
+  cast.trips = trips;
+  cast.kept_operands = {false};
+  if (has_barriers) cast.after = after_[ssa];
+  if (num_marked_ > 0) reach_main_op(cast, true);
+  know_rounded(value, cast.results[0]);
+  const OpStructure& read = module_.ops[reader];
+  const auto operands = module_.operands.begin() + read.first_operand;
+  const auto position = std::find(operands, operands + read.num_operands, ssa) - operands;
+  rounded_operands_.push_back(
+      {num_ops(), value, cast.results[0], static_cast<std::int32_t>(position)});
+  push(std::move(cast), reader, at, false);
+  return rounded_[value];
+}
+
+const Rounding& ProgramBuilder::rounding_of(std::int32_t type, const Describe& describe) {
+  const auto at = static_cast<std::size_t>(type);
+  if (at >= roundings_.size()) {
+    roundings_.resize(at + 1);
+    is_rounding_known_.resize(at + 1, false);
+  }
+  if (!is_rounding_known_[at]) {
+    roundings_[at] = describe.rounding(type);
+    is_rounding_known_[at] = true;
+  }
+  return roundings_[at];
+}
+
+void ProgramBuilder::know_rounded(std::int32_t value, std::int32_t result) {
+  rounded_[value] = result;
+  known_rounded_.push_back(value);
+}
+
+void ProgramBuilder::forget_rounded(std::size_t since) {
+  for (std::size_t k = since; k < known_rounded_.size(); ++k) {
+    rounded_[known_rounded_[k]] = no_value;
+  }
+  known_rounded_.resize(std::min(since, known_rounded_.size()));
 }
 
 void ProgramBuilder::alias(std::int32_t op, std::span<const std::int32_t> values) {

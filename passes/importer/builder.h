@@ -27,8 +27,25 @@ struct OpClass {
   bool is_broadcast = false;
   /// It only renames or moves elements: a mark reaches its main op through it.
   bool only_moves = false;
+  /// A cast. One back to a type from what it is rounded to is no op for who rounds.
+  bool is_cast = false;
   /// `no_type` for rank 0.
   std::vector<std::int32_t> result_types;
+};
+
+/// What a compiler casts the operands of matmuls to, though the program does not say so.
+struct Rounding {
+  /// `no_type`: they stay.
+  std::int32_t type = no_type;
+  /// The rule of the cast.
+  std::int32_t rule = -1;
+};
+
+/// A cast that is an op of the program alone.
+struct RoundedOperand {
+  std::int32_t op, source, result;
+  /// Which operand of the op of the module that `read_ops` has for it.
+  std::int32_t position;
 };
 
 /// What Python is asked for.
@@ -39,6 +56,8 @@ struct Describe {
   std::function<std::int32_t(std::int32_t op, const std::vector<std::int32_t>& operand_types,
                              const std::vector<std::int32_t>& result_types)>
       rule;
+  /// What an operand of a type is rounded to.
+  std::function<Rounding(std::int32_t type)> rounding;
 };
 
 /// `values` of the module are its SSA values as `ModuleStructure` counts them, `value` alone
@@ -75,6 +94,9 @@ class ProgramBuilder {
   /// Results that are values the program has already, or that the caller made.
   void alias(std::int32_t op, std::span<const std::int32_t> values);
   std::int32_t num_ops() const { return static_cast<std::int32_t>(ops_.size()); }
+  const std::vector<std::int32_t>& operands_of(std::int32_t program_op) const {
+    return ops_.at(program_op).operands;
+  }
   /// An op takes other operands, some of them as they are.
   void set_operands(std::int32_t program_op, std::vector<std::int32_t> operands,
                     std::vector<bool> kept);
@@ -88,6 +110,18 @@ class ProgramBuilder {
   void scale_trips(const Mark& mark, double factor);
   /// Ops that are added while it is above 0 are computed by the host.
   int host_depth = 0;
+
+  // Casts that matmuls read through, each behind what makes its operand, else before the first
+  // that reads it
+
+  /// The first op of each class.
+  std::vector<std::int32_t> first_ops() const;
+  /// Ops of these classes read their operands rounded, as `Describe::rounding` says.
+  void round_operands_of(std::span<const std::int32_t> classes);
+  std::size_t num_rounded() const { return known_rounded_.size(); }
+  /// What was rounded since then is not there any more, as behind a loop or a branch.
+  void forget_rounded(std::size_t since);
+  const std::vector<RoundedOperand>& rounded_operands() const { return rounded_operands_; }
 
   // What scalars wait for
 
@@ -107,8 +141,10 @@ class ProgramBuilder {
 
   // What was read
 
-  /// The op of the module that each op of the program is.
+  /// The op of the module that each op of the program is; of a cast the one that reads it.
   const std::vector<std::int32_t>& read_ops() const { return read_ops_; }
+  /// Where each stands; of a cast where its operand is made.
+  const std::vector<std::int32_t>& locations() const { return locations_; }
   /// Ops of the module with results, in order.
   const std::vector<std::int32_t>& ops_with_results() const { return ops_with_results_; }
   const std::vector<Op>& ops() const { return ops_; }
@@ -126,6 +162,11 @@ class ProgramBuilder {
   std::int32_t rule_of(std::int32_t op, const std::vector<std::int32_t>& operand_types,
                        const std::vector<std::int32_t>& result_types,
                        const Describe& describe);
+  std::int32_t rounded(std::int32_t ssa, std::int32_t reader, std::int32_t at, double trips,
+                       const Describe& describe);
+  const Rounding& rounding_of(std::int32_t type, const Describe& describe);
+  void know_rounded(std::int32_t value, std::int32_t result);
+  void push(Op op, std::int32_t read_op, std::int32_t at, bool makes_scalar);
   std::vector<bool> kept_on_host(const Op& op);
   void reach_main_op(Op& op, bool only_moves);
 
@@ -139,18 +180,26 @@ class ProgramBuilder {
   std::vector<std::int32_t> rules_;
   HashIndex rule_index_;
   std::vector<std::int32_t> key_, operand_types_;
+  std::vector<Rounding> roundings_;
+  std::vector<bool> is_rounding_known_;
 
   std::vector<std::int32_t> value_of_, after_;  // by value of the module
   std::vector<Value> values_;
-  std::vector<std::int32_t> maker_;  // by value
+  std::vector<std::int32_t> maker_;    // by value
+  std::vector<std::int32_t> rounded_;  // by value; `no_value`: it is not
+  std::vector<std::int32_t> known_rounded_;
+  std::vector<RoundedOperand> rounded_operands_;
   std::vector<bool> is_on_host_, is_made_on_host_, is_marked_;
   int num_on_host_ = 0, num_marked_ = 0;
   std::vector<Op> ops_;
-  std::vector<bool> is_read_;        // by value of the module
+  std::vector<bool> is_read_;          // by value of the module
+  std::vector<bool> rounds_operands_;  // by class
+  /// By value of the module: the first op that reads it rounded; -1: none.
+  std::vector<std::int32_t> rounding_reader_;
   std::vector<bool> makes_scalars_;  // by op
   std::vector<std::int32_t> read_elsewhere_;
   std::vector<Join> joins_;
-  std::vector<std::int32_t> read_ops_, ops_with_results_;
+  std::vector<std::int32_t> read_ops_, locations_, ops_with_results_;
 };
 
 }  // namespace autoshard::importer

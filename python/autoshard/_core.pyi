@@ -407,7 +407,7 @@ class Program:
 class OpClass:
     """What all ops of one class have in common."""
 
-    def __init__(self, *, is_special: bool, is_free: bool, is_broadcast: bool, only_moves: bool, result_types: Sequence[int]) -> None: ...
+    def __init__(self, *, is_special: bool, is_free: bool, is_broadcast: bool, only_moves: bool, is_cast: bool, result_types: Sequence[int]) -> None: ...
 
 class RegionBlock:
     """The first block of a region."""
@@ -429,6 +429,21 @@ class BuilderMark:
 
     @property
     def join(self) -> int: ...
+
+class RoundedOperand:
+    """A cast that is an op of the program alone."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def source(self) -> int: ...
+
+    @property
+    def result(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
 
 class ProgramBuilder:
     """Fills a program op after op; see passes/importer/builder.h."""
@@ -474,15 +489,32 @@ class ProgramBuilder:
     def set_read(self, value: int) -> None:
         """An op that is none of the program reads a value."""
 
-    def add_plain(self, op: int, end: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int]) -> int:
+    def add_plain(self, op: int, end: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int], rounding: Callable[[int], tuple[int, int]]) -> int:
         """Read ops up to the first special one, or to `end`; where it stopped."""
 
-    def add(self, op: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int], result_types: Sequence[int] | None = None) -> None:
+    def add(self, op: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int], rounding: Callable[[int], tuple[int, int]], result_types: Sequence[int] | None = None) -> None:
         """Read one op as if it were plain."""
 
     def alias(self, arg0: int, arg1: Sequence[int], /) -> None: ...
 
+    def operands_of(self, program_op: int) -> list[int]:
+        """Values that an op of the program reads."""
+
     def set_operands(self, arg0: int, arg1: Sequence[int], arg2: Sequence[bool], /) -> None: ...
+
+    @property
+    def first_ops(self) -> list[int]:
+        """The first op of each class."""
+
+    def round_operands_of(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def num_rounded(self) -> int: ...
+
+    def forget_rounded(self, since: int) -> None: ...
+
+    @property
+    def rounded_operands(self) -> list[RoundedOperand]: ...
 
     def join(self, arg0: int, arg1: int, arg2: float, /) -> None: ...
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autoshard.cluster import Cluster
 from autoshard.importer import import_program
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import mlir, new_context
@@ -34,6 +35,13 @@ CLUSTERS = (
 """Clusters of at most 16 devices."""
 
 Shape = tuple[int, ...]
+
+
+def whole_products(cluster: str) -> Cluster:
+    """A cluster whose compiler multiplies float32 as it is: limits of memory in tests of decisions
+    are those of values that the program has, not of casts."""
+    found = Cluster.of(cluster)
+    return found.with_compiler(f"{found.compiler}:without=matmul.rounds_operands")
 
 
 def struct(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:

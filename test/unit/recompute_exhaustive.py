@@ -11,8 +11,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from plan_cases import whole_products
 
-from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.boundary import main_function
@@ -73,12 +73,14 @@ def compared(seed: int, most: int) -> Compared | None:
     """One random step; None: fewer than two values wait in it, or more than ``most``, or nothing
     makes it fit."""
     draw = random.Random(seed)
-    cluster = Cluster.of(draw.choice(CLUSTERS))
+    cluster = whole_products(draw.choice(CLUSTERS))
     step, arguments = random_step(draw)
     host = draw.random() < 0.3
     lowered = jax.jit(step, donate_argnums=0).lower(*arguments).as_text()
     module = parse_bytes(lowered.encode(), new_context(), "step")
-    options = PlanProgram(cluster=cluster.name, memory_limit=NO_LIMIT)
+    options = PlanProgram(
+        cluster=cluster.name, compiler=str(cluster.compiler), memory_limit=NO_LIMIT
+    )
     _, planned = options.planned(module)
     with planned.module.context, mlir.Location.unknown():
         inline_calls(planned.module)

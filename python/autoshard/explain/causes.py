@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from autoshard._core import CollectiveKind, CorePlan, FactorKind, Place
 from autoshard.errors import PlanError
 from autoshard.explain.question import Change, Dims, Outcome, Subject, sharding_text
 from autoshard.explain.values import is_line, values_called
-from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram, RoundedOperand
 from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.planned.collective import Collective
 from autoshard.planned.summarize import axes_of_mask, line_of, short_name, value_names
@@ -273,8 +273,16 @@ def _sides(subject: Subject, moved: _Moved) -> Iterator[Link]:
 
 
 def _values(subject: Subject, moved: _Moved) -> list[int]:
+    """What is moved, and what it was before the compiler rounds it."""
     values = subject.plan.reshards.value
-    return list(dict.fromkeys(values[row] for row in moved.rows))
+    found = dict.fromkeys(values[row] for row in moved.rows)
+    sources = (one.source for one in _roundings(subject, found))
+    return list(dict.fromkeys((*found, *sources)))
+
+
+def _roundings(subject: Subject, values: Iterable[int]) -> Iterator[RoundedOperand]:
+    made = set(values)
+    return (one for one in subject.imported.rounded.values() if one.result in made)
 
 
 def _readers(subject: Subject, moved: _Moved) -> Iterator[tuple[int, int]]:
@@ -282,7 +290,11 @@ def _readers(subject: Subject, moved: _Moved) -> Iterator[tuple[int, int]]:
     plan, program = subject.plan, subject.imported.program
     strategies, of_op = plan.strategies, plan.op_strategy
     row = plan.reshards.to_sharding[moved.rows[0]]
-    for value in _values(subject, moved):
+    values = _values(subject, moved)
+    # Nor is the cast to be made of a copy.
+    made = {one.result for one in _roundings(subject, values)}
+    yield from ((op, 0) for op, one in subject.imported.rounded.items() if one.result in made)
+    for value in values:
         for op, operand in program.readers_of(value):
             if strategies[of_op[op]][0][operand] == row:
                 yield op, operand

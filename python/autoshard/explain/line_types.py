@@ -22,7 +22,9 @@ def type_of_lines(imported: ImportedProgram) -> Mapping[str, str]:
     made: defaultdict[str | None, set[str]] = defaultdict(set)
     mapped: set[str | None] = set()
     before: tuple[str | None, str] = (None, "")
-    for op in imported.core_ops:
+    for number, op in enumerate(imported.core_ops):
+        if number in imported.rounded:
+            continue
         name = op_name(op.location)
         if "transpose(" in name or name == REDUCED_ONCE:
             continue

@@ -389,7 +389,9 @@ def _costed_with_marks(module: mlir.Module, summary: PlanSummary) -> Costed | No
             del op.attributes[STRATEGY]
         populate_rules(module)
         try:
-            imported = import_program(module, mesh_of(module), unknown_trip_count=100)
+            imported = import_program(
+                module, mesh_of(module), unknown_trip_count=100, compiler=cluster.compiler
+            )
         finally:
             remove_rules(module)
             for op, strategy in said:

@@ -89,7 +89,12 @@ def record_of(
         mode: The mode that it was planned in.
     """
     imported = costed.imported
-    names = OpNames(imported.core_ops, imported.op_classes, imported.op_locations)
+    names = OpNames(
+        imported.core_ops,
+        imported.op_classes,
+        imported.op_locations,
+        {number: one.type for number, one in imported.rounded.items()},
+    )
     arguments, results = _boundary(module)
     ops = _Ops(costed, names)
     collectives = _placed_collectives(costed, names, ops.row_of)
@@ -483,12 +488,13 @@ class _Makers:
         self.makers = makers_of(imported)
         # By identity: to hash an op takes longer than all else here.
         self.numbers = dict(zip(map(id, imported.core_ops), count()))
+        self.casts = {one.result: number for number, one in imported.rounded.items()}
 
     def op_of(self, value: int) -> int | None:
         """Number of the op; None for an argument, and for what is made by no op of the core."""
         maker = self.makers[value]
         if maker == NO_VALUE:
-            return None
+            return self.casts.get(value)
         return self.numbers.get(id(self.imported.result_values[maker][0]))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import itemgetter
+from types import MappingProxyType
 
 from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.ir import mlir
@@ -100,7 +101,11 @@ class OpNames:
     """Names, phases and call stacks of the ops of a program, in its order."""
 
     def __init__(
-        self, ops: Sequence[mlir.Operation], classes: Sequence[int], locations: Sequence[int]
+        self,
+        ops: Sequence[mlir.Operation],
+        classes: Sequence[int],
+        locations: Sequence[int],
+        casts: Mapping[int, mlir.Type] = MappingProxyType({}),
     ) -> None:
         """Read the ops, what is alike of them once.
 
@@ -108,6 +113,7 @@ class OpNames:
             ops: Of the core.
             classes: A number for each, as ``ImportedProgram.op_classes`` has them.
             locations: Likewise, as ``ImportedProgram.op_locations``.
+            casts: Those for whom the op stands that reads them, and what they make.
         """
         self.stacks = CallStacks()
         self.classes = classes
@@ -116,7 +122,10 @@ class OpNames:
         self._places: dict[int, tuple[Scope, int]] = {}
         for kind, first in _firsts(classes):
             op = ops[first]
-            self._kinds[kind] = (short_name(op), tuple(result.type for result in op.results))
+            if first in casts:
+                self._kinds[kind] = ("convert", (casts[first],))
+            else:
+                self._kinds[kind] = (short_name(op), tuple(result.type for result in op.results))
         known: dict[str, Scope] = {}
         for at, first in _firsts(locations):
             location = ops[first].location

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from autoshard import _core
 from autoshard.importer.core_rules import RuleTable
 from autoshard.importer.given_strategies import GivenStrategies
+from autoshard.importer.matmul_precision import MatmulPrecision
 from autoshard.importer.pinned_values import PinnedValues
-from autoshard.importer.value_types import TypeTable
+from autoshard.importer.value_types import NO_TYPE, TypeTable
 from autoshard.importer.values import Values
 from autoshard.importer.work import MADE_OF_NOTHING
 from autoshard.ir import mlir
@@ -36,6 +37,7 @@ class BlockReader:
         types: TypeTable,
         rules: RuleTable,
         strategies: GivenStrategies | None,
+        precision: MatmulPrecision,
     ) -> None:
         self._operations = operations
         self._builder = builder
@@ -44,9 +46,15 @@ class BlockReader:
         self._types = types
         self._rules = rules
         self._strategies = strategies
+        self._precision = precision
         self._handlers: dict[str, Handler] = {"stablehlo.custom_call": self._custom_call}
         self._of_targets: dict[str, Handler] = {}
         self._one_device_classes: set[int] = set()
+        if precision.rounds:
+            firsts = enumerate(builder.first_ops)
+            builder.round_operands_of(
+                [n for n, op in firsts if precision.rounds_operands(operations[op])]
+            )
 
     def register(
         self, handlers: Mapping[str, Handler], of_targets: Mapping[str, Handler] | None = None
@@ -62,7 +70,9 @@ class BlockReader:
         number, end = block.first_op, block.last_op
         builder.bind(block.arguments, arguments)
         while True:
-            number = builder.add_plain(number, end, trips, self._op_class, self._rule)
+            number = builder.add_plain(
+                number, end, trips, self._op_class, self._rule, self._rounding
+            )
             if number == end:
                 return
             self._handlers.get(self._operations[number].name, self.plain)(number, trips)
@@ -74,12 +84,13 @@ class BlockReader:
         Nearly all ops are; those without pins the builder reads by itself.
         """
         op, builder = self._operations[number], self._builder
-        core_op = builder.num_ops
-        builder.add(number, trips, self._op_class, self._rule, result_types)
+        before = builder.num_ops
+        builder.add(number, trips, self._op_class, self._rule, self._rounding, result_types)
         results = self._values.results(number)
         self._pins.pin_results(op, results)
-        if self._strategies and STRATEGY in op.attributes and builder.num_ops > core_op:
-            operands = self._values.operands(number)
+        if self._strategies and STRATEGY in op.attributes and builder.num_ops > before:
+            core_op = builder.num_ops - 1
+            operands = builder.operands_of(core_op)
             self._strategies.hold(op, core_op, operands, results, trips)
 
     def on_one_device(self, numbers: Sequence[int]) -> frozenset[int]:
@@ -109,13 +120,22 @@ class BlockReader:
             is_free=name in MADE_OF_NOTHING,
             is_broadcast=name == "stablehlo.broadcast_in_dim",
             only_moves=name in _MOVES,
+            is_cast=self._precision.rounds and name == "stablehlo.convert",
             result_types=[self._types.number_of(value, op) for value in op.results],
         )
 
     def _rule(self, number: int, operand_types: Sequence[int], result_types: Sequence[int]) -> int:
+        op = self._operations[number]
         return self._rules.number_of(
-            self._operations[number],
+            op,
             operand_types,
             result_types,
             is_on_host=self._builder.host_depth > 0,
+            products=self._precision.products(op),
         )
+
+    def _rounding(self, type_number: int) -> tuple[int, int]:
+        rounded = self._types.rounded(type_number)
+        if rounded == NO_TYPE:
+            return NO_TYPE, -1
+        return rounded, self._rules.of_cast(type_number, rounded)

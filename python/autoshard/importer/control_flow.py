@@ -109,9 +109,10 @@ class ControlFlow:
         for initial, target in zip(values.operands(number), carried, strict=True):
             values.join(initial, target, trips)
         # Walk the body once before its trip count is known: calls inside must be followed first.
-        first = builder.mark()
+        first, rounded = builder.mark(), builder.num_rounded
         self._reader.read(condition, carried, 1.0)
         self._reader.read(body, carried, 1.0)
+        builder.forget_rounded(rounded)
         yielded = values.operands(body.last_op)
         for source, target in zip(yielded, carried, strict=True):
             values.join(source, target, 1.0)
@@ -136,7 +137,9 @@ class ControlFlow:
         builder, values = self._builder, self._values
         results = values.new_results(self._operations[number])
         for block in builder.blocks(number):
+            rounded = builder.num_rounded
             self._reader.read(block, [], trips)
+            builder.forget_rounded(rounded)
             for yielded, target in zip(values.operands(block.last_op), results, strict=True):
                 values.join(yielded, target, trips)
         builder.set_after(builder.results(number), builder.num_ops - 1)

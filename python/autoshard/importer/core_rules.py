@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from autoshard import _core
-from autoshard._core import FactorKind
-from autoshard.importer.factors import FactorRule
+from autoshard._core import Arithmetic, FactorKind, Work
+from autoshard.importer.factors import FactorRule, elementwise_rule
 from autoshard.importer.faults import fault_key, faulty_factors
 from autoshard.importer.kernels import kernel_key
 from autoshard.importer.rules import registered_rule, rule_of
@@ -42,6 +43,7 @@ class RuleTable:
         result_types: Sequence[int],
         *,
         is_on_host: bool,
+        products: float = 1.0,
     ) -> int:
         """The rule of an op.
 
@@ -50,13 +52,14 @@ class RuleTable:
             operand_types: Numbers of types.
             result_types: Numbers of types.
             is_on_host: The host computes the op.
+            products: How often a matmul multiplies.
         """
         attribute = attribute_of(op, SDY_SHARDING_RULE)
         if op.name in _NAMED_BY_USERS:
             attribute = registered_rule(op) or attribute
         types = (*operand_types, None, *result_types)
         key = (op.name, attribute, *types, is_on_host, *work_key(op), None, *window_key(op))
-        key = (*key, fault_key(op), kernel_key(op))
+        key = (*key, fault_key(op), kernel_key(op), products)
         known = self._numbers.get(key)
         if known is not None:
             return known
@@ -73,8 +76,29 @@ class RuleTable:
         number = self._numbers[key] = len(self.rules)
         if op.name in MATRIX_OPS:
             self.of_matrix_ops.add(number)
-        self.rules.append(_core_rule(rule, operand_types, result_types, work_of(op)))
+        work = work_of(op)
+        if products != 1.0:
+            work = replace(work, flops=work.flops * products)
+        self.rules.append(_core_rule(rule, operand_types, result_types, work))
         return number
+
+    def of_cast(self, source: int, target: int) -> int:
+        """The rule of a cast that no op of the module is.
+
+        Args:
+            source: Number of a type.
+            target: Of another of the same shape.
+        """
+        key = ("cast", source, target)
+        if key not in self._numbers:
+            shape = self.types[source].shape
+            rule = elementwise_rule(shape, 1, 1)
+            if self.types.padded_to > 1:
+                rule = _padded(rule, self.types.padded_to)
+            work = OpWork(Work.ELEMENTWISE, Arithmetic.F32, float(prod(shape)), is_cheap=True)
+            self._numbers[key] = len(self.rules)
+            self.rules.append(_core_rule(rule, (source,), (target,), work))
+        return self._numbers[key]
 
     def _is_padded(self, type_number: int) -> bool:
         return type_number != NO_TYPE and self.types[type_number].is_padded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard._core import FactorKind
@@ -28,3 +29,9 @@ class FactorRule:
     factors: tuple[Factor, ...]
     operands: tuple[Dims, ...]
     results: tuple[Dims, ...]
+
+
+def elementwise_rule(shape: Sequence[int], operands: int, results: int) -> FactorRule:
+    """The rule of an op with so many tensors of one shape, element by element."""
+    dims = tuple((dim,) for dim in range(len(shape)))
+    return FactorRule(tuple(map(Factor, shape)), (dims,) * operands, (dims,) * results)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from autoshard import _core
@@ -34,6 +34,20 @@ class HostValues:
     """Ops that move a value there or back."""
     ops: tuple[int, ...]
     """Ops that it computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedOperand:
+    """A cast that is an op of the core alone."""
+
+    source: int
+    """The value that it reads."""
+    result: int
+    """What it makes, which is no value of the module."""
+    type: mlir.Type
+    """The type of that."""
+    position: int
+    """Which operand of its matmul it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +106,9 @@ class ImportedProgram:
     """A number for each, equal for equal locations."""
     rules: RuleTable = field(repr=False)
     """Rules of its ops, with which copies of the module are read faster."""
+    rounded: Mapping[int, RoundedOperand]
+    """Casts that the compiler adds before matmuls, by their numbers in ``core_ops``, where the
+    matmul stands for each."""
     makers: list[int] | None = None
     """Which of ``result_values`` each value is first, once somebody asked."""
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoshard import _core
+from autoshard.compilers.compiler import Compiler
 from autoshard.errors import ImportModuleError
 from autoshard.importer.block_reader import BlockReader
 from autoshard.importer.control_flow import ControlFlow
@@ -27,8 +28,9 @@ from autoshard.importer.host_moves import HostMoves
 from autoshard.importer.host_stacks import THROUGH_HOST, host_stacks
 from autoshard.importer.host_values import ValuesOnHost
 from autoshard.importer.identities import Identities
-from autoshard.importer.imported_program import FunctionValues, ImportedProgram
+from autoshard.importer.imported_program import FunctionValues, ImportedProgram, RoundedOperand
 from autoshard.importer.main_values import MainArguments, read_arguments, read_results
+from autoshard.importer.matmul_precision import MatmulPrecision
 from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.pins import core_pin
 from autoshard.importer.rules import is_between_stages
@@ -65,6 +67,7 @@ def import_program(
     keep_strategies: bool = True,
     operations: Sequence[mlir.Operation] | None = None,
     rules: RuleTable | None = None,
+    compiler: Compiler | None = None,
 ) -> ImportedProgram:
     """Read a module that ``autoshard-import-strategies`` has prepared.
 
@@ -78,6 +81,8 @@ def import_program(
         operations: All of the module as ``operations_of`` gives them, where they are known.
         rules: Of another module of the same context, which is nearly the same; what else this one
             takes is added.
+        compiler: What will compile the module: it may read operands of matmuls in a narrower type.
+            None: nothing is known of it.
 
     Raises:
         ImportModuleError: A dynamic shape, no function ``main``, or a mesh of more than 16 axes.
@@ -93,7 +98,10 @@ def import_program(
     padded_to = mesh.size if pads_indivisible(module) else 1
     if rules is None or rules.types.padded_to != padded_to:
         rules = RuleTable(TypeTable(padded_to))
-    importer = _Importer(module, operations, mesh, rules, unknown_trip_count, keep_strategies)
+    precision = MatmulPrecision.of(compiler)
+    importer = _Importer(
+        module, operations, mesh, rules, unknown_trip_count, keep_strategies, precision
+    )
     return importer.read()
 
 
@@ -108,6 +116,7 @@ class _Importer:
         rules: RuleTable,
         unknown_trip_count: int,
         keep_strategies: bool,
+        precision: MatmulPrecision,
     ) -> None:
         self._module = module
         self._operations = operations
@@ -135,6 +144,7 @@ class _Importer:
             self._types,
             self._rules,
             strategies,
+            precision,
         )
         self._flow = ControlFlow(
             operations,
@@ -193,6 +203,19 @@ class _Importer:
         shapes, bits = [type_.shape for type_ in types], [type_.bits for type_ in types]
         core_ops = [operations[number] for number in builder.read_ops]
         read_values = builder.result_values
+        rounded = {
+            one.op: RoundedOperand(
+                one.source,
+                one.result,
+                self._types.rounded_type(types_of_values[one.result]),
+                one.position,
+            )
+            for one in builder.rounded_operands
+        }
+        # Alike are casts with one rule, which is of their types.
+        op_classes = builder.op_classes
+        for number in rounded:
+            op_classes[number] = ~op_rules[number]
         whole = {n for n, rule in enumerate(rules.rules) if not any(map(_may_be_cut, rule.factors))}
         return ImportedProgram(
             program=self._program(arguments, results),
@@ -215,9 +238,10 @@ class _Importer:
             matrix_ops=[op for op, rule in enumerate(op_rules) if rule in rules.of_matrix_ops],
             host=self._host.found(),
             state=frozenset(arguments.replaced.values()),
-            op_classes=builder.op_classes,
+            op_classes=op_classes,
             op_locations=builder.op_locations,
             rules=rules,
+            rounded=rounded,
             one_device_ops=self._reader.on_one_device([number for number, _ in read_values]),
         )
 

@@ -13,7 +13,7 @@ from math import prod
 
 from autoshard._core import FactorKind
 from autoshard.errors import StrategyError
-from autoshard.importer.factors import Dims, Factor, FactorRule
+from autoshard.importer.factors import Dims, Factor, FactorRule, elementwise_rule
 from autoshard.importer.kernels import kernel_rule
 from autoshard.importer.windows import with_windows
 from autoshard.importer.work import is_elementwise
@@ -247,11 +247,7 @@ def _no_factors(value: mlir.Value) -> tuple[tuple[int, ...], ...]:
 
 
 def _elementwise(op: mlir.Operation) -> FactorRule:
-    shape = shape_of(op.results[0])
-    dims = tuple((d,) for d in range(len(shape)))
-    return FactorRule(
-        tuple(Factor(size) for size in shape), (dims,) * len(op.operands), (dims,) * len(op.results)
-    )
+    return elementwise_rule(shape_of(op.results[0]), len(op.operands), len(op.results))
 
 
 def _top_k(op: mlir.Operation) -> FactorRule:

@@ -52,6 +52,8 @@ class TypeTable:
         """Dims count as a multiple of this; 1: as they are."""
         self._types: list[ValueType] = []
         self._numbers: dict[mlir.Type, int] = {}
+        self._of_float32: dict[int, mlir.RankedTensorType] = {}
+        self._rounded: dict[int, mlir.RankedTensorType] = {}
         self._on_host: dict[int, int] = {}
 
     def __getitem__(self, number: int) -> ValueType:
@@ -72,20 +74,27 @@ class TypeTable:
         known = self._numbers.get(type_)
         if known is not None:
             return known
-        number = NO_TYPE
-        if isinstance(type_, mlir.RankedTensorType):
-            if not type_.has_static_shape:
-                raise ImportModuleError(
-                    f"{op.name}: dynamic shape {type_}. autoshard plans static shapes only: "
-                    "lower the function with concrete shapes.",
-                    place(op.location),
-                )
-            if type_.rank:
-                shape = tuple(type_.shape)
-                counted = padded_shape(shape, self.padded_to)
-                number = self._add(ValueType(shape, counted, element_bits(type_.element_type)))
-        self._numbers[type_] = number
-        return number
+        if isinstance(type_, mlir.RankedTensorType) and not type_.has_static_shape:
+            raise ImportModuleError(
+                f"{op.name}: dynamic shape {type_}. autoshard plans static shapes only: "
+                "lower the function with concrete shapes.",
+                place(op.location),
+            )
+        return self._number_of_type(type_)
+
+    def rounded(self, number: int) -> int:
+        """The type in bfloat16 of one in float32; ``NO_TYPE`` of others."""
+        type_ = self._of_float32.get(number)
+        if type_ is None:
+            return NO_TYPE
+        rounded = mlir.RankedTensorType.get(type_.shape, mlir.BF16Type.get(type_.context))
+        found = self._number_of_type(rounded)
+        self._rounded[found] = rounded
+        return found
+
+    def rounded_type(self, number: int) -> mlir.RankedTensorType:
+        """One of ``rounded`` in the module's words."""
+        return self._rounded[number]
 
     def on_host(self, number: int) -> int:
         """The same type in the memory of the host."""
@@ -98,6 +107,20 @@ class TypeTable:
     def core_types(self) -> list[_core.TensorType]:
         """All of them, by number."""
         return [_core.TensorType(type_.counted, type_.bits) for type_ in self._types]
+
+    def _number_of_type(self, type_: mlir.Type) -> int:
+        known = self._numbers.get(type_)
+        if known is not None:
+            return known
+        number = NO_TYPE
+        if isinstance(type_, mlir.RankedTensorType) and type_.rank:
+            shape = tuple(type_.shape)
+            counted = padded_shape(shape, self.padded_to)
+            number = self._add(ValueType(shape, counted, element_bits(type_.element_type)))
+            if isinstance(type_.element_type, mlir.F32Type):
+                self._of_float32[number] = type_
+        self._numbers[type_] = number
+        return number
 
     def _add(self, type_: ValueType) -> int:
         self._types.append(type_)

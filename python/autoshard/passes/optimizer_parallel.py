@@ -36,6 +36,7 @@ from autoshard.planned.given_plan import GivenPlan
 from autoshard.planned.summarize import main_values
 from autoshard.planned.write import (
     explain,
+    forget_plan,
     mesh_of,
     populate_rules,
     remove_rules,
@@ -124,7 +125,7 @@ class OptimizerParallel(Pass):
             if update.pins:
                 write_plan(module, imported, _planned_again(imported, given, update))
                 if PLAN in module.operation.attributes:
-                    del module.operation.attributes[PLAN]  # of a plan that this one replaces
+                    forget_plan(module)  # which this one replaces
             remove_rules(module)
 
 

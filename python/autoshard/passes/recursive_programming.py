@@ -310,6 +310,7 @@ def read_module(
                 mesh,
                 unknown_trip_count=options.trip_count,
                 operations=operations,
+                compiler=cluster.compiler,
             )
             remove_rules(module)
     return ReadProgram(module, imported, cluster, not read.has_default_mesh, clock.seconds)

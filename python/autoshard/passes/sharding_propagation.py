@@ -23,6 +23,7 @@ from autoshard.ir.boundary import allow_all_to_all
 from autoshard.passes.base import Pass
 from autoshard.planned.write import (
     explain,
+    forget_plan,
     mesh_of,
     populate_rules,
     remove_rules,
@@ -77,7 +78,7 @@ class ShardingPropagation(Pass):
             write_plan(module, imported, plan)
             remove_rules(module)
             if PLAN in module.operation.attributes:
-                del module.operation.attributes[PLAN]  # of a plan that this one replaces
+                forget_plan(module)  # which this one replaces
 
 
 def check_pins(imported: ImportedProgram) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autoshard.ir import mlir
-from autoshard.ir.attributes import MESH, PIN, STRATEGY
+from autoshard.ir.attributes import MESH, PIN, ROUNDED, STRATEGY
 from autoshard.ir.module import operations_to_plan
 from autoshard.sharding import (
     Axis,
@@ -50,6 +50,13 @@ def split_axis(module: mlir.Module, mesh: Mesh, name: str, inner: int) -> None:
         attributes = op.attributes
         if STRATEGY in attributes:
             attributes[STRATEGY] = change.rewritten(attributes[STRATEGY], change.strategy)
+        if ROUNDED in attributes:
+            attributes[ROUNDED] = mlir.ArrayAttr.get(
+                [
+                    change.rewritten(one, lambda text: text and change.strategy(text))
+                    for one in mlir.ArrayAttr(attributes[ROUNDED])
+                ]
+            )
         if PIN in attributes:
             attributes[PIN] = _of_each(attributes[PIN], change)
         if op.name == "func.func":

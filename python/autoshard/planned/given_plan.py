@@ -13,7 +13,14 @@ from autoshard.importer.core_rules import RuleTable
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import MHLO_SHARDING, PLAN, RESHARDED_BYTES, STRATEGY, attribute_of
+from autoshard.ir.attributes import (
+    MHLO_SHARDING,
+    PLAN,
+    RESHARDED_BYTES,
+    ROUNDED,
+    STRATEGY,
+    attribute_of,
+)
 from autoshard.planned.axis_names import describe_axes
 from autoshard.planned.host_traffic import HostTraffic, host_traffic
 from autoshard.planned.summarize import main_values, shardings_of, summarize
@@ -130,6 +137,7 @@ def cost_of_module(
                 unknown_trip_count=trip_count,
                 keep_strategies=False,
                 rules=rules,
+                compiler=cluster.compiler,
             )
             plan = cost_of(imported, cluster, overlap)
         finally:
@@ -141,7 +149,7 @@ def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _cor
     """What the plan costs that stands on the ops of an imported module."""
     given = GivenPlan(imported)
     value_sharding = given.values()
-    op_strategy = [given.strategy(op) for op in imported.core_ops]
+    op_strategy = given.op_strategies(value_sharding)
     return given.checked(imported.program, cluster, overlap, value_sharding, op_strategy)
 
 
@@ -226,6 +234,12 @@ class GivenPlan:
             dims = tuple(dim.axes for dim in pin.pin.dims)
             if pin.value not in found:
                 found[pin.value] = self.shardings.setdefault(dims, len(self.shardings))
+        for number, one in self.imported.rounded.items():
+            said = self._rounded(number)
+            if said is not None:
+                found[one.result] = self.index(said.results[1])
+            elif one.source in found:  # it is cast as it lies
+                found[one.result] = found[one.source]
         count = self.imported.program.num_values
         if len(found) < count:
             raise PlanError(
@@ -233,6 +247,34 @@ class GivenPlan:
                 "Plan the module again."
             )
         return [found[value] for value in range(count)]
+
+    def op_strategies(self, value_sharding: Sequence[int]) -> list[int]:
+        """Row of the strategy of each op.
+
+        Args:
+            value_sharding: Row of the sharding of each value.
+        """
+        found: list[int] = []
+        for number, op in enumerate(self.imported.core_ops):
+            one = self.imported.rounded.get(number)
+            if one is None:
+                found.append(self.strategy(op))
+                continue
+            said = self._rounded(number)
+            rows = value_sharding[one.source], value_sharding[one.result]
+            if said is not None:
+                rows = self.index(said.operands[0]), self.index(said.results[0])
+            found.append(self.strategy_row(rows[:1], rows[1:]))
+        return found
+
+    def _rounded(self, number: int) -> OpStrategy | None:
+        """What the module says of a cast that it does not have; None where it says nothing."""
+        attribute = attribute_of(self.imported.core_ops[number], ROUNDED)
+        if attribute is None:
+            return None
+        entry = mlir.ArrayAttr(attribute)[self.imported.rounded[number].position]
+        text = mlir.StringAttr(entry).value
+        return _strategy(text, self.mesh) if text else None
 
     def checked(
         self,

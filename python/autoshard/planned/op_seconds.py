@@ -38,6 +38,7 @@ def op_seconds(
                 unknown_trip_count=trip_count,
                 keep_strategies=False,
                 operations=operations,
+                compiler=cluster.compiler,
             )
         finally:
             remove_rules(module)
@@ -45,15 +46,21 @@ def op_seconds(
         whole = [given.row(_whole(len(shape))) for shape in imported.value_shapes]
         strategies = [
             given.strategy_row(_rows(given, op.operands), _rows(given, op.results))
-            for op in imported.core_ops
+            if (rounded := imported.rounded.get(number)) is None
+            else given.strategy_row((whole[rounded.source],), (whole[rounded.result],))
+            for number, op in enumerate(imported.core_ops)
         ]
         plan = given.checked(imported.program, cluster, 0.0, whole, strategies)
-    seconds = [0.0] * len(operations)
-    numbers = iter(range(len(operations)))
-    trips = imported.program.op_trips
-    for op, once, times in zip(imported.core_ops, plan.op_seconds, trips, strict=True):
+    seconds, plan_seconds = [0.0] * len(operations), plan.op_seconds
+    numbers, trips = iter(range(len(operations))), imported.program.op_trips
+    casts: dict[mlir.Operation, float] = {}  # a part of the matmul that reads them
+    for core, op in enumerate(imported.core_ops):
+        spent = plan_seconds[core] * trips[core]
+        if core in imported.rounded:
+            casts[op] = casts.get(op, 0.0) + spent
+            continue
         number = next(n for n in numbers if operations[n] == op)
-        seconds[number] = once * times
+        seconds[number] = spent + (casts.pop(op, 0.0) if casts else 0.0)
     return seconds
 
 

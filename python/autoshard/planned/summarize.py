@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autoshard import _core
@@ -61,6 +61,11 @@ def _name_values(imported: ImportedProgram, missing: set[int]) -> None:
         if value in missing:
             missing.discard(value)
             found[value] = named(argument_name(argument, number), argument.type)
+    for one in imported.rounded.values():
+        if one.result in missing:
+            missing.discard(one.result)
+            source = value_names(imported, [one.source])[one.source]
+            found[one.result] = replace(source, type=type_text(one.type))
     makers = makers_of(imported) if missing else ()
     for value in sorted(missing):
         if makers[value] == NO_VALUE:

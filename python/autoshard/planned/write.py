@@ -19,11 +19,14 @@ from autoshard.ir.attributes import (
     MESH,
     MHLO_SHARDING,
     PIN,
+    PLAN,
     RESHARDED_BYTES,
+    ROUNDED,
     STRATEGY,
     custom_call_target,
     text_of,
 )
+from autoshard.ir.module import operations_to_plan
 from autoshard.ir.native import nested, run_native
 from autoshard.kernels.calls import is_opaque_kernel, kernel_call
 from autoshard.kernels.cudnn_attention import is_cudnn_attention
@@ -157,8 +160,11 @@ def write_plan(
         op.attributes[MHLO_SHARDING] = tuples[key]
     strategies = plan.strategies
     written_as: dict[int, mlir.Attribute] = {}
-    core_ops = imported.core_ops
+    _write_rounded(imported, plan, texts)
+    core_ops, rounded = imported.core_ops, imported.rounded
     for number, index in stays.changed_strategies(plan.op_strategy):
+        if number in rounded:
+            continue
         known = written_as.get(index)
         if known is None:
             known = mlir.StringAttr.get(texts.strategy(*strategies[index]))
@@ -178,6 +184,27 @@ def write_plan(
             f" {imported.assumed_loops[0]}. Give how often they run: trip_count= of autoshard.plan"
             " and autoshard.jit."
         )
+
+
+def forget_plan(module: mlir.Module) -> None:
+    """Remove what another plan said of the whole, and of casts that are no ops of the module."""
+    del module.operation.attributes[PLAN]
+    for op in operations_to_plan(module.operation):
+        if ROUNDED in op.attributes:
+            del op.attributes[ROUNDED]
+
+
+def _write_rounded(imported: ImportedProgram, plan: _core.CorePlan, texts: _Texts) -> None:
+    """Write ``autoshard.rounded`` on matmuls whose operands the compiler casts."""
+    strategies, of_op, of_value = plan.strategies, plan.op_strategy, plan.value_sharding
+    said: dict[int, tuple[mlir.Operation, list[str]]] = {}
+    for number, one in imported.rounded.items():
+        op = imported.core_ops[number]
+        _, entries = said.setdefault(id(op), (op, [""] * len(op.operands)))
+        operands, results = strategies[of_op[number]]
+        entries[one.position] = texts.strategy(operands, (*results, of_value[one.result]))
+    for op, entries in said.values():
+        op.attributes[ROUNDED] = mlir.ArrayAttr.get(list(map(mlir.StringAttr.get, entries)))
 
 
 class _Unchanged:

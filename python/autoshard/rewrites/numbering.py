@@ -14,6 +14,7 @@ from autoshard.ir.attributes import (
     CHECKPOINT_NAME,
     MHLO_SHARDING,
     PIN,
+    ROUNDED,
     STRATEGY,
     attribute_keys,
     attribute_of,
@@ -21,7 +22,7 @@ from autoshard.ir.attributes import (
 from autoshard.ir.module import module_of
 from autoshard.ir.symbols import NAMED_BY, functions_named
 
-_OURS = frozenset((MHLO_SHARDING, STRATEGY, PIN))
+_OURS = frozenset((MHLO_SHARDING, STRATEGY, ROUNDED, PIN))
 _NAMES = (CHECKPOINT_NAME,)
 _CALLEES = tuple(NAMED_BY.values())
 """Attributes that name functions: copies of one function have names of their own."""

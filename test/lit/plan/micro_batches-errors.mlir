@@ -9,7 +9,7 @@
 // ZERO: error: autoshard-micro-batch: option micro-batches=0 is out of range. Give 1 or more.
 // NAME: error: autoshard-micro-batch: no argument is called y; there are 2: w, x.
 // FULL: error: no plan fits
-// FULL-SAME: micro_batches='auto' does not make it fit: it needs {{[0-9.]+}} MiB with 1;
+// FULL-SAME: micro_batches='auto' does not make it fit: it needs {{[0-9.]+}} KiB with 1;
 // FULL-SAME: micro_batches-errors.mlir:20:10: micro_batches=2: dot_general combines examples of the batch with one another.
 func.func public @main(
     %w: tensor<256x256xf32> {tf.aliasing_output = 0 : i32} loc("w"),

@@ -417,6 +417,16 @@ func.func public @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh
 }
 """
 
+PRODUCT = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%x: tensor<4096x4096xf32> CUT, %w: tensor<4096x4096xf32> CUT)
+    -> (tensor<4096x4096xf32> CUT) {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0], precision = [ASKED, ASKED]
+      : (tensor<4096x4096xf32>, tensor<4096x4096xf32>) -> tensor<4096x4096xf32>
+  return %y : tensor<4096x4096xf32>
+}
+"""
+
 EXCHANGED = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(%x: tensor<ROWSx8192xf32> CUT, %w: tensor<8192x8192xf32> WHOLE)
@@ -483,6 +493,11 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.repeats_batched_matmuls": Text(
         attention_scores, ((8, 16, 32), (32, 32), (8, 16, 4, 8)), "v5p:2x2x1", False
     ),
+    "matmul.rounds_operands": Planned(
+        PRODUCT.replace("ASKED", "DEFAULT"), LARGE, "v5p:2x2x2", False
+    ),
+    "matmul.high_passes": Planned(PRODUCT.replace("ASKED", "HIGH"), LARGE, "v5p:2x2x2", 1),
+    "matmul.highest_passes": Planned(PRODUCT.replace("ASKED", "HIGHEST"), LARGE, "v5p:2x2x2", 1),
     "layout.row_major_arguments": Memory(transposed_argument, (MATRIX, (8, 8, 64 * 64)), GPU, 0),
     "layout.row_major_matmuls": Memory(transposed_product, (MATRIX, MATRIX), GPU, 0),
     "layout.matmul_operands_in_order": Memory(scores_of_heads, ((8, 16, 64),) * 2, GPU, 0),

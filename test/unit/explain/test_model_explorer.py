@@ -71,7 +71,7 @@ def test_data_flows_from_op_to_op_and_into_loops():
         x, _ = jax.lax.scan(layer, jnp.cos(x), None, length=3)
         return jnp.tanh(x).sum()
 
-    w, x = (jax.ShapeDtypeStruct((1024, 1024), jnp.float32) for _ in range(2))
+    w, x = (jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16) for _ in range(2))
     plan = autoshard.plan(step, w, x, cluster="v5e:2x2", mesh="a=4", in_shardings=(P("a"), P("a")))
     read = json.loads(graph_json(plan.record))
     nodes = {node["label"]: node for node in read["graphs"][0]["nodes"]}
@@ -92,7 +92,7 @@ def test_a_collective_is_beside_the_op_that_asks_for_it():
     def step(x, w1, w2):
         return jnp.sin(x) @ w1, jnp.cos(x) @ w2
 
-    x, w1, w2 = (jax.ShapeDtypeStruct((1024, n), jnp.float32) for n in (1024, 1024, 512))
+    x, w1, w2 = (jax.ShapeDtypeStruct((1024, n), jnp.bfloat16) for n in (1024, 1024, 512))
     split = (P("a"),) * 3
     plan = autoshard.plan(
         step, x, w1, w2, cluster="v5e:2x2", mesh="a=4", in_shardings=split, out_shardings=split[:2]

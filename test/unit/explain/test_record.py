@@ -74,7 +74,7 @@ def test_the_record_of_a_plan_is_read_as_it_was_written():
 
 def test_equal_layers_are_one_row():
     """The plan cuts the first layer otherwise than the others, which stay together."""
-    record = layers_plan().record
+    record = layers_plan("v5e:4x2").record
     arguments = {one.id: one.count for one in record.arguments}
     assert arguments["layers[*]['up']"] == 5
     assert sum(arguments.values()) == 6 * 2 + 1

@@ -5,6 +5,7 @@ import re
 import jax
 import numpy as np
 import pytest
+from plan_cases import whole_products
 
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir, new_context, parse_bytes
@@ -334,7 +335,7 @@ func.func public @main(%x: tensor<8x4096x1024xf32> $([{}, {dp}, {}]))
 @pytest.mark.parametrize(("limit", "count"), [("1GB", 2), ("45MiB", 1)])
 def test_sums_that_are_whole_anyway_are_reduced_once_where_memory_is_short(limit, count):
     """The first sum is whole on each device as it is; the second one would have to become so."""
-    cluster = Cluster.of("v5p:2x2x1")
+    cluster = whole_products("v5p:2x2x1")
     bytes_ = memory_limit_of(cluster, limit)
     found = reduced_once(planned_module(TWO, "dp=4"), cluster, bytes_)
     assert found is not None

@@ -558,7 +558,7 @@ def test_module_of_a_plan_holds_the_same_numbers():
 def test_plan_on_a_module_costs_what_the_search_said():
     plan = autoshard.plan(train_step, *STEP, cluster="v5e:2x4", mesh="dp=2,tp=4")
     module = parse_bytes(plan.bytecode, new_context())
-    again = cost_of_module(module, autoshard.Cluster.parse("v5e:2x4")).plan
+    again = cost_of_module(module, plan.summary.read_cluster()).plan
     assert again.compute_seconds == pytest.approx(plan.compute_seconds)
     assert again.communication_seconds == pytest.approx(plan.communication_seconds)
     assert again.peak_bytes == pytest.approx(plan.peak_bytes)

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from plan_cases import struct
+from plan_cases import struct, whole_products
 
 import autoshard
 from autoshard import Plan
@@ -84,7 +84,8 @@ def test_large_parameters_and_a_large_batch_are_fsdp() -> None:
 
 
 def test_a_small_batch_takes_megatron_pairs() -> None:
-    plan = autoshard.plan(layers, pairs(8192, 32_768, 3), struct(16, 8192), cluster="v5p:2x2x2")
+    cluster = whole_products("v5p:2x2x2")
+    plan = autoshard.plan(layers, pairs(8192, 32_768, 3), struct(16, 8192), cluster=cluster)
     for number in range(0, 6, 2):
         assert tile(plan, number) == (1, 8)
         assert tile(plan, number + 1) == (8, 1)

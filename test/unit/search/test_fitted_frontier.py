@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from plan_cases import whole_products
 
 import autoshard
 from autoshard.errors import DoesNotFitError
@@ -47,7 +48,12 @@ ARGUMENTS = (WEIGHTS, jax.eval_shape(ADAM.init, WEIGHTS), type_of(8192, 256))
 
 @functools.cache
 def planned(**options: Any) -> autoshard.Plan:
-    options = {"cluster": "v5e:2x2", "recompute": "auto", "donate_argnums": (0, 1), **options}
+    options = {
+        "cluster": whole_products("v5e:2x2"),
+        "recompute": "auto",
+        "donate_argnums": (0, 1),
+        **options,
+    }
     return autoshard.plan(step, *ARGUMENTS, **options)
 
 
@@ -96,7 +102,11 @@ def test_states_stay_spread() -> None:
 def test_with_the_host_states_go_where_nothing_fits_otherwise() -> None:
     weights = [type_of(1024, 1024)] * 3
     arguments = weights, jax.eval_shape(ADAM.init, weights), type_of(1024, 1024)
-    options: Any = {"cluster": "v5e:1x1", "recompute": "auto", "donate_argnums": (0, 1)}
+    options: Any = {
+        "cluster": whole_products("v5e:1x1"),
+        "recompute": "auto",
+        "donate_argnums": (0, 1),
+    }
     without = autoshard.plan(step, *arguments, **options).frontier()
     found = autoshard.plan(step, *arguments, **options, host_offload="auto").frontier()
     least = found.take(len(found.points))

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from plan_cases import whole_products
 
 import autoshard
 from autoshard.errors import DoesNotFitError
@@ -44,14 +45,19 @@ ARGUMENTS = (
 
 def planned(limit: int, **options: Any) -> autoshard.Plan:
     return autoshard.plan(
-        _step, *ARGUMENTS, cluster="v5e:1x2", recompute="auto", memory_limit=limit, **options
+        _step,
+        *ARGUMENTS,
+        cluster=whole_products("v5e:1x2"),
+        recompute="auto",
+        memory_limit=limit,
+        **options,
     )
 
 
 @pytest.fixture(scope="module")
 def free() -> float:
     """Bytes that the step takes with no limit."""
-    return autoshard.plan(_step, *ARGUMENTS, cluster="v5e:1x2").peak_bytes
+    return autoshard.plan(_step, *ARGUMENTS, cluster=whole_products("v5e:1x2")).peak_bytes
 
 
 def test_nothing_is_decided_that_is_no_better_than_keeping_all(
@@ -122,7 +128,7 @@ def test_no_search_has_less_memory_than_values_take_that_are_cut_over_all_device
     plan = autoshard.plan(
         _step,
         *ARGUMENTS,
-        cluster="v5e:1x1",
+        cluster=whole_products("v5e:1x1"),
         recompute="auto",
         host_offload="auto",
         memory_limit=limit,

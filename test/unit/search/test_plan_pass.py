@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from plan_cases import whole_products
 
 import autoshard
 from autoshard.cli import opt
@@ -51,7 +52,7 @@ def test_a_file_is_planned_as_the_function(
     wanted = autoshard.plan(
         step,
         *arguments(rows),
-        cluster=CLUSTER,
+        cluster=whole_products(CLUSTER),
         donate_argnums=(0, 1),
         memory_limit=limit or None,
         **options,
@@ -61,7 +62,8 @@ def test_a_file_is_planned_as_the_function(
     # With locations: what is computed again is chosen by lines of the user's code.
     source.write_text(lowered.as_text(debug_info=True))
     text = " ".join(f"{key.replace('_', '-')}={value}" for key, value in options.items())
-    words = f"cluster={CLUSTER} {text} {f'memory-limit={limit}' if limit else ''}"
+    where = f"cluster={CLUSTER} compiler={whole_products(CLUSTER).compiler}"
+    words = f"{where} {text} {f'memory-limit={limit}' if limit else ''}"
     costs = tmp_path / "costs.json"
     command = [str(source), f"--autoshard-plan={words}", "-o", str(planned)]
     assert opt.main([*command, f"--plan-json={costs}"]) == 0

@@ -22,8 +22,9 @@ class PlanCosts:
         # The core makes these lists anew each time that they are read.
         self.points = memory.points
         """Program point of each op of the core."""
-        self.live_ranges = memory.live_ranges
-        """Program point at which each value of the core is made, and the first without it."""
+        self.live_ranges = list(memory.live_ranges)
+        """Program point at which each value of the core is made, and the first without it or what
+        it is rounded to."""
         self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
         self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
         self._core_of = {op: number for number, op in enumerate(imported.core_ops)}
@@ -37,6 +38,11 @@ class PlanCosts:
         self._bytes = [
             prod(shape) * max(bits, 8) / 8 / parts[sharding] for shape, bits, sharding in rows
         ]
+        for one in imported.rounded.values():
+            (first, last), (_, end) = self.live_ranges[one.source], self.live_ranges[one.result]
+            if end > last:
+                self.live_ranges[one.source] = first, end
+                self._bytes[one.source] = self._bytes[one.result]
 
     def core_number(self, op: mlir.Operation) -> int:
         """Number of an op in the core; -1 if it is none there."""
