@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "importer/builder.h"
 #include "importer/unread.h"
@@ -205,12 +206,15 @@ void bind_importer(nb::module_& module) {
             for (const std::int32_t op : b.read_ops()) {
               classes.push_back(b.module().ops[op].op_class);
             }
-            return classes;
+            return to_array(std::move(classes));
           },
+          nb::rv_policy::automatic,
           "The class of each op that was read; ops of one differ in operands, regions and "
           "locations only.")
-      .def_prop_ro("op_locations", &ProgramBuilder::locations,
-                   "A number for each op that was read, equal for equal locations.")
+      .def_prop_ro(
+          "op_locations", [](const ProgramBuilder& b) { return to_array(b.locations()); },
+          nb::rv_policy::automatic,
+          "A number for each op that was read, equal for equal locations.")
       .def_prop_ro(
           "result_values",
           [](const ProgramBuilder& b) {

@@ -4,10 +4,13 @@
 #include <nanobind/stl/vector.h>
 
 #include <limits>
+#include <span>
 #include <utility>
 
+#include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "cost/compute.h"
+#include "planning/alike_ops.h"
 #include "planning/plan_table.h"
 #include "planning/propagation.h"
 #include "planning/recursive_programming.h"
@@ -18,6 +21,7 @@ using namespace nb::literals;
 
 namespace autoshard {
 
+using planning::AlikeOps;
 using planning::CollectiveTable;
 using planning::CutTable;
 using planning::PlanTable;
@@ -201,6 +205,28 @@ void bind_planning(nb::module_& module) {
       "What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the "
       "sharding "
       "of each value, a table of strategies, the strategy of each op.");
+
+  nb::class_<AlikeOps>(module, "AlikeOps", "Groups of ops that are alike.")
+      .def_prop_ro(
+          "group_of", [](const AlikeOps& a) { return to_array(a.group_of); },
+          nb::rv_policy::automatic, "For each op the number of its group.")
+      .def_ro("first", &AlikeOps::first, "For each group its first op.")
+      .def_ro("count", &AlikeOps::count, "How many ops it has.")
+      .def_ro("occurrence", &AlikeOps::occurrence,
+              "How many ops before its first one stand in the same spot.");
+
+  module.def(
+      "alike_ops",
+      [](const Program& program, const PlanTable& plan, const Column<std::int32_t>& kinds,
+         const Column<std::int32_t>& places, const Column<std::int32_t>& spots) {
+        const auto span = [](const auto& column) {
+          return std::span<const std::int32_t>(column.data(), column.size());
+        };
+        return planning::alike_ops(program, plan, {span(kinds), span(places), span(spots)});
+      },
+      "program"_a, "plan"_a, nb::kw_only(), "kinds"_a, "places"_a, "spots"_a,
+      "Groups of ops with one kind, place, strategy, seconds and runs, in the order of their "
+      "first ops. Spots are small numbers from 0 on.");
 
   module.def(
       "replan",

@@ -1,6 +1,5 @@
 #include "model/program.h"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
@@ -9,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "bindings/arrays.h"
 #include "bindings/bindings.h"
 
 namespace nb = nanobind;
@@ -17,9 +17,9 @@ using namespace nb::literals;
 namespace autoshard {
 namespace {
 
-using Ints = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Flags = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ints = Column<std::int32_t>;
+using Doubles = Column<double>;
+using Flags = Column<std::uint8_t>;
 using List = std::vector<std::int32_t>;
 using Pairs = std::vector<std::pair<std::int32_t, std::int32_t>>;
 
@@ -264,6 +264,18 @@ void bind_program(nb::module_& module) {
                      for (const Op& op : p.ops) trips.push_back(op.trips);
                      return trips;
                    })
+      .def_prop_ro(
+          "makers",
+          [](const Program& p) {
+            std::vector<std::int32_t> makers(p.values.size(), no_value);
+            for (std::size_t i = 0; i < p.ops.size(); ++i) {
+              for (const std::int32_t value : p.ops[i].results) {
+                if (value != no_value) makers[value] = static_cast<std::int32_t>(i);
+              }
+            }
+            return to_array(std::move(makers));
+          },
+          nb::rv_policy::automatic, "For each value the op that makes it; -1: none does.")
       .def(
           "rule_of",
           [](const Program& p, std::int32_t op) { return p.rules[p.ops.at(op).rule]; }, "op"_a)

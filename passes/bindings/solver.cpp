@@ -1,4 +1,3 @@
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -8,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "solver/problem.h"
 
@@ -17,22 +17,14 @@ using namespace nb::literals;
 namespace autoshard {
 namespace {
 
-using Ints = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Longs = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ints = Column<std::int32_t>;
+using Longs = Column<std::int64_t>;
+using Doubles = Column<double>;
 
 template <typename Array>
 auto to_vector(const Array& array) {
   return std::vector<std::remove_const_t<typename Array::Scalar>>(array.data(),
                                                                   array.data() + array.size());
-}
-
-/// Hands a vector to numpy without a copy.
-template <typename T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> to_array(std::vector<T> values) {
-  auto* owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner);
 }
 
 /// `table_entries` holds the tables one after the other.

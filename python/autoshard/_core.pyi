@@ -383,6 +383,10 @@ class Program:
     @property
     def op_trips(self) -> list[float]: ...
 
+    @property
+    def makers(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+        """For each value the op that makes it; -1: none does."""
+
     def rule_of(self, op: int) -> Rule: ...
 
     def operands_of(self, op: int) -> list[int]:
@@ -546,13 +550,13 @@ class ProgramBuilder:
     def read_ops(self) -> list[int]: ...
 
     @property
-    def op_classes(self) -> list[int]:
+    def op_classes(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
         """
         The class of each op that was read; ops of one differ in operands, regions and locations only.
         """
 
     @property
-    def op_locations(self) -> list[int]:
+    def op_locations(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
         """A number for each op that was read, equal for equal locations."""
 
     @property
@@ -1224,6 +1228,30 @@ def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: floa
 def estimate(program: Program, cluster: Cluster, *, shardings: Sequence[Sequence[Sequence[int]]], value_sharding: Sequence[int], strategies: Sequence[tuple[Sequence[int], Sequence[int]]], op_strategy: Sequence[int]) -> CorePlan:
     """
     What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the sharding of each value, a table of strategies, the strategy of each op.
+    """
+
+class AlikeOps:
+    """Groups of ops that are alike."""
+
+    @property
+    def group_of(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+        """For each op the number of its group."""
+
+    @property
+    def first(self) -> list[int]:
+        """For each group its first op."""
+
+    @property
+    def count(self) -> list[int]:
+        """How many ops it has."""
+
+    @property
+    def occurrence(self) -> list[int]:
+        """How many ops before its first one stand in the same spot."""
+
+def alike_ops(program: Program, plan: CorePlan, *, kinds: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], spots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> AlikeOps:
+    """
+    Groups of ops with one kind, place, strategy, seconds and runs, in the order of their first ops. Spots are small numbers from 0 on.
     """
 
 def replan(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:

@@ -12,31 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-import numpy as np
-
 _COUNTER = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
 
 Item = TypeVar("Item")
-
-
-def alike_rows(columns: Sequence[Sequence[float]]) -> list[list[int]]:
-    """Groups of the rows of a table that are equal in all columns.
-
-    Args:
-        columns: Of one length; whole numbers up to 2**53.
-
-    Returns:
-        Numbers of rows, growing; groups in the order of the first row of each.
-
-    Raises:
-        ValueError: Columns differ in length.
-    """
-    table = np.array(columns, np.float64)
-    order = np.lexsort(table)
-    table = table[:, order]
-    starts = np.flatnonzero((table[:, 1:] != table[:, :-1]).any(axis=0)) + 1
-    groups: list[list[int]] = [group.tolist() for group in np.split(order, starts) if group.size]
-    return sorted(groups, key=lambda group: group[0])
 
 
 def of_any_layer(name: str) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
+from functools import cache
 from math import isclose, prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoshard import _core
 from autoshard.errors import PlanError
 from autoshard.explain.bound import bound_of, roofline_seconds
-from autoshard.explain.folding import Fold, alike_rows, common_name, folded
+from autoshard.explain.folding import Fold, common_name, folded
 from autoshard.explain.record import (
     MemoryPoint,
     Record,
@@ -36,7 +36,6 @@ from autoshard.planned.module import Placement, read_boundary
 from autoshard.planned.summarize import (
     Moved,
     argument_name,
-    makers_of,
     moves,
     type_text,
     value_names,
@@ -97,11 +96,11 @@ def record_of(
     )
     arguments, results = _boundary(module)
     ops = _Ops(costed, names)
-    collectives = _placed_collectives(costed, names, ops.row_of)
+    collectives = _placed_collectives(costed, names, ops.alike.group_of)
     timeline = timeline_of(
         costed,
         names,
-        [members for members, _ in ops.groups],
+        ops.alike.group_of,
         collectives,
         summary.step_seconds,
         _exposed(summary),
@@ -221,13 +220,14 @@ def _values(
     hosted: Container[int],
 ) -> tuple[RecordedValue, ...]:
     """One side of ``main``; values of equal layers are one row."""
-    known: dict[tuple[mlir.Type, Placement | None], tuple[str, str, float]] = {}
+    known: dict[tuple[mlir.Type, int], tuple[str, str, float]] = {}
     rows: list[RecordedValue] = []
-    for number, (name, key) in enumerate(
-        zip(names, zip(types, placements, strict=True), strict=True)
-    ):
+    sides = zip(names, types, placements, strict=True)
+    for number, (name, type_, placement) in enumerate(sides):
+        # There is one object for each placement, which takes long to hash.
+        key = type_, id(placement)
         if key not in known:
-            known[key] = _tensor(*key)
+            known[key] = _tensor(type_, placement)
         rows.append(RecordedValue(name, *known[key], 1, number in hosted))
     folds = folded(
         rows, lambda row: row.id, lambda row: (row.type, row.sharding, row.bytes, row.is_on_host)
@@ -272,62 +272,38 @@ class _Ops:
         self.seconds, self.flops, self.bytes = plan.op_seconds, plan.op_flops, plan.op_bytes
         self.packed_bytes = plan.op_packed_bytes
         self.strategies, self.of_op = plan.strategies, plan.op_strategy
+        self.shardings = plan.shardings
         self.trips = costed.imported.program.op_trips
-        self.groups = list(self._groups())
-        """Numbers of the ops of equal layers, and which of its place the first one is."""
-        row_of = np.zeros(len(self.of_op), np.int64)
-        for row, (members, _) in enumerate(self.groups):
-            row_of[members] = row
-        self.row_of: list[int] = row_of.tolist()
-        """For each op its number among them."""
+        self.type_text = cache(type_text)
+        self.chip, self.devices = costed.cluster.chip, costed.cluster.num_devices
+        self.alike = names.alike(costed.imported.program, plan)
+        """Those of equal layers, one row a group."""
 
     def rows(self) -> Iterator[RecordedOp]:
         """In the order of the program."""
-        reads = _Reads(self.costed.imported, self.row_of)
-        for row, (members, occurrence) in enumerate(self.groups):
-            yield replace(self._row(members, occurrence), reads=reads.of(members[0], row))
+        reads = _Reads(self.costed.imported, self.alike.group_of)
+        names, alike = self.names.common_names(self.alike), self.alike
+        groups = zip(names, alike.first, alike.count, alike.occurrence, strict=True)
+        for row, (name, first, count, occurrence) in enumerate(groups):
+            yield self._row(first, count, occurrence, name, reads.of(first, row))
 
-    def _groups(self) -> Iterator[tuple[list[int], int]]:
-        """Numbers of the ops of equal layers, and which of its place the first one is."""
-        names = self.names
-        phases = {phase: number for number, phase in enumerate(dict.fromkeys(names.phases))}
-        of_phase = list(map(phases.__getitem__, names.phases))
-        # What is equal but for operands first, then those of all layers together.
-        equal = alike_rows(
-            [names.classes, names.locations, of_phase, self.of_op, self.seconds, self.trips]
-        )
-        groups: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
-        same_place: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
-        for members in equal:
-            first = members[0]
-            word, scope, frame = names.word(first), names.scope(first), names.frames[first]
-            rest = names.phases[first], self.of_op[first], self.seconds[first], self.trips[first]
-            groups[word, scope.of_any_layer, frame, names.types(first), rest] += members
-            same_place[word, scope.path, frame] += members
-        for members in same_place.values():
-            members.sort()
-        for members in groups.values():
-            first = members[0]
-            place = names.word(first), names.scope(first).path, names.frames[first]
-            yield members, bisect_left(same_place[place], first)
-
-    def _row(self, members: Sequence[int], occurrence: int) -> RecordedOp:
-        number, count = members[0], len(members)
-        costed, chip = self.costed, self.costed.cluster.chip
-        rule = costed.imported.program.rule_of(number)
+    def _row(
+        self, number: int, count: int, occurrence: int, name: str, reads: tuple[int, ...]
+    ) -> RecordedOp:
+        chip, devices = self.chip, self.devices
+        rule = self.costed.imported.program.rule_of(number)
         once, size, runs = self.seconds[number], self.bytes[number], self.trips[number]
-        devices = costed.cluster.num_devices
         idle = self._idle_axes(number) if once > 0 else ()
         all_runs = runs * count
         return RecordedOp(
             id=f"{self.names.name(number)}#{occurrence}",
-            name=self.names.common_name(members),
+            name=name,
             op=self.names.word(number),
-            phase=self.names.phases[number],
-            frame=self.names.frames[number],
+            phase=self.names.phase(number),
+            frame=self.names.frame(number),
             count=count,
             runs=runs,
-            type=", ".join(map(type_text, self.names.types(number))),
+            type=", ".join(map(self.type_text, self.names.types(number))),
             strategy=self._strategy(self.of_op[number]),
             seconds=once * all_runs,
             roofline_seconds=min(once, roofline_seconds(rule, chip, devices, size)) * all_runs,
@@ -338,6 +314,7 @@ class _Ops:
             else "",
             idle_axes=idle,
             uncut=self._uncut(rule, number) if idle else (),
+            reads=reads,
         )
 
     def _strategy(self, row: int) -> str:
@@ -352,12 +329,11 @@ class _Ops:
     def _idle_axes(self, number: int) -> tuple[str, ...]:
         """Axes that cut neither an operand nor a result."""
         operands, results = self.strategies[self.of_op[number]]
-        shardings = self.costed.plan.shardings
         used = {
             axis
             for one in (*operands, *results)
             if one != NO_VALUE
-            for axes in shardings[one]
+            for axes in self.shardings[one]
             for axis in axes
         }
         axes = enumerate(self.costed.mesh.axis_names)
@@ -365,7 +341,7 @@ class _Ops:
 
     def _uncut(self, rule: _core.Rule, number: int) -> tuple[int, ...]:
         """Sizes of the factors on one device, of those that are larger than 1."""
-        shardings, sizes = self.costed.plan.shardings, self.costed.mesh.axis_sizes
+        shardings, sizes = self.shardings, self.costed.mesh.axis_sizes
         operands, results = self.strategies[self.of_op[number]]
         left = [factor.size for factor in rule.factors]
         cut: set[int] = set()
@@ -386,9 +362,9 @@ class _Ops:
 class _Reads:
     """Which rows make what an op reads."""
 
-    def __init__(self, imported: ImportedProgram, row_of: Sequence[int]) -> None:
+    def __init__(self, imported: ImportedProgram, row_of: NDArray[np.int32]) -> None:
         self.program, self.row_of = imported.program, row_of
-        self.makers = _Makers(imported)
+        self.makers = self.program.makers
         self.sources: defaultdict[int, list[int]] = defaultdict(list)
         """For what a loop or a branch calls otherwise: what it was."""
         for source, target in self.program.joins:
@@ -401,9 +377,9 @@ class _Reads:
         seen, rows = {NO_VALUE, *waiting}, set[int]()
         while waiting:
             value = waiting.pop()
-            maker = self.makers.op_of(value)
-            if maker is not None:
-                rows.add(self.row_of[maker])
+            maker = self.makers[value]
+            if maker != NO_VALUE:
+                rows.add(int(self.row_of[maker]))
             others = [one for one in self.sources.get(value, ()) if one not in seen]
             seen.update(others)
             waiting += others
@@ -414,33 +390,34 @@ class _Reads:
 
 
 def _placed_collectives(
-    costed: Costed, names: OpNames, row_of: Sequence[int]
+    costed: Costed, names: OpNames, row_of: NDArray[np.int32]
 ) -> list[PlacedCollective]:
     """All of them, in the order of their reshards."""
-    plan = costed.plan
-    table = plan.reshards
+    plan, program = costed.plan, costed.imported.program
+    table, makers, joins = plan.reshards, program.makers, program.joins
     found = moves(costed.imported, plan, costed.mesh)
-    values = value_names(costed.imported, {one.value for one in found if one.value >= 0})
-    places, indices = table.place, table.index
-    is_join = [places[row] is _core.Place.JOIN for row in plan.collectives.reshard]
-    made_by = _Makers(costed.imported) if any(is_join) else None
-    number_of = [
-        indices[row] if made_by is None or not join else made_by.op_of(move.value)
-        for move, row, join in zip(found, plan.collectives.reshard, is_join, strict=True)
-    ]
+    values = _Moved(costed.imported, names, {one.value for one in found if one.value >= 0})
+
+    @cache
+    def asked_by(number: int | None) -> tuple[str, str, int, str, tuple[int, ...]]:
+        """Name, phase, frame, scope and rows of an op."""
+        if number is None:
+            return "", "", -1, "", ()
+        at = names.name(number), names.phase(number), names.frame(number)
+        return *at, names.scope(number).path, (int(row_of[number]),)
 
     def row(move: Moved, number: int | None, where: _core.Place) -> RecordedCollective:
-        value = values.get(move.value)
-        name = "" if value is None else value.name
-        of = "" if number is None else names.name(number)
+        name, type_ = values.named(move.value)
+        of, phase, frame, scope, rows = asked_by(number)
         what = move.what.partition(" of ")[0]
         if where is _core.Place.JOIN or not of:
             target = f"{of or name}, kept elsewhere"
         else:
             target = f"{name or 'a scalar'} for {what} of {of}"
+        kind = move.kind.value
         return RecordedCollective(
-            id=f"{move.kind.value} of {target}",
-            kind=move.kind.value,
+            id=f"{kind} of {target}",
+            kind=kind,
             axes=move.axes,
             bytes=move.sent_bytes,
             times=move.times,
@@ -448,26 +425,54 @@ def _placed_collectives(
             location=move.location,
             of=move.what,
             value=name,
-            type="" if value is None else value.type,
-            phase="" if number is None else names.phases[number],
-            frame=-1 if number is None else names.frames[number],
-            scope="" if number is None else names.scope(number).path,
+            type=type_,
+            phase=phase,
+            frame=frame,
+            scope=scope,
             count=1,
-            ops=() if number is None else (row_of[number],),
+            ops=rows,
             is_operand=where in (_core.Place.OPERAND, _core.Place.HALO),
             exposed_seconds=move.exposed_seconds,
             slack_seconds=move.slack_seconds,
         )
 
-    joins = costed.imported.program.joins
-    return [
-        PlacedCollective(
-            row(move, number, places[at]), places[at], number, joins[indices[at]] if join else None
-        )
-        for move, number, join, at in zip(
-            found, number_of, is_join, plan.collectives.reshard, strict=True
-        )
-    ]
+    placed: list[PlacedCollective] = []
+    places, indices = table.place, table.index
+    for move, at in zip(found, plan.collectives.reshard, strict=True):
+        where, number, join = places[at], indices[at], None
+        if where is _core.Place.JOIN:
+            maker, join = int(makers[move.value]), joins[number]
+            number = None if maker == NO_VALUE else maker
+        placed.append(PlacedCollective(row(move, number, where), where, number, join))
+    return placed
+
+
+class _Moved:
+    """Names and types of values that collectives move."""
+
+    def __init__(self, imported: ImportedProgram, names: OpNames, values: Iterable[int]) -> None:
+        self.names = names
+        self.makers, self.casts = imported.program.makers, imported.rounded
+        self.type_text = cache(type_text)
+        self.others = value_names(imported, {value for value in values if not self._types(value)})
+
+    def named(self, value: int) -> tuple[str, str]:
+        """Both; empty for scalars and the edges of a halo."""
+        if value < 0:
+            return "", ""
+        types = self._types(value)
+        if types:
+            return self.names.word(self.makers[value]), self.type_text(types[0])
+        other = self.others[value]
+        return other.name, other.type
+
+    def _types(self, value: int) -> Sequence[mlir.Type]:
+        """Type of the one result of the op that makes the value; none where it is not so plain."""
+        maker = int(self.makers[value])
+        # What a cast makes that only the core knows is called what it casts.
+        is_plain = maker != NO_VALUE and maker not in self.casts
+        types = self.names.types(maker) if is_plain else ()
+        return types if len(types) == 1 else ()
 
 
 def _folded_collectives(rows: Iterable[RecordedCollective]) -> list[RecordedCollective]:
@@ -478,24 +483,6 @@ def _folded_collectives(rows: Iterable[RecordedCollective]) -> list[RecordedColl
         lambda one: (one.kind, one.axes, one.bytes, one.times, one.seconds, one.phase, one.frame),
     )
     return sorted((_folded_collective(fold) for fold in folds), key=lambda one: -(one.seconds or 0))
-
-
-class _Makers:
-    """Which op makes a value."""
-
-    def __init__(self, imported: ImportedProgram) -> None:
-        self.imported = imported
-        self.makers = makers_of(imported)
-        # By identity: to hash an op takes longer than all else here.
-        self.numbers = dict(zip(map(id, imported.core_ops), count()))
-        self.casts = {one.result: number for number, one in imported.rounded.items()}
-
-    def op_of(self, value: int) -> int | None:
-        """Number of the op; None for an argument, and for what is made by no op of the core."""
-        maker = self.makers[value]
-        if maker == NO_VALUE:
-            return self.casts.get(value)
-        return self.numbers.get(id(self.imported.result_values[maker][0]))
 
 
 def _folded_collective(fold: Fold[RecordedCollective]) -> RecordedCollective:
@@ -523,9 +510,11 @@ def _memory(costed: Costed, names: OpNames) -> Iterator[MemoryPoint]:
     count = min(MOST_POINTS, len(live))
     for row in range(count):
         first, last = row * len(live) // count, (row + 1) * len(live) // count
-        fullest = max(range(first, last), key=live.__getitem__)
+        stretch = live[first:last]
+        size = max(stretch)
+        fullest = first + stretch.index(size)
         if fullest < len(ops):
             name, line = names.word(fullest), names.location(fullest)
-            yield MemoryPoint(fullest, name, line, names.phases[fullest], live[fullest])
+            yield MemoryPoint(fullest, name, line, names.phase(fullest), size)
         else:
-            yield MemoryPoint(fullest, "end", None, "", live[fullest])
+            yield MemoryPoint(fullest, "end", None, "", size)

@@ -7,15 +7,20 @@ JAX's own say how the op came about; those of the user's scopes stay: ``Model/la
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from operator import itemgetter
+from functools import cache
 from types import MappingProxyType
+from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from autoshard import _core
 from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.ir import mlir
-from autoshard.ir.locations import CallStacks, op_name
+from autoshard.ir.locations import CallStacks
 from autoshard.planned.summarize import short_name
 
 
@@ -31,6 +36,15 @@ class Phase(Enum):
     STEP = "step"
     """The whole of a program that takes no gradient."""
 
+
+Numbers = NDArray[np.int32]
+"""One for each op."""
+
+_Item = TypeVar("_Item", bound=Hashable)
+_Integer = TypeVar("_Integer", np.int32, np.int64)
+
+_PHASES = tuple(phase.value for phase in Phase)
+_NUMBER_OF = {phase: number for number, phase in enumerate(Phase)}
 
 _WRAPPED = re.compile(r"^(\w+)\((.*)\)$")
 _TRANSFORMS = frozenset({"jit", "pjit", "jvp", "transpose", "vmap", "remat", "checkpoint"})
@@ -82,6 +96,7 @@ def scope_of(name: str) -> Scope:
     return Scope(path, _phase(name), of_any_layer(path))
 
 
+@cache
 def _unwrapped(part: str) -> str:
     """``Model`` of ``transpose(jvp(Model))``."""
     while (found := _WRAPPED.match(part)) is not None and found[1] in _TRANSFORMS:
@@ -98,62 +113,91 @@ def _phase(name: str) -> Phase | None:
 
 
 class OpNames:
-    """Names, phases and call stacks of the ops of a program, in its order."""
+    """Names, phases and call stacks of the ops of a program.
+
+    What there is one of for each op is in arrays: Python looks at one op of each class, and of each
+    location.
+    """
 
     def __init__(
         self,
         ops: Sequence[mlir.Operation],
-        classes: Sequence[int],
-        locations: Sequence[int],
+        classes: Numbers,
+        locations: Numbers,
         casts: Mapping[int, mlir.Type] = MappingProxyType({}),
     ) -> None:
-        """Read the ops, what is alike of them once.
+        """Read the ops.
 
         Args:
             ops: Of the core.
-            classes: A number for each, as ``ImportedProgram.op_classes`` has them.
-            locations: Likewise, as ``ImportedProgram.op_locations``.
+            classes: As ``ImportedProgram.op_classes``.
+            locations: As ``ImportedProgram.op_locations``.
             casts: Those for whom the op stands that reads them, and what they make.
         """
         self.stacks = CallStacks()
-        self.classes = classes
-        self.locations = locations
-        self._kinds: dict[int, tuple[str, tuple[mlir.Type, ...]]] = {}
-        self._places: dict[int, tuple[Scope, int]] = {}
-        for kind, first in _firsts(classes):
-            op = ops[first]
-            if first in casts:
-                self._kinds[kind] = ("convert", (casts[first],))
-            else:
-                self._kinds[kind] = (short_name(op), tuple(result.type for result in op.results))
-        known: dict[str, Scope] = {}
-        for at, first in _firsts(locations):
-            location = ops[first].location
-            around = op_name(location).rpartition("/")[0]
-            if around not in known:
-                known[around] = scope_of(around)
-            self._places[at] = (known[around], self.stacks.number(location))
-        scopes = {at: scope for at, (scope, _) in self._places.items()}
-        frames = {at: frame for at, (_, frame) in self._places.items()}
-        self.frames = list(map(frames.__getitem__, locations))
-        """For each op the number of its innermost frame; -1: none."""
-        self.phases = _phases(scopes, locations)
-        """For each op a value of ``Phase``."""
+        self._class_of, firsts = _numbered(classes)
+        self._kinds = [
+            ("convert", (casts[first],))
+            if first in casts
+            else (short_name(ops[first]), tuple(result.type for result in ops[first].results))
+            for first in firsts
+        ]
+        """Word and types of results, of each class."""
+        self._place_of, firsts = _numbered(locations)
+        known: dict[str, int] = {}
+        self._scopes: list[Scope] = []
+        places: list[tuple[int, int]] = []
+        for first in firsts:
+            name, frame = self.stacks.named(ops[first].location)
+            around = name[: max(0, name.rfind("/"))]
+            scope = known.get(around)
+            if scope is None:
+                scope = known[around] = len(self._scopes)
+                self._scopes.append(scope_of(around))
+            places.append((scope, frame))
+        self._scope_of_place, self._frame_of_place = np.array(places, np.int32).reshape(-1, 2).T
+        self._scope_of = self._scope_of_place[self._place_of]
+        self._path_of_scope, self._paths = _distinct(scope.path for scope in self._scopes)
+        self._phases = _phases(self._scopes, self._scope_of)
         self._lines = [
             f"@{frame.file.rpartition('/')[2]}:{frame.line}" for frame in self.stacks.frames
         ]
 
+    def alike(self, program: _core.Program, plan: _core.CorePlan) -> _core.AlikeOps:
+        """Ops of equal layers that a plan cuts alike; a spot is a word at a line in a scope."""
+        kinds, _ = _distinct(self._kinds)
+        words, all_words = _distinct(word for word, _ in self._kinds)
+        forms, _ = _distinct(scope.of_any_layer for scope in self._scopes)
+        scopes, frames = self._scope_of_place, self._frame_of_place + 1
+        places = _paired(forms[scopes], frames)[self._place_of]
+        spots = _paired(self._path_of_scope[scopes], frames)[self._place_of]
+        return _core.alike_ops(
+            program,
+            plan,
+            kinds=kinds[self._class_of],
+            places=places * np.int32(len(_PHASES)) + self._phases,
+            spots=spots * np.int32(len(all_words)) + words[self._class_of],
+        )
+
     def word(self, number: int) -> str:
         """``dot_general``; of a call of something opaque what it calls."""
-        return self._kinds[self.classes[number]][0]
+        return self._kinds[self._class_of[number]][0]
 
     def types(self, number: int) -> tuple[mlir.Type, ...]:
         """Those of an op's results."""
-        return self._kinds[self.classes[number]][1]
+        return self._kinds[self._class_of[number]][1]
 
     def scope(self, number: int) -> Scope:
         """What the names around an op say."""
-        return self._places[self.locations[number]][0]
+        return self._scopes[self._scope_of[number]]
+
+    def frame(self, number: int) -> int:
+        """Number of an op's innermost frame; -1: none."""
+        return int(self._frame_of_place[self._place_of[number]])
+
+    def phase(self, number: int) -> str:
+        """A value of ``Phase``."""
+        return _PHASES[self._phases[number]]
 
     def name(self, number: int) -> str:
         """``model/layers/3/mlp/dot_general@mlp.py:41``: an id without its last number."""
@@ -161,9 +205,26 @@ class OpNames:
 
     def common_name(self, members: Sequence[int]) -> str:
         """The same for ops of one word and line whose scopes differ in numbers of layers only."""
-        places = dict.fromkeys(map(self.locations.__getitem__, members))
-        paths = dict.fromkeys(self._places[at][0].path for at in places)
-        return self._in_scope(common_name(list(paths)), members[0])
+        scopes = _once(self._scope_of[members])
+        return self._in_scope(common_name([self._scopes[at].path for at in scopes]), members[0])
+
+    def common_names(self, alike: _core.AlikeOps) -> list[str]:
+        """The common name of each group."""
+        count = len(self._paths)
+        # Group and path as one number.
+        of_op = alike.group_of.astype(np.int64) * count + self._path_of_scope[self._scope_of]
+        pairs = _once(of_op)
+        bounds = np.searchsorted(pairs, np.arange(len(alike.first) + 1) * count).tolist()
+        pairs %= max(1, count)
+        known: dict[bytes, str] = {}
+        found: list[str] = []
+        for first, begin, end in zip(alike.first, bounds, bounds[1:], strict=False):
+            paths = pairs[begin:end]
+            key = paths.tobytes()
+            if key not in known:
+                known[key] = common_name([self._paths[path] for path in paths.tolist()])
+            found.append(self._in_scope(known[key], first))
+        return found
 
     def _in_scope(self, path: str, number: int) -> str:
         word = self.word(number)
@@ -171,51 +232,77 @@ class OpNames:
 
     def line(self, number: int) -> str:
         """``@mlp.py:41``; empty where the line is not known."""
-        frame = self.frames[number]
+        frame = self.frame(number)
         return "" if frame < 0 else self._lines[frame]
 
     def location(self, number: int) -> str | None:
         """``file:line`` of an op."""
-        frame = self.frames[number]
+        frame = self.frame(number)
         if frame < 0:
             return None
         found = self.stacks.frames[frame]
         return f"{found.file}:{found.line}" if found.line else found.file
 
 
-def _firsts(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Each number that is there, with the index of the first; in the order of these."""
-    last = len(numbers) - 1
-    first = dict(zip(reversed(numbers), range(last, -1, -1), strict=True))
-    yield from sorted(first.items(), key=itemgetter(1))
+def _numbered(numbers: Numbers) -> tuple[Numbers, list[int]]:
+    """The numbers in the order of the first of each, from 0 on, and the indices of these."""
+    numbers = numbers - numbers.min(initial=0)
+    firsts = np.full(numbers.max(initial=-1) + 1, len(numbers), np.int32)
+    firsts[numbers[::-1]] = np.arange(len(numbers), dtype=np.int32)[::-1]  # the last one stays
+    order = np.argsort(firsts)
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    firsts = firsts[order]
+    return rank[numbers], firsts[firsts < len(numbers)].tolist()
 
 
-def _phases(scopes: Mapping[int, Scope], of_op: Sequence[int]) -> list[str]:
-    """The phase of every op, from those whose names say it; its scope is ``scopes[of_op]``.
+def _distinct(items: Iterable[_Item]) -> tuple[Numbers, list[_Item]]:
+    """For each item its number among those that differ, and these."""
+    known: dict[_Item, int] = {}
+    numbers = [known.setdefault(item, len(known)) for item in items]
+    return np.array(numbers, np.int32), list(known)
+
+
+def _once(numbers: NDArray[_Integer]) -> NDArray[_Integer]:
+    """Each that is there once, in order; none is negative."""
+    ordered = np.sort(numbers)
+    return ordered[np.diff(ordered, prepend=-1) > 0]
+
+
+def _paired(first: Numbers, second: Numbers) -> Numbers:
+    """Numbers from 0 on, equal where those of both columns are; none of these is negative."""
+    pairs = first.astype(np.int64) * (second.max(initial=0) + 1) + second
+    return np.searchsorted(_once(pairs), pairs).astype(np.int32)
+
+
+def _phases(scopes: Sequence[Scope], scope_of: Numbers) -> Numbers:
+    """The phase of every op, from those whose names say it; its scope is ``scopes[scope_of]``.
 
     JAX writes the forward half first, then the backward one, then what the optimizer does. An op
     whose name does not say, such as one of a function that was inlined, is of the phase where it
     stands; behind the forward half, what is in a scope of its is the backward half of that scope.
     """
-    are_backward = {n for n, scope in scopes.items() if scope.phase is Phase.BACKWARD}
-    first = next((number for number, at in enumerate(of_op) if at in are_backward), None)
-    if first is None:
-        return [Phase.STEP.value] * len(of_op)
-    behind = next(number for number, at in enumerate(reversed(of_op)) if at in are_backward)
-    last = len(of_op) - 1 - behind
-    forward = {scopes[one].path for one in set(of_op[:first])} - {""}
-    of_forward = {n for n, scope in scopes.items() if scope.path in forward}
-    for number in range(len(of_op) - 1, last, -1):
-        if of_op[number] in of_forward:
-            last = number
-            break
 
-    def said(begin: int, end: int, else_: Phase) -> list[str]:
-        phases = {n: (scope.phase or else_).value for n, scope in scopes.items()}
-        return list(map(phases.__getitem__, of_op[begin:end]))
+    def where(are: Iterable[bool], begin: int) -> list[int]:
+        """The first and the last op from ``begin`` on in such a scope; empty if there is none."""
+        found = np.flatnonzero(np.array(list(are), np.bool_)[scope_of[begin:]]) + begin
+        return found[[0, -1]].tolist() if len(found) else []
 
-    return [
-        *said(0, first, Phase.FORWARD),
-        *said(first, last + 1, Phase.BACKWARD),
-        *said(last + 1, len(of_op), Phase.UPDATE),
-    ]
+    backward = where((scope.phase is Phase.BACKWARD for scope in scopes), 0)
+    if not backward:
+        return np.full(len(scope_of), _NUMBER_OF[Phase.STEP], np.int32)
+    first, last = backward
+    forward = {scopes[one].path for one in _once(scope_of[:first])} - {""}
+    *_, last = [last, *where((scope.path in forward for scope in scopes), last + 1)]
+
+    def said(begin: int, end: int, else_: Phase) -> Numbers:
+        phases = np.array([_NUMBER_OF[scope.phase or else_] for scope in scopes], np.int32)
+        return phases[scope_of[begin:end]]
+
+    return np.concatenate(
+        [
+            said(0, first, Phase.FORWARD),
+            said(first, last + 1, Phase.BACKWARD),
+            said(last + 1, len(scope_of), Phase.UPDATE),
+        ]
+    )

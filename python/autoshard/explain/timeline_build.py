@@ -15,6 +15,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from autoshard import _core
 from autoshard.cluster.axes import parts_of
@@ -57,7 +61,7 @@ class PlacedCollective:
 def timeline_of(
     costed: Costed,
     names: OpNames,
-    alike: Iterable[Sequence[int]],
+    group_of: NDArray[np.int32],
     collectives: Sequence[PlacedCollective],
     step_seconds: float,
     exposed: float,
@@ -67,7 +71,7 @@ def timeline_of(
     Args:
         costed: The plan.
         names: Of its ops.
-        alike: Numbers of the ops of equal layers.
+        group_of: For each op a number, equal for those of equal layers.
         collectives: All, in the order of their reshards.
         step_seconds: Seconds of a step.
         exposed: Share of the seconds of collectives that does not hide.
@@ -79,7 +83,7 @@ def timeline_of(
 
     @no_collection()
     def draw() -> Drawn:
-        order = _Order(program, plan, moves, alike, collectives, exposed)
+        order = _Order(program, plan, moves, group_of, collectives, exposed)
         nodes = _Folding(step_seconds * _LEAST_REPEAT).folded(order.nodes())
         drawing.place(nodes, -1, 0)
         return Drawn(tuple(drawing.bars(step_seconds)), tuple(drawing.repeats))
@@ -111,17 +115,14 @@ class _Order:
         program: _core.Program,
         plan: _core.CorePlan,
         moves: frozenset[int],
-        alike: Iterable[Sequence[int]],
+        group_of: NDArray[np.int32],
         collectives: Sequence[PlacedCollective],
         exposed: float,
     ) -> None:
         self.trips = program.op_trips
         self.seconds = [once * runs for once, runs in zip(plan.op_seconds, self.trips, strict=True)]
         self.is_move = moves
-        self.key_of = [0] * len(self.trips)
-        for key, members in enumerate(alike):
-            for number in members:
-                self.key_of[number] = key
+        self.key_of: list[int] = group_of.tolist()
         # The core has inner loops before those around them.
         loops = [loop for loop in reversed(program.loops) if loop.first_op < loop.last_op]
         self.loops = sorted(loops, key=lambda loop: (loop.first_op, -loop.last_op))
@@ -286,7 +287,7 @@ class _Drawing:
         self.collectives = collectives
         self.exposed = exposed
         self.num_ops = len(costed.imported.core_ops)
-        self.trips = costed.imported.program.op_trips
+        self.program = costed.imported.program
         dims = costed.cluster.dims
         self.host_seconds = move_seconds(costed.imported, costed.plan, costed.mesh, costed.cluster)
         ops = costed.imported.core_ops
@@ -301,6 +302,11 @@ class _Drawing:
         """When the link to the host is done with what was sent so far."""
         self.pieces: list[_Piece] = []
         self.repeats: list[TimelineRepeat] = []
+
+    @cached_property
+    def trips(self) -> Sequence[float]:
+        """Runs of each op; read when the step is drawn."""
+        return self.program.op_trips
 
     def place(self, nodes: Iterable[_Node], repeat: int, depth: int) -> None:
         """Put all of them one behind the other.
@@ -371,7 +377,7 @@ class _Drawing:
             return (
                 names.common_name(node.members),
                 names.location(first),
-                names.phases[first],
+                names.phase(first),
             )
         row = self._row(first)
         name = common_name([self._row(member).id for member in node.members])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autoshard import _core
 from autoshard.importer.core_rules import RuleTable
 from autoshard.importer.pins import Pinned, core_pin
@@ -99,10 +102,10 @@ class ImportedProgram:
     """Numbers of the arguments that a result replaces in the next call: a step's state."""
     one_device_ops: frozenset[int]
     """Numbers of ``result_values`` that one device runs."""
-    op_classes: list[int]
+    op_classes: NDArray[np.int32] = field(repr=False, compare=False)
     """A number for each of the core's ops, equal for those that differ in operands, regions and
     locations only."""
-    op_locations: list[int]
+    op_locations: NDArray[np.int32] = field(repr=False, compare=False)
     """A number for each, equal for equal locations."""
     rules: RuleTable = field(repr=False)
     """Rules of its ops, with which copies of the module are read faster."""

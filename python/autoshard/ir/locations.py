@@ -87,15 +87,18 @@ class CallStacks:
         self._numbers: dict[Frame, int] = {}
         self._known: dict[tuple[ir.Attribute, int], int] = {}
 
-    def number(self, location: ir.Location) -> int:
-        """Number of the innermost frame; -1 where no file is named.
+    def named(self, location: ir.Location) -> tuple[str, int]:
+        """JAX's name of an op as of ``op_name``, and the number of the innermost frame.
 
-        Args:
-            location: That of an op: a name around it is the op's, not that of a function.
+        That is -1 where no file is named. A name around the location is the op's, not that of a
+        function.
         """
-        while isinstance(location, ir.NameLoc):
-            location = location.child_loc
-        return self._stack(location, -1)
+        if not isinstance(location, ir.NameLoc):
+            return op_name(location), self._stack(location, -1)
+        name, child = location.name_str, location.child_loc
+        while isinstance(child, ir.NameLoc):
+            child = child.child_loc
+        return name, self._stack(child, -1)
 
     def _stack(self, location: ir.Location, caller: int) -> int:
         key = (location.attr, caller)

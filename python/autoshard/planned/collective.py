@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -39,26 +40,8 @@ class Collective:
 
     @property
     def moved_bytes(self) -> float:
-        """Bytes that one device sends in one run, on a ring of ``n`` devices:
-
-            all-gather          (n - 1)     * local
-            all-reduce          2 (n - 1)/n * local
-            reduce-scatter      (n - 1)/n   * local
-            all-to-all          (n - 1)/n   * local
-            collective-permute  local
-
-        Source:
-            Chan et al. 2007, "Collective communication: theory, practice, and experience".
-        """
-        n = self.group_size
-        factor = {
-            CollectiveKind.ALL_GATHER: n - 1,
-            CollectiveKind.ALL_REDUCE: 2 * (n - 1) / n,
-            CollectiveKind.REDUCE_SCATTER: (n - 1) / n,
-            CollectiveKind.ALL_TO_ALL: (n - 1) / n,
-            CollectiveKind.PERMUTE: 1,
-        }[self.kind]
-        return factor * self.local_bytes
+        """Bytes that one device sends in one run: see ``ring_bytes``."""
+        return ring_bytes(self.kind, self.group_size, self.local_bytes)
 
     @property
     def total_bytes(self) -> float:
@@ -71,6 +54,37 @@ class Collective:
         times = f"{self.times} x " if self.times != 1 else ""
         where = f" ({self.place})" if self.place else ""
         return f"{self.kind.value} over {axes}: {times}{self.moved_bytes:,.0f} bytes{where}"
+
+
+def ring_bytes(kind: CollectiveKind, devices: int, local_bytes: float) -> float:
+    """Bytes that each of ``n`` devices on a ring sends in one run of a collective:
+
+        all-gather          (n - 1)     * local
+        all-reduce          2 (n - 1)/n * local
+        reduce-scatter      (n - 1)/n   * local
+        all-to-all          (n - 1)/n   * local
+        collective-permute  local
+
+    Args:
+        kind: Which collective.
+        devices: ``n``, those that talk to each other.
+        local_bytes: What one holds before.
+
+    Source:
+        Chan et al. 2007, "Collective communication: theory, practice, and experience".
+    """
+    return _ring_factor(kind, devices) * local_bytes
+
+
+@cache
+def _ring_factor(kind: CollectiveKind, n: int) -> float:
+    return {
+        CollectiveKind.ALL_GATHER: n - 1,
+        CollectiveKind.ALL_REDUCE: 2 * (n - 1) / n,
+        CollectiveKind.REDUCE_SCATTER: (n - 1) / n,
+        CollectiveKind.ALL_TO_ALL: (n - 1) / n,
+        CollectiveKind.PERMUTE: 1,
+    }[kind]
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ def move_seconds(
     imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, cluster: Cluster
 ) -> dict[int, float]:
     """Seconds of a step for each op of the core that moves a value to the host or back."""
+    if not imported.host.moves:
+        return {}
     rate = cluster.chip.host_bandwidth.value
     moved = _moved_bytes(imported, _Sizes(plan, mesh))
     return {number: size / rate for number, size in moved.items()}

@@ -242,15 +242,19 @@ class _Reader:
     ) -> tuple[Placement | None, ...]:
         attributes = function.attributes.get(key)
         dicts = mlir.ArrayAttr(attributes) if attributes is not None else [None] * len(types)
+        symbol = _text(function.attributes["sym_name"])
+        is_entry = self._is_entry(symbol)
         found: list[Placement | None] = []
+        checked: set[tuple[int, mlir.Type]] = set()
         for number, (attribute_dict, type_) in enumerate(zip(dicts, types, strict=True)):
-            name = f"{role} {number} of @{_text(function.attributes['sym_name'])}"
+            name = f"{role} {number} of @{symbol}"
             attribute = None
             if attribute_dict is not None and MHLO_SHARDING in mlir.DictAttr(attribute_dict):
                 attribute = mlir.DictAttr(attribute_dict)[MHLO_SHARDING]
             placement = self._value(attribute, type_, name, function)
-            if placement is not None and self._is_entry(_text(function.attributes["sym_name"])):
+            if placement is not None and is_entry and (id(placement), type_) not in checked:
                 self._check_boundary(placement, type_, name, function)
+                checked.add((id(placement), type_))
             found.append(placement)
         return tuple(found)
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from autoshard import _core
@@ -13,7 +14,7 @@ from autoshard._core import Place
 from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram, ValueName
 from autoshard.ir import mlir, place
 from autoshard.kernels.calls import COMPOSITE, kernel_call
-from autoshard.planned.collective import Collective, CollectiveKind
+from autoshard.planned.collective import CollectiveKind, ring_bytes
 from autoshard.planned.summary import (
     AxisSummary,
     CollectiveSummary,
@@ -160,7 +161,7 @@ class Moved:
     @property
     def sent_bytes(self) -> float:
         """What one device sends in one run, on a ring."""
-        return Collective(self.kind, (), self.participants, self.held_bytes).moved_bytes
+        return ring_bytes(self.kind, self.participants, self.held_bytes)
 
 
 def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[Moved]:
@@ -170,6 +171,7 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
     positions, trips = table.position, table.trips
     joined = value_names(imported, _joined_values(places, values))
     ops: dict[int, tuple[str | None, str]] = {}
+    names_of = cache(lambda mask: axes_of_mask(mask, mesh))
     found: list[Moved] = []
     for row, kind, axes, participants, held_bytes, seconds, exposed, slack in _rows(plan):
         where, index, value = places[row], indices[row], values[row]
@@ -189,7 +191,7 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
         found.append(
             Moved(
                 kind,
-                axes_of_mask(axes, mesh),
+                names_of(axes),
                 participants,
                 held_bytes,
                 trips[row],
@@ -268,7 +270,7 @@ def collectives_of(
         CollectiveSummary(
             kind=kind.value,
             axes=axes_of_mask(axes, mesh),
-            bytes=Collective(kind, (), participants, held_bytes).moved_bytes,
+            bytes=ring_bytes(kind, participants, held_bytes),
             times=times,
             seconds=seconds,
             location=line,
