@@ -4,9 +4,9 @@
 
 Of every train step that fits: lines of arguments and constraints, the share of the bytes of the
 plan's collectives that the program sends as well when it is propagated with these lines (the same
-kind, axes and line of code), what it sends instead, its step over the plan's, the lines without
-which it was not tried as the program is big, and CPU seconds. The target is 95% with 20 lines for
-language models.
+kind, over the same axes, of what the same line makes), what it sends instead, its step over the
+plan's, the lines without which it was not tried as the program is big, and CPU seconds. The target
+is 95% with 20 lines for language models.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 #include "bindings/arrays.h"
@@ -93,6 +94,28 @@ void keep_whole(Program& program, const Pairs& whole_factors) {
       program.rules.push_back(std::move(rule));
     }
     op.rule = found->second;
+  }
+}
+
+/// Gives ops copies of what they read, which they take as these are held: one for each list of
+/// operands, all of one value.
+void hold_operands(Program& program, const std::vector<Pairs>& held_operands) {
+  for (const Pairs& readers : held_operands) {
+    if (readers.empty()) throw std::invalid_argument("held_operands: a list is empty");
+    const auto [first_op, first_operand] = readers.front();
+    const std::int32_t source = program.ops.at(first_op).operands.at(first_operand);
+    if (source == no_value) throw std::invalid_argument("held_operands: no value is read");
+    const auto copy = static_cast<std::int32_t>(program.values.size());
+    program.values.push_back({program.values[source].type});
+    program.joins.push_back({source, copy, program.ops[first_op].trips});
+    for (const auto& [op, operand] : readers) {
+      Op& reader = program.ops.at(op);
+      if (reader.operands.at(operand) != source) {
+        throw std::invalid_argument("held_operands: a list is of several values");
+      }
+      reader.operands[operand] = copy;
+      reader.kept_operands.at(operand) = true;
+    }
   }
 }
 
@@ -241,7 +264,8 @@ void bind_program(nb::module_& module) {
       .def(
           "changed",
           [](const Program& p, const std::vector<std::int64_t>& axis_sizes,
-             std::vector<Pin> pins, const Pairs& kept_operands, const Pairs& whole_factors) {
+             std::vector<Pin> pins, const Pairs& kept_operands, const Pairs& whole_factors,
+             const std::vector<Pairs>& held_operands) {
             Program changed = p;
             changed.mesh.axis_sizes = axis_sizes;
             changed.pins = std::move(pins);
@@ -249,13 +273,17 @@ void bind_program(nb::module_& module) {
               changed.ops.at(op).kept_operands.at(operand) = true;
             }
             keep_whole(changed, whole_factors);
+            hold_operands(changed, held_operands);
             check(changed);
             return changed;
           },
           nb::kw_only(), "axis_sizes"_a, "pins"_a, "kept_operands"_a = Pairs{},
-          "whole_factors"_a = Pairs{},
+          "whole_factors"_a = Pairs{}, "held_operands"_a = std::vector<Pairs>{},
           "The same program on another mesh and with other pins; besides, (op, operand) that "
-          "are not resharded, and (op, factor) that are not cut.")
+          "are not resharded, and (op, factor) that are not cut. Each list of (op, operand) "
+          "of "
+          "`held_operands` reads a copy of its one value, which is a new value that pins may "
+          "name: the last ones, in this order.")
       .def_prop_ro("num_values", [](const Program& p) { return p.values.size(); })
       .def_prop_ro("num_ops", [](const Program& p) { return p.ops.size(); })
       .def_prop_ro("op_trips",

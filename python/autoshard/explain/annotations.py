@@ -4,7 +4,8 @@
     plan.annotations().to_python()
 
 A line is the sharding of an argument, ``params['layers'][*]['w1']`` with all its layers, or a
-``with_sharding_constraint`` on what a line of the program makes. They are chosen one after the
+``with_sharding_constraint`` on what a line of the program makes, or on what its ops read where the
+plan has them read a value otherwise than it is held. They are chosen one after the
 other: the program is propagated with those there are, and of all that comes out otherwise than
 planned, the next ones are what takes most bytes. Then it is propagated without each of them, and
 what is not missed goes; another choice of lines may still be smaller. Propagation is that of
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -46,7 +48,10 @@ MOST_LINES = 20
 """So many lines are taken if fewer do not reproduce enough."""
 
 ENOUGH = 0.99
-"""Share of the bytes of collectives after which no line is added."""
+"""Share of the bytes of collectives after which no line is added, unless the step is longer."""
+
+_LONGER = 0.02
+"""By which share a step may be longer with which no line is added."""
 
 _OF_ARGUMENTS = 8.0
 """So many times its bytes an argument counts: it says at once how its gradient, its state and their
@@ -80,7 +85,8 @@ class Annotation:
     """One line to write."""
 
     name: str
-    """``params['layers'][*]['w1']`` of an argument, ``dot_general`` of what a line makes."""
+    """``params['layers'][*]['w1']`` of an argument, ``dot_general`` of what a line makes,
+    ``operand 0 of convert`` of what it reads."""
     location: str | None
     """``file:line`` whose value is constrained; None for an argument."""
     type: str
@@ -155,7 +161,8 @@ class Annotations(Reproduced):
             *(f'    "{name}": {line.spec_text},' for name, line in self.arguments.items()),
             "}",
             "",
-            "# x = jax.lax.with_sharding_constraint(x, SPEC) of what these lines make.",
+            "# x = jax.lax.with_sharding_constraint(x, SPEC) of what these lines make, or of the",
+            "# operand that they read.",
             "CONSTRAINTS = [",
             *(
                 f'    ("{line.location}", "{line.name}", "{line.type}", {line.spec_text}),'
@@ -209,10 +216,12 @@ def _chosen(subject: Subject, wanted: Sent, most_lines: int) -> tuple[list[_Cand
     lines: list[_Candidate] = []
     found = _propagated(subject, [])
     share = share_of(wanted, found.sent)
+    longest = subject.plan.step_seconds * (1 + _LONGER)
     for _ in range(most_lines):
-        count = min(_AT_A_TIME, most_lines - len(lines))
-        added = _most_otherwise(subject, waiting, found.plan, count)
-        if share >= ENOUGH or not added:
+        most = min(_AT_A_TIME, most_lines - len(lines))
+        added = _most_otherwise(waiting, found.plan, most)
+        is_enough = share >= ENOUGH and found.plan.step_seconds <= longest
+        if is_enough or not added:
             break
         waiting = [candidate for candidate in waiting if candidate not in added]
         tried = _propagated(subject, [*lines, *added])
@@ -265,10 +274,19 @@ class _Candidate:
     dims: Dims
     weights: tuple[float, ...]
     """Bytes of each value, times its runs in a step."""
+    readers: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """For each value the (op, operand) that read it there, if what ops of the line read is
+    constrained; else empty."""
 
 
 def _candidates(subject: Subject) -> Iterator[_Candidate]:
-    """All lines that there are: arguments, and what lines of the program make."""
+    """All lines that there are: of values, and of what ops read."""
+    yield from _of_values(subject)
+    yield from _of_operands(subject)
+
+
+def _of_values(subject: Subject) -> Iterator[_Candidate]:
+    """Lines of arguments, and of what lines of the program make."""
     groups: defaultdict[tuple[Any, ...], list[tuple[str, int, float]]] = defaultdict(list)
     shapes, bits = subject.imported.value_shapes, subject.imported.value_bits
 
@@ -323,6 +341,51 @@ def _candidates(subject: Subject) -> Iterator[_Candidate]:
         )
 
 
+def _of_operands(subject: Subject) -> Iterator[_Candidate]:
+    """Lines whose ops the plan has read a value otherwise than it is held.
+
+    Of all that an operand of an op of the line is read as, what most bytes are read as can be said.
+    """
+    imported, plan = subject.imported, subject.plan
+    rows = [tuple(map(tuple, dims)) for dims in plan.shardings]
+    strategies, trips = plan.strategies, imported.program.op_trips
+    shapes, bits = imported.value_shapes, imported.value_bits
+    # By line, operand and type: by sharding: by value and runs: those that read it.
+    read: defaultdict[tuple[str, str, str], dict[Dims, dict[tuple[int, float], list[Any]]]]
+    read = defaultdict(dict)
+    for number, (op, strategy) in enumerate(zip(imported.core_ops, plan.op_strategy, strict=True)):
+        operands, _ = strategies[strategy]
+        values = imported.program.operands_of(number)
+        for operand, (value, row) in enumerate(zip(values, operands, strict=True)):
+            if value == NO_VALUE or imported.value_is_free[value]:
+                continue
+            location = line_of(op) if rows[row] != subject.dims[value] else None
+            if location is not None:
+                name = f"operand {operand} of {short_name(op)}"
+                readers = read[location, name, type_text(op.operands[operand].type)]
+                key = value, trips[number]
+                readers.setdefault(rows[row], {}).setdefault(key, []).append((number, operand))
+    names = subject.mesh.axis_names
+    for (location, name, type_), by_dims in read.items():
+        weighed = {
+            dims: tuple(
+                prod(shapes[value]) * bits[value] / 8 * runs * len(readers)
+                for (value, runs), readers in of_values.items()
+            )
+            for dims, of_values in by_dims.items()
+        }
+        dims = max(weighed, key=lambda one: sum(weighed[one]))
+        spec = tuple(tuple(names[axis] for axis in axes) for axes in dims)
+        of_values = by_dims[dims]
+        yield _Candidate(
+            Annotation(name, location, type_, spec, len(of_values)),
+            tuple(value for value, _ in of_values),
+            dims,
+            weighed[dims],
+            tuple(map(tuple, of_values.values())),
+        )
+
+
 def _sayable(
     groups: Mapping[tuple[Any, ...], list[tuple[str, int, float]]],
 ) -> Iterator[tuple[tuple[Any, ...], list[tuple[str, int, float]]]]:
@@ -345,23 +408,39 @@ def _sayable(
 
 
 def _propagated(subject: Subject, chosen: Sequence[_Candidate]) -> Propagated:
+    copy = count(subject.imported.program.num_values)
     pins = [
-        Pinned(value, Pin(tuple(DimPin(axes) for axes in line.dims)), None, line.annotation.name)
+        Pinned(
+            next(copy) if line.readers else value,
+            Pin(tuple(DimPin(axes) for axes in line.dims)),
+            None,
+            line.annotation.name,
+        )
         for line in chosen
         for value in line.values
     ]
-    return propagated(subject, pins)
+    return propagated(subject, pins, [reader for line in chosen for reader in line.readers])
 
 
 def _most_otherwise(
-    subject: Subject, waiting: Sequence[_Candidate], plan: _core.CorePlan, count: int
+    waiting: Sequence[_Candidate], plan: _core.CorePlan, most: int
 ) -> list[_Candidate]:
     """The lines whose values are most of what comes out otherwise than planned, by bytes."""
     rows = [tuple(map(tuple, dims)) for dims in plan.shardings]
-    dims = [rows[row] for row in plan.value_sharding]
+    of_value, of_op, strategies = plan.value_sharding, plan.op_strategy, plan.strategies
+
+    def is_otherwise(line: _Candidate, number: int) -> bool:
+        """Does one of its values, or an op that reads it there, come out so?"""
+        if not line.readers:
+            return rows[of_value[line.values[number]]] != line.dims
+        return any(
+            rows[strategies[of_op[op]][0][operand]] != line.dims
+            for op, operand in line.readers[number]
+        )
+
     weighed = [
-        (sum(w for v, w in zip(line.values, line.weights, strict=True) if dims[v] != line.dims), n)
-        for n, line in enumerate(waiting)
+        (sum(size for n, size in enumerate(line.weights) if is_otherwise(line, n)), number)
+        for number, line in enumerate(waiting)
     ]
     weighed.sort(key=lambda one: (-one[0], one[1]))
-    return [waiting[number] for weight, number in weighed[:count] if weight > 0]
+    return [waiting[number] for weight, number in weighed[:most] if weight > 0]

@@ -1,7 +1,7 @@
 """How much of what a plan sends comes back where only some of its values are held.
 
 Propagation is that of ``mode="semi_auto"``, the plan of least resharding that keeps the pins.
-Collectives are the same if their kind, axes and line are.
+Collectives are the same if they are of one kind, over the same axes, of what one line makes.
 """
 
 from __future__ import annotations
@@ -9,25 +9,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from autoshard import _core
+from autoshard.explain.folding import of_any_layer
 from autoshard.explain.question import Subject
-from autoshard.importer.imported_program import ImportedProgram
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.pins import Pinned
-from autoshard.planned.summarize import moves
+from autoshard.planned.summarize import argument_name, line_of_op, main_values, moves
 from autoshard.planned.write import explain
 
 Sent = dict[tuple[str, tuple[str, ...], str | None], float]
-"""Bytes that a device sends in a step, by kind, axes and line of collectives."""
+"""Bytes that a device sends in a step, by kind and axes of collectives, and by what is moved: the
+line that makes it, or the argument that it is."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Collectives of one kind, over the same axes, at one line."""
+    """Collectives of one kind, over the same axes, of what one line makes."""
 
     kind: str
     axes: tuple[str, ...]
     location: str | None
+    """``file:line`` that makes what is moved; the name of an argument that is."""
     bytes: float
     """What one device sends in a step."""
 
@@ -76,18 +80,23 @@ def compared(subject: Subject, wanted: Sent, found: Propagated) -> Reproduced:
     )
 
 
-def propagated(subject: Subject, pins: Sequence[Pinned]) -> Propagated:
+def propagated(
+    subject: Subject,
+    pins: Sequence[Pinned],
+    held_operands: Sequence[Sequence[tuple[int, int]]] = (),
+) -> Propagated:
     """What propagation makes of the program with these pins in place of the user's.
 
     Args:
         subject: The plan, of whose mesh the axes are.
         pins: What is held.
+        held_operands: As ``ImportedProgram.changed`` takes them.
 
     Raises:
         StrategyError: No propagation keeps the pins.
     """
     held = [pin for pin in subject.imported.pins if not pin.is_users]
-    imported = subject.imported.changed(subject.mesh, [*held, *pins])
+    imported = subject.imported.changed(subject.mesh, [*held, *pins], held_operands=held_operands)
     try:
         found = _core.propagate(imported.program)
     except _core.Contradiction as error:
@@ -105,10 +114,56 @@ def propagated(subject: Subject, pins: Sequence[Pinned]) -> Propagated:
 
 def sent_by(imported: ImportedProgram, plan: _core.CorePlan) -> Sent:
     """What a device sends by a plan."""
+    origins = _Origins(imported)
     sent: defaultdict[tuple[str, tuple[str, ...], str | None], float] = defaultdict(float)
     for one in moves(imported, plan, imported.mesh):
-        sent[one.kind.value, one.axes, one.location] += one.times * one.sent_bytes
+        what = origins.of(one.value) or one.location
+        sent[one.kind.value, one.axes, what] += one.times * one.sent_bytes
     return dict(sent)
+
+
+class _Origins:
+    """What is moved, however it lies: a transpose of ``w`` is ``w``.
+
+    A value is that of which it is made by ops that read nothing else and keep its bytes. So it is
+    one whether a plan gathers it where it is made or where it is read.
+    """
+
+    def __init__(self, imported: ImportedProgram) -> None:
+        self.imported = imported
+        self.makers = imported.program.makers
+        # Copies of what some operands are held as have no place among the values of the module.
+        known = len(imported.value_shapes)
+        self.copies = {
+            target: source for source, target in imported.program.joins if target >= known
+        }
+        main = main_values(imported)
+        block = main.op.regions[0].blocks[0]
+        self.arguments = {
+            value: of_any_layer(argument_name(argument, number))
+            for number, (value, argument) in enumerate(
+                zip(main.arguments, block.arguments, strict=True)
+            )
+        }
+
+    def of(self, value: int) -> str | None:
+        """The line that makes it, or the name of the argument that it is, with stars for layers.
+
+        None where it is neither, as at the head of a loop.
+        """
+        if value == NO_VALUE:
+            return None
+        maker = int(self.makers[value])
+        while maker != NO_VALUE:
+            read = [one for one in self.imported.program.operands_of(maker) if one != NO_VALUE]
+            held = self.copies.get(read[0], read[0]) if len(read) == 1 else NO_VALUE
+            if held == NO_VALUE or self._bytes(held) != self._bytes(value):
+                return line_of_op(self.imported, maker)
+            value, maker = held, int(self.makers[held])
+        return self.arguments.get(value)
+
+    def _bytes(self, value: int) -> float:
+        return prod(self.imported.value_shapes[value]) * self.imported.value_bits[value]
 
 
 def share_of(wanted: Sent, found: Sent) -> float:

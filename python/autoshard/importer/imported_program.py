@@ -128,6 +128,7 @@ class ImportedProgram:
         *,
         kept_operands: Sequence[tuple[int, int]] = (),
         whole_factors: Sequence[tuple[int, int]] = (),
+        held_operands: Sequence[Sequence[tuple[int, int]]] = (),
     ) -> ImportedProgram:
         """The same program on another mesh and with other pins.
 
@@ -136,12 +137,15 @@ class ImportedProgram:
             pins: All that there are.
             kept_operands: (op, operand) that are read as they are made.
             whole_factors: (op, factor) that no axis cuts.
+            held_operands: Lists of (op, operand) that read a copy of their one value. Pins name the
+                copies by numbers of their own, behind those of all values.
         """
         program = self.program.changed(
             axis_sizes=mesh.axis_sizes,
             pins=[core_pin(pinned) for pinned in pins],
             kept_operands=kept_operands,
             whole_factors=whole_factors,
+            held_operands=held_operands,
         )
         return replace(self, program=program, mesh=mesh, pins=list(pins))
 

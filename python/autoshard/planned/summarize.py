@@ -180,7 +180,7 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
             location, what = name.location, f"{name.name}, kept elsewhere"
         else:
             if index not in ops:
-                ops[index] = (_line_of_op(imported, index), short_name(imported.core_ops[index]))
+                ops[index] = (line_of_op(imported, index), short_name(imported.core_ops[index]))
             location, name = ops[index]
             side = "operand" if where is Place.OPERAND else "result"
             what = (
@@ -236,7 +236,7 @@ def axes_of_mask(mask: int, mesh: Mesh) -> tuple[str, ...]:
     return tuple(name for index, name in enumerate(mesh.axis_names) if mask >> index & 1)
 
 
-def _line_of_op(imported: ImportedProgram, index: int) -> str | None:
+def line_of_op(imported: ImportedProgram, index: int) -> str | None:
     """``file:line`` of an op by its number, looked up once a program."""
     lines = imported.lines
     if index not in lines:
@@ -259,7 +259,7 @@ def collectives_of(
             line = joined[values[row]].location
         else:
             index = indices[row]
-            line = lines[index] if index in lines else _line_of_op(imported, index)
+            line = lines[index] if index in lines else line_of_op(imported, index)
         key = (kind, axes, participants, held_bytes, line)
         sums = alike.setdefault(key, [0.0, 0.0, 0.0, math.inf])
         sums[0] += trips[row]
@@ -373,4 +373,4 @@ def _line_of_point(imported: ImportedProgram, point: int) -> str | None:
     """The line of an op by its number; None before the first and after the last one."""
     if not 0 <= point < len(imported.core_ops):
         return None
-    return _line_of_op(imported, point)
+    return line_of_op(imported, point)

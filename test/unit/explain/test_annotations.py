@@ -114,6 +114,28 @@ def test_lines_that_were_not_tried_without_are_counted(made, monkeypatch):
     assert found.untried == 0
 
 
+def test_lines_of_operands_are_what_the_plan_has_ops_read(made, monkeypatch):
+    """Alone, they bring back collectives; values lie as propagation has them."""
+    _, plan, _ = made
+    subject = plan.subject
+    rows = subject.plan.shardings
+    lines = list(annotations._of_operands(subject))
+    for line in lines:
+        for value, readers in zip(line.values, line.readers, strict=True):
+            assert subject.dims[value] != line.dims
+            for op, operand in readers:
+                operands, _ = subject.plan.strategies[subject.plan.op_strategy[op]]
+                assert rows[operands[operand]] == list(map(list, line.dims))
+    monkeypatch.setattr(annotations, "_of_values", lambda _: iter(()))
+    found = plan.annotations()
+    assert found.lines
+    assert all(one.name.startswith("operand ") for one in found.lines)
+    assert {one.location for one in found.lines} <= {one.annotation.location for one in lines}
+    assert found.reproduced > 0
+    assert "operand 0 of dot_general" in found.to_python()
+    assert found.to_patch().startswith("# by hand:")
+
+
 def test_the_lines_written_into_the_program_propagate_to_the_plan(made, tmp_path):
     """The patch is applied, and the file planned from its own annotations alone."""
     path, plan, found = made
