@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from autoshard.explain.question import Dims, GivenModule, Subject, dims_of, sharding_text
+from autoshard.explain.question import Dims, GivenModule, Subject, dims_of_all, sharding_text
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, op_name
@@ -213,7 +213,7 @@ def side_of_plan(
     subject: Subject, imported: ImportedProgram, plan: _core.CorePlan, summary: PlanSummary
 ) -> Side:
     """Another plan of the program of a subject."""
-    dims = [dims_of(plan, value) for value in range(imported.program.num_values)]
+    dims = dims_of_all(plan)
     collectives = tuple(_collectives_of(summary))
     return Side(subject.name, subject.module, imported, imported.mesh, dims, summary, collectives)
 

@@ -81,7 +81,13 @@ class Outcome:
     def dims_of(self, value: int) -> Dims:
         """How the plan cuts a value."""
         assert self.plan is not None
-        return dims_of(self.plan, value)
+        return self.dims[value]
+
+    @cached_property
+    def dims(self) -> list[Dims]:
+        """How it cuts each value."""
+        assert self.plan is not None
+        return dims_of_all(self.plan)
 
 
 @dataclass(frozen=True)
@@ -141,8 +147,7 @@ class Subject:
     @cached_property
     def dims(self) -> list[Dims]:
         """How the plan cuts each value."""
-        rows = [tuple(map(tuple, dims)) for dims in self.plan.shardings]
-        return [rows[row] for row in self.plan.value_sharding]
+        return dims_of_all(self.plan)
 
     def solved(self, change: Change) -> Outcome:
         """The best plan near this one with a change: every axis is decided again from it.
@@ -403,9 +408,10 @@ def _costed_with_marks(module: mlir.Module, summary: PlanSummary) -> Costed | No
     return Costed(imported, plan, imported.mesh, cluster)
 
 
-def dims_of(plan: _core.CorePlan, value: int) -> Dims:
-    """How a plan cuts a value."""
-    return tuple(map(tuple, plan.shardings[plan.value_sharding[value]]))
+def dims_of_all(plan: _core.CorePlan) -> list[Dims]:
+    """How a plan cuts each value."""
+    rows = [tuple(map(tuple, dims)) for dims in plan.shardings]
+    return [rows[row] for row in plan.value_sharding]
 
 
 def sharding_text(dims: Dims, mesh: Mesh) -> str:

@@ -370,11 +370,11 @@ class _Planning:
             and request.host_offload != "auto"
             and request.cost_model == "seconds"
             and request.micro_batches != "auto"
-            and not job.changes(job.read(()))
         )
-        if not is_plain:
+        module = job.read(()) if is_plain else None
+        if module is None or job.changes(module):
             return None
-        read = read_module(job.read(()), self._cluster(row), job.options)
+        read = read_module(module, self._cluster(row), job.options)
         is_pinned = any(pinned.is_users for pinned in read.imported.pins)
         return None if is_pinned else (read.imported, read.module)
 
