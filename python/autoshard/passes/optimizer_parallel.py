@@ -196,8 +196,9 @@ def _planned_again(
         )
         for sides in plan.strategies
     ]
+    of_op = plan.op_strategy
     op_strategy = [
-        strategies[plan.op_strategy[number]] if is_changed else given.strategy(op)
+        strategies[of_op[number]] if is_changed else given.strategy(op)
         for number, (op, is_changed) in enumerate(zip(imported.core_ops, changed, strict=True))
     ]
     # Checks the plan, and counts its bytes; these do not depend on the cluster.

@@ -63,9 +63,14 @@ class Costed:
         return summarize(self, describe_axes(self.imported, self.plan, lies_on))
 
     @cached_property
+    def shardings(self) -> list[Sharding]:
+        """The plan's table."""
+        return shardings_of(self.plan, self.mesh)
+
+    @cached_property
     def sharding_texts(self) -> list[str]:
         """Each sharding of the plan's table as text."""
-        return [str(sharding) for sharding in shardings_of(self.plan, self.mesh)]
+        return [str(sharding) for sharding in self.shardings]
 
 
 def has_plan(module: mlir.Module) -> bool:

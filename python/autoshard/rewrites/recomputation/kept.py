@@ -18,7 +18,6 @@ from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, STRATEGY
 from autoshard.planned.given_plan import Dims
-from autoshard.planned.summarize import shardings_of
 from autoshard.rewrites.numbering import Numbering
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.loops import Pair, body_of, invariant_slots, pairs_of
@@ -133,20 +132,19 @@ def _collect_gathers(block: Block, numbers: Numbering, found: list[_Gathered]) -
 
 def _gathered_operands(block: Block, op: mlir.Operation, own: Numbering) -> list[tuple[int, Dims]]:
     """Operands made of parameters alone that an op reads in larger parts than they are held."""
-    costed = block.costed
-    core = block.costs.core_number(op)
+    costs, value_of = block.costs, block.costed.imported.value_of
+    core = costs.core_number(op)
     if core == NO_VALUE:
         return []
-    plan, value_of = costed.plan, costed.imported.value_of
-    operands, _ = plan.strategies[plan.op_strategy[core]]
+    operands, _ = costs.strategies[costs.op_strategy[core]]
     found: list[tuple[int, Dims]] = []
     for number, (value, row) in enumerate(zip(op.operands, operands, strict=True)):
         held = value_of.get(value, NO_VALUE)
         known = _number_of(block, own, value)
         if held == NO_VALUE or row == NO_VALUE or known not in block.made_of_arguments:
             continue
-        wanted = _dims(plan.shardings[row])
-        if not _only_cuts(_dims(plan.shardings[plan.value_sharding[held]]), wanted):
+        wanted = _dims(costs.shardings[row])
+        if not _only_cuts(_dims(costs.shardings[costs.value_sharding[held]]), wanted):
             found.append((number, wanted))
     return found
 
@@ -161,10 +159,7 @@ def _only_cuts(before: Dims, after: Dims) -> bool:
 
 def _gather(block: Block, one: _Gathered) -> mlir.Value:
     """An op before the first reader whose result is the gathered parameter."""
-    costed = block.costed
-    core = costed.imported.value_of[one.source]
-    held = shardings_of(costed.plan, costed.mesh)[costed.plan.value_sharding[core]]
-    text = format_sharding(held)
+    text = format_sharding(_held(block, one.source))
     position = {op: number for number, op in enumerate(block.ops)}
     first = min((op for op, _ in one.readers), key=lambda op: position[op])
     made = mlir.Operation.create(
@@ -183,9 +178,8 @@ def _gather(block: Block, one: _Gathered) -> mlir.Value:
 
 def _sharding(block: Block, dims: Dims) -> Sharding:
     """With the names of the plan's axes."""
-    plan, mesh = block.costed.plan, block.costed.mesh
-    row = next(n for n, rows in enumerate(plan.shardings) if _dims(rows) == dims)
-    return shardings_of(plan, mesh)[row]
+    row = next(n for n, rows in enumerate(block.costs.shardings) if _dims(rows) == dims)
+    return block.costed.shardings[row]
 
 
 def check_gathers(blocks: Sequence[Block]) -> None:
@@ -195,10 +189,10 @@ def check_gathers(blocks: Sequence[Block]) -> None:
         PlanError: Parameters are cut, and what is computed again is neither beside its forward
             pass nor in the second loop of a pair.
     """
-    plan, main = blocks[0].costed.plan, blocks[0]
+    main, costs = blocks[0], blocks[0].costs
     held = (main.values[number] for number in main.made_of_arguments)
-    rows = {plan.value_sharding[one.core] for one in held if one.maker < 0 and one.core >= 0}
-    if not any(any(plan.shardings[row]) for row in rows):
+    rows = {costs.value_sharding[one.core] for one in held if one.maker < 0 and one.core >= 0}
+    if not any(any(costs.shardings[row]) for row in rows):
         return
     beside = {body_of(pair.second) for block in blocks for pair in pairs_of(block)}
     for block in blocks:
@@ -260,9 +254,8 @@ def _kept_sums(second: Block, numbers: Numbering) -> list[Kept]:
 
 
 def _held(block: Block, value: mlir.Value) -> Sharding:
-    costed = block.costed
-    core = costed.imported.value_of[value]
-    return shardings_of(costed.plan, costed.mesh)[costed.plan.value_sharding[core]]
+    core = block.costed.imported.value_of[value]
+    return block.costed.shardings[block.costs.value_sharding[core]]
 
 
 def _kept_gathers(first: Block, second: Block, numbers: Numbering) -> list[Kept]:

@@ -26,13 +26,14 @@ class PlanCosts:
         """Program point at which each value of the core is made, and the first without it or what
         it is rounded to."""
         self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
+        self.shardings, self.strategies = plan.shardings, plan.strategies
         self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
         self._core_of = {op: number for number, op in enumerate(imported.core_ops)}
         self._moved = _moved_seconds(plan)
         self._sent = _sent_results(plan)
         parts = [
             prod(imported.mesh.axes[axis].size for axes in dims for axis in axes)
-            for dims in plan.shardings
+            for dims in self.shardings
         ]
         rows = zip(imported.value_shapes, imported.value_bits, self.value_sharding, strict=True)
         self._bytes = [
