@@ -37,6 +37,7 @@ LLAMAS = ("llama:70B:40:scan", "llama:70B:40", "llama:70B:80")
 def measure(module: str, folder: str) -> dict[str, Any]:
     """Plan one program and explain the plan."""
     from autoshard.cluster import Cluster
+    from autoshard.errors import DoesNotFitError
     from autoshard.explain.page_timeline import timeline_svg
     from autoshard.explain.record_build import record_of, record_of_module
     from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
@@ -45,9 +46,12 @@ def measure(module: str, folder: str) -> dict[str, Any]:
     if module.startswith("llama:"):
         lower_llama(module, folder)
     planned = load(entry_of(module, folder))
-    found, planning = timed(
-        lambda: search_module(planned, Cluster.of(CLUSTER), RecursiveProgramming())
-    )
+    try:
+        found, planning = timed(
+            lambda: search_module(planned, Cluster.of(CLUSTER), RecursiveProgramming())
+        )
+    except DoesNotFitError:
+        return {"failed": "does not fit"}
     record, recording = timed(
         lambda: record_of(planned, found.costed(), found.summary, module, "auto")
     )
@@ -124,7 +128,7 @@ HEADINGS = (
 def cells(found: dict[str, Any]) -> list[str]:
     """One row of the table; what failed stays in it."""
     if "failed" in found:
-        return ["failed", *[""] * (len(HEADINGS) - 1)]
+        return [found["failed"], *[""] * (len(HEADINGS) - 1)]
     return [
         f"{found['ops']:,}",
         *(f"{found[name]:.3f}" for name in ("planning", "record", "again", "text", "page")),
