@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -59,7 +60,7 @@ void check_between(std::int64_t number, std::int64_t least, std::size_t end) {
   }
 }
 
-void check_in(const Ints& numbers, std::size_t size) {
+void check_in(std::span<const std::int32_t> numbers, std::size_t size) {
   for (const std::int32_t number : numbers) check_between(number, 0, size);
 }
 
@@ -68,28 +69,32 @@ void check_point(const Block& block, std::int32_t point) {
   check_between(point, 0, static_cast<std::size_t>(block.num_points) + 1);
 }
 
-void add_op(Block& block, Op op) {
+void add_op(Block& block, Op op, const Ints& operands, const Ints& results) {
   check_point(block, op.point);
   check_point(block, op.ready);
   const auto position = static_cast<std::int32_t>(block.ops.size());
-  check_in(op.operands, block.values.size());
-  check_in(op.results, block.values.size());
-  for (const std::int32_t number : op.results) {
+  check_in(operands, block.values.size());
+  check_in(results, block.values.size());
+  for (const std::int32_t number : results) {
     if (block.values[number].maker != position) throw nb::value_error("not made by this op");
   }
-  for (const std::int32_t number : op.operands) {
+  for (const std::int32_t number : operands) {
     if (block.values[number].maker >= position)
       throw nb::value_error("read before it is made");
-    Ints& readers = block.values[number].readers;
+    Ints& readers = block.readers[number];
     if (readers.empty() || readers.back() != position) readers.push_back(position);
   }
-  block.ops.push_back(std::move(op));
+  block.ops.push_back(op);
+  block.operands.set(position, operands);
+  block.results.set(position, results);
+  recomputation::set_sources(block, position);
 }
 
 void check_dropped(const Block& block, const Dropped& one) {
-  check_in({one.number}, block.values.size());
-  check_in(block.values[one.number].demanders, block.ops.size());
-  check_in({block.values[one.number].maker, one.late}, block.ops.size());
+  check_between(one.number, 0, block.values.size());
+  check_in(block.demanders[one.number], block.ops.size());
+  check_between(block.values[one.number].maker, 0, block.ops.size());
+  check_between(one.late, 0, block.ops.size());
   check_between(one.early, -1, block.ops.size());
   check_point(block, one.middle);
 }
@@ -317,26 +322,22 @@ void bind_recomputation(nb::module_& module) {
       .def(
           "add_value",
           [](Block& block, std::int32_t maker, Storage storage, double bytes, std::int32_t end,
-             Ints demanders, bool is_counted, bool is_parameter) {
+             const Ints& demanders, bool is_counted, bool is_parameter) {
             check_between(maker, storage == Storage::fused ? 0 : -1, max_ops);
             check_point(block, end);
-            block.values.push_back({maker,
-                                    storage,
-                                    is_counted,
-                                    is_parameter,
-                                    bytes,
-                                    end,
-                                    {},
-                                    std::move(demanders)});
+            const auto number = static_cast<std::int32_t>(block.values.size());
+            block.values.push_back({maker, end, bytes, storage, is_counted, is_parameter});
+            block.readers.emplace_back();
+            block.demanders.set(number, demanders);
+            block.sources.set(number, {});
           },
           "maker"_a, "storage"_a, "bytes"_a, "end"_a, "demanders"_a, nb::kw_only(),
           "is_counted"_a, "is_parameter"_a, "All of them come before the first op.")
       .def(
           "add_op",
-          [](Block& block, Ints operands, Ints results, std::int32_t point, std::int32_t ready,
-             double seconds, bool sends, bool gathers) {
-            add_op(block, {std::move(operands), std::move(results), point, ready, seconds,
-                           sends, gathers});
+          [](Block& block, const Ints& operands, const Ints& results, std::int32_t point,
+             std::int32_t ready, double seconds, bool sends, bool gathers) {
+            add_op(block, {point, ready, seconds, sends, gathers}, operands, results);
           },
           "operands"_a, "results"_a, "point"_a, "ready"_a, "seconds"_a, nb::kw_only(),
           "sends"_a, "gathers"_a, "In the order of the block.");

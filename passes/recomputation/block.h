@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace autoshard::recomputation {
@@ -17,23 +19,39 @@ enum class Storage : std::uint8_t {
   free,    ///< nowhere: made of constants
 };
 
+/// Rows of numbers one behind the other: those that are asked for hundreds of times lie
+/// together.
+class Rows {
+ public:
+  void set(std::int32_t row, std::span<const std::int32_t> numbers) {
+    if (row >= static_cast<std::int32_t>(rows_.size())) rows_.resize(row + 1);
+    const auto first = static_cast<std::int32_t>(all_.size());
+    all_.insert(all_.end(), numbers.begin(), numbers.end());
+    rows_[row] = {first, static_cast<std::int32_t>(all_.size())};
+  }
+  std::span<const std::int32_t> operator[](std::int32_t row) const {
+    return {all_.data() + rows_[row].first, all_.data() + rows_[row].second};
+  }
+
+ private:
+  std::vector<std::int32_t> all_;
+  std::vector<std::pair<std::int32_t, std::int32_t>> rows_;  ///< first, and behind the last
+};
+
 struct Value {
   std::int32_t maker = -1;  ///< position of the op that makes it; -1: an argument
+  std::int32_t end = 0;     ///< point from which its memory is free
+  double bytes = 0;         ///< on one device
   Storage storage = Storage::kept;
   /// Is it one of the program's values? Scalars are none.
   bool is_counted = false;
   /// Is it made of parameters alone?
   bool is_parameter = false;
-  double bytes = 0;                        ///< on one device
-  std::int32_t end = 0;                    ///< point from which its memory is free
-  std::vector<std::int32_t> readers = {};  ///< positions in order, each once
-  /// Positions in order of the ops that read it from memory: its readers, and those of fused
-  /// values that are made of it.
-  std::vector<std::int32_t> demanders = {};
+  /// Is it fused, and made of more than `sources` has room for?
+  bool has_many_sources = false;
 };
 
 struct Op {
-  std::vector<std::int32_t> operands, results;  ///< numbers of values
   std::int32_t point = 0;
   /// Point at which the last value from memory that it needs is there.
   std::int32_t ready = 0;
@@ -48,6 +66,18 @@ struct Block {
   std::vector<Value> values;
   std::vector<Op> ops;
   std::int32_t num_points = 0;
+  Rows operands = {}, results = {};  ///< by op: numbers of values
+  /// By value: positions in order, each once.
+  std::vector<std::vector<std::int32_t>> readers = {};
+  /// By value: positions in order of the ops that read it from memory: its readers, and those
+  /// of fused values that are made of it.
+  Rows demanders = {};
+  /// By value: of a fused one what it is made of, through other fused ones, each once: these
+  /// and what they read. Constants are not among them.
+  Rows sources = {};
 };
+
+/// Sets the sources of what the op at `position` makes; those of its operands are there.
+void set_sources(Block& block, std::int32_t position);
 
 }  // namespace autoshard::recomputation

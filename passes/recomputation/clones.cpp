@@ -8,9 +8,9 @@ namespace autoshard::recomputation {
 namespace {
 
 struct ValueState {
-  std::uint64_t run = 0;  ///< of which it is; of an older one it says nothing
-  const Dropped* dropped = nullptr;
-  const Dropped* sent = nullptr;
+  std::uint32_t run = 0;  ///< of which it is; of an older one it says nothing
+  /// Places among those that were dropped and sent; -1: it was not.
+  std::int32_t dropped = -1, sent = -1;
   /// Which of the copies it has is its own, from 1 on; 0: none.
   std::int32_t cloned = 0;
   /// Point from which the memory of the original is free now, and from which copies do not
@@ -23,13 +23,13 @@ struct ValueState {
   std::int32_t reader[2] = {-1, -1};
   /// The last search, or batch, that met it.
   std::int32_t seen = -1, input_of = -1;
-  bool is_input = false;     ///< of any batch, or on the host
-  std::size_t last_use = 0;  ///< place in a batch
+  std::int32_t last_use = 0;  ///< place in a batch
+  bool is_input = false;      ///< of any batch, or on the host
 };
 
 struct OpState {
-  std::uint64_t run = 0;
-  bool is_reader = false, is_served = false, is_dead = false;
+  std::uint32_t run = 0;
+  bool is_reader = false, is_served = false, is_copied = false, is_dead = false;
   /// Values of which a served reader reads copies.
   std::vector<std::int32_t> needed = {};
 };
@@ -37,65 +37,103 @@ struct OpState {
 /// States of the values and ops that a run meets: few of all, so that none is made anew.
 class States {
  public:
-  std::uint64_t begin(const Block& block) {
-    if (values_.size() < block.values.size()) values_.resize(block.values.size());
-    if (ops_.size() < block.ops.size()) ops_.resize(block.ops.size());
-    return ++runs_;
-  }
-  ValueState& value(const Block& block, std::int32_t number, std::uint64_t run) {
-    ValueState& state = values_[number];
-    if (state.run != run) {
-      state = ValueState{.run = run};
-      state.end = block.values[number].end;
+  std::uint32_t begin(const Block& block) {
+    if (values_.size() < block.values.size()) {
+      values_.resize(block.values.size());
+      touched_.resize(block.values.size());
     }
+    if (ops_.size() < block.ops.size()) ops_.resize(block.ops.size());
+    parts.clear();
+    ops.clear();
+    inputs.clear();
+    late.clear();
+    if (++runs_ == 0) {  // all numbers of runs were there
+      *this = States();
+      return begin(block);
+    }
+    return runs_;
+  }
+  ValueState& value(const Block& block, std::int32_t number) {
+    ValueState& state = values_[number];
+    if (state.run != runs_) [[unlikely]]
+      begin(state, block.values[number]);
     return state;
   }
-  OpState& op(std::int32_t position, std::uint64_t run) {
+  OpState& op(std::int32_t position) {
     OpState& state = ops_[position];
-    if (state.run != run) {
-      state.run = run;
-      state.is_reader = state.is_served = state.is_dead = false;
+    if (state.run != runs_) {
+      state.run = runs_;
+      state.is_reader = state.is_served = state.is_copied = state.is_dead = false;
       state.needed.clear();
     }
     return state;
   }
+  /// Ops and inputs of all batches, one behind the other, and where those of each end.
+  struct Part {
+    std::int32_t position;
+    std::size_t ops, inputs;
+  };
+  std::vector<Part> parts;
+  std::vector<std::int32_t> ops, inputs;
+  std::vector<std::int32_t> late, stack;
+  std::vector<double> ends_at;  ///< bytes of copies, by their last use in a batch
+
+  void touch(std::int32_t number) { touched_[number] = runs_; }
+  /// Was a value dropped, sent, or copied?
+  bool is_touched(std::int32_t number) const { return touched_[number] == runs_; }
 
  private:
+  void begin(ValueState& state, const Value& value) const;
+
   std::vector<ValueState> values_;
   std::vector<OpState> ops_;
-  std::uint64_t runs_ = 0;
+  std::vector<std::uint32_t> touched_;
+  std::uint32_t runs_ = 0;
 };
+
+[[gnu::noinline]] void States::begin(ValueState& state, const Value& value) const {
+  state = ValueState{.run = runs_};
+  state.end = value.end;
+}
 
 class Builder {
  public:
   Builder(const Block& block, std::span<const Dropped> dropped, std::span<const Dropped> sent,
           const CloneRules& rules, States& states);
 
-  Clones build();
+  Clones build(bool with_batches);
 
  private:
   void serve(std::int32_t position);
   /// Is a value that is read at `position`, or what a fusion would make it of, not there?
   bool needs_copy(std::int32_t number, std::int32_t position);
+  /// Was a value dropped, sent or copied, or anything that fusions make it of?
+  bool is_changed(std::int32_t number) const;
   /// Is a value, as it was made, not in memory for the op at `position`?
   bool is_gone(std::int32_t number, std::int32_t position) const;
   /// Is an operand of a copied op computed again, rather than read from memory?
   bool is_copied(std::int32_t number, std::int32_t position) const;
-  /// Add the ops that make a value to the batch, those that they need first.
-  void copy(std::int32_t number, Batch& batch);
+  /// Add the ops that make a value to the last batch, those that they need first.
+  void copy(std::int32_t number, std::int32_t position);
   /// An op at `position` reads a value that was sent to the host.
   void use(std::int32_t number, std::int32_t position);
-  /// Inputs of the batch live until it runs, its copies for a while.
-  void account(const Batch& batch);
+  /// Inputs of a batch live until it runs, its copies for a while.
+  void account(std::int32_t position, std::span<const std::int32_t> ops,
+               std::span<const std::int32_t> inputs);
+  /// What was written down of all batches.
+  std::vector<Batch> batches() const;
   /// A dropped value takes no memory from its last reader to `point`, if that is behind.
   void free_until(std::int32_t number, std::int32_t point);
   /// The op at `position` reads a value or its copy, or what a fusion makes that of: these
   /// live until then.
   void read(std::int32_t number, std::int32_t position, bool is_copy);
+  /// Was nothing of that changed, and does it live until then anyway?
+  bool is_read_as_before(std::int32_t number, std::int32_t position) const;
   void read_copy(std::int32_t number, std::int32_t point);
   void read_original(std::int32_t number, std::int32_t point);
   /// Does an op, as it stands in the program, read the copy of an operand?
   bool reads_copy(std::int32_t op, std::int32_t operand) const {
+    if (!states_.is_touched(operand)) return false;
     const std::vector<std::int32_t>& needed = of_op(op).needed;
     return std::find(needed.begin(), needed.end(), operand) != needed.end();
   }
@@ -109,42 +147,48 @@ class Builder {
     return position >= one.late ||
            (position > one.early && block_.ops[position].ready > one.middle);
   }
-  bool is_cloned(std::int32_t number) const { return of(number).cloned > 0; }
+  bool is_cloned(std::int32_t number) const {
+    return states_.is_touched(number) && of(number).cloned > 0;
+  }
+  bool is_sent(std::int32_t number) const {
+    return states_.is_touched(number) && of(number).sent >= 0;
+  }
   void add(std::int32_t point, double bytes) {
     found_.change[std::min(point, block_.num_points)] += bytes;
   }
 
-  ValueState& of(std::int32_t number) const { return states_.value(block_, number, run_); }
-  OpState& of_op(std::int32_t position) const { return states_.op(position, run_); }
+  ValueState& of(std::int32_t number) const { return states_.value(block_, number); }
+  OpState& of_op(std::int32_t position) const { return states_.op(position); }
 
   const Block& block_;
   const CloneRules rules_;
   std::span<const Dropped> all_[2];
   States& states_;
-  const std::uint64_t run_;
   std::int32_t num_cloned_ = 0;
   std::int32_t searches_ = 0;
-  std::vector<std::int32_t> stack_;
   Clones found_;
 };
 
 Builder::Builder(const Block& block, std::span<const Dropped> dropped,
                  std::span<const Dropped> sent, const CloneRules& rules, States& states)
-    : block_(block),
-      rules_(rules),
-      all_{dropped, sent},
-      states_(states),
-      run_(states.begin(block)) {
-  for (const Dropped& one : dropped) of(one.number).dropped = &one;
-  for (const Dropped& one : sent) of(one.number).sent = &one;
+    : block_(block), rules_(rules), all_{dropped, sent}, states_(states) {
+  states.begin(block);
+  for (std::size_t at = 0; at < dropped.size(); ++at) {
+    of(dropped[at].number).dropped = static_cast<std::int32_t>(at);
+    states_.touch(dropped[at].number);
+  }
+  for (std::size_t at = 0; at < sent.size(); ++at) {
+    of(sent[at].number).sent = static_cast<std::int32_t>(at);
+    states_.touch(sent[at].number);
+  }
   found_.change.assign(block.num_points + 1, 0.0);
 }
 
-Clones Builder::build() {
-  std::vector<std::int32_t> late;
+Clones Builder::build(bool with_batches) {
+  std::vector<std::int32_t>& late = states_.late;
   for (const auto& part : all_) {
     for (const Dropped& one : part) {
-      for (const std::int32_t position : block_.values[one.number].demanders) {
+      for (const std::int32_t position : block_.demanders[one.number]) {
         if (of_op(position).is_reader || !is_late(position, one)) continue;
         of_op(position).is_reader = true;
         late.push_back(position);
@@ -158,61 +202,91 @@ Clones Builder::build() {
     if (!is_cloned(one.number)) free_until(one.number, of(one.number).end);
   }
   found_.seconds = seconds_again();
+  if (with_batches) found_.batches = batches();
   return std::move(found_);
+}
+
+std::vector<Batch> Builder::batches() const {
+  std::vector<Batch> found;
+  std::size_t op = 0, input = 0;
+  for (const auto& [position, ops, inputs] : states_.parts) {
+    found.push_back({position,
+                     {states_.ops.begin() + op, states_.ops.begin() + ops},
+                     {states_.inputs.begin() + input, states_.inputs.begin() + inputs}});
+    op = ops;
+    input = inputs;
+  }
+  return found;
 }
 
 void Builder::serve(std::int32_t position) {
   std::vector<std::int32_t>& needed = of_op(position).needed;
-  for (const std::int32_t number : block_.ops[position].operands) {
+  for (const std::int32_t number : block_.operands[position]) {
     if (needs_copy(number, position)) needed.push_back(number);
   }
   of_op(position).is_served = true;
   if (!needed.empty()) {
-    Batch batch{position};
-    for (const std::int32_t number : needed) copy(number, batch);
-    if (!batch.ops.empty()) account(batch);
-    found_.batches.push_back(std::move(batch));
+    const std::size_t first_op = states_.ops.size(), first_input = states_.inputs.size();
+    for (const std::int32_t number : needed) copy(number, position);
+    if (states_.ops.size() > first_op) {
+      account(position, std::span(states_.ops).subspan(first_op),
+              std::span(states_.inputs).subspan(first_input));
+    }
+    states_.parts.push_back({position, states_.ops.size(), states_.inputs.size()});
   }
-  for (const std::int32_t number : block_.ops[position].operands) {
+  for (const std::int32_t number : block_.operands[position]) {
     read(number, position, is_cloned(number));
   }
 }
 
 bool Builder::needs_copy(std::int32_t number, std::int32_t position) {
+  if (!is_changed(number)) return false;
   if (is_cloned(number)) return true;
   const Value& value = block_.values[number];
   if (value.storage == Storage::stored) return is_gone(number, position);
   if (value.storage != Storage::fused || value.maker < 0) return false;
   ++searches_;
   of(number).seen = searches_;
-  stack_.assign(1, number);
-  while (!stack_.empty()) {
-    const std::int32_t maker = block_.values[stack_.back()].maker;
-    stack_.pop_back();
-    for (const std::int32_t operand : block_.ops[maker].operands) {
+  states_.stack.assign(1, number);
+  while (!states_.stack.empty()) {
+    const std::int32_t maker = block_.values[states_.stack.back()].maker;
+    states_.stack.pop_back();
+    for (const std::int32_t operand : block_.operands[maker]) {
       if (reads_copy(maker, operand) || of(operand).seen == searches_) continue;
       of(operand).seen = searches_;
       if (is_cloned(operand) && !of_op(maker).is_served) return true;
       const Storage storage = block_.values[operand].storage;
       if (storage == Storage::stored && is_gone(operand, position)) return true;
-      if (storage == Storage::fused) stack_.push_back(operand);
+      if (storage == Storage::fused) states_.stack.push_back(operand);
     }
   }
   return false;
 }
 
+bool Builder::is_changed(std::int32_t number) const {
+  if (states_.is_touched(number) || block_.values[number].has_many_sources) return true;
+  const auto sources = block_.sources[number];
+  return std::any_of(sources.begin(), sources.end(),
+                     [&](std::int32_t source) { return states_.is_touched(source); });
+}
+
 bool Builder::is_gone(std::int32_t number, std::int32_t position) const {
-  const Dropped* one = of(number).dropped ? of(number).dropped : of(number).sent;
+  if (!states_.is_touched(number)) return false;
+  const ValueState& state = of(number);
+  const Dropped* one = state.dropped >= 0 ? &all_[0][state.dropped]
+                       : state.sent >= 0  ? &all_[1][state.sent]
+                                          : nullptr;
   return one && is_late(position, *one);
 }
 
 bool Builder::is_copied(std::int32_t number, std::int32_t position) const {
   const Value& value = block_.values[number];
-  if (value.storage == Storage::kept || value.maker < 0 || of(number).sent) return false;
+  if (value.storage == Storage::kept || value.maker < 0 || is_sent(number)) return false;
   const Op& maker = block_.ops[value.maker];
   if (rules_.keep_parameters && (maker.gathers || value.is_parameter)) return false;
   if (value.storage == Storage::fused) return true;
-  if (of(number).dropped) return position > of(number).dropped->early;
+  const std::int32_t dropped = of(number).dropped;
+  if (dropped >= 0) return position > all_[0][dropped].early;
   if (rules_.keep_sent && maker.sends) return false;
   return of(number).end <= block_.ops[position].point;
 }
@@ -228,68 +302,73 @@ void Builder::use(std::int32_t number, std::int32_t position) {
   use.end = std::max(use.end, end);
 }
 
-void Builder::copy(std::int32_t number, Batch& batch) {
-  const std::int32_t position = batch.position;
-  if (of(number).sent) {
+void Builder::copy(std::int32_t number, std::int32_t position) {
+  if (is_sent(number)) {
     use(number, position);
     return;
   }
   // An op whose operands are ready stands as ~value.
-  stack_.assign(1, number);
-  while (!stack_.empty()) {
-    const std::int32_t top = stack_.back();
-    stack_.pop_back();
+  states_.stack.assign(1, number);
+  while (!states_.stack.empty()) {
+    const std::int32_t top = states_.stack.back();
+    states_.stack.pop_back();
     const bool is_ready = top < 0;
     const std::int32_t current = is_ready ? ~top : top;
     if (is_cloned(current)) continue;
     const std::int32_t op = block_.values[current].maker;
     if (is_ready) {
-      batch.ops.push_back(op);
+      states_.ops.push_back(op);
       ++num_cloned_;
-      for (const std::int32_t result : block_.ops[op].results) of(result).cloned = num_cloned_;
+      for (const std::int32_t result : block_.results[op]) {
+        of(result).cloned = num_cloned_;
+        states_.touch(result);
+      }
       continue;
     }
-    stack_.push_back(~current);
-    for (const std::int32_t operand : block_.ops[op].operands) {
+    states_.stack.push_back(~current);
+    for (const std::int32_t operand : block_.operands[op]) {
       if (block_.values[operand].storage == Storage::free) continue;
       if (is_cloned(operand)) {
         read(operand, position, true);
       } else if (is_copied(operand, position)) {
-        stack_.push_back(operand);
+        states_.stack.push_back(operand);
       } else if (of(operand).input_of != position) {
         of(operand).input_of = position;
-        batch.inputs.push_back(operand);
-        if (of(operand).sent && position > of(operand).sent->early) use(operand, position);
+        states_.inputs.push_back(operand);
+        const std::int32_t sent = of(operand).sent;
+        if (sent >= 0 && position > all_[1][sent].early) use(operand, position);
       }
     }
   }
 }
 
-void Builder::account(const Batch& batch) {
-  const std::int32_t point = block_.ops[batch.position].point;
-  for (const std::int32_t number : batch.inputs) read_original(number, point);
+void Builder::account(std::int32_t position, std::span<const std::int32_t> ops,
+                      std::span<const std::int32_t> inputs) {
+  const std::int32_t point = block_.ops[position].point;
+  for (const std::int32_t number : inputs) read_original(number, point);
   // A copy lives until the last copy that reads it, or for the time of its own.
-  for (std::size_t order = 0; order < batch.ops.size(); ++order) {
-    const Op& op = block_.ops[batch.ops[order]];
-    for (const std::int32_t number : op.operands) of(number).last_use = order;
-    for (const std::int32_t number : op.results) of(number).last_use = order;
+  const auto num_ops = static_cast<std::int32_t>(ops.size());
+  for (std::int32_t order = 0; order < num_ops; ++order) {
+    const std::int32_t op = ops[order];
+    for (const std::int32_t number : block_.operands[op]) of(number).last_use = order;
+    for (const std::int32_t number : block_.results[op]) of(number).last_use = order;
   }
   double live = 0, most = 0;
-  std::vector<double> ends_at(batch.ops.size());
-  for (std::size_t order = 0; order < batch.ops.size(); ++order) {
-    for (const std::int32_t result : block_.ops[batch.ops[order]].results) {
+  states_.ends_at.assign(num_ops, 0.0);
+  for (std::int32_t order = 0; order < num_ops; ++order) {
+    for (const std::int32_t result : block_.results[ops[order]]) {
       const Value& value = block_.values[result];
       if (value.storage != Storage::stored) continue;
       of(result).copy_end = std::max(value.end, point + 1);
       if (value.end > point) {  // it lives on, as it does without copies
-        if (of(result).dropped) free_until(result, point);
+        if (of(result).dropped >= 0) free_until(result, point);
         continue;
       }
       live += value.bytes;
-      ends_at[of(result).last_use] += value.bytes;
+      states_.ends_at[of(result).last_use] += value.bytes;
     }
     most = std::max(most, live);
-    live -= ends_at[order];
+    live -= states_.ends_at[order];
   }
   if (most > 0) {
     add(point, most);
@@ -298,7 +377,8 @@ void Builder::account(const Batch& batch) {
 }
 
 void Builder::free_until(std::int32_t number, std::int32_t point) {
-  const std::int32_t early = block_.ops[std::max(of(number).dropped->early, 0)].point + 1;
+  const Dropped& one = all_[0][of(number).dropped];
+  const std::int32_t early = block_.ops[std::max(one.early, 0)].point + 1;
   of(number).end = std::max(early, of(number).read_end);
   add(of(number).end, -block_.values[number].bytes);
   add(point, block_.values[number].bytes);
@@ -306,7 +386,9 @@ void Builder::free_until(std::int32_t number, std::int32_t point) {
 
 void Builder::read(std::int32_t number, std::int32_t position, bool is_copy) {
   const Value& value = block_.values[number];
-  if (value.storage == Storage::free || of(number).reader[is_copy] == position) return;
+  if (value.storage == Storage::free) return;
+  if (!is_copy && is_read_as_before(number, position)) return;
+  if (of(number).reader[is_copy] == position) return;
   of(number).reader[is_copy] = position;
   if (value.storage != Storage::fused || value.maker < 0) {
     const std::int32_t point = block_.ops[position].point;
@@ -317,10 +399,22 @@ void Builder::read(std::int32_t number, std::int32_t position, bool is_copy) {
     }
     return;
   }
-  for (const std::int32_t operand : block_.ops[value.maker].operands) {
+  for (const std::int32_t operand : block_.operands[value.maker]) {
     read(operand, position,
          is_copy ? copy_reads_copy(number, operand) : reads_copy(value.maker, operand));
   }
+}
+
+bool Builder::is_read_as_before(std::int32_t number, std::int32_t position) const {
+  const std::int32_t point = block_.ops[position].point;
+  const auto is_there = [&](std::int32_t one) {
+    if (states_.is_touched(one)) return false;
+    const Value& value = block_.values[one];
+    if (value.storage == Storage::fused && value.maker >= 0) return !value.has_many_sources;
+    return value.end > point || value.end <= 0 || value.maker < 0 || !value.is_counted;
+  };
+  const auto sources = block_.sources[number];
+  return is_there(number) && std::all_of(sources.begin(), sources.end(), is_there);
 }
 
 void Builder::read_copy(std::int32_t number, std::int32_t point) {
@@ -334,7 +428,7 @@ void Builder::read_original(std::int32_t number, std::int32_t point) {
   const Value& value = block_.values[number];
   of(number).read_end = point + 1;
   const std::int32_t end = of(number).end;
-  if (of(number).sent || !value.is_counted || value.maker < 0 || end <= 0 || end > point)
+  if (is_sent(number) || !value.is_counted || value.maker < 0 || end <= 0 || end > point)
     return;
   add(end, value.bytes);
   add(point + 1, -value.bytes);
@@ -343,23 +437,25 @@ void Builder::read_original(std::int32_t number, std::int32_t point) {
 
 /// Copies replace originals that nobody reads any more: these do not count.
 double Builder::seconds_again() const {
-  std::vector<std::int32_t> copied;
-  for (const Batch& batch : found_.batches) {
-    copied.insert(copied.end(), batch.ops.begin(), batch.ops.end());
-    for (const std::int32_t number : batch.inputs) of(number).is_input = true;
+  std::int32_t first = static_cast<std::int32_t>(block_.ops.size()), last = -1;
+  for (const std::int32_t op : states_.ops) {
+    of_op(op).is_copied = true;
+    first = std::min(first, op);
+    last = std::max(last, op);
   }
+  for (const std::int32_t number : states_.inputs) of(number).is_input = true;
   for (const Dropped& one : all_[1]) of(one.number).is_input = true;
   const auto is_left = [&](std::int32_t number) {
-    const auto& readers = block_.values[number].readers;
+    const auto& readers = block_.readers[number];
     return !of(number).is_input &&
            std::all_of(readers.begin(), readers.end(), [&](std::int32_t reader) {
              return of_op(reader).is_dead || reads_copy(reader, number);
            });
   };
-  std::sort(copied.rbegin(), copied.rend());
   double seconds = 0;
-  for (const std::int32_t op : copied) {
-    const auto& results = block_.ops[op].results;
+  for (std::int32_t op = last; op >= first; --op) {
+    if (!of_op(op).is_copied) continue;
+    const auto results = block_.results[op];
     of_op(op).is_dead = std::all_of(results.begin(), results.end(), is_left);
     if (!of_op(op).is_dead) seconds += block_.ops[op].seconds;
   }
@@ -369,9 +465,9 @@ double Builder::seconds_again() const {
 }  // namespace
 
 Clones clones_for(const Block& block, std::span<const Dropped> dropped,
-                  std::span<const Dropped> sent, const CloneRules& rules) {
+                  std::span<const Dropped> sent, const CloneRules& rules, bool with_batches) {
   static thread_local States states;
-  return Builder(block, dropped, sent, rules, states).build();
+  return Builder(block, dropped, sent, rules, states).build(with_batches);
 }
 
 }  // namespace autoshard::recomputation

@@ -66,11 +66,14 @@ struct Clones {
 ///   sent: Values that are on the host instead, and back when something reads them: of them
 ///     copies are made, never of what they are made of. Their memory is not in `change`.
 ///
+///   with_batches: Without, what they change is told alone, in less time.
+///
 /// Expects numbers and positions within the block. Takes time in proportion to the ops that
 /// are looked at and to the points of the program: 2.4 ms in the mean for GPT-2 XL (53,077
 /// ops, 41,167 points; Intel Xeon, 2026-11-26). A thread keeps the states of the ops and
 /// values of the largest block that it was asked about.
 Clones clones_for(const Block& block, std::span<const Dropped> dropped,
-                  std::span<const Dropped> sent, const CloneRules& rules);
+                  std::span<const Dropped> sent, const CloneRules& rules,
+                  bool with_batches = true);
 
 }  // namespace autoshard::recomputation

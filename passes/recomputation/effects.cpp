@@ -16,14 +16,15 @@ Effects::Effects(const Block& block, std::vector<double> live, double limit,
       linked_(std::move(linked)),
       waited_(linked_ ? linked_->link.waited() : 0.0) {}
 
-Effect Effects::decided(std::span<const Fate> fates, const StackChanges& stacks) const {
+Effect Effects::decided(std::span<const Fate> fates, const StackChanges& stacks,
+                        bool with_batches) const {
   std::vector<Dropped> again, sent;
   for (std::size_t at = 0; at < members_.size(); ++at) {
     if (fates[at] == Fate::again) again.push_back(members_[at].gap);
     if (fates[at] == Fate::host) sent.push_back(members_[at].gap);
   }
   Effect found;
-  found.clones = clones_for(block_, again, sent, rules_);
+  found.clones = clones_for(block_, again, sent, rules_, with_batches);
   std::vector<double>& change = found.clones.change;
   found.answer.seconds = found.clones.seconds + stacks.seconds;
   for (const auto& [point, bytes] : stacks.change) {
@@ -52,7 +53,7 @@ Effect Effects::decided(std::span<const Fate> fates, const StackChanges& stacks)
 }
 
 Effect Effects::effect(std::span<const Fate> fates, const StackChanges& stacks) const {
-  Effect found = decided(fates, stacks);
+  Effect found = decided(fates, stacks, true);
   found.live = live_;
   double bytes = 0;
   for (std::size_t point = 0; point < live_.size(); ++point) {
@@ -63,7 +64,7 @@ Effect Effects::effect(std::span<const Fate> fates, const StackChanges& stacks) 
 }
 
 Answer Effects::answer(std::span<const Fate> fates, const StackChanges& stacks) const {
-  return decided(fates, stacks).answer;
+  return decided(fates, stacks, false).answer;
 }
 
 }  // namespace autoshard::recomputation

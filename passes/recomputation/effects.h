@@ -69,7 +69,8 @@ class Effects {
 
  private:
   /// The effect but for `live`; of `clones.change` all that changes.
-  Effect decided(std::span<const Fate> fates, const StackChanges& stacks) const;
+  Effect decided(std::span<const Fate> fates, const StackChanges& stacks,
+                 bool with_batches) const;
 
   const Block& block_;
   const std::vector<double> live_;

@@ -160,6 +160,16 @@ def test_originals_that_nobody_reads_any_more_cost_nothing() -> None:
     assert found.seconds == 0
 
 
+def test_a_long_chain_of_fused_ops_runs_again_from_what_is_there() -> None:
+    """More ops than a row of sources has: value 1 is dropped, the last op reads it through all."""
+    count = 400
+    operands = [[0], [0], *([value] for value in (1, *range(3, count + 3)))]
+    program = Program(operands, [0, *[1] * (count + 3)], fused=frozenset(range(3, count + 3)))
+    last = count + 2
+    (batch,) = clones(program, [Dropped(1, early=0, late=last, middle=1)]).batches
+    assert (batch.position, batch.ops) == (last, [0, *range(2, last)])
+
+
 CHAIN = [[0], [1], [0], [2]]
 """Value 2 is made of value 1 and read again by op 3; op 2 has nothing to do with it."""
 CHAIN_SIZES = [0, 4, 10, 1, 1]
