@@ -59,8 +59,9 @@ Ints numbers_from(std::int32_t first, std::int32_t count) {
 
 void bind_importer(nb::module_& module) {
   nb::class_<OpClass>(module, "OpClass", "What all ops of one class have in common.")
-      .def(nb::init<bool, bool, bool, bool, bool, Ints>(), nb::kw_only(), "is_special"_a,
-           "is_free"_a, "is_broadcast"_a, "only_moves"_a, "is_cast"_a, "result_types"_a);
+      .def(nb::init<bool, std::int32_t, bool, bool, bool, bool, Ints>(), nb::kw_only(),
+           "is_special"_a, "num_placed"_a, "is_free"_a, "is_broadcast"_a, "only_moves"_a,
+           "is_cast"_a, "result_types"_a);
 
   nb::class_<RegionBlock>(module, "RegionBlock", "The first block of a region.")
       .def_ro("first_op", &RegionBlock::first_op)
@@ -211,6 +212,16 @@ void bind_importer(nb::module_& module) {
           nb::rv_policy::automatic,
           "The class of each op that was read; ops of one differ in operands, regions and "
           "locations only.")
+      .def_prop_ro(
+          "result_classes",
+          [](const ProgramBuilder& b) {
+            Ints classes;
+            for (const std::int32_t op : b.ops_with_results()) {
+              classes.push_back(b.module().ops[op].op_class);
+            }
+            return classes;
+          },
+          "The same of each of `result_values`.")
       .def_prop_ro(
           "op_locations", [](const ProgramBuilder& b) { return to_array(b.locations()); },
           nb::rv_policy::automatic,

@@ -2,11 +2,13 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "bindings/arrays.h"
@@ -324,6 +326,24 @@ void bind_program(nb::module_& module) {
             return found;
           },
           "value"_a, "(op, operand) of all ops that read a value.")
+      .def(
+          "moved_by",
+          [](const Program& p, const List& ops) {
+            for (const std::int32_t op : ops) {
+              const Op& one = p.ops.at(op);
+              if (one.operands.empty() || one.results.empty())
+                throw InvalidProgram("an op moves nothing");
+            }
+            std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>> found;
+            for (const Moved& one : moved_by(p, ops)) {
+              found.emplace_back(one.made, one.maker, one.reader);
+            }
+            return found;
+          },
+          "ops"_a,
+          "What ops make that hand on a value, the op that makes what they read, and the "
+          "first "
+          "one behind that reads it; -1: none.")
       .def_prop_ro(
           "joins",
           [](const Program& p) {

@@ -42,7 +42,7 @@ void ProgramBuilder::set_marked(std::int32_t value) {
 
 std::int32_t ProgramBuilder::add_plain(std::int32_t op, std::int32_t end, double trips,
                                        const Describe& describe) {
-  while (op < end && !class_of(op, describe).is_special) {
+  while (op < end && !is_special(op, describe)) {
     add(op, trips, describe);
     op = module_.ops[op].end;
   }
@@ -251,6 +251,17 @@ const OpClass& ProgramBuilder::class_of(std::int32_t op, const Describe& describ
     is_described_[number] = true;
   }
   return classes_[number];
+}
+
+bool ProgramBuilder::is_special(std::int32_t op, const Describe& describe) {
+  const OpClass& op_class = class_of(op, describe);
+  if (!op_class.is_special || op_class.num_placed == 0) return op_class.is_special;
+  const OpStructure& read = module_.ops[op];
+  for (std::int32_t k = 0; k < std::min(op_class.num_placed, read.num_operands); ++k) {
+    const std::int32_t value = value_of_[module_.operands[read.first_operand + k]];
+    if (value != no_value && is_on_host_[value]) return true;
+  }
+  return false;
 }
 
 std::int32_t ProgramBuilder::rule_of(std::int32_t op,

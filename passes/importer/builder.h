@@ -21,6 +21,9 @@ namespace autoshard::importer {
 struct OpClass {
   /// The caller reads it.
   bool is_special = false;
+  /// So many of its operands are placed in its result: the caller reads it only where one of
+  /// them is on the host. 0: always, if it is special.
+  std::int32_t num_placed = 0;
   /// A constant or an iota: every reader makes its own copy, and it is no op of the program.
   bool is_free = false;
   /// Its result is free if its operand is, or is a scalar.
@@ -159,6 +162,7 @@ class ProgramBuilder {
 
  private:
   const OpClass& class_of(std::int32_t op, const Describe& describe);
+  bool is_special(std::int32_t op, const Describe& describe);
   std::int32_t rule_of(std::int32_t op, const std::vector<std::int32_t>& operand_types,
                        const std::vector<std::int32_t>& result_types,
                        const Describe& describe);

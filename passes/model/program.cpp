@@ -154,6 +154,28 @@ void check(const Program& program) {
   }
 }
 
+std::vector<Moved> moved_by(const Program& program, std::span<const std::int32_t> ops) {
+  std::vector<std::int32_t> maker(program.values.size(), -1),
+      reader(program.values.size(), -1);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const auto number = static_cast<std::int32_t>(i);
+    for (const std::int32_t value : program.ops[i].operands) {
+      if (value != no_value && reader[value] < 0) reader[value] = number;
+    }
+    for (const std::int32_t value : program.ops[i].results) {
+      if (value != no_value) maker[value] = number;
+    }
+  }
+  std::vector<Moved> found;
+  for (const std::int32_t op : ops) {
+    const std::int32_t read = program.ops[op].operands.front();
+    const std::int32_t made = program.ops[op].results.front();
+    found.push_back(
+        {made, read == no_value ? -1 : maker[read], made == no_value ? -1 : reader[made]});
+  }
+  return found;
+}
+
 bool allows(const Pin& pin, const Sharding& sharding, const Mesh& mesh) {
   for (std::size_t d = 0; d < pin.dims.size(); ++d) {
     for (AxisIndex axis : pin.replicated) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -205,6 +206,16 @@ struct Program {
   /// runs: copies from the memory of the host, which compilers start as early as they like.
   std::vector<std::int32_t> early = {};
 };
+
+/// What an op does that hands on the one value that it reads.
+struct Moved {
+  std::int32_t made = no_value;
+  std::int32_t maker = -1;   ///< op that makes what it reads; -1: none
+  std::int32_t reader = -1;  ///< the first op behind it that reads what it makes; -1: none
+};
+
+/// What each of these ops does; they have one operand and one result.
+std::vector<Moved> moved_by(const Program& program, std::span<const std::int32_t> ops);
 
 /// A program that breaks its own rules: the importer's mistake, never the user's.
 struct InvalidProgram : std::logic_error {

@@ -49,6 +49,7 @@ class BlockReader:
         self._precision = precision
         self._handlers: dict[str, Handler] = {"stablehlo.custom_call": self._custom_call}
         self._of_targets: dict[str, Handler] = {}
+        self._placed: dict[str, int] = {}
         self._one_device_classes: set[int] = set()
         if precision.rounds:
             firsts = enumerate(builder.first_ops)
@@ -57,11 +58,21 @@ class BlockReader:
             )
 
     def register(
-        self, handlers: Mapping[str, Handler], of_targets: Mapping[str, Handler] | None = None
+        self,
+        handlers: Mapping[str, Handler],
+        of_targets: Mapping[str, Handler] | None = None,
+        placed: Mapping[str, int] | None = None,
     ) -> None:
-        """Say who reads ops that are not plain, by name, and custom calls, by target."""
+        """Say who reads ops that are not plain.
+
+        Args:
+            handlers: By name.
+            of_targets: Of custom calls, by target.
+            placed: Names of those that are plain where none of so many operands is on the host.
+        """
         self._handlers |= handlers
         self._of_targets |= of_targets or {}
+        self._placed |= placed or {}
 
     def read(self, block: _core.RegionBlock, arguments: list[int], trips: float) -> None:
         """Read the ops of a block whose arguments are these values of the core."""
@@ -115,8 +126,10 @@ class BlockReader:
         has_strategy = self._strategies is not None and STRATEGY in attributes
         if MHLO_SHARDING in attributes and is_maximal(attributes[MHLO_SHARDING]):
             self._one_device_classes.add(self._builder.class_of(number))
+        is_pinned = PIN in attributes or has_strategy
         return _core.OpClass(
-            is_special=name in self._handlers or PIN in attributes or has_strategy,
+            is_special=name in self._handlers or is_pinned,
+            num_placed=0 if is_pinned else self._placed.get(name, 0),
             is_free=name in MADE_OF_NOTHING,
             is_broadcast=name == "stablehlo.broadcast_in_dim",
             only_moves=name in _MOVES,

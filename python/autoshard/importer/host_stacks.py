@@ -20,13 +20,14 @@ from autoshard.ir import mlir
 from autoshard.ir.host_memory import PINNED_HOST, moved_to
 from autoshard.ir.module import functions_of
 
-THROUGH_HOST = frozenset(
-    {
-        *("stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.slice"),
-        *("stablehlo.reshape", "stablehlo.broadcast_in_dim"),
-    }
-)
-"""Ops whose result is on the host where what they place is there."""
+PLACED = {
+    "stablehlo.dynamic_slice": 1,
+    "stablehlo.dynamic_update_slice": 2,
+    "stablehlo.slice": 1,
+    "stablehlo.reshape": 1,
+    "stablehlo.broadcast_in_dim": 1,
+}
+"""Ops whose result is on the host where what they place is there: their first operands."""
 
 _SAME = frozenset(
     {"stablehlo.optimization_barrier", "sdy.sharding_constraint", "stablehlo.custom_call"}
@@ -35,8 +36,8 @@ _ZEROS = ("stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.reshape
 
 
 def placed_operands(op: mlir.Operation) -> list[mlir.Value]:
-    """Operands that an op of ``THROUGH_HOST`` places in its result: one on the host decides."""
-    return list(op.operands)[: 2 if op.name == "stablehlo.dynamic_update_slice" else 1]
+    """Operands that an op of ``PLACED`` places in its result: one on the host decides."""
+    return list(op.operands)[: PLACED[op.name]]
 
 
 def host_stacks(module: mlir.Module, operations: Sequence[mlir.Operation]) -> set[mlir.Value]:
@@ -103,7 +104,7 @@ class _Flow:
             return self._returned(op, number)
         if moved_to(op) is not None:
             return []
-        if op.name in THROUGH_HOST:
+        if op.name in PLACED:
             return [op.results[0]] if number < len(placed_operands(op)) else []
         is_same = op.name in _SAME and len(op.operands) == len(op.results)
         return [op.results[number]] if is_same else []

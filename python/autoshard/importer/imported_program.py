@@ -105,6 +105,8 @@ class ImportedProgram:
     op_classes: NDArray[np.int32] = field(repr=False, compare=False)
     """A number for each of the core's ops, equal for those that differ in operands, regions and
     locations only."""
+    result_classes: list[int]
+    """The same of each of ``result_values``."""
     op_locations: NDArray[np.int32] = field(repr=False, compare=False)
     """A number for each, equal for equal locations."""
     rules: RuleTable = field(repr=False)

@@ -25,7 +25,7 @@ from autoshard.importer.control_flow import ControlFlow
 from autoshard.importer.core_rules import RuleTable
 from autoshard.importer.given_strategies import GivenStrategies
 from autoshard.importer.host_moves import HostMoves
-from autoshard.importer.host_stacks import THROUGH_HOST, host_stacks
+from autoshard.importer.host_stacks import PLACED, host_stacks
 from autoshard.importer.host_values import ValuesOnHost
 from autoshard.importer.identities import Identities
 from autoshard.importer.imported_program import FunctionValues, ImportedProgram, RoundedOperand
@@ -191,7 +191,9 @@ class _Importer:
             },
         )
         if self._has_host:
-            reader.register(dict.fromkeys(THROUGH_HOST, moves.placed))
+            # Stacks are known by the loops that carry them, not by their operands.
+            placed = {} if self._host.stacks else PLACED
+            reader.register(dict.fromkeys(PLACED, moves.placed), placed=placed)
 
     def _imported(
         self, main: mlir.Operation, arguments: MainArguments, results: list[int]
@@ -239,6 +241,7 @@ class _Importer:
             host=self._host.found(),
             state=frozenset(arguments.replaced.values()),
             op_classes=op_classes,
+            result_classes=builder.result_classes,
             op_locations=builder.op_locations,
             rules=rules,
             rounded=rounded,

@@ -144,7 +144,7 @@ def cost_of_module(
                 rules=rules,
                 compiler=cluster.compiler,
             )
-            plan = cost_of(imported, cluster, overlap)
+            plan = _cost_of(GivenPlan(imported, is_as_read=True), cluster, overlap)
         finally:
             remove_rules(module)
     return Costed(imported, plan, imported.mesh, cluster)
@@ -152,10 +152,13 @@ def cost_of_module(
 
 def cost_of(imported: ImportedProgram, cluster: Cluster, overlap: float) -> _core.CorePlan:
     """What the plan costs that stands on the ops of an imported module."""
-    given = GivenPlan(imported)
-    value_sharding = given.values()
-    op_strategy = given.op_strategies(value_sharding)
-    return given.checked(imported.program, cluster, overlap, value_sharding, op_strategy)
+    return _cost_of(GivenPlan(imported), cluster, overlap)
+
+
+def _cost_of(given: GivenPlan, cluster: Cluster, overlap: float) -> _core.CorePlan:
+    values = given.values()
+    strategies = given.op_strategies(values)
+    return given.checked(given.imported.program, cluster, overlap, values, strategies)
 
 
 def estimated(costed: Costed, *, overlap: float = 0.0) -> Costed:
@@ -178,8 +181,9 @@ def estimated(costed: Costed, *, overlap: float = 0.0) -> Costed:
 class GivenPlan:
     """The tables of a plan, each row once."""
 
-    def __init__(self, imported: ImportedProgram) -> None:
-        self.imported = imported
+    def __init__(self, imported: ImportedProgram, *, is_as_read: bool = False) -> None:
+        """``is_as_read``: nothing was written to the module since: ops of a class say the same."""
+        self.imported, self.is_as_read = imported, is_as_read
         self.mesh = imported.mesh
         self.shardings: dict[Dims, int] = {}
         self.strategies: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
@@ -213,14 +217,17 @@ class GivenPlan:
     def values(self) -> list[int]:
         """Row of the sharding of each value."""
         found: dict[int, int] = {}
-        known: dict[tuple[mlir.Attribute | None, mlir.Type], int] = {}
-        for op, values in self.imported.result_values:
+        known: dict[object, int] = {}
+        imported = self.imported
+        for (op, values), op_class in zip(
+            imported.result_values, imported.result_classes, strict=True
+        ):
             if len(values) == 1:
                 # Nearly all ops, and nearly all of them say what another one said.
                 value = values[0]
                 if value == NO_VALUE or value in found:
                     continue
-                key = (attribute_of(op, MHLO_SHARDING), op.results[0].type)
+                key = op_class if self.is_as_read else _said_of_result(op)
                 if key not in known:
                     known[key] = self.index(self.of_results(op)[0])
                 found[value] = known[key]
@@ -259,18 +266,31 @@ class GivenPlan:
         Args:
             value_sharding: Row of the sharding of each value.
         """
+        ops, classes, rounded = (
+            self.imported.core_ops,
+            self.imported.op_classes.tolist(),
+            self.imported.rounded,
+        )
+        known: dict[int, int] = {}
         found: list[int] = []
-        for number, op in enumerate(self.imported.core_ops):
-            one = self.imported.rounded.get(number)
-            if one is None:
+        for number, (op, op_class) in enumerate(zip(ops, classes, strict=True)):
+            if number in rounded:
+                found.append(self._strategy_of_cast(number, value_sharding))
+            elif not self.is_as_read:
                 found.append(self.strategy(op))
-                continue
-            said = self._rounded(number)
-            rows = value_sharding[one.source], value_sharding[one.result]
-            if said is not None:
-                rows = self.index(said.operands[0]), self.index(said.results[0])
-            found.append(self.strategy_row(rows[:1], rows[1:]))
+            else:
+                if op_class not in known:
+                    known[op_class] = self.strategy(op)
+                found.append(known[op_class])
         return found
+
+    def _strategy_of_cast(self, number: int, value_sharding: Sequence[int]) -> int:
+        said, one = self._rounded(number), self.imported.rounded[number]
+        if said is None:
+            rows = value_sharding[one.source], value_sharding[one.result]
+        else:
+            rows = self.index(said.operands[0]), self.index(said.results[0])
+        return self.strategy_row(rows[:1], rows[1:])
 
     def _rounded(self, number: int) -> OpStrategy | None:
         """What the module says of a cast that it does not have; None where it says nothing."""
@@ -396,6 +416,10 @@ class GivenPlan:
             self.index(sharding) if _rank(value.type) else NO_VALUE
             for sharding, value in zip(shardings, values, strict=True)
         )
+
+
+def _said_of_result(op: mlir.Operation) -> tuple[mlir.Attribute | None, mlir.Type]:
+    return attribute_of(op, MHLO_SHARDING), op.results[0].type
 
 
 def _rank(type_: mlir.Type) -> int:

@@ -15,6 +15,9 @@ from autoshard.ir import element_bits, mlir, place
 from autoshard.ir.host_memory import PINNED_HOST, moved_to
 from autoshard.sharding import Mesh
 
+NO_OP = -1
+"""An op of the core that is not there."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostTraffic:
@@ -117,39 +120,24 @@ def loop_around(imported: ImportedProgram, op: int) -> tuple[int, int] | None:
 
 def _moved_bytes(imported: ImportedProgram, sizes: _Sizes) -> dict[int, float]:
     """Bytes that each op of the core moves in a step."""
-    trips = imported.program.op_trips
+    trips, moves = imported.program.op_trips, imported.host.moves
     moved: dict[int, float] = {}
-    for number in imported.host.moves:
+    for number, (made, _, _) in zip(moves, imported.program.moved_by(moves), strict=True):
         (result,) = imported.core_ops[number].results
-        size = sizes.of(imported.value_of[result], result.type)
-        moved[number] = size * float(trips[number])
+        moved[number] = sizes.of(made, result.type) * float(trips[number])
     return moved
 
 
 def transfers_of(moves: Mapping[int, float], imported: ImportedProgram) -> list[Transfer]:
     """Moves outside of loops, of which the seconds are given by op of the core."""
-    if not moves:
-        return []
-    ops, value_of = imported.core_ops, imported.value_of
-    makers: dict[int, int] = {}
-    reader: dict[int, int] = {}
-    back: dict[int, int] = {}
-    for number, op in enumerate(ops):
-        if back:  # most ops run before something comes back
-            read = {value_of.get(operand, NO_VALUE) for operand in op.operands}
-            for value in read & back.keys():
-                reader.setdefault(back[value], number)
-        for result in op.results:
-            makers[value_of.get(result, NO_VALUE)] = number
-        if number in moves and moved_to(op) != PINNED_HOST:
-            back[value_of[op.results[0]]] = number
-    found: list[Transfer] = []
-    for number, seconds in moves.items():
+    ops, found = imported.core_ops, list[Transfer]()
+    facts = imported.program.moved_by(list(moves))
+    for (number, seconds), (_, maker, reader) in zip(moves.items(), facts, strict=True):
         if moved_to(ops[number]) == PINNED_HOST:
-            made = makers.get(value_of[ops[number].operands[0]], number - 1)
+            made = maker if maker != NO_OP else number - 1
             found.append(Transfer(seconds, made + 1, len(ops)))
         else:
-            found.append(Transfer(seconds, number, reader.get(number, number)))
+            found.append(Transfer(seconds, number, reader if reader != NO_OP else number))
     return found
 
 

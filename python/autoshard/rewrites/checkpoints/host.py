@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from autoshard.importer.host_stacks import THROUGH_HOST, placed_operands
+from autoshard.importer.host_stacks import PLACED, placed_operands
 from autoshard.ir import mlir
 from autoshard.ir.host_memory import DEVICE, moved_to
 from autoshard.ir.module import operations_of
@@ -72,7 +72,7 @@ def _journey(move: mlir.Operation) -> _Journey:
 
 def _passed_on(op: mlir.Operation, number: int) -> list[mlir.Value] | None:
     """What an operand is on the host under other names; None for what is read there."""
-    if op.name in THROUGH_HOST and number < len(placed_operands(op)):
+    if op.name in PLACED and number < len(placed_operands(op)):
         return [op.results[0]]
     if op.name in _SAME:
         return [op.results[number]]
