@@ -292,7 +292,7 @@ class Fitting:
         if now.step_seconds >= estimated - _ESTIMATE_ERROR * before:
             return
         wanted, rules = _LESS * now.peak_bytes, now.first.question.rules
-        choice = self.copies.choice(wanted, rules)
+        choice = self.copies.choice(wanted, rules, is_useless=_is_short)
         if choice.effect.answer.excess <= 0:
             self._write(choice, wanted, rules)
 
@@ -379,6 +379,11 @@ class Fitting:
                 most_seconds=self._most_seconds() if rules.host else inf,
             )
         return self._choices[wanted, rules]
+
+
+def _is_short(live: np.ndarray, limit: float) -> bool:
+    """Is memory short at any point?"""
+    return bool(np.any(live > limit))
 
 
 def _is_worse(one: Outcome, other: Trial) -> bool:

@@ -23,6 +23,7 @@ from autoshard.planned.given_plan import Costed
 from autoshard.planned.host_traffic import host_link
 from autoshard.planned.summarize import line_of, main_values
 from autoshard.rewrites.numbering import has_effect
+from autoshard.rewrites.recomputation.gaps import Gap, gaps_of
 from autoshard.rewrites.recomputation.plan_costs import PlanCosts, reshards_sent
 
 _HELD = frozenset(
@@ -386,17 +387,10 @@ class Block:
             tuple((str(self.ssa[v].type), self.values[v].maker < 0) for v in operands),
         )
 
-    def longest_gap(self, number: int) -> _core.Dropped | None:
-        """The longest stretch in which a value only waits; None for a value without readers."""
-        readers = self.stops[number]
-        if not readers:
-            return None
-        stops = [self.values[number].maker, *readers]
-        points = [self.point[max(stop, 0)] for stop in stops]
-        widest = max(range(len(readers)), key=lambda at: points[at + 1] - points[at])
-        middle = (points[widest] + points[widest + 1]) // 2
-        early, late = stops[widest], stops[widest + 1]
-        return _core.Dropped(number, early=early, late=late, middle=middle)
+    @cached_property
+    def gaps(self) -> list[Gap]:
+        """Values that may go while they only wait, in the order of the program."""
+        return gaps_of(self)
 
     @cached_property
     def core(self) -> _core.RecomputedBlock:

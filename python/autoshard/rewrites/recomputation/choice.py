@@ -119,8 +119,9 @@ def choose(
         effect = question.effect(decision.chosen)
         if is_useless(effect.live, limit):
             return Choice(question, decision.chosen, effect)
-    ways = (decision.chosen, *(one for one in decision.others if one))
-    best = min((with_parts(question, chosen) for chosen in ways), key=lambda one: one[0])
+    found = (decision.chosen, *(one for one in decision.others if one))
+    ways = {frozenset(chosen.items()): chosen for chosen in found}
+    best = min((with_parts(question, chosen) for chosen in ways.values()), key=lambda one: one[0])
     _, chosen, question.apart = exchanged(question, best, max(_LEAST_EXCHANGING, most_answers))
     return Choice(question, chosen, question.effect(chosen))
 

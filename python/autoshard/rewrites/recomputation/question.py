@@ -11,12 +11,13 @@ from math import inf, prod
 
 import numpy as np
 
-from autoshard._core import Clones, Dropped, Effects, Fetch, LinkedBlock, StackChanges, Storage
+from autoshard._core import Clones, Dropped, Effects, Fetch, LinkedBlock, StackChanges
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir
 from autoshard.planned.host_traffic import loop_around
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate
+from autoshard.rewrites.recomputation.gaps import Gap
 from autoshard.rewrites.recomputation.loops import Pair, Stack, maker_of, pairs_of, trips_of
 from autoshard.rewrites.recomputation.stack_choice import slice_of
 from autoshard.rewrites.recomputation.stack_moves import may_be_on_host
@@ -100,6 +101,7 @@ class BlockQuestion:
         self.base = live_on_device(block)
         self.pairs = pairs_of(block)
         self._known: dict[tuple[int, tuple[int, ...]], _Dropped] = {}
+        self._answers: dict[tuple[bytes, frozenset[tuple[int, Fate]]], Answer] = {}
         self._loops = [(self._loop(pair.first), self._loop(pair.second)) for pair in self.pairs]
         self.items: list[Group | Stacked] = [
             *([] if stacks_alone else groups_of(block, self.base, limit, rules)),
@@ -123,8 +125,11 @@ class BlockQuestion:
 
     def answer(self, chosen: Chosen) -> Answer:
         """See ``Question.answer``."""
-        fates, stacks = self._members.fates(chosen, self.apart), self._stack_changes(chosen)
-        return Answer(*self._effects.answer(fates, stacks))
+        fates, stacks = self._members.fates(chosen, self.apart), self._stacks_of(chosen)
+        if (fates, stacks) not in self._answers:
+            changes = self._stack_changes(chosen)
+            self._answers[fates, stacks] = Answer(*self._effects.answer(fates, changes))
+        return self._answers[fates, stacks]
 
     def least_excess(self, kept: Collection[int]) -> float:
         """See ``Question.least_excess``: the others are gone while they wait, at no cost."""
@@ -148,6 +153,12 @@ class BlockQuestion:
         fates, stacks = self._members.fates(chosen, self.apart), self._stack_changes(chosen)
         made = self._effects.effect(fates, stacks)
         return Effect(Answer(made.excess, made.seconds), made.live, made.clones, made.fetches)
+
+    def _stacks_of(self, chosen: Chosen) -> frozenset[tuple[int, Fate]]:
+        """What becomes of stacks, by their numbers."""
+        if not self.pairs:
+            return frozenset()
+        return frozenset(one for one in chosen.items() if isinstance(self.items[one[0]], Stacked))
 
     def _stack_changes(self, chosen: Chosen) -> StackChanges:
         """What decisions about stacks do."""
@@ -368,20 +379,13 @@ def groups_of(block: Block, live: np.ndarray, limit: float, rules: Rules) -> lis
     """
     too_full = np.flatnonzero(live > limit)
     found: dict[tuple[object, ...], list[Dropped]] = {}
-    on_host = block.costed.imported.host.values
-    last = len(block.ops) - 1
-    for number, value in enumerate(block.values):
-        if value.kind is not Storage.STORED or value.bytes < limit * _SMALLEST:
-            continue
-        readers = block.demanders[number]
-        if not readers or readers[-1] == last or value.core in on_host:
-            continue
-        gap = block.longest_gap(number)
-        if gap is None or not _waits(block, gap, too_full):
+    for gap in block.gaps:
+        number = gap.value.number
+        if block.values[number].bytes < limit * _SMALLEST or not _waits(gap, too_full):
             continue
         fates = _fates(block, number, rules)
         if fates:
-            found.setdefault((block.signature(number), fates), []).append(gap)
+            found.setdefault((block.signature(number), fates), []).append(gap.value)
     parts = list(found.values())
     if sum(map(len, parts)) <= _MOST_ALONE:
         parts = [[member] for members in parts for member in members]
@@ -402,11 +406,10 @@ def _is_worth_sending(value: mlir.Value) -> bool:
     return prod(type_.shape) * element_bits(type_.element_type) >= 8 * _LEAST_SENT
 
 
-def _waits(block: Block, gap: Dropped, too_full: np.ndarray) -> bool:
-    """Is memory short at a point between the two positions?"""
-    first, end = block.point[max(gap.early, 0)] + 1, block.point[gap.late]
-    at = int(np.searchsorted(too_full, first))
-    return at < len(too_full) and int(too_full[at]) < end
+def _waits(gap: Gap, too_full: np.ndarray) -> bool:
+    """Is memory short while a value waits?"""
+    at = int(np.searchsorted(too_full, gap.first))
+    return at < len(too_full) and int(too_full[at]) < gap.end
 
 
 def _is_excluded(block: Block, number: int, rules: Rules) -> bool:
