@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function
+from autoshard.ir.host_memory import PINNED_HOST, moved_to
 from autoshard.ir.module import operations_of
 from autoshard.rewrites.offload_order import movable_of
 
@@ -52,7 +53,7 @@ def bound_gradients(
     block = main_function(module).regions[0].blocks[0]
     ops = [op.operation for op in block.operations]
     # What is said of a barrier's results is said of all of them.
-    barriers = [n for n, op in enumerate(ops) if op.name == BARRIER and not len(op.attributes)]
+    barriers = [n for n, op in enumerate(ops) if op.name == BARRIER and _is_of_layer(op)]
     may_move = movable_of(module)
     order = {op: number for number, op in enumerate(ops)}
     waiting: dict[int, list[tuple[mlir.Operation, list[mlir.Operation]]]] = {}
@@ -70,6 +71,18 @@ def bound_gradients(
     for number, gradients in waiting.items():
         _wait(ops[number], gradients)
     return operations_of(module.operation)
+
+
+def _is_of_layer(barrier: mlir.Operation) -> bool:
+    """May a layer be computed again behind a barrier?
+
+    Not if it waits until something has gone to the host: updates do, which read gradients.
+    """
+    makers = (value.owner for value in barrier.operands)
+    return not len(barrier.attributes) and not any(
+        not isinstance(maker, mlir.Block) and moved_to(maker.operation) == PINNED_HOST
+        for maker in makers
+    )
 
 
 def _readers(

@@ -12,6 +12,8 @@ import autoshard
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.module import operations_of
+from autoshard.passes.host_offload import HostOffload
+from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
 from autoshard.rewrites.gradient_order import BARRIER, bound_gradients
 
@@ -72,6 +74,24 @@ def test_twice_is_once() -> None:
         once = str(module)
         bound_gradients(module, GPUS, operations_of(module.operation))
     assert str(module) == once
+
+
+def test_updates_that_wait_for_the_host_come_behind_their_gradients() -> None:
+    """Each loads its momentum when that of the one before has gone, which its gradient makes."""
+
+    def momentum_step(weights: list[Any], momenta: list[Any], x: Any) -> Any:
+        gradients = [w - new for w, new in zip(weights, step(weights, x), strict=True)]
+        momenta = [0.9 * m + g for m, g in zip(momenta, gradients, strict=True)]
+        return [w - m for w, m in zip(weights, momenta, strict=True)], momenta
+
+    arguments = ([SHAPE] * LAYERS, [SHAPE] * LAYERS, SHAPE)
+    text = jax.jit(momentum_step, donate_argnums=(0, 1)).lower(*arguments).as_text()
+    module = parse_bytes(text.encode(), new_context(), "step")
+    run_passes(module, [HostOffload(tuple(str(LAYERS + n) for n in range(LAYERS)))])
+    with module.context:
+        bound_gradients(module, GPUS, operations_of(module.operation))
+    module.operation.verify()
+    assert any(passed_on(module))
 
 
 @pytest.mark.parametrize(("cluster", "is_bound"), [("h100:8", True), ("v5p:2x2x2", False)])
