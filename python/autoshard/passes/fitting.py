@@ -26,6 +26,7 @@ from autoshard.rewrites.recomputation.choice import (
 )
 from autoshard.rewrites.recomputation.decision import Fate, changed
 from autoshard.rewrites.recomputation.question import (
+    BlockQuestion,
     Rules,
     live_on_device,
     points_outside_loops,
@@ -54,6 +55,15 @@ Llama 2 7B on v5p:2x2x4 within 75% and ViT-L on v5e:4x4 within 50% of their memo
 _MOST_OPS_COSTED = 1_500
 """Ops of all modules that are rewritten to change single decisions, at most: a step of 50 ops is
 rewritten 30 times, in half a second; one of 1,500 not at all."""
+
+_LEAST_GAIN = 0.002
+"""Share of a step that is not worth another rewritten module."""
+
+_RUNG = 0.9
+"""Each of the smaller limits that decisions are tried for is this part of the one before."""
+
+_MOST_RUNGS = 6
+"""So many of them, at most."""
 
 _CLOSE = 0.02
 """A peak below what is aimed at by this share of it is good enough."""
@@ -87,6 +97,12 @@ class Trial:
     def step_seconds(self) -> float:
         """See ``Costed.step_seconds``."""
         return self.costed.step_seconds
+
+    @property
+    def sends(self) -> bool:
+        """Does anything that was decided go to the host?"""
+        others = any(row.decision == Fate.HOST.value for row in self.decided)
+        return others or (self.first is not None and self.first.sends)
 
     def rank(self, aim: float) -> tuple[bool, float]:
         """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
@@ -151,6 +167,11 @@ class Copies:
             most_seconds=most_seconds,
         )
 
+    def least_bytes(self, limit: float, rules: Rules) -> float:
+        """What it needs at least, if all that waits while more is in use goes at no cost."""
+        question = BlockQuestion(self.block, limit - self.beside, rules)
+        return self.beside + float(question.least_live(()).max(initial=0.0))
+
     def rewritten(self, choice: Choice, wanted: float, rules: Rules) -> tuple[Trial, bool]:
         """A copy rewritten to need so many bytes; is there nothing left to choose?"""
         limit = wanted - self.beside
@@ -199,6 +220,35 @@ class Copies:
         return is_short
 
 
+@dataclass
+class _Bracket:
+    """Bytes that were asked for: the most with which it kept within the aim, the least without."""
+
+    within: tuple[float, Choice] | None = None
+    above: tuple[float, Choice] | None = None
+
+    def add(self, wanted: float, choice: Choice, *, is_within: bool) -> None:
+        """Something was written."""
+        if is_within and (self.within is None or wanted > self.within[0]):
+            self.within = wanted, choice
+        if not is_within and (self.above is None or wanted < self.above[0]):
+            self.above = wanted, choice
+
+    @property
+    def gain(self) -> float:
+        """Seconds of a step that something between both may save, as far as estimates tell."""
+        if self.within is None or self.above is None:
+            return inf
+        less, more = (one.effect.answer.seconds for _, one in (self.within, self.above))
+        return less - more
+
+    def inside(self, wanted: float) -> float:
+        """``wanted``, or the middle between both if it is not between them."""
+        if self.within is None or self.above is None or self.within[0] < wanted < self.above[0]:
+            return wanted
+        return (self.within[0] + self.above[0]) / 2
+
+
 class Fitting:
     """The best of several rewritten copies of a module."""
 
@@ -217,6 +267,7 @@ class Fitting:
         self.best: Trial | None = None
         self.closest: Trial | None = None
         """The best of all, those that do not fit included."""
+        self._closest_without_host: Trial | None = None
         self._choices: dict[tuple[float, Rules], Choice] = {}
         self._known: dict[Written, _Known] = {}
 
@@ -254,6 +305,7 @@ class Fitting:
         """
         aim = wanted = self.aim
         seen: set[Outcome] = set()
+        tried = _Bracket()
         least = inf
         for _ in range(_ROUNDS):
             choice = self.choice(wanted, rules)
@@ -274,9 +326,13 @@ class Fitting:
                     break  # what needs more than is aimed at loses to what does not
                 aim = wanted = self.limit  # where less is asked for, other values are chosen
                 continue
+            tried.add(wanted, choice, is_within=peak <= aim)
+            if tried.gain <= _LEAST_GAIN * self.copies.first.step_seconds:
+                break
             before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
             if fits and peak <= aim and wanted >= self.copies.without:
                 wanted = (before + self.copies.without) / 2
+            wanted = tried.inside(wanted)
         return least
 
     def let_more_go(self) -> None:
@@ -301,14 +357,16 @@ class Fitting:
 
         Estimates of small programs are off by more than what decisions differ in.
         """
-        left = _MOST_OPS_COSTED // self.copies.first.costed.imported.program.num_ops
+        left = self._num_costed
         tried: list[tuple[dict[int, Fate], dict[int, Fate]]] = []
-        while (now := self.best or self.closest) is not None and now.first is not None:
+        while (now := self._newest(rules)) is not None and now.first is not None:
             choice = now.first
             for changes in _changes(choice):
                 if left <= 0:
                     return
                 if (changes, choice.question.apart) in tried:
+                    continue
+                if not rules.host and Fate.HOST in changes.values():
                     continue
                 tried.append((changes, choice.question.apart))
                 effect = choice.question.effect(changes)
@@ -317,13 +375,42 @@ class Fitting:
                 left -= 1
                 other = replace(choice, chosen=changes, effect=effect)
                 self._write(other, self.aim, rules)
-            if (self.best or self.closest) is now:
+            if self._newest(rules) is now:
                 return
+
+    def try_less(self, rules: Rules) -> None:
+        """Decide for less memory as well, where a program is small.
+
+        A plan found for less than is aimed at may be faster than that which is found for it. Bytes
+        are parts of what the module needs as it is, the same ones for all limits.
+        """
+        wanted, left = self.copies.without, min(_MOST_RUNGS, self._num_costed)
+        while left > 0:
+            wanted *= _RUNG
+            if wanted >= self.aim:
+                continue
+            left -= 1
+            choice = self.choice(wanted, rules)
+            if choice.effect.answer.excess > 0:
+                return
+            self._write(choice, wanted, rules)
+
+    @property
+    def _num_costed(self) -> int:
+        """Copies that may be written to improve on estimates."""
+        return _MOST_OPS_COSTED // self.copies.first.costed.imported.program.num_ops
+
+    def _newest(self, rules: Rules) -> Trial | None:
+        """The best of all that rules allow, or what comes closest to it."""
+        return self.best or self.closest if rules.host else self._closest_without_host
 
     def _add(self, trial: Trial) -> None:
         self.least_bytes = min(self.least_bytes, trial.peak_bytes)
         if self.closest is None or trial.rank(self.aim) < self.closest.rank(self.aim):
             self.closest = trial
+        last = self._closest_without_host
+        if not trial.sends and (last is None or trial.rank(self.aim) < last.rank(self.aim)):
+            self._closest_without_host = trial
         if trial.peak_bytes > self.limit:
             return
         if self.best is None or trial.rank(self.aim) < self.best.rank(self.aim):
@@ -335,8 +422,7 @@ class Fitting:
         best = self.best
         if best is None or best.first is None or not self._keeps_to_aim():
             return False
-        others = any(row.decision == Fate.HOST.value for row in best.decided)
-        return not (best.first.sends or others)
+        return not best.sends
 
     def _cannot_win(self, choice: Choice, *, is_first: bool) -> bool:
         """Is what was decided for ``main`` worse than the best, as far as estimates tell?

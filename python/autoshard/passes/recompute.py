@@ -56,6 +56,9 @@ from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, 
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
 from autoshard.rewrites.recomputation.question import Rules
 
+_MOST_OFF = 1.1
+"""How much less than estimated a rewritten module may need, at most."""
+
 
 @dataclass(frozen=True)
 class Recompute(Pass):
@@ -185,6 +188,8 @@ class FittedPlans:
         A module that is ``flatten``ed, and whose costs are known, is not read again.
         """
         self._start = time.perf_counter()
+        self.least_bytes = 0.0
+        """On one device, as far as ``may_fit`` found out."""
         self.module, self.cluster, self.options = module, cluster, options
         self._history = summary_on(module)
         self._is_searched = costed is not None
@@ -206,6 +211,16 @@ class FittedPlans:
     def step_seconds(self) -> float:
         """With nothing decided."""
         return self._given.step_seconds
+
+    def may_fit(self, limit: float) -> bool:
+        """Could it fit so many bytes? By an estimate that lets go all that waits, at no cost."""
+        if self.peak_bytes <= limit or not self.options.decides:
+            return True
+        with self._building():
+            if self.copies.has_loops:  # what becomes of their values is decided later
+                return True
+            self.least_bytes = self.copies.least_bytes(limit, rules_of(self.options))
+        return self.least_bytes <= _MOST_OFF * limit
 
     def within(self, limit: float) -> Recomputed:
         """What fits so many bytes on one device; see ``recomputed_module``.
@@ -375,6 +390,10 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
             without_host = fitting.try_with(replace(rules, host=False), others=True)
         fitting.try_with(replace(rules, again=False), others=True)
     fitting.let_more_go()
+    fitting.try_less(rules)
+    if rules.again and rules.host:
+        fitting.try_less(replace(rules, host=False))
+        fitting.improve(replace(rules, host=False))
     fitting.improve(rules)
     if fitting.best is None:
         needed = min(given.peak_bytes, fitting.least_bytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -20,7 +22,7 @@ from autoshard.passes.recursive_programming import (
 )
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
-from autoshard.rewrites.recomputation.decision import Fate
+from autoshard.rewrites.recomputation.decision import Answer, Fate
 from autoshard.rewrites.recomputation.question import Rules
 from autoshard.search.automatic import ALL_MEMORY, least_bytes
 
@@ -191,3 +193,63 @@ def test_more_goes_than_has_to_where_that_makes_the_step_shorter(
     least = fitted()
     assert more.peak_bytes < 0.7 * least.peak_bytes
     assert more.step_seconds < 0.98 * whole.step_seconds < 0.98 * least.step_seconds
+
+
+def _gated_step(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        h = x
+        for one in weights:
+            h = h + (jax.nn.silu(h @ one["gate"]) * (h @ one["up"])) @ one["down"]
+        return jnp.mean(h.astype(jnp.float32) ** 2)
+
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights))
+
+
+def _gated(layers: int, width: int, rows: int) -> tuple[Any, ...]:
+    wide = jax.ShapeDtypeStruct((width, 3 * width), jnp.bfloat16)
+    down = jax.ShapeDtypeStruct((3 * width, width), jnp.bfloat16)
+    x = jax.ShapeDtypeStruct((rows, width), jnp.bfloat16)
+    return _gated_step, [{"gate": wide, "up": wide, "down": down}] * layers, x
+
+
+def test_bytes_are_asked_for_between_those_that_fit_and_those_that_do_not() -> None:
+    def choice(seconds: float) -> Any:
+        return SimpleNamespace(effect=SimpleNamespace(answer=Answer(0.0, seconds)))
+
+    tried = fitting._Bracket()
+    tried.add(100.0, choice(1.0), is_within=False)
+    assert (tried.inside(80.0), tried.gain) == (80.0, inf)
+    tried.add(60.0, choice(3.0), is_within=True)
+    assert [tried.inside(wanted) for wanted in (50.0, 70.0, 110.0)] == [80.0, 70.0, 80.0]
+    tried.add(50.0, choice(4.0), is_within=True)
+    assert tried.gain == 2.0
+
+
+@pytest.mark.parametrize("share", [0.4, 0.5, 0.75])
+def test_a_step_with_the_host_is_no_slower_than_without(share: float) -> None:
+    """Within half of the memory values at hand relieve most a second on the host at first."""
+    step, options = _gated(6, 512, 32_768), {"cluster": "v5e:2x2", "donate_argnums": 0}
+    options |= {"recompute": "auto"}
+    limit = int(share * autoshard.plan(*step, **options).peak_bytes) + 1
+    with_host = autoshard.plan(*step, host_offload="auto", memory_limit=limit, **options)
+    try:
+        alone = autoshard.plan(*step, memory_limit=limit, **options).step_seconds
+    except DoesNotFitError:
+        alone = inf
+    assert with_host.step_seconds <= alone
+
+
+def test_a_larger_limit_gives_no_slower_step_where_what_is_written_tells() -> None:
+    step, options = _gated(6, 512, 32_768), {"cluster": "h100:4", "donate_argnums": 0}
+    free = autoshard.plan(*step, **options).peak_bytes
+    steps = [
+        autoshard.plan(
+            *step,
+            recompute="auto",
+            host_offload="auto",
+            memory_limit=int(share * free) + 1,
+            **options,
+        ).step_seconds
+        for share in (0.8, 0.7, 0.6, 0.5, 0.4)
+    ]
+    assert steps == sorted(steps)

@@ -40,6 +40,9 @@ Steps as in parts.py: with 50 answers 0.983 and 1.958 s, with 400 or 3,000 0.974
 """
 
 
+_HARDLY_MORE = 1.05
+"""Where no more than so many times the limit is needed, exchanges may make it fit."""
+
 Written = tuple[Rules, frozenset[tuple[int, Fate]]]
 """What is written for decisions about values, by number and fate."""
 
@@ -102,8 +105,8 @@ def choose(
         rules: What may become of values.
         stacks_alone: What is no stack of loops is kept.
         is_useless: Given the bytes at each point and the limit: is nobody helped by decisions that
-            leave so much? Then parts of groups are not decided, nor anything where all together
-            leave so much; stacks are always decided.
+            leave so much? Then parts of groups are not exchanged, nor is anything decided where
+            all together leave so much; stacks are always decided.
         most_seconds: As of ``decide``.
     """
     question = BlockQuestion(block, limit, rules, stacks_alone=stacks_alone)
@@ -115,13 +118,14 @@ def choose(
     decision = decide(question, most_answers, most_seconds)
     if decision.answer.excess > 0 and decision.answer.seconds > most_seconds:
         return Choice(question, decision.chosen, question.effect(decision.chosen))
-    if is_useless is not None:
-        effect = question.effect(decision.chosen)
-        if is_useless(effect.live, limit):
-            return Choice(question, decision.chosen, effect)
     found = (decision.chosen, *(one for one in decision.others if one))
     ways = {frozenset(chosen.items()): chosen for chosen in found}
     best = min((with_parts(question, chosen) for chosen in ways.values()), key=lambda one: one[0])
+    if is_useless is not None and best[0].excess > 0:
+        _, chosen, question.apart = best
+        effect = question.effect(chosen)
+        if is_useless(effect.live, _HARDLY_MORE * limit):
+            return Choice(question, chosen, effect)
     _, chosen, question.apart = exchanged(question, best, max(_LEAST_EXCHANGING, most_answers))
     return Choice(question, chosen, question.effect(chosen))
 
