@@ -49,7 +49,10 @@ class DoesNotFitError(PlanError):
         found: The message without its advice.
         advice: What may help.
         micro_batches: Parts of the batch in that plan; None where nobody chose them.
+        free_seconds: A step of the plan with all the memory there could be; 0: nobody searched.
     """
+
+    free_seconds: float = 0.0
 
     def __init__(
         self,

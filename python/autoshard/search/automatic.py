@@ -44,6 +44,9 @@ _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 MORE_ARGUMENTS = 4
 """So many times as many arguments go to the host where those that did do not suffice."""
 
+_LEAST_GAIN = 0.005
+"""By which share of it a step has to get shorter for fewer arguments on the host to be tried."""
+
 _MOST_SPREAD = 3
 """The level of optimizer parallelism that leaves least on a device."""
 
@@ -62,6 +65,8 @@ class Planned:
     """What the search read and found, where the module is as it left it."""
     bytes_without_host: float = math.inf
     """The least that it is known to need with no value sent to the host and back."""
+    free_seconds: float = 0.0
+    """A step of the plan with all the memory there could be, if that was searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +246,12 @@ class Job:
         program = self.read_flat(on_host)
         best: Planned | None = None
         failed: list[DoesNotFitError] = []
+        hopeless: list[FittedPlans] = []
+        free_seconds, last_seconds = 0.0, 0.0
         last_peak, least, finds_more = math.inf, 0.0, True
         for factor in _MORE_MEMORY:
+            if best is not None and last_seconds >= _step_seconds(best):
+                break  # nor is a plan within less memory faster
             if math.isfinite(factor) and limit * factor >= last_peak:
                 continue  # the last plan keeps within this
             if factor > 1 and not finds_more:
@@ -265,12 +274,19 @@ class Job:
                 failed.append(error)
                 break
             last_peak = found.summary.peak_bytes_per_device
+            last_seconds = found.summary.step_seconds
+            free_seconds = free_seconds or last_seconds
             least = max(least, least_bytes(found))
             known = self.most_seconds if best is None else _step_seconds(best)
-            if found.summary.step_seconds >= known:
+            if last_seconds >= known:
                 break  # and computing again only adds to it
+            fitted = self.fitted_plans(found, recomputing)
+            others_follow = factor > 1 and not running().is_interrupted
+            if others_follow and not fitted.may_fit(self._limit_of(recomputing)):
+                hopeless.append(fitted)
+                continue
             try:
-                planned = self._recomputed(found, recomputing)
+                planned = self._within(fitted, recomputing)
             except DoesNotFitError as error:
                 failed.append(error)
             else:
@@ -282,20 +298,30 @@ class Job:
                 break
         if best is None:
             _end_if_interrupted()
+            needed = min((error.peak_bytes for error in failed), default=math.inf)
+            if hopeless and hopeless[-1].least_bytes <= needed:
+                try:  # what it needs is asked for
+                    best = self._within(hopeless[-1], recomputing)
+                except DoesNotFitError as error:
+                    failed.append(error)
+        if best is None:
             if not failed:
                 raise SlowerPlanError(f"{self.name}: no plan is faster than one that is known.")
-            raise min(failed, key=lambda error: error.peak_bytes)
-        return best
+            closest = min(failed, key=lambda error: error.peak_bytes)
+            closest.free_seconds = free_seconds
+            raise closest
+        return replace(best, free_seconds=free_seconds)
 
-    def _recomputed(self, found: PlannedProgram, recomputing: Recompute) -> Planned:
+    def _limit_of(self, recomputing: Recompute) -> float:
+        return memory_limit_of(self._cluster, recomputing.memory_limit)
+
+    def _within(self, fitted: FittedPlans, recomputing: Recompute) -> Planned:
         """A plan of the search, spread and computed again: a copy of its module, if it changes.
 
         Raises:
             DoesNotFitError: Nothing makes it fit.
         """
-        made = self.fitted_plans(found, recomputing).within(
-            memory_limit_of(self._cluster, recomputing.memory_limit)
-        )
+        made = fitted.within(self._limit_of(recomputing))
         return Planned(made.module, made.summary, bytes_without_host=made.bytes_without_host)
 
     def fitted_plans(self, found: PlannedProgram, recomputing: Recompute) -> FittedPlans:
@@ -354,7 +380,8 @@ def plan_with_host(
     )
     try:
         # Fewer arguments do not suffice: these do not.
-        other, _ = _with_more(arguments_alone, plan, waiting, name_of, count, missing)
+        these = _Tried(None, missing, found.free_seconds)
+        other, _ = _with_more(arguments_alone, plan, waiting, name_of, count, these)
     except PlanError:  # nor need the host be able to compute what these arguments are for
         return found
     return min(found, other, key=_step_seconds)
@@ -380,11 +407,11 @@ def _with_arguments(
     Returns:
         The plan, and how many are on the host.
     """
-    found, missing = _with_these(job, plan, ())
-    if found is not None:
-        return found, 0
+    tried = _with_these(job, plan, ())
+    if tried.planned is not None:
+        return tried.planned, 0
     _end_if_interrupted()
-    return _with_more(job, plan, candidates, name_of, 0, missing)
+    return _with_more(job, plan, candidates, name_of, 0, tried)
 
 
 def _with_more(
@@ -393,54 +420,81 @@ def _with_more(
     candidates: Callable[[], list[Candidate]],
     name_of: Callable[[int], str],
     most: int,
-    missing: float,
+    failed: _Tried,
 ) -> tuple[Planned, int]:
-    """With more than ``most`` of the first candidates, with which so many bytes are missing.
+    """With more than ``most`` of the first candidates, with which nothing fits.
 
     As many as free what is missing are tried, and where these do not suffice several times as many:
-    what waits on the host need not free anything at the fullest moment. Then fewer again.
+    what waits on the host need not free anything at the fullest moment. Then fewer again, as long
+    as that may make the step shorter: with fewer no less has to be computed again.
     """
     waiting = candidates()
     while True:
         if most == len(waiting):
             names = [name_of(one.argument) for one in waiting]
-            raise _does_not_fit_with_host(job, names, missing)
-        least = count_that_frees(waiting, most, missing * job.num_devices)
+            raise _does_not_fit_with_host(job, names, failed.missing_bytes)
+        least = count_that_frees(waiting, most, failed.missing_bytes * job.num_devices)
         most = min(max(least, MORE_ARGUMENTS * most), len(waiting))
-        found, missing = _with_these(job, plan, waiting[:most])
-        if found is not None:
+        tried = _with_these(job, plan, waiting[:most])
+        if tried.planned is not None:
             break
+        failed = tried
         _end_if_interrupted()
-    count = most
+    found = tried.planned
     while least < most and not running().is_interrupted:
+        useful = (1 - _LEAST_GAIN) * min(_step_seconds(found), job.most_seconds)
+        if _seconds_with_fewer(found, failed) >= useful:
+            break
         middle = (least + most) // 2
         try:
-            fewer, _ = _with_these(job, plan, waiting[:middle])
+            tried = _with_these(job, plan, waiting[:middle])
         except SlowerPlanError:
             break
-        if fewer is None:
-            least = middle + 1
+        if tried.planned is None:
+            failed, least = tried, middle + 1
             continue
-        most = middle
-        if _step_seconds(fewer) < _step_seconds(found):
-            found, count = fewer, middle
-    return found, count
+        if _step_seconds(tried.planned) >= _step_seconds(found):
+            break
+        found, most = tried.planned, middle
+    return found, most
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What came of planning with some arguments on the host."""
+
+    planned: Planned | None
+    """None: it does not fit."""
+    missing_bytes: float
+    """On one device."""
+    free_seconds: float
+    """See ``Planned.free_seconds``."""
+
+
+def _seconds_with_fewer(found: Planned, failed: _Tried) -> float:
+    """What a step takes with fewer arguments on the host than in a plan, or more.
+
+    That of the search with those with which nothing fits, and what is added to the search's in the
+    plan; 0 where that is not known.
+    """
+    if not (found.free_seconds and failed.free_seconds):
+        return 0.0
+    return failed.free_seconds + _step_seconds(found) - found.free_seconds
 
 
 def _with_these(
     job: Job, plan: Callable[[Job, Sequence[int]], Planned], on_host: Sequence[Candidate]
-) -> tuple[Planned | None, float]:
-    """The plan with these arguments on the host; None and the bytes that are missing on a device
-    where it does not fit."""
+) -> _Tried:
+    """Plan with these arguments on the host."""
     try:
         planned = plan(job, [one.argument for one in on_host])
-        assert planned.summary is not None
-        missing = planned.summary.peak_bytes_per_device - job.memory_limit
-        if missing <= 0:
-            return planned, 0.0
     except DoesNotFitError as error:
-        missing = error.peak_bytes - error.memory_limit
-    return None, missing
+        return _Tried(None, error.peak_bytes - error.memory_limit, error.free_seconds)
+    assert planned.summary is not None
+    missing = planned.summary.peak_bytes_per_device - job.memory_limit
+    if missing > 0:
+        return _Tried(None, missing, planned.free_seconds)
+    return _Tried(planned, 0.0, planned.free_seconds)
 
 
 def least_bytes(found: PlannedProgram) -> float:

@@ -195,6 +195,26 @@ def test_more_goes_than_has_to_where_that_makes_the_step_shorter(
     assert more.step_seconds < 0.98 * whole.step_seconds < 0.98 * least.step_seconds
 
 
+def test_no_search_follows_where_computing_again_makes_the_step_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No plan within less memory is faster than that of the search with all there could be."""
+    weights = [(jax.ShapeDtypeStruct((64, 64), jnp.float32),) * 3] * 6
+    x = jax.ShapeDtypeStruct((8, 1024, 64), jnp.float32)
+    step = (_attention_step, weights, x)
+    limit = int(0.75 * autoshard.plan(*step, cluster="v5p:1x1x1").peak_bytes)
+    limits: list[str] = []
+    searched = ReadProgram.searched
+
+    def told(self: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
+        limits.append(options.memory_limit)
+        return searched(self, options)
+
+    monkeypatch.setattr(ReadProgram, "searched", told)
+    autoshard.plan(*step, cluster="v5p:1x1x1", recompute="auto", memory_limit=limit)
+    assert limits == [ALL_MEMORY]
+
+
 def _gated_step(weights: Any, x: Any) -> Any:
     def loss(weights: Any) -> Any:
         h = x
@@ -210,6 +230,44 @@ def _gated(layers: int, width: int, rows: int) -> tuple[Any, ...]:
     down = jax.ShapeDtypeStruct((3 * width, width), jnp.bfloat16)
     x = jax.ShapeDtypeStruct((rows, width), jnp.bfloat16)
     return _gated_step, [{"gate": wide, "up": wide, "down": down}] * layers, x
+
+
+def test_a_plan_that_cannot_fit_whatever_goes_is_written_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All weights are on each device in the fastest plan, and no weight may go."""
+
+    def step(weights: Any, momenta: Any, x: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            h = x
+            for weight in weights:
+                h = jnp.tanh(h @ weight)
+            return jnp.mean(h.astype(jnp.float32) ** 2)
+
+        gradients = jax.grad(loss)(weights)
+        momenta = [0.9 * m + g for m, g in zip(momenta, gradients, strict=True)]
+        return [w - m.astype(w.dtype) for w, m in zip(weights, momenta, strict=True)], momenta
+
+    def arrays(dtype: Any) -> list[Any]:
+        return [jax.ShapeDtypeStruct((2048, 2048), dtype)] * 8
+
+    x = jax.ShapeDtypeStruct((16_384, 2048), jnp.bfloat16)
+    arguments = (arrays(jnp.bfloat16), arrays(jnp.float32), x)
+    options: dict[str, Any] = {"cluster": "v5e:2x4", "donate_argnums": (0, 1)}
+    free = autoshard.plan(step, *arguments, **options).peak_bytes
+    peaks: list[float] = []
+    fit = recompute._fit
+
+    def told(given: fitting.Trial, *rest: Any) -> fitting.Trial:
+        peaks.append(given.peak_bytes)
+        return fit(given, *rest)
+
+    monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    monkeypatch.setattr(recompute, "_fit", told)
+    limit = int(0.6 * free)
+    with pytest.raises(DoesNotFitError):
+        autoshard.plan(step, *arguments, recompute="auto", memory_limit=limit, **options)
+    assert peaks[0] < free
 
 
 def test_bytes_are_asked_for_between_those_that_fit_and_those_that_do_not() -> None:

@@ -26,6 +26,7 @@ class Job:
     num_devices: int = 1
     memory_limit: float = LIMIT
     recomputing: None = None
+    most_seconds: float = inf
 
 
 def planned_with(fewest: int, count: int, over: float = 1.0) -> tuple[int, list[int]]:
@@ -40,7 +41,7 @@ def planned_with(fewest: int, count: int, over: float = 1.0) -> tuple[int, list[
         summary = SimpleNamespace(
             peak_bytes_per_device=LIMIT, step_seconds=float(len(on_host)), decided=()
         )
-        return SimpleNamespace(summary=summary, count=len(on_host))
+        return SimpleNamespace(summary=summary, count=len(on_host), free_seconds=0.0)
 
     waiting = [Candidate(number, 10.0, 1) for number in range(count)]
     job: Any = Job()
@@ -63,6 +64,34 @@ def test_the_fewest_that_fit_are_found_in_few_plans(fewest: int) -> None:
     assert len(tried) <= 10
 
 
+@pytest.mark.parametrize(("with_four", "numbers"), [(2.0, [0, 1, 4]), (3.0, [0, 1, 4, 3])])
+def test_fewer_are_tried_as_long_as_that_may_save_something(
+    with_four: float, numbers: list[int]
+) -> None:
+    """The search finds a step of 2 s, and what does not fit adds 2 s, with fewer arguments no less.
+
+    With four it finds one of 2 or 3 s: only then may fewer save a second, which three do.
+    """
+    tried: list[int] = []
+
+    def plan(job: Any, on_host: Sequence[int]) -> Any:
+        tried.append(len(on_host))
+        free_seconds = with_four if len(on_host) >= 4 else 2.0
+        if len(on_host) < 2:
+            error = DoesNotFitError("too much", None, LIMIT + 1, LIMIT)
+            error.free_seconds = free_seconds
+            raise error
+        summary = SimpleNamespace(
+            peak_bytes_per_device=LIMIT, step_seconds=free_seconds + 2.0, decided=()
+        )
+        return SimpleNamespace(summary=summary, free_seconds=free_seconds)
+
+    waiting = [Candidate(number, 10.0, 1) for number in range(8)]
+    job: Any = Job()
+    plan_with_host(job, plan, lambda: waiting, "argument {}".format)
+    assert tried == numbers
+
+
 def test_what_never_fits_is_told_with_all_arguments_on_the_host() -> None:
     with pytest.raises(DoesNotFitError, match=r"\(40 arguments: argument 0, .*\)"):
         planned_with(41, 40)
@@ -73,7 +102,6 @@ class SendingJob(Job):
     """Values may go to the host as well."""
 
     recomputing: Any = None
-    most_seconds: float = inf
 
 
 def test_arguments_alone_are_tried_beyond_those_that_do_not_suffice() -> None:
@@ -91,7 +119,7 @@ def test_arguments_alone_are_tried_beyond_those_that_do_not_suffice() -> None:
         summary = SimpleNamespace(
             peak_bytes_per_device=LIMIT, step_seconds=5.0 - sends, decided=decided
         )
-        return SimpleNamespace(summary=summary, bytes_without_host=LIMIT + 20.0)
+        return SimpleNamespace(summary=summary, bytes_without_host=LIMIT + 20.0, free_seconds=0.0)
 
     waiting = [Candidate(number, 10.0, 1) for number in range(8)]
     job: Any = SendingJob(recomputing=Recompute(host_offload=True))
@@ -111,7 +139,7 @@ def test_a_plan_is_kept_where_arguments_alone_cannot_be_on_the_host() -> None:
             step_seconds=1.0,
             decided=(SimpleNamespace(decision="host"),),
         )
-        return SimpleNamespace(summary=summary, bytes_without_host=LIMIT + 20.0)
+        return SimpleNamespace(summary=summary, bytes_without_host=LIMIT + 20.0, free_seconds=0.0)
 
     job: Any = SendingJob(recomputing=Recompute(host_offload=True))
     waiting = [Candidate(number, 10.0, 1) for number in range(8)]
