@@ -226,6 +226,8 @@ class _Bracket:
 
     within: tuple[float, Choice] | None = None
     above: tuple[float, Choice] | None = None
+    is_guess: bool = False
+    """Was the last one asked for what it differed from its estimate by?"""
 
     def add(self, wanted: float, choice: Choice, *, is_within: bool) -> None:
         """Something was written."""
@@ -243,8 +245,14 @@ class _Bracket:
         return less - more
 
     def inside(self, wanted: float) -> float:
-        """``wanted``, or the middle between both if it is not between them."""
-        if self.within is None or self.above is None or self.within[0] < wanted < self.above[0]:
+        """``wanted``, every second time the middle between both, once both are known.
+
+        What is written may differ from its estimate by much more here than there.
+        """
+        if self.within is None or self.above is None:
+            return wanted
+        self.is_guess = not self.is_guess
+        if self.is_guess and self.within[0] < wanted < self.above[0]:
             return wanted
         return (self.within[0] + self.above[0]) / 2
 

@@ -278,7 +278,7 @@ def test_bytes_are_asked_for_between_those_that_fit_and_those_that_do_not() -> N
     tried.add(100.0, choice(1.0), is_within=False)
     assert (tried.inside(80.0), tried.gain) == (80.0, inf)
     tried.add(60.0, choice(3.0), is_within=True)
-    assert [tried.inside(wanted) for wanted in (50.0, 70.0, 110.0)] == [80.0, 70.0, 80.0]
+    assert [tried.inside(wanted) for wanted in (70.0, 70.0, 110.0)] == [70.0, 80.0, 80.0]
     tried.add(50.0, choice(4.0), is_within=True)
     assert tried.gain == 2.0
 
