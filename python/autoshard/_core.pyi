@@ -369,9 +369,9 @@ class Program:
         Fields of all ops and values, and of what they read and make, one array each.
         """
 
-    def changed(self, *, axis_sizes: Sequence[int], pins: Sequence[Pin], kept_operands: Sequence[tuple[int, int]] = [], whole_factors: Sequence[tuple[int, int]] = []) -> Program:
+    def changed(self, *, axis_sizes: Sequence[int], pins: Sequence[Pin], kept_operands: Sequence[tuple[int, int]] = [], whole_factors: Sequence[tuple[int, int]] = [], held_operands: Sequence[Sequence[tuple[int, int]]] = []) -> Program:
         """
-        The same program on another mesh and with other pins; besides, (op, operand) that are not resharded, and (op, factor) that are not cut.
+        The same program on another mesh and with other pins; besides, (op, operand) that are not resharded, and (op, factor) that are not cut. Each list of (op, operand) of `held_operands` reads a copy of its one value, which is a new value that pins may name: the last ones, in this order.
         """
 
     @property
@@ -382,6 +382,10 @@ class Program:
 
     @property
     def op_trips(self) -> list[float]: ...
+
+    @property
+    def makers(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+        """For each value the op that makes it; -1: none does."""
 
     def rule_of(self, op: int) -> Rule: ...
 
@@ -412,7 +416,7 @@ class Program:
 class OpClass:
     """What all ops of one class have in common."""
 
-    def __init__(self, *, is_special: bool, num_placed: int, is_free: bool, is_broadcast: bool, only_moves: bool, result_types: Sequence[int]) -> None: ...
+    def __init__(self, *, is_special: bool, num_placed: int, is_free: bool, is_broadcast: bool, only_moves: bool, is_cast: bool, result_types: Sequence[int]) -> None: ...
 
 class RegionBlock:
     """The first block of a region."""
@@ -434,6 +438,21 @@ class BuilderMark:
 
     @property
     def join(self) -> int: ...
+
+class RoundedOperand:
+    """A cast that is an op of the program alone."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def source(self) -> int: ...
+
+    @property
+    def result(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
 
 class ProgramBuilder:
     """Fills a program op after op; see passes/importer/builder.h."""
@@ -479,15 +498,32 @@ class ProgramBuilder:
     def set_read(self, value: int) -> None:
         """An op that is none of the program reads a value."""
 
-    def add_plain(self, op: int, end: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int]) -> int:
+    def add_plain(self, op: int, end: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int], rounding: Callable[[int], tuple[int, int]]) -> int:
         """Read ops up to the first special one, or to `end`; where it stopped."""
 
-    def add(self, op: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int], result_types: Sequence[int] | None = None) -> None:
+    def add(self, op: int, trips: float, op_class: Callable[[int], OpClass], rule: Callable[[int, Sequence[int], Sequence[int]], int], rounding: Callable[[int], tuple[int, int]], result_types: Sequence[int] | None = None) -> None:
         """Read one op as if it were plain."""
 
     def alias(self, arg0: int, arg1: Sequence[int], /) -> None: ...
 
+    def operands_of(self, program_op: int) -> list[int]:
+        """Values that an op of the program reads."""
+
     def set_operands(self, arg0: int, arg1: Sequence[int], arg2: Sequence[bool], /) -> None: ...
+
+    @property
+    def first_ops(self) -> list[int]:
+        """The first op of each class."""
+
+    def round_operands_of(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def num_rounded(self) -> int: ...
+
+    def forget_rounded(self, since: int) -> None: ...
+
+    @property
+    def rounded_operands(self) -> list[RoundedOperand]: ...
 
     def join(self, arg0: int, arg1: int, arg2: float, /) -> None: ...
 
@@ -519,7 +555,7 @@ class ProgramBuilder:
     def read_ops(self) -> list[int]: ...
 
     @property
-    def op_classes(self) -> list[int]:
+    def op_classes(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
         """
         The class of each op that was read; ops of one differ in operands, regions and locations only.
         """
@@ -529,7 +565,7 @@ class ProgramBuilder:
         """The same of each of `result_values`."""
 
     @property
-    def op_locations(self) -> list[int]:
+    def op_locations(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
         """A number for each op that was read, equal for equal locations."""
 
     @property
@@ -1201,6 +1237,30 @@ def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: floa
 def estimate(program: Program, cluster: Cluster, *, shardings: Sequence[Sequence[Sequence[int]]], value_sharding: Sequence[int], strategies: Sequence[tuple[Sequence[int], Sequence[int]]], op_strategy: Sequence[int]) -> CorePlan:
     """
     What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the sharding of each value, a table of strategies, the strategy of each op.
+    """
+
+class AlikeOps:
+    """Groups of ops that are alike."""
+
+    @property
+    def group_of(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+        """For each op the number of its group."""
+
+    @property
+    def first(self) -> list[int]:
+        """For each group its first op."""
+
+    @property
+    def count(self) -> list[int]:
+        """How many ops it has."""
+
+    @property
+    def occurrence(self) -> list[int]:
+        """How many ops before its first one stand in the same spot."""
+
+def alike_ops(program: Program, plan: CorePlan, *, kinds: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], places: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], spots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> AlikeOps:
+    """
+    Groups of ops with one kind, place, strategy, seconds and runs, in the order of their first ops. Spots are small numbers from 0 on.
     """
 
 def replan(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:
