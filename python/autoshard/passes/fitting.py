@@ -226,11 +226,16 @@ class _Bracket:
 
     within: tuple[float, Choice] | None = None
     above: tuple[float, Choice] | None = None
-    is_guess: bool = False
-    """Was the last one asked for what it differed from its estimate by?"""
+    misses: dict[bool, float] = field(default_factory=dict[bool, float])
+    """Bytes by which the last one within the aim, and the last one above, missed it."""
+    is_close: bool = True
+    """Did the last one miss it by less than half of what the one before on its side did?"""
 
-    def add(self, wanted: float, choice: Choice, *, is_within: bool) -> None:
-        """Something was written."""
+    def add(self, wanted: float, choice: Choice, missed: float) -> None:
+        """Something was written that needs so many bytes less than is aimed at."""
+        is_within = missed >= 0
+        self.is_close = abs(missed) < self.misses.get(is_within, inf) / 2
+        self.misses[is_within] = abs(missed)
         if is_within and (self.within is None or wanted > self.within[0]):
             self.within = wanted, choice
         if not is_within and (self.above is None or wanted < self.above[0]):
@@ -245,14 +250,11 @@ class _Bracket:
         return less - more
 
     def inside(self, wanted: float) -> float:
-        """``wanted``, every second time the middle between both, once both are known.
-
-        What is written may differ from its estimate by much more here than there.
-        """
+        """``wanted``, or once both are known the middle between them, where that is outside or
+        the last one came no closer: more may differ from its estimate here than there."""
         if self.within is None or self.above is None:
             return wanted
-        self.is_guess = not self.is_guess
-        if self.is_guess and self.within[0] < wanted < self.above[0]:
+        if self.is_close and self.within[0] < wanted < self.above[0]:
             return wanted
         return (self.within[0] + self.above[0]) / 2
 
@@ -334,7 +336,7 @@ class Fitting:
                     break  # what needs more than is aimed at loses to what does not
                 aim = wanted = self.limit  # where less is asked for, other values are chosen
                 continue
-            tried.add(wanted, choice, is_within=peak <= aim)
+            tried.add(wanted, choice, aim - peak)
             if tried.gain <= _LEAST_GAIN * self.copies.first.step_seconds:
                 break
             before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim

@@ -275,11 +275,12 @@ def test_bytes_are_asked_for_between_those_that_fit_and_those_that_do_not() -> N
         return SimpleNamespace(effect=SimpleNamespace(answer=Answer(0.0, seconds)))
 
     tried = fitting._Bracket()
-    tried.add(100.0, choice(1.0), is_within=False)
+    tried.add(100.0, choice(1.0), -20.0)
     assert (tried.inside(80.0), tried.gain) == (80.0, inf)
-    tried.add(60.0, choice(3.0), is_within=True)
-    assert [tried.inside(wanted) for wanted in (70.0, 70.0, 110.0)] == [70.0, 80.0, 80.0]
-    tried.add(50.0, choice(4.0), is_within=True)
+    tried.add(60.0, choice(3.0), 20.0)
+    assert [tried.inside(wanted) for wanted in (50.0, 70.0, 110.0)] == [80.0, 70.0, 80.0]
+    tried.add(50.0, choice(4.0), 19.0)  # hardly closer
+    assert tried.inside(70.0) == 80.0
     assert tried.gain == 2.0
 
 
