@@ -298,10 +298,10 @@ class Job:
                 break
         if best is None:
             _end_if_interrupted()
-            needed = min((error.peak_bytes for error in failed), default=math.inf)
-            if hopeless and hopeless[-1].least_bytes <= needed:
-                try:  # what it needs is asked for
-                    best = self._within(hopeless[-1], recomputing)
+            for fitted in hopeless:  # by an estimate, which may be too high
+                try:
+                    best = self._within(fitted, recomputing)
+                    break
                 except DoesNotFitError as error:
                     failed.append(error)
         if best is None:
