@@ -353,11 +353,14 @@ def _of_operands(subject: Subject) -> Iterator[_Candidate]:
     # By line, operand and type: by sharding: by value and runs: those that read it.
     read: defaultdict[tuple[str, str, str], dict[Dims, dict[tuple[int, float], list[Any]]]]
     read = defaultdict(dict)
+    casts = {one.result for one in imported.rounded.values()}
     for number, (op, strategy) in enumerate(zip(imported.core_ops, plan.op_strategy, strict=True)):
+        if number in imported.rounded:
+            continue  # no op of the user's
         operands, _ = strategies[strategy]
         values = imported.program.operands_of(number)
         for operand, (value, row) in enumerate(zip(values, operands, strict=True)):
-            if value == NO_VALUE or imported.value_is_free[value]:
+            if value == NO_VALUE or value in casts or imported.value_is_free[value]:
                 continue
             location = line_of(op) if rows[row] != subject.dims[value] else None
             if location is not None:
