@@ -126,6 +126,8 @@ void bind_importer(nb::module_& module) {
            nb::arg("is_free") = false)
       .def_prop_ro("num_values", &ProgramBuilder::num_values)
       .def_prop_ro("num_ops", &ProgramBuilder::num_ops)
+      .def_prop_ro("last_added", &ProgramBuilder::last_added,
+                   "The op that the last one of the module is that was added; -1: none.")
       .def("type_of",
            [](const ProgramBuilder& b, std::int32_t value) { return b.value(value).type; })
       .def("is_free",

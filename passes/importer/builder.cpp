@@ -51,6 +51,7 @@ std::int32_t ProgramBuilder::add_plain(std::int32_t op, std::int32_t end, double
 
 void ProgramBuilder::add(std::int32_t number, double trips, const Describe& describe,
                          const std::vector<std::int32_t>* given_types) {
+  last_added_ = -1;
   const OpStructure& read = module_.ops[number];
   const std::span<const std::int32_t> operands(module_.operands.data() + read.first_operand,
                                                read.num_operands);
@@ -108,6 +109,7 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   op.kept_operands.resize(op.operands.size());
   if (num_on_host_ > 0 || host_depth > 0) op.kept_operands = kept_on_host(op);
   if (num_marked_ > 0) reach_main_op(op, op_class.only_moves);
+  last_added_ = num_ops();
   push(std::move(op), number, number, scalar_is_read);
   for (std::int32_t k = 0; k < read.num_results; ++k) {
     const std::int32_t ssa = read.first_result + k;

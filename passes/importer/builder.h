@@ -97,6 +97,9 @@ class ProgramBuilder {
   /// Results that are values the program has already, or that the caller made.
   void alias(std::int32_t op, std::span<const std::int32_t> values);
   std::int32_t num_ops() const { return static_cast<std::int32_t>(ops_.size()); }
+  /// The op of the program that the last op of the module is that was added; casts may stand
+  /// on both sides of it. -1: it is none.
+  std::int32_t last_added() const { return last_added_; }
   const std::vector<std::int32_t>& operands_of(std::int32_t program_op) const {
     return ops_.at(program_op).operands;
   }
@@ -196,6 +199,7 @@ class ProgramBuilder {
   std::vector<bool> is_on_host_, is_made_on_host_, is_marked_;
   int num_on_host_ = 0, num_marked_ = 0;
   std::vector<Op> ops_;
+  std::int32_t last_added_ = -1;
   std::vector<bool> is_read_;          // by value of the module
   std::vector<bool> rounds_operands_;  // by class
   /// By value of the module: the first op that reads it rounded; -1: none.

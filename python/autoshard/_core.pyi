@@ -483,6 +483,10 @@ class ProgramBuilder:
     @property
     def num_ops(self) -> int: ...
 
+    @property
+    def last_added(self) -> int:
+        """The op that the last one of the module is that was added; -1: none."""
+
     def type_of(self, arg: int, /) -> int: ...
 
     def is_free(self, arg: int, /) -> bool: ...

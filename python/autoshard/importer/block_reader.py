@@ -95,12 +95,11 @@ class BlockReader:
         Nearly all ops are; those without pins the builder reads by itself.
         """
         op, builder = self._operations[number], self._builder
-        before = builder.num_ops
         builder.add(number, trips, self._op_class, self._rule, self._rounding, result_types)
         results = self._values.results(number)
         self._pins.pin_results(op, results)
-        if self._strategies and STRATEGY in op.attributes and builder.num_ops > before:
-            core_op = builder.num_ops - 1
+        core_op = builder.last_added
+        if self._strategies and STRATEGY in op.attributes and core_op >= 0:
             operands = builder.operands_of(core_op)
             self._strategies.hold(op, core_op, operands, results, trips)
 

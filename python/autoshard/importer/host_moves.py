@@ -36,7 +36,6 @@ class HostMoves:
     def move(self, number: int, trips: float) -> None:
         """To the memory of the host or of the device."""
         op, builder = self._operations[number], self._builder
-        before = builder.num_ops
         (result,) = op.results
         type_number = self._types.number_of(result, op)
         if moved_to(op) == PINNED_HOST:
@@ -45,7 +44,8 @@ class HostMoves:
             self._reader.plain(number, trips, [type_number])
             (value,), (source,) = self._values.results(number), self._values.operands(number)
             self._host.add_copy_back(value, source)
-        self._host.add_moves(range(before, builder.num_ops))
+        if builder.last_added >= 0:
+            self._host.add_moves((builder.last_added,))
 
     def placed(self, number: int, trips: float) -> None:
         """An op that places a part of a value: on the host, if that is there."""

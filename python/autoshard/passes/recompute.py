@@ -188,8 +188,6 @@ class FittedPlans:
         A module that is ``flatten``ed, and whose costs are known, is not read again.
         """
         self._start = time.perf_counter()
-        self.least_bytes = 0.0
-        """On one device, as far as ``may_fit`` found out."""
         self.module, self.cluster, self.options = module, cluster, options
         self._history = summary_on(module)
         self._is_searched = costed is not None
@@ -219,8 +217,8 @@ class FittedPlans:
         with self._building():
             if self.copies.has_loops:  # what becomes of their values is decided later
                 return True
-            self.least_bytes = self.copies.least_bytes(limit, rules_of(self.options))
-        return self.least_bytes <= _MOST_OFF * limit
+            least = self.copies.least_bytes(limit, rules_of(self.options))
+        return least <= _MOST_OFF * limit
 
     def within(self, limit: float) -> Recomputed:
         """What fits so many bytes on one device; see ``recomputed_module``.

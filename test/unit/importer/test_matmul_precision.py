@@ -157,6 +157,25 @@ def test_a_marked_matmul_takes_its_strategy() -> None:
     assert [one.kind for one in plan.summary.collectives] == ["all-reduce"]
 
 
+def test_an_op_whose_result_is_cast_keeps_its_strategy() -> None:
+    """The cast stands behind the op, and is none of its."""
+    strategy = "[{x}, {}], [{x}, {}] -> [{x}, {}]"
+    text = f"""
+    func.func public @main(%a: tensor<1024x1024xf32>, %w: tensor<1024x1024xf32>)
+        -> tensor<1024x1024xf32> {{
+      %b = stablehlo.add %a, %a {{autoshard.strategy = "{strategy}"}} : tensor<1024x1024xf32>
+      %c = stablehlo.dot_general %b, %w, contracting_dims = [1] x [0]
+          : (tensor<1024x1024xf32>, tensor<1024x1024xf32>) -> tensor<1024x1024xf32>
+      return %c : tensor<1024x1024xf32>
+    }}
+    """
+    module = parse_bytes(text.encode(), new_context(), "step")
+    program = search_module(module, TPU, RecursiveProgramming(mesh="x=8"))
+    assert len(program.imported.rounded) == 2
+    (add,) = (op for op in operations_of(module.operation) if op.name == "stablehlo.add")
+    assert mlir.StringAttr(add.attributes["autoshard.strategy"]).value == strategy
+
+
 def test_a_written_plan_costs_what_the_search_said() -> None:
     def loss(w: Any, x: Any) -> Any:
         return jnp.sum(jnp.tanh(x @ w) @ w.T)
