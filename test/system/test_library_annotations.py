@@ -16,12 +16,9 @@ from flax import linen as nn
 from flax import nnx
 from jax.sharding import NamedSharding
 from named_net import Net, X, planned, step_of
+from plan_cases import WHOLE_PRODUCTS
 
 import autoshard
-
-PRODUCTS = "xla-tpu-0.0.42:without=matmul.rounds_operands"
-"""Multiplies float32 as it is: propagation in a module knows of no casts, and with them the layers
-of a small network are cut unlike."""
 
 
 def run(text: str) -> dict[str, Any]:
@@ -44,7 +41,7 @@ def is_spec(node: Any) -> bool:
 
 def test_rules_of_flax_pasted_give_the_plans_shardings_and_collectives() -> None:
     net = Net()
-    plan, params = planned(net, mesh="data=2,model=4", compiler=PRODUCTS)
+    plan, params = planned(net, mesh="data=2,model=4", compiler=WHOLE_PRODUCTS)
     found = plan.annotations_for("flax")
     pasted = run(found.text)
     mesh = jax.make_mesh(tuple(pasted["MESH"].values()), tuple(pasted["MESH"]))
@@ -57,7 +54,7 @@ def test_rules_of_flax_pasted_give_the_plans_shardings_and_collectives() -> None
         params,
         X,
         cluster="v5e:2x4",
-        compiler=PRODUCTS,
+        compiler=WHOLE_PRODUCTS,
         mesh="data=2,model=4",
         mode="semi_auto",
         in_shardings=(
@@ -136,7 +133,7 @@ def test_axes_for_nnx_pasted_give_the_plans_shardings() -> None:
         jitted = autoshard.nnx_jit(
             step,
             cluster="v5e:2x4",
-            compiler=PRODUCTS,
+            compiler=WHOLE_PRODUCTS,
             mesh="data=2,model=4",
         )
         plan = jitted.plan(model, optimizer, X)

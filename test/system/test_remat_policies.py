@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from plan_cases import WHOLE_PRODUCTS
 
 import autoshard
 
@@ -48,7 +49,7 @@ def test_an_offloaded_stack_takes_the_memory_of_the_host() -> None:
             policy,
             cluster="v5e:2x2",
             # What is saved in float32 would be converted for a loop of matmuls.
-            compiler="xla-tpu-0.0.42:without=matmul.rounds_operands",
+            compiler=WHOLE_PRODUCTS,
             in_shardings=(None, jax.P("d")),
             mesh="d=4",
         )

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import test_replaced_policies as programs
 from jax.sharding import PartitionSpec
+from plan_cases import WHOLE_PRODUCTS
 
 import autoshard
 
 both_forms = pytest.mark.parametrize("scans", [False, True], ids=["unrolled", "scanned"])
 OPTIONS: Any = {
     "cluster": "cpu:8",
-    # Limits of memory are those of values in float32.
-    "compiler": "xla-tpu-0.0.42:without=matmul.rounds_operands",
+    "compiler": WHOLE_PRODUCTS,
     "policy": "replace",
     "mesh": "d=8",
     "in_shardings": (None, PartitionSpec("d")),

@@ -36,12 +36,16 @@ CLUSTERS = (
 
 Shape = tuple[int, ...]
 
+_WITHOUT_CASTS = ":without=matmul.rounds_operands"
+WHOLE_PRODUCTS = f"xla-tpu-0.0.42{_WITHOUT_CASTS}"
+"""A compiler for TPUs that multiplies float32 as it is: limits of memory in tests of decisions are
+those of values that the program has, not of casts. Propagation in a module knows of none."""
+
 
 def whole_products(cluster: str) -> Cluster:
-    """A cluster whose compiler multiplies float32 as it is: limits of memory in tests of decisions
-    are those of values that the program has, not of casts."""
+    """A cluster whose compiler multiplies so."""
     found = Cluster.of(cluster)
-    return found.with_compiler(f"{found.compiler}:without=matmul.rounds_operands")
+    return found.with_compiler(f"{found.compiler}{_WITHOUT_CASTS}")
 
 
 def struct(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:

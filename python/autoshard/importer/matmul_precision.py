@@ -40,7 +40,7 @@ class MatmulPrecision:
         in its kernel."""
         if not self.rounds or op.name not in _DOTS or "algorithm" in op.attributes:
             return False
-        return _asked(op) in ("", "DEFAULT")
+        return _asked(op) == "DEFAULT"
 
     def products(self, op: mlir.Operation) -> float:
         """How often a matmul multiplies; 1 of other ops."""
@@ -50,9 +50,9 @@ class MatmulPrecision:
 
 
 def _asked(op: mlir.Operation) -> str:
-    """The precision that a matmul asks for: ``DEFAULT``, ``HIGH`` or ``HIGHEST``; empty: none."""
+    """The precision that a matmul asks for: ``DEFAULT``, ``HIGH`` or ``HIGHEST``."""
     if "precision_config" not in op.attributes:
-        return ""
+        return "DEFAULT"
     texts = [str(each) for each in mlir.ArrayAttr(op.attributes["precision_config"])]
     found = [name for name in ("HIGHEST", "HIGH") if any(f" {name}>" in text for text in texts)]
     return (*found, "DEFAULT")[0]

@@ -10,7 +10,8 @@ Ops are read in the order in which they run, those of callees and loops where th
     main_values        arguments and results of main
 
 They say it of ``values``. Types of these are in ``value_types``, pins in ``pinned_values``, rules
-of ops in ``core_rules``. What comes out is an ``imported_program``.
+of ops in ``core_rules``, casts that compilers add before matmuls in ``matmul_precision``. What
+comes out is an ``imported_program``.
 """
 
 from __future__ import annotations

@@ -266,15 +266,11 @@ class GivenPlan:
         Args:
             value_sharding: Row of the sharding of each value.
         """
-        ops, classes, rounded = (
-            self.imported.core_ops,
-            self.imported.op_classes.tolist(),
-            self.imported.rounded,
-        )
+        ops, classes = self.imported.core_ops, self.imported.op_classes.tolist()
         known: dict[int, int] = {}
         found: list[int] = []
         for number, (op, op_class) in enumerate(zip(ops, classes, strict=True)):
-            if number in rounded:
+            if number in self.imported.rounded:
                 found.append(self._strategy_of_cast(number, value_sharding))
             elif not self.is_as_read:
                 found.append(self.strategy(op))
