@@ -47,6 +47,8 @@ class Reshard:
     operand: int
     location: str | None
     type: str
+    """As the program has it: ``tensor<8x16xf32>``. What a compiler casts for a matmul first is sent
+    in the narrower type (``matmul.rounds_operands`` in docs/design/compilers.md)."""
     before: Sharding
     after: Sharding
 
