@@ -28,6 +28,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 FOLDER = Path(__file__).resolve().parents[1] / "results"
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 SOURCES = ("command", "date", "versions", "machine")
@@ -107,6 +110,25 @@ def write_rows(path: Path | None, heads: Sequence[str], rows: Iterable[Sequence[
     filled = tuple(row + ("",) * (len(heads) - len(row)) for row in cells)
     path.write_text(str(Results(about_this_run(), tuple(heads), filled)))
     print(f"wrote {path}; now python bench/report.py")
+
+
+def show(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], words: Iterable[str]
+) -> None:
+    """Print rows as a table.
+
+    Args:
+        title: Above it.
+        heads: One of each column.
+        rows: A cell for each column.
+        words: Heads of the columns that hold words; all others hold numbers.
+    """
+    table = Table(title=title)
+    for head in heads:
+        table.add_column(head, justify="left" if head in words else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def about_this_run() -> dict[str, str]:

@@ -56,10 +56,10 @@ def plans(parts: list[str]) -> Iterator[tuple[str, Any, Sequence[Any]]]:
 
 
 def prepare(folder: Path, parts: list[str]) -> None:
-    """NAME.mlirbc as the compiler takes it, and NAME.json with its arguments."""
+    """NAME.mlir.gz as the compiler takes it, and NAME.json with its arguments."""
     from autoshard.ir import new_context, parse_bytes
-    from autoshard.ir.module import print_module
     from autoshard.passes.pipeline import run_passes
+    from bench.truth.gpu_runs import MODULE, write_program
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, plan, arguments in plans(parts):
@@ -74,7 +74,7 @@ def prepare(folder: Path, parts: list[str]) -> None:
             ],
         }
         (folder / f"{stem}.json").write_text(json.dumps(about))
-        (folder / f"{stem}.mlirbc").write_bytes(print_module(module, "bytecode"))
+        write_program(folder / f"{stem}{MODULE}", module)
 
 
 def table(measured: Path, parts: list[str]) -> list[Sequence[str]]:
@@ -108,13 +108,14 @@ def run(folder: Path) -> None:
     os.environ["XLA_FLAGS"] = f"--xla_gpu_per_fusion_autotune_cache_dir={tuned}"
     import jax
 
-    from autoshard.ir import new_context, parse_bytes
     from autoshard.ir.compile import compile_module
     from bench.truth.gpu_runs import (
+        MODULE,
         ONE_BY_ONE,
         arguments_of,
         kernel_runs,
         profile_in,
+        read_program,
         results_of,
     )
 
@@ -122,9 +123,8 @@ def run(folder: Path) -> None:
     abouts = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
 
     def compiled(stem: str) -> Any:
-        data = (folder / f"{stem}.mlirbc").read_bytes()
+        module = read_program(folder / f"{stem}{MODULE}")
         try:
-            module = parse_bytes(data, new_context(), stem)
             return compile_module(module, jax.devices(), options=ONE_BY_ONE)
         except jax.errors.JaxRuntimeError as error:
             return str(error).splitlines()[0]
@@ -192,15 +192,7 @@ def main() -> None:
 
 
 def _show(rows: list[Sequence[str]], path: Path | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title="Kernels on a GPU, beside their plans")
-    for index, head in enumerate(HEADS):
-        shown.add_column(head, justify="right" if 0 < index < 6 else "left")
-    for row in rows:
-        shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+    results.show("Kernels on a GPU, beside their plans", HEADS, rows, ("program", "longest kernel"))
     off = [abs(math.log(float(row[1]) / float(row[2]))) for row in rows]
     print(
         f"{len(rows)} programs: a factor of {math.exp(sum(off) / len(off)):.2f} in the mean,"

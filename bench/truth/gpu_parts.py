@@ -54,21 +54,21 @@ _ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}, (?:may|must)-alias\)")
 
 
 def prepare(folder: Path, programs: list[str], kinds: list[str], cluster_name: str) -> None:
-    """Plan and export programs: NAME.mlirbc, and NAME.json with what the plan says."""
+    """Plan and export programs: NAME.mlir.gz, and NAME.json with what the plan says."""
     from autoshard.cluster import Cluster
-    from autoshard.ir.module import print_module
     from autoshard.passes.pipeline import run_passes
     from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
     from bench.common.corpus import attach
     from bench.common.hand_plans import hand_plans
     from bench.truth.fidelity import PROGRAMS, chosen
+    from bench.truth.gpu_runs import MODULE, write_program
 
     folder.mkdir(parents=True, exist_ok=True)
     cluster = Cluster.of(cluster_name)
     for program in programs:
         for kind in kinds:
             stem = re.sub(r"\W+", "_", f"{program} {kind}")
-            if (folder / f"{stem}.mlirbc").exists():
+            if (folder / f"{stem}{MODULE}").exists():
                 continue
             module, arguments = PROGRAMS[program].bytecode()
             mesh = ""
@@ -90,7 +90,7 @@ def prepare(folder: Path, programs: list[str], kinds: list[str], cluster_name: s
                 ],
             }
             (folder / f"{stem}.json").write_text(json.dumps(about))
-            (folder / f"{stem}.mlirbc").write_bytes(print_module(module, "bytecode"))
+            write_program(folder / f"{stem}{MODULE}", module)
             print(f"{program}, {kind}: {summary.mesh}, {summary.compute_seconds * 1e3:.2f} ms")
 
 
@@ -121,7 +121,9 @@ def table(folder: Path) -> list[Sequence[str]]:
 def ahead(folder: Path, names: list[str]) -> list[Sequence[str]]:
     """A row for each program that ran: GiB at the peak, as compiled there and ahead of time."""
     from autoshard.cluster import Cluster
+    from autoshard.ir import read_bytes
     from bench.common.compile_cache import cached_compile
+    from bench.truth.gpu_runs import MODULE
 
     rows: list[Sequence[str]] = []
     for path in sorted(folder.glob("*.result.json")):
@@ -129,7 +131,7 @@ def ahead(folder: Path, names: list[str]) -> list[Sequence[str]]:
         if names and stem not in names:
             continue
         about = json.loads((folder / f"{stem}.json").read_text())
-        data = (folder / f"{stem}.mlirbc").read_bytes()
+        data = read_bytes(folder / f"{stem}{MODULE}")[0]
         cells = [about["program"], f"{json.loads(path.read_text())['reported peak'] / 2**30:.2f}"]
         for options in ({}, {"xla_gpu_enable_triton_gemm": "False"}):
             made = cached_compile(data, Cluster.of(about["cluster"]), compiler_options=options)
@@ -153,11 +155,14 @@ def _estimated(text: str, about: dict[str, Any]) -> float:
 
 def run(folder: Path, names: list[str], seconds: float) -> None:
     """Run every prepared program that has no result yet, each in a process of its own."""
+    from bench.truth.gpu_runs import MODULE
+
     end = time.monotonic() + seconds
     tuned = folder.absolute() / "tuned"
     tuned.mkdir(exist_ok=True)
     environment = os.environ | {"XLA_FLAGS": FLAGS.format(tuned=tuned)}
-    for path in sorted(folder.glob("*.mlirbc")):
+    for module in sorted(folder.glob(f"*{MODULE}")):
+        path = folder / f"{module.name.removesuffix(MODULE)}.json"
         result = path.with_suffix(".result.json")
         if (names and path.stem not in names) or result.exists():
             continue
@@ -186,25 +191,27 @@ def run(folder: Path, names: list[str], seconds: float) -> None:
 
 
 def run_one(path: Path) -> None:
-    """Compile, run and profile one program; writes NAME.result.json and NAME.hlo.gz."""
+    """Compile, run and profile the program of NAME.json: NAME.result.json and NAME.hlo.gz."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
     import jax
 
-    from autoshard.ir import new_context, parse_bytes
     from autoshard.ir.compile import compile_module
     from bench.truth.gpu_runs import (
+        MODULE,
         ONE_BY_ONE,
         arguments_of,
         kernel_runs,
         leave_numbers,
         over,
         profile_in,
+        read_program,
         results_of,
     )
 
-    about = json.loads(path.with_suffix(".json").read_text())
-    jax.config.update("jax_mock_gpu_topology", f"1x{about['devices']}x1")
-    module = parse_bytes(path.read_bytes(), new_context(), "step")
+    about = json.loads(path.read_text())
+    if about["devices"] > 1:
+        jax.config.update("jax_mock_gpu_topology", f"1x{about['devices']}x1")
+    module = read_program(path.with_suffix(MODULE))
     (device,) = jax.local_devices()
     if len(jax.devices()) != about["devices"]:
         sys.exit(f"{len(jax.devices())} devices of {about['devices']}")
@@ -285,15 +292,7 @@ def main() -> None:
 
 
 def _show(rows: list[Sequence[str]], path: Path | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title="One device's part on a GPU, beside its plan")
-    for index, head in enumerate(HEADS):
-        shown.add_column(head, justify="left" if index < 2 else "right")
-    for row in rows:
-        shown.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+    results.show("One device's part on a GPU, beside its plan", HEADS, rows, HEADS[:2])
     for name in ("plan error", "estimate error", "peak error"):
         off = [abs(float(row[HEADS.index(name)].rstrip("%"))) for row in rows]
         print(f"{name}: {sum(off) / len(off):.1f} % in the mean, {max(off):.1f} % at worst")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from autoshard.ir import new_context, parse_bytes, read_bytes
+from autoshard.ir.module import print_module
+
+MODULE = ".mlir.gz"
+"""How the file of a program ends: text, for bytecode is bound to the jaxlib that wrote it."""
 
 ONE_BY_ONE = {"xla_gpu_graph_min_graph_size": "1000000"}
 """Kernels are launched one by one, so that the profiler sees which op each is of."""
@@ -47,12 +54,22 @@ def profile_in(folder: str) -> Any:
     return jax.profiler.ProfileData.from_file(str(file))
 
 
+def write_program(path: Path, module: Any) -> None:
+    """A planned and exported module, to be read where the GPU is."""
+    path.write_bytes(gzip.compress(print_module(module), mtime=0))
+
+
+def read_program(path: Path) -> Any:
+    """What ``write_program`` wrote."""
+    return parse_bytes(read_bytes(path)[0], new_context(), path.name)
+
+
 def arguments_of(described: Sequence[dict[str, Any]], compiled: Any) -> list[Any]:
     """Arrays of which this device has its part: small numbers at random.
 
     Args:
-        described: ``shape``, ``dtype`` and ``role`` of each argument; squares of an optimizer are
-            not negative.
+        described: ``shape``, ``dtype`` and ``role`` of each argument, and whether it is ``on host``
+            where that is known; squares of an optimizer are not negative.
         compiled: ``autoshard.ir.compile.CompiledModule``.
     """
     made: list[Any] = []
@@ -67,6 +84,9 @@ def arguments_of(described: Sequence[dict[str, Any]], compiled: Any) -> list[Any
         if key not in fill:
             fill[key] = jax.jit(lambda seed, key=key: _numbers(seed, *key))
         part = fill[key](number)
+        if argument.get("on host"):
+            part = jax.device_put(part, part.sharding.with_memory_kind("pinned_host"))
+            sharding = sharding.with_memory_kind("pinned_host")
         made.append(jax.make_array_from_single_device_arrays(shape, sharding, [part]))
     return made
 
