@@ -35,6 +35,7 @@ using recomputation::HostLink;
 using recomputation::LinkedBlock;
 using recomputation::LoopOps;
 using recomputation::LoopSeconds;
+using recomputation::LoopTransfer;
 using recomputation::Member;
 using recomputation::Op;
 using recomputation::StackChanges;
@@ -51,6 +52,7 @@ using Doubles = std::vector<double>;
 using Pairs = std::vector<std::pair<std::int32_t, double>>;
 /// A loop by its first op and the one behind its last, and seconds.
 using OfLoops = std::vector<std::pair<std::pair<std::int32_t, std::int32_t>, double>>;
+using InLoops = std::vector<std::pair<std::pair<std::int32_t, std::int32_t>, Transfer>>;
 
 constexpr std::size_t max_ops = std::numeric_limits<std::int32_t>::max();
 
@@ -136,16 +138,27 @@ std::vector<LoopSeconds> of_loops(const HostLink& link, const OfLoops& all) {
   return found;
 }
 
+std::vector<LoopTransfer> in_loops(const HostLink& link, const InLoops& all) {
+  std::vector<LoopTransfer> found;
+  for (const auto& [ops, transfer] : all) {
+    const LoopOps loop = loop_of(link, ops);
+    check_between(transfer.begins, loop.first, loop.last + 1);
+    check_between(transfer.needed, transfer.begins, loop.last + 1);
+    found.push_back({loop, transfer});
+  }
+  return found;
+}
+
 using Loop = std::optional<std::pair<std::int32_t, std::int32_t>>;
 
 /// A link with what a program sends.
 HostLink link_of(Doubles busy, const std::vector<std::pair<std::int32_t, std::int32_t>>& loops,
-                 const OfLoops& moved, const std::vector<Transfer>& transfers) {
+                 const InLoops& moved, const std::vector<Transfer>& transfers) {
   const HostLink ops(busy, {});
   std::vector<LoopOps> checked;
   for (const auto& loop : loops) checked.push_back(loop_of(ops, loop));
   HostLink link(std::move(busy), std::move(checked));
-  for (const LoopSeconds& one : of_loops(link, moved)) link.add(one);
+  for (const LoopTransfer& one : in_loops(link, moved)) link.add(one);
   for (const Transfer& one : transfers) {
     check_transfer(one, link.num_ops());
     link.add(one);
@@ -206,7 +219,7 @@ void bind_host_link(nb::module_& module) {
           "__init__",
           [](HostLink* self, Doubles busy,
              const std::vector<std::pair<std::int32_t, std::int32_t>>& loops,
-             const OfLoops& moved, const std::vector<Transfer>& transfers) {
+             const InLoops& moved, const std::vector<Transfer>& transfers) {
             new (self) HostLink(link_of(std::move(busy), loops, moved, transfers));
           },
           "busy"_a, "loops"_a, "moved"_a, "transfers"_a)
@@ -238,12 +251,12 @@ void bind_effects(nb::module_& module) {
       .def(
           "__init__",
           [](StackChanges* self, const Block& block, const std::optional<LinkedBlock>& linked,
-             double seconds, Pairs change, const OfLoops& moved, const OfLoops& computed) {
+             double seconds, Pairs change, const InLoops& moved, const OfLoops& computed) {
             for (const auto& [point, bytes] : change) check_point(block, point);
             if (!linked && !moved.empty()) throw nb::value_error("there is no link");
             StackChanges made{seconds, std::move(change)};
             if (linked) {
-              made.moved = of_loops(linked->link, moved);
+              made.moved = in_loops(linked->link, moved);
               made.computed = of_loops(linked->link, computed);
             }
             new (self) StackChanges(std::move(made));
@@ -376,7 +389,11 @@ void bind_recomputation(nb::module_& module) {
       .def_prop_ro(
           "change", [](const Clones& self) { return array_of(self, self.change); },
           "Bytes that live more on a device from each point on.")
-      .def_ro("uses", &Clones::uses, "Values on the host meanwhile that are read again.");
+      .def_ro("uses", &Clones::uses, "Values on the host meanwhile that are read again.")
+      .def_ro(
+          "last_read", &Clones::last_read,
+          "For each value the position of the last op that needs it where it was made; -1: "
+          "none.");
 
   module.def("clones_for", &clones_for, "block"_a, "dropped"_a, "sent"_a, nb::kw_only(),
              "keep_sent"_a, "keep_parameters"_a,

@@ -122,6 +122,7 @@ class Builder {
                std::span<const std::int32_t> inputs);
   /// What was written down of all batches.
   std::vector<Batch> batches() const;
+  std::vector<std::int32_t> last_read() const;
   /// A dropped value takes no memory from its last reader to `point`, if that is behind.
   void free_until(std::int32_t number, std::int32_t point);
   /// The op at `position` reads a value or its copy, or what a fusion makes that of: these
@@ -202,8 +203,26 @@ Clones Builder::build(bool with_batches) {
     if (!is_cloned(one.number)) free_until(one.number, of(one.number).end);
   }
   found_.seconds = seconds_again();
-  if (with_batches) found_.batches = batches();
+  if (with_batches) {
+    found_.batches = batches();
+    found_.last_read = last_read();
+  }
   return std::move(found_);
+}
+
+std::vector<std::int32_t> Builder::last_read() const {
+  std::vector<std::int32_t> found(block_.values.size(), -1);
+  for (auto op = static_cast<std::int32_t>(block_.ops.size()) - 1; op >= 0; --op) {
+    const auto results = block_.results[op];
+    const auto is_needed = [&](std::int32_t number) {
+      return found[number] >= 0 || of(number).is_input;
+    };
+    if (!results.empty() && std::none_of(results.begin(), results.end(), is_needed)) continue;
+    for (const std::int32_t operand : block_.operands[op]) {
+      if (!reads_copy(op, operand)) found[operand] = std::max(found[operand], op);
+    }
+  }
+  return found;
 }
 
 std::vector<Batch> Builder::batches() const {

@@ -51,6 +51,10 @@ struct Clones {
   std::vector<double> change = {};
   /// Values that are on the host meanwhile, and read again.
   std::vector<Use> uses = {};
+  /// For each value the position of the last op that still reads it where it was made; -1:
+  /// none. An op that nobody needs any more, since all that reads it reads copies or is such
+  /// an op itself, does not count. Told with the batches.
+  std::vector<std::int32_t> last_read = {};
 };
 
 /// What has to run again.

@@ -29,7 +29,8 @@ struct StackChanges {
   /// (point, bytes): from this point on so many bytes more live on a device.
   std::vector<std::pair<std::int32_t, double>> change = {};
   /// As of `HostLink::free`.
-  std::vector<LoopSeconds> moved = {}, computed = {};
+  std::vector<LoopTransfer> moved = {};
+  std::vector<LoopSeconds> computed = {};
 };
 
 /// Bytes above the limit, over all points of the program, and what decisions add to a step.

@@ -65,12 +65,12 @@ std::pair<std::vector<std::int32_t>, double> sent_at(const Block& block,
 }  // namespace
 
 Fetches fetches_for(const Block& block, const LinkedBlock& linked, std::span<const Sent> sent,
-                    std::vector<LoopSeconds> moved, std::span<const LoopSeconds> computed,
+                    std::vector<LoopTransfer> moved, std::span<const LoopSeconds> computed,
                     std::vector<double>& change) {
   if (linked.loop && !sent.empty()) {
     double both = 0;
     for (const Sent& one : sent) both += 2 * one.seconds;
-    moved.push_back({*linked.loop, both});
+    moved.push_back({*linked.loop, {both, linked.loop->first, linked.loop->last}});
   }
   const HostLink::Free free = linked.link.free(moved, computed);
   const std::vector<std::int32_t> back_at = backs(linked, sent, free.start);

@@ -58,7 +58,7 @@ struct Fetches {
 ///   change: Bytes that live more from each point of the program on, one more for behind the
 ///     last; what waits on the host takes none.
 Fetches fetches_for(const Block& block, const LinkedBlock& linked, std::span<const Sent> sent,
-                    std::vector<LoopSeconds> moved, std::span<const LoopSeconds> computed,
+                    std::vector<LoopTransfer> moved, std::span<const LoopSeconds> computed,
                     std::vector<double>& change);
 
 }  // namespace autoshard::recomputation

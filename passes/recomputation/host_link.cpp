@@ -99,6 +99,17 @@ double of(std::span<const LoopSeconds> all, LoopOps loop) {
   return seconds;
 }
 
+/// Transfers of a loop, by the places of its ops: seconds of all trips beside those of all
+/// trips are as those of one beside those of one.
+std::vector<Transfer> in_a_trip(std::span<const LoopTransfer> all, LoopOps loop) {
+  std::vector<Transfer> found;
+  for (const auto& [around, one] : all) {
+    if (around == loop)
+      found.push_back({one.seconds, one.begins - loop.first, one.needed - loop.first});
+  }
+  return found;
+}
+
 }  // namespace
 
 Timetable timetable(std::span<const double> start, std::span<const Transfer> transfers) {
@@ -112,18 +123,24 @@ HostLink::HostLink(std::vector<double> busy, std::vector<LoopOps> loops)
   });
 }
 
-HostLink::Free HostLink::free(std::span<const LoopSeconds> moved,
+HostLink::Free HostLink::free(std::span<const LoopTransfer> moved,
                               std::span<const LoopSeconds> computed) const {
   if (moved.empty() && moved_.empty()) return {start_, 0.0};
   std::vector<double> free = busy_;
   double waited = 0;
   for (const LoopOps& loop : loops_) {
-    const double sent = of(moved_, loop) + of(moved, loop);
-    if (sent <= 0) continue;
+    std::vector<Transfer> own = in_a_trip(moved_, loop);
+    for (const Transfer& one : in_a_trip(moved, loop)) own.push_back(one);
+    if (own.empty()) continue;
     const std::span<double> ops = std::span(free).subspan(loop.first, loop.last - loop.first);
-    const double computing = std::accumulate(ops.begin(), ops.end(), 0.0) + of(computed, loop);
-    waited += std::max(0.0, sent - computing);
-    const double share = computing > 0 ? std::max(0.0, 1 - sent / computing) : 0.0;
+    std::vector<double> beside(ops.begin(), ops.end());
+    if (!beside.empty()) beside.front() += of(computed, loop);
+    double sent = 0;
+    for (const Transfer& one : own) sent += one.seconds;
+    const double computing = std::accumulate(beside.begin(), beside.end(), 0.0);
+    const double waits = timetable(sums(beside), own).waited;
+    waited += waits;
+    const double share = computing > 0 ? std::max(0.0, 1 - (sent - waits) / computing) : 0.0;
     for (double& one : ops) one *= share;
   }
   return {sums(free), waited};

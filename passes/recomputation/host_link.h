@@ -52,6 +52,12 @@ struct LoopSeconds {
   double seconds = 0;
 };
 
+/// A transfer in all trips of a loop: each waits for its own.
+struct LoopTransfer {
+  LoopOps loop;
+  Transfer transfer;  ///< begins and is needed within the loop, or at its end
+};
+
 /// The link to the host beside the ops of a plan: what a program itself sends, and how long
 /// devices wait.
 class HostLink {
@@ -61,8 +67,8 @@ class HostLink {
   ///   loops: In any order; within the ops.
   HostLink(std::vector<double> busy, std::vector<LoopOps> loops);
 
-  /// Transfers of a loop: they go beside its ops, and the loop waits for them.
-  void add(const LoopSeconds& moved) { moved_.push_back(moved); }
+  /// A transfer of a loop.
+  void add(const LoopTransfer& moved) { moved_.push_back(moved); }
   /// A transfer outside of loops.
   void add(const Transfer& transfer) { transfers_.push_back(transfer); }
 
@@ -77,8 +83,8 @@ class HostLink {
   };
   /// Args:
   ///   moved: Transfers of loops besides those that were added.
-  ///   computed: Seconds of ops of loops besides those of the plan.
-  Free free(std::span<const LoopSeconds> moved, std::span<const LoopSeconds> computed) const;
+  ///   computed: Seconds of ops of loops besides those of the plan, where a trip begins.
+  Free free(std::span<const LoopTransfer> moved, std::span<const LoopSeconds> computed) const;
   /// All transfers outside of loops, `more` of them first.
   Timetable table(std::span<const double> start, std::vector<Transfer> more) const;
   /// Seconds for which devices wait.
@@ -87,7 +93,7 @@ class HostLink {
  private:
   std::vector<double> busy_, start_;
   std::vector<LoopOps> loops_;  ///< the shortest first
-  std::vector<LoopSeconds> moved_;
+  std::vector<LoopTransfer> moved_;
   std::vector<Transfer> transfers_;
 };
 

@@ -1593,6 +1593,12 @@ class Clones:
     def uses(self) -> list[HostUse]:
         """Values on the host meanwhile that are read again."""
 
+    @property
+    def last_read(self) -> list[int]:
+        """
+        For each value the position of the last op that needs it where it was made; -1: none.
+        """
+
 def clones_for(block: RecomputedBlock, dropped: Sequence[Dropped], sent: Sequence[Dropped], *, keep_sent: bool, keep_parameters: bool) -> Clones:
     """What has to run again; see passes/recomputation/clones.h."""
 
@@ -1636,7 +1642,7 @@ def timetable(start: Sequence[float], transfers: Sequence[Transfer]) -> Timetabl
 class HostLink:
     """The link to the host; see passes/recomputation/host_link.h."""
 
-    def __init__(self, busy: Sequence[float], loops: Sequence[tuple[int, int]], moved: Sequence[tuple[tuple[int, int], float]], transfers: Sequence[Transfer]) -> None: ...
+    def __init__(self, busy: Sequence[float], loops: Sequence[tuple[int, int]], moved: Sequence[tuple[tuple[int, int], Transfer]], transfers: Sequence[Transfer]) -> None: ...
 
     @property
     def is_used(self) -> bool:
@@ -1670,7 +1676,7 @@ class Fetch:
 class StackChanges:
     """What is decided about stacks; see passes/recomputation/effects.h."""
 
-    def __init__(self, block: RecomputedBlock, linked: LinkedBlock | None, seconds: float, change: Sequence[tuple[int, float]], moved: Sequence[tuple[tuple[int, int], float]], computed: Sequence[tuple[tuple[int, int], float]]) -> None: ...
+    def __init__(self, block: RecomputedBlock, linked: LinkedBlock | None, seconds: float, change: Sequence[tuple[int, float]], moved: Sequence[tuple[tuple[int, int], Transfer]], computed: Sequence[tuple[tuple[int, int], float]]) -> None: ...
 
 class Effect:
     """What decisions do, and what is written for them."""

@@ -43,15 +43,22 @@ class _Writer:
         """Values that came back from the host."""
         self.sent: set[int] = set()
         """Values that go there."""
+        self.last_read: Sequence[int] = ()
+        """For each value the position of the last op that reads it, and not a copy; -1: none."""
 
     def write(self, clones: Clones, fetches: Sequence[Fetch]) -> None:
         batches = {batch.position: batch for batch in clones.batches}
+        going: dict[int, list[Fetch]] = {}
         coming: dict[int, list[Fetch]] = {}
         for fetch in fetches:
+            going.setdefault(fetch.gone, []).append(fetch)
             coming.setdefault(fetch.back, []).append(fetch)
         self.sent = {one.number for one in fetches}
-        there = {one.number: self._send(one) for one in fetches}
-        for position in sorted(batches.keys() | coming.keys()):
+        self.last_read = clones.last_read
+        there: dict[int, mlir.Value] = {}
+        for position in sorted(batches.keys() | going.keys() | coming.keys()):
+            for fetch in going.get(position, ()):
+                there[fetch.number] = self._send(fetch)
             for fetch in coming.get(position, ()):
                 self._bring_back(fetch, there[fetch.number])
             if position in batches:
@@ -61,28 +68,39 @@ class _Writer:
         """Move a value to the host, where the program has to have done so; the value there."""
         value = self.block.ssa[fetch.number]
         point = mlir.InsertionPoint(self.block.ops[fetch.gone])
-        return write_move(value, PINNED_HOST, self._sharding_of(fetch.number), point)
+        there = write_move(value, PINNED_HOST, self._sharding_of(fetch.number), point)
+        return (
+            self._with_late(fetch.number, there, fetch.gone) if fetch.gone < fetch.back else there
+        )
 
     def _bring_back(self, fetch: Fetch, there: mlir.Value) -> None:
         """Move a value to the device, not before what runs last before it."""
-        reader = self.block.ops[fetch.back]
-        point = mlir.InsertionPoint(reader)
-        anchor = self._anchor_before(fetch.back, self.block.values[fetch.number].maker)
-        if anchor is not None:
-            late = self.behind.get(anchor, self.block.ssa[anchor])
-            barrier = mlir.Operation.create(
-                "stablehlo.optimization_barrier",
-                results=[there.type, late.type],
-                operands=[there, late],
-                attributes={MHLO_SHARDING: self._sharding([fetch.number, anchor])},
-                loc=reader.location,
-                ip=point,
-            )
-            there = barrier.results[0]
-            self._read_behind(anchor, fetch.back, barrier.results[1])
+        there = self._with_late(fetch.number, there, fetch.back)
+        point = mlir.InsertionPoint(self.block.ops[fetch.back])
         back = write_move(there, DEVICE, self._sharding_of(fetch.number), point)
         self.behind[fetch.number] = back
         self.fetched.add(fetch.number)
+
+    def _with_late(self, number: int, there: mlir.Value, position: int) -> mlir.Value:
+        """A value on the host, behind a barrier with what was made last before ``position``.
+
+        What is behind that waits until the value is there, and what takes it from there runs late.
+        """
+        anchor = self._anchor_before(position, self.block.values[number].maker)
+        if anchor is None:
+            return there
+        reader = self.block.ops[position]
+        late = self.behind.get(anchor, self.block.ssa[anchor])
+        barrier = mlir.Operation.create(
+            "stablehlo.optimization_barrier",
+            results=[there.type, late.type],
+            operands=[there, late],
+            attributes={MHLO_SHARDING: self._sharding([number, anchor])},
+            loc=reader.location,
+            ip=mlir.InsertionPoint(reader),
+        )
+        self._read_behind(anchor, position, barrier.results[1])
+        return barrier.results[0]
 
     def _serve(self, batch: Batch) -> None:
         if batch.ops:
@@ -163,7 +181,8 @@ class _Writer:
     def _anchor(self, batch: Batch) -> int | None:
         """What was made last before the reader, is in memory, and is read at or behind it.
 
-        None if nothing late is: then nothing keeps the copies from running early.
+        XLA drops from a barrier what nobody reads behind it, so that has to be an op that is still
+        needed. None if nothing late is: then nothing keeps the copies from running early.
         """
         makers = [self.block.values[number].maker for number in batch.inputs]
         return self._anchor_before(batch.position, max([*makers, *batch.ops]))
@@ -174,7 +193,7 @@ class _Writer:
             for number in self.block.results[position]:
                 value = self.block.values[number]
                 is_there = value.kind in (Storage.STORED, Storage.KEPT) and value.core >= 0
-                is_read = value.readers and value.readers[-1] >= reader
+                is_read = self.last_read[number] >= reader
                 if is_there and is_read and number not in self.copies and number not in self.sent:
                     return number
         return None

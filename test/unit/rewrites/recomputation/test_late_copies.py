@@ -1,0 +1,70 @@
+"""What is computed again, or sent to the host, waits for something that is really made late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import autoshard
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir.host_memory import PINNED_HOST, moved_to
+from bench.programs.llama import Config, train_step
+
+CLUSTER = "h100:1"
+SMALL = Config(
+    features=256, hidden=512, heads=4, kv_heads=4, layers=4, vocabulary=512, batch=8, tokens=512
+)
+WIDE = Config(
+    features=2048, hidden=8192, heads=8, kv_heads=8, layers=3, vocabulary=512, batch=16, tokens=1024
+)
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """An ``optimization_barrier`` of a plan."""
+
+    is_between_moves: bool
+    """Whether it takes what goes to the host, and what comes back goes through another one."""
+    is_waited_for: bool
+    """Whether something reads the last of its results: what it waits for."""
+
+
+def _barriers(config: Config, share: float, **options: Any) -> list[Barrier]:
+    """Those of the step's plan within a share of the memory that it takes."""
+    step, arguments = train_step(config)
+    options |= {"cluster": CLUSTER, "donate_argnums": (0, 1)}
+    limit = int(share * autoshard.plan(step, *arguments, **options).peak_bytes)
+    plan = autoshard.plan(step, *arguments, memory_limit=limit, recompute="auto", **options)
+    found: list[Barrier] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        if op.name == "stablehlo.optimization_barrier":
+            last = op.results[len(op.results) - 1]
+            found.append(Barrier(_is_between_moves(op), bool(list(last.uses))))
+        return mlir.WalkResult.ADVANCE
+
+    module = parse_bytes(plan.bytecode, new_context(), "plan")
+    module.operation.walk(visit)
+    return found
+
+
+def _is_between_moves(barrier: mlir.Operation) -> bool:
+    maker = barrier.operands[0].owner
+    if isinstance(maker, mlir.Block) or moved_to(maker.operation) != PINNED_HOST:
+        return False
+    return all(use.owner.name == barrier.name for use in barrier.results[0].uses)
+
+
+def test_what_a_barrier_waits_for_is_read_behind_it() -> None:
+    """XLA drops the others from it, and copies run as soon as what they read is there."""
+    barriers = _barriers(SMALL, 0.5)
+    assert len(barriers) > 4 * SMALL.layers
+    assert all(one.is_waited_for for one in barriers)
+
+
+def test_the_program_waits_until_a_value_is_on_the_host() -> None:
+    """Nothing else would make XLA send it before it comes back."""
+    barriers = _barriers(WIDE, 0.6, host_offload="auto")
+    between = [one for one in barriers if one.is_between_moves]
+    assert len(between) > WIDE.layers
+    assert all(one.is_waited_for for one in between)
