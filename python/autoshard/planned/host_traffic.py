@@ -46,9 +46,10 @@ def host_traffic(
         seconds = bytes / host_bandwidth
 
     A value that is moved is sent once; so is each value that an op on the host reads or makes and
-    the device makes or reads. What a loop moves in one trip goes beside the ops of its trips. What
-    is moved outside of loops goes beside the ops from where it may begin, there when its value is
-    made, back where the move stands, to the first that reads it (``host_link``).
+    the device makes or reads. What a loop moves in one trip goes beside the ops of that trip, if
+    the compiler lets it (``schedule.loops_wait_for_moves``). What is moved outside of loops goes
+    beside the ops from where it may begin, there when its value is made, back where the move
+    stands, to the first that reads it (``host_link``).
     """
     host = imported.host
     if not host.values and not host.ops:
@@ -58,7 +59,7 @@ def host_traffic(
     between = _between_ops(imported, sizes)
     sent = sum(_moved_bytes(imported, sizes).values()) + between
     rate = cluster.chip.host_bandwidth.value
-    exposed = between / rate + host_link(imported, plan, mesh, rate).waited()
+    exposed = between / rate + host_link(imported, plan, mesh, cluster).waited()
     main = imported.functions[-1]
     held = 0.0
     counted: set[int] = set()
@@ -85,24 +86,48 @@ def move_seconds(
     return {number: size / rate for number, size in moved.items()}
 
 
-def host_link(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, rate: float) -> HostLink:
+def host_link(
+    imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh, cluster: Cluster
+) -> HostLink:
     """The link beside the ops of a plan, with what the program itself moves.
 
-    What a loop moves goes beside the ops of its trips; ``rate`` is in bytes a second.
+    What a loop moves goes beside the ops of a trip: away from where it is made on, and back until
+    it is read; beside none where the compiler waits for it.
     """
+    rate = cluster.chip.host_bandwidth.value
     moves = {n: size / rate for n, size in _moved_bytes(imported, _Sizes(plan, mesh)).items()}
-    in_loops: dict[tuple[int, int], float] = {}
-    outside: dict[int, float] = {}
-    for number, seconds in moves.items():
-        loop = loop_around(imported, number)
-        if loop is None:
-            outside[number] = seconds
-        else:
-            in_loops[loop] = in_loops.get(loop, 0.0) + seconds
+    around = {number: loop_around(imported, number) for number in moves}
+    outside = {number: seconds for number, seconds in moves.items() if around[number] is None}
+    transfers = transfers_of(moves, imported)
+    in_loops = [
+        (loop, in_trip(loop, transfer, moved_to(imported.core_ops[number]), cluster))
+        for (number, loop), transfer in zip(around.items(), transfers, strict=True)
+        if loop is not None
+    ]
     trips = imported.program.op_trips
     busy = [s * float(runs) for s, runs in zip(plan.op_seconds, trips, strict=True)]
     loops = [(loop.first_op, loop.last_op) for loop in imported.program.loops]
-    return HostLink(busy, loops, list(in_loops.items()), transfers_of(outside, imported))
+    return HostLink(busy, loops, in_loops, transfers_of(outside, imported))
+
+
+def in_trip(
+    loop: tuple[int, int], transfer: Transfer, kind: str | None, cluster: Cluster
+) -> Transfer:
+    """A transfer of each trip of a loop: what goes away is there when the trip ends, and what comes
+    back may come from its begin on.
+
+    Args:
+        loop: Its first op in the core, and the one behind its last.
+        transfer: From where it is made, or until where it is read.
+        kind: ``PINNED_HOST`` for what goes away.
+        cluster: Its compiler may wait for either where it stands.
+    """
+    first, last = loop
+    if cluster.compiler.does("schedule.loops_wait_for_moves"):
+        return Transfer(transfer.seconds, first, first)
+    if kind == PINNED_HOST:
+        return Transfer(transfer.seconds, min(max(transfer.begins, first), last), last)
+    return Transfer(transfer.seconds, first, min(max(transfer.needed, first), last))
 
 
 def loop_around(imported: ImportedProgram, op: int) -> tuple[int, int] | None:

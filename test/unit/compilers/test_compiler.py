@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +24,7 @@ from core.test_stored_for_collectives import (
     backward,
     scattered,
 )
+from jax.ad_checkpoint import checkpoint_name
 
 import autoshard
 from autoshard import _core
@@ -148,6 +150,25 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Exposed:
+    """Seconds for which a step waits for its host."""
+
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    cluster: str
+    changed: Value
+
+    def answers(self, row: str) -> tuple[Any, Any]:
+        cluster = Cluster.parse(self.cluster)
+        return self._seconds(cluster), self._seconds(changed(cluster, row, self.changed))
+
+    def _seconds(self, cluster: Cluster) -> float:
+        arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
+        plan = autoshard.plan(self.function, *arguments, cluster=cluster)
+        return plan.summary.host_exposed_seconds
+
+
+@dataclass(frozen=True)
 class Turns:
     """Seconds of a step of two stages in lockstep, of which one goes on two turns after the
     other."""
@@ -179,6 +200,21 @@ def changed(cluster: Cluster, row: str, value: Value) -> Cluster:
     other = replace(cluster)
     other.__dict__["compiler"] = replace(cluster.compiler, answers=answers)
     return other
+
+
+def sent_by_trips(x: Any, w: Any) -> Any:
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["product"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    @partial(jax.checkpoint, policy=policy)
+    def layer(h: Any, own: Any) -> Any:
+        return jnp.tanh(checkpoint_name(h @ own, "product")), None
+
+    return jax.grad(lambda w: jax.lax.scan(layer, x, w)[0].sum())(w)
 
 
 def product_of_tanh(x: Any, w: Any) -> Any:
@@ -522,6 +558,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "schedule.rings_in_order": Planned(RINGS, LARGE, "v5p:2x2x2", 5),
     "schedule.memory_share": Planned(SUMS, LARGE, "h100:8", 0.7, 2200 * MIB),
     "schedule.late_gradients": Text(checkpointed, (MATRIX,) * 5, "h100:8", False),
+    "schedule.loops_wait_for_moves": Exposed(
+        sent_by_trips, ((64, 64), (4, 64, 64)), "h100:1", False
+    ),
     "collectives.whole_slice_devices": Seconds(GATHER, MIB, "v5p:4x4x4", 0),
     "collectives.whole_plane_bytes": Seconds(GATHER, MIB, "v5e:8x8", 2.0**30),
     "collectives.zero_fill_share": Seconds(GATHER, MIB, "v5p:4x4x4", 0.2),

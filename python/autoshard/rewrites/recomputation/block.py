@@ -225,8 +225,7 @@ class Block:
         if self._beside is not None:
             return self._beside.link
         costed = self.costed
-        rate = costed.cluster.chip.host_bandwidth.value
-        return host_link(costed.imported, costed.plan, costed.mesh, rate)
+        return host_link(costed.imported, costed.plan, costed.mesh, costed.cluster)
 
     @cached_property
     def trips(self) -> list[float]:

@@ -11,10 +11,11 @@ from math import inf, prod
 
 import numpy as np
 
-from autoshard._core import Clones, Dropped, Effects, Fetch, LinkedBlock, StackChanges
+from autoshard._core import Clones, Dropped, Effects, Fetch, LinkedBlock, StackChanges, Transfer
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir
-from autoshard.planned.host_traffic import loop_around
+from autoshard.ir.host_memory import DEVICE, PINNED_HOST
+from autoshard.planned.host_traffic import in_trip, loop_around
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate
 from autoshard.rewrites.recomputation.gaps import Gap
@@ -166,7 +167,7 @@ class BlockQuestion:
             return self._no_stacks
         seconds = 0.0
         delta: list[tuple[int, float]] = []
-        moved: list[tuple[tuple[int, int], float]] = []
+        moved: list[tuple[tuple[int, int], Transfer]] = []
         computed: list[tuple[tuple[int, int], float]] = []
         for number in range(len(self.pairs)):
             dropped = self.stacks_with(chosen, Fate.AGAIN, number)
@@ -178,8 +179,25 @@ class BlockQuestion:
             for stack in self.stacks_with(chosen, Fate.HOST, number):
                 delta += self._gone(number, stack)
                 delta += self._during(second, stack.bytes / trips_of(self.pairs[number]))
-                moved += [(loop, stack.bytes / self.rate) for loop in (first, second)]
+                moved += self._moves(stack, first, second)
         return StackChanges(self.block.core, self._linked, seconds, delta, moved, computed)
+
+    def _moves(
+        self, stack: Stack, first: tuple[int, int], second: tuple[int, int]
+    ) -> list[tuple[tuple[int, int], Transfer]]:
+        """The two transfers of a stack on the host, each in its loop."""
+        number_of, seconds = self.block.costs.core_number, stack.bytes / self.rate
+        cluster = self.block.costed.cluster
+        maker = maker_of(stack.value)
+        made = number_of(maker) + 1 if maker is not None else 0
+        uses = (use.owner for read in stack.reads for use in read.results[0].uses)
+        known = [number for use in uses if (number := number_of(use)) >= 0]
+        there = Transfer(seconds, made, first[1])
+        back = Transfer(seconds, second[0], min(known, default=second[1]))
+        return [
+            (first, in_trip(first, there, PINNED_HOST, cluster)),
+            (second, in_trip(second, back, DEVICE, cluster)),
+        ]
 
     def stacks_with(self, chosen: Chosen, fate: Fate, pair: int) -> list[Stack]:
         """Stacks of a pair of loops of which this becomes."""

@@ -225,7 +225,7 @@ def test_a_copy_to_the_host_in_an_asynchronous_fusion_is_one():
         cluster=H100,
     )
     assert words(found) == ["begin s", "n", "wait s"]
-    assert begun(found).transfer.seconds == pytest.approx(32 / 63e9)
+    assert begun(found).transfer.seconds == pytest.approx(32 / 49e9)
 
 
 def test_copies_within_the_device_take_no_time():
