@@ -3,10 +3,12 @@
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from plan_cases import whole_products
 
+import autoshard
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.boundary import main_function
@@ -350,3 +352,26 @@ def test_sums_that_are_whole_anyway_are_reduced_once_where_memory_is_short(limit
 
 def test_a_step_without_memory_for_it_stays_as_it_is():
     assert reduced_once(planned_module(TWO, "dp=4"), Cluster.of("h100:4"), 1.0) is None
+
+
+def test_operands_that_compilers_cast_are_cast_as_they_lie_in_parts():
+    def step(weights, x):
+        def loss(weights):
+            made, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)
+            return (made**2).sum()
+
+        return weights - 0.1 * jax.grad(loss)(weights)
+
+    shapes = ((4, 512, 512), (1024, 512))
+    plan = autoshard.plan(
+        step,
+        *(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes),
+        cluster="v5p:2x2x2",
+        micro_batches=4,
+        batch_argnums=1,
+    )
+    assert plan.summary is not None
+    assert plan.summary.reduced_once is not None
+    products = [line for line in plan.to_mlir().splitlines() if "stablehlo.dot_general" in line]
+    assert any("batching_dims = [0" in line for line in products), "of parts"
+    assert all("autoshard.rounded" in line for line in products)

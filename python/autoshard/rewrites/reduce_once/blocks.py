@@ -13,7 +13,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from autoshard.ir import mlir
-from autoshard.ir.attributes import LEVEL, MHLO_SHARDING, PIN, STAGE, STRATEGY, attribute_of
+from autoshard.ir.attributes import (
+    LEVEL,
+    MHLO_SHARDING,
+    PIN,
+    ROUNDED,
+    STAGE,
+    STRATEGY,
+    attribute_of,
+)
 from autoshard.sharding import Mesh, Sharding
 from autoshard.sharding.hlo_text import to_v2_results, tuple_from_hlo
 from autoshard.sharding.sharding import AxisRef
@@ -122,10 +130,15 @@ def write(
     *,
     like: mlir.Operation | None = None,
 ) -> None:
-    """Say how the results of an op are cut, and how it works; its stage is that of another op."""
+    """Say how the results of an op are cut, and how it works; its stage is that of another op.
+
+    Operands of matmuls that compilers cast are then cast as they lie.
+    """
     op.attributes[MHLO_SHARDING] = mlir.StringAttr.get(to_v2_results(shardings))
     if strategy is not None:
         op.attributes[STRATEGY] = mlir.StringAttr.get(str(strategy))
+        if ROUNDED in op.attributes:  # it had operands of other shapes
+            del op.attributes[ROUNDED]
     for name in (STAGE, LEVEL):
         said = None if like is None else attribute_of(like, name)
         if said is not None:
