@@ -239,10 +239,3 @@ def test_a_result_of_each_example_is_refused_with_its_line() -> None:
     (params, _), batch = arguments()
     with pytest.raises(autoshard.PlanError, match="a result has a part for each example"):
         in_lockstep(step, 2, 4).plan(params, batch)
-
-
-@pytest.mark.parametrize("question", ["refine"])
-def test_what_a_plan_in_lockstep_does_not_know_has_a_way_out(question: str) -> None:
-    plan = in_lockstep(network(scanned), 2, 4).plan(*arguments())
-    with pytest.raises(autoshard.PlanError, match="does not know pipelines in lockstep"):
-        getattr(plan, question)()

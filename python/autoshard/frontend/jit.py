@@ -65,6 +65,7 @@ from autoshard.ir.lowering import (
 )
 from autoshard.ir.planned_call import PlannedCall
 from autoshard.pipeline.modules import ExportForm
+from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.transfers import check_processes
 from autoshard.progress import task
 
@@ -184,7 +185,9 @@ def _kept_plan(options: JitOptions, asked: list[str]) -> KeptPlan | None:
 
 def _check_for_pipeline(options: JitOptions) -> None:
     """Refuse what is there for one program only."""
-    for name in ("check", "refine", "plan"):
+    pipeline = options.get("pipeline")
+    is_lockstep = isinstance(pipeline, Pipeline) and pipeline.execution == "lockstep"
+    for name in ("check", "plan") if is_lockstep else ("check", "refine", "plan"):
         value = options.get(name)
         if value and value not in ("off", "warn"):
             raise _is_for_one_program(name, value)

@@ -87,10 +87,15 @@ class InLockstep:
 
     def plan(self, request: Request, plan_once: Callable[[Source, Request], Plan]) -> Plan:
         """Plan the program of a stage, and read the plan as one of the whole."""
-        alone = replace(request, pipeline=None, micro_batches=1, per_micro_batch=())
-        return self._of_all_stages(plan_once(self.source, alone), request)
+        return self.of_all_stages(plan_once(self.source, of_a_stage(request)), request)
 
-    def _of_all_stages(self, plan: Plan, request: Request) -> Plan:
+    def of_all_stages(self, plan: Plan, request: Request) -> Plan:
+        """The plan of the program of a stage, as one of the whole.
+
+        Args:
+            plan: Of ``source``.
+            request: With the pipeline.
+        """
         asked = cast(Pipeline, request.stages)
         stage: Any = self.whole.program.stage
         types = _tree.tree_leaves(stage.args_info), _tree.tree_leaves(stage.out_info)
@@ -136,6 +141,11 @@ def planned_in_lockstep(
         return best
     other = InLockstep.of(source, request, 2).plan(request, plan_once)
     return min(best, other, key=lambda plan: plan.step_seconds)
+
+
+def of_a_stage(request: Request) -> Request:
+    """What is asked of the plan of the program of one stage."""
+    return replace(request, pipeline=None, micro_batches=1, per_micro_batch=())
 
 
 @lru_cache(maxsize=4)

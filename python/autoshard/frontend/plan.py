@@ -37,7 +37,7 @@ from autoshard.planned.ops import (
 from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.rewrites.layer_loops.parts import part_shape
-from autoshard.search.refine import Budget, Refinement
+from autoshard.search.refine import Budget, Refinement, verifier
 from autoshard.sharding import Mesh, Sharding, to_named_sharding, to_partition_spec
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 from autoshard.verify.check.check import TIME_LIMIT_SECONDS as CHECK_SECONDS
@@ -479,10 +479,10 @@ class Plan(PlanQuestions):
     ) -> Plan:
         """The best of several plans, this one among them, as the compiler schedules them.
 
-        Plans on meshes of other shapes, the fastest by the model, are compiled as ``verify``
-        compiles this one; of those that fit as compiled the one with the shortest step as scheduled
-        is taken. ``refinement`` of the plan that comes back tells of all. Where standard error is a
-        terminal, a table shows how far it is; Ctrl-C takes the best so far.
+        Plans on meshes of other shapes, in lockstep also of another delay, the fastest by the
+        model, are compiled as ``verify`` compiles this one; of those that fit as compiled the one
+        with the shortest step as scheduled is taken. ``refinement`` of the plan that comes back
+        tells of all, on a terminal while it goes on; Ctrl-C takes the best so far.
 
         Args:
             compiles: Plans that are compiled.
@@ -491,15 +491,22 @@ class Plan(PlanQuestions):
             form: As in ``verify``.
 
         Raises:
-            PlanError: The search did not make this plan, or it was loaded from a file.
+            PlanError: The search did not make this plan, or it is loaded, or of several programs.
             CompileError: The compiler is not installed.
             ClusterError: No compiler knows the cluster.
             PassOptionError: A number out of its range.
         """
-        from autoshard.frontend.refining import refine_plan
+        from autoshard.frontend.refining import check_refinable, refine_plan
 
         _check_is_one_program(self, "refine")
-        return refine_plan(self, Budget(compiles, seconds, processes), form)
+        check_refinable(self)
+        verify = verifier(
+            self._all_devices(),
+            use_shardy=uses_shardy() if form is None else form == "shardy",
+            device_order=self._device_order(),
+            compiler_options=self.compiler_options,
+        )
+        return refine_plan(self, Budget(compiles, seconds, processes), verify)
 
     def check(
         self,
@@ -611,14 +618,12 @@ def _form_in_lockstep(plan: Plan, form: str) -> str:
 
 
 def _check_is_one_program(plan: Plan, what: str) -> None:
-    if plan.pipeline is None or (plan.pipeline.is_one_program and what != "refine"):
+    if plan.pipeline is None or plan.pipeline.is_one_program:
         return
-    if plan.pipeline.is_one_program:
-        why = "does not know pipelines in lockstep. Verify plans of other meshes, mesh='data=4'"
-    else:
-        instead = "Give plan.pipeline.verify()" if what == "verify" else "Leave pipeline= out"
-        why = f"is for one program, and a pipeline is several. {instead}"
-    raise PlanError(f"plan of {plan.name}: {what} {why}.")
+    instead = "Give plan.pipeline.verify()" if what == "verify" else "Leave pipeline= out"
+    raise PlanError(
+        f"plan of {plan.name}: {what} is for one program, and a pipeline is several. {instead}."
+    )
 
 
 def _named_shardings(plan: Plan) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

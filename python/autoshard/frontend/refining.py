@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, cast
 
-from autoshard.compilers.options import read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.ir import new_context, parse_bytes
-from autoshard.ir.lowering import uses_shardy
+from autoshard.planned.summary import PlanSummary
 from autoshard.search.automatic import Planned
-from autoshard.search.refine import Budget, mesh_shapes, refine, verifier
+from autoshard.search.refine import Budget, Verify, mesh_shapes, refine
 
 if TYPE_CHECKING:
     from autoshard.frontend.lower import Source, Traced
     from autoshard.frontend.plan import Plan
+    from autoshard.frontend.planned_lockstep import LockstepPipeline
     from autoshard.frontend.request import Request
 
 
@@ -38,30 +39,101 @@ class Origin:
         return self.source if is_same or self.traced is None else self.traced.source(request)
 
 
-def refine_plan(plan: Plan, budget: Budget, form: Literal["shardy", "gspmd"] | None) -> Plan:
-    """See ``Plan.refine``."""
+def check_refinable(plan: Plan) -> None:
+    """Refuse what cannot be planned again.
+
+    Raises:
+        PlanError: It is not known what the plan was made of, or it was not searched.
+    """
+    if plan.origin is None or plan.summary is None or plan.mode != "auto":
+        raise PlanError(f"plan of {plan.name}: {_why_not(plan)}")
+
+
+def refine_plan(plan: Plan, budget: Budget, verify: Verify) -> Plan:
+    """See ``Plan.refine``.
+
+    Args:
+        plan: The search's own, see ``check_refinable``.
+        budget: How much is compiled.
+        verify: Compiles, for all devices of the plan.
+    """
     from autoshard.frontend.planning import plan_on_shape, read_planned
 
-    origin = plan.origin
-    if origin is None or plan.summary is None or plan.mode != "auto":
-        raise PlanError(f"plan of {plan.name}: {_why_not(plan)}")
+    origin = cast(Origin, plan.origin)
     source, request = origin.source, origin.request
-    cluster = plan.summary.read_cluster()
-    first = Planned(parse_bytes(plan.bytecode, new_context(), plan.name), plan.summary)
-    taken, refinement = refine(
-        first,
-        partial(plan_on_shape, source, request),
-        () if source.has_mesh else mesh_shapes(cluster),
-        verifier(
-            cluster,
-            use_shardy=uses_shardy() if form is None else form == "shardy",
-            device_order=source.machine.numbers,
-            compiler_options=read_compiler_options(plan.compiler_options),
-        ),
-        budget,
-    )
-    best = plan if taken is first else read_planned(source, taken, request)
+    shapes = () if source.has_mesh else mesh_shapes(cast(PlanSummary, plan.summary).read_cluster())
+    if plan.pipeline is not None:
+        others = _Lockstep(origin)
+        first = others.candidate(_planned(plan), plan)
+        ways = _lockstep_ways(plan, shapes)
+        taken, refinement = refine(first, others.plan_in, ways, verify, budget)
+        best = others.plan_of(taken)
+    else:
+        first = _planned(plan)
+        plan_in = partial(plan_on_shape, source, request)
+        taken, refinement = refine(first, plan_in, shapes, verify, budget)
+        best = plan if taken is first else read_planned(source, taken, request)
     return replace(best, origin=origin, refinement=refinement)
+
+
+def _planned(plan: Plan) -> Planned:
+    return Planned(parse_bytes(plan.bytecode, new_context(), plan.name), plan.summary)
+
+
+_LockstepWay = tuple[str, int]
+"""The shape of the mesh of a stage, or the search's own, and the turns from a stage to the next."""
+
+
+def _lockstep_ways(plan: Plan, shapes: Sequence[str]) -> list[_LockstepWay]:
+    """All shapes with the plan's own delay, then with the other one where compilers hide it."""
+    pipeline = cast("LockstepPipeline", plan.pipeline)
+    own, other = pipeline.delay, 3 - pipeline.delay
+    found = [(shape, own) for shape in shapes]
+    if pipeline.seconds.hides_hops:
+        found += [(shape, other) for shape in ("", *shapes)]
+    return found
+
+
+@dataclass(frozen=True)
+class _Lockstep:
+    """Plans of a pipeline in lockstep: those of one stage, which all stages run."""
+
+    origin: Origin
+    plans: list[tuple[Planned, Plan]] = field(default_factory=list["tuple[Planned, Plan]"])
+    """What is compiled, and the plan that it is."""
+
+    def plan_in(self, way: _LockstepWay) -> Planned:
+        """What the search finds in one way.
+
+        Raises:
+            DoesNotFitError: No such plan fits.
+        """
+        from autoshard.frontend.lockstep_planning import InLockstep, of_a_stage
+        from autoshard.frontend.planning import plan_on_shape, read_planned
+
+        shape, delay = way
+        request = self.origin.request
+        step, asked = InLockstep.of(self.origin.source, request, delay), of_a_stage(request)
+        planned = plan_on_shape(step.source, asked, shape)
+        plan = step.of_all_stages(read_planned(step.source, planned, asked), request)
+        return self.candidate(planned, plan)
+
+    def candidate(self, planned: Planned, plan: Plan) -> Planned:
+        """The program of one stage, with what a step of all stages takes."""
+        pipeline = cast("LockstepPipeline", plan.pipeline)
+        delay = f", delay {pipeline.delay}" if pipeline.delay > 1 else ""
+        summary = replace(
+            cast(PlanSummary, planned.summary),
+            mesh=f"{plan.mesh}{delay}",
+            step_seconds=pipeline.step_seconds,
+        )
+        found = replace(planned, summary=summary)
+        self.plans.append((found, plan))
+        return found
+
+    def plan_of(self, planned: Planned) -> Plan:
+        """The plan that a candidate is."""
+        return next(plan for one, plan in self.plans if one is planned)
 
 
 def _why_not(plan: Plan) -> str:

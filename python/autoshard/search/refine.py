@@ -1,6 +1,6 @@
 """The compiler in the loop: plans of several kinds are compiled, and the best one is taken.
 
-    plans       the search's own, and the fastest ones on meshes of other shapes
+    plans       the search's own, and the fastest ones in other ways: on meshes of other shapes
     compiled    each in a process of its own, for devices that need not be here
     taken       the shortest step as scheduled (verify/schedule) of those that fit as compiled
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from autoshard.cluster import Cluster
 from autoshard.errors import CompileError, DoesNotFitError, PassOptionError
@@ -89,6 +89,9 @@ class Refinement:
 Show = Callable[[Sequence[Attempt]], None]
 """Called with all attempts when one of them changes."""
 
+Way = TypeVar("Way")
+"""How a plan is made, such as the shape of its mesh."""
+
 Verify = Callable[[Planned, float, threading.Event], Verification]
 """Compiles a plan within so many seconds, until the event says to stop."""
 
@@ -151,8 +154,8 @@ def verifier(
 
 def refine(
     first: Planned,
-    plan_on: Callable[[str], Planned],
-    shapes: Sequence[str],
+    plan_in: Callable[[Way], Planned],
+    ways: Sequence[Way],
     verify: Verify,
     budget: Budget,
     show: Show | None = None,
@@ -161,8 +164,8 @@ def refine(
 
     Args:
         first: What the search found with nothing given.
-        plan_on: Plans on a mesh of a shape, ``2x4``.
-        shapes: Of all meshes to try.
+        plan_in: Plans in one of the ways, as on a mesh of a shape, ``2x4``.
+        ways: All to try.
         verify: Compiles.
         budget: How much.
         show: Shows how far it is; None: a table, where there is a terminal.
@@ -178,12 +181,12 @@ def refine(
         from autoshard.report.refinement_table import shown_attempts
 
         with shown_attempts() as on_terminal:
-            return refine(first, plan_on, shapes, verify, budget, on_terminal)
+            return refine(first, plan_in, ways, verify, budget, on_terminal)
     deadline = math.inf if budget.seconds is None else time.monotonic() + budget.seconds
     ended: Literal["all", "seconds", "interrupt"] = "all"
     run = _Run([first], verify, deadline, show)
     try:
-        run.add(_others(first, plan_on, shapes, budget.compiles - 1, deadline))
+        run.add(_others(first, plan_in, ways, budget.compiles - 1, deadline))
         run.compile(budget.at_a_time)
         if time.monotonic() >= deadline:
             ended = "seconds"
@@ -214,18 +217,18 @@ def mesh_shapes(cluster: Cluster) -> tuple[str, ...]:
 
 def _others(
     first: Planned,
-    plan_on: Callable[[str], Planned],
-    shapes: Sequence[str],
+    plan_in: Callable[[Way], Planned],
+    ways: Sequence[Way],
     number: int,
     deadline: float,
 ) -> list[Planned]:
-    """The fastest plans on other meshes, as many as are asked for; none of them is another one."""
+    """The fastest plans in other ways, as many as are asked for; none of them is another one."""
     found: list[Planned] = []
-    for shape in shapes if number else ():
+    for way in ways if number else ():
         if time.monotonic() >= deadline:
             break
         try:
-            planned = plan_on(shape)
+            planned = plan_in(way)
         except DoesNotFitError:
             continue
         if not any(_same(_summary(planned), _summary(one)) for one in (first, *found)):
