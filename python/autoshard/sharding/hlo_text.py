@@ -182,6 +182,12 @@ def tuple_from_hlo(text: str, mesh: Mesh, ranks: Sequence[int]) -> tuple[Shardin
         ParseError: The text cannot be read.
         ShardingError: Another number of elements, or as for :func:`from_hlo`.
     """
+    return _tuple_on_mesh(text, mesh, tuple(ranks))
+
+
+@lru_cache(maxsize=256)
+def _tuple_on_mesh(text: str, mesh: Mesh, ranks: tuple[int, ...]) -> tuple[Sharding, ...]:
+    """A loop over layers has hundreds of results, and is asked for each of them."""
     value = parse_hlo(text)
     values = value if isinstance(value, tuple) else (value,) * len(ranks)
     if len(values) != len(ranks):
@@ -318,6 +324,7 @@ def _check_rank(found: int, rank: int, text: str) -> None:
         )
 
 
+@lru_cache(maxsize=65536)
 def _tiled_on_mesh(value: HloSharding, mesh: Mesh, rank: int) -> Sharding:
     _check_rank(len(value.tile), rank, str(value))
     if len(value.devices) != mesh.size:
