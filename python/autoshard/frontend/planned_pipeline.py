@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from autoshard.ir.lowering import uses_shardy
 from autoshard.pipeline.array_parts import joined_sharding, sharding_over_all
 from autoshard.pipeline.modules import copy_of
 from autoshard.pipeline.options import Pipeline
-from autoshard.pipeline.order import Machinery, StagedStep, staged_step
+from autoshard.pipeline.order import Machinery, StagedStep, fastest_within, staged_steps
 from autoshard.pipeline.staged_verification import StagedVerification, verify_staged_step
 from autoshard.pipeline.transfers import processes_of
 from autoshard.rewrites.layer_loops.parts import ProgramParts
@@ -77,6 +78,8 @@ class PlannedPipeline:
     """As ``argument_stages``; a result is where the argument is that it replaces."""
     successors: frozenset[int]
     """Results of ``main`` that are arguments of the next step."""
+    by_rule: tuple[StagedStep, ...] = ()
+    """The step by each schedule that was asked for, until one of them is taken."""
 
     is_one_program = False
 
@@ -191,6 +194,19 @@ class PlannedPipeline:
             processes=processes,
         )
 
+    def within(self, limit: float) -> PlannedPipeline:
+        """The same with the fastest schedule by which each stage fits; where none fits, with the
+        one that needs least.
+
+        Args:
+            limit: Bytes that a step may use of a device.
+        """
+        step = fastest_within(self.by_rule or (self.step,), limit)
+        arguments, results = _stages_of_arrays(self.staging, step)
+        return replace(
+            self, step=step, argument_stages=arguments, result_stages=results, by_rule=()
+        )
+
     def with_arrays(self, arrays: ProgramParts) -> PlannedPipeline:
         """The same pipeline, whose arguments and results are parts of the user's arrays."""
         staging = replace(self.staging, arrays=arrays)
@@ -250,19 +266,21 @@ def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) ->
     Raises:
         PlanError: It cannot be split so.
     """
-    asked, whole, places = staging.asked, staging.cluster, staging.places
+    asked, whole, kept = staging.asked, staging.cluster, staging.places
     stage = cluster_of_a_stage(whole, asked.stages)
     replaced_by = {argument: result for result, argument in tied_arguments(module).items()}
     given_up = {
         at: replaced_by.get(at)
-        for at, is_donated in zip(places, staging.donated, strict=True)
+        for at, is_donated in zip(kept, staging.donated, strict=True)
         if at is not None and is_donated
     }
     modules = [copy_of(module) for _ in asked.rules]
-    step = staged_step(modules, asked, Machinery(stage, whole, staging.overlap), given_up)
+    steps = staged_steps(modules, asked, Machinery(stage, whole, staging.overlap), given_up)
+    step = fastest_within(steps, math.inf)
     machines = machines_of(machine, stage, whole, asked.stages)
     successors = frozenset(replaced_arguments(main_function(module)))
-    return PlannedPipeline(staging, step, machines, *_stages_of_arrays(staging, step), successors)
+    places = _stages_of_arrays(staging, step)
+    return PlannedPipeline(staging, step, machines, *places, successors, steps)
 
 
 def machines_of(

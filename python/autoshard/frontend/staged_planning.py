@@ -12,6 +12,7 @@ from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan
+from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.frontend.request import Request
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.planned.summary import PlanSummary, bytes_text
@@ -29,7 +30,7 @@ class StagedSearch:
 
     Each stage holds a share of the arguments only, and what it keeps of micro-batches is known when
     the schedule is. So the first search may use as much memory as all stages have, and the next
-    ones less, as long as the worst stage needs too much.
+    ones less than the plan before, as long as its worst stage needs too much by all schedules.
     """
 
     source: Source
@@ -76,7 +77,8 @@ class StagedSearch:
             peaks.append(plan.peak_bytes)
             if plan.peak_bytes <= self.limit:
                 return self._within_limit(plan)
-            self.allowed *= 0.95 * self.limit / plan.peak_bytes
+            used = cast(PlanSummary, plan.summary).peak_bytes_per_device
+            self.allowed = min(self.allowed, used) * 0.95 * self.limit / plan.peak_bytes
         raise self._does_not_fit(min(peaks))
 
     def plan_switched(self, request: Request) -> Plan:
@@ -99,7 +101,9 @@ class StagedSearch:
         left = max(self.deadline - time.monotonic(), LEAST_SECONDS)
         seconds = left if math.isfinite(left) else None
         asked = replace(request, memory_limit=int(self.allowed), time_limit=seconds)
-        return self.plan_once(self.source, asked)
+        plan = self.plan_once(self.source, asked)
+        pipeline = cast(PlannedPipeline, plan.pipeline)
+        return replace(plan, pipeline=pipeline.within(self.limit))
 
     def _of_the_worst_stage(self, error: DoesNotFitError) -> float:
         """About what it needs; bytes of the error are those of one stage that does all."""

@@ -177,13 +177,13 @@ class StagedStep:
         return f"{self.rule}, {chart}"
 
 
-def staged_step(
+def staged_steps(
     modules: Sequence[mlir.Module],
     asked: Pipeline,
     machinery: Machinery,
     donated: Donated,
-) -> StagedStep:
-    """The step by the fastest of the schedules that are asked for.
+) -> tuple[StagedStep, ...]:
+    """The step by each of the schedules that are asked for.
 
     Args:
         modules: Planned modules with labels of stages, one for each rule; they are split.
@@ -191,11 +191,19 @@ def staged_step(
         machinery: By what it is timed.
         donated: By the user.
     """
-    found = [
+    return tuple(
         step_by_rule(module, rule, machinery, donated)
         for module, rule in zip(modules, asked.rules, strict=True)
-    ]
-    return min(found, key=lambda step: step.step_seconds)
+    )
+
+
+def fastest_within(steps: Sequence[StagedStep], limit: float) -> StagedStep:
+    """The fastest of several schedules of one step whose worst stage needs no more than so many
+    bytes of a device; where none does, the one that needs least."""
+    fitting = [step for step in steps if max(step.peak_bytes) <= limit]
+    if fitting:
+        return min(fitting, key=lambda step: step.step_seconds)
+    return min(steps, key=lambda step: max(step.peak_bytes))
 
 
 def step_by_rule(

@@ -1,5 +1,6 @@
 """The searches of one pipeline, with a search and a clock of the test's own."""
 
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -17,12 +18,34 @@ STAGES, LIMIT = 4, 1000
 @dataclass(frozen=True)
 class Summary:
     memory_limit: float = 0
+    peak_bytes_per_device: float = math.inf
+    """Bytes of one stage that does all."""
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """Those of one plan, by what their worst stage needs; the first one is the fastest."""
+
+    peaks: tuple[float, ...]
+
+    def within(self, limit):
+        fitting = [peak for peak in self.peaks if peak <= limit]
+        return Schedules((fitting[0] if fitting else min(self.peaks),))
 
 
 @dataclass(frozen=True)
 class Found:
-    peak_bytes: float
+    pipeline: Schedules
     summary: Summary = Summary()
+
+    @property
+    def peak_bytes(self):
+        return self.pipeline.peaks[0]
+
+
+def of(peak):
+    """A plan with one schedule."""
+    return Found(Schedules((peak,)), Summary(LIMIT))
 
 
 class Clock:
@@ -39,7 +62,7 @@ def clock(monkeypatch):
 
 
 def searches(clock, found, time_limit=None):
-    """Whose results are ``found``, one after the other: bytes, negative ones of no plan.
+    """Whose results are ``found``, one after the other: plans, or bytes, negative ones of no plan.
 
     Returns:
         The searches, the request, and a list of the requests that the search gets; each takes two
@@ -51,10 +74,12 @@ def searches(clock, found, time_limit=None):
     def plan_once(_, request):
         asked.append(request)
         clock.now += 2
-        peak = next(results)
-        if peak < 0:
-            raise autoshard.DoesNotFitError("no plan", None, -peak, request.memory_limit)
-        return Found(peak)
+        found = next(results)
+        if isinstance(found, Found):
+            return found
+        if found < 0:
+            raise autoshard.DoesNotFitError("no plan", None, -found, request.memory_limit)
+        return of(found)
 
     request = Request(cluster="cpu:8", memory_limit=LIMIT, time_limit=time_limit)
     source = SimpleNamespace(name="step", cluster=autoshard.Cluster.parse("cpu:8"))
@@ -64,13 +89,28 @@ def searches(clock, found, time_limit=None):
 def test_each_search_gets_less_memory_until_the_worst_stage_fits(clock):
     search, request, asked = searches(clock, [2000, 1250, 900])
     found = search.plan(request)
-    assert found == Found(900, Summary(LIMIT))
+    assert found == of(900)
     first = STAGES * LIMIT
     second = first * 0.95 / 2
     assert [each.memory_limit for each in asked] == pytest.approx(
         [first, second, second * 0.95 / 1.25], abs=1
     )
     assert [each.time_limit for each in asked] == [None] * 3
+
+
+def test_the_next_search_gets_less_than_what_did_not_fit(clock):
+    """A plan that leaves most of its memory would be found once more."""
+    summary = Summary(peak_bytes_per_device=1500)
+    search, request, asked = searches(clock, [Found(Schedules((1250,)), summary), 900])
+    assert search.plan(request) == of(900)
+    wanted = [STAGES * LIMIT, 1500 * 0.95 / 1.25]
+    assert [each.memory_limit for each in asked] == pytest.approx(wanted, abs=1)
+
+
+def test_a_slower_schedule_that_fits_comes_before_another_search(clock):
+    search, request, asked = searches(clock, [Found(Schedules((1250, 950)))])
+    assert search.plan(request) == of(950)
+    assert len(asked) == 1
 
 
 def test_one_time_limit_bounds_all_searches(clock):
