@@ -56,10 +56,27 @@ class Producer:
         return frozenset(axis for dims in self.dims for axis in dims.axes)
 
 
+class Ends:
+    """The ops that end the bodies of loops, each looked for once: a block is a list, from its
+    beginning to its end."""
+
+    def __init__(self) -> None:
+        self.known: dict[mlir.Operation, mlir.Operation] = {}
+
+    def of(self, loop: mlir.Operation) -> mlir.Operation:
+        """The op that ends a loop's body."""
+        if loop not in self.known:
+            ops = loop.regions[1].blocks[0].operations
+            self.known[loop] = ops[len(ops) - 1].operation
+        return self.known[loop]
+
+
 @dataclass
 class Chain:
     """What becomes parts of sums together."""
 
+    ends: Ends
+    """Those of the function."""
     sums: list[Slot] = field(default_factory=list[Slot])
     """Loops, and what they add up: it is reduced behind them."""
     axes: tuple[str, ...] = ()
@@ -83,7 +100,7 @@ class Chain:
                 yield producer.op, (producer.added_to,)
         for loop, slot in self.carried:
             yield loop, (slot,)
-            yield end_of(loop.regions[1].blocks[0]), (slot,)
+            yield self.ends.of(loop), (slot,)
 
 
 def chains_of(main: mlir.Operation, mesh: Mesh) -> list[Chain]:
@@ -93,23 +110,24 @@ def chains_of(main: mlir.Operation, mesh: Mesh) -> list[Chain]:
         main: The function; planned.
         mesh: Of the plan.
     """
+    ends = Ends()
     found: list[Chain] = []
     for op in main.regions[0].blocks[0].operations:
         loop = op.operation
         if loop.name != WHILE:
             continue
         for slot in range(len(loop.operands)):
-            if _is_added_up(loop, slot):
-                chain = _Walk(mesh).from_sum(loop, slot)
+            if _is_added_up(loop, slot, ends):
+                chain = _Walk(mesh, ends).from_sum(loop, slot)
                 if chain is not None:
                     found.append(chain)
     return [chain for chain in _joined(found) if _is_whole(chain, mesh)]
 
 
-def _is_added_up(loop: mlir.Operation, slot: int) -> bool:
+def _is_added_up(loop: mlir.Operation, slot: int, ends: Ends) -> bool:
     """Does a trip do nothing but add to what is carried?"""
-    body = loop.regions[1].blocks[0]
-    argument, waiting = body.arguments[slot], [end_of(body).operands[slot]]
+    argument = loop.regions[1].blocks[0].arguments[slot]
+    waiting = [ends.of(loop).operands[slot]]
     if waiting == [argument]:
         return False
     while waiting:
@@ -122,17 +140,12 @@ def _is_added_up(loop: mlir.Operation, slot: int) -> bool:
     return False
 
 
-def end_of(block: mlir.Block) -> mlir.Operation:
-    """The op that ends a block."""
-    return block.operations[len(block.operations) - 1].operation
-
-
 class _Walk:
     """One walk from the end of a chain to its producers."""
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: Mesh, ends: Ends) -> None:
         self.mesh = mesh
-        self.chain = Chain()
+        self.chain = Chain(ends)
         self.seen: set[mlir.Value] = set()
         self.waiting: list[Slot] = []
 
@@ -184,7 +197,7 @@ class _Walk:
         self.seen.update((argument, result))
         self.chain.values += [argument, result]
         self.chain.carried.append((loop, slot))
-        self.waiting += [(loop, slot), (end_of(body), slot)]
+        self.waiting += [(loop, slot), (self.chain.ends.of(loop), slot)]
         return True
 
 

@@ -16,7 +16,7 @@ from autoshard.ir.attributes import LEVEL, STRATEGY
 from autoshard.ir.constants import zeros
 from autoshard.rewrites.recomputation.loops import maker_of
 from autoshard.rewrites.reduce_once.blocks import Blocks, open_pins, shardings_of, write
-from autoshard.rewrites.reduce_once.chains import Chain, Slot, end_of
+from autoshard.rewrites.reduce_once.chains import Chain, Slot
 from autoshard.rewrites.reduce_once.followers import write_follower
 from autoshard.rewrites.reduce_once.producers import write_producer
 from autoshard.sharding import Mesh, Sharding
@@ -107,7 +107,7 @@ class _Writer:
         readers = [use for use in uses if use not in of_parts]
         if not readers:
             return
-        last = maker_of(end_of(loop.regions[1].blocks[0]).operands[slot])
+        last = maker_of(self.chain.ends.of(loop).operands[slot])
         assert last is not None, "a sum of the loop"
         tensor = mlir.RankedTensorType(whole)
         scalar = mlir.RankedTensorType.get([], tensor.element_type)
