@@ -109,9 +109,11 @@ def test_parts_that_the_search_lets_lie_unlike_are_planned_once_more_and_lie_ali
         return turned(params, gradients), value, gradients
 
     plans: list[autoshard.Plan] = []
+    pins: list[set[int]] = []
 
     def planned(source: Any, request: Any) -> autoshard.Plan:
         plan = whole(source, request)
+        pins.append({number for number, _ in source.result_pins})
         if not plans:  # the first part of weights, and of gradients, is cut
             cut = parse_sharding(f"[{{}}, {{}}, {{{plan.mesh.axes[0].name}}}]", plan.mesh)
             first = replace(plan.arguments[0], sharding=cut)
@@ -125,6 +127,7 @@ def test_parts_that_the_search_lets_lie_unlike_are_planned_once_more_and_lie_ali
     monkeypatch.setattr(planning, "_planned", planned)
     plan = pipelined(step, 2, 2, **options).plan(stacked(), whole_numbers(BATCH, WIDTH))
     assert len(plans) == 2
+    assert pins == [set(), {0, 1, 3, 4}], "also of weights, whose parts could lie unlike then"
     pinned = (*plans[1].arguments[:2], *plans[1].results[3:], plan.arguments[0], plan.results[2])
     assert {value.sharding for value in pinned} == {plans[0].arguments[0].sharding}
 

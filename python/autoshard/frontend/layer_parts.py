@@ -90,13 +90,14 @@ class InParts:
     def plan(self, request: Request, plan_once: Callable[[Source, Request], Plan]) -> Plan:
         """Plan the parts, and read the plan as one of the whole.
 
-        Parts of an array lie alike: where the search lets them differ it plans once more, with each
-        as the first one is.
+        Parts of an array lie alike: where the search lets some differ it plans once more, with
+        those of each array as the first one is. Free ones could differ then.
         """
         request = self._with_names(request)
         plan = plan_once(self.source, request)
-        arguments, results = self._unlike(plan)
-        if arguments or results:
+        sides = (plan.arguments, self.arrays.arguments), (plan.results, self.arrays.results)
+        if not all(_are_alike(*side) for side in sides):
+            arguments, results = (_pins_as_first(*side) for side in sides)
             source = replace(
                 self.source,
                 machine=plan.machine,
@@ -105,7 +106,6 @@ class InParts:
                 result_pins=results,
             )
             plan = plan_once(source, request)
-            assert self._unlike(plan) == ((), ()), "parts of an array lie unlike, although pinned"
         return self._joined(plan)
 
     def _with_names(self, request: Request) -> Request:
@@ -125,13 +125,6 @@ class InParts:
         by_name = replace(wanted, parameters=named(wanted.parameters), states=named(wanted.states))
         return replace(request, optimizer_parallel=by_name)
 
-    def _unlike(self, plan: Plan) -> tuple[_Pins, _Pins]:
-        """For arguments and results of which parts lie unlike each other: that of the first one."""
-        return (
-            _pins_of_unlike(plan.arguments, self.arrays.arguments),
-            _pins_of_unlike(plan.results, self.arrays.results),
-        )
-
     def _joined(self, plan: Plan) -> Plan:
         stage: Any = self.whole.program.stage
         pipeline = plan.pipeline
@@ -139,6 +132,8 @@ class InParts:
         types = _tree.tree_leaves(stage.args_info), _tree.tree_leaves(stage.out_info)
         names = self.whole.argument_names, result_names(stage.out_tree)
         arrays = self.arrays
+        sides = (plan.arguments, arrays.arguments), (plan.results, arrays.results)
+        assert all(_are_alike(*side) for side in sides), "parts of an array lie unlike"
         return replace(
             plan,
             arguments=_whole_values(names[0], types[0], arrays.arguments, plan.arguments),
@@ -150,11 +145,17 @@ class InParts:
         )
 
 
-def _pins_of_unlike(values: Sequence[PlannedValue], arrays: Sequence[ArrayParts]) -> _Pins:
+def _are_alike(values: Sequence[PlannedValue], arrays: Sequence[ArrayParts]) -> bool:
+    """Do all parts of each array lie as each other?"""
+    return all(len({values[number].sharding for number in parts.numbers}) == 1 for parts in arrays)
+
+
+def _pins_as_first(values: Sequence[PlannedValue], arrays: Sequence[ArrayParts]) -> _Pins:
+    """For each part of each array how the first one lies."""
     return tuple(
         (number, values[parts.numbers[0]].sharding)
         for parts in arrays
-        if len({values[number].sharding for number in parts.numbers}) > 1
+        if parts.is_cut
         for number in parts.numbers
     )
 
