@@ -20,6 +20,8 @@ from autoshard.progress import running
 
 _MOST_SEARCHES = 4
 """For what is asked; a switch that is tried where nothing fits gets one."""
+_LEAN = 1.001
+"""What a search gets that shall find the plan of least memory, over what that needs."""
 LEAST_SECONDS = 1e-3
 """What the first search gets of a time limit that is over before it begins."""
 
@@ -31,6 +33,8 @@ class StagedSearch:
     Each stage holds a share of the arguments only, and what it keeps of micro-batches is known when
     the schedule is. So the first search may use as much memory as all stages have, and the next
     ones less than the plan before, as long as its worst stage needs too much by all schedules.
+    What a stage needs is no fixed share of what one needs that does all: where no plan needs as
+    little as the next one is to, the plan of least memory is tried.
     """
 
     source: Source
@@ -68,17 +72,25 @@ class StagedSearch:
             KeyboardInterrupt: None did until Ctrl-C.
         """
         peaks: list[float] = []
-        while not peaks or (len(peaks) < _MOST_SEARCHES and not self.is_over()):
-            try:
-                plan = self._search(request)
-            except DoesNotFitError as error:
-                peaks = peaks or [self._of_the_worst_stage(error)]
+        allowed, used = self.allowed, math.inf
+        for number in range(_MOST_SEARCHES):
+            if number and self.is_over():
                 break
+            try:
+                plan = self._search(request, allowed)
+            except DoesNotFitError as error:
+                if not peaks:
+                    peaks.append(self._of_the_worst_stage(error))
+                    break
+                if error.peak_bytes * _LEAN >= used:
+                    break
+                allowed = used = error.peak_bytes * _LEAN  # its worst stage may fit
+                continue
             peaks.append(plan.peak_bytes)
             if plan.peak_bytes <= self.limit:
                 return self._within_limit(plan)
-            used = cast(PlanSummary, plan.summary).peak_bytes_per_device
-            self.allowed = min(self.allowed, used) * 0.95 * self.limit / plan.peak_bytes
+            used = min(allowed, cast(PlanSummary, plan.summary).peak_bytes_per_device)
+            allowed = self.allowed = used * 0.95 * self.limit / plan.peak_bytes
         raise self._does_not_fit(min(peaks))
 
     def plan_switched(self, request: Request) -> Plan:
@@ -88,19 +100,19 @@ class StagedSearch:
             DoesNotFitError: That does not fit.
         """
         try:
-            plan = self._search(request)
+            plan = self._search(request, self.allowed)
         except DoesNotFitError as error:
             raise self._does_not_fit(self._of_the_worst_stage(error)) from error
         if plan.peak_bytes > self.limit:
             raise self._does_not_fit(plan.peak_bytes)
         return self._within_limit(plan)
 
-    def _search(self, request: Request) -> Plan:
+    def _search(self, request: Request, allowed: float) -> Plan:
         if running().is_interrupted:
             raise KeyboardInterrupt
         left = max(self.deadline - time.monotonic(), LEAST_SECONDS)
         seconds = left if math.isfinite(left) else None
-        asked = replace(request, memory_limit=int(self.allowed), time_limit=seconds)
+        asked = replace(request, memory_limit=int(allowed), time_limit=seconds)
         plan = self.plan_once(self.source, asked)
         pipeline = cast(PlannedPipeline, plan.pipeline)
         return replace(plan, pipeline=pipeline.within(self.limit))

@@ -113,6 +113,21 @@ def test_a_slower_schedule_that_fits_comes_before_another_search(clock):
     assert len(asked) == 1
 
 
+def test_where_no_plan_needs_as_little_the_leanest_is_tried(clock):
+    """A stage may need a smaller share of it."""
+    search, request, asked = searches(clock, [2500, -2000, 900])
+    assert search.plan(request) == of(900)
+    wanted = [STAGES * LIMIT, STAGES * LIMIT * 0.95 / 2.5, 2000 * 1.001]
+    assert [each.memory_limit for each in asked] == pytest.approx(wanted, abs=1)
+
+
+def test_the_leanest_plan_is_tried_once(clock):
+    search, request, asked = searches(clock, [2500, -2000, -2000, -2000])
+    with pytest.raises(autoshard.DoesNotFitError, match=r"worst of 4 stages needs 2\.441 KiB"):
+        search.plan(request)
+    assert len(asked) == 3
+
+
 def test_one_time_limit_bounds_all_searches(clock):
     search, request, asked = searches(clock, [2000] * 9, time_limit=5)
     with pytest.raises(autoshard.DoesNotFitError, match="time_limit is over, too"):
@@ -131,7 +146,7 @@ def test_nothing_is_tried_behind_the_time_limit_but_the_first_search(clock):
 
 
 def test_switches_get_one_search_each_where_the_last_one_ended(clock):
-    search, request, asked = searches(clock, [2000, -3000, -2850, 1600])
+    search, request, asked = searches(clock, [2000, -5000, -2850, 1600])
     with pytest.raises(
         autoshard.DoesNotFitError, match=r"worst of 4 stages needs 1\.953 KiB"
     ) as caught:
