@@ -273,7 +273,9 @@ void add_uses(const Program& program, Classes& classes) {
     }
   }
   std::unordered_map<Colour, std::size_t> flows;
-  for (const Join& join : program.joins) {
+  const std::vector<bool> begins = begin_loops(program);
+  for (std::size_t j = 0; j < program.joins.size(); ++j) {
+    const Join& join = program.joins[j];
     if (!is_choice(program, join.source) || !is_choice(program, join.target)) continue;
     const std::int32_t source = classes.class_of_value[join.source],
                        target = classes.class_of_value[join.target];
@@ -281,10 +283,27 @@ void add_uses(const Program& program, Classes& classes) {
         mix(static_cast<Colour>(source), static_cast<Colour>(target)), classes.flows.size());
     if (is_new) classes.flows.push_back({source, target, 0});
     classes.flows[entry->second].trips += join.trips;
+    if (begins[j]) classes.flows[entry->second].stored += join.trips;
   }
 }
 
 }  // namespace
+
+std::vector<bool> begin_loops(const Program& program) {
+  std::unordered_map<std::int32_t, std::int32_t> yielded;
+  for (const Loop& loop : program.loops) {
+    for (std::size_t k = 0; k < loop.carried.size(); ++k) {
+      yielded.emplace(loop.carried[k], loop.yielded[k]);
+    }
+  }
+  std::vector<bool> begins;
+  begins.reserve(program.joins.size());
+  for (const Join& join : program.joins) {
+    const auto carried = yielded.find(join.target);
+    begins.push_back(carried != yielded.end() && carried->second != join.source);
+  }
+  return begins;
+}
 
 std::int64_t search_copy_distance(const Program& program) {
   return std::max<std::int64_t>(64, static_cast<std::int64_t>(program.ops.size()) / 16);

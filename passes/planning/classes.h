@@ -64,6 +64,8 @@ struct Flow {
   std::int32_t source;
   std::int32_t target;
   double trips;
+  /// How many of these begin a loop: what it carries is stored, a slice as well.
+  double stored = 0;
 };
 
 /// A copy of a value for some of its readers.
@@ -117,6 +119,9 @@ struct ClassOptions {
 /// that what the forward half gathers does not live until the backward half reads it; at least
 /// 64 ops.
 std::int64_t search_copy_distance(const Program& program);
+
+/// By join, whether its value begins a loop.
+std::vector<bool> begin_loops(const Program& program);
 
 /// By node of the network of `classes` (sharding classes, then op classes): the node of
 /// another one for the same program that one of its members was in, or -1.

@@ -12,6 +12,7 @@ namespace autoshard::planning {
 ///
 ///   sum over op classes    trips * op
 ///   + sum over uses, flows trips * reshard
+///   + sum over flows       stored * stored_slice * bytes of a slice
 ///   + sum over sharding classes  held
 ///   + sum over operands    transient * bytes that an op reshards for itself
 class Costs {
@@ -40,6 +41,8 @@ class Costs {
   virtual double transient(std::int32_t) const { return 0; }
   /// What a byte costs of copies of a sharding class that are more than slices of it.
   virtual double copy(std::int32_t) const { return 0; }
+  /// What a byte costs of a slice that a loop begins with.
+  virtual double stored_slice() const { return 0; }
   /// Differs where any of the prices above differ.
   virtual std::uint64_t prices_id() const { return 0; }
 };

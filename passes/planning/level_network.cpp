@@ -23,6 +23,10 @@ std::uint64_t copy_id(std::int32_t source, std::int32_t target) {
   return (1ull << 62) | flow_id(source, target);
 }
 
+std::uint64_t slice_id(std::int32_t source, std::int32_t target) {
+  return (1ull << 30) | copy_id(source, target);
+}
+
 }  // namespace
 
 NetworkBuilder::NetworkBuilder(const Classes& classes, const Costs& costs, OptionStore& store)
@@ -85,6 +89,15 @@ std::int32_t NetworkBuilder::copy_table(std::int32_t source, std::int32_t target
   return table({copy_id(source, target), 1}, from.shardings, to.shardings.size(),
                [&](std::int32_t s, std::int32_t t) {
                  return store_.copied_bytes(from.type, s, to.shardings[t]);
+               });
+}
+
+/// Bytes of a slice on a device, the options of the source's domain by those of the target's.
+std::int32_t NetworkBuilder::slice_table(std::int32_t source, std::int32_t target) {
+  const Domain &from = store_.domain_at(source), &to = store_.domain_at(target);
+  return table({slice_id(source, target), 1}, from.shardings, to.shardings.size(),
+               [&](std::int32_t s, std::int32_t t) {
+                 return store_.sliced_bytes(from.type, s, to.type, to.shardings[t]);
                });
 }
 
@@ -154,6 +167,11 @@ const solver::Problem& NetworkBuilder::build(const LevelOptions& level) {
       network_.add_edge(flow.source, flow.target, index_in_network(copy_table(source, target)),
                         price);
     }
+    const double stored = flow.stored * costs_.stored_slice();
+    if (stored > 0) {
+      network_.add_edge(flow.source, flow.target,
+                        index_in_network(slice_table(source, target)), stored);
+    }
   }
   return network_;
 }
@@ -194,6 +212,8 @@ double NetworkBuilder::cost_of(const LevelOptions& level,
                                            classes_.values[flow.source].together);
     const double price = costs_.copy(flow.target);
     if (price > 0) total += price * store_.copied_bytes(source.type, from, to);
+    const double stored = flow.stored * costs_.stored_slice();
+    if (stored > 0) total += stored * store_.sliced_bytes(source.type, from, target.type, to);
   }
   return static_cast<double>(total);
 }

@@ -51,6 +51,7 @@ class NetworkBuilder {
   std::int32_t transient_table(const Use& use, const LevelOptions& level);
   std::int32_t flow_table(std::int32_t source, std::int32_t target, std::int32_t together);
   std::int32_t copy_table(std::int32_t source, std::int32_t target);
+  std::int32_t slice_table(std::int32_t source, std::int32_t target);
   std::int32_t index_in_network(std::int32_t table);
 
   const Classes& classes_;

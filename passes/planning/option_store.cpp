@@ -213,4 +213,11 @@ double OptionStore::copied_bytes(std::int32_t type, std::int32_t from, std::int3
   return program_.types[type].bytes() / static_cast<double>(num_shards(known[to], mesh_));
 }
 
+double OptionStore::sliced_bytes(std::int32_t type, std::int32_t from, std::int32_t other,
+                                 std::int32_t to) const {
+  const Sharding &source = shardings_[type].list[from], &target = shardings_[other].list[to];
+  if (source == target || !only_cuts(source, target)) return 0;
+  return program_.types[type].bytes() / static_cast<double>(num_shards(target, mesh_));
+}
+
 }  // namespace autoshard::planning

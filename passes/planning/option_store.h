@@ -88,6 +88,10 @@ class OptionStore {
                    std::int32_t together);
   /// Bytes on a device of a copy that is no slice of what it is made from; else 0.
   double copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const;
+  /// Bytes on a device of a slice of what flows from a sharding of `type` to one of `other`;
+  /// 0 of everything else.
+  double sliced_bytes(std::int32_t type, std::int32_t from, std::int32_t other,
+                      std::int32_t to) const;
 
  private:
   static constexpr double not_allowed = solver::kNotAllowed;

@@ -183,11 +183,17 @@ void CostSum::add_halos(std::size_t i) {
 
 void CostSum::add_joins() {
   const Program& program = on_.program;
+  const std::vector<bool> begins = begin_loops(program);
   for (std::size_t j = 0; j < program.joins.size(); ++j) {
     const Join& join = program.joins[j];
     if (program.values[join.source].is_free || program.values[join.target].is_free) continue;
-    reshard({Place::join, j, 0, join.source, join.trips}, plan_.values[join.source],
-            plan_.values[join.target], 0, true);
+    const Sharding &from = plan_.values[join.source], &to = plan_.values[join.target];
+    reshard({Place::join, j, 0, join.source, join.trips}, from, to, 0, true);
+    if (!begins[j] || from == to || !only_cuts(from, to)) continue;
+    const double seconds = stored_slice_seconds(on_.cluster) *
+                           on_.local_bytes(program.values[join.source].type, to);
+    costs_.moves.back().compute_seconds += seconds;
+    costs_.compute_seconds += join.trips * seconds;
   }
 }
 

@@ -7,7 +7,6 @@
 #include "cost/reshard.h"
 #include "planning/collective_matmul.h"
 #include "planning/options.h"
-#include "planning/steps.h"
 
 namespace autoshard::planning {
 namespace {

@@ -8,6 +8,7 @@
 #include "planning/assignment.h"
 #include "planning/classes.h"
 #include "planning/costs.h"
+#include "planning/steps.h"
 
 namespace autoshard::planning {
 
@@ -18,7 +19,8 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 ///
 ///   op             compute seconds, plus (1 - overlap) * halos and partial sums of rank 0
 ///   reshard (1 - overlap) * seconds of its steps, less the latency that they share with
-///                  others; of a slice part of a launch
+///                  others; of a slice part of a launch, and where a loop begins with it
+///                  what it takes to write it
 ///   held           bytes on a device * prices of the points at which its members live,
 ///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
 ///   transient      prices of the points at which the ops of a class run
@@ -43,6 +45,7 @@ class SecondsCosts : public Costs {
   double copy(std::int32_t sharding_class) const override {
     return on_.classes.values[sharding_class].source < 0 ? 0 : price_[sharding_class];
   }
+  double stored_slice() const override { return stored_slice_seconds(on_.cluster); }
   std::uint64_t prices_id() const override { return prices_id_; }
 
   void set_prices(const Prices& prices);

@@ -13,9 +13,12 @@ namespace autoshard::planning {
 
 /// What a slice costs that no collective makes, in seconds: part of a kernel's launch, for
 /// some slices end a fusion, and most are read by a kernel that runs anyway. 0 for everything
-/// else.
+/// else. What a loop begins with is no kernel's: see `stored_slice_seconds`.
 double slice_seconds(const std::vector<Step>& steps, const Sharding& from, const Sharding& to,
                      AxisMask partial, const Cluster& cluster);
+
+/// Seconds a byte of a slice that is written: it is read as well.
+double stored_slice_seconds(const Cluster& cluster);
 
 /// The sum over the steps, in seconds, each as the compiler makes it.
 double seconds_of(const std::vector<Step>& steps, const Cluster& cluster, const Mesh& mesh);
