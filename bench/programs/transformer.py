@@ -144,6 +144,23 @@ MODELS = {
         parameters=14_167_290_880,
         batch=32,
     ),
+    "gpt3-175b": Config(
+        12_288,
+        49_152,
+        96,
+        96,
+        96,
+        51_200,
+        175_000_000_000,
+        tolerance=0.01,
+        tokens=2048,
+        batch=256,
+        feed_forward="gelu",
+        norm="layer",
+        positions="learned",
+        bias=True,
+        tied=True,
+    ),
     "pangu-alpha-2.6b": _PANGU,
     "pangu-alpha-13b": dataclasses.replace(
         _PANGU,
@@ -166,6 +183,8 @@ Sources:
         positions in 7B, ALiBi in 13B; NormHead), and the Baichuan2-*-Base configurations.
     qwen: Bai et al. 2023, "Qwen Technical Report" (bias on query, key and value only), and the
         Qwen-7B and Qwen-14B configurations, whose ``intermediate_size`` counts gate and up.
+    gpt3-175b: Brown et al. 2020, "Language Models are Few-Shot Learners" (table 2.1), its
+        vocabulary padded as by Megatron-LM.
     pangu-alpha: Zeng et al. 2021, "PanGu-alpha: Large-scale Autoregressive Pretrained Chinese
         Language Models with Auto-parallel Computation" (31 and 39 layers under the query layer;
         parameters rounded as there), and MindFormers' run_pangualpha_*.yaml, which count the query
