@@ -151,13 +151,17 @@ void bind_planning(nb::module_& module) {
 
   module.def(
       "propagate",
-      [](const Program& program, std::int64_t max_options, int sweeps, std::uint64_t seed) {
-        planning::PropagationOptions options{max_options, sweeps, seed};
+      [](const Program& program, std::int64_t max_options, int sweeps, std::uint64_t seed,
+         bool fold) {
+        planning::PropagationOptions options{max_options, sweeps, seed, fold};
         const planning::Plan plan = planning::propagate(program, options);
         return planning::table_of(program, plan);
       },
       "program"_a, nb::kw_only(), "max_options"_a = 160, "sweeps"_a = 2, "seed"_a = 0,
-      "The plan of least resharding; raises Contradiction(message, op, value).");
+      "fold"_a = false,
+      "The plan of least resharding; raises Contradiction(message, op, value). With `fold` "
+      "equal "
+      "layers are cut alike.");
 
   module.def(
       "recursive_programming",
@@ -228,26 +232,33 @@ void bind_planning(nb::module_& module) {
       "Groups of ops with one kind, place, strategy, seconds and runs, in the order of their "
       "first ops. Spots are small numbers from 0 on.");
 
-  module.def(
-      "replan",
-      [](const Program& program, const Cluster& cluster, const PlanTable& previous,
-         std::optional<double> mem_coeff, double memory_limit, std::optional<double> price,
-         int sweeps, double time_limit, std::uint64_t seed) {
-        planning::RecursiveOptions options;
-        options.watcher = watcher_of({});
-        options.mem_coeff = mem_coeff;
-        options.memory_limit = memory_limit;
-        options.sweeps = sweeps;
-        options.time_limit = time_limit;
-        options.seed = seed;
-        return planning::replan_table(program, cluster, previous, price, options);
-      },
-      "program"_a, "cluster"_a, "previous"_a, nb::kw_only(), "mem_coeff"_a.none(),
-      "memory_limit"_a, "price"_a = nb::none(), "sweeps"_a = 2,
-      "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0,
-      nb::call_guard<nb::gil_scoped_release>(),
-      "A plan of the same program, on the mesh of `previous`, with other pins. Memory has "
-      "`price` at first, in the unit of mem_coeff, else that of `previous`.");
+  const auto replans = [&module](const char* name, const auto& replan, const char* doc) {
+    module.def(
+        name,
+        [replan](const Program& program, const Cluster& cluster, const PlanTable& previous,
+                 std::optional<double> mem_coeff, double memory_limit,
+                 std::optional<double> price, int sweeps, double time_limit,
+                 std::uint64_t seed) {
+          planning::RecursiveOptions options;
+          options.watcher = watcher_of({});
+          options.mem_coeff = mem_coeff;
+          options.memory_limit = memory_limit;
+          options.sweeps = sweeps;
+          options.time_limit = time_limit;
+          options.seed = seed;
+          return replan(program, cluster, previous, price, options);
+        },
+        "program"_a, "cluster"_a, "previous"_a, nb::kw_only(), "mem_coeff"_a.none(),
+        "memory_limit"_a, "price"_a = nb::none(), "sweeps"_a = 2,
+        "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0,
+        nb::call_guard<nb::gil_scoped_release>(), doc);
+  };
+  replans("replan", planning::replan_table,
+          "A plan of the same program, on the mesh of `previous`, with other pins. Memory has "
+          "`price` at first, in the unit of mem_coeff, else that of `previous`.");
+  replans(
+      "replan_near", planning::replan_near_table,
+      "As `replan`, without the whole search where the previous plan leads nowhere: None.");
 
   module.def(
       "recursive_programming_network",

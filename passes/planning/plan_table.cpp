@@ -187,24 +187,47 @@ PlanTable estimate_table(const Program& program, const Cluster& cluster,
   return table_of(program, std::move(given));
 }
 
+namespace {
+
+/// What there is to start from: a plan, and what is known of its program.
+struct Previous {
+  const Plan& plan;
+  std::shared_ptr<const KnownProgram> known;
+};
+
+Previous previous_of(const Program& program, const Cluster& cluster, const PlanTable& table) {
+  if (!table.plan) {
+    throw std::invalid_argument("only a plan with costs can be changed");
+  }
+  if (table.plan->values.size() != program.values.size() ||
+      table.plan->ops.size() != program.ops.size()) {
+    throw InvalidProgram("plan and program differ in size");
+  }
+  if (table.known) return {*table.plan, table.known};
+  const auto memory =
+      std::make_shared<const ProgramMemory>(memory_of(program, cluster.compiler));
+  return {*table.plan, std::make_shared<const KnownProgram>(
+                           KnownProgram{memory, classes_of(program, memory.get(), {}), {}})};
+}
+
+}  // namespace
+
+std::optional<PlanTable> replan_near_table(const Program& program, const Cluster& cluster,
+                                           const PlanTable& previous,
+                                           std::optional<double> price,
+                                           const RecursiveOptions& options) {
+  const Previous from = previous_of(program, cluster, previous);
+  std::optional<RecursivePlan> found = replan_near(
+      program, cluster, from.plan, *from.known, price.value_or(previous.mem_coeff), options);
+  if (!found) return std::nullopt;
+  return table_of(program, std::move(*found));
+}
+
 PlanTable replan_table(const Program& program, const Cluster& cluster,
                        const PlanTable& previous, std::optional<double> price,
                        const RecursiveOptions& options) {
-  if (!previous.plan) {
-    throw std::invalid_argument("only a plan with costs can be changed");
-  }
-  if (previous.plan->values.size() != program.values.size() ||
-      previous.plan->ops.size() != program.ops.size()) {
-    throw InvalidProgram("plan and program differ in size");
-  }
-  std::shared_ptr<const KnownProgram> known = previous.known;
-  if (!known) {
-    const auto memory =
-        std::make_shared<const ProgramMemory>(memory_of(program, cluster.compiler));
-    known = std::make_shared<const KnownProgram>(
-        KnownProgram{memory, classes_of(program, memory.get(), {}), {}});
-  }
-  return table_of(program, replan(program, cluster, *previous.plan, *known,
+  const Previous from = previous_of(program, cluster, previous);
+  return table_of(program, replan(program, cluster, from.plan, *from.known,
                                   price.value_or(previous.mem_coeff), options));
 }
 

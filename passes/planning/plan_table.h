@@ -91,10 +91,14 @@ PlanTable table_of(const Program& program, RecursivePlan found);
 /// program, with the number of the op behind "at op".
 PlanTable estimate_table(const Program& program, const Cluster& cluster, const CutTable& cuts);
 
-/// `replan` from a table, also from one of `estimate_table`, of which nothing is known but the
-/// plan. `price` of memory is where it begins; unset: that of `previous`. Throws
-/// `std::invalid_argument` if the table has no costs, `InvalidProgram` if it is another
-/// program's.
+/// `replan_near` and `replan` from a table, also from one of `estimate_table`, of which
+/// nothing is known but the plan. `price` of memory is where it begins; unset: that of
+/// `previous`. Throws `std::invalid_argument` if the table has no costs, `InvalidProgram` if
+/// it is another program's.
+std::optional<PlanTable> replan_near_table(const Program& program, const Cluster& cluster,
+                                           const PlanTable& previous,
+                                           std::optional<double> price,
+                                           const RecursiveOptions& options);
 PlanTable replan_table(const Program& program, const Cluster& cluster,
                        const PlanTable& previous, std::optional<double> price,
                        const RecursiveOptions& options);

@@ -175,9 +175,9 @@ std::optional<Candidate> from_previous(PlanSearch& plans, const Plan& start, dou
 
 }  // namespace
 
-RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
-                     const KnownProgram& known, double mem_coeff,
-                     const RecursiveOptions& options) {
+std::optional<RecursivePlan> replan_near(const Program& program, const Cluster& cluster,
+                                         const Plan& previous, const KnownProgram& known,
+                                         double mem_coeff, const RecursiveOptions& options) {
   check(program);
   check(cluster, program.mesh);
   Phases phases;
@@ -189,17 +189,24 @@ RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan&
   PlanSearch plans({program, classes, *known.memory, cluster, options, phases, watch});
   const std::optional<Candidate> best = from_previous(
       plans, without_forbidden_cuts(program, previous), previous.objective, known, mem_coeff);
-  if (!best) {
-    RecursiveOptions again = options;
-    again.merge_axes = false;
-    return recursive_programming(program, cluster, again);
-  }
+  if (!best) return std::nullopt;
   RecursivePlan result =
       written_out(program, classes, known.memory, options, *best, bound_rounds, phases);
   result.rounds = plans.rounds();
   phases.stop();
   result.phases = phases.list();
   return result;
+}
+
+RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
+                     const KnownProgram& known, double mem_coeff,
+                     const RecursiveOptions& options) {
+  std::optional<RecursivePlan> near =
+      replan_near(program, cluster, previous, known, mem_coeff, options);
+  if (near) return std::move(*near);
+  RecursiveOptions again = options;
+  again.merge_axes = false;
+  return recursive_programming(program, cluster, again);
 }
 
 }  // namespace autoshard::planning

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,8 +58,13 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
 /// The plan of a program of which only pins have changed since `previous`, or operands that
 /// are kept, or factors that may not be cut, on the same mesh and at the price of memory that
 /// led to it: every axis is decided again, starting from `previous` and what is `known` from
-/// it, for the same chip. If that leads nowhere or does not fit, the whole search on this
-/// mesh. Throws as `recursive_programming`.
+/// it, for the same chip. None if that leads nowhere or does not fit.
+std::optional<RecursivePlan> replan_near(const Program& program, const Cluster& cluster,
+                                         const Plan& previous, const KnownProgram& known,
+                                         double mem_coeff, const RecursiveOptions& options);
+
+/// As `replan_near`; where there is none, what the whole search finds on this mesh. Throws as
+/// `recursive_programming`.
 RecursivePlan replan(const Program& program, const Cluster& cluster, const Plan& previous,
                      const KnownProgram& known, double mem_coeff,
                      const RecursiveOptions& options);

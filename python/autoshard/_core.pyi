@@ -1228,9 +1228,9 @@ class DoesNotFit(Exception):
 class Contradiction(Exception):
     pass
 
-def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed: int = 0) -> CorePlan:
+def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed: int = 0, fold: bool = False) -> CorePlan:
     """
-    The plan of least resharding; raises Contradiction(message, op, value).
+    The plan of least resharding; raises Contradiction(message, op, value). With `fold` equal layers are cut alike.
     """
 
 def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, time_limit: float = float('inf'), seed: int = 0, show: Callable[[str, int, float, Sequence[int], bool], bool] | None = None) -> CorePlan:
@@ -1270,6 +1270,11 @@ def alike_ops(program: Program, plan: CorePlan, *, kinds: Annotated[NDArray[nump
 def replan(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:
     """
     A plan of the same program, on the mesh of `previous`, with other pins. Memory has `price` at first, in the unit of mem_coeff, else that of `previous`.
+    """
+
+def replan_near(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan | None:
+    """
+    As `replan`, without the whole search where the previous plan leads nowhere: None.
     """
 
 def recursive_programming_network(program: Program, cluster: Cluster) -> SolverProblem:

@@ -155,22 +155,7 @@ class Subject:
         Where that leads nowhere, the whole search on this mesh.
         """
         if change not in self.known:
-            limit = self._limit(change)
-            price = 0.0 if math.isinf(limit) else self.summary.mem_coeff
-            imported = self._changed(change)
-            outcome = _outcome(
-                imported,
-                limit,
-                lambda: _core.replan(
-                    imported.program,
-                    self._core_cluster,
-                    self.plan,
-                    mem_coeff=None,
-                    memory_limit=min(limit, _NO_LIMIT),
-                    price=price,
-                ),
-            )
-            self.known[change] = outcome
+            self.known[change] = self._near(change) or self.from_nothing(change)
         return self.known[change]
 
     def searched(self, change: Change) -> Outcome:
@@ -178,11 +163,26 @@ class Subject:
         far = self.from_nothing(change)
         if change.mesh or far.is_impossible:
             return far
-        near = self.solved(change)
-        found = [outcome for outcome in (near, far) if outcome.plan is not None]
-        if not found:
-            return min(near, far, key=lambda one: one.peak_bytes)
-        return min(found, key=lambda one: one.plan.step_seconds if one.plan else math.inf)
+        near = self._near(change)
+        if near is None or near.plan is None:
+            return far
+        if far.plan is None or near.plan.step_seconds <= far.plan.step_seconds:
+            return near
+        return far
+
+    def _near(self, change: Change) -> Outcome | None:
+        """What is found from this plan on; None where that leads nowhere or does not fit."""
+        limit = self._limit(change)
+        imported = self._changed(change)
+        plan = _core.replan_near(
+            imported.program,
+            self._core_cluster,
+            self.plan,
+            mem_coeff=None,
+            memory_limit=min(limit, _NO_LIMIT),
+            price=0.0 if math.isinf(limit) else self.summary.mem_coeff,
+        )
+        return None if plan is None else Outcome(imported, plan)
 
     def from_nothing(self, change: Change) -> Outcome:
         """The whole search on this mesh, or on another one, which knows nothing of the plan."""

@@ -155,3 +155,24 @@ def test_plans_that_were_not_searched_by_time_are_refused() -> None:
     plan = autoshard.plan(gradients, UP, DOWN, X, mesh="a=8", mode="data_parallel", batch_argnums=2)
     with pytest.raises(PlanError, match="planned in mode 'data_parallel'"):
         subject_of(plan)
+
+
+def test_what_does_not_fit_is_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the plan on nothing fits, and the search from nothing is not made again for that."""
+    from autoshard import _core
+
+    asked = subject()
+    searches: list[float] = []
+    search = _core.recursive_programming
+
+    def counted(*given: Any, **options: Any) -> _core.CorePlan:
+        searches.append(options["memory_limit"])
+        return search(*given, **options)
+
+    monkeypatch.setattr(_core, "recursive_programming", counted)
+    outcome = asked.searched(Change(memory_limit=1e6))
+    assert not outcome.fits
+    assert outcome.peak_bytes > 1e6
+    assert searches == [1e6]
+    asked.solved(Change(memory_limit=2e6))
+    assert searches == [1e6, 2e6]
