@@ -15,56 +15,32 @@ what is not missed goes; another choice of lines may still be smaller. Propagati
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from math import prod
 from typing import Any
 
 import jax
 
-from autoshard import _core
+from autoshard._core import Place
 from autoshard.errors import PlanError
 from autoshard.explain.folding import common_name, of_any_layer
+from autoshard.explain.line_choice import LineChoice
 from autoshard.explain.line_types import type_of_lines
 from autoshard.explain.question import Dims, Subject
-from autoshard.explain.reproduced import (
-    Propagated,
-    Reproduced,
-    Sent,
-    compared,
-    propagated,
-    sent_by,
-    share_of,
-)
+from autoshard.explain.reproduced import Reproduced, compared
 from autoshard.explain.values import named_values
 from autoshard.frontend.logical_axes import Axes, Spec
 from autoshard.importer.imported_program import NO_VALUE
-from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.planned.summarize import line_of, main_values, short_name, type_text
 from autoshard.sharding import Mesh
 
 MOST_LINES = 20
 """So many lines are taken if fewer do not reproduce enough."""
 
-ENOUGH = 0.99
-"""Share of the bytes of collectives after which no line is added, unless the step is longer."""
-
-_LONGER = 0.02
-"""By which share a step may be longer with which no line is added."""
-
 _OF_ARGUMENTS = 8.0
 """So many times its bytes an argument counts: it says at once how its gradient, its state and their
 stacks in loops lie, each of which has as many bytes."""
-
-_NOTHING = 0.002
-"""Share of bytes that is not worth a line."""
-
-_AT_A_TIME = 2
-"""Lines that are added before the program is propagated again."""
-
-_OPS_AGAIN = 400_000
-"""So many ops are propagated to try without lines: 15 seconds of an AMD EPYC core, 2026-11-24."""
 
 
 def axes_text(axes: Axes) -> str:
@@ -197,95 +173,54 @@ def annotate(subject: Subject, most_lines: int = MOST_LINES) -> Annotations:
         PlanError: ``most_lines`` is not above 0.
         StrategyError: No propagation keeps the lines.
     """
+    return annotated_values(subject, most_lines)[0]
+
+
+def annotated_values(
+    subject: Subject, most_lines: int = MOST_LINES
+) -> tuple[Annotations, tuple[Candidate, ...]]:
+    """As ``annotate``, with the values that each line speaks of."""
     if most_lines < 1:
         raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
-    wanted = sent_by(subject.imported, subject.plan)
-    needed = _needed(subject, wanted, *_chosen(subject, wanted, most_lines))
-    return Annotations(
+    choice = LineChoice(subject, list(_candidates(subject)))
+    chosen = choice.chosen(most_lines)
+    found = Annotations(
         name=subject.name,
         mesh=subject.mesh,
-        lines=tuple(line.annotation for line in needed.lines),
-        untried=needed.untried,
-        **vars(compared(subject, wanted, needed.found)),
+        lines=tuple(line.annotation for line in chosen.lines),
+        untried=chosen.untried,
+        **vars(compared(subject, choice.wanted, chosen.found)),
     )
-
-
-def _chosen(subject: Subject, wanted: Sent, most_lines: int) -> tuple[list[_Candidate], Propagated]:
-    """Lines with each of which as much is reproduced as before, or more."""
-    waiting = list(_candidates(subject))
-    lines: list[_Candidate] = []
-    found = _propagated(subject, [])
-    share = share_of(wanted, found.sent)
-    longest = subject.plan.step_seconds * (1 + _LONGER)
-    for _ in range(most_lines):
-        most = min(_AT_A_TIME, most_lines - len(lines))
-        added = _most_otherwise(waiting, found.plan, most)
-        is_enough = share >= ENOUGH and found.plan.step_seconds <= longest
-        if is_enough or not added:
-            break
-        waiting = [candidate for candidate in waiting if candidate not in added]
-        tried = _propagated(subject, [*lines, *added])
-        gain = share_of(wanted, tried.sent) - share
-        if gain >= -_NOTHING:
-            lines += added
-            found, share = tried, share + gain
-    return lines, found
-
-
-@dataclass
-class _Needed:
-    """Lines none of which can go alone, as far as that was tried."""
-
-    lines: list[_Candidate]
-    found: Propagated
-    untried: int = 0
-    """So many were not tried without: there were too many ops."""
-
-
-def _needed(subject: Subject, wanted: Sent, lines: list[_Candidate], found: Propagated) -> _Needed:
-    """Without the lines that are not missed, the last ones tried first.
-
-    A line is missed if less is reproduced without it or the step is longer. When one goes, those
-    that were missed before are tried again.
-    """
-    enough = share_of(wanted, found.sent) - _NOTHING
-    longest = found.plan.step_seconds * (1 + _NOTHING)
-    times = _OPS_AGAIN // max(1, len(subject.imported.core_ops))
-    waiting, missed = lines[::-1], list[_Candidate]()
-    while waiting and times:
-        times -= 1
-        line, *waiting = waiting
-        others = [other for other in lines if other is not line]
-        tried = _propagated(subject, others)
-        if share_of(wanted, tried.sent) < enough or tried.plan.step_seconds > longest:
-            missed.append(line)
-        else:
-            lines, found = others, tried
-            waiting, missed = [*waiting, *missed], []
-    return _Needed(lines, found, len(waiting))
+    return found, chosen.lines
 
 
 @dataclass(frozen=True, eq=False)
-class _Candidate:
+class Candidate:
     """A line that may be written."""
 
     annotation: Annotation
     values: tuple[int, ...]
     dims: Dims
     weights: tuple[float, ...]
-    """Bytes of each value, times its runs in a step."""
+    """Bytes of each value, times its runs in a step; none of what ops read as it is held, which the
+    value's own line says of all of them."""
     readers: tuple[tuple[tuple[int, int], ...], ...] = ()
     """For each value the (op, operand) that read it there, if what ops of the line read is
     constrained; else empty."""
 
+    @property
+    def name(self) -> str:
+        """What is constrained."""
+        return self.annotation.name
 
-def _candidates(subject: Subject) -> Iterator[_Candidate]:
+
+def _candidates(subject: Subject) -> Iterator[Candidate]:
     """All lines that there are: of values, and of what ops read."""
     yield from _of_values(subject)
     yield from _of_operands(subject)
 
 
-def _of_values(subject: Subject) -> Iterator[_Candidate]:
+def _of_values(subject: Subject) -> Iterator[Candidate]:
     """Lines of arguments, and of what lines of the program make."""
     groups: defaultdict[tuple[Any, ...], list[tuple[str, int, float]]] = defaultdict(list)
     shapes, bits = subject.imported.value_shapes, subject.imported.value_bits
@@ -325,7 +260,7 @@ def _of_values(subject: Subject) -> Iterator[_Candidate]:
         called = [name for name, _, _ in members]
         spec = tuple(tuple(names[axis] for axis in axes) for axes in dims)
         name = common_name(called) if key[0] is None else called[-1]
-        yield _Candidate(
+        yield Candidate(
             Annotation(
                 name,
                 key[0],
@@ -341,8 +276,8 @@ def _of_values(subject: Subject) -> Iterator[_Candidate]:
         )
 
 
-def _of_operands(subject: Subject) -> Iterator[_Candidate]:
-    """Lines whose ops the plan has read a value otherwise than it is held.
+def _of_operands(subject: Subject) -> Iterator[Candidate]:
+    """Lines whose ops the plan has read a value otherwise than it is held, or ask for collectives.
 
     Of all that an operand of an op of the line is read as, what most bytes are read as can be said.
     """
@@ -354,6 +289,8 @@ def _of_operands(subject: Subject) -> Iterator[_Candidate]:
     read: defaultdict[tuple[str, str, str], dict[Dims, dict[tuple[int, float], list[Any]]]]
     read = defaultdict(dict)
     casts = {one.result for one in imported.rounded.values()}
+    table = plan.reshards
+    asking = {op for op, at in zip(table.index, table.place, strict=True) if at is not Place.JOIN}
     for number, (op, strategy) in enumerate(zip(imported.core_ops, plan.op_strategy, strict=True)):
         if number in imported.rounded:
             continue  # no op of the user's
@@ -362,7 +299,8 @@ def _of_operands(subject: Subject) -> Iterator[_Candidate]:
         for operand, (value, row) in enumerate(zip(values, operands, strict=True)):
             if value == NO_VALUE or value in casts or imported.value_is_free[value]:
                 continue
-            location = line_of(op) if rows[row] != subject.dims[value] else None
+            is_otherwise = rows[row] != subject.dims[value]
+            location = line_of(op) if is_otherwise or number in asking else None
             if location is not None:
                 name = f"operand {operand} of {short_name(op)}"
                 readers = read[location, name, type_text(op.operands[operand].type)]
@@ -372,7 +310,8 @@ def _of_operands(subject: Subject) -> Iterator[_Candidate]:
     for (location, name, type_), by_dims in read.items():
         weighed = {
             dims: tuple(
-                prod(shapes[value]) * bits[value] / 8 * runs * len(readers)
+                (dims != subject.dims[value])
+                * (prod(shapes[value]) * bits[value] / 8 * runs * len(readers))
                 for (value, runs), readers in of_values.items()
             )
             for dims, of_values in by_dims.items()
@@ -380,7 +319,7 @@ def _of_operands(subject: Subject) -> Iterator[_Candidate]:
         dims = max(weighed, key=lambda one: sum(weighed[one]))
         spec = tuple(tuple(names[axis] for axis in axes) for axes in dims)
         of_values = by_dims[dims]
-        yield _Candidate(
+        yield Candidate(
             Annotation(name, location, type_, spec, len(of_values)),
             tuple(value for value, _ in of_values),
             dims,
@@ -408,42 +347,3 @@ def _sayable(
             members = [one for one in members if said[*key[:-1], one[0]] == key[-1]]
         if members:
             yield key, members
-
-
-def _propagated(subject: Subject, chosen: Sequence[_Candidate]) -> Propagated:
-    copy = count(subject.imported.program.num_values)
-    pins = [
-        Pinned(
-            next(copy) if line.readers else value,
-            Pin(tuple(DimPin(axes) for axes in line.dims)),
-            None,
-            line.annotation.name,
-        )
-        for line in chosen
-        for value in line.values
-    ]
-    return propagated(subject, pins, [reader for line in chosen for reader in line.readers])
-
-
-def _most_otherwise(
-    waiting: Sequence[_Candidate], plan: _core.CorePlan, most: int
-) -> list[_Candidate]:
-    """The lines whose values are most of what comes out otherwise than planned, by bytes."""
-    rows = [tuple(map(tuple, dims)) for dims in plan.shardings]
-    of_value, of_op, strategies = plan.value_sharding, plan.op_strategy, plan.strategies
-
-    def is_otherwise(line: _Candidate, number: int) -> bool:
-        """Does one of its values, or an op that reads it there, come out so?"""
-        if not line.readers:
-            return rows[of_value[line.values[number]]] != line.dims
-        return any(
-            rows[strategies[of_op[op]][0][operand]] != line.dims
-            for op, operand in line.readers[number]
-        )
-
-    weighed = [
-        (sum(size for n, size in enumerate(line.weights) if is_otherwise(line, n)), number)
-        for number, line in enumerate(waiting)
-    ]
-    weighed.sort(key=lambda one: (-one[0], one[1]))
-    return [waiting[number] for weight, number in weighed[:most] if weight > 0]

@@ -25,7 +25,13 @@ from autoshard.explain.library_forms import (
     nnx_form,
 )
 from autoshard.explain.question import Subject
-from autoshard.explain.reproduced import Reproduced, compared, propagated, sent_by
+from autoshard.explain.reproduced import (
+    Reproduced,
+    collectives_of,
+    compared,
+    propagated,
+    together,
+)
 from autoshard.frontend.logical_axes import Spec, planned_spec
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pins import DimPin, Pin, Pinned
@@ -90,7 +96,7 @@ def annotations_for(
             " the arguments."
         )
     form = _FORMS[library](plan, *variables)
-    wanted = sent_by(subject.imported, subject.plan)
+    wanted = together(collectives_of(subject.imported, subject.plan))
     found = propagated(subject, list(_pins(plan, subject, form.specs)))
     result = compared(subject, wanted, found)
     unsaid = tuple(_unsaid(plan, form.specs))

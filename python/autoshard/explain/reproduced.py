@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from autoshard import _core
@@ -19,9 +20,23 @@ from autoshard.importer.pins import Pinned
 from autoshard.planned.summarize import argument_name, line_of_op, main_values, moves
 from autoshard.planned.write import explain
 
-Sent = dict[tuple[str, tuple[str, ...], str | None], float]
-"""Bytes that a device sends in a step, by kind and axes of collectives, and by what is moved: the
-line that makes it, or the argument that it is."""
+Key = tuple[str, tuple[str, ...], str | None]
+"""Kind and axes of collectives, and what is moved: the line that makes it, or the argument that it
+is."""
+
+Sent = dict[Key, float]
+"""Bytes that a device sends in a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentOnce:
+    """One collective of a plan."""
+
+    key: Key
+    bytes: float
+    """What one device sends in a step."""
+    reshard: int
+    """Row of the plan's reshards."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,12 @@ class Propagated:
     """What propagation makes of some pins."""
 
     plan: _core.CorePlan
-    sent: Sent
+    collectives: tuple[SentOnce, ...]
+
+    @cached_property
+    def sent(self) -> Sent:
+        """All of them together."""
+        return together(self.collectives)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +104,8 @@ def propagated(
     subject: Subject,
     pins: Sequence[Pinned],
     held_operands: Sequence[Sequence[tuple[int, int]]] = (),
+    *,
+    fold: bool = False,
 ) -> Propagated:
     """What propagation makes of the program with these pins in place of the user's.
 
@@ -91,6 +113,7 @@ def propagated(
         subject: The plan, of whose mesh the axes are.
         pins: What is held.
         held_operands: As ``ImportedProgram.changed`` takes them.
+        fold: Equal layers are cut alike, which is found in a part of the time.
 
     Raises:
         StrategyError: No propagation keeps the pins.
@@ -98,7 +121,7 @@ def propagated(
     held = [pin for pin in subject.imported.pins if not pin.is_users]
     imported = subject.imported.changed(subject.mesh, [*held, *pins], held_operands=held_operands)
     try:
-        found = _core.propagate(imported.program)
+        found = _core.propagate(imported.program, fold=fold)
     except _core.Contradiction as error:
         raise explain(imported, error) from error
     plan = _core.estimate(
@@ -109,16 +132,27 @@ def propagated(
         strategies=found.strategies,
         op_strategy=found.op_strategy,
     )
-    return Propagated(plan, sent_by(imported, plan))
+    return Propagated(plan, collectives_of(imported, plan))
 
 
-def sent_by(imported: ImportedProgram, plan: _core.CorePlan) -> Sent:
+def collectives_of(imported: ImportedProgram, plan: _core.CorePlan) -> tuple[SentOnce, ...]:
     """What a device sends by a plan."""
     origins = _Origins(imported)
-    sent: defaultdict[tuple[str, tuple[str, ...], str | None], float] = defaultdict(float)
-    for one in moves(imported, plan, imported.mesh):
-        what = origins.of(one.value) or one.location
-        sent[one.kind.value, one.axes, what] += one.times * one.sent_bytes
+    return tuple(
+        SentOnce(
+            (one.kind.value, one.axes, origins.of(one.value) or one.location),
+            one.times * one.sent_bytes,
+            one.reshard,
+        )
+        for one in moves(imported, plan, imported.mesh)
+    )
+
+
+def together(collectives: Sequence[SentOnce]) -> Sent:
+    """Bytes of those that are alike added up."""
+    sent: defaultdict[Key, float] = defaultdict(float)
+    for one in collectives:
+        sent[one.key] += one.bytes
     return dict(sent)
 
 

@@ -157,6 +157,8 @@ class Moved:
     """Seconds of all runs in which nothing else is done, as scheduled."""
     slack_seconds: float
     """How much longer one run could take until something waited for it."""
+    reshard: int
+    """Row of the plan's reshards."""
 
     @property
     def sent_bytes(self) -> float:
@@ -201,6 +203,7 @@ def moves(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> list[M
                 value,
                 exposed,
                 slack,
+                row,
             )
         )
     return found

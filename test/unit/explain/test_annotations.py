@@ -11,8 +11,10 @@ import pytest
 
 import autoshard
 from autoshard.errors import PlanError
-from autoshard.explain import annotations, reproduced
+from autoshard.explain import annotations, line_choice
+from autoshard.explain.line_choice import LineChoice
 from autoshard.explain.question import subject_of
+from autoshard.explain.reproduced import share_of
 
 MODEL = """
 import jax
@@ -95,18 +97,18 @@ def test_no_line_can_be_left_out(made):
     subject = plan.subject
     said = [one for one in annotations._candidates(subject) if one.annotation in found.lines]
     assert len(said) == len(found.lines) > 1
-    wanted = reproduced.sent_by(subject.imported, subject.plan)
+    choice = LineChoice(subject, said)
     for line in said:
-        less = annotations._propagated(subject, [other for other in said if other is not line])
+        less = choice.in_full([other for other in said if other is not line])
         assert (
-            reproduced.share_of(wanted, less.sent) < found.reproduced
+            share_of(choice.wanted, less.sent) < found.reproduced
             or less.plan.step_seconds > found.step_seconds
         ), line.annotation
 
 
 def test_lines_that_were_not_tried_without_are_counted(made, monkeypatch):
     _, plan, found = made
-    monkeypatch.setattr(annotations, "_OPS_AGAIN", len(plan.subject.imported.core_ops))
+    monkeypatch.setattr(line_choice, "_OPS_AGAIN", len(plan.subject.imported.core_ops))
     hurried = plan.annotations()
     assert hurried.untried >= len(found.lines)
     said = f"without {hurried.untried} of the lines it was not tried: the program is big"
@@ -115,14 +117,18 @@ def test_lines_that_were_not_tried_without_are_counted(made, monkeypatch):
 
 
 def test_lines_of_operands_are_what_the_plan_has_ops_read(made, monkeypatch):
-    """Alone, they bring back collectives; values lie as propagation has them."""
+    """Alone, they bring back collectives; values lie as propagation has them.
+
+    What ops that ask for a collective read as it is held is one as well, but only for these ops.
+    """
     _, plan, _ = made
     subject = plan.subject
     rows = subject.plan.shardings
+    asking = set(subject.plan.reshards.index)
     lines = list(annotations._of_operands(subject))
     for line in lines:
         for value, readers in zip(line.values, line.readers, strict=True):
-            assert subject.dims[value] != line.dims
+            assert subject.dims[value] != line.dims or asking & {op for op, _ in readers}
             for op, operand in readers:
                 operands, _ = subject.plan.strategies[subject.plan.op_strategy[op]]
                 assert rows[operands[operand]] == list(map(list, line.dims))

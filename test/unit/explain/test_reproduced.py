@@ -11,7 +11,7 @@ import pytest
 import autoshard
 from autoshard import _core
 from autoshard.explain.question import Subject, subject_of
-from autoshard.explain.reproduced import propagated, sent_by
+from autoshard.explain.reproduced import collectives_of, propagated, together
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pins import DimPin, Pin, Pinned
 
@@ -86,6 +86,28 @@ def test_what_reads_nothing_or_other_values_cannot_be_held() -> None:
 
 def test_a_plan_sends_what_its_collectives_send() -> None:
     asked = subject()
-    sent = sent_by(asked.imported, asked.plan)
+    sent = together(collectives_of(asked.imported, asked.plan))
     rows = asked.summary.collectives
     assert sum(sent.values()) == pytest.approx(sum(one.times * one.bytes for one in rows))
+
+
+def layers(params: list[jax.Array], x: jax.Array) -> jax.Array:
+    for w in params:
+        x = jnp.tanh(x @ w) + jnp.sin(x) * jnp.cos(x) - jnp.exp(x)
+    return x
+
+
+def test_equal_layers_are_cut_alike_where_they_are_folded() -> None:
+    """Found in a part of the time, with no more that is sent."""
+    args = [[array(512, 512)] * 70, array(4096, 512)]
+    asked = subject_of(autoshard.plan(layers, *args, cluster="v5e:2x4", mesh="a=8"))
+    assert asked.imported.program.num_ops >= 400
+    first = asked.imported.functions[-1].arguments[0]
+    pins = [held(first, (), (0,))]
+    alone, folded = (propagated(asked, pins, fold=fold) for fold in (False, True))
+    assert folded.plan.step_seconds <= 1.01 * alone.plan.step_seconds
+    cuts = {
+        tuple(map(tuple, folded.plan.shardings[folded.plan.value_sharding[value]]))
+        for value in asked.imported.functions[-1].arguments[20:60]
+    }
+    assert len(cuts) == 1

@@ -1,0 +1,137 @@
+"""Which lines are worth writing: those around collectives that propagation finds otherwise."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from autoshard import _core
+from autoshard._core import Place
+from autoshard.explain.question import Dims, Subject
+from autoshard.explain.reproduced import Propagated, Sent, SentOnce
+from autoshard.importer.imported_program import NO_VALUE
+
+_Spot = tuple[int, int]
+"""(-1, a value), or (an op, number of the operand that it reads)."""
+
+
+class Line(Protocol):
+    """A line that may be written."""
+
+    @property
+    def name(self) -> str:
+        """For errors."""
+        ...
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """Those that it speaks of."""
+        ...
+
+    @property
+    def dims(self) -> Dims:
+        """How they are cut."""
+        ...
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Bytes of each value, times its runs in a step."""
+        ...
+
+    @property
+    def readers(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each value the (op, operand) that read it so; empty if all of the value is so."""
+        ...
+
+
+class LineWeights:
+    """What lines are worth where the program is propagated with some others.
+
+    A line counts if one of its values comes out otherwise than planned: by its bytes, or by those
+    of collectives around its values that the plan has and propagation has not, or the other way
+    round. Around are the values that an op reads and makes which asks for the collective.
+    """
+
+    def __init__(self, subject: Subject, lines: Sequence[Line], wanted: Sequence[SentOnce]) -> None:
+        self.program = subject.imported.program
+        self.lines = lines
+        self.planned = subject.plan
+        self.wanted = wanted
+        self.results: defaultdict[int, list[int]] = defaultdict(list)
+        for value, maker in enumerate(self.program.makers.tolist()):
+            if maker != NO_VALUE:
+                self.results[maker].append(value)
+
+    def by_bytes(self, found: Propagated) -> list[float]:
+        """For each line the bytes of its values that come out otherwise."""
+        cuts = _Cuts(found.plan)
+        return [
+            sum(size for n, size in enumerate(line.weights) if any(cuts.otherwise(line, n)))
+            for line in self.lines
+        ]
+
+    def by_collectives(self, wanted: Sent, found: Propagated) -> list[float]:
+        """For each line the bytes of collectives around its values that come out otherwise."""
+        blame: defaultdict[_Spot, float] = defaultdict(float)
+        self._blame(blame, self.planned, self.wanted, wanted, found.sent)
+        self._blame(blame, found.plan, found.collectives, found.sent, wanted)
+        cuts = _Cuts(found.plan)
+        return [
+            sum(
+                blame.get(spot, 0.0)
+                for number in range(len(line.values))
+                for spot in cuts.otherwise(line, number)
+            )
+            for line in self.lines
+        ]
+
+    def _blame(
+        self,
+        blame: defaultdict[_Spot, float],
+        plan: _core.CorePlan,
+        collectives: Sequence[SentOnce],
+        sent: Sent,
+        than: Sent,
+    ) -> None:
+        """What is sent of a plan beyond another one goes to the spots around."""
+        table = plan.reshards
+        places, indices, values = table.place, table.index, table.value
+        for one in collectives:
+            more = sent[one.key] - than.get(one.key, 0.0)
+            if more <= 0 or not one.bytes:
+                continue
+            row = one.reshard
+            size = one.bytes * more / sent[one.key]
+            spots = {(-1, values[row])}
+            if places[row] is not Place.JOIN:
+                spots.update(self._around(indices[row]))
+            for spot in spots:
+                blame[spot] += size
+
+    def _around(self, op: int) -> Iterator[_Spot]:
+        for number, value in enumerate(self.program.operands_of(op)):
+            yield op, number
+            yield -1, value
+        for value in self.results[op]:
+            yield -1, value
+
+
+class _Cuts:
+    """How a plan cuts values and operands."""
+
+    def __init__(self, plan: _core.CorePlan) -> None:
+        self.rows: list[Dims] = [tuple(map(tuple, dims)) for dims in plan.shardings]
+        self.of_value, self.of_op = plan.value_sharding, plan.op_strategy
+        self.strategies = plan.strategies
+
+    def otherwise(self, line: Line, number: int) -> Iterator[_Spot]:
+        """Where a value of a line is cut otherwise than the line says."""
+        if not line.readers:
+            value = line.values[number]
+            if self.rows[self.of_value[value]] != line.dims:
+                yield -1, value
+            return
+        for op, operand in line.readers[number]:
+            if self.rows[self.strategies[self.of_op[op]][0][operand]] != line.dims:
+                yield op, operand
