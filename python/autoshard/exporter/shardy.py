@@ -29,7 +29,7 @@ class ShardyForm(Form):
     def begin(self, plan: PlannedModule) -> None:
         """Add the plan's ``sdy.mesh``, or take one that says the same."""
         super().begin(plan)
-        self.mesh_name = _plan_mesh(plan.module, plan.mesh)
+        self.mesh_name = plan_mesh(plan.module, plan.mesh)
         axes = ", ".join(f'"{axis.name}"' for axis in plan.mesh.axes)
         self.all_axes = mlir.Attribute.parse(f"#sdy<manual_axes{{{axes}}}>")
 
@@ -80,7 +80,7 @@ class ShardyForm(Form):
         return list(made.results)
 
 
-def _plan_mesh(module: mlir.Module, mesh: Mesh) -> str:
+def plan_mesh(module: mlir.Module, mesh: Mesh) -> str:
     """The symbol of an ``sdy.mesh`` that is the plan's; made under a free name if there is none."""
     attribute = mlir.Attribute.parse(mesh_to_sdy(mesh))
     taken: set[str] = set()
