@@ -1,4 +1,8 @@
-"""Files of plans: JSON, with the planned module inside."""
+"""Files of plans: JSON, with the planned module inside.
+
+The module is there twice: as bytecode, which is read fast, but only by the jaxlib that wrote it,
+and as text, which others read.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from autoshard.frontend.plan import Plan, PlannedValue
 from autoshard.frontend.planned_lockstep import LockstepPipeline, lockstep_pipeline
 from autoshard.frontend.planned_pipeline import PlannedPipeline, Staging, planned_pipeline
 from autoshard.frontend.saved_tree import SavedTree, leaf_count, tree_to_json
-from autoshard.ir import new_context, parse_bytes
+from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts
@@ -122,8 +126,25 @@ def _to_json(plan: Plan) -> dict[str, Any]:
         "out_tree": tree_to_json(plan.out_tree),
         "fingerprint": None if plan.fingerprint is None else plan.fingerprint.to_json(),
         "pipeline": None if plan.pipeline is None else _pipeline_to_json(plan.pipeline),
-        "module": base64.b64encode(gzip.compress(plan.bytecode, mtime=0)).decode(),
+        "jaxlib": metadata.version("jaxlib"),
+        "module": _packed(plan.bytecode),
+        "module_text": _packed(
+            print_module(parse_bytes(plan.bytecode, new_context(), plan.name), debug_info=True)
+        ),
     }
+
+
+def _packed(module: bytes) -> str:
+    return base64.b64encode(gzip.compress(module, mtime=0)).decode()
+
+
+def _bytecode(read: Mapping[str, Any]) -> bytes:
+    """The module as this jaxlib reads it."""
+    is_readable = read.get("jaxlib") == metadata.version("jaxlib") or "module_text" not in read
+    module = gzip.decompress(base64.b64decode(read["module" if is_readable else "module_text"]))
+    if is_readable:
+        return module
+    return print_module(parse_bytes(module, new_context(), read["name"]), "bytecode")
 
 
 def _from_json(read: Mapping[str, Any]) -> Plan:
@@ -131,7 +152,6 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
     summary = None
     if read["summary"] is not None:
         summary = PlanSummary.from_json(json.dumps(read["summary"]))
-    bytecode = gzip.decompress(base64.b64decode(read["module"]))
     machine = replace(
         _machine_from_json(read, mesh, summary), explicit=frozenset(read.get("explicit_axes", ()))
     )
@@ -141,7 +161,7 @@ def _from_json(read: Mapping[str, Any]) -> Plan:
         mode=read["mode"],
         arguments=tuple(_value_from_json(value, mesh) for value in read["arguments"]),
         results=tuple(_value_from_json(value, mesh) for value in read["results"]),
-        bytecode=bytecode,
+        bytecode=_bytecode(read),
         in_tree=_tree_from_json(read["in_tree"], len(read["arguments"]), read["name"]),
         out_tree=_tree_from_json(read["out_tree"], len(read["results"]), read["name"]),
         machine=machine,

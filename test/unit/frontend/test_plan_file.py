@@ -42,6 +42,18 @@ def test_a_saved_plan_is_the_same(tmp_path):
     assert json.loads((tmp_path / "plan.json").read_text())["mesh"] == MESH
 
 
+def test_a_plan_that_another_jaxlib_saved_is_read_as_text(tmp_path):
+    plan = autoshard.plan(mlp, WEIGHTS, X, mesh=MESH)
+    plan.save(tmp_path / "plan.json")
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    saved |= {"jaxlib": "0.10.1", "module": "bytecode that this one cannot read"}
+    (tmp_path / "plan.json").write_text(json.dumps(saved))
+    loaded = autoshard.Plan.load(tmp_path / "plan.json")
+    assert loaded.in_shardings == plan.in_shardings
+    assert loaded.ops == plan.ops
+    assert loaded.to_mlir(debug_info=True) == plan.to_mlir(debug_info=True)
+
+
 def test_a_saved_plan_keeps_the_device_order(tmp_path):
     other = autoshard.Layout((2, 4), ("dp", "tp"), (0, 2, 4, 6, 1, 3, 5, 7))
     fn = autoshard.shard(jnp.matmul, (other("dp", "None"), other("None", "tp")))
