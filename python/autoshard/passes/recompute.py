@@ -12,8 +12,9 @@ after   %h = stablehlo.tanh %a
 
 or      %h = stablehlo.tanh %a
         %m = stablehlo.custom_call @annotate_device_placement(%h) {.. = "pinned_host"}
+        %w:2 = stablehlo.optimization_barrier %m, %x   // what reads x behind waits
         ..
-        %b:2 = stablehlo.optimization_barrier %m, %dy
+        %b:2 = stablehlo.optimization_barrier %w#0, %dy
         %h2 = stablehlo.custom_call @annotate_device_placement(%b#0) {.. = "device"}
         %g = stablehlo.multiply %b#1, %h2
 

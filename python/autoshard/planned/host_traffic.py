@@ -91,43 +91,43 @@ def host_link(
 ) -> HostLink:
     """The link beside the ops of a plan, with what the program itself moves.
 
-    What a loop moves goes beside the ops of a trip: away from where it is made on, and back until
-    it is read; beside none where the compiler waits for it.
+    What a loop moves goes beside the ops of a trip (``in_trip``).
     """
     rate = cluster.chip.host_bandwidth.value
     moves = {n: size / rate for n, size in _moved_bytes(imported, _Sizes(plan, mesh)).items()}
     around = {number: loop_around(imported, number) for number in moves}
-    outside = {number: seconds for number, seconds in moves.items() if around[number] is None}
-    transfers = transfers_of(moves, imported)
-    in_loops = [
-        (loop, in_trip(loop, transfer, moved_to(imported.core_ops[number]), cluster))
-        for (number, loop), transfer in zip(around.items(), transfers, strict=True)
-        if loop is not None
-    ]
+    in_loops: list[tuple[tuple[int, int], Transfer]] = []
+    outside: list[Transfer] = []
+    for (number, loop), one in zip(around.items(), transfers_of(moves, imported), strict=True):
+        if loop is None:
+            outside.append(one)
+            continue
+        goes_away = moved_to(imported.core_ops[number]) == PINNED_HOST
+        begins = one.begins if goes_away else loop[0]
+        in_loops.append((loop, in_trip(loop, one.seconds, begins, cluster)))
     trips = imported.program.op_trips
     busy = [s * float(runs) for s, runs in zip(plan.op_seconds, trips, strict=True)]
     loops = [(loop.first_op, loop.last_op) for loop in imported.program.loops]
-    return HostLink(busy, loops, in_loops, transfers_of(outside, imported))
+    return HostLink(busy, loops, in_loops, outside)
 
 
-def in_trip(
-    loop: tuple[int, int], transfer: Transfer, kind: str | None, cluster: Cluster
-) -> Transfer:
-    """A transfer of each trip of a loop: what goes away is there when the trip ends, and what comes
-    back may come from its begin on.
+def in_trip(loop: tuple[int, int], seconds: float, begins: int, cluster: Cluster) -> Transfer:
+    """A transfer of each trip of a loop, which goes beside the ops of a trip until that ends.
+
+    What goes away may do so from where it is made. What comes back is fetched during the trip
+    before, and may begin where a trip begins. Neither goes beside any op where the
+    compiler waits for it (``schedule.loops_wait_for_moves``).
 
     Args:
         loop: Its first op in the core, and the one behind its last.
-        transfer: From where it is made, or until where it is read.
-        kind: ``PINNED_HOST`` for what goes away.
-        cluster: Its compiler may wait for either where it stands.
+        seconds: Of all trips.
+        begins: Number of the op before which it may begin.
+        cluster: For which the program is compiled.
     """
     first, last = loop
     if cluster.compiler.does("schedule.loops_wait_for_moves"):
-        return Transfer(transfer.seconds, first, first)
-    if kind == PINNED_HOST:
-        return Transfer(transfer.seconds, min(max(transfer.begins, first), last), last)
-    return Transfer(transfer.seconds, first, min(max(transfer.needed, first), last))
+        return Transfer(seconds, first, first)
+    return Transfer(seconds, min(max(begins, first), last), last)
 
 
 def loop_around(imported: ImportedProgram, op: int) -> tuple[int, int] | None:
@@ -154,7 +154,7 @@ def _moved_bytes(imported: ImportedProgram, sizes: _Sizes) -> dict[int, float]:
 
 
 def transfers_of(moves: Mapping[int, float], imported: ImportedProgram) -> list[Transfer]:
-    """Moves outside of loops, of which the seconds are given by op of the core."""
+    """Moves, of which the seconds are given by op of the core, beside the ops of a program."""
     ops, found = imported.core_ops, list[Transfer]()
     facts = imported.program.moved_by(list(moves))
     for (number, seconds), (_, maker, reader) in zip(moves.items(), facts, strict=True):

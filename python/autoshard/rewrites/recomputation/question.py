@@ -14,7 +14,6 @@ import numpy as np
 from autoshard._core import Clones, Dropped, Effects, Fetch, LinkedBlock, StackChanges, Transfer
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir
-from autoshard.ir.host_memory import DEVICE, PINNED_HOST
 from autoshard.planned.host_traffic import in_trip, loop_around
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate
@@ -186,17 +185,12 @@ class BlockQuestion:
         self, stack: Stack, first: tuple[int, int], second: tuple[int, int]
     ) -> list[tuple[tuple[int, int], Transfer]]:
         """The two transfers of a stack on the host, each in its loop."""
-        number_of, seconds = self.block.costs.core_number, stack.bytes / self.rate
-        cluster = self.block.costed.cluster
+        cluster, seconds = self.block.costed.cluster, stack.bytes / self.rate
         maker = maker_of(stack.value)
-        made = number_of(maker) + 1 if maker is not None else 0
-        uses = (use.owner for read in stack.reads for use in read.results[0].uses)
-        known = [number for use in uses if (number := number_of(use)) >= 0]
-        there = Transfer(seconds, made, first[1])
-        back = Transfer(seconds, second[0], min(known, default=second[1]))
+        made = self.block.costs.core_number(maker) + 1 if maker is not None else 0
         return [
-            (first, in_trip(first, there, PINNED_HOST, cluster)),
-            (second, in_trip(second, back, DEVICE, cluster)),
+            (first, in_trip(first, seconds, made, cluster)),
+            (second, in_trip(second, seconds, second[0], cluster)),
         ]
 
     def stacks_with(self, chosen: Chosen, fate: Fate, pair: int) -> list[Stack]:

@@ -7,7 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 
-from autoshard._core import Transfer, timetable
+import pytest
+
+from autoshard._core import HostLink, Transfer, timetable
 
 END = 4
 OPS = [0.0, 1.0, 2.0, 3.0, 4.0]
@@ -45,6 +47,34 @@ def test_the_step_ends_when_everything_has_been_sent() -> None:
 def test_a_busy_link_sends_nothing() -> None:
     found = timetable([0.0, 1.0, 1.0, 1.0, 2.0], [Transfer(1.0, begins=1, needed=3)])
     assert found.waited == 1.0
+
+
+LOOP = 1, 5
+"""Ops of a loop: four of a second each in all trips, between two others."""
+
+
+def waited_in_loop(*transfers: Transfer) -> float:
+    moved = [(LOOP, one) for one in transfers]
+    return HostLink([10.0, 1.0, 1.0, 1.0, 1.0, 10.0], [LOOP], moved, []).waited()
+
+
+@pytest.mark.parametrize(("made", "waited"), [(1, 0.0), (3, 0.0), (4, 0.5), (5, 1.5)])
+def test_a_trip_waits_for_what_goes_away_late(made: int, waited: float) -> None:
+    """Ops before it is made hide nothing, nor do those outside of the loop."""
+    assert waited_in_loop(Transfer(1.5, begins=made, needed=5)) == waited
+
+
+def test_transfers_of_a_trip_share_its_ops() -> None:
+    both = Transfer(3.0, begins=1, needed=5), Transfer(2.0, begins=4, needed=5)
+    assert waited_in_loop(*both) == 1.0
+    assert waited_in_loop(Transfer(2.0, begins=1, needed=1)) == 2.0
+
+
+def test_what_a_loop_moves_keeps_the_link_busy_for_others() -> None:
+    """One of its four seconds is left for what goes away from before it until behind it."""
+    inside = [(LOOP, Transfer(3.0, begins=1, needed=5))]
+    busy = [0.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+    assert HostLink(busy, [LOOP], inside, [Transfer(1.5, begins=0, needed=5)]).waited() == 0.5
 
 
 def op_by_op(free: Sequence[float], transfers: Sequence[Transfer]) -> tuple[float, list[int]]:
