@@ -324,7 +324,7 @@ def _check_rank(found: int, rank: int, text: str) -> None:
         )
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def _tiled_on_mesh(value: HloSharding, mesh: Mesh, rank: int) -> Sharding:
     _check_rank(len(value.tile), rank, str(value))
     if len(value.devices) != mesh.size:

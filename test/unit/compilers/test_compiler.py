@@ -140,7 +140,7 @@ class Text:
         assert (cluster.compiler.answers[row], off.compiler.answers[row]) == (True, self.changed)
         return self._answer(cluster), self._answer(off)
 
-    def _answer(self, cluster: Cluster) -> bytes:
+    def _answer(self, cluster: Cluster) -> Any:
         arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
         text = jax.jit(self.function).lower(*arguments).as_text()
         module = parse_bytes(text.encode(), new_context(), "step")
@@ -150,19 +150,10 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Exposed:
+class Exposed(Text):
     """Seconds for which a step waits for its host."""
 
-    function: Callable[..., Any]
-    shapes: tuple[tuple[int, ...], ...]
-    cluster: str
-    changed: Value
-
-    def answers(self, row: str) -> tuple[Any, Any]:
-        cluster = Cluster.parse(self.cluster)
-        return self._seconds(cluster), self._seconds(changed(cluster, row, self.changed))
-
-    def _seconds(self, cluster: Cluster) -> float:
+    def _answer(self, cluster: Cluster) -> float:
         arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes]
         plan = autoshard.plan(self.function, *arguments, cluster=cluster)
         return plan.summary.host_exposed_seconds
