@@ -148,8 +148,9 @@ void bind_rule(nb::module_& module) {
           [](Rule* self, std::vector<Factor> factors, std::vector<RuleTensor> operands,
              std::vector<RuleTensor> results, Work work, Arithmetic arithmetic, double flops,
              bool is_cheap, bool has_workspace, std::vector<double> operand_bytes,
-             std::vector<double> result_bytes, std::int32_t in_place_operand,
-             double padded_bytes, Expense expense, double kernels, double scratch_bytes) {
+             std::vector<double> result_bytes, std::int32_t touched_as,
+             std::int32_t in_place_operand, double padded_bytes, Expense expense,
+             double kernels, double scratch_bytes) {
             new (self) Rule{std::move(factors),
                             std::move(operands),
                             std::move(results),
@@ -160,6 +161,7 @@ void bind_rule(nb::module_& module) {
                             has_workspace,
                             std::move(operand_bytes),
                             std::move(result_bytes),
+                            touched_as,
                             in_place_operand,
                             padded_bytes,
                             scratch_bytes,
@@ -169,9 +171,9 @@ void bind_rule(nb::module_& module) {
           "factors"_a, "operands"_a, "results"_a, nb::kw_only(), "work"_a = Work::other,
           "arithmetic"_a = Arithmetic::f32, "flops"_a = 0.0, "is_cheap"_a = false,
           "has_workspace"_a = false, "operand_bytes"_a = std::vector<double>{},
-          "result_bytes"_a = std::vector<double>{}, "in_place_operand"_a = -1,
-          "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap, "kernels"_a = 1.0,
-          "scratch_bytes"_a = 0.0)
+          "result_bytes"_a = std::vector<double>{}, "touched_as"_a = -1,
+          "in_place_operand"_a = -1, "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap,
+          "kernels"_a = 1.0, "scratch_bytes"_a = 0.0)
       .def_ro("factors", &Rule::factors)
       .def_ro("operands", &Rule::operands)
       .def_ro("results", &Rule::results)
@@ -182,6 +184,7 @@ void bind_rule(nb::module_& module) {
       .def_ro("has_workspace", &Rule::has_workspace)
       .def_ro("operand_bytes", &Rule::operand_bytes)
       .def_ro("result_bytes", &Rule::result_bytes)
+      .def_ro("touched_as", &Rule::touched_as)
       .def_ro("in_place_operand", &Rule::in_place_operand)
       .def_ro("padded_bytes", &Rule::padded_bytes)
       .def_ro("scratch_bytes", &Rule::scratch_bytes)

@@ -83,15 +83,28 @@ double share_of_rows(const Rule& rule, const RuleTensor& tensor, const FactorAxe
                        worst);
 }
 
-/// Bytes of one device's block of a tensor, or of the part of it that the op touches.
-double local_bytes(const RuleTensor& tensor, double touched, const FactorAxes& axes,
+/// What one device has of what is cut as a tensor is.
+double local_part(double whole, const RuleTensor& tensor, const FactorAxes& axes,
+                  const Mesh& mesh) {
+  for (const auto& factors : tensor.dims) {
+    for (std::int32_t f : factors) whole /= blocks(axes[f], mesh);
+  }
+  return whole;
+}
+
+/// Bytes of one device's block of a tensor.
+double local_bytes(const RuleTensor& tensor, const FactorAxes& axes,
                    const std::vector<TensorType>& types, const Mesh& mesh) {
   if (tensor.type == no_type) return 0;
-  double bytes = touched >= 0 ? touched : types[tensor.type].bytes();
-  for (const auto& factors : tensor.dims) {
-    for (std::int32_t f : factors) bytes /= blocks(axes[f], mesh);
-  }
-  return bytes;
+  return local_part(types[tensor.type].bytes(), tensor, axes, mesh);
+}
+
+/// The tensor by whose axes what an op touches of another is cut.
+const RuleTensor& touched_as(const Rule& rule, const RuleTensor& tensor) {
+  if (rule.touched_as < 0) return tensor;
+  const auto number = static_cast<std::size_t>(rule.touched_as);
+  return number < rule.operands.size() ? rule.operands[number]
+                                       : rule.results[number - rule.operands.size()];
 }
 
 /// Elements of one device that a kernel which ends in the op packs: those of narrow results,
@@ -102,7 +115,7 @@ double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
                        const Mesh& mesh) {
   const auto elements = [&](const RuleTensor& tensor) {
     if (tensor.type == no_type) return 0.0;
-    const double bytes = local_bytes(tensor, -1, axes, types, mesh);
+    const double bytes = local_bytes(tensor, axes, types, mesh);
     return bytes * 8 / static_cast<double>(types[tensor.type].element_bits);
   };
   double sum = 0;
@@ -131,7 +144,7 @@ double unaligned_bytes(const Rule& rule, const FactorAxes& axes,
     return rule.factors[f].kind == FactorKind::reduction;
   });
   if (!is_reduced) return 0;
-  const double elements = local_bytes(tensor, -1, axes, types, mesh) * 8 /
+  const double elements = local_bytes(tensor, axes, types, mesh) * 8 /
                           static_cast<double>(types[tensor.type].element_bits);
   const double share = aligned_share(row_size(rule, tensor, axes, mesh), bits, worst);
   return elements * bits / 8 * (1 / share - 1);
@@ -210,7 +223,7 @@ double fused_seconds(const Rule& rule, const FactorAxes& axes,
     if (is_result && is_partial) continue;
     const RuleTensor& tensor = is_result ? rule.results[0] : rule.operands[k];
     if (tensor.type == no_type) continue;
-    const double elements = local_bytes(tensor, -1, axes, types, mesh) * 8 /
+    const double elements = local_bytes(tensor, axes, types, mesh) * 8 /
                             static_cast<double>(types[tensor.type].element_bits);
     const double moved = work.bytes + cluster.compiler.fusion.packed_bytes * work.packed;
     seconds += elements * std::max(moved / (chip.memory_bandwidth * chip.memory_efficiency),
@@ -292,8 +305,10 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   }
   double waited = unaligned_bytes(rule, axes, types, mesh, fusion.unaligned_rows);
   const auto add = [&](const RuleTensor& tensor, double touched, std::int32_t times) {
-    if (times <= 0) return;
-    const double bytes = times * local_bytes(tensor, touched, axes, types, mesh);
+    if (times <= 0 || tensor.type == no_type) return;
+    const double bytes =
+        times * (touched >= 0 ? local_part(touched, touched_as(rule, tensor), axes, mesh)
+                              : local_bytes(tensor, axes, types, mesh));
     result.bytes += bytes;
     waited += bytes * (1 / share_of(tensor) - 1);
   };

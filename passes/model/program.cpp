@@ -49,6 +49,10 @@ void check_rule(const Rule& rule, const Program& program, std::size_t index) {
   check_bytes(rule.result_bytes, rule.results.size());
   if (!(rule.flops >= 0)) fail("negative flops in rule", index);
   if (rule.expense == Expense::never) fail("unknown expense in rule", index);
+  const std::size_t tensors = rule.operands.size() + rule.results.size();
+  if (rule.touched_as < -1 || rule.touched_as >= static_cast<std::int32_t>(tensors)) {
+    fail("tensor as which others are touched out of range in rule", index);
+  }
   const std::int32_t in_place = rule.in_place_operand;
   if (in_place < -1 || in_place >= static_cast<std::int32_t>(rule.operands.size())) {
     fail("operand in place out of range in rule", index);

@@ -101,6 +101,9 @@ struct Rule {
   /// than the tensor: a dynamic slice reads its slice, a gather its rows. Negative: all.
   std::vector<double> operand_bytes = {};
   std::vector<double> result_bytes = {};
+  /// The tensor that is as large as what is so touched, of operands and then results: the axes
+  /// that cut it cut that, whatever cuts the tensor that is touched. -1: its own axes do.
+  std::int32_t touched_as = -1;
   /// The operand over which the first result is written: a dynamic update slice or scatter
   /// runs in place. An elementwise op with one is a scatter of one element to each row.
   /// -1: none.

@@ -21,6 +21,7 @@ def rule_alone(
     *,
     operand_bytes: Sequence[float] = (),
     result_bytes: Sequence[float] = (),
+    touched_as: int = -1,
 ) -> tuple[_core.Rule, list[_core.TensorType]]:
     """The rule of an op, and the types of its tensors.
 
@@ -34,6 +35,7 @@ def rule_alone(
         operand_bytes: Bytes touched of each operand where that is less than all; see ``Rule`` in
             passes/model/program.h.
         result_bytes: As ``operand_bytes``.
+        touched_as: The tensor whose axes cut what is touched; -1: each tensor's own.
     """
     types: list[_core.TensorType] = []
 
@@ -56,5 +58,6 @@ def rule_alone(
         flops=flops,
         operand_bytes=operand_bytes,
         result_bytes=result_bytes,
+        touched_as=touched_as,
     )
     return rule, types

@@ -193,6 +193,7 @@ def _core_rule(
         has_workspace=work.has_workspace,
         operand_bytes=work.operand_bytes,
         result_bytes=work.result_bytes,
+        touched_as=work.touched_as,
         in_place_operand=work.in_place_operand,
         padded_bytes=work.padded_bytes,
         scratch_bytes=work.scratch_bytes,

@@ -122,6 +122,7 @@ class OpWork:
     has_workspace: bool = False
     operand_bytes: tuple[float, ...] = ()
     result_bytes: tuple[float, ...] = ()
+    touched_as: int = -1
     in_place_operand: int = -1
     padded_bytes: float = 0.0
     expense: Expense = Expense.CHEAP
@@ -286,6 +287,7 @@ def _indexed(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
             0.0,
             operand_bytes=touched,
             result_bytes=made,
+            touched_as=1,
             in_place_operand=0,
         )
     if _is_one_of_each_row(op):
@@ -309,10 +311,18 @@ def _indexed(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
             flops,
             operand_bytes=touched,
             result_bytes=made,
+            touched_as=count + 1,
             in_place_operand=0,
         )
     touched = (_bytes(op.results[0]), *(-1.0 for _ in operands[1:]))
-    return OpWork(Work.INDEXED, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
+    return OpWork(
+        Work.INDEXED,
+        arithmetic,
+        0.0,
+        is_cheap=True,
+        operand_bytes=touched,
+        touched_as=len(operands),
+    )
 
 
 def _is_one_of_each_row(op: mlir.Operation) -> bool:

@@ -69,6 +69,7 @@ def compute(
     writes: tuple[bool, ...] | None = None,
     operand_bytes: tuple[float, ...] = (),
     result_bytes: tuple[float, ...] = (),
+    touched_as: int = -1,
     launch: float = 0.0,
     packed_bytes: float = 0.0,
     fused: Sequence[_core.FusedWork] = (),
@@ -85,6 +86,7 @@ def compute(
         results,
         operand_bytes=operand_bytes,
         result_bytes=result_bytes,
+        touched_as=touched_as,
     )
     found = _core.compute(
         rule,
@@ -369,6 +371,32 @@ def test_an_op_may_touch_less_than_its_tensors() -> None:
         result_bytes=(part,),
     )
     assert update[1] == 2 * part
+
+
+def test_what_is_touched_is_cut_as_the_tensor_that_is_as_large() -> None:
+    # 10 rows out of 1000, as those rows are cut
+    row, part = 4000.0, 40_000.0
+    table: Tensor = (((0,), (1,)), 32)
+    rows: Tensor = (((2,), (1,)), 32)
+    sizes = (1000, 1000, 10)
+
+    def gather(cuts: dict[int, tuple[int, ...]]) -> float:
+        operands, bytes_ = (table, ((), 32)), (part, -1.0)
+        return compute(
+            INDEXED, 0, sizes, operands, (rows,), cuts, operand_bytes=bytes_, touched_as=2
+        )[1]
+
+    def scatter(cuts: dict[int, tuple[int, ...]]) -> float:
+        operands, bytes_ = (table, ((), 32), rows), (part, -1.0, -1.0)
+        return compute(
+            *(INDEXED, 0, sizes, operands, (table,), cuts),
+            **{"operand_bytes": bytes_, "result_bytes": (part,), "touched_as": 2},
+        )[1]
+
+    assert gather({}) == gather({0: (1,)}) == 2 * part, "each device looks for all rows"
+    assert gather({2: (0,)}) == gather({1: (0,)}) == part
+    assert scatter({}) == 10 * row + 2 * part
+    assert scatter({2: (0,)}) == scatter({}) / 2
 
 
 def test_tensors_of_rank_0_take_nothing() -> None:

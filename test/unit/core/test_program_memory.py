@@ -1353,6 +1353,7 @@ def rule(**more: Any) -> _core.Rule:
         (lambda: {"rules": [rule(expense=Expense.NEVER)]}, "unknown expense in rule 0"),
         (lambda: {"rules": [rule(flops=-1.0)]}, "negative flops in rule 0"),
         (lambda: {"rules": [rule(operand_bytes=[1.0, 2.0])]}, "touched bytes wrong in rule 0"),
+        (lambda: {"rules": [rule(touched_as=2)]}, "others are touched out of range in rule 0"),
         (lambda: {"rules": [rule(in_place_operand=1)]}, "operand in place out of range in rule 0"),
         (lambda: {"op_after": np.array([-1, 1], np.int32)}, "depends on a later op: op 1"),
         (lambda: {"op_after": np.array([-1], np.int32)}, "arrays differ in length"),

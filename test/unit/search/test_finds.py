@@ -171,6 +171,7 @@ def test_a_large_embedding_is_cut_by_rows_or_columns() -> None:
         struct(50_000_000, 64),
         struct(8192, 26, dtype=jnp.int32),
         cluster="h100:8",
+        memory_limit="4GiB",
     )
     assert prod(tile(plan, 0)) == 8
     # Rows that were looked up are sent, never the table.

@@ -200,8 +200,14 @@ def test_axes_that_cut_the_work_on_an_input_that_is_whole_say_so(donated: int | 
     plan = autoshard.plan(kmeans, *arrays, cluster="h100:8", donate_argnums=donated)
     assert plan.summary is not None
     assert not any("nothing" in axis.role for axis in plan.summary.axes)
-    pieces = plan.arguments[1].sharding.num_shards(0)
-    assert pieces == 1 if donated is None else pieces > 1  # else nothing tells that they are sent
+    assert plan.arguments[1].sharding.num_shards(0) > 1
+
+
+def test_points_that_a_scatter_adds_up_are_cut() -> None:
+    """It touches no more of its result than what each device adds."""
+    arrays = type_of(8, 64), type_of(1_000_000, 64)
+    plan = autoshard.plan(kmeans, *arrays, cluster="h100:8", mesh="data=8")
+    assert str(plan.arguments[1].sharding) == "[{data}, {}]"
 
 
 def test_an_axis_that_cannot_keep_a_pin_alone_leaves_it_to_another() -> None:
