@@ -35,7 +35,7 @@ from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, su
 from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import PlanSummary, SumsReducedOnce
 from autoshard.planned.write import mesh_of, write_plan
-from autoshard.rewrites.reduce_once.blocks import Blocks, shardings_of
+from autoshard.rewrites.reduce_once.blocks import Blocks, sharding_of
 from autoshard.rewrites.reduce_once.chains import WHILE, Chain, chains_of
 from autoshard.rewrites.reduce_once.write import write_chain
 from autoshard.sharding import Mesh
@@ -222,7 +222,7 @@ def _more_bytes(chain: Chain, mesh: Mesh) -> float:
     blocks = Blocks(mesh, chain.axes)
     found = 0.0
     for loop, slot in chain.sums:
-        held = shardings_of(loop, mesh)[slot]
+        held = sharding_of(loop, slot, mesh)
         tensor = mlir.RankedTensorType(loop.results[slot].type)
         size = prod(tensor.shape) * element_bits(tensor.element_type) / 8
         found += size / prod(blocks.freed(held).tile) - size / prod(held.tile)

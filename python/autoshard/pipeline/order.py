@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autoshard.cluster import Cluster
-from autoshard.ir import mlir
+from autoshard.ir import mlir, print_module
 from autoshard.pipeline.donations import Donated, Donations, donations_of
 from autoshard.pipeline.flights import in_flight_bytes
 from autoshard.pipeline.modules import copy_of, donate, task_module
@@ -191,8 +191,9 @@ def staged_steps(
         machinery: By what it is timed.
         donated: By the user.
     """
+    costs = _Costs(machinery)
     return tuple(
-        step_by_rule(module, rule, machinery, donated)
+        _step(module, rule, costs, donated)
         for module, rule in zip(modules, asked.rules, strict=True)
     )
 
@@ -223,6 +224,10 @@ def step_by_rule(
     Raises:
         PlanError: It cannot be split, or is not planned.
     """
+    return _step(module, rule, _Costs(machinery), donated)
+
+
+def _step(module: mlir.Module, rule: Rule, known: _Costs, donated: Donated) -> StagedStep:
     with module.context, mlir.Location.unknown():
         if not is_split(module):
             split_stages(module, defers=rule == "zero_bubble")
@@ -231,8 +236,8 @@ def step_by_rule(
     signatures = {name: signature(each) for name, each in own.items()}
     values = values_of(program, signature(module), signatures)
     donations = donations_of(program, donated)
-    costs = {name: _cost(each, donations.get(name, {}), machinery) for name, each in own.items()}
-    transfer_seconds = _transfer_seconds(program, values, machinery.whole)
+    costs = {name: known.of(each, donations.get(name, {})) for name, each in own.items()}
+    transfer_seconds = _transfer_seconds(program, values, known.machinery.whole)
     schedule = _scheduled(rule, program, costs, transfer_seconds)
     return StagedStep(program, rule, schedule, own, values, costs, transfer_seconds, donated)
 
@@ -293,14 +298,27 @@ _At = tuple[int, int]
 """Stage and level of a task."""
 
 
-def _cost(module: mlir.Module, donated: Mapping[int, int], machinery: Machinery) -> TaskCost:
-    """What a task comes to by its own module, whose results take the memory of donated arguments.
+class _Costs:
+    """What tasks come to; equal ones, as those of equal layers, are estimated once."""
 
-    Args:
-        module: Of the task.
-        donated: Which argument gives its memory to which result.
-        machinery: By what it is timed.
-    """
+    def __init__(self, machinery: Machinery) -> None:
+        self.machinery = machinery
+        self._known: dict[tuple[bytes, tuple[tuple[int, int], ...]], TaskCost] = {}
+
+    def of(self, module: mlir.Module, donated: Mapping[int, int]) -> TaskCost:
+        """What a task comes to by its module, whose results take the memory of donated arguments.
+
+        Args:
+            module: Of the task.
+            donated: Which argument gives its memory to which result.
+        """
+        key = print_module(module), tuple(sorted(donated.items()))
+        if key not in self._known:
+            self._known[key] = _cost(module, donated, self.machinery)
+        return self._known[key]
+
+
+def _cost(module: mlir.Module, donated: Mapping[int, int], machinery: Machinery) -> TaskCost:
     as_compiled = copy_of(module)
     donate(as_compiled, donated)
     plan = cost_of_module(

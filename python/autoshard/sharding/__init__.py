@@ -3,6 +3,7 @@
 from autoshard.sharding.hlo_text import canonical_v2 as canonical_v2
 from autoshard.sharding.hlo_text import from_hlo as from_hlo
 from autoshard.sharding.hlo_text import parse_hlo as parse_hlo
+from autoshard.sharding.hlo_text import result_from_hlo as result_from_hlo
 from autoshard.sharding.hlo_text import to_v2 as to_v2
 from autoshard.sharding.hlo_text import to_v2_results as to_v2_results
 from autoshard.sharding.hlo_text import to_v2_tuple as to_v2_tuple

@@ -10,6 +10,7 @@ everything is checked here and only V2 leaves. The grammar is that of jaxlib 0.1
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,6 +32,8 @@ SubgroupType = Literal["manual", "unreduced", "replicated"]
 
 _EXAMPLE = "{devices=[2,4]<=[8]}"
 _CANONICAL_ORDER: tuple[SubgroupType, ...] = ("manual", "unreduced", "replicated")
+_PLAIN = re.compile(r'\{[^{}"]*\}')
+_PLAIN_TUPLE = re.compile(r'\{\{[^{}"]*\}(?:, ?\{[^{}"]*\})*\}')
 _WHOLE_KINDS = ("replicated", "manual", "unreduced", "unknown")
 
 
@@ -182,20 +185,50 @@ def tuple_from_hlo(text: str, mesh: Mesh, ranks: Sequence[int]) -> tuple[Shardin
         ParseError: The text cannot be read.
         ShardingError: Another number of elements, or as for :func:`from_hlo`.
     """
-    return _tuple_on_mesh(text, mesh, tuple(ranks))
+    elements = _elements(text, len(ranks))
+    return tuple(_element_on_mesh(*each, mesh) for each in zip(elements, ranks, strict=True))
+
+
+def result_from_hlo(text: str, mesh: Mesh, number: int, count: int, rank: int) -> Sharding:
+    """As :func:`tuple_from_hlo`, of one of an op's results.
+
+    Args:
+        text: A tuple text, or one sharding's.
+        mesh: As for :func:`from_hlo`.
+        number: Which result.
+        count: How many there are.
+        rank: Number of dims of that one.
+    """
+    return _element_on_mesh(_elements(text, count)[number], rank, mesh)
+
+
+def _element_on_mesh(element: str | HloValue, rank: int, mesh: Mesh) -> Sharding:
+    if isinstance(element, str):
+        return from_hlo(element, mesh, rank)
+    return _on_mesh(element, mesh, rank)
 
 
 @lru_cache(maxsize=256)
-def _tuple_on_mesh(text: str, mesh: Mesh, ranks: tuple[int, ...]) -> tuple[Sharding, ...]:
-    """A loop over layers has hundreds of results, and is asked for each of them."""
-    value = parse_hlo(text)
-    values = value if isinstance(value, tuple) else (value,) * len(ranks)
-    if len(values) != len(ranks):
+def _elements(text: str, count: int) -> Sequence[str | HloValue]:
+    """What a text says of each of so many results: as texts, if it is easily cut into those.
+
+    A loop over layers has hundreds of results, most of them cut alike, and its text is another one
+    whenever one of them is changed.
+    """
+    found: Sequence[str | HloValue]
+    if _PLAIN_TUPLE.fullmatch(text):
+        found = _PLAIN.findall(text, 1)
+    elif _PLAIN.fullmatch(text):
+        found = (text,) * count
+    else:
+        value = parse_hlo(text)
+        found = value if isinstance(value, tuple) else (value,) * count
+    if len(found) != count:
         raise ShardingError(
-            f"{text} has {len(values)} elements, but there are {len(ranks)} results."
+            f"{text} has {len(found)} elements, but there are {count} results."
             " Give one sharding for each result."
         )
-    return tuple(_on_mesh(v, mesh, rank) for v, rank in zip(values, ranks, strict=True))
+    return found
 
 
 def _braced(body: str, group: ShardGroup | None) -> str:

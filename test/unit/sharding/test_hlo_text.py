@@ -18,6 +18,7 @@ from autoshard.sharding import (
     Sharding,
     canonical_v2,
     from_hlo,
+    result_from_hlo,
     to_v2,
     to_v2_results,
     tuple_from_hlo,
@@ -92,6 +93,21 @@ def test_several_results_make_a_tuple_and_one_does_not() -> None:
     assert to_v2_results([whole]) == "{replicated}"
     assert tuple_from_hlo(text, DP2_TP4, (1, 0)) == (cut, whole)
     assert tuple_from_hlo("{}", DP2_TP4, ()) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{devices=[2,4]<=[8] last_tile_dim_replicate}, {replicated}}",
+        "{{devices=[2,4]0,1,2,3,4,5,6,7 last_tile_dim_replicate},{replicated}}",
+        "{ {mesh['dp'=2,'tp'=4], [{'dp'}]}, {replicated} }",
+        '{{devices=[2,4]<=[8] last_tile_dim_replicate metadata={op_name="}, {"}}, {replicated}}',
+    ],
+)
+def test_results_are_read_one_by_one_as_all_of_them(text: str) -> None:
+    both = Sharding.named(DP2_TP4, "dp"), Sharding.fully_replicated(DP2_TP4, 0)
+    assert tuple_from_hlo(text, DP2_TP4, (1, 0)) == both
+    assert [result_from_hlo(text, DP2_TP4, k, 2, 1 - k) for k in (0, 1)] == [*both]
 
 
 @settings(max_examples=300, deadline=None)

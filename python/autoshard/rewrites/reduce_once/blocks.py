@@ -23,7 +23,7 @@ from autoshard.ir.attributes import (
     attribute_of,
 )
 from autoshard.sharding import Mesh, Sharding
-from autoshard.sharding.hlo_text import to_v2_results, tuple_from_hlo
+from autoshard.sharding.hlo_text import result_from_hlo, to_v2_results, tuple_from_hlo
 from autoshard.sharding.sharding import AxisRef
 from autoshard.sharding.text import OpStrategy
 
@@ -95,6 +95,15 @@ def shardings_of(op: mlir.Operation, mesh: Mesh) -> list[Sharding]:
     if MHLO_SHARDING not in op.attributes:
         return [Sharding.fully_replicated(mesh, rank) for rank in ranks]
     return list(tuple_from_hlo(mlir.StringAttr(op.attributes[MHLO_SHARDING]).value, mesh, ranks))
+
+
+def sharding_of(op: mlir.Operation, result: int, mesh: Mesh) -> Sharding:
+    """As ``shardings_of``, of one result."""
+    rank = mlir.RankedTensorType(op.results[result].type).rank
+    if MHLO_SHARDING not in op.attributes:
+        return Sharding.fully_replicated(mesh, rank)
+    text = mlir.StringAttr(op.attributes[MHLO_SHARDING]).value
+    return result_from_hlo(text, mesh, result, len(op.results), rank)
 
 
 def is_pinned(op: mlir.Operation, result: int) -> bool:

@@ -28,10 +28,17 @@ def is_zero(value: mlir.Value) -> bool:
             loop, slot = block.owner.owner.operation, block.arg_number
             if loop.name != "stablehlo.while" or block.owner != loop.regions[1].blocks[0]:
                 return False
-            end = block.owner.operations[len(block.owner.operations) - 1]
-            if end.operands[slot] != value:
+            if not _is_handed_on(block):
                 return False
             value = loop.operands[slot]
+
+
+def _is_handed_on(argument: mlir.BlockArgument) -> bool:
+    """Does the next trip get an argument of a loop's body as it is?"""
+    users = (
+        use.owner.operation for use in argument.uses if use.operand_number == argument.arg_number
+    )
+    return any(op.name == "stablehlo.return" and op.block == argument.owner for op in users)
 
 
 def partial_operands(op: mlir.Operation, result: int) -> tuple[int, ...] | None:

@@ -15,7 +15,13 @@ from autoshard.ir import mlir
 from autoshard.ir.attributes import LEVEL, STRATEGY
 from autoshard.ir.constants import zeros
 from autoshard.rewrites.recomputation.loops import maker_of
-from autoshard.rewrites.reduce_once.blocks import Blocks, open_pins, shardings_of, write
+from autoshard.rewrites.reduce_once.blocks import (
+    Blocks,
+    open_pins,
+    sharding_of,
+    shardings_of,
+    write,
+)
 from autoshard.rewrites.reduce_once.chains import Chain, Slot
 from autoshard.rewrites.reduce_once.followers import write_follower
 from autoshard.rewrites.reduce_once.producers import write_producer
@@ -144,6 +150,6 @@ def _held(value: mlir.Value, mesh: Mesh) -> Sharding:
     """How a plan holds a value."""
     maker = maker_of(value)
     if maker is not None:
-        return shardings_of(maker, mesh)[mlir.OpResult(value).result_number]
+        return sharding_of(maker, mlir.OpResult(value).result_number, mesh)
     argument = mlir.BlockArgument(value)
-    return shardings_of(argument.owner.owner.operation, mesh)[argument.arg_number]
+    return sharding_of(argument.owner.owner.operation, argument.arg_number, mesh)

@@ -160,9 +160,12 @@ class SourceProgram:
     def label_held(self, loop: Sequence[Task]) -> None:
         """Let what the loop reads be split as it is carried where it is read first."""
         integer = mlir.IntegerType.get_signless(32)
+        first: dict[mlir.Value, int] = {}
+        for task in loop:
+            for value in reads_of(task):
+                first[value] = min(task.key.stage, first.get(value, task.key.stage))
         for op in self.held:
-            stages = [task.key.stage for task in loop if op.results[0] in reads_of(task)]
-            op.attributes[STAGE] = mlir.IntegerAttr.get(integer, min(stages, default=0))
+            op.attributes[STAGE] = mlir.IntegerAttr.get(integer, first.get(op.results[0], 0))
 
 
 def _last(block: mlir.Block) -> mlir.Operation:
