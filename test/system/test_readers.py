@@ -14,7 +14,7 @@ from fuzz import readers as fuzzing
 from fuzz.mutations import mutated
 from fuzz.reader_cases import Reader, readers
 
-EACH = 12
+EACH = 6
 """Inputs of every reader."""
 
 all_readers = functools.cache(readers)

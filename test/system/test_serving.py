@@ -30,8 +30,8 @@ def made(tree: Any) -> Any:
     def make(number: int, leaf: Any) -> Any:
         if leaf.ndim > 2:
             return jnp.zeros(leaf.shape, leaf.dtype)
-        values = jax.random.normal(jax.random.key(number), leaf.shape) / leaf.shape[0] ** 0.5
-        return (values if leaf.ndim > 1 else jnp.ones(leaf.shape)).astype(leaf.dtype)
+        values = np.random.default_rng(number).normal(size=leaf.shape) / leaf.shape[0] ** 0.5
+        return jnp.asarray((values if leaf.ndim > 1 else np.ones(leaf.shape)).astype(leaf.dtype))
 
     leaves, tree = jax.tree.flatten(tree)
     return jax.tree.unflatten(tree, [make(n, leaf) for n, leaf in enumerate(leaves)])
@@ -40,7 +40,9 @@ def made(tree: Any) -> Any:
 PARAMS = made(llama.parameters(CONFIG))
 PREFILL, (CACHE, _) = serving.prefill(CONFIG, SEQUENCES, PROMPT)
 DECODE, _ = serving.decode(CONFIG, SEQUENCES)
-TOKENS = jax.random.randint(jax.random.key(7), (SEQUENCES, PROMPT), 0, CONFIG.vocabulary)
+TOKENS = jnp.asarray(
+    np.random.default_rng(7).integers(0, CONFIG.vocabulary, (SEQUENCES, PROMPT)), jnp.int32
+)
 
 
 def assert_alike(found: Any, expected: Any) -> None:
