@@ -48,10 +48,10 @@ HEADINGS = ("lines", "said", "planned GB", "as planned", "instead", "step")
 def measure(name: str, cluster: str, lines: int, timeout: float) -> dict[str, Any]:
     """Plan, annotate and compile one program."""
     from autoshard.cluster import Cluster
+    from autoshard.explain.annotated import annotated_module
     from autoshard.explain.annotations import annotated_values
     from autoshard.ir import new_context, parse_bytes, print_module
     from autoshard.passes.pipeline import run_passes
-    from bench.common.annotated import annotated_module
 
     on = Cluster.of(cluster)
     subject = _planned(name, cluster)

@@ -1,4 +1,4 @@
-"""Lines of user code with which propagation arrives at a plan, none of which can be left out.
+"""Lines of user code with which Shardy arrives at a plan, none of which can be left out.
 
     print(plan.annotations())
     plan.annotations().to_python()
@@ -8,8 +8,8 @@ A line is the sharding of an argument, ``params['layers'][*]['w1']`` with all it
 plan has them read a value otherwise than it is held. They are chosen one after the
 other: the program is propagated with those there are, and of all that comes out otherwise than
 planned, the next ones are what takes most bytes. Then it is propagated without each of them, and
-what is not missed goes; another choice of lines may still be smaller. Propagation is that of
-``mode="semi_auto"``, the plan of least resharding that keeps the pins.
+what is not missed goes; another choice of lines may still be smaller. Propagation is Shardy's, of
+the installed jaxlib, as ``jax.jit`` runs it: what no line speaks of is open to it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from autoshard.errors import PlanError
 from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.explain.line_choice import LineChoice
 from autoshard.explain.line_types import type_of_lines
+from autoshard.explain.propagated_lines import propagation_of
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import Reproduced, compared
 from autoshard.explain.values import named_values
@@ -93,6 +94,8 @@ class Annotations(Reproduced):
     """Those that matter most first."""
     untried: int = 0
     """How many of the lines may not be needed: the program is so big that they were not tried."""
+    not_by_shardy: str = ""
+    """Why Shardy was not asked what it makes of the lines, but the planner; empty where it was."""
 
     def spec_of(self, argument: str) -> Any:
         """The ``PartitionSpec`` of an argument by its name; None where no line speaks of it."""
@@ -182,13 +185,15 @@ def annotated_values(
     """As ``annotate``, with the values that each line speaks of."""
     if most_lines < 1:
         raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
-    choice = LineChoice(subject, list(_candidates(subject)))
+    propagation, why_not = propagation_of(subject)
+    choice = LineChoice(subject, list(_candidates(subject)), propagation)
     chosen = choice.chosen(most_lines)
     found = Annotations(
         name=subject.name,
         mesh=subject.mesh,
         lines=tuple(line.annotation for line in chosen.lines),
         untried=chosen.untried,
+        not_by_shardy=why_not,
         **vars(compared(subject, choice.wanted, chosen.found)),
     )
     return found, chosen.lines

@@ -4,8 +4,8 @@
     print(plan.annotations_for("keras", model.trainable_variables, model.non_trainable_variables))
 
 A form says less than a plan: a rule by name holds for all arrays that have it, a layout of Keras
-cuts a dim along one axis. So the program is propagated with what the form says of its arguments,
-as ``mode="semi_auto"`` does, and the text says what of the plan's communication comes back.
+cuts a dim along one axis. So Shardy propagates the program with what the form says of its
+arguments, and the text says what of the plan's communication comes back.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from autoshard.explain.library_forms import (
     maxtext_form,
     nnx_form,
 )
-from autoshard.explain.question import Subject
+from autoshard.explain.propagated_lines import propagation_of
+from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import (
     Reproduced,
     collectives_of,
     compared,
-    propagated,
     together,
 )
 from autoshard.frontend.logical_axes import Spec, planned_spec
 from autoshard.importer.imported_program import NO_VALUE
-from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.planned.summarize import main_values
 from autoshard.planned.summary import bytes_text, seconds_text
 
@@ -97,16 +96,27 @@ def annotations_for(
         )
     form = _FORMS[library](plan, *variables)
     wanted = together(collectives_of(subject.imported, subject.plan))
-    found = propagated(subject, list(_pins(plan, subject, form.specs)))
-    result = compared(subject, wanted, found)
+    propagation, why_not = propagation_of(subject)
+    result = compared(subject, wanted, propagation(list(_lines(plan, subject, form.specs))))
     unsaid = tuple(_unsaid(plan, form.specs))
-    comments = "".join(f"# {line}\n" for line in _comments(plan, result, unsaid))
+    comments = "".join(f"# {line}\n" for line in _comments(plan, result, unsaid, why_not))
     return LibraryAnnotations(
         library=library, text=comments + form.text, unsaid=unsaid, **vars(result)
     )
 
 
-def _pins(plan: Plan, subject: Subject, specs: Sequence[Spec]) -> Iterator[Pinned]:
+@dataclass(frozen=True)
+class _Said:
+    """What the form says of an argument."""
+
+    name: str
+    values: tuple[int, ...]
+    dims: Dims
+    weights: tuple[float, ...] = (0.0,)
+    readers: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+def _lines(plan: Plan, subject: Subject, specs: Sequence[Spec]) -> Iterator[_Said]:
     """What the form says of each argument that the program reads."""
     number = {name: axis for axis, name in enumerate(subject.mesh.axis_names)}
     used = [(one, spec) for one, spec in zip(plan.arguments, specs, strict=True) if one.is_used]
@@ -114,8 +124,8 @@ def _pins(plan: Plan, subject: Subject, specs: Sequence[Spec]) -> Iterator[Pinne
     for (one, spec), value in zip(used, values, strict=True):
         if value != NO_VALUE:
             # An axis of size 1 is none to the core.
-            dims = tuple(DimPin(tuple(number[a] for a in axes if a in number)) for axes in spec)
-            yield Pinned(value, Pin(dims), None, one.name)
+            dims = tuple(tuple(number[a] for a in axes if a in number) for axes in spec)
+            yield _Said(one.name, (value,), dims)
 
 
 def _unsaid(plan: Plan, specs: Sequence[Spec]) -> Iterator[Unsaid]:
@@ -130,12 +140,16 @@ def _unsaid(plan: Plan, specs: Sequence[Spec]) -> Iterator[Unsaid]:
         yield Unsaid(fold.name, planned, said, fold.count)
 
 
-def _comments(plan: Plan, said: Reproduced, unsaid: Sequence[Unsaid]) -> Iterator[str]:
+def _comments(
+    plan: Plan, said: Reproduced, unsaid: Sequence[Unsaid], not_by_shardy: str
+) -> Iterator[str]:
     yield (
         f"{plan.name} on {plan.mesh}: {said.reproduced:.1%} of {bytes_text(said.planned_bytes)}"
         f" that a device sends; a step of {seconds_text(said.step_seconds)}, planned"
         f" {seconds_text(said.planned_seconds)}"
     )
+    if not_by_shardy:
+        yield f"as the planner propagates, not Shardy: {not_by_shardy}"
     for one in unsaid:
         count = f" x {one.count}" if one.count > 1 else ""
         yield f"not said: {one.name}{count} is {one.planned} in the plan, {one.said} here"
@@ -148,3 +162,7 @@ def _comments(plan: Plan, said: Reproduced, unsaid: Sequence[Unsaid]) -> Iterato
         rest = said.missing[_MOST_SHARES:]
         size = bytes_text(sum(one.bytes for one in rest))
         yield f"not reproduced: {len(rest)} more, {size}"
+    if said.lacking_bytes:
+        yield f"lacking: {bytes_text(said.lacking_bytes)} of memory"
+    if said.other:
+        yield f"sent besides: {bytes_text(sum(one.bytes for one in said.other))}"

@@ -3,46 +3,49 @@
 Lines are added one after the other: the program is propagated with those there are, and the next
 ones are tried that are worth most, by what their values hold or by the collectives around them.
 Then it is propagated without each of them, what is not missed goes, and what that made room for is
-filled again, as long as more of the plan comes back.
+filled again, as long as more of the plan comes back or less is sent besides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Generic, TypeVar
 
 from autoshard.explain.line_weights import Line, LineWeights
+from autoshard.explain.propagated_lines import Propagation
 from autoshard.explain.question import Subject
 from autoshard.explain.reproduced import (
     Propagated,
     collectives_of,
-    propagated,
+    lacking_bytes,
+    more_than,
     share_of,
     together,
 )
-from autoshard.importer.pins import DimPin, Pin, Pinned
 
 ENOUGH = 0.99
-"""Share of the bytes of collectives after which no line is added, unless the step is longer; then
-as many as are found at once."""
+"""Share of the bytes of collectives after which lines are added for what is sent besides alone."""
 
-_LONGER = 0.02
-"""By which share a step may be longer with which no line is added."""
+_BESIDES = 0.02
+"""Share of the bytes that may be sent besides, of a step that may be added to it, and of the memory
+that may be lacking, together, after which no line is added."""
 
 _NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
-_AT_A_TIME = (1, 2)
-"""Lines that are tried together: some are worth nothing without another one."""
+_AT_A_TIME = 2
+"""So many lines are tried together."""
 
-_OPS_AGAIN = 2_000_000
-"""So many ops are propagated to try without lines: 12 seconds of a Xeon core, 2026-11-27."""
+_IN_VAIN = 3
+"""After so many lines that did not help, no other one is tried for what is sent besides."""
 
-_OPS_IN_FULL = 400_000
-"""The same where layers are not folded."""
+_OPS_TO_ADD = 1_800_000
+"""So many ops are propagated to add lines: some 90 seconds of a Xeon core, 2026-11-28."""
+
+_OPS_AGAIN = 1_000_000
+"""The same to try without lines."""
 
 _LineT = TypeVar("_LineT", bound=Line)
 _Weigh = Callable[[Propagated], list[float]]
@@ -62,116 +65,102 @@ class Chosen(Generic[_LineT]):
 class LineChoice(Generic[_LineT]):
     """Chooses among the lines that may be written."""
 
-    def __init__(self, subject: Subject, lines: Sequence[_LineT]) -> None:
+    def __init__(self, subject: Subject, lines: Sequence[_LineT], propagation: Propagation) -> None:
         self.subject = subject
         self.lines = lines
+        self.propagation = propagation
         collectives = collectives_of(subject.imported, subject.plan)
         self.wanted = together(collectives)
         self.weights = LineWeights(subject, lines, collectives)
         self.spent = set[int]()
         """Numbers of lines that were tried, or are not missed."""
-        self.fold = True
-        """Are equal layers cut alike?"""
-        self.ops_left = 0
-        """How many ops may be propagated yet to try without lines."""
+        self.ops_to_add, self.ops_again = _OPS_TO_ADD, _OPS_AGAIN
+        """How many ops may be propagated yet to add lines, and to try without them."""
 
     def chosen(self, most: int) -> Chosen[_LineT]:
         """Lines none of which can go alone, as far as that was tried.
 
-        Neither way to weigh lines finds the better ones in all programs: both are tried, the
-        second one where the first does not bring back enough.
-
         Args:
             most: How many lines at most.
         """
-        by_bytes = self.weights.by_bytes
-        first: Sequence[_Weigh] = [by_bytes]
-        best = self._chosen(first, most)
-        if self._share(best.found) < ENOUGH:
-            second = [partial(self.weights.by_collectives, self.wanted), by_bytes]
-            other = self._chosen(second, most)
-            best = max(best, other, key=lambda one: self._share(one.found))
-        return best
-
-    def in_full(self, lines: Sequence[_LineT]) -> Propagated:
-        """What propagation makes of lines, each layer decided for itself."""
-        self.fold = False
-        found = self._propagated(lines)
-        self.fold = True
-        return found
-
-    def _chosen(self, ways: Sequence[_Weigh], most: int) -> Chosen[_LineT]:
-        """Lines by some weights, filled up as long as more comes back.
-
-        Where equal layers come out unlike if each is decided for itself, lines are added so.
-        """
-        self.spent.clear()
-        self.ops_left = _OPS_AGAIN
-        best = self._filled(Chosen((), self._propagated(())), ways, most)
-        full = replace(best, found=self.in_full(best.lines))
-        if self._share(full.found) < min(ENOUGH, self._share(best.found) - _NOTHING):
-            self.fold = False
-            self.ops_left = _OPS_IN_FULL
-            full = self._filled(full, ways, most)
-            self.fold = True
-        return full
-
-    def _filled(self, start: Chosen[_LineT], ways: Sequence[_Weigh], most: int) -> Chosen[_LineT]:
-        """With lines none of which can go alone, as long as more comes back."""
-        best = self._needed(self._added(start, ways, most))
-        while len(best.lines) < most and self._share(best.found) < ENOUGH:
-            other = self._needed(self._added(best, ways, most))
-            if self._share(other.found) < self._share(best.found) + _NOTHING:
+        best = self._needed(self._added(Chosen((), self.propagation(())), most))
+        while len(best.lines) < most and not self._is_enough(best.found):
+            other = self._needed(self._added(best, most))
+            if not self._is_better(other.found, best.found):
                 break
             best = other
         return best
 
-    def _added(self, start: Chosen[_LineT], ways: Sequence[_Weigh], most: int) -> Chosen[_LineT]:
-        """With more lines, with each of which as much is reproduced as before, or more."""
-        best = start
+    def _added(self, start: Chosen[_LineT], most: int) -> Chosen[_LineT]:
+        """With more lines, with each of which as much is reproduced as before, or more.
+
+        Once enough is reproduced, each has less sent besides.
+        """
+        best, in_vain = start, 0
         while len(best.lines) < most and not self._is_enough(best.found):
-            choices = self._worth_most(best.found, ways, most - len(best.lines))
-            if not choices:
+            tried = self._next(best, most - len(best.lines))
+            if not tried or self.ops_to_add < 0 or in_vain == _IN_VAIN:
                 break
-            tried = [self._with(best, numbers) for numbers in choices]
-            better = max(tried, key=lambda one: self._share(one.found))
-            taken = choices[tried.index(better)]
-            if self._share(better.found) >= self._share(best.found) - _NOTHING:
-                best = better
+            taken, better = max(tried.items(), key=lambda item: self._rank(item[1].found))
+            if self._is_taken(better.found, best.found):
+                best, in_vain = better, 0
                 self.spent.update(taken)
             else:
-                self.spent.update(numbers[0] for numbers in choices)
+                in_vain += self._share(best.found) >= ENOUGH
+                self.spent.update(numbers[0] for numbers in tried)
         return best
 
-    def _with(self, start: Chosen[_LineT], numbers: Sequence[int]) -> Chosen[_LineT]:
-        lines = (*start.lines, *(self.lines[number] for number in numbers))
-        return Chosen(lines, self._propagated(lines))
+    def _next(self, start: Chosen[_LineT], room: int) -> dict[tuple[int, ...], Chosen[_LineT]]:
+        """With the line that is worth most, each way.
 
-    def _worth_most(self, found: Propagated, ways: Sequence[_Weigh], room: int) -> list[list[int]]:
-        """The lines that are worth most, each way."""
-        choices: list[list[int]] = []
-        for weights in (weigh(found) for weigh in ways):
-            waiting = [n for n, weight in enumerate(weights) if weight and n not in self.spent]
-            waiting.sort(key=lambda number: (-weights[number], number))
-            choices += [waiting[:number] for number in _AT_A_TIME if number <= room]
-        return [one for n, one in enumerate(choices) if one and one not in choices[:n]]
+        Where nothing is better with it, with the one that is worth most then, too: some are worth
+        nothing without another one.
+        """
+        tried: dict[tuple[int, ...], Chosen[_LineT]] = {}
+        ways: Sequence[_Weigh] = (
+            partial(self.weights.by_collectives, self.wanted),
+            self.weights.by_bytes,
+        )
+        for weigh in ways:
+            numbers: tuple[int, ...] = ()
+            for _ in range(min(_AT_A_TIME, room)):
+                found = tried[numbers].found if numbers else start.found
+                number = self._worth_most(weigh(found), numbers)
+                if number is None:
+                    break
+                numbers = (*numbers, number)
+                if numbers not in tried:
+                    lines = (*start.lines, *(self.lines[number] for number in numbers))
+                    tried[numbers] = Chosen(lines, self.propagation(lines))
+                    self.ops_to_add -= len(self.subject.imported.core_ops)
+                if self._is_better(tried[numbers].found, start.found):
+                    break
+        return tried
+
+    def _worth_most(self, weights: Sequence[float], but: Sequence[int]) -> int | None:
+        waiting = [
+            number
+            for number, weight in enumerate(weights)
+            if weight and number not in self.spent and number not in but
+        ]
+        return max(waiting, key=lambda number: weights[number], default=None)
 
     def _needed(self, chosen: Chosen[_LineT]) -> Chosen[_LineT]:
         """Without the lines that are not missed, the last ones tried first.
 
-        A line is missed if less is reproduced without it or the step is longer. When one goes,
-        those that were missed before are tried again.
+        A line is missed if less is reproduced without it, or more is sent besides or done. When one
+        goes, those that were missed before are tried again.
         """
-        enough = self._share(chosen.found) - _NOTHING
-        longest = chosen.found.plan.step_seconds * (1 + _NOTHING)
+        enough = min(self._share(chosen.found), ENOUGH) - _NOTHING
+        most = self._excess(chosen.found) + _NOTHING
         ops = len(self.subject.imported.core_ops)
         waiting, missed = list(chosen.lines[::-1]), list[_LineT]()
-        while waiting and self.ops_left >= ops:
-            self.ops_left -= ops
+        while waiting and self.ops_again >= ops:
+            self.ops_again -= ops
             line, *waiting = waiting
             others = tuple(other for other in chosen.lines if other is not line)
-            tried = self._propagated(others)
-            if self._share(tried) < enough or tried.plan.step_seconds > longest:
+            tried = self.propagation(others)
+            if self._share(tried) < enough or self._excess(tried) > most:
                 missed.append(line)
             else:
                 chosen = Chosen(others, tried)
@@ -179,19 +168,31 @@ class LineChoice(Generic[_LineT]):
         return Chosen(chosen.lines, chosen.found, len(waiting))
 
     def _is_enough(self, found: Propagated) -> bool:
-        longest = self.subject.plan.step_seconds * (1 + _LONGER)
-        return self._share(found) >= ENOUGH and found.plan.step_seconds <= longest
+        return self._share(found) >= ENOUGH and self._excess(found) <= _BESIDES
+
+    def _is_taken(self, found: Propagated, before: Propagated) -> bool:
+        """Is a line kept with which the program comes out so, to be tried without later?"""
+        share = self._share(before)
+        if share >= ENOUGH:
+            return self._is_better(found, before)
+        return self._share(found) >= share - _NOTHING
+
+    def _is_better(self, found: Propagated, than: Propagated) -> bool:
+        """Is more reproduced, or as much and less sent besides or done?"""
+        more = min(self._share(found), ENOUGH) - min(self._share(than), ENOUGH)
+        less = self._excess(than) - self._excess(found)
+        return more > _NOTHING or (more >= -_NOTHING and less > _NOTHING)
+
+    def _rank(self, found: Propagated) -> tuple[int, float]:
+        return round(min(self._share(found), ENOUGH) / _NOTHING), -self._excess(found)
 
     def _share(self, found: Propagated) -> float:
         return share_of(self.wanted, found.sent)
 
-    def _propagated(self, lines: Sequence[_LineT]) -> Propagated:
-        copy = count(self.subject.imported.program.num_values)
-        pins = [
-            Pinned(next(copy) if line.readers else value, pin, None, line.name)
-            for line in lines
-            for pin in [Pin(tuple(map(DimPin, line.dims)))]
-            for value in line.values
-        ]
-        readers = [reader for line in lines for reader in line.readers]
-        return propagated(self.subject, pins, readers, fold=self.fold)
+    def _excess(self, found: Propagated) -> float:
+        """Share of the plan's bytes that is sent besides, of its step that is added to it, and of
+        the memory that is not there."""
+        besides = sum(one.bytes for one in more_than(found.sent, self.wanted))
+        longer = found.plan.step_seconds / self.subject.plan.step_seconds - 1
+        lacking = lacking_bytes(self.subject, found) / max(1.0, self.subject.memory_limit)
+        return besides / max(1.0, sum(self.wanted.values())) + max(0.0, longer) + lacking

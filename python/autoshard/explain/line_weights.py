@@ -65,7 +65,7 @@ class LineWeights:
 
     def by_bytes(self, found: Propagated) -> list[float]:
         """For each line the bytes of its values that come out otherwise."""
-        cuts = _Cuts(found.plan)
+        cuts = _Cuts(found)
         return [
             sum(size for n, size in enumerate(line.weights) if any(cuts.otherwise(line, n)))
             for line in self.lines
@@ -76,7 +76,7 @@ class LineWeights:
         blame: defaultdict[_Spot, float] = defaultdict(float)
         self._blame(blame, self.planned, self.wanted, wanted, found.sent)
         self._blame(blame, found.plan, found.collectives, found.sent, wanted)
-        cuts = _Cuts(found.plan)
+        cuts = _Cuts(found)
         return [
             sum(
                 blame.get(spot, 0.0)
@@ -118,9 +118,11 @@ class LineWeights:
 
 
 class _Cuts:
-    """How a plan cuts values and operands."""
+    """How values and operands come out."""
 
-    def __init__(self, plan: _core.CorePlan) -> None:
+    def __init__(self, found: Propagated) -> None:
+        plan = found.plan
+        self.cut_otherwise = found.cut_otherwise
         self.rows: list[Dims] = [tuple(map(tuple, dims)) for dims in plan.shardings]
         self.of_value, self.of_op = plan.value_sharding, plan.op_strategy
         self.strategies = plan.strategies
@@ -133,5 +135,6 @@ class _Cuts:
                 yield -1, value
             return
         for op, operand in line.readers[number]:
-            if self.rows[self.strategies[self.of_op[op]][0][operand]] != line.dims:
+            read = self.rows[self.strategies[self.of_op[op]][0][operand]]
+            if read != line.dims or op in self.cut_otherwise:
                 yield op, operand

@@ -1,6 +1,5 @@
 """How much of what a plan sends comes back where only some of its values are held.
 
-Propagation is that of ``mode="semi_auto"``, the plan of least resharding that keeps the pins.
 Collectives are the same if they are of one kind, over the same axes, of what one line makes.
 """
 
@@ -55,8 +54,12 @@ class Share:
 class Propagated:
     """What propagation makes of some pins."""
 
+    imported: ImportedProgram
+    """The program with the pins."""
     plan: _core.CorePlan
     collectives: tuple[SentOnce, ...]
+    cut_otherwise: frozenset[int] = frozenset()
+    """Ops of which the plan does not say how they are cut."""
 
     @cached_property
     def sent(self) -> Sent:
@@ -80,6 +83,8 @@ class Reproduced:
     """A step of the program with what is said, by the cost model of the plan."""
     planned_seconds: float
     """A step of the plan."""
+    lacking_bytes: float
+    """What the program with what is said lacks of the memory of a device; 0: it fits."""
 
 
 def compared(subject: Subject, wanted: Sent, found: Propagated) -> Reproduced:
@@ -97,23 +102,26 @@ def compared(subject: Subject, wanted: Sent, found: Propagated) -> Reproduced:
         other=more_than(found.sent, wanted),
         step_seconds=found.plan.step_seconds,
         planned_seconds=subject.plan.step_seconds,
+        lacking_bytes=lacking_bytes(subject, found),
     )
+
+
+def lacking_bytes(subject: Subject, found: Propagated) -> float:
+    """Bytes of a device beyond those that a plan may use."""
+    return max(0.0, found.plan.peak_bytes - max(subject.memory_limit, subject.plan.peak_bytes))
 
 
 def propagated(
     subject: Subject,
     pins: Sequence[Pinned],
     held_operands: Sequence[Sequence[tuple[int, int]]] = (),
-    *,
-    fold: bool = False,
 ) -> Propagated:
-    """What propagation makes of the program with these pins in place of the user's.
+    """The plan of least resharding with these pins in place of the user's.
 
     Args:
         subject: The plan, of whose mesh the axes are.
         pins: What is held.
         held_operands: As ``ImportedProgram.changed`` takes them.
-        fold: Equal layers are cut alike, which is found in a part of the time.
 
     Raises:
         StrategyError: No propagation keeps the pins.
@@ -121,7 +129,7 @@ def propagated(
     held = [pin for pin in subject.imported.pins if not pin.is_users]
     imported = subject.imported.changed(subject.mesh, [*held, *pins], held_operands=held_operands)
     try:
-        found = _core.propagate(imported.program, fold=fold)
+        found = _core.propagate(imported.program)
     except _core.Contradiction as error:
         raise explain(imported, error) from error
     plan = _core.estimate(
@@ -132,7 +140,7 @@ def propagated(
         strategies=found.strategies,
         op_strategy=found.op_strategy,
     )
-    return Propagated(plan, collectives_of(imported, plan))
+    return Propagated(imported, plan, collectives_of(imported, plan))
 
 
 def collectives_of(imported: ImportedProgram, plan: _core.CorePlan) -> tuple[SentOnce, ...]:

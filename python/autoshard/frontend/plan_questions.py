@@ -173,11 +173,13 @@ class PlanQuestions:
         return sensitivities(self.subject, more)
 
     def annotations(self, most_lines: int = 20) -> Annotations:
-        """A few lines of user code with which ``mode="semi_auto"`` arrives at this plan.
+        """A few lines of user code with which Shardy, and so ``jax.jit``, arrives at this plan.
 
         Shardings of arguments and ``with_sharding_constraint``s on what at most so many lines of
-        the program make; what they do not reproduce is listed with its bytes. None of them can be
-        left out, but for those that ``untried`` counts in programs of some 10,000 ops and more.
+        the program make; what they do not reproduce, and what is sent besides, is listed with its
+        bytes. Shardy's propagation, of the installed jaxlib, is asked what it makes of them; where
+        it refuses a program, ``not_by_shardy`` says why, and the planner's is asked. None of them
+        can be left out, but for those that ``untried`` counts in programs of some 10,000 ops.
 
         Raises:
             PlanError: The plan was not searched by time, or ``most_lines`` is not above 0.

@@ -28,13 +28,17 @@ def annotations_table(found: Annotations) -> RenderableType:
     )
     if found.untried:
         head.append(f"; without {found.untried} of the lines it was not tried: the program is big")
+    if found.lacking_bytes:
+        head.append(f"; it lacks {bytes_text(found.lacking_bytes)} of memory")
+    if found.not_by_shardy:
+        head.append(f"; as the planner propagates, not Shardy: {found.not_by_shardy}")
     table = new_table("", "value", "type", "line", "sharding", "values")
     for number, line in enumerate(found.lines, start=1):
         where = "" if line.location is None else line.location.rpartition("/")[2]
         cells = (line.name, line.type, where, line.spec_text)
         table.add_row(str(number), *map(Text, cells), str(line.count))
     parts: list[RenderableType] = [head, table]
-    for title, shares in (("not reproduced", found.missing), ("instead", found.other)):
+    for title, shares in (("not reproduced", found.missing), ("besides", found.other)):
         if shares:
             parts.append(_shares(title, shares))
     return Group(*parts)

@@ -25,6 +25,7 @@ def patch_of(*locations: str) -> str:
         other=(),
         step_seconds=1.0,
         planned_seconds=1.0,
+        lacking_bytes=0.0,
     )
     return patch_text(Annotations("step", mesh, lines, **vars(nothing)))
 

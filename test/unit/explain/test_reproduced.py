@@ -89,25 +89,3 @@ def test_a_plan_sends_what_its_collectives_send() -> None:
     sent = together(collectives_of(asked.imported, asked.plan))
     rows = asked.summary.collectives
     assert sum(sent.values()) == pytest.approx(sum(one.times * one.bytes for one in rows))
-
-
-def layers(params: list[jax.Array], x: jax.Array) -> jax.Array:
-    for w in params:
-        x = jnp.tanh(x @ w) + jnp.sin(x) * jnp.cos(x) - jnp.exp(x)
-    return x
-
-
-def test_equal_layers_are_cut_alike_where_they_are_folded() -> None:
-    """Found in a part of the time, with no more that is sent."""
-    args = [[array(512, 512)] * 70, array(4096, 512)]
-    asked = subject_of(autoshard.plan(layers, *args, cluster="v5e:2x4", mesh="a=8"))
-    assert asked.imported.program.num_ops >= 400
-    first = asked.imported.functions[-1].arguments[0]
-    pins = [held(first, (), (0,))]
-    alone, folded = (propagated(asked, pins, fold=fold) for fold in (False, True))
-    assert folded.plan.step_seconds <= 1.01 * alone.plan.step_seconds
-    cuts = {
-        tuple(map(tuple, folded.plan.shardings[folded.plan.value_sharding[value]]))
-        for value in asked.imported.functions[-1].arguments[20:60]
-    }
-    assert len(cuts) == 1

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
 import autoshard
+from autoshard.explain.annotated import annotated_module
 from autoshard.explain.annotations import Candidate, annotated_values
 from autoshard.explain.question import Subject
 from autoshard.ir import mlir
@@ -18,7 +19,6 @@ from autoshard.ir.attributes import MHLO_SHARDING, SDY_SHARDING
 from autoshard.ir.boundary import attributes_at, main_function
 from autoshard.ir.module import operations_of
 from autoshard.verify.shardy_collectives import shardy_collectives
-from bench.common.annotated import annotated_module
 
 CONSTRAINT = "sdy.sharding_constraint"
 
