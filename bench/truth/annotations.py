@@ -7,7 +7,7 @@ the lines alone: shardings of arguments, and constraints of what lines of the pr
 All else is left to Shardy's propagation, that of arguments and results without a line as well, as
 ``jax.jit`` leaves it. Both are compiled. "as planned" is the share of the bytes, by kind and axes
 of collectives, that the program with lines sends of those of the program with the plan; "instead"
-what it sends besides; "said" is the share that autoshard's propagation promises, of the plan's own
+what it sends besides; "said" is the share that the text of the lines promises, of the plan's own
 bytes. "step" is one over the other, by the compiler's text. ``flax`` is a small transformer, of
 bench/programs.
 """

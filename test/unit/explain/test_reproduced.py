@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 import autoshard
 from autoshard import _core
 from autoshard.explain.question import Subject, subject_of
-from autoshard.explain.reproduced import collectives_of, propagated, together
+from autoshard.explain.reproduced import collectives_of, compared, propagated, together
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pins import DimPin, Pin, Pinned
 
@@ -89,3 +90,15 @@ def test_a_plan_sends_what_its_collectives_send() -> None:
     sent = together(collectives_of(asked.imported, asked.plan))
     rows = asked.summary.collectives
     assert sum(sent.values()) == pytest.approx(sum(one.times * one.bytes for one in rows))
+
+
+def test_memory_that_lacks_is_counted_from_the_limit_of_the_plan() -> None:
+    asked = subject()
+    x, w, tanh, result = values()
+    found = propagated(asked, [held(value, (), ()) for value in (x, w, tanh, result)])
+    peak = found.plan.peak_bytes
+    assert compared(asked, {}, found).lacking_bytes == 0
+    limit = asked.plan.peak_bytes + 1000
+    assert peak > limit
+    tight = replace(asked, summary=replace(asked.summary, memory_limit=limit), known={})
+    assert compared(tight, {}, found).lacking_bytes == pytest.approx(peak - limit)
