@@ -151,17 +151,13 @@ void bind_planning(nb::module_& module) {
 
   module.def(
       "propagate",
-      [](const Program& program, std::int64_t max_options, int sweeps, std::uint64_t seed,
-         bool fold) {
-        planning::PropagationOptions options{max_options, sweeps, seed, fold};
+      [](const Program& program, std::int64_t max_options, int sweeps, std::uint64_t seed) {
+        planning::PropagationOptions options{max_options, sweeps, seed};
         const planning::Plan plan = planning::propagate(program, options);
         return planning::table_of(program, plan);
       },
       "program"_a, nb::kw_only(), "max_options"_a = 160, "sweeps"_a = 2, "seed"_a = 0,
-      "fold"_a = false,
-      "The plan of least resharding; raises Contradiction(message, op, value). With `fold` "
-      "equal "
-      "layers are cut alike.");
+      "The plan of least resharding; raises Contradiction(message, op, value).");
 
   module.def(
       "recursive_programming",

@@ -60,16 +60,11 @@ class BytesCosts : public Costs {
   const Classes& classes_;
 };
 
-ClassOptions class_options(const Program& program, const PropagationOptions& options) {
-  const bool folds = options.fold && program.ops.size() >= fold_from_ops;
-  return {folds ? fold_rounds : -1};
-}
-
 struct Search {
   Search(const Program& program, const PropagationOptions& options)
       : options(options),
         orders(program.mesh, program.pins),
-        classes(classes_of(program, nullptr, class_options(program, options))),
+        classes(classes_of(program, nullptr, {})),
         costs(program, classes),
         levels(program, program.mesh, classes, costs, orders),
         all(all_axes(program.mesh)),

@@ -20,8 +20,6 @@ struct PropagationOptions {
   /// Rounds over the axes after the first one.
   int sweeps = 2;
   std::uint64_t seed = 0;
-  /// Equal layers of programs of `fold_from_ops` ops and more are decided once.
-  bool fold = false;
 };
 
 /// Minimises, over all shardings that the pins allow,

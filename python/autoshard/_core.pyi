@@ -1231,9 +1231,9 @@ class DoesNotFit(Exception):
 class Contradiction(Exception):
     pass
 
-def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed: int = 0, fold: bool = False) -> CorePlan:
+def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed: int = 0) -> CorePlan:
     """
-    The plan of least resharding; raises Contradiction(message, op, value). With `fold` equal layers are cut alike.
+    The plan of least resharding; raises Contradiction(message, op, value).
     """
 
 def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, time_limit: float = float('inf'), seed: int = 0, show: Callable[[str, int, float, Sequence[int], bool], bool] | None = None) -> CorePlan:
