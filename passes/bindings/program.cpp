@@ -123,9 +123,17 @@ void hold_operands(Program& program, const std::vector<Pairs>& held_operands) {
 
 void bind_rule(nb::module_& module) {
   nb::class_<TensorType>(module, "TensorType", "Shape and element width of a tensor.")
-      .def(nb::init<std::vector<std::int64_t>, std::int64_t>(), "dims"_a, "element_bits"_a)
+      .def(
+          "__init__",
+          [](TensorType* self, std::vector<std::int64_t> dims, std::int64_t element_bits,
+             bool is_on_host) {
+            new (self) TensorType{std::move(dims), element_bits, is_on_host};
+          },
+          "dims"_a, "element_bits"_a, "is_on_host"_a = false)
       .def_ro("dims", &TensorType::dims)
-      .def_ro("element_bits", &TensorType::element_bits);
+      .def_ro("element_bits", &TensorType::element_bits)
+      .def_ro("is_on_host", &TensorType::is_on_host,
+              "In the memory of the host, which has no collectives.");
 
   nb::class_<Factor>(module, "Factor", "One independent index of an op.")
       .def(nb::init<std::int64_t, FactorKind, std::int64_t>(), "size"_a,

@@ -24,6 +24,8 @@ inline constexpr std::int32_t no_type = -1;
 struct TensorType {
   std::vector<std::int64_t> dims;
   std::int64_t element_bits;
+  /// In the memory of the host, which has no collectives: slices are taken there, no more.
+  bool is_on_host = false;
 
   double bytes() const;
 };

@@ -14,6 +14,9 @@ namespace {
 /// Too small to change a decision, enough to make one among equals.
 constexpr double tie_per_byte = 1e-18;
 
+/// Longer than any step: a plan that needs it is one that cannot be.
+constexpr double seconds_of_the_impossible = 1e6;
+
 bool has_scalar_result(const Rule& rule) {
   return std::any_of(rule.results.begin(), rule.results.end(),
                      [](const RuleTensor& tensor) { return tensor.type == no_type; });
@@ -77,6 +80,7 @@ double SecondsCosts::reshard(const TensorType& type, const Sharding& from, const
                              AxisMask partial, bool may_scatter) const {
   const std::vector<Step> steps =
       reshard_steps(type, from, to, partial, on_.mesh, may_scatter);
+  if (type.is_on_host && !steps.empty()) return seconds_of_the_impossible;
   return slice_seconds(steps, from, to, partial, on_.cluster) +
          (1 - on_.cluster.overlap) * seconds_of(steps, on_.cluster, on_.mesh);
 }

@@ -232,13 +232,17 @@ class Cluster:
 class TensorType:
     """Shape and element width of a tensor."""
 
-    def __init__(self, dims: Sequence[int], element_bits: int) -> None: ...
+    def __init__(self, dims: Sequence[int], element_bits: int, is_on_host: bool = False) -> None: ...
 
     @property
     def dims(self) -> list[int]: ...
 
     @property
     def element_bits(self) -> int: ...
+
+    @property
+    def is_on_host(self) -> bool:
+        """In the memory of the host, which has no collectives."""
 
 class Factor:
     """One independent index of an op."""

@@ -27,6 +27,7 @@ class ValueType:
     """The shape with the sizes that dims count as: padded, where they may be cut so."""
     bits: int
     """Bits of an element."""
+    is_on_host: bool = False
 
     @property
     def is_padded(self) -> bool:
@@ -101,12 +102,16 @@ class TypeTable:
         if number == NO_TYPE:
             return NO_TYPE
         if number not in self._on_host:
-            self._on_host[number] = self._add(replace(self._types[number], bits=_HOST_BITS))
+            there = replace(self._types[number], bits=_HOST_BITS, is_on_host=True)
+            self._on_host[number] = self._add(there)
         return self._on_host[number]
 
     def core_types(self) -> list[_core.TensorType]:
         """All of them, by number."""
-        return [_core.TensorType(type_.counted, type_.bits) for type_ in self._types]
+        return [
+            _core.TensorType(type_.counted, type_.bits, is_on_host=type_.is_on_host)
+            for type_ in self._types
+        ]
 
     def _number_of_type(self, type_: mlir.Type) -> int:
         known = self._numbers.get(type_)
