@@ -38,14 +38,11 @@ class Cost:
     peak_bytes: float
     step_seconds: float
 
-    def rank(self, limit: float) -> tuple[bool, bool, float]:
-        """Smaller is better, as for the pass: within the limit less its margin, then within it."""
+    def rank(self, limit: float) -> tuple[bool, float]:
+        """Smaller is better, as for the pass: within the limit, by seconds; in its margin by bytes
+        times seconds."""
         aim = (1 - MEMORY_MARGIN) * limit
-        return (
-            self.peak_bytes > limit,
-            self.peak_bytes > aim,
-            self.step_seconds * max(self.peak_bytes, aim),
-        )
+        return self.peak_bytes > limit, self.step_seconds * max(self.peak_bytes, aim)
 
 
 @dataclass(frozen=True)
@@ -64,9 +61,9 @@ class Compared:
         """By which share the pass is worse; 0 or less: it is as good. Infinite: it refused."""
         if self.found is None:
             return float("inf")
-        *_, best = self.best.rank(self.limit)
-        *fits, found = self.found.rank(self.limit)
-        return float("inf") if fits > list(self.best.rank(self.limit)[:2]) else found / best - 1
+        _, best = self.best.rank(self.limit)
+        is_over, found = self.found.rank(self.limit)
+        return float("inf") if is_over else found / best - 1
 
 
 def compared(seed: int, most: int) -> Compared | None:

@@ -104,10 +104,11 @@ class Trial:
         others = any(row.decision == Fate.HOST.value for row in self.decided)
         return others or (self.first is not None and self.first.sends)
 
-    def rank(self, aim: float) -> tuple[bool, float]:
-        """Smaller is better: by seconds what keeps within ``aim``, else by bytes times seconds."""
+    def rank(self, aim: float, limit: float) -> tuple[bool, float]:
+        """Smaller is better: what keeps within ``limit``; by seconds up to ``aim``, above it by
+        bytes times seconds: the margin between both may cost as much as it is."""
         peak = self.peak_bytes
-        return peak > aim, self.step_seconds * max(peak, aim)
+        return peak > limit, self.step_seconds * max(peak, aim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +308,8 @@ class Fitting:
         Args:
             rules: What may become of values.
             others: Others that allow more were tried: these are given up where what is written
-                does not fit and is worse than the best in bytes and in seconds.
+                does not fit and is worse in bytes and in seconds than what fits, or than what
+                comes closest to it.
 
         Returns:
             The least bytes that it needs so. As rewritten; by an estimate where that is too slow to
@@ -321,11 +323,11 @@ class Fitting:
             choice = self.choice(wanted, rules)
             if self._cannot_win(choice, is_first=not seen):
                 return min(least, self.copies.beside + choice.peak_bytes)
-            closest = self.closest
+            known = self.best or self.closest
             outcome, is_stuck = self._write(choice, wanted, rules)
             peak = outcome.peak_bytes
             least = min(least, peak)
-            if others and peak > self.limit and closest is not None and _is_worse(outcome, closest):
+            if others and peak > self.limit and known is not None and _is_worse(outcome, known):
                 break
             fits = least <= self.limit
             if (1 - _CLOSE) * aim < peak <= aim or (outcome in seen and peak <= aim):
@@ -416,15 +418,18 @@ class Fitting:
 
     def _add(self, trial: Trial) -> None:
         self.least_bytes = min(self.least_bytes, trial.peak_bytes)
-        if self.closest is None or trial.rank(self.aim) < self.closest.rank(self.aim):
+        if self.closest is None or self._is_better(trial, self.closest):
             self.closest = trial
         last = self._closest_without_host
-        if not trial.sends and (last is None or trial.rank(self.aim) < last.rank(self.aim)):
+        if not trial.sends and (last is None or self._is_better(trial, last)):
             self._closest_without_host = trial
         if trial.peak_bytes > self.limit:
             return
-        if self.best is None or trial.rank(self.aim) < self.best.rank(self.aim):
+        if self.best is None or self._is_better(trial, self.best):
             self.best = trial
+
+    def _is_better(self, trial: Trial, other: Trial) -> bool:
+        return trial.rank(self.aim, self.limit) < other.rank(self.aim, self.limit)
 
     @property
     def is_without_host(self) -> bool:

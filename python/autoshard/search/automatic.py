@@ -424,20 +424,27 @@ def _with_more(
 ) -> tuple[Planned, int]:
     """With more than ``most`` of the first candidates, with which nothing fits.
 
-    As many as free what is missing are tried, and where these do not suffice several times as many:
-    what waits on the host need not free anything at the fullest moment. Then fewer again, as long
-    as that may make the step shorter: with fewer no less has to be computed again.
+    As many as free what is missing are tried, and where these do not suffice as many as free it if
+    a byte of them does what those before did; several times as many at most: what waits on the host
+    need not free anything at the fullest moment. Then fewer again, as long as that may make the
+    step shorter: with fewer no less has to be computed again.
     """
     waiting = candidates()
+    least, enough = 0, 0
     while True:
         if most == len(waiting):
             names = [name_of(one.argument) for one in waiting]
             raise _does_not_fit_with_host(job, names, failed.missing_bytes)
         least = count_that_frees(waiting, most, failed.missing_bytes * job.num_devices)
-        most = min(max(least, MORE_ARGUMENTS * most), len(waiting))
+        several = max(least, MORE_ARGUMENTS * most)
+        before, most = most, min(max(least, enough or several), several, len(waiting))
         tried = _with_these(job, plan, waiting[:most])
         if tried.planned is not None:
             break
+        freed = failed.missing_bytes - tried.missing_bytes
+        sent = sum(one.bytes for one in waiting[before:most])
+        more = tried.missing_bytes * sent / freed if freed > 0 else math.inf
+        enough = count_that_frees(waiting, most, more)
         failed = tried
         _end_if_interrupted()
     found = tried.planned

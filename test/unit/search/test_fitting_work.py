@@ -312,3 +312,19 @@ def test_a_larger_limit_gives_no_slower_step_where_what_is_written_tells() -> No
         for share in (0.8, 0.7, 0.6, 0.5, 0.4)
     ]
     assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_better"),
+    [((960.0, 0.9), True), ((960.0, 0.97), False), ((1010.0, 0.5), False), ((800.0, 1.0), False)],
+)
+def test_the_margin_of_a_limit_costs_no_more_than_it_is(
+    other: tuple[float, float], is_better: bool
+) -> None:
+    """80 of 1,000 bytes are left free; 4% more than that are worth less than 10% of a step."""
+
+    def rank(peak: float, seconds: float) -> tuple[bool, float]:
+        costed: Any = SimpleNamespace(peak_bytes=peak, step_seconds=seconds)
+        return fitting.Trial(module=costed, costed=costed).rank(920.0, 1000.0)
+
+    assert (rank(*other) < rank(900.0, 1.0)) is is_better

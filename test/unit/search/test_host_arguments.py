@@ -64,6 +64,25 @@ def test_the_fewest_that_fit_are_found_in_few_plans(fewest: int) -> None:
     assert len(tried) <= 10
 
 
+def test_as_many_more_go_as_free_what_is_missing_if_they_do_what_those_before_did() -> None:
+    """A byte of an argument frees half a byte: of 30 that are missing 15 are left, for which it
+    takes three more arguments and not nine."""
+    tried: list[int] = []
+
+    def plan(job: Any, on_host: Sequence[int]) -> Any:
+        tried.append(len(on_host))
+        missing = 30.0 - 5.0 * len(on_host)
+        if missing > 0:
+            raise DoesNotFitError("too much", None, LIMIT + missing, LIMIT)
+        summary = SimpleNamespace(peak_bytes_per_device=LIMIT, step_seconds=1.0, decided=())
+        return SimpleNamespace(summary=summary, free_seconds=0.0)
+
+    waiting = [Candidate(number, 10.0, 1) for number in range(40)]
+    job: Any = Job()
+    plan_with_host(job, plan, lambda: waiting, "argument {}".format)
+    assert tried == [0, 3, 6, 5]
+
+
 @pytest.mark.parametrize(("with_four", "numbers"), [(2.0, [0, 1, 4]), (3.0, [0, 1, 4, 3])])
 def test_fewer_are_tried_as_long_as_that_may_save_something(
     with_four: float, numbers: list[int]
