@@ -153,11 +153,13 @@ using Loop = std::optional<std::pair<std::int32_t, std::int32_t>>;
 
 /// A link with what a program sends.
 HostLink link_of(Doubles busy, const std::vector<std::pair<std::int32_t, std::int32_t>>& loops,
-                 const InLoops& moved, const std::vector<Transfer>& transfers) {
+                 const InLoops& moved, const std::vector<Transfer>& transfers,
+                 double slowdown) {
+  if (!(slowdown >= 1)) throw nb::value_error("slowdown is below 1");
   const HostLink ops(busy, {});
   std::vector<LoopOps> checked;
   for (const auto& loop : loops) checked.push_back(loop_of(ops, loop));
-  HostLink link(std::move(busy), std::move(checked));
+  HostLink link(std::move(busy), std::move(checked), slowdown);
   for (const LoopTransfer& one : in_loops(link, moved)) link.add(one);
   for (const Transfer& one : transfers) {
     check_transfer(one, link.num_ops());
@@ -219,12 +221,15 @@ void bind_host_link(nb::module_& module) {
           "__init__",
           [](HostLink* self, Doubles busy,
              const std::vector<std::pair<std::int32_t, std::int32_t>>& loops,
-             const InLoops& moved, const std::vector<Transfer>& transfers) {
-            new (self) HostLink(link_of(std::move(busy), loops, moved, transfers));
+             const InLoops& moved, const std::vector<Transfer>& transfers, double slowdown) {
+            new (self) HostLink(link_of(std::move(busy), loops, moved, transfers, slowdown));
           },
-          "busy"_a, "loops"_a, "moved"_a, "transfers"_a)
+          "busy"_a, "loops"_a, "moved"_a, "transfers"_a, nb::kw_only(), "slowdown"_a = 1.0)
       .def_prop_ro("is_used", &HostLink::is_used, "Is anything sent?")
-      .def("waited", &HostLink::waited, "Seconds for which devices wait.");
+      .def(
+          "delay", [](const HostLink& link) { return link.delay(); },
+          "Seconds that a step is longer: those waited, and what ops beside transfers take "
+          "more.");
 }
 
 void bind_effects(nb::module_& module) {

@@ -14,7 +14,7 @@ Effects::Effects(const Block& block, std::vector<double> live, double limit,
       rules_(rules),
       members_(std::move(members)),
       linked_(std::move(linked)),
-      waited_(linked_ ? linked_->link.waited() : 0.0) {}
+      delay_(linked_ ? linked_->link.delay() : 0.0) {}
 
 Effect Effects::decided(std::span<const Fate> fates, const StackChanges& stacks,
                         bool with_batches) const {
@@ -41,7 +41,7 @@ Effect Effects::decided(std::span<const Fate> fates, const StackChanges& stacks,
       read.push_back({one.gap, *use_of[one.gap.number], one.send_seconds});
     }
     Fetches made = fetches_for(block_, *linked_, read, stacks.moved, stacks.computed, change);
-    found.answer.seconds += made.waited - waited_;
+    found.answer.seconds += made.delay - delay_;
     found.fetches = std::move(made.fetches);
   }
   double bytes = 0;

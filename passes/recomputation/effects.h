@@ -79,7 +79,7 @@ class Effects {
   const CloneRules rules_;
   const std::vector<Member> members_;
   const std::optional<LinkedBlock> linked_;
-  double waited_ = 0;  ///< for what the program itself sends
+  double delay_ = 0;  ///< by what the program itself sends
 };
 
 }  // namespace autoshard::recomputation

@@ -67,15 +67,17 @@ std::pair<std::vector<std::int32_t>, double> sent_at(const Block& block,
 Fetches fetches_for(const Block& block, const LinkedBlock& linked, std::span<const Sent> sent,
                     std::vector<LoopTransfer> moved, std::span<const LoopSeconds> computed,
                     std::vector<double>& change) {
+  double both = 0;
+  for (const Sent& one : sent) both += 2 * one.seconds;
+  double seconds = both;
+  for (const LoopTransfer& one : moved) seconds += one.transfer.seconds;
   if (linked.loop && !sent.empty()) {
-    double both = 0;
-    for (const Sent& one : sent) both += 2 * one.seconds;
     moved.push_back({*linked.loop, {both, linked.loop->first, linked.loop->last}});
   }
   const HostLink::Free free = linked.link.free(moved, computed);
   const std::vector<std::int32_t> back_at = backs(linked, sent, free.start);
   const auto [over, waited] = sent_at(block, linked, sent, back_at, free.start);
-  Fetches found{{}, free.waited + waited};
+  Fetches found{{}, linked.link.delay(seconds, free.waited + waited)};
   const auto add = [&](std::int32_t point, double bytes) {
     change[std::min(point, block.num_points)] += bytes;
   };

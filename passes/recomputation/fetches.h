@@ -44,8 +44,8 @@ struct Sent {
 /// When values are on the host, and what that changes.
 struct Fetches {
   std::vector<Fetch> fetches = {};
-  /// Seconds for which devices wait for transfers, those of loops and of the program included.
-  double waited = 0;
+  /// `HostLink::delay` by all transfers, those of loops and of the program included.
+  double delay = 0;
 };
 
 /// Place the transfers of values that are sent to the host.

@@ -116,8 +116,11 @@ Timetable timetable(std::span<const double> start, std::span<const Transfer> tra
   return Queue(start, transfers).run();
 }
 
-HostLink::HostLink(std::vector<double> busy, std::vector<LoopOps> loops)
-    : busy_(std::move(busy)), start_(sums(busy_)), loops_(std::move(loops)) {
+HostLink::HostLink(std::vector<double> busy, std::vector<LoopOps> loops, double slowdown)
+    : slowdown_(slowdown),
+      busy_(std::move(busy)),
+      start_(sums(busy_)),
+      loops_(std::move(loops)) {
   std::stable_sort(loops_.begin(), loops_.end(), [](const LoopOps& a, const LoopOps& b) {
     return a.last - a.first < b.last - b.first;
   });
@@ -151,9 +154,13 @@ Timetable HostLink::table(std::span<const double> start, std::vector<Transfer> m
   return timetable(start, more);
 }
 
-double HostLink::waited() const {
+double HostLink::delay(double sent, double waited) const {
+  return waited + (slowdown_ - 1) * std::max(0.0, sent_ + sent - waited);
+}
+
+double HostLink::delay() const {
   const Free now = free({}, {});
-  return now.waited + table(now.start, {}).waited;
+  return delay(0, now.waited + table(now.start, {}).waited);
 }
 
 }  // namespace autoshard::recomputation

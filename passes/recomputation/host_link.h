@@ -65,12 +65,19 @@ class HostLink {
   /// Args:
   ///   busy: Seconds of all runs of each op.
   ///   loops: In any order; within the ops.
-  HostLink(std::vector<double> busy, std::vector<LoopOps> loops);
+  ///   slowdown: Times as long that ops take while something is sent beside them.
+  HostLink(std::vector<double> busy, std::vector<LoopOps> loops, double slowdown = 1);
 
   /// A transfer of a loop.
-  void add(const LoopTransfer& moved) { moved_.push_back(moved); }
+  void add(const LoopTransfer& moved) {
+    moved_.push_back(moved);
+    sent_ += moved.transfer.seconds;
+  }
   /// A transfer outside of loops.
-  void add(const Transfer& transfer) { transfers_.push_back(transfer); }
+  void add(const Transfer& transfer) {
+    transfers_.push_back(transfer);
+    sent_ += transfer.seconds;
+  }
 
   std::int32_t num_ops() const { return static_cast<std::int32_t>(busy_.size()); }
   /// Is anything sent?
@@ -87,10 +94,21 @@ class HostLink {
   Free free(std::span<const LoopTransfer> moved, std::span<const LoopSeconds> computed) const;
   /// All transfers outside of loops, `more` of them first.
   Timetable table(std::span<const double> start, std::vector<Transfer> more) const;
-  /// Seconds for which devices wait.
-  double waited() const;
+  /// Seconds that a step is longer: those waited, and what ops beside transfers take more.
+  ///
+  /// Example: of 3 s that are sent 1 s is waited for; ops take 1.1 times as long beside the
+  /// others, 2 s of the link: 1 + 0.2 s.
+  ///
+  /// Args:
+  ///   sent: Seconds of transfers besides those that were added.
+  ///   waited: Of all transfers.
+  double delay(double sent, double waited) const;
+  /// The same of the transfers that were added.
+  double delay() const;
 
  private:
+  double slowdown_ = 1;
+  double sent_ = 0;  ///< seconds of the transfers that were added
   std::vector<double> busy_, start_;
   std::vector<LoopOps> loops_;  ///< the shortest first
   std::vector<LoopTransfer> moved_;

@@ -1654,14 +1654,16 @@ def timetable(start: Sequence[float], transfers: Sequence[Transfer]) -> Timetabl
 class HostLink:
     """The link to the host; see passes/recomputation/host_link.h."""
 
-    def __init__(self, busy: Sequence[float], loops: Sequence[tuple[int, int]], moved: Sequence[tuple[tuple[int, int], Transfer]], transfers: Sequence[Transfer]) -> None: ...
+    def __init__(self, busy: Sequence[float], loops: Sequence[tuple[int, int]], moved: Sequence[tuple[tuple[int, int], Transfer]], transfers: Sequence[Transfer], *, slowdown: float = 1.0) -> None: ...
 
     @property
     def is_used(self) -> bool:
         """Is anything sent?"""
 
-    def waited(self) -> float:
-        """Seconds for which devices wait."""
+    def delay(self) -> float:
+        """
+        Seconds that a step is longer: those waited, and what ops beside transfers take more.
+        """
 
 class LinkedBlock:
     """

@@ -77,7 +77,9 @@ class Chip:
     host_bandwidth: _BytesPerSecond
     """Between the device and its host's memory, one way."""
     overlap_slowdown: _Times
-    """What compute takes while a collective runs beside it."""
+    """What compute takes while a collective runs beside it,"""
+    host_slowdown: _Times
+    """and while the link to the host moves something."""
     compiler: str = ""
     """The name of its compiler; empty: nothing is known of it."""
     compiled_as: str = ""

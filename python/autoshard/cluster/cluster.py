@@ -321,7 +321,7 @@ def complaint(key: str, value: float) -> str | None:
         return None if value >= 0 else "0 or more seconds are needed"
     if key.endswith("_efficiency"):
         return None if 0 < value <= 1 else "a share above 0 and at most 1 is needed"
-    if key == "overlap_slowdown":
+    if key in ("overlap_slowdown", "host_slowdown"):
         return None if value >= 1 else "1 or more times is needed"
     if key.startswith("tile_"):
         return None if value >= 1 and value == int(value) else "a whole number from 1 on is needed"

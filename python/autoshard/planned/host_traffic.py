@@ -30,7 +30,7 @@ class HostTraffic:
     seconds: float
     """Seconds of these transfers, one after the other."""
     exposed_seconds: float
-    """What of them no op hides."""
+    """What of them no op hides, and what ops that hide the others take more."""
     counted_bytes: float
     """What the core takes the values on the host for among those that live at the peak."""
 
@@ -49,7 +49,8 @@ def host_traffic(
     the device makes or reads. What a loop moves in one trip goes beside the ops of that trip, if
     the compiler lets it (``schedule.loops_wait_for_moves``). What is moved outside of loops goes
     beside the ops from where it may begin, there when its value is made, back where the move
-    stands, to the first that reads it (``host_link``).
+    stands, to the first that reads it (``host_link``). Ops beside it take ``host_slowdown`` times
+    as long.
     """
     host = imported.host
     if not host.values and not host.ops:
@@ -59,7 +60,7 @@ def host_traffic(
     between = _between_ops(imported, sizes)
     sent = sum(_moved_bytes(imported, sizes).values()) + between
     rate = cluster.chip.host_bandwidth.value
-    exposed = between / rate + host_link(imported, plan, mesh, cluster).waited()
+    exposed = between / rate + host_link(imported, plan, mesh, cluster).delay()
     main = imported.functions[-1]
     held = 0.0
     counted: set[int] = set()
@@ -108,7 +109,8 @@ def host_link(
     trips = imported.program.op_trips
     busy = [s * float(runs) for s, runs in zip(plan.op_seconds, trips, strict=True)]
     loops = [(loop.first_op, loop.last_op) for loop in imported.program.loops]
-    return HostLink(busy, loops, in_loops, outside)
+    slowdown = cluster.chip.host_slowdown.value
+    return HostLink(busy, loops, in_loops, outside, slowdown=slowdown)
 
 
 def in_trip(loop: tuple[int, int], seconds: float, begins: int, cluster: Cluster) -> Transfer:

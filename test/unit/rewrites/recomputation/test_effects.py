@@ -35,10 +35,15 @@ def block() -> RecomputedBlock:
 class Question:
     """Within 4 bytes; each op takes a second, and the value ``send_seconds`` to the host."""
 
-    def __init__(self, send_seconds: float | None, transfers: tuple[Transfer, ...] = ()) -> None:
+    def __init__(
+        self,
+        send_seconds: float | None,
+        transfers: tuple[Transfer, ...] = (),
+        slowdown: float = 1.0,
+    ) -> None:
         core, seconds, linked = block(), 0.0, None
         if send_seconds is not None:
-            link = HostLink([1.0] * POINTS, [], [], transfers)
+            link = HostLink([1.0] * POINTS, [], [], transfers, slowdown=slowdown)
             linked, seconds = LinkedBlock(core, link, range(POINTS + 1), None), send_seconds
         self.effects = Effects(
             core,
@@ -76,6 +81,12 @@ def test_a_value_on_the_host_is_gone_once_it_has_been_sent_until_it_comes_back()
 def test_the_reader_waits_for_a_slow_link() -> None:
     """Three seconds there, from the second op on, and three back: two more than there are."""
     assert Question(3.0).answer(HOST) == (4.0 * POINTS, 2.0)
+
+
+def test_a_hidden_transfer_costs_what_it_slows_down() -> None:
+    """Half a second there and back: computing a value again that takes less is cheaper."""
+    assert Question(0.5, slowdown=1.25).answer(HOST)[1] == 0.25
+    assert Question(3.0, slowdown=1.25).answer(HOST)[1] == 2.0 + 0.25 * (6.0 - 2.0)
 
 
 def test_what_the_program_itself_waits_for_is_not_counted() -> None:

@@ -55,7 +55,7 @@ LOOP = 1, 5
 
 def waited_in_loop(*transfers: Transfer) -> float:
     moved = [(LOOP, one) for one in transfers]
-    return HostLink([10.0, 1.0, 1.0, 1.0, 1.0, 10.0], [LOOP], moved, []).waited()
+    return HostLink([10.0, 1.0, 1.0, 1.0, 1.0, 10.0], [LOOP], moved, []).delay()
 
 
 @pytest.mark.parametrize(("made", "waited"), [(1, 0.0), (3, 0.0), (4, 0.5), (5, 1.5)])
@@ -74,7 +74,16 @@ def test_what_a_loop_moves_keeps_the_link_busy_for_others() -> None:
     """One of its four seconds is left for what goes away from before it until behind it."""
     inside = [(LOOP, Transfer(3.0, begins=1, needed=5))]
     busy = [0.0, 1.0, 1.0, 1.0, 1.0, 0.0]
-    assert HostLink(busy, [LOOP], inside, [Transfer(1.5, begins=0, needed=5)]).waited() == 0.5
+    assert HostLink(busy, [LOOP], inside, [Transfer(1.5, begins=0, needed=5)]).delay() == 0.5
+
+
+def test_ops_take_longer_beside_transfers() -> None:
+    """A third of 3 s is waited for; what runs beside the rest takes a tenth more."""
+    sent = [Transfer(3.0, begins=0, needed=2)]
+    found = HostLink([1.0] * 4, [], [], sent, slowdown=1.1).delay()
+    assert found == pytest.approx(1.0 + 0.1 * 2.0)
+    with pytest.raises(ValueError, match="slowdown is below 1"):
+        HostLink([1.0], [], [], [], slowdown=0.9)
 
 
 def op_by_op(free: Sequence[float], transfers: Sequence[Transfer]) -> tuple[float, list[int]]:
