@@ -17,7 +17,8 @@ import autoshard
 both_forms = pytest.mark.parametrize("scans", [False, True], ids=["unrolled", "scanned"])
 OPTIONS: Any = {
     "cluster": "cpu:8",
-    "compiler": WHOLE_PRODUCTS,
+    # Straight-line code sends values as well.
+    "compiler": f"{WHOLE_PRODUCTS},schedule.fetches_at_once",
     "policy": "replace",
     "mesh": "d=8",
     "in_shardings": (None, PartitionSpec("d")),

@@ -41,7 +41,7 @@ from autoshard.compilers.compiler import (
     read_compiler,
     read_rules,
 )
-from autoshard.errors import AutoshardWarning, ClusterError, PlanError
+from autoshard.errors import AutoshardWarning, ClusterError, DoesNotFitError, PlanError
 from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.passes.lockstep import Lockstep
 from autoshard.passes.pipeline import run_passes
@@ -160,6 +160,23 @@ class Exposed(Text):
 
 
 @dataclass(frozen=True)
+class Sent(Text):
+    """Bytes that a step sends to its host and back to fit 90% of what it takes; -1: it does not."""
+
+    def _answer(self, cluster: Cluster) -> float:
+        weight, x = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in self.shapes)
+        arguments = ([weight] * 6, x)
+        options: dict[str, Any] = {"cluster": cluster, "donate_argnums": 0}
+        free = autoshard.plan(self.function, *arguments, **options).peak_bytes
+        options |= {"host_offload": "auto", "memory_limit": int(0.9 * free)}
+        try:
+            plan = autoshard.plan(self.function, *arguments, **options)
+        except DoesNotFitError:
+            return -1.0
+        return plan.summary.host_transfer_bytes
+
+
+@dataclass(frozen=True)
 class Turns:
     """Seconds of a step of two stages in lockstep, of which one goes on two turns after the
     other."""
@@ -191,6 +208,17 @@ def changed(cluster: Cluster, row: str, value: Value) -> Cluster:
     other = replace(cluster)
     other.__dict__["compiler"] = replace(cluster.compiler, answers=answers)
     return other
+
+
+def deep(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        h = x
+        for weight in weights:
+            h = jnp.tanh(h @ weight)
+        return jnp.sum(h.astype(jnp.float32) ** 2)
+
+    gradients = jax.grad(loss)(weights)
+    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
 
 
 def sent_by_trips(x: Any, w: Any) -> Any:
@@ -552,6 +580,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "schedule.loops_wait_for_moves": Exposed(
         sent_by_trips, ((64, 64), (4, 64, 64)), "h100:1", False
     ),
+    "schedule.fetches_at_once": Sent(deep, ((16384, 16384), (8192, 16384)), "v5p:1x1x1", False),
     "collectives.whole_slice_devices": Seconds(GATHER, MIB, "v5p:4x4x4", 0),
     "collectives.whole_plane_bytes": Seconds(GATHER, MIB, "v5e:8x8", 2.0**30),
     "collectives.zero_fill_share": Seconds(GATHER, MIB, "v5p:4x4x4", 0.2),

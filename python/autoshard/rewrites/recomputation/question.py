@@ -408,7 +408,8 @@ def _fates(block: Block, number: int, rules: Rules) -> tuple[Fate, ...]:
     found: list[Fate] = []
     if rules.again and not _is_excluded(block, number, rules):
         found.append(Fate.AGAIN)
-    if rules.host and _is_worth_sending(block.ssa[number]):
+    stays = block.costed.cluster.compiler.does("schedule.fetches_at_once")
+    if rules.host and not stays and _is_worth_sending(block.ssa[number]):
         found.append(Fate.HOST)
     return tuple(found)
 
