@@ -281,8 +281,6 @@ class Fitting:
         self._closest_without_host: Trial | None = None
         self._choices: dict[tuple[float, Rules], Choice] = {}
         self._known: dict[Written, _Known] = {}
-        self._saved: dict[Rules, float] = {}
-        """Seconds by which what was last written with rules is faster than estimated."""
 
     def write(self, choice: Choice, wanted: float, rules: Rules) -> None:
         """Rewrite the module once, as decided."""
@@ -301,8 +299,6 @@ class Fitting:
         outcome = Outcome(trial.peak_bytes, trial.step_seconds)
         is_alone = all(row.decision == Fate.KEEP.value for row in trial.decided)
         self._known[choice.written] = _Known(outcome, wanted, is_alone)
-        estimated = self.copies.first.step_seconds + choice.effect.answer.seconds
-        self._saved[rules] = max(0.0, estimated - outcome.step_seconds)
         self._add(trial)
         return outcome, is_stuck
 
@@ -457,18 +453,13 @@ class Fitting:
             return True
         if is_first and answer.excess <= 0:
             return False
-        return answer.seconds > self._most_seconds(question.rules)
+        return answer.seconds > self._most_seconds()
 
-    def _most_seconds(self, rules: Rules) -> float:
-        """What decisions may add to a step that are of use, as far as estimates tell.
-
-        What was written with the same rules says by how much these are too high: what is computed
-        again where it is read may be stored nowhere, of which they know nothing.
-        """
+    def _most_seconds(self) -> float:
+        """What decisions may add to a step that are of use, as far as estimates tell."""
         if self.best is None or not self._keeps_to_aim():
             return inf
-        most = (1 + _ESTIMATE_ERROR) * self.best.step_seconds - self.copies.first.step_seconds
-        return most + self._saved.get(rules, 0.0)
+        return (1 + _ESTIMATE_ERROR) * self.best.step_seconds - self.copies.first.step_seconds
 
     def _keeps_to_aim(self) -> bool:
         """Does the best that was found keep within what is aimed at?"""
@@ -486,7 +477,7 @@ class Fitting:
                 rules,
                 is_useless=self._is_short if self._keeps_to_aim() else None,
                 # Without the host, all is asked for: whether it fits.
-                most_seconds=self._most_seconds(rules) if rules.host else inf,
+                most_seconds=self._most_seconds() if rules.host else inf,
             )
         return self._choices[wanted, rules]
 

@@ -169,12 +169,12 @@ def test_what_fits_is_written_once_whatever_its_estimate_says(
 ) -> None:
     slow = SimpleNamespace(excess=excess, seconds=2.0)
     choice: Any = SimpleNamespace(
-        effect=SimpleNamespace(answer=slow), question=SimpleNamespace(pairs=[()], rules=Rules())
+        effect=SimpleNamespace(answer=slow), question=SimpleNamespace(pairs=[()])
     )
     found = object.__new__(Fitting)
     monkeypatch.setattr(Fitting, "best", SimpleNamespace(), raising=False)
     monkeypatch.setattr(Fitting, "_keeps_to_aim", lambda self: True)
-    monkeypatch.setattr(Fitting, "_most_seconds", lambda self, rules: 1.0)
+    monkeypatch.setattr(Fitting, "_most_seconds", lambda self: 1.0)
     assert found._cannot_win(choice, is_first=is_first) is is_left_out
 
 
