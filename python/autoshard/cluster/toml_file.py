@@ -241,6 +241,10 @@ def _base(root: _Table) -> _Base | None:
     return _Base(name, family, dims)
 
 
+_STANDS_FOR = {"host_slowdown": "overlap_slowdown"}
+"""For constants that files of earlier releases lack, those that stand for them."""
+
+
 def _chip(table: _Table, base: _Base | None) -> Chip:
     table.check_keys(_CHIP_KEYS)
     name = table.text("name")
@@ -251,7 +255,9 @@ def _chip(table: _Table, base: _Base | None) -> Chip:
     inherited = {} if base is None else base.family.chip.constants()
     constants: dict[str, Constant] = {}
     for key in CHIP_CONSTANTS:
-        constant = table.constant(key) or inherited.get(key)
+        constant = (
+            table.constant(key) or inherited.get(key) or constants.get(_STANDS_FOR.get(key, ""))
+        )
         if constant is None:
             raise table.error(
                 key,

@@ -352,6 +352,14 @@ def test_toml_round_trip(name: str, tmp_path: Path):
     assert Cluster.of(str(path)) == cluster
 
 
+def test_a_file_of_before_the_slowdown_by_the_host_has_that_of_collectives(tmp_path: Path):
+    cluster = Cluster.of("h100:8")
+    path = tmp_path / "cluster.toml"
+    path.write_text(re.sub(r"^host_slowdown = .*\n", "", cluster.to_toml(), flags=re.MULTILINE))
+    chip = Cluster.from_toml(path).chip
+    assert chip.host_slowdown == cluster.chip.overlap_slowdown
+
+
 def test_the_file_of_the_documentation_starts_from_its_base(tmp_path: Path):
     path = tmp_path / "racks.toml"
     found = re.search(r"```toml\n(name = .*?)```", DOCS.read_text(), re.DOTALL)
