@@ -71,7 +71,8 @@ def test_arguments_are_called_in_lines_as_in_the_plan() -> None:
         return model(x).sum() * more["scale"]
 
     x = jnp.zeros((256, 1024))
-    layer = nnx.Linear(1024, 8192, rngs=nnx.Rngs(0))
+    layers = (nnx.Linear(*sizes, rngs=nnx.Rngs(0)) for sizes in ((1024, 8192), (8192, 1024)))
+    layer = nnx.Sequential(*layers)
     mlp = equinox.nn.MLP(1024, 1024, 8192, 2, key=jax.random.key(0))
     options: Any = {"cluster": "v5e:2x4"}
     for jitted, given, more in (
