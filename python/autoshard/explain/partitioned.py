@@ -2,8 +2,8 @@
 
 Sums of a matmul are scattered where both operands are read as they lie. Where one is not, and they
 lie unlike along what is summed, or the dim that the sums are scattered along is cut already, the
-partitioner gathers an operand whole and sums nothing. Seen on 8 GPUs with jaxlib 0.10.2, of
-``x^T y`` and of ``h w`` with a mesh of a=4, b=2:
+partitioner gathers an operand whole and sums nothing. Compiled ahead of time for 8 GPUs by jaxlib
+0.10.2, ``x^T y`` and ``h w`` with a mesh of a=4, b=2; run nowhere:
 
     x [{a, b}, {}]   y [{a}, {b}]      ->  [{}, {b}]      gathers x over b, reduces over a
     x [{a, b}, {}]   y [{a}, {b}]      ->  [{}, {b, a}]   gathers x over a, b
