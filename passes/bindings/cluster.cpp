@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -55,7 +56,8 @@ void bind_cluster(nb::module_& module) {
              double attention_gradient_efficiency, double launch_seconds,
              std::vector<PhysicalDim> dims, std::vector<std::vector<AxisPart>> axes,
              double overlap_slowdown, double overlap,
-             const std::map<std::string, double>& compiler) {
+             const std::map<std::string, double>& compiler,
+             const std::pair<double, double>& corrections) {
             const Chip chip{matmul_flops,
                             vector_flops,
                             memory_bytes,
@@ -68,8 +70,9 @@ void bind_cluster(nb::module_& module) {
                             attention_gradient_efficiency,
                             launch_seconds,
                             overlap_slowdown};
-            Cluster made{chip, std::move(dims), std::move(axes), overlap,
-                         compiler_of(compiler)};
+            Cluster made{
+                chip,    std::move(dims),       std::move(axes),
+                overlap, compiler_of(compiler), {corrections.first, corrections.second}};
             check(made, covered_mesh(made));
             new (self) Cluster(std::move(made));
           },
@@ -79,7 +82,9 @@ void bind_cluster(nb::module_& module) {
           "attention_gradient_efficiency"_a = 1.0, "launch_seconds"_a, "dims"_a, "axes"_a,
           "overlap_slowdown"_a = 1.0, "overlap"_a = 0.0,
           "compiler"_a = std::map<std::string, double>{},
-          "Rates of the matrix units are in the order of `Arithmetic`.")
+          "corrections"_a = std::pair{1.0, 1.0},
+          "Rates of the matrix units are in the order of `Arithmetic`; corrections are of "
+          "products and of other ops.")
       .def_ro("dims", &Cluster::dims)
       .def_ro("axes", &Cluster::axes)
       .def_ro("overlap", &Cluster::overlap)

@@ -335,6 +335,8 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     const double launches = (part.is_launched ? rule.kernels : 0) + parts;
     result.seconds += launches * chip.launch_seconds;
   }
+  const bool is_product = rule.work == Work::matmul || is_kernel(rule.work);
+  result.seconds *= is_product ? cluster.corrections.products : cluster.corrections.others;
   return result;
 }
 

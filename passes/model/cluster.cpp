@@ -68,6 +68,8 @@ void check(const Cluster& cluster, const Mesh& mesh) {
   if (!(cluster.overlap >= 0 && cluster.overlap <= 1)) {
     fail("overlap is " + std::to_string(cluster.overlap) + "; a share from 0 to 1 is needed");
   }
+  check_positive(cluster.corrections.products, "the correction of products");
+  check_positive(cluster.corrections.others, "the correction of other ops");
   for (std::size_t d = 0; d < cluster.dims.size(); ++d) {
     const PhysicalDim& dim = cluster.dims[d];
     if (dim.size < 2) {

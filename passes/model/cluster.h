@@ -65,6 +65,13 @@ struct AxisPart {
   std::int64_t size;
 };
 
+/// What a compiler made of ops of one program over what the model says, in seconds.
+struct Corrections {
+  /// Seconds of matmuls, convolutions and kernels, and of all else, times as many.
+  double products = 1;
+  double others = 1;
+};
+
 struct Cluster {
   Chip chip;
   /// Slowest first: the last dim is the fastest to reach.
@@ -77,6 +84,7 @@ struct Cluster {
   double overlap = 0;
   /// What is known of the compiler for the chip.
   Compiler compiler = {};
+  Corrections corrections = {};
 };
 
 /// Whether any devices are neighbours on a ring or a line. A question about links, not about

@@ -214,8 +214,10 @@ class Cluster:
     Rates of a device and links of every mesh axis; see passes/model/cluster.h. Raises ValueError.
     """
 
-    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, attention_efficiency: float = 1.0, attention_gradient_efficiency: float = 1.0, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap_slowdown: float = 1.0, overlap: float = 0.0, compiler: Mapping[str, float] = {}) -> None:
-        """Rates of the matrix units are in the order of `Arithmetic`."""
+    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, attention_efficiency: float = 1.0, attention_gradient_efficiency: float = 1.0, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap_slowdown: float = 1.0, overlap: float = 0.0, compiler: Mapping[str, float] = {}, corrections: tuple[float, float] = (1.0, 1.0)) -> None:
+        """
+        Rates of the matrix units are in the order of `Arithmetic`; corrections are of products and of other ops.
+        """
 
     @property
     def dims(self) -> list[PhysicalDim]: ...

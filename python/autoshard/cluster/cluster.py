@@ -15,6 +15,7 @@ from typing import cast
 from autoshard import _core
 from autoshard.cluster.axes import level_mesh, parts_of
 from autoshard.cluster.chips import UNITS, Chip
+from autoshard.cluster.corrections import AS_MODELLED, Corrections
 from autoshard.cluster.order import (
     Order,
     complaint_of_order,
@@ -48,6 +49,7 @@ class Cluster:
             release that is installed.
         order: Parts of dims that number the devices, slowest first: ``(("y", 8), ("x", 4))``.
             Empty: the dims as they stand; a search with a given mesh then chooses one.
+        corrections: Of the costs of one program, as a compiler was seen to make them.
 
     Raises:
         ClusterError: A constant that cannot be, a dim below 2, two dims of one name, more than
@@ -60,6 +62,7 @@ class Cluster:
     calibration: CalibrationRecord | None = field(default=None, compare=False)
     compiler_spec: str = ""
     order: Order = ()
+    corrections: Corrections = AS_MODELLED
 
     def __post_init__(self) -> None:
         if len(self.dims) > MAX_DIMS:
@@ -69,6 +72,13 @@ class Cluster:
             )
         for key, constant in self.chip.constants().items():
             self._check(f"chip.{key}", key, constant.value)
+        for key in ("products", "others"):
+            times = getattr(self.corrections, key)
+            if not (isfinite(times) and times > 0):
+                raise ClusterError(
+                    f"cluster {self.name}: corrections.{key} is {times}; a positive number of times"
+                    " is needed."
+                )
         for dim in self.dims:
             if dim.size < 2:
                 raise ClusterError(
@@ -215,6 +225,11 @@ class Cluster:
         return replace(self, order=order)
 
     @property
+    def uncorrected(self) -> Cluster:
+        """The same devices without corrections of the costs of one program."""
+        return self if self.corrections.none_needed else replace(self, corrections=AS_MODELLED)
+
+    @property
     def has_torus(self) -> bool:
         """Whether any devices are neighbours on a ring or a line."""
         return any(dim.kind in (LinkKind.RING, LinkKind.LINE) for dim in self.dims)
@@ -288,6 +303,7 @@ class Cluster:
             overlap_slowdown=chip.overlap_slowdown.value,
             overlap=overlap,
             compiler=self.compiler.to_core(),
+            corrections=(self.corrections.products, self.corrections.others),
         )
 
     @property

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,7 @@ from autoshard.cluster.chips import (
     Link,
     Torus,
 )
+from autoshard.cluster.corrections import CORRECTION_KEYS, Corrections
 from autoshard.cluster.order import read_order
 from autoshard.cluster.record import RECORD_KEYS, RECORD_NUMBERS, CalibrationRecord
 from autoshard.cluster.slower import SPEEDS, Slower, as_slowest
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("autoshard")
 
-_FILE_KEYS = ("name", "base", "compiler", "order", "chip", "dims", "slower", "calibration")
+_FILE_KEYS = (
+    *("name", "base", "compiler", "order", "chip", "dims", "slower", "calibration"),
+    "corrections",
+)
 _CHIP_KEYS = ("name", "compiler", "compiled_as", *CHIP_CONSTANTS)
 _GONE = ("fuses_matmuls", "fuses_casts", "hides_gathers")
 """Constants of files that were written before chips named their compiler."""
@@ -175,7 +180,8 @@ def parse_toml(text: str, file: str) -> Cluster:
             file,
             ", ".join(one.name for one in slower),
         )
-    cluster = Cluster(root.text("name") or Path(file).stem, chip, dims, _record(root))
+    name = root.text("name") or Path(file).stem
+    cluster = Cluster(name, chip, dims, _record(root), corrections=_corrections(root))
     spec, order = root.text("compiler"), root.values.get("order")
     try:
         if order is not None:
@@ -198,6 +204,9 @@ def write_toml(cluster: Cluster) -> str:
     if cluster.calibration is not None:
         lines += ["", "[calibration]"]
         lines += [f"{key} = {_literal(getattr(cluster.calibration, key))}" for key in RECORD_KEYS]
+    if not cluster.corrections.none_needed:
+        lines += ["", "[corrections]"]
+        lines += [f"{key} = {getattr(cluster.corrections, key)!r}" for key in CORRECTION_KEYS]
     lines += ["", "[chip]"]
     lines.append(f"name = {_quoted(cluster.chip.name)}")
     for key in ("compiler", "compiled_as"):
@@ -295,6 +304,19 @@ def _record(root: _Table) -> CalibrationRecord | None:
             )
         values[key] = value
     return CalibrationRecord(**values)
+
+
+def _corrections(root: _Table) -> Corrections:
+    table = root.table("corrections")
+    if table is None:
+        return Corrections()
+    table.check_keys(CORRECTION_KEYS)
+    for key, value in table.values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise table.error(key, f"= {value!r} is no number.")
+        if key != "memory_bytes" and not (isfinite(value) and value > 0):
+            raise table.error(key, f"= {value!r}: a positive number of times is needed.")
+    return Corrections(**{key: float(value) for key, value in table.values.items()})
 
 
 def _dims(root: _Table, base: _Base | None) -> tuple[Dim, ...]:

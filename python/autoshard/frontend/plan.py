@@ -37,7 +37,7 @@ from autoshard.planned.ops import (
 from autoshard.planned.summary import BatchSplit, PlanSummary, bytes_text, seconds_text
 from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.rewrites.layer_loops.parts import part_shape
-from autoshard.search.refine import Budget, Refinement, verifier
+from autoshard.search.refine import Budget, Refinement
 from autoshard.sharding import Mesh, Sharding, to_named_sharding, to_partition_spec
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 from autoshard.verify.check.check import TIME_LIMIT_SECONDS as CHECK_SECONDS
@@ -500,13 +500,9 @@ class Plan(PlanQuestions):
 
         _check_is_one_program(self, "refine")
         check_refinable(self)
-        verify = verifier(
-            self._all_devices(),
-            use_shardy=uses_shardy() if form is None else form == "shardy",
-            device_order=self._device_order(),
-            compiler_options=self.compiler_options,
-        )
-        return refine_plan(self, Budget(compiles, seconds, processes), verify)
+        form = form or ("shardy" if uses_shardy() else "gspmd")
+        budget = Budget(compiles, seconds, processes)
+        return refine_plan(self, budget, self._all_devices(), self._device_order(), form)
 
     def check(
         self,

@@ -373,9 +373,20 @@ def _planned_once(source: Source, request: Request) -> Plan:
 
 def _planned_module(source: Source, request: Request) -> Planned:
     job = job_of(source, request)
-    plan_once = Job.plan if source.mode == "auto" else partial(_propagated, source, request)
+    if source.mode == "auto":
+        return plan_job(source, request, job)
+    plan_once = partial(_propagated, source, request)
     is_auto = request.host_offload == "auto"
     return _with_host(source, job, plan_once) if is_auto else plan_once(job, ())
+
+
+def plan_job(source: Source, request: Request, job: Job) -> Planned:
+    """What the search finds, with arguments on the host where that is asked for.
+
+    Raises:
+        DoesNotFitError: No plan fits.
+    """
+    return _with_host(source, job, Job.plan) if request.host_offload == "auto" else job.plan()
 
 
 def _free_summary(source: Source, request: Request) -> PlanSummary:
@@ -390,17 +401,6 @@ def _free_summary(source: Source, request: Request) -> PlanSummary:
         constraints="ignore" if prefers else request.constraints,
     )
     return cast(PlanSummary, _planned_module(source, free).summary)
-
-
-def plan_on_shape(source: Source, request: Request, mesh_shape: str) -> Planned:
-    """What the search finds on a mesh of this shape, with all that saves memory around it.
-
-    Raises:
-        DoesNotFitError: No such plan fits.
-    """
-    job = job_of(source, request)
-    job = replace(job, options=replace(job.options, mesh_shape=mesh_shape))
-    return _with_host(source, job, Job.plan) if request.host_offload == "auto" else job.plan()
 
 
 def job_of(

@@ -7,11 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from autoshard.cluster import Cluster
+from autoshard.cluster.corrections import Corrections
 from autoshard.errors import PlanError
 from autoshard.ir import new_context, parse_bytes
+from autoshard.passes.memory_limit import user_limit
 from autoshard.planned.summary import PlanSummary
 from autoshard.search.automatic import Planned
-from autoshard.search.refine import Budget, Verify, mesh_shapes, refine
+from autoshard.search.corrections import corrections_by
+from autoshard.search.refine import Budget, Search, refine, verifier
+from autoshard.search.ways import Way, mesh_shapes, ways_on
 
 if TYPE_CHECKING:
     from autoshard.frontend.lower import Source, Traced
@@ -49,31 +54,64 @@ def check_refinable(plan: Plan) -> None:
         raise PlanError(f"plan of {plan.name}: {_why_not(plan)}")
 
 
-def refine_plan(plan: Plan, budget: Budget, verify: Verify) -> Plan:
+def refine_plan(
+    plan: Plan, budget: Budget, devices: Cluster, device_order: Sequence[int] | None, form: str
+) -> Plan:
     """See ``Plan.refine``.
 
     Args:
         plan: The search's own, see ``check_refinable``.
         budget: How much is compiled.
-        verify: Compiles, for all devices of the plan.
+        devices: All that the plan is for.
+        device_order: The device of each partition, as ``verify`` takes it.
+        form: ``shardy`` or ``gspmd``.
     """
-    from autoshard.frontend.planning import plan_on_shape, read_planned
+    from autoshard.frontend.planning import read_planned
 
     origin = cast(Origin, plan.origin)
     source, request = origin.source, origin.request
-    shapes = () if source.has_mesh else mesh_shapes(cast(PlanSummary, plan.summary).read_cluster())
+    cluster = cast(PlanSummary, plan.summary).read_cluster()
+    trips = request.options().trip_count
+    verify = verifier(
+        devices,
+        use_shardy=form == "shardy",
+        device_order=device_order,
+        compiler_options=plan.compiler_options,
+        trip_count=trips,
+    )
     if plan.pipeline is not None:
         others = _Lockstep(origin)
         first = others.candidate(_planned(plan), plan)
-        ways = _lockstep_ways(plan, shapes)
-        taken, refinement = refine(first, others.plan_in, ways, verify, budget)
+        shapes = () if source.has_mesh else mesh_shapes(cluster)
+        search = Search(others.plan_in, _lockstep_ways(plan, shapes))
+        taken, refinement = refine(first, search, verify, budget)
         best = others.plan_of(taken)
     else:
         first = _planned(plan)
-        plan_in = partial(plan_on_shape, source, request)
-        taken, refinement = refine(first, plan_in, shapes, verify, budget)
+        search = Search(
+            partial(_plan_in_way, source, request),
+            () if source.has_mesh else ways_on(cluster),
+            Way(),
+            partial(corrections_by, cluster=cluster, trip_count=trips),
+            lambda way: way.name,
+            user_limit(request.options().memory_limit),
+        )
+        taken, refinement = refine(first, search, verify, budget)
         best = plan if taken is first else read_planned(source, taken, request)
     return replace(best, origin=origin, refinement=refinement)
+
+
+def _plan_in_way(source: Source, request: Request, way: Way, corrections: Corrections) -> Planned:
+    """What the search finds in one way, with all that saves memory around it.
+
+    Raises:
+        DoesNotFitError: No such plan fits, or there is none.
+    """
+    from autoshard.frontend.planning import job_of, plan_job
+
+    cluster = replace(cast(Cluster, source.cluster), corrections=corrections)
+    job = way.job(job_of(replace(source, cluster=cluster), request))
+    return plan_job(source, request, job)
 
 
 def _planned(plan: Plan) -> Planned:
@@ -102,19 +140,19 @@ class _Lockstep:
     plans: list[tuple[Planned, Plan]] = field(default_factory=list["tuple[Planned, Plan]"])
     """What is compiled, and the plan that it is."""
 
-    def plan_in(self, way: _LockstepWay) -> Planned:
-        """What the search finds in one way.
+    def plan_in(self, way: _LockstepWay, corrections: Corrections) -> Planned:
+        """What the search finds in one way, whose costs are not corrected.
 
         Raises:
             DoesNotFitError: No such plan fits.
         """
         from autoshard.frontend.lockstep_planning import InLockstep, of_a_stage
-        from autoshard.frontend.planning import plan_on_shape, read_planned
+        from autoshard.frontend.planning import read_planned
 
         shape, delay = way
         request = self.origin.request
         step, asked = InLockstep.of(self.origin.source, request, delay), of_a_stage(request)
-        planned = plan_on_shape(step.source, asked, shape)
+        planned = _plan_in_way(step.source, asked, Way(shape), corrections)
         plan = step.of_all_stages(read_planned(step.source, planned, asked), request)
         return self.candidate(planned, plan)
 

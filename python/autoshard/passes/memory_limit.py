@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from autoshard.cluster import Cluster
@@ -19,11 +20,28 @@ _UNITS = {"": 1, "B": 1} | {
 _BYTES = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE]\d+)?)\s*([A-Za-z]*)\s*")
 
 
+CORRECTED_MARGIN = 0.01
+"""The same where it is known what the compiler needs besides what is planned."""
+
+
 def memory_limit_of(cluster: Cluster, text: str) -> float:
-    """Bytes of a device that a plan may use: what the user says, else all less a margin."""
+    """Bytes of a device that a plan may use: what the user says, else all less a margin.
+
+    What the compiler of the program needs besides, as the cluster's corrections have it, is left
+    free.
+    """
+    corrections = cluster.corrections
     if text:
-        return read_bytes_text(text, "memory-limit")
-    return (1 - MEMORY_MARGIN) * cluster.usable_memory_bytes
+        allowed = read_bytes_text(text, "memory-limit")
+    else:
+        margin = MEMORY_MARGIN if corrections.none_needed else CORRECTED_MARGIN
+        allowed = (1 - margin) * cluster.usable_memory_bytes
+    return max(1.0, allowed - corrections.memory_bytes)
+
+
+def user_limit(text: str) -> float:
+    """Bytes of a device that the user allows; infinite where nothing is said."""
+    return read_bytes_text(text, "memory-limit") if text else math.inf
 
 
 def read_bytes_text(text: str, what: str) -> float:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from autoshard.planned.summary import seconds_text
+from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.progress import silent
 from autoshard.report.plan_table import new_table
 
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 
 def refinement_table(attempts: Sequence[Attempt]) -> Table:
-    """A row a plan: seconds as modelled, and the three of the compiled program."""
-    table = new_table("mesh", "modelled", "as scheduled", "nothing hidden", "all hidden", "")
+    """A row a plan: a step and the memory of a device, as modelled and as compiled."""
+    what = ("as scheduled", "nothing hidden", "memory")
+    pairs = [head for each in what for head in (f"{each}, modelled", "compiled")]
+    table = new_table("mesh", "", *pairs, "")
     for one in attempts:
         seconds = (
-            one.modelled_seconds,
-            one.scheduled_seconds,
-            one.nothing_hidden_seconds,
-            one.all_hidden_seconds,
+            *(one.modelled_scheduled_seconds, one.scheduled_seconds),
+            *(one.modelled_seconds, one.nothing_hidden_seconds),
         )
         cells = ["" if each is None else seconds_text(each) for each in seconds]
+        sizes = (one.modelled_peak_bytes, one.compiled_peak_bytes)
+        cells += ["" if each is None else bytes_text(each) for each in sizes]
         said = "taken" if one.is_taken else one.why.partition("\n")[0][:80] or one.state
         style = "bold" if one.is_taken else ""
-        table.add_row(Text(one.mesh), *cells, Text(said), style=style)
+        table.add_row(Text(one.mesh), one.kind, *cells, Text(said), style=style)
     return table
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import ClassVar, Literal
 
+from autoshard.cluster.corrections import Corrections
 from autoshard.errors import PassOptionError, PlanError
 from autoshard.ir import mlir, parse_bytes, print_module
 from autoshard.ir.attributes import MESH, PLAN
@@ -16,6 +17,7 @@ from autoshard.ir.module import take_contents
 from autoshard.ir.reading import shape_of
 from autoshard.passes.base import Pass
 from autoshard.passes.host_offload import HostOffload
+from autoshard.passes.memory_limit import user_limit
 from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
@@ -24,9 +26,11 @@ from autoshard.passes.recursive_programming import RecursiveProgramming
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches
 from autoshard.search.automatic import ALL_MEMORY, Job, Planned, plan_with_host
+from autoshard.search.corrections import corrections_by
 from autoshard.search.host_candidates import candidates
 from autoshard.search.micro_batches import choose_micro_batches, divisors, free_step
-from autoshard.search.refine import Budget, mesh_shapes, refine, verifier
+from autoshard.search.refine import Budget, Refinement, Search, Verify, refine, verifier
+from autoshard.search.ways import Way, ways_on
 from autoshard.sharding import Axis, Mesh
 
 
@@ -96,13 +100,13 @@ class PlanProgram(RecursiveProgramming):
         jobs = lru_cache(partial(self.job_for, module))
         if self.micro_batches != "auto":
             job = jobs(self.micro_batches)
-            return job, self.plan_with(job, "")
+            return job, self.plan_with(job)
         rows, why = self._rows(module)
         examples = math.gcd(*rows)
         found = choose_micro_batches(
             divisors(examples),
             divisors(examples, self.given_cluster().num_devices),
-            lambda count: self.plan_with(jobs(count), ""),
+            lambda count: self.plan_with(jobs(count)),
             _costs,
             lambda count: free_step(_costs(_without_limit(jobs(count)).plan())),
             self.most_seconds,
@@ -164,10 +168,8 @@ class PlanProgram(RecursiveProgramming):
             has_limit=bool(self.memory_limit),
         )
 
-    def plan_with(self, job: Job, mesh_shape: str) -> Planned:
-        """The plan of a job, on a mesh of this shape; empty: the one that was asked for."""
-        if mesh_shape:
-            job = replace(job, options=replace(job.options, mesh_shape=mesh_shape))
+    def plan_with(self, job: Job) -> Planned:
+        """The plan of a job."""
         if self.host_offload != "auto":
             return job.plan()
         mesh = Mesh((Axis("data", job.num_devices),))
@@ -202,9 +204,11 @@ def _without_limit(job: Job) -> Job:
 class RefineProgram(PlanProgram):
     """Find several plans as autoshard-plan does, compile them, and take the best one.
 
-    The plans are those of meshes of different shapes, the fastest ones by the model. Each is
-    compiled in a process of its own, for devices that need not be here; of those that fit as
-    compiled the one with the shortest step as scheduled is taken. Ctrl-C takes the best so far.
+    The search's own plan is compiled first, and what comes out corrects the costs. Then the fastest
+    plans by these follow: the search's own again, and those of meshes of different shapes and of
+    the forms that experts write. Each is compiled in a process of its own, for devices that need
+    not be here; of those that fit as compiled the one with the shortest step as scheduled is taken.
+    Ctrl-C takes the best so far.
     """
 
     name: ClassVar[str] = "autoshard-refine"
@@ -229,18 +233,35 @@ class RefineProgram(PlanProgram):
             DoesNotFitError: No plan fits.
             CompileError: The compiler is not installed.
         """
+        verify = verifier(self.given_cluster(), trip_count=self.trip_count)
+        planned, _ = self.refined(module, verify)
+        take_contents(module, planned.module)
+
+    def refined(self, module: mlir.Module, verify: Verify) -> tuple[Planned, Refinement]:
+        """The best of several plans for a module, which stays as it is, and what became of all.
+
+        Raises:
+            DoesNotFitError: No plan fits.
+            CompileError: The compiler is not installed.
+        """
         cluster = self.given_cluster()
         job, first = self.planned(module)
         untie_unequal(first.module)
         is_free = MESH not in module.operation.attributes and not (self.mesh or self.mesh_shape)
-        planned, _ = refine(
-            first,
-            partial(self.plan_with, job),
-            mesh_shapes(cluster) if is_free else (),
-            verifier(cluster, trip_count=self.trip_count),
-            self._budget(),
+        search = Search(
+            partial(self._in_way, job),
+            ways_on(cluster) if is_free else (),
+            Way(),
+            partial(corrections_by, cluster=cluster, trip_count=self.trip_count),
+            lambda way: way.name,
+            user_limit(self.memory_limit),
         )
-        take_contents(module, planned.module)
+        return refine(first, search, verify, self._budget())
+
+    def _in_way(self, job: Job, way: Way, corrections: Corrections) -> Planned:
+        """The plan of a job in one way, with corrected costs."""
+        cluster = replace(self.given_cluster(), corrections=corrections)
+        return self.plan_with(way.job(replace(job, cluster=cluster)))
 
     def _budget(self) -> Budget:
         return Budget(self.compiles, self.seconds, self.processes)

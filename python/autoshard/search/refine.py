@@ -1,7 +1,11 @@
 """The compiler in the loop: plans of several kinds are compiled, and the best one is taken.
 
-    plans       the search's own, and the fastest ones in other ways: on meshes of other shapes
-    compiled    each in a process of its own, for devices that need not be here
+    first       the search's own plan is compiled; what comes out corrects the costs of this
+                program: seconds of products and of other ops, bytes that a device needs besides
+    again       the search's own once more, and plans in other ways, on meshes of other shapes and
+                in forms that experts write (search/forms.py), by the corrected costs
+    compiled    the fastest of these, each in a process of its own, for devices that need not be
+                here; what does not fit is planned again with the bytes that it lacked
     taken       the shortest step as scheduled (verify/schedule) of those that fit as compiled
 
 So the plan that is taken is behind none of the others, as far as the simulated schedule goes.
@@ -17,9 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from autoshard.cluster import Cluster
+from autoshard.cluster.corrections import AS_MODELLED, Corrections
 from autoshard.errors import CompileError, DoesNotFitError, PassOptionError
 from autoshard.ir import warn
 from autoshard.ir.boundary import untie_unequal
@@ -28,13 +33,13 @@ from autoshard.search.automatic import Planned
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS, compile_in_subprocess
 from autoshard.verify.verification import Verification, verify_module
 
-MOST_AXES = 3
-"""Axes of the meshes that are tried."""
-
 _SAME = 1e-9
 """Plans whose seconds and bytes differ by less than this part are one plan."""
 
 _CORES_A_COMPILER = 4
+
+_AGAIN = "again"
+"""A plan in a way that was compiled before, by other costs."""
 
 State = Literal["waiting", "compiling", "compiled", "failed"]
 
@@ -45,10 +50,19 @@ class Attempt:
 
     mesh: str
     modelled_seconds: float
-    """Seconds of its step, as planned."""
+    """Seconds of its step, as planned, with the corrections that were known then."""
+    modelled_scheduled_seconds: float = 0.0
+    """The same as scheduled."""
+    modelled_peak_bytes: float = 0.0
+    """Bytes of a device, as planned, with what the compiler was known to need besides."""
+    kind: str = ""
+    """What is not the search's own on a mesh: ``again``, by costs that were corrected since;
+    ``fsdp``, ``data``: the arguments are cut so."""
     state: State = "waiting"
     fits: bool | None = None
     """As compiled; None where that is not known."""
+    compiled_peak_bytes: int | None = None
+    """Bytes that the compiled program needs of a device."""
     nothing_hidden_seconds: float | None = None
     """The three numbers of its compiled step are None where there is no program to read."""
     scheduled_seconds: float | None = None
@@ -66,6 +80,8 @@ class Refinement:
     """The search's own plan first, then the fastest by the model."""
     ended: Literal["all", "seconds", "interrupt"]
     """Whether all were compiled, or time ran out, or Ctrl-C was pressed."""
+    corrections: Corrections | None = None
+    """Costs by the program that was taken over those modelled; None where nothing was measured."""
 
     @property
     def taken(self) -> Attempt:
@@ -152,20 +168,40 @@ def verifier(
     return verify
 
 
+@dataclass(frozen=True)
+class Search(Generic[Way]):
+    """How plans of a program are made."""
+
+    plan_in: Callable[[Way, Corrections], Planned]
+    """A plan in one of the ways, such as on a mesh of a shape, with corrected costs.
+
+    Raises:
+        DoesNotFitError: No such plan fits.
+    """
+    ways: Sequence[Way]
+    """All to try, besides that of the search's own plan."""
+    own: Way | None = None
+    """The way of the search's own plan; None: it is not made again, and costs stay as modelled."""
+    corrections: Callable[[Planned, Verification], Corrections] | None = None
+    """What a compiled program says of the costs; None: costs stay as modelled."""
+    kind_of: Callable[[Way], str] = lambda _: ""
+    """What a way is called, where its mesh does not say all: ``fsdp``."""
+    memory_limit: float = math.inf
+    """Bytes of a device that the user allows."""
+
+
 def refine(
     first: Planned,
-    plan_in: Callable[[Way], Planned],
-    ways: Sequence[Way],
+    search: Search[Way],
     verify: Verify,
     budget: Budget,
     show: Show | None = None,
 ) -> tuple[Planned, Refinement]:
-    """Compile plans of several kinds and take the best one.
+    """Compile plans of several kinds, correct the costs by what comes out, and take the best one.
 
     Args:
         first: What the search found with nothing given.
-        plan_in: Plans in one of the ways, as on a mesh of a shape, ``2x4``.
-        ways: All to try.
+        search: Makes the others.
         verify: Compiles.
         budget: How much.
         show: Shows how far it is; None: a table, where there is a terminal.
@@ -181,60 +217,20 @@ def refine(
         from autoshard.report.refinement_table import shown_attempts
 
         with shown_attempts() as on_terminal:
-            return refine(first, plan_in, ways, verify, budget, on_terminal)
+            return refine(first, search, verify, budget, on_terminal)
     deadline = math.inf if budget.seconds is None else time.monotonic() + budget.seconds
     ended: Literal["all", "seconds", "interrupt"] = "all"
-    run = _Run([first], verify, deadline, show)
+    run = _Run(search, verify, budget, deadline, show)
     try:
-        run.add(_others(first, plan_in, ways, budget.compiles - 1, deadline))
-        run.compile(budget.at_a_time)
+        run.all_of(first)
         if time.monotonic() >= deadline:
             ended = "seconds"
     except KeyboardInterrupt:
         ended = "interrupt"
     taken = run.take()
-    return run.plans[taken], Refinement(tuple(run.attempts), ended)
-
-
-def mesh_shapes(cluster: Cluster) -> tuple[str, ...]:
-    """Every mesh of up to ``MOST_AXES`` axes that joins neighbours of the search's axes.
-
-    Example: ``h100:8`` has 8, 2x4, 4x2 and 2x2x2; one device has none.
-    """
-    sizes = [axis.size for axis in cluster.level_mesh().axes]
-    found: dict[str, None] = {}
-
-    def add(start: int, groups: tuple[int, ...]) -> None:
-        if groups and start == len(sizes):
-            found["x".join(map(str, groups))] = None
-        elif len(groups) < MOST_AXES:
-            for end in range(start + 1, len(sizes) + 1):
-                add(end, (*groups, math.prod(sizes[start:end])))
-
-    add(0, ())
-    return tuple(sorted(found, key=lambda shape: (shape.count("x"), shape)))
-
-
-def _others(
-    first: Planned,
-    plan_in: Callable[[Way], Planned],
-    ways: Sequence[Way],
-    number: int,
-    deadline: float,
-) -> list[Planned]:
-    """The fastest plans in other ways, as many as are asked for; none of them is another one."""
-    found: list[Planned] = []
-    for way in ways if number else ():
-        if time.monotonic() >= deadline:
-            break
-        try:
-            planned = plan_in(way)
-        except DoesNotFitError:
-            continue
-        if not any(_same(_summary(planned), _summary(one)) for one in (first, *found)):
-            untie_unequal(planned.module)
-            found.append(planned)
-    return sorted(found, key=lambda one: _summary(one).step_seconds)[:number]
+    return run.tried[taken].planned, Refinement(
+        tuple(run.attempts), ended, run.tried[taken].measured
+    )
 
 
 def _summary(planned: Planned) -> PlanSummary:
@@ -242,58 +238,119 @@ def _summary(planned: Planned) -> PlanSummary:
     return planned.summary
 
 
-def _same(one: PlanSummary, other: PlanSummary) -> bool:
-    """Whether two plans cost the same in all that is known of them."""
-    numbers = (
-        (one.compute_seconds, other.compute_seconds),
-        (one.communication_seconds, other.communication_seconds),
-        (one.peak_bytes_per_device, other.peak_bytes_per_device),
-    )
-    return all(math.isclose(a, b, rel_tol=_SAME) for a, b in numbers)
+@dataclass(slots=True)
+class _Candidate(Generic[Way]):
+    """A plan that is compiled, or waits to be."""
+
+    way: Way | None
+    planned: Planned
+    kind: str
+    corrections: Corrections
+    """Those that it was planned with,"""
+    measured: Corrections | None = None
+    """and what its compiled program says."""
+
+    @property
+    def seconds(self) -> float:
+        """A step as scheduled, as modelled."""
+        made = _summary(self.planned)
+        return made.scheduled_seconds or made.step_seconds
+
+    def attempt(self) -> Attempt:
+        """What is known of it before it is compiled."""
+        made = _summary(self.planned)
+        peak = made.peak_bytes_per_device + self.corrections.memory_bytes
+        return Attempt(made.mesh, made.step_seconds, self.seconds, peak, self.kind)
+
+    def is_same(self, other: _Candidate[Way]) -> bool:
+        """Whether two plans cost the same in all that is known of both."""
+        one, two = _summary(self.planned), _summary(other.planned)
+        numbers = [
+            (one.communication_seconds, two.communication_seconds),
+            (one.peak_bytes_per_device, two.peak_bytes_per_device),
+        ]
+        if self.corrections == other.corrections:
+            numbers.append((one.compute_seconds, two.compute_seconds))
+        return all(math.isclose(a, b, rel_tol=_SAME) for a, b in numbers)
 
 
-class _Run:
+class _Run(Generic[Way]):
     """The plans while they are compiled."""
 
     def __init__(
-        self, plans: Sequence[Planned], verify: Verify, deadline: float, show: Show
+        self, search: Search[Way], verify: Verify, budget: Budget, deadline: float, show: Show
     ) -> None:
-        self.plans: list[Planned] = []
-        self.attempts: list[Attempt] = []
+        self.search = search
         self.verify = verify
+        self.budget = budget
         self.deadline = deadline
         self.show = show
+        self.tried: list[_Candidate[Way]] = []
+        self.attempts: list[Attempt] = []
+        self.waiting: list[_Candidate[Way]] = []
         self.stop = threading.Event()
-        self.add(plans)
 
-    def add(self, plans: Sequence[Planned]) -> None:
-        """Plans to compile as well."""
-        self.plans += plans
-        summaries = [_summary(one) for one in plans]
-        self.attempts += [Attempt(one.mesh, one.step_seconds) for one in summaries]
-        self.show(self.attempts)
-
-    def compile(self, processes: int) -> None:
-        """Compile all plans.
+    def all_of(self, first: Planned) -> None:
+        """Compile the search's own plan, and then the best others by what that says.
 
         Raises:
             CompileError: The compiler is not installed.
             KeyboardInterrupt: With all compilers stopped.
         """
-        waiting = list(range(len(self.plans)))
+        search = self.search
+        self._compile([_Candidate(search.own, first, "", _summary_corrections(first))])
+        if self.budget.compiles == 1:
+            return
+        said = self.tried[0].measured or AS_MODELLED
+        if search.own is not None and said != self.tried[0].corrections:
+            self._offer(search.own, said, _AGAIN)
+        for way in search.ways:
+            self._offer(way, said, search.kind_of(way))
+        while self.waiting and (left := self.budget.compiles - len(self.tried)) > 0:
+            self.waiting.sort(key=lambda one: one.seconds)
+            count = min(left, self.budget.at_a_time)
+            now, self.waiting = self.waiting[:count], self.waiting[count:]
+            self._compile(now)
+            for number, one in enumerate(self.attempts[-len(now) :], -len(now)):
+                found = self.tried[number]
+                if one.fits is False and found.way is not None and found.measured is not None:
+                    self._offer(found.way, found.measured, found.kind or _AGAIN)
+
+    def _offer(self, way: Way, corrections: Corrections, kind: str) -> None:
+        """A plan in one way waits, if there is one that is none of the others."""
+        if time.monotonic() >= self.deadline:
+            return
+        try:
+            planned = self.search.plan_in(way, corrections)
+        except DoesNotFitError:
+            return
+        made = _Candidate(way, planned, kind, corrections)
+        if not any(made.is_same(one) for one in (*self.tried, *self.waiting)):
+            untie_unequal(planned.module)
+            self.waiting.append(made)
+
+    def _compile(self, candidates: Sequence[_Candidate[Way]]) -> None:
+        waiting = list(range(len(self.tried), len(self.tried) + len(candidates)))
+        self.tried += candidates
+        self.attempts += [one.attempt() for one in candidates]
+        self.show(self.attempts)
         running: dict[Future[Attempt], int] = {}
-        with ThreadPoolExecutor(processes) as pool:
+        at_a_time = self.budget.at_a_time
+        with ThreadPoolExecutor(at_a_time) as pool:
+            is_done = False
             try:
                 while waiting or running:
-                    while waiting and len(running) < processes:
+                    while waiting and len(running) < at_a_time:
                         number = waiting.pop(0)
                         self._set(number, replace(self.attempts[number], state="compiling"))
                         running[pool.submit(self._one, number)] = number
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:
                         self._set(running.pop(future), future.result())
+                is_done = True
             finally:
-                self.stop.set()
+                if not is_done:
+                    self.stop.set()
 
     def _set(self, number: int, attempt: Attempt) -> None:
         self.attempts[number] = attempt
@@ -301,17 +358,21 @@ class _Run:
 
     def _one(self, number: int) -> Attempt:
         """Compile one plan; what the compiler refuses is an answer."""
-        attempt = self.attempts[number]
+        attempt, candidate = self.attempts[number], self.tried[number]
         left = self.deadline - time.monotonic()
         if left <= 0:
             return replace(attempt, state="failed", why="out of time")
         try:
-            found = self.verify(self.plans[number], min(left, TIME_LIMIT_SECONDS), self.stop)
+            found = self.verify(candidate.planned, min(left, TIME_LIMIT_SECONDS), self.stop)
         except CompileError as error:
             if error.reason == "not installed":
                 raise
             return replace(attempt, state="failed", why=f"{error.reason}: {error.message}")
-        attempt = replace(attempt, state="compiled", fits=found.fits)
+        if self.search.corrections is not None:
+            candidate.measured = self.search.corrections(candidate.planned, found)
+        needed = found.program.needed_bytes
+        fits = found.fits and needed <= self.search.memory_limit
+        attempt = replace(attempt, state="compiled", fits=fits, compiled_peak_bytes=needed)
         if found.schedule is None:
             return replace(attempt, why=found.program.no_hlo_text or "does not fit")
         return replace(
@@ -319,7 +380,7 @@ class _Run:
             nothing_hidden_seconds=found.schedule.nothing_hidden_seconds,
             scheduled_seconds=found.schedule.scheduled_seconds,
             all_hidden_seconds=found.schedule.all_hidden_seconds,
-            why="" if found.fits else "does not fit",
+            why="" if fits else "does not fit",
         )
 
     def take(self) -> int:
@@ -338,3 +399,8 @@ class _Run:
         _, taken = min(compared, default=(0.0, 0))
         self._set(taken, replace(self.attempts[taken], is_taken=True))
         return taken
+
+
+def _summary_corrections(planned: Planned) -> Corrections:
+    """Those that a plan was made with."""
+    return _summary(planned).read_cluster().corrections

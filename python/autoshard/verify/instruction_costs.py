@@ -98,6 +98,8 @@ class InstructionCost:
     """Read from memory and written to it."""
     is_known: bool = True
     """False for a custom call of which only the operands and results are known."""
+    is_product: bool = False
+    """Whether a matmul, a convolution or a kernel is in it."""
 
 
 NOTHING = InstructionCost(0.0, 0.0, 0.0)
@@ -160,7 +162,7 @@ class InstructionCosts:
         if busy == 0.0 and cost.bytes == 0.0:
             return NOTHING
         seconds = max(busy, memory) + self.launch_seconds
-        return InstructionCost(seconds, flops, cost.bytes, is_known)
+        return InstructionCost(seconds, flops, cost.bytes, is_known, is_product=matmul_flops > 0)
 
     def _needed(self, cost: XlaCost, matmul_flops: float, instruction: HloInstruction) -> XlaCost:
         """The cost without what the results of a fusion do not need."""

@@ -57,6 +57,8 @@ class TimedOp:
     bytes: float
     from_cycles: bool
     """Whether the seconds are the compiler's own cycles, or else a roofline."""
+    is_product: bool
+    """Whether a matmul, a convolution or a kernel is in it."""
 
     @property
     def total_seconds(self) -> float:
@@ -173,6 +175,7 @@ class InstructionWork:
             flops=cost.flops,
             bytes=cost.bytes,
             from_cycles=cycles is not None,
+            is_product=cost.is_product,
         )
         return Work(op, cost.is_known or cycles is not None)
 

@@ -102,4 +102,4 @@ def _cost(op: mlir.Operation, cluster: Cluster) -> InstructionCost:
         cluster.to_core(mesh),
         [axis.size for axis in mesh.axes],
     )
-    return InstructionCost(cost.seconds, cost.flops, cost.bytes)
+    return InstructionCost(cost.seconds, cost.flops, cost.bytes, is_product=True)

@@ -57,6 +57,9 @@ class StepEstimate:
     """As XLA counts them, loops multiplied; custom calls have none, but for known kernels."""
     bytes_accessed: float
     """Read and written by all ops, in any memory of the device."""
+    product_seconds: float
+    """The part of ``compute_seconds`` of matmuls, convolutions and kernels, with what is fused into
+    them."""
     cycle_seconds: float
     """The part of ``compute_seconds`` that comes from the compiler's own cycles."""
     hidden_copy_bytes: float
@@ -125,7 +128,7 @@ def estimate_step(
     )
     work = InstructionWork(program, cluster, kernels or {})
     link = _HostLink()
-    compute = cycles = flops = touched = hidden = 0.0
+    compute = products = cycles = flops = touched = hidden = 0.0
     uncounted: dict[str, None] = {}
     timed: list[TimedOp] = []
     unknown: list[TimedOp] = []
@@ -143,6 +146,7 @@ def estimate_step(
         compute += op.total_seconds
         link.beside[run.computation.name] += op.total_seconds
         cycles += op.total_seconds if op.from_cycles else 0.0
+        products += op.total_seconds if op.is_product else 0.0
         flops += op.flops * op.times
         touched += op.bytes * op.times
         if op.seconds > 0:
@@ -156,6 +160,7 @@ def estimate_step(
         overlap=overlap,
         flops=flops,
         bytes_accessed=touched,
+        product_seconds=products,
         cycle_seconds=cycles,
         hidden_copy_bytes=hidden,
         host_transfer_bytes=link.bytes,

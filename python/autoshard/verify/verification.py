@@ -253,7 +253,8 @@ def verify_module(
     Args:
         planned: As planning left it, not exported; it stays as it is.
         cluster: What to compile for, and whose formulas give the seconds. Another one than the
-            plan is for is fine, if it has as many devices.
+            plan is for is fine, if it has as many devices. Its corrections are in what is
+            predicted, not in what is compiled.
         use_shardy: Export for Shardy and partition with it, else GSPMD.
         timeout: Seconds of the compile.
         trip_count: Assumed trips of loops whose count is not known.
@@ -273,6 +274,7 @@ def verify_module(
         _check_no_callbacks(module)
         written = written_program(module, cluster, trip_count, use_shardy=use_shardy)
     mesh, predicted = written.boundary.mesh, written.predicted
+    cluster = cluster.uncorrected
     run_passes(module, [written.export])
     program = compiler(
         module,

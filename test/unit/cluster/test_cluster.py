@@ -400,7 +400,7 @@ ONE_DIM = '[[dims]]\nname = "x"\nsize = 4\n'
         (
             'bse = "v5p"',
             "bse is no key here, only name, base, compiler, order, chip, dims, slower,"
-            r" calibration\. "
+            r" calibration, corrections\. "
             r'Did you mean "base"\?',
         ),
         ('base = "v5p"', r"dims is missing\. Add a \[\[dims\]\] table"),

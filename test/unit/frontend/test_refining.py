@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import autoshard
-from autoshard.frontend import plan as plans
+from autoshard.frontend import refining
 from autoshard.frontend.planned_lockstep import LockstepPipeline
 from autoshard.rewrites.lockstep.step import lockstep_of
 from autoshard.search.automatic import Planned
@@ -66,11 +66,12 @@ def refined(
             schedule = SimpleNamespace(
                 scheduled_seconds=seconds, nothing_hidden_seconds=9.0, all_hidden_seconds=0.0
             )
-            return SimpleNamespace(fits=True, schedule=schedule)
+            program = SimpleNamespace(needed_bytes=1)
+            return SimpleNamespace(fits=True, schedule=schedule, program=program)
 
         return verify
 
-    monkeypatch.setattr(plans, "verifier", verifier)
+    monkeypatch.setattr(refining, "verifier", verifier)
     return plan.refine(compiles)
 
 

@@ -10,10 +10,12 @@ import pytest
 
 import autoshard
 from autoshard.cluster import Cluster
+from autoshard.cluster.corrections import AS_MODELLED, Corrections
 from autoshard.errors import AutoshardWarning, CompileError, DoesNotFitError, PassOptionError
 from autoshard.ir import new_context, parse_bytes
 from autoshard.search.automatic import Planned
-from autoshard.search.refine import Attempt, Budget, Refinement, mesh_shapes, refine
+from autoshard.search.refine import Attempt, Budget, Refinement, Search, refine
+from autoshard.search.ways import mesh_shapes
 
 MODULE = b"module { func.func public @main() { return } }"
 
@@ -27,6 +29,10 @@ class Summary:
     compute_seconds: float = 0.0
     communication_seconds: float = 0.0
     peak_bytes_per_device: float = 0.0
+    scheduled_seconds: float | None = None
+
+    def read_cluster(self) -> Cluster:
+        return Cluster.parse("h100:8")
 
 
 @dataclass
@@ -35,7 +41,13 @@ class Found:
 
     fits: bool
     schedule: Any
-    program: Any = None
+    program: Any = field(default_factory=lambda: Program())
+
+
+@dataclass
+class Program:
+    needed_bytes: int = 1
+    no_hlo_text: str | None = None
 
 
 @dataclass
@@ -46,7 +58,7 @@ class Schedule:
 
 
 def planned(mesh: str, seconds: float) -> Planned:
-    summary: Any = Summary(mesh, seconds, compute_seconds=seconds)
+    summary: Any = Summary(mesh, seconds, seconds, seconds)
     return Planned(parse_bytes(MODULE, new_context(), "module"), summary)
 
 
@@ -81,14 +93,8 @@ def refined(
     def show(attempts: Any) -> None:
         shown[:] = attempts
 
-    taken, refinement = refine(
-        planned("first", 2.0),
-        lambda shape: planned(shape, MODELLED[shape]),
-        shapes,
-        compiler,
-        budget,
-        show,
-    )
+    search = Search(lambda shape, _: planned(shape, MODELLED[shape]), shapes)
+    taken, refinement = refine(planned("first", 2.0), search, compiler, budget, show)
     assert taken.summary is not None
     return taken.summary.mesh, refinement, compiler, shown
 
@@ -128,7 +134,7 @@ def test_what_does_not_fit_as_compiled_or_is_refused_is_not_taken():
 
 
 def test_where_nothing_fits_the_plan_of_the_search_stays_and_says_so():
-    answers = {"first": Found(False, None, program=type("Program", (), {"no_hlo_text": None}))}
+    answers = {"first": Found(False, None)}
     with pytest.warns(AutoshardWarning, match="no plan was compiled that fits .* first: does not"):
         mesh, *_ = refined(answers, Budget(1))
     assert mesh == "first"
@@ -142,15 +148,14 @@ def test_a_plan_that_is_the_same_on_another_mesh_is_compiled_once(monkeypatch: A
 
 
 def test_meshes_on_which_no_plan_fits_are_left_out():
-    def plan_on(shape: str) -> Planned:
+    def plan_on(shape: str, _: Corrections) -> Planned:
         if shape == "8":
             raise DoesNotFitError("too large", None, 2.0, 1.0)
         return planned(shape, 3.0)
 
     compiler = Compiler({"first": 2.0, "2x4": 1.0})
-    taken, _ = refine(
-        planned("first", 2.0), plan_on, ("8", "2x4"), compiler, Budget(4), lambda _: None
-    )
+    search = Search(plan_on, ("8", "2x4"))
+    taken, _ = refine(planned("first", 2.0), search, compiler, Budget(4), lambda _: None)
     assert taken.summary is not None
     assert taken.summary.mesh == "2x4"
 
@@ -171,7 +176,7 @@ def test_an_interrupt_takes_the_best_so_far():
     mesh, refinement, compiler, _ = refined(answers, Budget(4))
     assert (mesh, refinement.ended) == ("2x2x2", "interrupt")
     assert compiler.asked == ["first", "2x2x2", "2x4"]
-    assert [one.state for one in refinement.attempts[2:]] == ["compiling", "waiting"]
+    assert [one.state for one in refinement.attempts[2:]] == ["compiling"]
 
 
 def test_a_compiler_that_is_not_installed_is_an_error():
@@ -184,18 +189,91 @@ def test_compilers_run_beside_each_other():
     both = threading.Barrier(2, timeout=20)
 
     def compiler(plan: Planned, timeout: float, stop: threading.Event) -> Any:
-        both.wait()  # only two at once get past it
+        assert plan.summary is not None
+        if plan.summary.mesh != "first":
+            both.wait()  # only two at once get past it
         return Found(True, Schedule(1.0))
 
-    _, refinement = refine(
-        planned("first", 2.0),
-        lambda shape: planned(shape, 3.0),
-        ("8",),
-        compiler,
-        Budget(2, processes=2),
-        lambda _: None,
-    )
+    search = Search(lambda shape, _: planned(shape, MODELLED[shape]), ("8", "2x4"))
+    budget = Budget(3, processes=2)
+    _, refinement = refine(planned("first", 2.0), search, compiler, budget, lambda _: None)
     assert {one.state for one in refinement.attempts} == {"compiled"}
+    assert len(refinement.attempts) == 3
+
+
+def corrected(
+    answers: dict[str, Any], modelled: Any, budget: Budget, *, limit: float = 100.0
+) -> tuple[str, Refinement, list[tuple[str, Corrections]]]:
+    """What is taken where compiled programs need twice the seconds and 8 bytes more; what was
+    planned, and with what."""
+    asked: list[tuple[str, Corrections]] = []
+
+    def plan_in(way: str, corrections: Corrections) -> Planned:
+        asked.append((way, corrections))
+        return modelled(way, corrections)
+
+    def corrections(plan: Planned, found: Any) -> Corrections:
+        assert plan.summary is not None
+        besides = found.program.needed_bytes - plan.summary.peak_bytes_per_device
+        return Corrections(2.0, 2.0, besides)
+
+    search = Search(plan_in, ("8",), "own", corrections, lambda way: way, limit)
+    taken, refinement = refine(
+        planned("first", 2.0), search, Compiler(answers), budget, lambda _: None
+    )
+    assert taken.summary is not None
+    return taken.summary.mesh, refinement, asked
+
+
+def test_plans_after_the_first_are_made_with_what_its_program_says():
+    answers = {
+        "first": Found(True, Schedule(4.0), Program(8)),
+        "own": Found(True, Schedule(3.0), Program(6)),
+        "8": Found(True, Schedule(5.0), Program(9)),
+    }
+    mesh, refinement, asked = corrected(
+        answers, lambda way, _: planned(way, 3.5 if way == "own" else 3.6), Budget(3)
+    )
+    assert asked == [("own", Corrections(2.0, 2.0, 8.0)), ("8", Corrections(2.0, 2.0, 8.0))]
+    assert mesh == "own"
+    assert [one.kind for one in refinement.attempts] == ["", "again", "8"]
+    assert refinement.corrections == Corrections(2.0, 2.0, 6.0)
+    assert refinement.attempts[1].modelled_peak_bytes == 8.0
+
+
+def test_what_does_not_fit_is_planned_again_with_the_bytes_that_it_lacked():
+    sizes = iter((150, 120, 90))
+
+    def plan_in(way: str, corrections: Corrections) -> Planned:
+        return planned(f"{way}, {corrections.memory_bytes:g} besides", 3.0 + len(seen))
+
+    seen: list[str] = []
+    answers: Any = type(
+        "Answers",
+        (dict,),
+        {
+            "__getitem__": lambda self, mesh: (
+                seen.append(mesh) or Found(True, Schedule(5.0 - len(seen)), Program(next(sizes)))
+            )
+        },
+    )()
+    mesh, refinement, asked = corrected(answers, plan_in, Budget(3))
+    assert [one.fits for one in refinement.attempts] == [False, False, True]
+    assert [corrections.memory_bytes for way, corrections in asked if way == "own"] == [150, 120]
+    assert mesh == refinement.attempts[2].mesh
+
+
+def test_a_program_that_costs_what_is_modelled_is_not_planned_again():
+    asked: list[str] = []
+
+    def plan_in(way: str, corrections: Corrections) -> Planned:
+        asked.append(way)
+        return planned(way, 3.0)
+
+    search = Search(plan_in, ("8",), "own", lambda plan, found: AS_MODELLED)
+    compiler = Compiler({"first": 1.0, "8": 2.0})
+    refine(planned("first", 2.0), search, compiler, Budget(3), lambda _: None)
+    assert asked == ["8"]
 
 
 @pytest.mark.parametrize(

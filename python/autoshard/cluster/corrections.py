@@ -1,0 +1,30 @@
+"""What a compiler made of a program over what the model says: costs of this program alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """Seconds and bytes of a compiled plan over, and besides, those of its model.
+
+    Plans that are made for a cluster with corrections have them in all their costs; what is
+    compiled is timed without.
+    """
+
+    products: float = 1.0
+    """Seconds of matmuls, convolutions and kernels, times as many,"""
+    others: float = 1.0
+    """and of all other ops."""
+    memory_bytes: float = 0.0
+    """What a device needs more than planned; less, where it is negative."""
+
+    @property
+    def none_needed(self) -> bool:
+        """Whether the model is right."""
+        return self == AS_MODELLED
+
+
+AS_MODELLED = Corrections()
+CORRECTION_KEYS: tuple[str, ...] = tuple(one.name for one in fields(Corrections))
