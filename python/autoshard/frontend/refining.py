@@ -164,6 +164,7 @@ class _Lockstep:
             cast(PlanSummary, planned.summary),
             mesh=f"{plan.mesh}{delay}",
             step_seconds=pipeline.step_seconds,
+            scheduled_seconds=None,  # that of one stage
         )
         found = replace(planned, summary=summary)
         self.plans.append((found, plan))

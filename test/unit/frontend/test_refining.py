@@ -86,6 +86,7 @@ def test_the_other_delay_is_a_plan_of_its_own_where_compilers_hide_it(
     said = taken.refinement.taken
     assert said.mesh == str(taken.mesh) + (", delay 2" if own == 1 else "")
     assert said.modelled_seconds == taken.step_seconds > plan.step_seconds
+    assert said.modelled_scheduled_seconds == said.modelled_seconds
     assert taken.arguments[0].shape == (LAYERS, WIDTH, WIDTH)
     assert taken.arguments[0].stage_cut == (0, 2)
 
