@@ -50,23 +50,47 @@ def cached(
         module: The program with all pins written.
         planned: Makes the plan.
     """
+    path = path_of(source, request, module)
+    if path is None:
+        return planned()
+    plan = found_at(path, source)
+    if plan is None:
+        plan = planned()
+        keep(path, plan)
+    return plan
+
+
+def path_of(
+    source: Source,
+    request: Request,
+    module: Callable[[], mlir.Module],
+    besides: tuple[object, ...] = (),
+) -> Path | None:
+    """Where the plan is kept; None where no plan of the program is.
+
+    Args:
+        source: The program.
+        request: What is asked of the plan.
+        module: The program with all pins written.
+        besides: What else decides it.
+    """
     directory = os.environ.get(VARIABLE)
     if not directory or bound_to_process(source) is not None:
-        return planned()
-    path = Path(directory).expanduser() / f"{_key(source, request, module())}.json"
-    found = _found(path, source)
-    if found is not None:
-        return found
-    plan = planned()
+        return None
+    return Path(directory).expanduser() / f"{_key(source, request, module(), besides)}.json"
+
+
+def keep(path: Path, plan: Plan) -> None:
+    """Write a plan; what cannot be written is warned of."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         plan.save(path)
     except (AutoshardError, OSError) as error:
-        _warn(f"the plan of {source.name} is not kept: {error}. Give {VARIABLE} another directory.")
-    return plan
+        _warn(f"the plan of {plan.name} is not kept: {error}. Give {VARIABLE} another directory.")
 
 
-def _found(path: Path, source: Source) -> Plan | None:
+def found_at(path: Path, source: Source) -> Plan | None:
+    """The plan of a file, for this program; None where there is none that is for it."""
     if not path.exists():
         return None
     try:
@@ -81,7 +105,7 @@ def _found(path: Path, source: Source) -> Plan | None:
     return replace(plan_for(plan, source), name=source.name, machine=machine.with_mesh(plan.mesh))
 
 
-def _key(source: Source, request: Request, module: mlir.Module) -> str:
+def _key(source: Source, request: Request, module: mlir.Module, besides: tuple[object, ...]) -> str:
     said = (
         Plan.FORMAT,
         release(),
@@ -103,6 +127,7 @@ def _key(source: Source, request: Request, module: mlir.Module) -> str:
         None if request.pipeline is None else (request.pipeline, whole_cluster(request)),
         sorted(read_compiler_options(request.compiler_options).items()),
         source.keeps_order,
+        *besides,
     )
     return hashlib.sha256("\n".join(map(repr, said)).encode()).hexdigest()
 

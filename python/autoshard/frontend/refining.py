@@ -66,10 +66,16 @@ def refine_plan(
         device_order: The device of each partition, as ``verify`` takes it.
         form: ``shardy`` or ``gspmd``.
     """
-    from autoshard.frontend.planning import read_planned
+    from autoshard.frontend import plan_cache
+    from autoshard.frontend.planning import job_of, read_planned
 
     origin = cast(Origin, plan.origin)
     source, request = origin.source, origin.request
+    asked = ("refined", budget.compiles, form)
+    path = plan_cache.path_of(source, request, lambda: job_of(source, request).read(()), asked)
+    kept = None if path is None else plan_cache.found_at(path, source)
+    if kept is not None:
+        return replace(kept, origin=origin)
     cluster = cast(PlanSummary, plan.summary).read_cluster()
     trips = request.options().trip_count
     verify = verifier(
@@ -98,6 +104,8 @@ def refine_plan(
         )
         taken, refinement = refine(first, search, verify, budget)
         best = plan if taken is first else read_planned(source, taken, request)
+    if path is not None and refinement.ended == "all":
+        plan_cache.keep(path, best)
     return replace(best, origin=origin, refinement=refinement)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,6 +118,28 @@ def test_the_plan_of_the_search_stays_where_it_is_the_best(
     assert taken.bytecode == plan.bytecode
     again = refined(taken, lambda delay, _: float(delay == own), monkeypatch)
     assert delay_of(again) == 3 - own
+
+
+def test_what_was_refined_is_kept_between_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOSHARD_CACHE", str(tmp_path))
+    plan = planned("v5e:2x4")
+    own = delay_of(plan)
+    compiled: list[int] = []
+
+    def says(delay: int, _: str) -> float:
+        compiled.append(delay)
+        return float(delay == own)
+
+    taken = refined(plan, says, monkeypatch)
+    count = len(compiled)
+    again = refined(planned("v5e:2x4"), says, monkeypatch)
+    assert len(compiled) == count > 1
+    assert again.bytecode == taken.bytecode
+    assert again.refinement is None
+    refined(plan, says, monkeypatch, 2)
+    assert len(compiled) == count + 2
 
 
 def test_programs_for_each_stage_are_refused() -> None:
