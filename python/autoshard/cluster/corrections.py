@@ -25,6 +25,14 @@ class Corrections:
         """Whether the model is right."""
         return self == AS_MODELLED
 
+    def __str__(self) -> str:
+        besides = f"{abs(self.memory_bytes) / 2**30:.2f} GiB"
+        return (
+            f"corrected for one program: products take {self.products:.3f} times as long, other ops"
+            f" {self.others:.3f} times, {besides} {'more' if self.memory_bytes >= 0 else 'less'}"
+            " than planned"
+        )
+
 
 AS_MODELLED = Corrections()
 CORRECTION_KEYS: tuple[str, ...] = tuple(one.name for one in fields(Corrections))

@@ -37,6 +37,7 @@ def cluster_table(cluster: Cluster) -> RenderableType:
         Text(f"{cluster.name}: {_devices(cluster)}{chips} of {cluster.chip.name}{title}"),
         *([] if cluster.calibration is None else [Text(str(cluster.calibration))]),
         Text(f"compiled by {cluster.compiler}"),
+        *([] if cluster.corrections.none_needed else [Text(str(cluster.corrections))]),
         Text(f"axes of a search, slowest first: {mesh if mesh.axes else 'none'}"),
         *([Text(f"devices numbered over {order_text(cluster.order)}")] if cluster.order else []),
         *([_dims(cluster), _links(cluster)] if cluster.dims else []),

@@ -19,6 +19,8 @@ def test_corrections_are_read_back():
     assert "[corrections]" in text
     assert parse_toml(text, "corrected.toml") == cluster
     assert not cluster.is_named
+    said = " ".join(cluster.describe().split())
+    assert "products take 1.500 times as long, other ops 0.750 times, 1.86 GiB less" in said
 
 
 @pytest.mark.parametrize(
