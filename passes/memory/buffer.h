@@ -33,6 +33,14 @@ struct GatheredResult {
   LiveRange result;
 };
 
+/// What a loop reads in every trip as it was before: where the plan cuts it less inside, it is
+/// gathered once, into a copy that is there as long as the loop.
+struct PassedOn {
+  /// Before the loop, and in it.
+  std::int32_t source, target;
+  LiveRange loop;
+};
+
 /// Bytes that live for a while besides the buffers: a gathered copy of a value.
 struct Transient {
   LiveRange live;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <tuple>
 
 #include "memory/buffer_reuse.h"
@@ -74,6 +75,25 @@ std::vector<LiveRange> ranges_if_stored(const FusedProgram& fused, const OpOrder
     }
   }
   return result;
+}
+
+std::vector<PassedOn> passed_on(const Program& program, const OpOrder& order) {
+  std::map<std::int32_t, std::size_t> loop_of;
+  for (std::size_t l = 0; l < program.loops.size(); ++l) {
+    const Loop& loop = program.loops[l];
+    for (std::size_t k = 0; k < loop.carried.size(); ++k) {
+      const std::int32_t v = loop.carried[k];
+      if (loop.yielded[k] == no_value || loop.yielded[k] == v) loop_of[v] = l;
+    }
+  }
+  std::vector<PassedOn> found;
+  for (const Join& join : program.joins) {
+    const auto loop = loop_of.find(join.target);
+    if (loop == loop_of.end() || program.values[join.target].is_free) continue;
+    if (join.source == join.target) continue;
+    found.push_back({join.source, join.target, order.loops[loop->second]});
+  }
+  return found;
 }
 
 /// By root: whether its kernel holds rows and reduces what it computes from another reduction
@@ -199,6 +219,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   if (compiler.buffers.copies_gathered_arguments) {
     memory.copied_if_gathered = gathered_results(fused, order);
   }
+  memory.passed_on = passed_on(program, order);
   memory.alias = std::move(fused.aliases.alias);
   return memory;
 }

@@ -56,6 +56,8 @@ struct ProgramMemory {
   /// By alias of a result that takes the buffer of a donated argument: what is copied if a
   /// collective gathers it. With `Buffers::copies_gathered_arguments`.
   std::map<std::int32_t, GatheredResult> copied_if_gathered;
+  /// What loops read and do not change.
+  std::vector<PassedOn> passed_on;
 
   /// Whether a value has a buffer.
   bool is_stored(std::int32_t value) const { return live[value].last > 0; }

@@ -1,6 +1,7 @@
 /// What the cost network of a level charges.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "model/program.h"
@@ -39,8 +40,9 @@ class Costs {
   virtual double held(std::int32_t sharding_class, const Sharding& sharding) const = 0;
   /// What a byte costs that an op class holds only while it runs.
   virtual double transient(std::int32_t) const { return 0; }
-  /// What a byte costs of copies of a sharding class that are more than slices of it.
-  virtual double copy(std::int32_t) const { return 0; }
+  /// What a byte costs of copies that a flow makes, by its number, and that are more than
+  /// slices.
+  virtual double copy(std::size_t) const { return 0; }
   /// What a byte costs of a slice that a loop begins with.
   virtual double stored_slice() const { return 0; }
   /// Differs where any of the prices above differ.

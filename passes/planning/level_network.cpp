@@ -155,14 +155,15 @@ const solver::Problem& NetworkBuilder::build(const LevelOptions& level) {
                         price);
     }
   }
-  for (const Flow& flow : classes_.flows) {
+  for (std::size_t f = 0; f < classes_.flows.size(); ++f) {
+    const Flow& flow = classes_.flows[f];
     const std::int32_t source = level.domains[flow.source],
                        target = level.domains[flow.target];
     network_.add_edge(
         flow.source, flow.target,
         index_in_network(flow_table(source, target, classes_.values[flow.source].together)),
         flow.trips);
-    const double price = costs_.copy(flow.target);
+    const double price = costs_.copy(f);
     if (price > 0) {
       network_.add_edge(flow.source, flow.target, index_in_network(copy_table(source, target)),
                         price);
@@ -203,14 +204,15 @@ double NetworkBuilder::cost_of(const LevelOptions& level,
       total += price * store_.copied_bytes(options.type, s, op.operands[use.position][option]);
     }
   }
-  for (const Flow& flow : classes_.flows) {
+  for (std::size_t f = 0; f < classes_.flows.size(); ++f) {
+    const Flow& flow = classes_.flows[f];
     const Domain& source = store_.domain_at(level.domains[flow.source]);
     const Domain& target = store_.domain_at(level.domains[flow.target]);
     const std::int32_t from = source.shardings[choice[flow.source]];
     const std::int32_t to = target.shardings[choice[flow.target]];
     total += flow.trips * store_.flow_cost(source.type, from, target.type, to,
                                            classes_.values[flow.source].together);
-    const double price = costs_.copy(flow.target);
+    const double price = costs_.copy(f);
     if (price > 0) total += price * store_.copied_bytes(source.type, from, to);
     const double stored = flow.stored * costs_.stored_slice();
     if (stored > 0) total += stored * store_.sliced_bytes(source.type, from, target.type, to);

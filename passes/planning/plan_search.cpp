@@ -9,8 +9,9 @@
 namespace autoshard::planning {
 namespace {
 
-/// Prices of memory that are tried, in units of reading a byte once.
-constexpr double price_ladder[] = {0, 1, 8, 64, 512, 4096};
+/// Prices of memory that are tried, in units of reading a byte once. What a loop gathers anew
+/// in each of its trips takes many times as long as that.
+constexpr double price_ladder[] = {0, 1, 8, 64, 512, 4096, 1 << 15, 1 << 18, 1 << 21};
 /// A plan that is made from another one is tried at so many prices, each so much higher.
 constexpr int most_rises = 4;
 constexpr double price_rise = 8;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <utility>
 
 #include "cost/compute.h"
 #include "cost/reshard.h"
@@ -26,6 +28,16 @@ bool has_scalar_result(const Rule& rule) {
 
 SecondsCosts::SecondsCosts(const ProgramOnMesh& on)
     : on_(on), price_(on.classes.values.size(), 0) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> flows;
+  for (std::size_t f = 0; f < on.classes.flows.size(); ++f) {
+    const Flow& flow = on.classes.flows[f];
+    flows[{flow.source, flow.target}] = static_cast<std::int32_t>(f);
+  }
+  for (const PassedOn& one : on.memory.passed_on) {
+    const auto found = flows.find(
+        {on.classes.class_of_value[one.source], on.classes.class_of_value[one.target]});
+    flow_of_passed_on_.push_back(found == flows.end() ? -1 : found->second);
+  }
   set_prices({});
 }
 
@@ -42,18 +54,31 @@ void SecondsCosts::set_prices(const Prices& prices) {
     price_[c] =
         on_.classes.values[c].source < 0 ? tie_per_byte * on_.classes.values[c].count : 0;
   }
-  const auto add = [&](std::int32_t sharding_class, const LiveRange& live, double share) {
+  const auto price_in = [&](const LiveRange& live) {
+    double sum = 0;
     for (const auto& [point, price] : prices) {
-      if (live.first <= point && point < live.last) price_[sharding_class] += share * price;
+      if (live.first <= point && point < live.last) sum += price;
     }
+    return sum;
   };
   for (const Buffer& stored : on_.memory.buffers) {
     const std::int32_t sharding_class = on_.classes.class_of_value[stored.value];
     if (sharding_class < 0) continue;
     const double whole = on_.program.types[on_.classes.values[sharding_class].type].bytes();
-    if (whole > 0) add(sharding_class, stored.live, stored.bytes / whole);
+    if (whole > 0) price_[sharding_class] += stored.bytes / whole * price_in(stored.live);
   }
-  for (const Copy& copy : on_.classes.copies) add(copy.sharding_class, copy.live, 1);
+  for (const Copy& copy : on_.classes.copies) {
+    price_[copy.sharding_class] += price_in(copy.live);
+  }
+  flow_price_.assign(on_.classes.flows.size(), 0);
+  for (std::size_t f = 0; f < flow_price_.size(); ++f) {
+    const std::int32_t target = on_.classes.flows[f].target;
+    if (on_.classes.values[target].source >= 0) flow_price_[f] = price_[target];
+  }
+  for (std::size_t n = 0; n < flow_of_passed_on_.size(); ++n) {
+    const std::int32_t flow = flow_of_passed_on_[n];
+    if (flow >= 0) flow_price_[flow] += price_in(on_.memory.passed_on[n].loop);
+  }
   op_price_.assign(on_.classes.ops.size(), 0);
   for (std::size_t i = 0; i < on_.classes.class_of_op.size() && !prices.empty(); ++i) {
     const std::int32_t point = on_.memory.point[i];

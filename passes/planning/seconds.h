@@ -24,7 +24,9 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 ///   held           bytes on a device * prices of the points at which its members live,
 ///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
 ///   transient      prices of the points at which the ops of a class run
-///   copy           likewise, of a copy that is more than a slice of its source
+///   copy           prices of the points at which a copy lives that is more than a slice of
+///   its
+///                  source, or a loop to which it is passed on
 ///
 /// What is priced is part of what `peak` counts: with every price p_t and the memory limit L
 /// the objective less sum_t p_t * L is a lower bound for plans that fit.
@@ -42,9 +44,7 @@ class SecondsCosts : public Costs {
                     const Sharding& held) const override;
   double held(std::int32_t sharding_class, const Sharding& sharding) const override;
   double transient(std::int32_t op_class) const override { return op_price_[op_class]; }
-  double copy(std::int32_t sharding_class) const override {
-    return on_.classes.values[sharding_class].source < 0 ? 0 : price_[sharding_class];
-  }
+  double copy(std::size_t flow) const override { return flow_price_[flow]; }
   double stored_slice() const override { return stored_slice_seconds(on_.cluster); }
   std::uint64_t prices_id() const override { return prices_id_; }
 
@@ -57,6 +57,11 @@ class SecondsCosts : public Costs {
   const ProgramOnMesh on_;
   /// Seconds a byte, of all members of a sharding class together.
   std::vector<double> price_;
+  /// By flow: seconds a byte of what it makes besides, all members together: copies, and what
+  /// loops pass on.
+  std::vector<double> flow_price_;
+  /// By `ProgramMemory::passed_on`: its flow; -1: none.
+  std::vector<std::int32_t> flow_of_passed_on_;
   /// Seconds a byte that lives only while the ops of a class run.
   std::vector<double> op_price_;
   std::uint64_t prices_id_ = 0;

@@ -198,6 +198,19 @@ void add_ring_operands(const ProgramOnMesh& on, const Assignment& assignment,
   for (const auto& [value, transient] : stored) transients.push_back(transient);
 }
 
+/// What is gathered before a loop that reads it in every trip.
+void add_passed_on(const ProgramOnMesh& on, const Assignment& assignment,
+                   std::vector<Transient>& transients) {
+  for (const PassedOn& one : on.memory.passed_on) {
+    const std::int32_t from = on.classes.class_of_value[one.source];
+    const std::int32_t to = on.classes.class_of_value[one.target];
+    if (from < 0 || to < 0) continue;
+    const Sharding& held = assignment.sharding(to);
+    if (only_cuts(assignment.sharding(from), held)) continue;
+    transients.push_back({one.loop, on.local_bytes(on.program.values[one.target].type, held)});
+  }
+}
+
 /// Bytes that op `i` needs on a device while it runs.
 double scratch_bytes(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i) {
   const Rule& rule = on.program.rules[on.program.ops[i].rule];
@@ -262,6 +275,7 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
       result.push_back({{sent_from(point), point + 1}, of_op.gathered});
     }
   }
+  add_passed_on(on, assignment, result);
   add_ring_operands(on, assignment, by_class, result);
   copied.write(result);
   if (on.cluster.compiler.layout.symmetric_padding) {

@@ -12,7 +12,8 @@ namespace autoshard::planning {
 
 /// What lives besides the values as they are held: copies that are more than a slice of their
 /// source, what ops read or write otherwise, what collectives make for fusions, operands of
-/// matmuls in loops, and copies of arguments whose next values are gathered.
+/// matmuls in loops, what loops read in every trip and is gathered before them, and copies of
+/// arguments whose next values are gathered.
 ///
 /// Example: a weight of 8 MiB that is held in 4 parts and read whole by the op at point 7,
 /// where gathers are not hidden: 8 MiB at [7, 8).

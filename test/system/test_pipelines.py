@@ -186,7 +186,7 @@ def test_no_bound_is_said_of_a_pipeline():
 def test_what_does_not_fit_is_said_with_the_limit_of_a_device(limit):
     run = pipelined(2, 4, "1f1b", memory_limit=limit)
     message = (
-        rf"the worst of 2 stages needs .*iB or more on a device, and {limit[:-1]} B are allowed"
+        rf"the worst of 2 stages needs .*B or more on a device, and {limit[:-1]} B are allowed"
     )
     with pytest.raises(autoshard.DoesNotFitError, match=message):
         run.plan(*arguments(), 1.0)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec
 from plan_cases import whole_products
 
 import autoshard
@@ -154,7 +155,7 @@ def test_no_search_has_less_memory_than_one_that_found_nothing(
     monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
     monkeypatch.setattr(ReadProgram, "searched", told)
     with pytest.raises(DoesNotFitError) as error:
-        planned(int(0.4 * free))
+        planned(int(0.4 * free), mesh="d=2", in_shardings=(PartitionSpec(), None))
     assert found[0]
     assert found.count(False) == 1
     assert error.value.memory_limit == int(0.4 * free)
