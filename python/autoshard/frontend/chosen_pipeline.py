@@ -3,9 +3,9 @@
 The step on all devices at once is planned first. Then, for each number of stages on which the
 devices fall equally, micro-batches near four for each stage, and on from there by the next divisor
 of the batch as long as the step gets shorter; with the fastest of these, more and more parts of the
-model on each stage, likewise; and with as many micro-batches one program of all stages, which run
-it in lockstep. Two numbers of stages in a row that are slower than what was there
-before end it.
+model on each stage; and with as many micro-batches one program of all stages, which run it in
+lockstep. Two numbers of stages in a row that are slower than what was there before end it. What the
+cut into stages alone shows to be slower than the best so far is not planned.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from autoshard.cluster.stages import numbers_of_stages
-from autoshard.errors import AutoshardError, DoesNotFitError
+from autoshard.errors import AutoshardError, DoesNotFitError, SlowerPlanError
 from autoshard.frontend.batch_arrays import batch_of_source, no_batch, rows_of
 from autoshard.frontend.lower import Source, Traced, whole_cluster
+from autoshard.frontend.pipeline_bounds import (
+    PipelineBounds,
+    pipeline_bounds,
+)
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
 from autoshard.frontend.staged_planning import LEAST_SECONDS
@@ -35,7 +39,8 @@ _PER_STAGE = 4
 _SLOWER = 2
 """Numbers of stages in a row without a faster plan, after which no more are tried."""
 
-PlanSource = Callable[[Source, Request, Traced], Plan]
+
+PlanSource = Callable[[Source, Request, Traced, float], Plan]
 
 
 def with_chosen_pipeline(traced: Traced, request: Request, plan_source: PlanSource) -> Plan:
@@ -44,7 +49,8 @@ def with_chosen_pipeline(traced: Traced, request: Request, plan_source: PlanSour
     Args:
         traced: The function, to be lowered for the devices of a stage.
         request: Says ``pipeline="auto"``; a number of micro-batches in it is kept.
-        plan_source: Plans for a request with a pipeline, or with none.
+        plan_source: Plans for a request with a pipeline, or with none; slower steps than so many
+            seconds are of no use.
 
     Raises:
         DoesNotFitError: Nothing that was tried fits; it says what.
@@ -60,6 +66,8 @@ class _Choice:
     plan_source: PlanSource
     tried: list[TriedMicroBatches] = field(default_factory=list[TriedMicroBatches])
     best: Plan | None = None
+    newest: Plan | None = None
+    """What was planned last; None: it does not fit."""
     said: list[Warning | str] = field(default_factory=list[Warning | str])
     """Warnings of the best plan, which are shown; not those of the others."""
     failed: DoesNotFitError | None = None
@@ -119,7 +127,9 @@ class _Choice:
     def _plan_stages(self, stages: int, counts: Sequence[int]) -> None:
         """Plan so many stages, with more micro-batches and with fewer while that pays."""
         try:
-            source = self.traced.source(self._staged(stages, counts[0]))
+            fewest = self._staged(stages, counts[0])
+            source = self.traced.source(fewest)
+            bounds = pipeline_bounds(source, fewest)
         except AutoshardError as error:
             self._refuse(stages, str(error))
             return
@@ -130,16 +140,40 @@ class _Choice:
             for count in numbers:
                 if self._is_over():
                     return
+                if self._is_hopeless(stages, count, bounds):
+                    continue
                 found = self._plan(stages, count, source, self._staged(stages, count))
                 if found.outcome == "refused":
                     return
                 steps[count] = _seconds(found)
+                bounds = bounds.with_known(count, self.newest)
                 if steps[count] >= last < math.inf:
                     break
                 last = steps[count]
-        fastest = min(steps, key=lambda count: steps[count])
-        self._plan_chunks(stages, fastest, source, steps[fastest])
-        self._plan_lockstep(stages, fastest, source)
+        known = steps or {count: bounds.seconds(count) for count in counts}
+        fastest = min(known, key=lambda count: known[count])
+        self._plan_chunks(stages, fastest, source, known[fastest])
+        if steps and not self._is_hopeless(stages, fastest, bounds, execution="lockstep"):
+            self._plan_lockstep(stages, fastest, source)
+
+    def _is_hopeless(
+        self,
+        stages: int,
+        count: int,
+        bounds: PipelineBounds,
+        execution: Execution = "stages",
+    ) -> bool:
+        """Is no plan with one part of the model on each stage expected to be the fastest?"""
+        seconds = bounds.seconds(count) if execution == "lockstep" else bounds.expected(count)
+        if seconds < self._most_seconds:
+            return False
+        self._tell(stages, count, "bounded", step_seconds=seconds, execution=execution)
+        return True
+
+    @property
+    def _most_seconds(self) -> float:
+        """A slower step is of no use."""
+        return math.inf if self.best is None else self.best.step_seconds
 
     def _plan_chunks(self, stages: int, count: int, source: Source, last: float) -> None:
         """Plan several parts of the model on each stage, twice as many while that pays."""
@@ -177,12 +211,15 @@ class _Choice:
         """Plan once, and keep it if it is the fastest."""
         asked = request.stages
         how: dict[str, Any] = {}
+        self.newest = None
         if asked is not None:
             how = {"chunks": asked.chunks, "execution": asked.execution}
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                plan = self.plan_source(source, request, self.traced)
+                plan = self.plan_source(source, request, self.traced, self._most_seconds)
+        except SlowerPlanError:
+            return self._tell(stages, count, "bounded", **how, step_seconds=self._most_seconds)
         except DoesNotFitError as error:
             self.failed = self.failed or error
             return self._tell(stages, count, "does not fit", **how, peak_bytes=error.peak_bytes)
@@ -190,6 +227,7 @@ class _Choice:
             if stages == 1:
                 raise
             return self._tell(stages, count, "refused", **how, reason=str(error))
+        self.newest = plan
         if self.best is None or plan.step_seconds < self.best.step_seconds:
             self.best, self.said = plan, [one.message for one in said]
         if stages == 1 and plan.batch is not None:

@@ -77,9 +77,10 @@ class InParts:
         if not batch:
             raise PlanError(no_batch(source, request))
         held = (*range(source.program.constant_count), *(places[number] for number in batch))
+        asked = cast(Pipeline, request.stages)
         bytecode, parts = _cut(
             bytecode,
-            cast(Pipeline, request.stages),
+            (asked.stages, asked.chunks),
             cast(Cluster, source.cluster),
             held,
             request.trip_count,
@@ -187,18 +188,21 @@ def _has_loops(bytecode: bytes, name: str) -> bool:
 @lru_cache(maxsize=2)
 def _cut(
     bytecode: bytes,
-    asked: Pipeline,
+    in_stages: tuple[int, int],
     cluster: Cluster,
     held: tuple[int, ...],
     trip_count: int | None,
     name: str,
 ) -> tuple[bytes, ProgramParts]:
-    """The program in parts, and where its arguments and results are; searches ask again."""
+    """The program in parts, and where its arguments and results are; searches ask again.
+
+    ``in_stages``: how many, and parts of the model on each.
+    """
     module = parse_bytes(bytecode, new_context(), name)
     say_trips(module, trip_count)
     with module.context, mlir.Location.unknown():
-        slack, chunks = SplitLoops.slack, asked.chunks
-        parts = cut_layer_loops(module, asked.stages, cluster, held, slack, chunks)
+        stages, chunks = in_stages
+        parts = cut_layer_loops(module, stages, cluster, held, SplitLoops.slack, chunks)
     return print_module(module, "bytecode"), parts
 
 

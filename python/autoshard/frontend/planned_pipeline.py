@@ -104,6 +104,11 @@ class PlannedPipeline:
         return self.step.step_seconds
 
     @property
+    def fastest_seconds(self) -> float:
+        """The same by the fastest of the schedules to choose from, whether it fits or not."""
+        return min(step.step_seconds for step in self.by_rule or (self.step,))
+
+    @property
     def bubble(self) -> float:
         """The share of all stages' time in the loop in which they wait."""
         return self.step.schedule.bubble

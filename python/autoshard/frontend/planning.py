@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -15,7 +16,12 @@ from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.frontend.alike import cut_alike, write_batch_cuts
 from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_split
-from autoshard.frontend.batch_arrays import arrays_of_batch, into_micro_batches, places_of
+from autoshard.frontend.batch_arrays import (
+    arrays_of_batch,
+    batch_of_source,
+    into_micro_batches,
+    places_of,
+)
 from autoshard.frontend.chosen_execution import with_faster_execution
 from autoshard.frontend.chosen_micro_batches import taken_micro_batches, with_chosen_micro_batches
 from autoshard.frontend.chosen_pipeline import with_chosen_pipeline
@@ -25,6 +31,7 @@ from autoshard.frontend.layer_parts import InParts
 from autoshard.frontend.lockstep_planning import planned_in_lockstep
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.mesh import MeshLike
+from autoshard.frontend.micro_batched import micro_batched
 from autoshard.frontend.pins import (
     Pins,
     fed_back_arguments,
@@ -69,16 +76,14 @@ from autoshard.ir.host_memory import on_host
 from autoshard.ir.module import operations_of
 from autoshard.passes.host_offload import HostOffload
 from autoshard.passes.import_strategies import ImportStrategies
-from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.passes.recursive_programming import (
     Coefficient,
     estimate_planned,
 )
 from autoshard.passes.sharding_propagation import ShardingPropagation
-from autoshard.pipeline.options import Pipeline, PipelineLike
+from autoshard.pipeline.options import PipelineLike
 from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import BatchSplit, PlanSummary
 from autoshard.progress import task
@@ -86,7 +91,6 @@ from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
 from autoshard.rewrites.layer_loops.parts import ProgramParts
-from autoshard.rewrites.stages import into_stages
 from autoshard.search.automatic import ALL_MEMORY, Job, Planned, plan_with_host
 from autoshard.search.host_candidates import candidates
 from autoshard.sharding import Mesh, Sharding
@@ -285,11 +289,20 @@ def plan_traced(traced: Traced, request: Request) -> Plan:
     """Lower and plan; see ``plan``."""
     if request.pipeline != "auto":
         return plan_source(traced.source(request), request, traced)
-    return with_chosen_pipeline(traced, request, partial(plan_source, advises=False))
+
+    def planned(source: Source, asked: Request, of: Traced, most_seconds: float) -> Plan:
+        return plan_source(source, asked, of, advises=False, most_seconds=most_seconds)
+
+    return with_chosen_pipeline(traced, request, planned)
 
 
 def plan_source(
-    source: Source, request: Request, traced: Traced | None = None, *, advises: bool = True
+    source: Source,
+    request: Request,
+    traced: Traced | None = None,
+    *,
+    advises: bool = True,
+    most_seconds: float = math.inf,
 ) -> Plan:
     """Plan what was lowered; see ``plan``.
 
@@ -298,6 +311,7 @@ def plan_source(
         request: What is asked of the plan.
         traced: Is kept, to plan it again.
         advises: Where nothing fits, try what of autoshard's own would make it fit.
+        most_seconds: Pipelines of slower steps are of no use.
     """
     request.check_for(source.mode, source.cluster is not None, source.name)
     if request.pipeline == "auto":
@@ -308,7 +322,9 @@ def plan_source(
     if request.stages is not None and request.stages.execution == "auto":
         planned = partial(plan_source, source, traced=traced, advises=advises)
         return with_faster_execution(request, planned)
-    plan_in = partial(_planned_or_advised, request=request, advises=advises)
+    plan_in = partial(
+        _planned_or_advised, request=request, advises=advises, most_seconds=most_seconds
+    )
     plan = cached(
         source,
         request,
@@ -320,8 +336,10 @@ def plan_source(
     return replace(plan, origin=Origin(source_of(plan, source), request, traced))
 
 
-def _planned_in_stages(source: Source, request: Request, stages: int, advises: bool) -> Plan:
-    search = StagedSearch.of(source, request, stages, _planned_in_parts)
+def _planned_in_stages(
+    source: Source, request: Request, stages: int, advises: bool, most_seconds: float
+) -> Plan:
+    search = StagedSearch.of(source, request, stages, _planned_in_parts, most_seconds)
     try:
         return search.plan(request)
     except DoesNotFitError as error:
@@ -337,10 +355,12 @@ def _planned_in_parts(source: Source, request: Request) -> Plan:
     return _planned(source, request) if parts is None else parts.plan(request, _planned)
 
 
-def _planned_or_advised(source: Source, request: Request, advises: bool) -> Plan:
+def _planned_or_advised(
+    source: Source, request: Request, advises: bool, most_seconds: float
+) -> Plan:
     is_lockstep = request.stages is not None and request.stages.execution == "lockstep"
     if request.stages is not None and not is_lockstep:
-        return _planned_in_stages(source, request, request.stages.stages, advises)
+        return _planned_in_stages(source, request, request.stages.stages, advises, most_seconds)
 
     def planned(asked: Request) -> Plan:
         if is_lockstep:
@@ -507,7 +527,7 @@ def _module_of(
         stages = None
         if request.stages is not None:
             stages = request.stages, cast(Cluster, source.cluster)
-        bytecode = _after(in_parts, stages, request.trip_count, bytecode, source.name)
+        bytecode = micro_batched(in_parts, stages, request.trip_count, bytecode, source.name)
         module = parse_bytes(bytecode, new_context(), source.name)
     if request.constraints == "ignore":
         drop_constraints(module)
@@ -523,27 +543,6 @@ def _module_of(
     return module
 
 
-@lru_cache(maxsize=2)
-def _after(
-    step: MicroBatch,
-    stages: tuple[Pipeline, Cluster] | None,
-    trip_count: int | None,
-    bytecode: bytes,
-    name: str,
-) -> bytes:
-    """The program in micro-batches, and in stages; searches read it some times over."""
-    module = parse_bytes(bytecode, new_context(), name)
-    run_passes(module, [step])
-    if stages is not None:
-        say_trips(module, trip_count)  # seconds of stages count them
-        with module.context, mlir.Location.unknown():
-            pipeline, chip = stages
-            count = pipeline.micro_batches
-            slack, chunks = PipelineStages.slack, pipeline.chunks
-            into_stages(module, pipeline.stages, count, chip, slack, chunks)
-    return print_module(module, "bytecode")
-
-
 def read_planned(source: Source, planned: Planned, request: Request) -> Plan:
     """The plan that a module carries; how it splits the batch is written there, too."""
     untie_unequal(planned.module)
@@ -557,7 +556,7 @@ def free_batch(source: Source, request: Request) -> list[int]:
     """Those that hold the batch and are not pinned."""
     pinned, _ = Pins(source).read(request.in_shardings, request.out_shardings)
     places = places_of(source)
-    held = arrays_of_batch(source, _module_of(source, request), request.batch_argnums)
+    held = batch_of_source(source, request.batch_argnums)
     return [number for number in held if places[number] not in pinned]
 
 

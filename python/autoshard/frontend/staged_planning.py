@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from autoshard.cluster import Cluster
-from autoshard.errors import DoesNotFitError
+from autoshard.errors import DoesNotFitError, SlowerPlanError
 from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planned_pipeline import PlannedPipeline
@@ -43,6 +43,8 @@ class StagedSearch:
     """Bytes that a plan may use of a device."""
     plan_once: Callable[[Source, Request], Plan]
     """Searches; ``memory_limit`` of its request is for one stage that does all."""
+    most_seconds: float
+    """Slower steps are of no use."""
     deadline: float
     """A second of ``time.monotonic()``; infinite without a time limit."""
     allowed: float = field(init=False)
@@ -53,12 +55,17 @@ class StagedSearch:
 
     @staticmethod
     def of(
-        source: Source, request: Request, stages: int, plan_once: Callable[[Source, Request], Plan]
+        source: Source,
+        request: Request,
+        stages: int,
+        plan_once: Callable[[Source, Request], Plan],
+        most_seconds: float = math.inf,
     ) -> StagedSearch:
         """The searches for a request, whose time limit begins now."""
         limit = memory_limit_of(cast(Cluster, source.cluster), request.options().memory_limit)
         seconds = math.inf if request.time_limit is None else request.time_limit
-        return StagedSearch(source, stages, limit, plan_once, time.monotonic() + seconds)
+        deadline = time.monotonic() + seconds
+        return StagedSearch(source, stages, limit, plan_once, most_seconds, deadline)
 
     def is_over(self) -> bool:
         """Is the time limit?"""
@@ -69,6 +76,7 @@ class StagedSearch:
 
         Raises:
             DoesNotFitError: None does.
+            SlowerPlanError: One that does not is too slow already.
             KeyboardInterrupt: None did until Ctrl-C.
         """
         peaks: list[float] = []
@@ -115,7 +123,11 @@ class StagedSearch:
         asked = replace(request, memory_limit=int(allowed), time_limit=seconds)
         plan = self.plan_once(self.source, asked)
         pipeline = cast(PlannedPipeline, plan.pipeline)
-        return replace(plan, pipeline=pipeline.within(self.limit))
+        found = replace(plan, pipeline=pipeline.within(self.limit))
+        is_slow = self.most_seconds < math.inf and pipeline.fastest_seconds >= self.most_seconds
+        if is_slow and found.peak_bytes > self.limit:  # with less memory plans only get slower
+            raise SlowerPlanError(f"{self.source.name}: no plan is faster than one that is known.")
+        return found
 
     def _of_the_worst_stage(self, error: DoesNotFitError) -> float:
         """About what it needs; bytes of the error are those of one stage that does all."""

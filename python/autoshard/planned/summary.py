@@ -102,7 +102,8 @@ class TriedMicroBatches:
     micro_batches: int
     outcome: str
     """``taken``; ``fits``, and is slower; ``does not fit``; ``bounded``: no plan of so many is
-    faster than one that fits; ``refused``: the step cannot be worked through so."""
+    faster than one that fits, or is expected to be; ``refused``: the step cannot be worked through
+    so."""
     step_seconds: float | None = None
     """The fastest plan's that fits; of ``bounded``, which no plan of so many falls below."""
     peak_bytes: float | None = None

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import autoshard
+from autoshard.errors import SlowerPlanError
 from autoshard.frontend import staged_planning
 from autoshard.frontend.request import Request
 from autoshard.frontend.staged_planning import StagedSearch
@@ -27,6 +28,7 @@ class Schedules:
     """Those of one plan, by what their worst stage needs; the first one is the fastest."""
 
     peaks: tuple[float, ...]
+    fastest_seconds: float = 0
 
     def within(self, limit):
         fitting = [peak for peak in self.peaks if peak <= limit]
@@ -126,6 +128,17 @@ def test_the_leanest_plan_is_tried_once(clock):
     with pytest.raises(autoshard.DoesNotFitError, match=r"worst of 4 stages needs 2\.441 KiB"):
         search.plan(request)
     assert len(asked) == 3
+
+
+def test_a_plan_that_does_not_fit_and_is_slow_already_gets_no_less_memory(clock):
+    search, request, asked = searches(clock, [Found(Schedules((1250,), fastest_seconds=3))])
+    search.most_seconds = 3
+    with pytest.raises(SlowerPlanError, match="no plan is faster than one that is known"):
+        search.plan(request)
+    assert len(asked) == 1
+    search, request, asked = searches(clock, [Found(Schedules((950,), fastest_seconds=3))])
+    search.most_seconds = 3
+    assert search.plan(request).peak_bytes == 950, "what fits is compared by who asks"
 
 
 def test_one_time_limit_bounds_all_searches(clock):

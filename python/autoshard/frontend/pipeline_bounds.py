@@ -1,0 +1,143 @@
+"""What no plan of a pipeline falls below: its stages as they are cut, computing alone.
+
+Ops take the seconds of one device over the devices of a stage, nothing is sent, and a micro-batch
+of fewer examples takes no longer an example. So one cut bounds all numbers of micro-batches that
+are larger than its own, without a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import cast
+
+from autoshard.cluster import Cluster
+from autoshard.frontend.batch_arrays import into_micro_batches
+from autoshard.frontend.layer_parts import InParts
+from autoshard.frontend.lower import Source
+from autoshard.frontend.micro_batched import micro_batched
+from autoshard.frontend.plan import Plan
+from autoshard.frontend.request import Request
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.pipeline.options import Pipeline
+from autoshard.planned.stage_works import stage_works
+from autoshard.planned.summary import PlanSummary
+from autoshard.schedule.work import Work, lower_bound
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineBounds:
+    """Bounds of all pipelines of so many stages."""
+
+    micro_batches: int
+    """Those of the cut; bounds hold for as many or more."""
+    works: tuple[Work, ...]
+    """Those of a micro-batch, with seconds of one device of the cluster."""
+    devices: int
+    """Devices of one stage."""
+    known: Mapping[int, Known] = field(default_factory=dict[int, "Known"])
+    """Plans, by micro-batches."""
+
+    def seconds(self, micro_batches: int) -> float:
+        """Seconds of a step that no schedule with one part of the model on a stage is under."""
+        share = self.micro_batches / micro_batches / self.devices
+        works = [replace(work, seconds=work.seconds * share) for work in self.works]
+        return lower_bound(works, micro_batches)
+
+    def with_known(self, micro_batches: int, plan: Plan | None) -> PipelineBounds:
+        """With what a plan of so many micro-batches takes; None: nothing fits."""
+        if plan is None:
+            return self
+        return replace(self, known={**self.known, micro_batches: Known.of(plan)})
+
+    def expected(self, micro_batches: int) -> float:
+        """What a step is expected to take at least, as plans of other numbers do.
+
+        What they take besides computing (what is sent, weights that are read for each micro-batch)
+        is no less with more micro-batches, unless they had too little memory, and with fewer at
+        best as much less as these are fewer.
+        """
+        found = self.seconds(micro_batches)
+        for count, plan in self.known.items():
+            computing = self.seconds(count)
+            kept = min(micro_batches / count, 1)
+            if micro_batches > count and plan.is_held_back:
+                kept = 0
+            longer = min(
+                self.seconds(micro_batches) / computing, self._filled(micro_batches, count)
+            )
+            found = max(found, longer * (computing + kept * (plan.seconds - computing)))
+        return found
+
+    def _filled(self, micro_batches: int, others: int) -> float:
+        """How many times as long a step takes in which no gradients fill gaps."""
+        stages = [0.0] * (1 + max(work.stage for work in self.works))
+        for work in self.works:
+            stages[work.stage] += work.seconds
+        one, other = (
+            filled_seconds(stages, len(stages), count) / count for count in (micro_batches, others)
+        )
+        return one / other
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A plan of a pipeline."""
+
+    seconds: float
+    is_held_back: bool
+    """Is it slower than with more memory?"""
+
+    @staticmethod
+    def of(plan: Plan) -> Known:
+        """What is known of it."""
+        summary = cast(PlanSummary, plan.summary)
+        return Known(plan.step_seconds, summary.mem_coeff > 0)
+
+
+def pipeline_bounds(source: Source, request: Request) -> PipelineBounds:
+    """The bounds of pipelines of a step.
+
+    Args:
+        source: The step, lowered for the devices of a stage.
+        request: With a pipeline of the fewest micro-batches.
+
+    Raises:
+        PlanError: The step has no such stages.
+    """
+    asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
+    module = _micro_batched(source, request, (asked, cluster))
+    with module.context, mlir.Location.unknown():
+        works = stage_works(module, cluster, splits_gradients=True)
+    return PipelineBounds(asked.micro_batches, tuple(works), cluster.num_devices)
+
+
+def filled_seconds(parts: Sequence[float], stages: int, micro_batches: int) -> float:
+    """What a step takes at least whose stages take turns: until one has something to do, its work,
+    and what the ones before it still have to do then.
+
+    Args:
+        parts: Seconds of a micro-batch by part of the model; part ``n`` is on stage ``n % stages``.
+        stages: How many.
+        micro_batches: Likewise.
+
+    Example: 2 stages of 2 parts of a second each, 4 micro-batches: stage 1 waits for one part on
+    its way forward and one on its way back, which take a second together: 1 + 4 * 2 = 9 seconds.
+    """
+    works = [sum(parts[stage::stages]) for stage in range(stages)]
+    waits = accumulate(parts[:stages], initial=0.0)
+    return max(wait + micro_batches * work for wait, work in zip(waits, works, strict=False))
+
+
+def _micro_batched(
+    source: Source, request: Request, stages: tuple[Pipeline, Cluster] | None
+) -> mlir.Module:
+    parts = InParts.of(source, request)
+    source = source if parts is None else parts.source
+    is_kept = request.policy == "keep"
+    bytecode = source.program.bytecode if is_kept else source.without_checkpoints
+    module = parse_bytes(bytecode, new_context(), source.name)
+    step = into_micro_batches(source, request, module)
+    bytecode = micro_batched(step, stages, request.trip_count, bytecode, source.name)
+    return parse_bytes(bytecode, new_context(), source.name)

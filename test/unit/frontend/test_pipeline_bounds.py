@@ -1,0 +1,97 @@
+"""What the cut into stages alone tells of a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+from autoshard.frontend.pipeline_bounds import (
+    Known,
+    PipelineBounds,
+    filled_seconds,
+    pipeline_bounds,
+)
+from autoshard.frontend.planning import traced_for
+from autoshard.frontend.request import Request
+from autoshard.schedule.rules import pipeline_schedule
+from autoshard.schedule.work import StageSeconds, training_works
+
+LAYERS, WIDTH, BATCH = 12, 1024, 8192
+
+
+def step(params: Any, x: Any) -> Any:
+    def loss(params: Any) -> Any:
+        y = x
+        for weights in params:
+            y = jnp.tanh(y @ weights)
+        return (y * y).sum()
+
+    return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params))
+
+
+def source_and_request(stages: int, count: int, chunks: int = 1) -> tuple[Any, Request]:
+    given = [jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)] * LAYERS
+    x = jax.ShapeDtypeStruct((BATCH, WIDTH), jnp.float32)
+    traced = traced_for(step, ((given, x), {}), static=(None, None), donate=(0, None))
+    pipeline = autoshard.Pipeline(stages, count, chunks=chunks)
+    request = Request(cluster="h100:8", pipeline=pipeline, micro_batches=count, batch_argnums=1)
+    return traced.source(request), request
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_no_plan_is_faster_than_its_bound(stages: int) -> None:
+    source, fewest = source_and_request(stages, stages)
+    bounds = pipeline_bounds(source, fewest)
+    assert bounds.devices == 8 // stages
+    for count in (stages, 16):
+        request = replace(fewest, pipeline=autoshard.Pipeline(stages, count), micro_batches=count)
+        plan = autoshard.plan(
+            step,
+            [jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)] * LAYERS,
+            jax.ShapeDtypeStruct((BATCH, WIDTH), jnp.float32),
+            cluster="h100:8",
+            pipeline=request.stages,
+            batch_argnums=1,
+            donate_argnums=0,
+        )
+        assert 0 < bounds.seconds(count) <= plan.step_seconds
+
+
+def bounds_of(stages: int) -> PipelineBounds:
+    """The bounds of stages of one device, with a second for each of three works."""
+    works = training_works([StageSeconds(1, 1, 1)] * stages, stages)
+    return PipelineBounds(stages, works, 1)
+
+
+def test_with_more_micro_batches_a_step_waits_less() -> None:
+    bounds = bounds_of(4)
+    assert bounds.seconds(4) == 3 * 4 + 3 * 3
+    assert bounds.seconds(16) == pytest.approx(3 * 4 + 3 * 3 / 4)
+
+
+def test_what_plans_take_besides_is_no_less_with_more_micro_batches() -> None:
+    bounds = bounds_of(4)
+    twice = 2 * bounds.seconds(8)
+    known = replace(bounds, known={8: Known(twice, is_held_back=False)})
+    assert known.expected(8) == pytest.approx(twice)
+    assert known.expected(16) == pytest.approx(2 * bounds.seconds(16))
+    held_back = replace(bounds, known={8: Known(twice, is_held_back=True)})
+    assert held_back.expected(16) == pytest.approx(bounds.seconds(16))
+
+
+def test_with_half_as_many_micro_batches_half_of_it_may_be_left() -> None:
+    bounds = bounds_of(4)
+    known = replace(bounds, known={8: Known(2 * bounds.seconds(8), is_held_back=False)})
+    assert known.expected(4) == pytest.approx(1.5 * bounds.seconds(4))
+
+
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (2, 3), (4, 2)])
+def test_a_filled_pipeline_takes_as_long_as_its_schedule(stages: int, chunks: int) -> None:
+    parts = [StageSeconds(1, 1, 1)] * (stages * chunks)
+    found = filled_seconds([3.0] * len(parts), stages, 4 * stages)
+    assert found == pipeline_schedule("1f1b", parts, stages, 4 * stages).seconds
