@@ -2,10 +2,10 @@
 
 The step on all devices at once is planned first. Then, for each number of stages on which the
 devices fall equally, micro-batches near four for each stage, and on from there by the next divisor
-of the batch as long as the step gets shorter; with the fastest of these, more and more parts of the
-model on each stage; and with as many micro-batches one program of all stages, which run it in
-lockstep. Two numbers of stages in a row that are slower than what was there before end it. What the
-cut into stages alone shows to be slower than the best so far is not planned.
+of the batch as long as the step gets shorter; with the fastest of these, several parts of the model
+on each stage; and with as many micro-batches one program of all stages, which run it in lockstep.
+Two numbers of stages in a row that are slower than what was there before end it. What the cut into
+stages alone shows to be slower than the best so far is not planned.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.pipeline_bounds import (
     PipelineBounds,
     pipeline_bounds,
+    seconds_by_chunks,
 )
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
@@ -39,6 +40,8 @@ _PER_STAGE = 4
 _SLOWER = 2
 """Numbers of stages in a row without a faster plan, after which no more are tried."""
 
+_LEAST_BUBBLE = 0.005
+"""Share of a step in which stages wait: no more parts on a stage are tried than leave so little."""
 
 PlanSource = Callable[[Source, Request, Traced, float], Plan]
 
@@ -175,15 +178,41 @@ class _Choice:
         """A slower step is of no use."""
         return math.inf if self.best is None else self.best.step_seconds
 
-    def _plan_chunks(self, stages: int, count: int, source: Source, last: float) -> None:
-        """Plan several parts of the model on each stage, twice as many while that pays."""
-        chunks = 2
-        while math.isfinite(last) and not self._is_over():
-            request = self._staged(stages, count, chunks)
-            step = _seconds(self._plan(stages, count, source, request))
-            if step >= last:
+    def _plan_chunks(self, stages: int, count: int, source: Source, known: float) -> None:
+        """Plan several parts of the model on each stage: what shall be fastest first.
+
+        How much faster than with one part is told by the cut alone: how even it is, how long stages
+        wait while the pipeline fills, and for what is sent. What is planned tells what each part
+        takes besides.
+
+        Args:
+            stages: How many.
+            count: Micro-batches.
+            source: The step, lowered for the devices of a stage.
+            known: Seconds with one part, or that these take at least.
+        """
+        most = math.ceil((stages - 1) / (_LEAST_BUBBLE * count))
+        if not math.isfinite(known) or self._is_over():
+            return
+        request = self._staged(stages, count, 2)
+        link = whole_cluster(request).dims[0]
+        try:
+            seconds = seconds_by_chunks(source, request, most, known, link)
+        except AutoshardError as error:
+            self._tell(stages, count, "refused", chunks=2, reason=str(error))
+            return
+        best = min(known, self._most_seconds)
+        more = 0.0  # of the newest plan than expected, for each part
+        for chunks in sorted(seconds, key=lambda n: (seconds[n] // (_LEAST_BUBBLE * known), n)):
+            expected = seconds[chunks]
+            if expected + chunks * more >= (1 - _LEAST_BUBBLE) * best or self._is_over():
                 return
-            last, chunks = step, 2 * chunks
+            found = self._plan(stages, count, source, self._staged(stages, count, chunks))
+            if found.outcome == "refused":
+                return
+            if found.step_seconds is not None:
+                more = max(0.0, found.step_seconds - expected) / chunks
+                best = min(best, found.step_seconds)
 
     def _plan_lockstep(self, stages: int, count: int, source: Source) -> None:
         """Plan one program of all stages, unless the step has no such program."""

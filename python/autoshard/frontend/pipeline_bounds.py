@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import cast
 
 from autoshard.cluster import Cluster
+from autoshard.cluster.topology import Dim
 from autoshard.frontend.batch_arrays import into_micro_batches
 from autoshard.frontend.layer_parts import InParts
 from autoshard.frontend.lower import Source
@@ -20,10 +21,13 @@ from autoshard.frontend.micro_batched import micro_batched
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
 from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.stage_works import stage_works
 from autoshard.planned.summary import PlanSummary
-from autoshard.schedule.work import Work, lower_bound
+from autoshard.rewrites.stages import Parts, parts_by_chunks
+from autoshard.schedule.rules import pipeline_schedule
+from autoshard.schedule.work import StageSeconds, Work, lower_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,68 @@ def filled_seconds(parts: Sequence[float], stages: int, micro_batches: int) -> f
     works = [sum(parts[stage::stages]) for stage in range(stages)]
     waits = accumulate(parts[:stages], initial=0.0)
     return max(wait + micro_batches * work for wait, work in zip(waits, works, strict=False))
+
+
+def seconds_by_chunks(
+    source: Source, request: Request, most: int, known: float, link: Dim
+) -> dict[int, float]:
+    """What a step is expected to take with several parts of the model on each stage.
+
+    Parts take as many times the seconds of their ops as with one part on a stage, by which the step
+    is known; the schedule is that of a few micro-batches, and longer by what each more takes.
+
+    Args:
+        source: The step, lowered for the devices of a stage.
+        request: With a pipeline.
+        most: Parts on a stage.
+        known: Seconds of the step with one part on each.
+        link: Between stages.
+
+    Returns:
+        By number of parts on a stage, from two on; those that cannot be are missing.
+
+    Raises:
+        PlanError: Stages cannot have several parts of this model.
+    """
+    asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
+    module = _micro_batched(source, request, None)
+    stages, count, slack = asked.stages, asked.micro_batches, PipelineStages.slack
+    with module.context, mlir.Location.unknown():
+        found = parts_by_chunks(module, stages, count, cluster, slack, range(1, most + 1))
+    if 1 not in found:
+        return {}
+    scale = known / filled_seconds(found[1].seconds, stages, count)
+
+    def seconds(parts: Parts) -> float:
+        sent = link.latency.value + parts.bytes / 2 / cluster.num_devices / link.bandwidth.value
+        works = [each * scale for each in parts.seconds]
+        return interleaved_seconds(works, stages, count, sent)
+
+    alone = seconds(found[1])
+    return {chunks: known * seconds(parts) / alone for chunks, parts in found.items() if chunks > 1}
+
+
+def interleaved_seconds(
+    parts: Sequence[float], stages: int, micro_batches: int, transfer_seconds: float
+) -> float:
+    """Seconds of an interleaved schedule of parts that take twice as long on their way back.
+
+    Args:
+        parts: Seconds of a micro-batch by part of the model.
+        stages: How many.
+        micro_batches: Likewise.
+        transfer_seconds: From stage to stage.
+    """
+    chunks = [StageSeconds(each / 3, each / 3, each / 3) for each in parts]
+    found: list[float] = []
+    few = [min(micro_batches, 2 * stages), min(micro_batches, 3 * stages)]
+    for count in few:
+        made = pipeline_schedule("1f1b", chunks, stages, count, transfer_seconds=transfer_seconds)
+        found.append(made.seconds)
+    if few[1] == micro_batches:
+        return found[1]
+    each = (found[1] - found[0]) / (few[1] - few[0])
+    return found[1] + (micro_batches - few[1]) * each
 
 
 def _micro_batched(

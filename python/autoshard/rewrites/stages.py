@@ -6,7 +6,7 @@ are written once for every stage that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -80,42 +80,115 @@ def into_stages(
     Raises:
         PlanError: The step has no such stages.
     """
-    main = main_function(module)
-    loop = micro_batch_loop(main)
-    operations = operations_of(module.operation)
+    timed = _timed(module, micro_batches, cluster)
+    operations = timed.operations
     _check_marks(operations, stages, chunks)
-    blocks = [main.regions[0].blocks[0], loop.regions[1].blocks[0]]
-    _mark_whole_ops(blocks, "stage" if chunks == 1 else "part")
-    one = replace(cluster, dims=())
-    seconds = [of / micro_batches for of in op_seconds(module, operations, one)]
-    number = operations.index(loop)
-    body = loop.regions[1].blocks[0]
-    for inner, its in list(block_seconds(operations, seconds, body)):
-        seconds[inner] = its
+    _mark_whole_ops(timed.blocks, "stage" if chunks == 1 else "part")
     try:
-        found = _core.pipeline_stages(
-            structure_of(module),
-            main=operations.index(main),
-            loop=number,
-            argument_bytes=[value_bytes(argument) for argument in body.arguments],
-            stages=stages,
-            chunks=chunks,
-            slack=slack,
-            seconds=seconds,
-            describe=lambda op: stage_op(operations[op]),
-        )
+        found = timed.cut(stages, chunks, slack)
     except _core.NoPipelineStages as error:
         raise _refusal(operations, error, stages, chunks) from error
     cuts = [Cut(place(operations[cut.op].location), cut.bytes, cut.values) for cut in found.cuts]
     _write(operations, found.places)
     sums = [operations[number] for number in found.split_sums]
     _drop_marks(operations)
-    split_sums(loop, sums)
+    split_sums(timed.loop, sums)
     integer = mlir.IntegerType.get_signless(32)
     module.operation.attributes[PIPELINE_STAGES] = mlir.IntegerAttr.get(integer, stages)
     if chunks > 1:
         module.operation.attributes[PIPELINE_CHUNKS] = mlir.IntegerAttr.get(integer, chunks)
     return StagedStep(tuple(found.seconds), found.least_seconds, tuple(cuts), found.units)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the parts of a model come to that stages take turns with."""
+
+    seconds: tuple[float, ...]
+    """Those of a micro-batch on one device, by part."""
+    bytes: float
+    """Those that cross one cut at most in a micro-batch, both ways."""
+
+
+def parts_by_chunks(
+    module: mlir.Module,
+    stages: int,
+    micro_batches: int,
+    cluster: Cluster,
+    slack: float,
+    chunks: Iterable[int],
+) -> dict[int, Parts]:
+    """The parts of the model of a step that is cut for several numbers of chunks.
+
+    Args:
+        module: As for ``into_stages``; it stays as it is but for marks of whole loops.
+        stages: How many.
+        micro_batches: Of the loop.
+        cluster: By whose chip ops are timed.
+        slack: As for ``into_stages``.
+        chunks: Numbers of parts on each stage, ascending.
+
+    Returns:
+        By number; those of which the step has no such parts are missing.
+    """
+    timed = _timed(module, micro_batches, cluster)
+    found: dict[int, Parts] = {}
+    for count in chunks:
+        try:
+            _check_marks(timed.operations, stages, count)
+            _mark_whole_ops(timed.blocks, "part")
+            cut = timed.cut(stages, count, slack)
+            found[count] = Parts(
+                tuple(cut.seconds), max((one.bytes for one in cut.cuts), default=0)
+            )
+        except PlanError:
+            continue
+        except _core.NoPipelineStages as error:
+            if error.args[0] == WhyNoStages.FEW:
+                break
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A step in micro-batches, with seconds of one device."""
+
+    operations: list[mlir.Operation]
+    structure: bytes
+    main: mlir.Operation
+    loop: mlir.Operation
+    seconds: list[float]
+    """Those of a micro-batch, by op; of a loop in the body with what it does."""
+
+    @property
+    def blocks(self) -> list[mlir.Block]:
+        """Those whose ops get stages."""
+        return [self.main.regions[0].blocks[0], self.loop.regions[1].blocks[0]]
+
+    def cut(self, stages: int, chunks: int, slack: float) -> _core.PipelineStages:
+        """The core's decision."""
+        return _core.pipeline_stages(
+            self.structure,
+            main=self.operations.index(self.main),
+            loop=self.operations.index(self.loop),
+            argument_bytes=[value_bytes(argument) for argument in self.blocks[1].arguments],
+            stages=stages,
+            chunks=chunks,
+            slack=slack,
+            seconds=self.seconds,
+            describe=lambda op: stage_op(self.operations[op]),
+        )
+
+
+def _timed(module: mlir.Module, micro_batches: int, cluster: Cluster) -> _Timed:
+    main = main_function(module)
+    loop = micro_batch_loop(main)
+    operations = operations_of(module.operation)
+    one = replace(cluster, dims=())
+    seconds = [of / micro_batches for of in op_seconds(module, operations, one)]
+    for inner, its in list(block_seconds(operations, seconds, loop.regions[1].blocks[0])):
+        seconds[inner] = its
+    return _Timed(operations, structure_of(module), main, loop, seconds)
 
 
 def _check_marks(operations: Sequence[mlir.Operation], stages: int, chunks: int) -> None:

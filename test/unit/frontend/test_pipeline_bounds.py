@@ -10,11 +10,15 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
+from autoshard.cluster import Cluster
+from autoshard.cluster.chips import Constant
 from autoshard.frontend.pipeline_bounds import (
     Known,
     PipelineBounds,
     filled_seconds,
+    interleaved_seconds,
     pipeline_bounds,
+    seconds_by_chunks,
 )
 from autoshard.frontend.planning import traced_for
 from autoshard.frontend.request import Request
@@ -95,3 +99,25 @@ def test_a_filled_pipeline_takes_as_long_as_its_schedule(stages: int, chunks: in
     parts = [StageSeconds(1, 1, 1)] * (stages * chunks)
     found = filled_seconds([3.0] * len(parts), stages, 4 * stages)
     assert found == pipeline_schedule("1f1b", parts, stages, 4 * stages).seconds
+
+
+def test_numbers_of_parts_that_are_no_power_of_two_are_told_from_one_cut() -> None:
+    source, request = source_and_request(4, 8, chunks=2)
+    free = Cluster.parse("h100:8").dims[0]
+    free = replace(free, bandwidth=Constant(1e18, "a test"), latency=Constant(1e-12, "a test"))
+    found = seconds_by_chunks(source, request, 6, 1.0, free)
+    assert set(found) == {2, 3}, "twelve layers have no 16 parts"
+    assert found[3] < found[2] < 1
+
+
+def test_a_slow_link_between_stages_speaks_against_several_parts() -> None:
+    source, request = source_and_request(4, 16, chunks=2)
+    link = Cluster.parse("h100:8").dims[0]
+    slow = replace(link, bandwidth=Constant(1e6, "a test"))
+    assert seconds_by_chunks(source, request, 3, 1.0, slow)[3] > 1
+
+
+def test_steps_of_many_micro_batches_are_told_from_few() -> None:
+    parts = [3.0] * 8
+    whole = pipeline_schedule("1f1b", [StageSeconds(1, 1, 1)] * 8, 2, 64, transfer_seconds=0.1)
+    assert interleaved_seconds(parts, 2, 64, 0.1) == pytest.approx(whole.seconds, rel=1e-3)
