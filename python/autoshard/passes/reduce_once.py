@@ -154,10 +154,13 @@ def reduced_once(
         least = min(before.step_seconds, estimated.step_seconds)
         most_seconds = (1 - _LEAST_GAIN) * least
         allowed = max(limit, before.peak_bytes_per_device)
-        order = _order(costed, chains)
+        order, saved = _order(costed, chains)
         best: ReducedOnce | None = None
         count = len(order)
         while count:
+            known_seconds = most_seconds if best is None else best.summary.step_seconds
+            if estimated.step_seconds - sum(saved[:count]) > known_seconds:
+                break  # nor would it be faster if these took no time at all
             made = _rewritten(module, order[:count])
             after = cost(made)
             summary = after.summary
@@ -199,8 +202,9 @@ def _rewritten(module: mlir.Module, numbers: Sequence[int]) -> mlir.Module:
     return copy
 
 
-def _order(costed: Costed, chains: Sequence[Chain]) -> list[int]:
-    """Numbers of the chains whose parts are sent in trips, what saves most for a byte first."""
+def _order(costed: Costed, chains: Sequence[Chain]) -> tuple[list[int], list[float]]:
+    """Numbers of the chains whose parts are sent in trips, what saves most for a byte first; and
+    the seconds of a step in which each one's are sent."""
     plan, imported = costed.plan, costed.imported
     numbers = {op: number for number, op in enumerate(imported.core_ops)}
     table, spent = plan.reshards, dict[int, float]()
@@ -208,13 +212,14 @@ def _order(costed: Costed, chains: Sequence[Chain]) -> list[int]:
     for row, seconds in zip(plan.collectives.reshard, plan.collectives.seconds, strict=True):
         if places[row] is Place.RESULT:
             spent[indices[row]] = spent.get(indices[row], 0.0) + seconds * trips[row]
-    found: list[tuple[float, int]] = []
+    found: list[tuple[float, int, float]] = []
     for number, chain in enumerate(chains):
         saved = sum(spent.get(numbers.get(each.op, -1), 0.0) for each in chain.producers)
         if saved > 0:
             more = max(1.0, _more_bytes(chain, imported.mesh))
-            found.append((saved / more, number))
-    return [number for _, number in sorted(found, key=lambda each: (-each[0], each[1]))]
+            found.append((saved / more, number, saved))
+    found.sort(key=lambda each: (-each[0], each[1]))
+    return [number for _, number, _ in found], [saved for _, _, saved in found]
 
 
 def _more_bytes(chain: Chain, mesh: Mesh) -> float:
