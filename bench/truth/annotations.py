@@ -6,8 +6,8 @@ Each train step is planned and annotated. Once the whole plan is written into th
 the lines alone: shardings of arguments, and constraints of what lines of the program make or read.
 All else is left to Shardy's propagation, that of arguments and results without a line as well, as
 ``jax.jit`` leaves it. Both are compiled. "as planned" is the share of the bytes, by kind and axes
-of collectives, that the program with lines sends of those of the program with the plan; "instead"
-what it sends besides; "said" is the share that the text of the lines promises, of the plan's own
+of collectives, that the program with lines sends of those of the program with the plan; "besides"
+what it sends beyond; "said" is the share that the text of the lines promises, of the plan's own
 bytes. "step" is one over the other, by the compiler's text. ``flax`` is a small transformer, of
 bench/programs.
 """
@@ -42,7 +42,7 @@ PROGRAMS = (
     "mixtral_8x7b_scan_maxtext.train@v5p:4x4x4",
     "gpt3_175b_scan_maxtext.train@v5p:4x4x4",
 )
-HEADINGS = ("lines", "said", "planned GB", "as planned", "instead", "step")
+HEADINGS = ("lines", "said", "planned GB", "as planned", "besides", "step")
 
 
 def measure(name: str, cluster: str, lines: int, timeout: float) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _row(
     return {
         "planned GB": f"{whole / 1e9:.3g}",
         "as planned": f"{both / whole:.1%}",
-        "instead": f"{(sum(sent.values()) - both) / whole:.1%}",
+        "besides": f"{(sum(sent.values()) - both) / whole:.1%}",
         "step": f"{made[1] / wanted[1]:.3f}",
     }
 

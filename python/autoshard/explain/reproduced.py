@@ -78,7 +78,7 @@ class Reproduced:
     missing: tuple[Share, ...]
     """Collectives of the plan that it does not have, most bytes first."""
     other: tuple[Share, ...]
-    """Collectives that it has instead."""
+    """Collectives that it has besides."""
     step_seconds: float
     """A step of the program with what is said, by the cost model of the plan."""
     planned_seconds: float

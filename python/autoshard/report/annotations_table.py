@@ -19,7 +19,7 @@ _MOST_SHARES = 5
 
 
 def annotations_table(found: Annotations) -> RenderableType:
-    """A row a line; then the collectives that it does not reproduce, and those it has instead."""
+    """A row a line; then the collectives that it does not reproduce, and those besides."""
     lines = "1 line reproduces" if len(found.lines) == 1 else f"{len(found.lines)} lines reproduce"
     head = Text(
         f"{found.name} on {found.mesh}: {lines} {found.reproduced:.1%} of"
