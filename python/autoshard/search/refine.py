@@ -4,8 +4,9 @@
                 program: seconds of products and of other ops, bytes that a device needs besides
     again       the search's own once more, and plans in other ways, on meshes of other shapes and
                 in forms that experts write (search/forms.py), by the corrected costs
-    compiled    the fastest of these, each in a process of its own, for devices that need not be
-                here; what does not fit is planned again with the bytes that it lacked
+    compiled    the fastest of these, unlike ones first, each in a process of its own, for devices
+                that need not be here; what does not fit is planned again with the bytes that it
+                lacked
     taken       the shortest step as scheduled (verify/schedule) of those that fit as compiled
 
 So the plan that is taken is behind none of the others, as far as the simulated schedule goes.
@@ -35,6 +36,10 @@ from autoshard.verify.verification import Verification, verify_module
 
 _SAME = 1e-9
 """Plans whose seconds and bytes differ by less than this part are one plan."""
+
+_ALIKE = 1e-3
+"""Plans whose seconds and bytes differ by less than this part of the step and of the memory are of
+one kind: another one is compiled first."""
 
 _CORES_A_COMPILER = 4
 
@@ -262,16 +267,15 @@ class _Candidate(Generic[Way]):
         peak = made.peak_bytes_per_device + self.corrections.memory_bytes
         return Attempt(made.mesh, made.step_seconds, self.seconds, peak, self.kind)
 
-    def is_same(self, other: _Candidate[Way]) -> bool:
-        """Whether two plans cost the same in all that is known of both."""
+    def is_same(self, other: _Candidate[Way], part: float = _SAME) -> bool:
+        """Whether two plans cost the same in all that is known of both, but for a part of it."""
         one, two = _summary(self.planned), _summary(other.planned)
-        numbers = [
-            (one.communication_seconds, two.communication_seconds),
-            (one.peak_bytes_per_device, two.peak_bytes_per_device),
-        ]
+        apart = abs(one.communication_seconds - two.communication_seconds)
         if self.corrections == other.corrections:
-            numbers.append((one.compute_seconds, two.compute_seconds))
-        return all(math.isclose(a, b, rel_tol=_SAME) for a, b in numbers)
+            apart = max(apart, abs(one.compute_seconds - two.compute_seconds))
+        return apart <= part * two.step_seconds and math.isclose(
+            one.peak_bytes_per_device, two.peak_bytes_per_device, rel_tol=part
+        )
 
 
 class _Run(Generic[Way]):
@@ -307,7 +311,7 @@ class _Run(Generic[Way]):
         for way in search.ways:
             self._offer(way, said, search.kind_of(way))
         while self.waiting and (left := self.budget.compiles - len(self.tried)) > 0:
-            self.waiting.sort(key=lambda one: one.seconds)
+            self.waiting.sort(key=self._turn)
             count = min(left, self.budget.at_a_time)
             now, self.waiting = self.waiting[:count], self.waiting[count:]
             self._compile(now)
@@ -315,6 +319,11 @@ class _Run(Generic[Way]):
                 found = self.tried[number]
                 if one.fits is False and found.way is not None and found.measured is not None:
                     self._offer(found.way, found.measured, found.kind or _AGAIN)
+
+    def _turn(self, candidate: _Candidate[Way]) -> tuple[bool, float]:
+        """What is unlike all that was compiled comes first, then what is fastest."""
+        is_alike = any(candidate.is_same(one, _ALIKE) for one in self.tried)
+        return is_alike, candidate.seconds
 
     def _offer(self, way: Way, corrections: Corrections, kind: str) -> None:
         """A plan in one way waits, if there is one that is none of the others."""

@@ -241,6 +241,15 @@ def test_plans_after_the_first_are_made_with_what_its_program_says():
     assert refinement.attempts[1].modelled_peak_bytes == 8.0
 
 
+def test_plans_of_another_kind_are_compiled_before_those_that_are_alike(monkeypatch: Any):
+    monkeypatch.setitem(MODELLED, "8", 2.001)
+    monkeypatch.setitem(MODELLED, "2x4", 2.0005)
+    _, _, compiler, _ = refined(
+        {"first": 1.0, "2x2x2": 2.0, "4x2": 2.0, "2x4": 2.0, "8": 3.0}, Budget(4)
+    )
+    assert compiler.asked == ["first", "2x2x2", "4x2", "2x4"]
+
+
 def test_what_does_not_fit_is_planned_again_with_the_bytes_that_it_lacked():
     sizes = iter((150, 120, 90))
 
