@@ -35,8 +35,17 @@ from bench.truth.fidelity import PROGRAMS
 POINT = ("program", "cluster")
 CLUSTERS = ("h100:8", "v5p:2x2x2")
 HEADS = (
-    *("program", "cluster", "looked at", "plan", "mesh", "as scheduled modelled ms", "compiled ms"),
-    *("error", "memory modelled GiB", "compiled GiB", "error", "result"),
+    *(
+        "program",
+        "cluster",
+        "looked at",
+        "plan",
+        "mesh",
+        "modelled ms",
+        "compiled ms",
+        "step error",
+    ),
+    *("modelled GiB", "compiled GiB", "memory error", "result"),
 )
 
 
@@ -187,6 +196,7 @@ def main() -> None:
         else:
             print(name, cluster, row.get("left out") or row.get("failed"), flush=True)
     done = [row for row in rows if "attempts" in row]
+    done.sort(key=lambda row: PROGRAMS[row["program"]].is_looked_at)
     results.write_rows(options.csv, HEADS, (line for row in done for line in cells(row)))
     for line in summary(done):
         print(line)
