@@ -104,7 +104,8 @@ def refine_plan(
         )
         taken, refinement = refine(first, search, verify, budget)
         best = plan if taken is first else read_planned(source, taken, request)
-    if path is not None and refinement.ended == "all":
+    was_chosen = refinement.ended == "all" and refinement.taken.fits
+    if path is not None and was_chosen:
         plan_cache.keep(path, best)
     return replace(best, origin=origin, refinement=refinement)
 

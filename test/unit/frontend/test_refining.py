@@ -12,6 +12,7 @@ import jax
 import pytest
 
 import autoshard
+from autoshard.errors import CompileError
 from autoshard.frontend import refining
 from autoshard.frontend.planned_lockstep import LockstepPipeline
 from autoshard.rewrites.lockstep.step import lockstep_of
@@ -140,6 +141,21 @@ def test_what_was_refined_is_kept_between_processes(
     assert again.refinement is None
     refined(plan, says, monkeypatch, 2)
     assert len(compiled) == count + 2
+
+
+def test_a_plan_that_no_compiler_could_choose_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOSHARD_CACHE", str(tmp_path))
+    plan = planned("h100:2x4", "data=4")
+    kept = set(tmp_path.iterdir())
+
+    def says(*_: object) -> float:
+        raise CompileError("the compiler ended", reason="killed")
+
+    with pytest.warns(autoshard.AutoshardWarning, match="no plan was compiled"):
+        refined(plan, says, monkeypatch)
+    assert set(tmp_path.iterdir()) == kept
 
 
 def test_programs_for_each_stage_are_refused() -> None:
