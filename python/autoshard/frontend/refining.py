@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.corrections import Corrections
+from autoshard.compilers.compiler import read_compiler
 from autoshard.errors import PlanError
 from autoshard.ir import new_context, parse_bytes
 from autoshard.passes.memory_limit import user_limit
@@ -71,7 +72,9 @@ def refine_plan(
 
     origin = cast(Origin, plan.origin)
     source, request = origin.source, origin.request
-    asked = ("refined", budget.compiles, form)
+    compiler = devices.chip.compiler
+    release = read_compiler(compiler).installed() if compiler else None
+    asked = ("refined", budget.compiles, form, release)
     path = plan_cache.path_of(source, request, lambda: job_of(source, request).read(()), asked)
     kept = None if path is None else plan_cache.found_at(path, source)
     if kept is not None:

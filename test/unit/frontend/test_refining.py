@@ -141,6 +141,10 @@ def test_what_was_refined_is_kept_between_processes(
     assert again.refinement is None
     refined(plan, says, monkeypatch, 2)
     assert len(compiled) == count + 2
+    newer = SimpleNamespace(installed=lambda: "9.9")
+    monkeypatch.setattr(refining, "read_compiler", lambda name: newer)
+    refined(plan, says, monkeypatch)
+    assert len(compiled) == 2 * count + 2
 
 
 def test_a_plan_that_no_compiler_could_choose_is_not_kept(
