@@ -17,7 +17,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 TILE = (8, 128)
+TABLE = 4
 Index = Callable[[Sequence[Any], Any], Any]
+"""An integer from the place in the grid and the table."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class RandomKernel:
     semantics: tuple[str, ...]
     operands: tuple[tuple[Along, ...], ...]
     result: tuple[Along, ...]
-    value: Callable[[Sequence[Any]], Any]
-    """What the body adds to each block, from its place in the grid."""
+    value: Index
+    """What the body adds to each block."""
     starts: Callable[[Sequence[Any]], Any]
     """Whether the sum is begun anew at this place."""
     table: np.ndarray
@@ -60,6 +62,7 @@ class RandomKernel:
         arguments: Sequence[Any],
         grid: tuple[int, ...] | None = None,
         result: tuple[int, ...] | None = None,
+        table: np.ndarray | None = None,
         *,
         interpret: bool = False,
     ) -> Any:
@@ -75,7 +78,7 @@ class RandomKernel:
             def _() -> None:
                 total[...] = jnp.zeros(TILE, jnp.float32)
 
-            added = self.value(place)
+            added = self.value(place, table)
             for ref in inputs:
                 added = added + ref[...].reshape((-1, *TILE)).sum(0)
             total[...] += added
@@ -100,7 +103,7 @@ class RandomKernel:
             ),
             compiler_params=pltpu.CompilerParams(dimension_semantics=self.semantics),
             interpret=interpret,
-        )(self.table, *arguments)
+        )(self.table if table is None else table, *arguments)
 
 
 def random_kernel(random: np.random.Generator) -> RandomKernel:
@@ -142,7 +145,7 @@ def random_kernel(random: np.random.Generator) -> RandomKernel:
                       for d, s in enumerate(semantics))  # fmt: skip
     return RandomKernel(
         grid, semantics, operands, result, _random_value(grid, random), starts,
-        np.asarray(random.integers(0, 2, 4), np.int32),
+        np.asarray(random.integers(0, 2, TABLE), np.int32),
     )  # fmt: skip
 
 
@@ -165,27 +168,33 @@ def _random_along(dim: int, grid: tuple[int, ...], random: np.random.Generator) 
         case 3:
             return Along(lambda place, _: grid[dim] - 1 - place[dim], grid[dim], block)
         case 4:
-            return Along(lambda place, table: table[place[dim] % 4], 2, block)
+            return Along(lambda place, table: table[place[dim] % TABLE], 2, block)
         case 5:
             return Along(lambda place, _: jnp.minimum(place[dim], place[other]), grid[dim], block)
         case 6:
             return Along(lambda place, _: place[dim] % 2, 2, block)
+        case 8 | 9 if grid[dim] == TABLE:
+            return Along(lambda place, table: table[place[dim]], 2, block)
+        case 10 if grid[dim] == TABLE // 2:
+            return Along(lambda place, table: table[2 * place[dim]], 2, block)
         case 7:
             return Along(lambda place, _: place[dim], grid[dim] + 1, block)
         case _:
             return Along(lambda place, _: place[dim], grid[dim], block)
 
 
-def _random_value(
-    grid: tuple[int, ...], random: np.random.Generator
-) -> Callable[[Sequence[Any]], Any]:
+def _random_value(grid: tuple[int, ...], random: np.random.Generator) -> Index:
     dim = int(random.integers(0, len(grid)))
-    match int(random.integers(0, 12)):
+    match int(random.integers(0, 14)):
         case 0:
-            return lambda place: place[dim].astype(jnp.float32)
+            return lambda place, _: place[dim].astype(jnp.float32)
         case 1:
-            return lambda place: (place[dim] % 2).astype(jnp.float32)
+            return lambda place, _: (place[dim] % 2).astype(jnp.float32)
         case 2:
-            return lambda place: jnp.where(place[dim] == grid[dim] - 1, 2.0, 0.0)
+            return lambda place, _: jnp.where(place[dim] == grid[dim] - 1, 2.0, 0.0)
+        case 3 | 4 if grid[dim] == TABLE:
+            return lambda place, table: table[place[dim]].astype(jnp.float32)
+        case 5 if grid[dim] == 2 * TABLE - 2:
+            return lambda place, table: table[jnp.minimum(place[dim], 3)].astype(jnp.float32)
         case _:
-            return lambda place: jnp.float32(1.0)
+            return lambda *_: jnp.float32(1.0)

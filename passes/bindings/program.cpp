@@ -136,11 +136,13 @@ void bind_rule(nb::module_& module) {
               "In the memory of the host, which has no collectives.");
 
   nb::class_<Factor>(module, "Factor", "One independent index of an op.")
-      .def(nb::init<std::int64_t, FactorKind, std::int64_t>(), "size"_a,
-           "kind"_a = FactorKind::pass_through, "halo"_a = 0)
+      .def(nb::init<std::int64_t, FactorKind, std::int64_t, std::vector<double>>(), "size"_a,
+           "kind"_a = FactorKind::pass_through, "halo"_a = 0,
+           "shares"_a = std::vector<double>{})
       .def_ro("size", &Factor::size)
       .def_ro("kind", &Factor::kind)
-      .def_ro("halo", &Factor::halo);
+      .def_ro("halo", &Factor::halo)
+      .def_ro("shares", &Factor::shares);
 
   nb::class_<RuleTensor>(module, "RuleTensor",
                          "One tensor of a rule: its type, and which factors make up each dim.")

@@ -12,6 +12,22 @@ double blocks(const AxisList& axes, const Mesh& mesh) {
   return static_cast<double>(num_shards(axes, mesh));
 }
 
+/// The share of an op's work that the busiest of so many parts of a factor has.
+double largest_share(const Factor& factor, double parts) {
+  if (factor.shares.empty() || parts <= 1) return 1 / parts;
+  const auto size =
+      static_cast<std::size_t>(std::ceil(static_cast<double>(factor.shares.size()) / parts));
+  double largest = 0;
+  for (std::size_t first = 0; first < factor.shares.size(); first += size) {
+    double part = 0;
+    for (std::size_t k = first; k < std::min(first + size, factor.shares.size()); ++k) {
+      part += factor.shares[k];
+    }
+    largest = std::max(largest, part);
+  }
+  return largest;
+}
+
 /// By how much padding makes `size` elements more.
 double padding(double size, std::int64_t tile) {
   const auto t = static_cast<double>(tile);
@@ -272,7 +288,9 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   const Chip& chip = cluster.chip;
   Compute result;
   result.flops = rule.flops;
-  for (const AxisList& of_factor : axes) result.flops /= blocks(of_factor, mesh);
+  for (std::size_t f = 0; f < axes.size(); ++f) {
+    result.flops *= largest_share(rule.factors[f], blocks(axes[f], mesh));
+  }
   const double unpadded = result.flops;
   const Fusion& fusion = cluster.compiler.fusion;
   const bool has_tiles =

@@ -136,8 +136,8 @@ class Kernels {
     std::vector<std::int64_t> shape;
     for (const auto& dim : rule.operands[0].dims) {
       for (std::int32_t factor : dim) {
-        const auto& [size, kind, halo] = rule.factors[factor];
-        shape.push_back(kind == FactorKind::reduction ? size : -size);
+        const Factor& it = rule.factors[factor];
+        shape.push_back(it.kind == FactorKind::reduction ? it.size : -it.size);
       }
     }
     return shape;

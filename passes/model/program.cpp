@@ -42,6 +42,12 @@ void check_rule(const Rule& rule, const Program& program, std::size_t index) {
       }
     }
   }
+  for (const Factor& factor : rule.factors) {
+    if (!factor.shares.empty() &&
+        static_cast<std::int64_t>(factor.shares.size()) != factor.size) {
+      fail("shares of work do not fit their factor in rule", index);
+    }
+  }
   const auto check_bytes = [&](const std::vector<double>& bytes, std::size_t tensors) {
     if (!bytes.empty() && bytes.size() != tensors) fail("touched bytes wrong in rule", index);
   };

@@ -45,6 +45,9 @@ struct Factor {
   /// negative: as many as its whole block. Of a permutation: of every operand that has the
   /// factor. Of a reduction: of the first operand, which is read in windows.
   std::int64_t halo = 0;
+  /// What of the op's `flops` belongs to each place along the factor, in sum 1: a kernel with
+  /// a causal mask does more for the last queries. Empty: all places have as much.
+  std::vector<double> shares = {};
 };
 
 /// One tensor of a rule: its type, and which factors make up each dim, major factor first.

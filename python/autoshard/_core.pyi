@@ -249,7 +249,7 @@ class TensorType:
 class Factor:
     """One independent index of an op."""
 
-    def __init__(self, size: int, kind: FactorKind = FactorKind.PASS_THROUGH, halo: int = 0) -> None: ...
+    def __init__(self, size: int, kind: FactorKind = FactorKind.PASS_THROUGH, halo: int = 0, shares: Sequence[float] = []) -> None: ...
 
     @property
     def size(self) -> int: ...
@@ -259,6 +259,9 @@ class Factor:
 
     @property
     def halo(self) -> int: ...
+
+    @property
+    def shares(self) -> list[float]: ...
 
 class RuleTensor:
     """One tensor of a rule: its type, and which factors make up each dim."""

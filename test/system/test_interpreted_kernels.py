@@ -104,13 +104,34 @@ def test_a_step_equals_the_unsharded_one(
         assert all("-> [{data" in (op.strategy or "") for op in kernels)
 
 
+WITH_TABLE = 399
+"""The seed of a kernel whose table is cut as well."""
+
+
 @pytest.mark.filterwarnings("ignore:.*1 kernels run whole:autoshard.AutoshardWarning")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.filterwarnings("ignore::autoshard.PlanMismatchWarning")
+@pytest.mark.parametrize("seed", [*range(4), WITH_TABLE])
 def test_random_kernels_are_right_however_they_are_cut(seed: int) -> None:
     case = random_kernel(np.random.default_rng(seed))
     given = case.arguments(np.random.default_rng(0))
-    step = autoshard.jit(lambda *arrays: case.call(arrays, interpret=True) * 2, cluster="cpu:8")
-    np.testing.assert_array_equal(step(*given), 2 * case.call(given, interpret=True))
+    expected = 2 * np.asarray(case.call(given, interpret=True))
+    cut = 0
+    shapes = [array.shape[:-2] for array in given]
+    for number, dim in ((n, d) for n, shape in enumerate(shapes) for d in range(len(shape))):
+        if shapes[number][dim] % 2:
+            continue
+        pins = [P()] * len(given)
+        pins[number] = P(*(None,) * dim, "x")
+        step = autoshard.jit(
+            lambda *arrays: case.call(arrays, interpret=True) * 2,
+            mesh="x=2",
+            mode="semi_auto",
+            in_shardings=tuple(pins),
+        )
+        np.testing.assert_array_equal(step(*given), expected)
+        (kernel,) = [op for op in step.plan(*given).ops if op.name == "body"]
+        cut += "x" in (kernel.strategy or "")
+    assert bool(cut) == (seed in (1, WITH_TABLE))
 
 
 def test_what_is_derived_is_what_a_rule_by_hand_says() -> None:

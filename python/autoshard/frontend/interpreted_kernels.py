@@ -8,12 +8,13 @@ rule; where nothing is proven, with one that leaves all of it whole, of which pl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 
 from autoshard.importer.kernels import ProvenKernel, only_kernel
-from autoshard.ir.lowering import NotLoweredError, lower_at_home
+from autoshard.ir.lowering import NotLoweredError, lower_at_home, traced_here
 
 _DEVICE = jax.sharding.AbstractDevice("TPU v5 lite", 1, "tpu")
 
@@ -22,7 +23,7 @@ def proven_on_tpu(primitive: Any, avals: Any, params: dict[str, Any]) -> ProvenK
     """What may be cut of a kernel; None where that is nothing, or no TPU could run it."""
 
     def kernel(*operands: Any) -> Any:
-        return primitive.bind(*operands, **{**params, "interpret": False})
+        return primitive.bind(*operands, **_for_the_device(params))
 
     structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
     try:
@@ -30,3 +31,18 @@ def proven_on_tpu(primitive: Any, avals: Any, params: dict[str, Any]) -> ProvenK
     except NotLoweredError:  # blocks of other shapes than TPUs have, most often
         return None
     return only_kernel(lowered, len(structs))
+
+
+def _for_the_device(params: dict[str, Any]) -> dict[str, Any]:
+    """The kernel as it is for the device that is current."""
+    mapping = params["grid_mapping"]
+    blocks = tuple(
+        replace(block, index_map_jaxpr=traced_here(block.index_map_jaxpr))
+        for block in mapping.block_mappings
+    )
+    return {
+        **params,
+        "interpret": False,
+        "jaxpr": traced_here(params["jaxpr"]),
+        "grid_mapping": replace(mapping, block_mappings=blocks),
+    }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax.numpy as jnp
+
 from autoshard.importer.factors import FactorRule
 from autoshard.importer.kernels import ProvenKernel
 from autoshard.ir.kernel import Call
@@ -21,7 +23,7 @@ def call_of(
     """The kernel with the rule that is proven of it; whole on every device if that is nothing."""
     name = params["jaxpr"].debug_info.func_name
     if proven is not None:
-        function, rule = _OnGrid(primitive, params, proven), _as_kernel_rule(name, proven.rule)
+        function, rule = OnGrid(primitive, params, proven), _as_kernel_rule(name, proven.rule)
         return Call(name, function, rule)
 
     def whole(*operands: Any) -> list[Any]:
@@ -33,28 +35,35 @@ def call_of(
 
 
 @dataclass(frozen=True, eq=False)
-class _OnGrid:
-    """A ``pallas_call`` on that part of its grid which its operands are."""
+class OnGrid:
+    """A ``pallas_call`` on that part of its grid which its operands are.
+
+    Args:
+        primitive: The one of ``pallas_call``.
+        params: Its parameters for the whole.
+        proven: What of it may be cut.
+    """
 
     primitive: Any
     params: dict[str, Any]
     proven: ProvenKernel
 
     def __call__(self, *operands: Any) -> list[Any]:
+        """The results' parts of the same part; tables come first."""
         mapping, num_tables = self.params["grid_mapping"], self.proven.num_tables
         grid = list(mapping.grid)
-        shapes = [list(shape) for shape in self.proven.shapes[num_tables:]]
+        shapes = [list(shape) for shape in self.proven.shapes]
         for cut in self.proven.cuts:
             parts = self._parts(cut, operands)
             grid[cut.grid_dim] //= parts
-            for shape, dim in zip(shapes, cut.array_dims, strict=True):
+            for shape, dim in zip(shapes, cut.dims, strict=True):
                 if dim is not None:
                     shape[dim] //= parts
         blocks = tuple(
             replace(block, array_aval=block.array_aval.update(shape=tuple(shape)))
-            for block, shape in zip(mapping.block_mappings, shapes, strict=True)
+            for block, shape in zip(mapping.block_mappings, shapes[num_tables:], strict=True)
         )
-        results = shapes[len(operands) - num_tables :]
+        results = shapes[len(operands) :]
         local = {
             "grid_mapping": replace(mapping, grid=tuple(grid), block_mappings=blocks),
             "out_avals": tuple(
@@ -62,15 +71,21 @@ class _OnGrid:
                 for aval, shape in zip(self.params["out_avals"], results, strict=True)
             ),
         }
-        return list(self.primitive.bind(*operands, **{**self.params, **local}))
+        tables = map(_as_whole, operands[:num_tables], self.proven.shapes)
+        given = (*tables, *operands[num_tables:])
+        return list(self.primitive.bind(*given, **{**self.params, **local}))
 
     def _parts(self, cut: Cut, operands: Any) -> int:
         """Number of equal parts along ``cut`` of which the operands are one."""
-        for window, dim in enumerate(cut.array_dims):
-            number = self.proven.num_tables + window
-            if dim is not None and number < len(operands):
-                return self.proven.shapes[number][dim] // operands[number].shape[dim]
+        for operand, shape, dim in zip(operands, self.proven.shapes, cut.dims, strict=False):
+            if dim is not None:
+                return shape[dim] // operand.shape[dim]
         return 1
+
+
+def _as_whole(table: Any, shape: tuple[int, ...]) -> Any:
+    """A part of a table, as long as the kernel expects the whole; it reads the front alone."""
+    return jnp.pad(table, [(0, size - n) for size, n in zip(shape, table.shape, strict=True)])
 
 
 def _as_kernel_rule(name: str, rule: FactorRule) -> KernelRule:

@@ -23,7 +23,8 @@ from jax.extend.core import jaxpr_as_fun
 
 from autoshard.frontend.pallas_flops import asked_in
 from autoshard.importer.kernels import ProvenKernel, proven_kernel
-from autoshard.kernels.cuts import Cut, divisor_of
+from autoshard.kernels.cuts import Cut
+from autoshard.kernels.scalars import divisor_of
 
 _PLATFORMS = ("cuda", "rocm")
 _TRITON = "jax._src.pallas.triton"
@@ -81,9 +82,7 @@ def _cuts_aliases_alike(params: dict[str, Any], cut: Cut) -> bool:
     first = cast(int, params["grid_mapping"].num_inputs)
     given = params.get("input_output_aliases") or ()
     aliases = cast(tuple[tuple[int, int], ...], given)
-    return all(
-        cut.array_dims[operand] == cut.array_dims[first + result] for operand, result in aliases
-    )
+    return all(cut.dims[operand] == cut.dims[first + result] for operand, result in aliases)
 
 
 def _placed(block: Any, dim: int, rank: int, size: int) -> tuple[int | None, int] | None:

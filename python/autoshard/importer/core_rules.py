@@ -183,7 +183,10 @@ def _core_rule(
         ]
 
     return _core.Rule(
-        [_core.Factor(factor.size, factor.kind, factor.halo) for factor in rule.factors],
+        [
+            _core.Factor(factor.size, factor.kind, factor.halo, factor.shares)
+            for factor in rule.factors
+        ],
         tensors(operand_types, rule.operands),
         tensors(result_types, rule.results),
         work=work.work,

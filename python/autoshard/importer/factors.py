@@ -20,6 +20,8 @@ class Factor:
     halo: int = 0
     """Elements needed from neighbours, in units of the factor's size; negative: a whole block. Of a
     reduction: of the first operand's."""
+    shares: tuple[float, ...] = ()
+    """What of the op's work belongs to each place; empty: all have as much."""
 
 
 @dataclass(frozen=True, slots=True)

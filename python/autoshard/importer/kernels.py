@@ -4,7 +4,9 @@ says."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from autoshard._core import FactorKind
 from autoshard.importer.factors import Dims, Factor, FactorRule
@@ -14,6 +16,9 @@ from autoshard.ir.reading import shape_of
 from autoshard.kernels.cudnn_attention import cudnn_attention
 from autoshard.kernels.cuts import Cut, cuts_of
 from autoshard.kernels.mosaic import Kernel, aliases_of, is_tpu_kernel, kernel_of, talks_to_others
+from autoshard.kernels.scalars import Integers
+from autoshard.kernels.tables import table_contents
+from autoshard.kernels.work import kernel_work
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,10 @@ def proven_kernel(
 
     None: nothing of it may be cut that any operand is cut with. Arguments as of ``grid_rule``.
     """
-    count = num_operands - num_tables
-    told = tuple(cut for cut in cuts if any(d is not None for d in cut.array_dims[:count]))
+    told = tuple(cut for cut in cuts if any(d is not None for d in cut.dims[:num_operands]))
     if not told:
         return None
-    rule = grid_rule(grid, told, shapes, num_tables, num_operands)
+    rule = grid_rule(grid, told, shapes, num_operands)
     return ProvenKernel(told, num_tables, shapes, rule)
 
 
@@ -70,28 +74,34 @@ def kernel_cuts(op: mlir.Operation) -> tuple[Kernel, tuple[Cut, ...]] | None:
     kernel = None if talks_to_others(op) else kernel_of(op)
     if kernel is None:
         return None
-    behind = [*list(op.operands)[kernel.num_tables :], *op.results]
-    cuts = cuts_of(kernel, tuple(map(shape_of, behind)), kernel_key(op))
-    cuts = tuple(cut for cut in cuts if _cuts_aliases_alike(op, kernel, cut))
+    shapes = tuple(map(shape_of, (*op.operands, *op.results)))
+    cuts = cuts_of(kernel, shapes, _used_results(op))
+    cuts = tuple(cut for cut in cuts if _cuts_aliases_alike(op, cut))
     return (kernel, cuts) if cuts else None
 
 
-def kernel_key(op: mlir.Operation) -> tuple[bool, ...]:
+def kernel_key(op: mlir.Operation) -> tuple[bool | bytes | None, ...]:
     """What two kernels of equal types and attributes must share to have one rule.
 
-    Of each result, whether anything reads it; nothing of other ops.
+    Of each result, whether anything reads it, and what its tables say; nothing of other ops.
     """
-    if not is_tpu_kernel(op):
+    kernel = kernel_of(op) if is_tpu_kernel(op) else None
+    if kernel is None:
         return ()
+    tables = map(table_contents, list(op.operands)[: kernel.num_tables])
+    contents = (None if table is None else table.tobytes() for table in tables)
+    return (*_used_results(op), *contents)
+
+
+def _used_results(op: mlir.Operation) -> tuple[bool, ...]:
     return tuple(any(True for _ in result.uses) for result in op.results)
 
 
-def _cuts_aliases_alike(op: mlir.Operation, kernel: Kernel, cut: Cut) -> bool:
+def _cuts_aliases_alike(op: mlir.Operation, cut: Cut) -> bool:
     """Whether results that are written over operands are cut as those are."""
-    first = kernel.num_tables
-    dims = (*(None,) * first, *cut.array_dims)
     return all(
-        dims[operand] == dims[len(op.operands) + result] for result, operand in aliases_of(op)
+        cut.dims[operand] == cut.dims[len(op.operands) + result]
+        for result, operand in aliases_of(op)
     )
 
 
@@ -123,14 +133,38 @@ def _grid_rule(op: mlir.Operation) -> FactorRule | None:
         return None
     kernel, cuts = found
     shapes = tuple(map(shape_of, (*op.operands, *op.results)))
-    return grid_rule(kernel.grid, cuts, shapes, kernel.num_tables, len(op.operands))
+    rule = grid_rule(kernel.grid, cuts, shapes, len(op.operands))
+    tables = [table_contents(value) for value in list(op.operands)[: kernel.num_tables]]
+    factors = list(rule.factors)
+    for number, cut in enumerate(cuts):
+        shares = _shares(kernel, tables, cut, factors[number])
+        factors[number] = replace(factors[number], shares=shares)
+    return replace(rule, factors=tuple(factors))
+
+
+def _shares(
+    kernel: Kernel, tables: Sequence[Integers | None], cut: Cut, factor: Factor
+) -> tuple[float, ...]:
+    """What of the kernel's work belongs to each unit of a cut; empty where it is the same for all.
+
+    It differs where tables say which places have anything to do, as a causal mask does.
+    """
+    is_told = all(table is not None for table in tables)
+    if not is_told or all(dim is None for dim in cut.dims[: kernel.num_tables]):
+        return ()
+    work = kernel_work(kernel, tables, along=cut.grid_dim)
+    counted = work.matmul_flops if work.product is not None else work.vector_flops
+    units = np.broadcast_to(counted, kernel.grid[cut.grid_dim]).reshape(factor.size, -1).sum(1)
+    total = float(units.sum())
+    if total == 0.0 or bool(np.all(units == units[0])):
+        return ()
+    return tuple(float(unit) / total for unit in units)
 
 
 def grid_rule(
     grid: Sequence[int],
     cuts: Sequence[Cut],
     shapes: Sequence[tuple[int, ...]],
-    num_tables: int,
     num_operands: int,
 ) -> FactorRule:
     """The rule of a kernel.
@@ -141,17 +175,15 @@ def grid_rule(
     Args:
         grid: Places along each dim.
         cuts: Dims of it that may be cut.
-        shapes: Of operands and results; the first ``num_tables`` are tables.
-        num_tables: See ``shapes``.
-        num_operands: Tables among them.
+        shapes: Of operands and results.
+        num_operands: Number of operands, tables among them.
     """
     factors = [Factor(grid[cut.grid_dim] // cut.unit) for cut in cuts]
     tensors: list[list[tuple[int, ...]]] = [[() for _ in shape] for shape in shapes]
     for number, cut in enumerate(cuts):
-        for window, dim in enumerate(cut.array_dims):
+        for value, dim in enumerate(cut.dims):
             if dim is None:
                 continue
-            value = num_tables + window
             inside = shapes[value][dim] // factors[number].size
             tensors[value][dim] = (number,)
             if inside > 1:

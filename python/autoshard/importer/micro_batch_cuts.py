@@ -30,7 +30,7 @@ from autoshard.ir.host_memory import PLACEMENT
 from autoshard.ir.reading import element_of
 from autoshard.kernels.calls import is_opaque_kernel
 from autoshard.kernels.cudnn_attention import is_cudnn_attention
-from autoshard.kernels.mosaic import is_tpu_kernel
+from autoshard.kernels.mosaic import is_tpu_kernel, kernel_of
 
 _KINDS: Mapping[str, CutKind] = {
     "stablehlo.optimization_barrier": CutKind.IDENTITY,
@@ -132,11 +132,19 @@ def factors_of(op: mlir.Operation) -> FactorRule:
     if op.name in _WHOLE or is_opaque_kernel(op):
         return FactorRule((), (), ())
     if is_tpu_kernel(op) or is_cudnn_attention(op):
-        return kernel_rule(op) or FactorRule((), (), ())
+        rule = kernel_rule(op)
+        return FactorRule((), (), ()) if rule is None else _with_whole_tables(op, rule)
     attribute = attribute_of(op, SDY_SHARDING_RULE)
     if op.name == "stablehlo.custom_call":
         attribute = registered_rule(op) or attribute
     return _of_own_examples(op, rule_of(op, attribute))
+
+
+def _with_whole_tables(op: mlir.Operation, rule: FactorRule) -> FactorRule:
+    """Without factors along which a kernel's tables are cut: they say the same in each trip."""
+    kernel = kernel_of(op)
+    tables = rule.operands[: 0 if kernel is None else kernel.num_tables]
+    return _whole(rule, {factor for dims in tables for dim in dims for factor in dim})
 
 
 def _of_own_examples(op: mlir.Operation, rule: FactorRule) -> FactorRule:
@@ -144,8 +152,12 @@ def _of_own_examples(op: mlir.Operation, rule: FactorRule) -> FactorRule:
     tensors = (*rule.operands, *rule.results)
     places = [(n, d) for n, d in mixed_dims(op) if n < len(tensors) and d < len(tensors[n])]
     mixed = {factor for number, dim in places for factor in tensors[number][dim]}
+    return _whole(rule, mixed)
+
+
+def _whole(rule: FactorRule, kept: set[int]) -> FactorRule:
     factors = tuple(
-        replace(factor, kind=FactorKind.NEED_REPLICATION) if number in mixed else factor
+        replace(factor, kind=FactorKind.NEED_REPLICATION) if number in kept else factor
         for number, factor in enumerate(rule.factors)
     )
     return replace(rule, factors=factors)

@@ -7,6 +7,7 @@ functions and the division, which XLA counts apart, have the weights of ``_WEIGH
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2, prod
 from typing import cast
@@ -16,9 +17,10 @@ from autoshard.importer.decomposition import decomposition_work
 from autoshard.ir import chlo, element_bits, mlir, stablehlo
 from autoshard.kernels.calls import kernel_call
 from autoshard.kernels.cudnn_attention import cudnn_attention
-from autoshard.kernels.mosaic import estimate_of, is_tpu_kernel, kernel_of
-from autoshard.kernels.tables import table_contents
-from autoshard.kernels.work import bytes_moved, kernel_work
+from autoshard.kernels.mosaic import Kernel, estimate_of, is_tpu_kernel, kernel_of
+from autoshard.kernels.scalars import Integers
+from autoshard.kernels.tables import contents_of_parts
+from autoshard.kernels.work import KernelWork, bytes_moved, kernel_work
 
 VIEWS = frozenset(
     f"stablehlo.{name}"
@@ -189,16 +191,17 @@ def _kernel_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     kernel = kernel_of(op)
     if kernel is None:
         return OpWork(Work.OTHER, arithmetic, _other_flops(op))
-    tables = [table_contents(value) for value in list(op.operands)[: kernel.num_tables]]
-    counted = kernel_work(kernel, tables)
+    tables, counted = _slowest_part(
+        kernel, list(map(contents_of_parts, list(op.operands)[: kernel.num_tables]))
+    )
     behind = [*list(op.operands)[kernel.num_tables :], *op.results]
     moved = bytes_moved(kernel, [value.type for value in behind], tables)
     read, written = moved[: len(moved) - len(op.results)], moved[len(moved) - len(op.results) :]
     own = estimate_of(op).get("flops", 0.0)
     if counted.product is None and not own:
-        work, flops = Work.OTHER, counted.vector_flops
+        work, flops = Work.OTHER, float(counted.vector_flops)
     else:
-        work, flops = Work.KERNEL, counted.matmul_flops or own
+        work, flops = Work.KERNEL, float(counted.matmul_flops) or own
         arithmetic = arithmetic if counted.product is None else _of_element(counted.product)
     return OpWork(
         work,
@@ -207,6 +210,20 @@ def _kernel_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
         operand_bytes=(*(-1.0 for _ in tables), *read),
         result_bytes=tuple(written),
     )
+
+
+def _slowest_part(
+    kernel: Kernel, contents: Sequence[list[Integers] | None]
+) -> tuple[list[Integers | None], KernelWork]:
+    """The tables of the device that has most to do, and its work."""
+    devices = max((len(parts) for parts in contents if parts is not None), default=1)
+    if any(parts is not None and len(parts) not in (1, devices) for parts in contents):
+        contents, devices = [None] * len(contents), 1
+    found: list[tuple[list[Integers | None], KernelWork]] = []
+    for number in range(devices):
+        mine = [None if parts is None else parts[number % len(parts)] for parts in contents]
+        found.append((mine, kernel_work(kernel, mine)))
+    return max(found, key=lambda it: (float(it[1].matmul_flops), float(it[1].vector_flops)))
 
 
 def _call_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:

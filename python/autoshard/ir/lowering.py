@@ -327,6 +327,30 @@ def lower_at_home(
     return print_module(stage.compiler_ir("stablehlo"), "bytecode")
 
 
+def traced_here(jaxpr: Any) -> Any:
+    """A jaxpr as if it were traced under the mesh that is current.
+
+    Equations keep the mesh that they were traced under, and lowering rules ask for its devices.
+    """
+    context: Any = jax.make_jaxpr(lambda x: -x)(0.0).eqns[0].ctx
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, core.ClosedJaxpr):
+            return value.replace(jaxpr=changed(value.jaxpr))
+        if isinstance(value, core.Jaxpr):
+            return value.replace(
+                eqns=[
+                    each.replace(
+                        ctx=context, params={k: changed(it) for k, it in each.params.items()}
+                    )
+                    for each in value.eqns
+                ]
+            )
+        return tuple(map(changed, value)) if type(value) is tuple else value
+
+    return changed(jaxpr)
+
+
 @contextlib.contextmanager
 def _on_device(device: Any) -> Generator[None]:
     """Nothing but this device is around; libraries that ask which one is traced for are told it."""

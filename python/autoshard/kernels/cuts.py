@@ -7,7 +7,9 @@ that divides every ``s`` and ``n``:
 1.  Each block's index is, along each dim of an array, either free of ``d`` or ``d`` divided by a
     constant that divides ``unit`` (several query heads read one head of keys); it depends on no
     other dim of the grid then, and on no table. Every result that is used has one dim of the
-    second kind, so that no two devices write the same block.
+    second kind, so that no two devices write the same block. What is read from a table that is
+    cut with ``d`` is free of ``d``: the device reads from its part of the table what it would read
+    from the whole (``table_loads.py``).
 2.  Whatever the body computes from its place along ``d`` repeats every ``unit`` places, so that it
     is the same at ``s + i`` as at ``i``.
 3.  No place needs what places of other devices left in scratch memory or in a block of a result:
@@ -28,7 +30,15 @@ import numpy as np
 
 from autoshard.ir import mlir
 from autoshard.kernels.mosaic import Kernel, Window, op_name
-from autoshard.kernels.scalars import Integers, Scalars, is_arithmetic, roots
+from autoshard.kernels.scalars import (
+    Integers,
+    Scalars,
+    divisor_of,
+    is_arithmetic,
+    is_load,
+    roots,
+)
+from autoshard.kernels.table_loads import Tables, parts_of_tables, tables_along
 
 _LOADS = ("vector.load", "memref.load", "tpu.load", "tpu.vector_load")
 _STORES = ("tpu.vector_store", "vector.store", "tpu.store", "memref.store")
@@ -41,8 +51,9 @@ class Cut:
     grid_dim: int
     unit: int
     """Places along it that stay together."""
-    array_dims: tuple[int | None, ...]
-    """Dim of each window's array that is cut with it, in as many parts."""
+    dims: tuple[int | None, ...]
+    """Dim of each operand and result that is cut with it, in as many parts; the first operands are
+    the tables."""
 
 
 @lru_cache(maxsize=64)
@@ -53,7 +64,7 @@ def cuts_of(
 
     Args:
         kernel: A kernel that talks to no other device.
-        shapes: Of the array behind each window.
+        shapes: Of tables, and of the array behind each window.
         used: Of each result, whether anything reads it; kernels have results that are no more than
             memory.
     """
@@ -67,31 +78,30 @@ def _cut(
     size = kernel.grid[dim]
     if size == 1 or _depends_on_the_run(kernel.body):
         return None
-    units: list[int] = []
-    dims: list[int | None] = []
-    for window, shape in zip(kernel.windows, shapes, strict=True):
-        placed = _placed(window, shape, dim, size)
+    tables = tables_along(kernel, shapes[: kernel.num_tables], dim)
+    follows: list[tuple[int | None, int]] = [table or (None, 1) for table in tables]
+    for window, shape in zip(kernel.windows, shapes[kernel.num_tables :], strict=True):
+        placed = _placed(window, shape, dim, size, tables)
         if placed is None:
             return None
-        array_dim, divisor = placed
-        dims.append(array_dim)
-        units.append(divisor)
+        follows.append(placed)
+    dims = tuple(array_dim for array_dim, _ in follows)
     results = dims[len(dims) - kernel.num_results :]
-    period = _period_in_body(kernel, dim)
+    period = _period_in_body(kernel, dim, tables)
     if period is None or not any(used):
         return None
     if any(is_used and cut is None for cut, is_used in zip(results, used, strict=True)):
         return None
-    unit = lcm(period, *units)
+    unit = lcm(period, *(divisor for _, divisor in follows))
     if size % unit or size == unit:
         return None
     if not kernel.is_parallel[dim] and _leaves_something(kernel, dim, unit):
         return None
-    return Cut(dim, unit, tuple(dims))
+    return Cut(dim, unit, dims)
 
 
 def _placed(
-    window: Window | None, shape: tuple[int, ...], dim: int, size: int
+    window: Window | None, shape: tuple[int, ...], dim: int, size: int, tables: Tables
 ) -> tuple[int | None, int] | None:
     """Which dim of its array a window follows along a dim of the grid, and at how many places it
     stays the same.
@@ -102,8 +112,9 @@ def _placed(
         return None, 1
     found: tuple[int | None, int] = (None, 1)
     place = window.grid[dim]
+    parts = parts_of_tables(window.tables, tables)
     for array_dim, value in enumerate(window.place):
-        needed = roots(value)
+        needed = roots(value, parts)
         if place not in needed:
             continue
         along = Scalars({place: np.arange(size)}).value(value) if needed == {place} else None
@@ -117,26 +128,18 @@ def _placed(
     return found
 
 
-def divisor_of(along: Integers, size: int) -> int | None:
-    """The number by which places are divided to make ``along``, of shape ``(size,)`` or ``(1,)``.
-
-    None if that is not what is computed.
-    """
-    counts = int(np.count_nonzero(np.broadcast_to(along, size) == 0))
-    if counts == 0 or size % counts:
-        return None
-    return counts if np.array_equal(along, np.arange(size) // counts) else None
-
-
-def _period_in_body(kernel: Kernel, dim: int) -> int | None:
+def _period_in_body(kernel: Kernel, dim: int, tables: Tables) -> int | None:
     """After how many places along a dim the body computes the same again; None: after none."""
     size, start = kernel.grid[dim], kernel.place[dim]
     scalars = Scalars({start: np.arange(size)})
+    parts = parts_of_tables(kernel.tables, tables)
     period = 1
     waiting, seen = [start], {start}
     while waiting:
         for use in waiting.pop().uses:
             op = use.owner.operation
+            if is_load(op) and op.operands[0] in parts:
+                continue
             if not is_arithmetic(op) or roots(op.results[0]) != {start}:
                 return None
             made = op.results[0]

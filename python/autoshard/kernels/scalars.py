@@ -7,7 +7,7 @@ those below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +84,7 @@ class Scalars:
         name = op_name(op)
         if name == "arith.constant":
             return _constant(op)
-        if name == "memref.load":
+        if is_load(op):
             return self._loaded(op)
         if name == "arith.extsi" and str(op.operands[0].type) == "i1":
             return None
@@ -128,8 +128,29 @@ def _constant(op: mlir.Operation) -> Integers | None:
     return None
 
 
-def roots(value: mlir.Value) -> set[mlir.Value]:
-    """The block arguments that a value is computed from."""
+def divisor_of(along: Integers, size: int) -> int | None:
+    """The number by which places are divided to make ``along``, of shape ``(size,)`` or ``(1,)``.
+
+    None if that is not what is computed.
+    """
+    counts = int(np.count_nonzero(np.broadcast_to(along, size) == 0))
+    if counts == 0 or size % counts:
+        return None
+    return counts if np.array_equal(along, np.arange(size) // counts) else None
+
+
+def is_load(op: mlir.Operation) -> bool:
+    """Whether an op reads one entry of a table, or of other memory of scalars."""
+    return op_name(op) == "memref.load"
+
+
+def roots(value: mlir.Value, closed: Collection[mlir.Value] = ()) -> set[mlir.Value]:
+    """The block arguments that a value is computed from.
+
+    Args:
+        value: A scalar.
+        closed: Tables; where an entry is read from does not count.
+    """
     found: set[mlir.Value] = set()
     seen: set[mlir.Value] = set()
     waiting = [value]
@@ -141,6 +162,8 @@ def roots(value: mlir.Value) -> set[mlir.Value]:
         op = maker(each)
         if op is None:
             found.add(each)
+        elif is_load(op) and op.operands[0] in closed:
+            found.add(op.operands[0])
         else:
             waiting.extend(_read_by(op))
     return found

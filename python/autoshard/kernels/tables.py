@@ -6,6 +6,7 @@ import numpy as np
 
 from autoshard.ir import mlir
 from autoshard.ir.module import operations_of
+from autoshard.ir.reading import ints
 from autoshard.kernels.scalars import Integers, maker
 
 _DEEPEST = 64
@@ -18,29 +19,36 @@ _SAME = (
 
 
 def table_contents(value: mlir.Value) -> Integers | None:
-    """The integers in a value; None where the program does not say.
+    """The integers in a value; None where the program does not say, or not each device's are equal.
 
-    Followed through loops that hand it on from trip to trip, calls, manual computations that have
-    all of it, reshapes and casts of integers.
+    Followed through loops that hand it on from trip to trip, calls, manual computations, reshapes
+    and casts of integers.
     """
+    found = contents_of_parts(value)
+    return found[0] if found is not None and len(found) == 1 else None
+
+
+def contents_of_parts(value: mlir.Value) -> list[Integers] | None:
+    """The integers in a value, on devices that have different parts of it; else as above."""
     shape = mlir.RankedTensorType(value.type).shape
     found = _contents(value, 0)
-    return None if found is None else found.reshape(shape)
+    return None if found is None else [part.reshape(shape) for part in found]
 
 
-def _contents(value: mlir.Value, depth: int) -> Integers | None:
+def _contents(value: mlir.Value, depth: int) -> list[Integers] | None:
     if depth > _DEEPEST:
         return None
     op = maker(value)
     if op is None:
-        given = _given(mlir.BlockArgument(value))
-        return None if given is None else _contents(given, depth + 1)
+        return _given_contents(mlir.BlockArgument(value), depth)
     number = mlir.OpResult(value).result_number
     if op.name == "stablehlo.constant":
         held = op.attributes["value"]
         if isinstance(held, mlir.DenseIntElementsAttr):
-            return np.asarray(held).astype(np.int64)
+            return [np.asarray(held).astype(np.int64)]
         return None
+    if op.name == "stablehlo.pad":
+        return _padded(op, _contents(op.operands[0], depth + 1))
     if op.name in _SAME:
         return _contents(op.operands[number], depth + 1)
     if op.name == "stablehlo.while" and _is_handed_on(op, number):
@@ -51,6 +59,31 @@ def _contents(value: mlir.Value, depth: int) -> Integers | None:
     return None
 
 
+def _padded(op: mlir.Operation, parts: list[Integers] | None) -> list[Integers] | None:
+    """With what is behind the entries of a part; other padding is not followed."""
+    shape = mlir.RankedTensorType(op.operands[0].type).shape
+    low, inside = (ints(op, name, []) for name in ("edge_padding_low", "interior_padding"))
+    high = ints(op, "edge_padding_high", [])
+    if parts is None or any(low) or any(inside) or min(high) < 0:
+        return None
+    return [np.pad(part.reshape(shape), [(0, n) for n in high]) for part in parts]
+
+
+def _given_contents(argument: mlir.BlockArgument, depth: int) -> list[Integers] | None:
+    given = _given(argument)
+    if given is None:
+        return None
+    found = _contents(given, depth + 1)
+    whole = mlir.RankedTensorType(given.type).shape
+    mine = mlir.RankedTensorType(argument.type).shape
+    if found is None or list(whole) == list(mine):
+        return found
+    cut = [dim for dim, (a, b) in enumerate(zip(whole, mine, strict=True)) if a != b]
+    if len(found) > 1 or len(cut) > 1 or whole[cut[0]] % mine[cut[0]]:
+        return None
+    return np.split(found[0].reshape(whole), whole[cut[0]] // mine[cut[0]], cut[0])
+
+
 def _given(argument: mlir.BlockArgument) -> mlir.Value | None:
     """What a block argument is, always."""
     owner = argument.owner.owner.operation
@@ -58,8 +91,7 @@ def _given(argument: mlir.BlockArgument) -> mlir.Value | None:
     if owner.name == "stablehlo.while":
         return owner.operands[number] if _is_handed_on(owner, number) else None
     if owner.name == "sdy.manual_computation":
-        operand = owner.operands[number]
-        return operand if operand.type == argument.type else None
+        return owner.operands[number]
     if owner.name == "func.func":
         callers = _callers(owner)
         return callers[0].operands[number] if len(callers) == 1 else None

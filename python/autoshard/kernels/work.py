@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod, sqrt
 
 import numpy as np
@@ -19,24 +19,31 @@ _TRANSCENDENTAL = 10.0
 """Operations that vector units take for one, as ``importer/work.py`` has it."""
 
 
+Amount = NDArray[np.float64]
+"""An amount at all places of a grid together, of shape ``()``, or at each along one of its dims."""
+
+
 @dataclass(slots=True)
 class KernelWork:
-    """Operations at all places of the grid together."""
+    """Operations of a kernel."""
 
-    matmul_flops: float = 0.0
+    matmul_flops: Amount = field(default_factory=lambda: np.zeros(()))
     """Two for each multiply-add."""
-    vector_flops: float = 0.0
+    vector_flops: Amount = field(default_factory=lambda: np.zeros(()))
     product: mlir.Type | None = None
     """Elements that are multiplied, those of the first matmul."""
 
 
-def kernel_work(kernel: Kernel, tables: Sequence[Integers | None]) -> KernelWork:
+def kernel_work(
+    kernel: Kernel, tables: Sequence[Integers | None], along: int | None = None
+) -> KernelWork:
     """Operations, at those places where conditions let them happen.
 
     Args:
         kernel: Any.
         tables: Contents of its tables, None where they are not known. A condition that is not
             known counts as true.
+        along: A dim of the grid; work is told for each place along it then.
     """
     rank = len(kernel.grid)
     known: dict[mlir.Value, Integers] = {}
@@ -47,51 +54,64 @@ def kernel_work(kernel: Kernel, tables: Sequence[Integers | None]) -> KernelWork
     for value, contents in zip(kernel.tables, tables, strict=True):
         if contents is not None:
             known[value] = contents
+    counter = _Counter(Scalars(known), tuple(dim for dim in range(rank) if dim != along))
     work = KernelWork()
-    _count(kernel.body, np.ones([1] * rank, bool), Scalars(known), work)
-    places = float(prod(kernel.grid))
-    work.matmul_flops *= places
-    work.vector_flops *= places
+    counter.count(kernel.body, np.ones([1] * rank, bool), work)
+    places = float(prod(size for dim, size in enumerate(kernel.grid) if dim != along))
+    work.matmul_flops = work.matmul_flops * places
+    work.vector_flops = work.vector_flops * places
     return work
 
 
-def _count(block: mlir.Block, runs: NDArray[np.bool_], scalars: Scalars, work: KernelWork) -> None:
-    for each in block.operations:
-        op = each.operation
-        name, share = op_name(op), float(np.mean(runs))
-        if name == "scf.if":
-            condition = scalars.value(op.operands[0])
-            for number, region in enumerate(op.regions):
-                if not len(region.blocks):
-                    continue
-                also = runs
-                if condition is not None:
-                    also = runs & ((condition != 0) if number == 0 else (condition == 0))
-                _count(region.blocks[0], also, scalars, work)
-        elif len(op.regions):
-            trips = _trips(op, scalars)
-            inside = KernelWork()
-            for region in op.regions:
-                for inner in region.blocks:
-                    _count(inner, runs, scalars, inside)
-            work.matmul_flops += trips * inside.matmul_flops
-            work.vector_flops += trips * inside.vector_flops
-            work.product = work.product or inside.product
-        elif name in _MATMULS:
-            work.matmul_flops += share * _matmul_flops(op)
-            work.product = work.product or mlir.VectorType(op.operands[0].type).element_type
-        elif len(op.results) and isinstance(op.results[0].type, mlir.VectorType):
-            work.vector_flops += share * _vector_flops(name, op.results[0].type)
+@dataclass(frozen=True)
+class _Counter:
+    """Counts the operations of a body, on average over some dims of the grid."""
 
+    scalars: Scalars
+    averaged: tuple[int, ...]
 
-def _trips(op: mlir.Operation, scalars: Scalars) -> float:
-    """Trips of ``scf.for``; 1 for other loops, of which nothing is known."""
-    if op_name(op) != "scf.for":
-        return 1.0
-    low, high, step = (scalars.value(operand) for operand in list(op.operands)[:3])
-    if low is None or high is None or step is None:
-        return 1.0
-    return float(np.mean(np.maximum(0, -((low - high) // np.maximum(1, step)))))
+    def count(self, block: mlir.Block, runs: NDArray[np.bool_], work: KernelWork) -> None:
+        """Add what a block does at those places where it ``runs``."""
+        for each in block.operations:
+            op = each.operation
+            name = op_name(op)
+            if name == "scf.if":
+                condition = self.scalars.value(op.operands[0])
+                for number, region in enumerate(op.regions):
+                    if not len(region.blocks):
+                        continue
+                    also = runs
+                    if condition is not None:
+                        also = runs & ((condition != 0) if number == 0 else (condition == 0))
+                    self.count(region.blocks[0], also, work)
+            elif len(op.regions):
+                trips = self._trips(op, runs.ndim)
+                inside = KernelWork()
+                for region in op.regions:
+                    for inner in region.blocks:
+                        self.count(inner, runs, inside)
+                work.matmul_flops = work.matmul_flops + trips * inside.matmul_flops
+                work.vector_flops = work.vector_flops + trips * inside.vector_flops
+                work.product = work.product or inside.product
+            elif name in _MATMULS:
+                work.matmul_flops = work.matmul_flops + self._mean(runs) * _matmul_flops(op)
+                work.product = work.product or mlir.VectorType(op.operands[0].type).element_type
+            elif len(op.results) and isinstance(op.results[0].type, mlir.VectorType):
+                flops = _vector_flops(name, op.results[0].type)
+                work.vector_flops = work.vector_flops + self._mean(runs) * flops
+
+    def _mean(self, values: NDArray[np.generic]) -> Amount:
+        return np.asarray(values, np.float64).mean(self.averaged)
+
+    def _trips(self, op: mlir.Operation, rank: int) -> Amount:
+        """Trips of ``scf.for``; 1 for other loops, of which nothing is known."""
+        if op_name(op) != "scf.for":
+            return np.ones(())
+        low, high, step = (self.scalars.value(operand) for operand in list(op.operands)[:3])
+        if low is None or high is None or step is None:
+            return np.ones(())
+        trips = np.maximum(0, -((low - high) // np.maximum(1, step)))
+        return self._mean(trips.reshape([1] * (rank - trips.ndim) + list(trips.shape)))
 
 
 def _matmul_flops(op: mlir.Operation) -> float:

@@ -51,7 +51,7 @@ def proven(kernel: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> Pro
 
 def cut_dims(found: ProvenKernel | None) -> dict[int, tuple[int, tuple[int | None, ...]]]:
     """By dim of the grid: places that stay together, and the dims of arrays that are cut."""
-    return {cut.grid_dim: (cut.unit, cut.array_dims) for cut in (found.cuts if found else ())}
+    return {cut.grid_dim: (cut.unit, cut.dims) for cut in (found.cuts if found else ())}
 
 
 def double(x: Any, y: Any) -> None:
@@ -168,9 +168,9 @@ def test_every_part_of_a_random_kernel_is_that_part_of_the_whole(seed: int) -> N
             return array if dim is None else np.split(np.asarray(array), parts, dim)[number]
 
         for number in range(parts):
-            blocks = [part(a, d, number) for a, d in zip(given, cut.array_dims[:-1], strict=True)]
+            blocks = [part(a, d, number) for a, d in zip(given, cut.dims[:-1], strict=True)]
             (made,) = run(*blocks)
-            np.testing.assert_array_equal(made, part(whole, cut.array_dims[-1], number))
+            np.testing.assert_array_equal(made, part(whole, cut.dims[-1], number))
 
 
 def test_random_kernels_have_something_to_cut() -> None:

@@ -49,18 +49,23 @@ def assert_cut_is_right(case: RandomKernel, kernel: Kernel, cut: Cut, parts: int
     grid[cut.grid_dim] //= parts
     found = []
     for part in range(parts):
-        mine = [
+        table, *mine = [
             value if dim is None else np.split(value, parts, dim)[part]
-            for value, dim in zip(arguments, cut.array_dims[:-1], strict=True)
+            for value, dim in zip((case.table, *arguments), cut.dims[:-1], strict=True)
         ]
+        table = np.pad(table, (0, len(case.table) - len(table)), constant_values=-1)
         shape = list(whole.shape)
-        assert cut.array_dims[-1] is not None
-        shape[cut.array_dims[-1]] //= parts
-        found.append(case.call(mine, tuple(grid), tuple(shape), interpret=True))
-    np.testing.assert_array_equal(np.concatenate(found, cut.array_dims[-1]), whole)
+        assert cut.dims[-1] is not None
+        shape[cut.dims[-1]] //= parts
+        found.append(case.call(mine, tuple(grid), tuple(shape), table, interpret=True))
+    np.testing.assert_array_equal(np.concatenate(found, cut.dims[-1]), whole)
 
 
-@pytest.mark.parametrize("seed", range(8))
+WITH_TABLES = (135, 231, 256)
+"""Seeds of kernels whose tables are cut as well."""
+
+
+@pytest.mark.parametrize("seed", [*range(8), *WITH_TABLES])
 def test_what_is_derived_of_a_random_kernel_is_right(seed: int) -> None:
     case = random_kernel(np.random.default_rng(seed))
     module = lowered(case.call, case.arguments(np.random.default_rng(0)))
@@ -68,7 +73,9 @@ def test_what_is_derived_of_a_random_kernel_is_right(seed: int) -> None:
     kernel = kernel_of(op)
     assert kernel is not None
     assert kernel.grid == case.grid
-    for cut in cuts_in(op):
+    cuts = cuts_in(op)
+    assert any(cut.dims[0] is not None for cut in cuts) == (seed in WITH_TABLES)
+    for cut in cuts:
         units = kernel.grid[cut.grid_dim] // cut.unit
         for parts in (n for n in range(2, units + 1) if units % n == 0):
             assert_cut_is_right(case, kernel, cut, parts)
@@ -96,10 +103,10 @@ def test_flash_attention_is_cut_along_batch_and_heads(
     module = lowered(jax.grad(flash_loss(causal)), QUERIES)
     found = [cuts_in(op) for op in kernels_in(module)]
     assert len(found) == 3
-    assert [(cut.grid_dim, cut.array_dims[-1]) for cut in found[0]] == forward
+    assert [(cut.grid_dim, cut.dims[-1]) for cut in found[0]] == forward
     for cuts in found:
         assert all(cut.unit == 1 for cut in cuts)
-        assert {cut.array_dims[0] for cut in cuts} >= {0, 1}
+        assert {cut.dims[0] for cut in cuts} >= {0, 1}
 
 
 def splash_loss(q: Any, k: Any, v: Any) -> Any:
@@ -108,23 +115,29 @@ def splash_loss(q: Any, k: Any, v: Any) -> Any:
     return jax.vmap(attend)(q, k, v).sum().astype(jnp.float32)
 
 
-def test_splash_attention_is_cut_along_batch_and_groups_of_heads() -> None:
+def test_splash_attention_is_cut_along_batch_groups_of_heads_and_blocks() -> None:
     keys = jax.ShapeDtypeStruct((4, 2, 512, 128), jnp.bfloat16)
     module = lowered(jax.grad(splash_loss, argnums=(0, 1, 2)), QUERIES, keys, keys)
     ops = kernels_in(module)
     assert len(ops) == 3
     for op in ops:
-        batch, heads = cuts_in(op)
-        assert (batch.unit, heads.unit) == (1, 4)
         kernel = kernel_of(op)
         assert kernel is not None
+        batch, heads, *blocks = sorted(cuts_in(op), key=lambda cut: cut.grid_dim)
+        assert (batch.unit, heads.unit) == (1, 4)
         # Queries, keys and values stand behind the tables.
-        assert batch.array_dims[:3] == (0, 0, 0)
-        assert heads.array_dims[:3] == (1, 1, 1)
+        assert batch.dims[:5] == (None, None, 0, 0, 0)
+        assert heads.dims[:5] == (None, None, 1, 1, 1)
         assert kernel.grid[heads.grid_dim] == 8
         rule = kernel_rule(op)
         assert rule is not None
         assert [factor.size for factor in rule.factors[:2]] == [4, 2]
+        # The gradient of keys and values compares the block's own place with the queries'.
+        assert len(blocks) == (0 if kernel.name.startswith("splash_mha_dkv") else 1)
+        for cut in blocks:  # of queries, with their rows of the tables
+            assert (cut.unit, cut.dims[:5]) == (1, (1, 1, 2, None, None))
+            shares = rule.factors[2].shares
+            np.testing.assert_allclose(shares, [0.1, 0.2, 0.3, 0.4])
 
 
 def test_a_smaller_grid_is_all_that_changes() -> None:

@@ -15,7 +15,7 @@ from autoshard.importer.work import work_of
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.module import operations_of
 from autoshard.kernels.mosaic import is_tpu_kernel
-from autoshard.kernels.tables import table_contents
+from autoshard.kernels.tables import contents_of_parts, table_contents
 
 CONSTANT = "%c = stablehlo.constant dense<[[0, 1], [2, 3]]> : tensor<2x2xi8>"
 FUNCTION = f"""
@@ -57,6 +57,33 @@ def test_a_table_is_followed_through(says: str) -> None:
         reshape = [op for op in operations_of(module.operation) if op.name == "stablehlo.reshape"]
         value = reshape[0].operands[0] if "manual" in says else reshape[-1].operands[0]
         np.testing.assert_array_equal(table_contents(value), [[0, 1], [2, 3]])
+
+
+PART = """sdy.mesh @mesh = <["x"=2]>
+    func.func public @main() -> tensor<2x2xi8> {
+      %c = stablehlo.constant dense<[[0, 1], [2, 3]]> : tensor<2x2xi8>
+      %0 = sdy.manual_computation(%c) in_shardings=[<@mesh, [{"x"}, {}]>]
+          out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x"} (%t: tensor<1x2xi8>) {
+        %zero = stablehlo.constant dense<0> : tensor<i8>
+        %padded = stablehlo.pad %t, %zero, low = [0, 0], high = [1, 0], interior = [0, 0]
+          : (tensor<1x2xi8>, tensor<i8>) -> tensor<2x2xi8>
+        %inside = stablehlo.reshape %padded : (tensor<2x2xi8>) -> tensor<2x2xi8>
+        %back = stablehlo.slice %inside [0:1, 0:2] : (tensor<2x2xi8>) -> tensor<1x2xi8>
+        sdy.return %back : tensor<1x2xi8>
+      } : (tensor<2x2xi8>) -> tensor<2x2xi8>
+      return %0 : tensor<2x2xi8>
+    }"""
+
+
+def test_parts_of_a_table_are_those_of_the_devices() -> None:
+    module = parse_bytes(PART.encode(), new_context(), "tables")
+    with module.context:
+        ops = {op.name: op for op in operations_of(module.operation)}
+        value = ops["stablehlo.reshape"].operands[0]
+        parts = contents_of_parts(value)
+        assert parts is not None
+        np.testing.assert_array_equal(parts, [[[0, 1], [0, 0]], [[2, 3], [0, 0]]])
+        assert table_contents(value) is None
 
 
 def reading(x: Any, table: Any) -> Any:

@@ -8,8 +8,9 @@ from autoshard.exporter.blocks.block_op import Form, same_op, shardings
 from autoshard.exporter.blocks.emitter import Emitter, local_type
 from autoshard.importer.kernels import kernel_cuts
 from autoshard.ir import mlir, place
+from autoshard.ir.reading import shape_of
 from autoshard.kernels.cudnn_attention import cudnn_attention, is_cudnn_attention
-from autoshard.kernels.mosaic import config_on_grid, is_tpu_kernel
+from autoshard.kernels.mosaic import config_on_grid, is_tpu_kernel, kernel_of
 from autoshard.planned.module import PlannedOp
 from autoshard.sharding.sharding import Sharding
 
@@ -39,9 +40,23 @@ def kernel_form(planned: PlannedOp) -> Form:
 
     def compute(emit: Emitter, blocks: list[mlir.Value]) -> list[mlir.Value]:
         changed: dict[str, mlir.Attribute] = {"backend_config": mlir.StringAttr.get(config)}
-        return same_op(op, emit, blocks, types, changed)
+        given = blocks if attention else _with_whole_tables(op, emit, blocks)
+        return same_op(op, emit, given, types, changed)
 
     return Form(compute)
+
+
+def _with_whole_tables(
+    op: mlir.Operation, emit: Emitter, blocks: list[mlir.Value]
+) -> list[mlir.Value]:
+    """With parts of tables as long as the kernel expects the whole; it reads the front alone."""
+    kernel = kernel_of(op)
+    given = list(blocks)
+    for number in range(kernel.num_tables if kernel is not None else 0):
+        whole, part = shape_of(op.operands[number]), shape_of(blocks[number])
+        for dim, (size, n) in enumerate(zip(whole, part, strict=True)):
+            given[number] = emit.padded(given[number], dim, 0, size - n)
+    return given
 
 
 def _local_grid(op: mlir.Operation, given: tuple[Sharding, ...]) -> list[int]:
@@ -53,11 +68,7 @@ def _local_grid(op: mlir.Operation, given: tuple[Sharding, ...]) -> list[int]:
         kernel, cuts = found
         grid = list(kernel.grid)
         for cut in cuts:
-            dims = [
-                (kernel.num_tables + window, dim)
-                for window, dim in enumerate(cut.array_dims)
-                if dim is not None
-            ]
+            dims = [(value, dim) for value, dim in enumerate(cut.dims) if dim is not None]
             followed.update(dims)
             value, dim = dims[-1]  # of a result
             grid[cut.grid_dim] //= given[value].num_shards(dim)

@@ -78,8 +78,8 @@ def _smaller_grid(op: mlir.Operation, slice_: _core.SlicedValue, count: int) -> 
     found = kernel_cuts(op)
     assert found is not None, "the kernel was cut by the rule of its grid"
     kernel, cuts = found
-    window = len(kernel.windows) - len(op.results) + slice_.index
+    result = len(op.operands) + slice_.index
     grid = list(kernel.grid)
-    (dim,) = (cut.grid_dim for cut in cuts if cut.array_dims[window] == slice_.dim)
+    (dim,) = (cut.grid_dim for cut in cuts if cut.dims[result] == slice_.dim)
     grid[dim] //= count
     return grid
