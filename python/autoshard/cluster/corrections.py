@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+
+_NEAR = 0.005
+_NEAR_BYTES = 2.0**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,14 @@ class Corrections:
     """and of all other ops."""
     memory_bytes: float = 0.0
     """What a device needs more than planned; less, where it is negative."""
+
+    def is_near(self, other: Corrections) -> bool:
+        """Whether plans by either are as good as the same."""
+        return (
+            math.isclose(self.products, other.products, rel_tol=_NEAR)
+            and math.isclose(self.others, other.others, rel_tol=_NEAR)
+            and math.isclose(self.memory_bytes, other.memory_bytes, abs_tol=_NEAR_BYTES)
+        )
 
     @property
     def none_needed(self) -> bool:

@@ -15,7 +15,7 @@ from autoshard.ir import new_context, parse_bytes
 from autoshard.passes.memory_limit import user_limit
 from autoshard.planned.summary import PlanSummary
 from autoshard.search.automatic import Planned
-from autoshard.search.corrections import corrections_by
+from autoshard.search.corrections import measured_by
 from autoshard.search.refine import Budget, Search, refine, verifier
 from autoshard.search.ways import Way, mesh_shapes, ways_on
 
@@ -101,7 +101,7 @@ def refine_plan(
             partial(_plan_in_way, source, request),
             () if source.has_mesh else ways_on(cluster),
             Way(),
-            partial(corrections_by, cluster=cluster, trip_count=trips),
+            partial(measured_by, cluster=cluster, trip_count=trips),
             lambda way: way.name,
             user_limit(request.options().memory_limit),
         )

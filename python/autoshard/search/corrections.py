@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from autoshard._core import Work
 from autoshard.cluster import Cluster
 from autoshard.cluster.corrections import Corrections
@@ -19,28 +23,71 @@ _MOST_TIMES = 8.0
 """By which a class is corrected at most."""
 
 
-def corrections_by(
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A plan as modelled without corrections, and as compiled."""
+
+    modelled_bytes: float
+    compiled_bytes: float
+    modelled: tuple[float, float] = (0.0, 0.0)
+    """Seconds of products, and of other ops."""
+    compiled: tuple[float, float] = (0.0, 0.0)
+    """The same; zeros where there is no program to read."""
+
+
+def measured_by(
     planned: Planned, found: Verification, cluster: Cluster, trip_count: int
-) -> Corrections:
-    """Corrections with which the model says of a plan what its compiled program takes.
+) -> Measured:
+    """What the model says of a plan beside what its compiled program takes.
 
     Args:
         planned: Not exported.
-        found: Its compiled program; where it does not fit, memory alone is corrected.
+        found: Its compiled program.
         cluster: What it is planned for.
         trip_count: Assumed trips of loops whose count cannot be read from the program.
     """
     costed = cost_of_module(planned.module, cluster.uncorrected, trip_count=trip_count)
-    memory = found.program.needed_bytes - costed.peak_bytes
+    needed = found.program.needed_bytes
     if found.estimate is None:
-        return Corrections(memory_bytes=memory)
-    products, others = planned_seconds(costed)
-    compiled = found.estimate.product_seconds
-    rest = found.estimate.compute_seconds - compiled
-    least = _LEAST_SHARE * max(products + others, compiled + rest)
-    return Corrections(
-        _times(compiled, products, least), _times(rest, others, least), memory_bytes=memory
+        return Measured(costed.peak_bytes, needed)
+    products = found.estimate.product_seconds
+    others = found.estimate.compute_seconds - products
+    return Measured(costed.peak_bytes, needed, planned_seconds(costed), (products, others))
+
+
+def corrections_of(measured: Sequence[Measured]) -> Corrections:
+    """Corrections by all plans that were compiled: sums of seconds, the mean of bytes.
+
+    Seconds are corrected if each plan would have been closer by what the others say, taken
+    together: where a compiler gives an op other seconds by how it is cut, one plan says little of
+    the next. One plan alone is taken at its word.
+    """
+    memory = sum(one.compiled_bytes - one.modelled_bytes for one in measured) / len(measured)
+    timed = [one for one in measured if sum(one.compiled) > 0]
+    if len(timed) > 1:
+        others = [_times_of([*timed[:n], *timed[n + 1 :]]) for n in range(len(timed))]
+        corrected = sum(map(_error, timed, others))
+        if corrected >= sum(_error(one, (1.0, 1.0)) for one in timed):
+            return Corrections(memory_bytes=memory)
+    return Corrections(*_times_of(timed), memory_bytes=memory)
+
+
+def _times_of(timed: Sequence[Measured]) -> tuple[float, float]:
+    modelled = [sum(seconds) for seconds in zip(*(one.modelled for one in timed), strict=True)]
+    compiled = [sum(seconds) for seconds in zip(*(one.compiled for one in timed), strict=True)]
+    least = _LEAST_SHARE * max(sum(modelled), sum(compiled))
+    products, others = (
+        (_times(made, said, least) for made, said in zip(compiled, modelled, strict=True))
+        if timed
+        else (1.0, 1.0)
     )
+    return products, others
+
+
+def _error(one: Measured, times: tuple[float, float]) -> float:
+    """How far off the seconds of a plan are with these corrections."""
+    said = sum(a * b for a, b in zip(one.modelled, times, strict=True))
+    return abs(math.log(said / sum(one.compiled))) if said > 0 else 0.0
 
 
 def planned_seconds(costed: Costed) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from autoshard.passes.recursive_programming import RecursiveProgramming
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches
 from autoshard.search.automatic import ALL_MEMORY, Job, Planned, plan_with_host
-from autoshard.search.corrections import corrections_by
+from autoshard.search.corrections import measured_by
 from autoshard.search.host_candidates import candidates
 from autoshard.search.micro_batches import choose_micro_batches, divisors, free_step
 from autoshard.search.refine import Budget, Refinement, Search, Verify, refine, verifier
@@ -252,7 +252,7 @@ class RefineProgram(PlanProgram):
             partial(self._in_way, job),
             ways_on(cluster) if is_free else (),
             Way(),
-            partial(corrections_by, cluster=cluster, trip_count=self.trip_count),
+            partial(measured_by, cluster=cluster, trip_count=self.trip_count),
             lambda way: way.name,
             user_limit(self.memory_limit),
         )

@@ -5,8 +5,9 @@
     again       the search's own once more, and plans in other ways, on meshes of other shapes and
                 in forms that experts write (search/forms.py), by the corrected costs
     compiled    the fastest of these, unlike ones first, each in a process of its own, for devices
-                that need not be here; what does not fit is planned again with the bytes that it
-                lacked
+                that need not be here; each of them corrects the costs of those that follow
+                (search/corrections.py), which are planned once more by these; what does not fit
+                is planned again with the bytes that it lacked
     taken       the shortest step as scheduled (verify/schedule) of those that fit as compiled
 
 So the plan that is taken is behind none of the others, as far as the simulated schedule goes.
@@ -31,6 +32,7 @@ from autoshard.ir import warn
 from autoshard.ir.boundary import untie_unequal
 from autoshard.planned.summary import PlanSummary
 from autoshard.search.automatic import Planned
+from autoshard.search.corrections import Measured, corrections_of
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS, compile_in_subprocess
 from autoshard.verify.verification import Verification, verify_module
 
@@ -187,8 +189,8 @@ class Search(Generic[Way]):
     """All to try, besides that of the search's own plan."""
     own: Way | None = None
     """The way of the search's own plan; None: it is not made again, and costs stay as modelled."""
-    corrections: Callable[[Planned, Verification], Corrections] | None = None
-    """What a compiled program says of the costs; None: costs stay as modelled."""
+    measure: Callable[[Planned, Verification], Measured] | None = None
+    """What a compiled program says of the costs; None: they stay as modelled."""
     kind_of: Callable[[Way], str] = lambda _: ""
     """What a way is called, where its mesh does not say all: ``fsdp``."""
     memory_limit: float = math.inf
@@ -233,9 +235,9 @@ def refine(
     except KeyboardInterrupt:
         ended = "interrupt"
     taken = run.take()
-    return run.tried[taken].planned, Refinement(
-        tuple(run.attempts), ended, run.tried[taken].measured
-    )
+    best = run.tried[taken]
+    said = None if best.measured is None else corrections_of([best.measured])
+    return best.planned, Refinement(tuple(run.attempts), ended, said)
 
 
 def _summary(planned: Planned) -> PlanSummary:
@@ -251,9 +253,11 @@ class _Candidate(Generic[Way]):
     planned: Planned
     kind: str
     corrections: Corrections
-    """Those that it was planned with,"""
-    measured: Corrections | None = None
-    """and what its compiled program says."""
+    """Those that it was planned with."""
+    measured: Measured | None = None
+    """What its compiled program says."""
+    lacked_bytes: float | None = None
+    """What plans in this way were seen to need besides; None: as all others."""
 
     @property
     def seconds(self) -> float:
@@ -305,38 +309,61 @@ class _Run(Generic[Way]):
         self._compile([_Candidate(search.own, first, "", _summary_corrections(first))])
         if self.budget.compiles == 1:
             return
-        said = self.tried[0].measured or AS_MODELLED
-        if search.own is not None and said != self.tried[0].corrections:
-            self._offer(search.own, said, _AGAIN)
+        if search.own is not None and self._said() != self.tried[0].corrections:
+            self._offer(search.own, _AGAIN)
         for way in search.ways:
-            self._offer(way, said, search.kind_of(way))
+            self._offer(way, search.kind_of(way))
         while self.waiting and (left := self.budget.compiles - len(self.tried)) > 0:
             self.waiting.sort(key=self._turn)
             count = min(left, self.budget.at_a_time)
             now, self.waiting = self.waiting[:count], self.waiting[count:]
+            now = [one for one in map(self._by_newest_costs, now) if one is not None]
+            if not now:
+                continue
             self._compile(now)
             for number, one in enumerate(self.attempts[-len(now) :], -len(now)):
                 found = self.tried[number]
                 if one.fits is False and found.way is not None and found.measured is not None:
-                    self._offer(found.way, found.measured, found.kind or _AGAIN)
+                    lacked = corrections_of([found.measured]).memory_bytes
+                    self._offer(found.way, found.kind or _AGAIN, lacked)
+
+    def _said(self, lacked_bytes: float | None = None) -> Corrections:
+        """What all compiled programs say of the costs; of memory what is given, if anything."""
+        measured = [one.measured for one in self.tried if one.measured is not None]
+        said = corrections_of(measured) if measured else AS_MODELLED
+        return said if lacked_bytes is None else replace(said, memory_bytes=lacked_bytes)
+
+    def _by_newest_costs(self, candidate: _Candidate[Way]) -> _Candidate[Way] | None:
+        """A plan in the same way by what was compiled since; None where that is another one's, or
+        does not fit."""
+        said = self._said(candidate.lacked_bytes)
+        if candidate.way is None or said.is_near(candidate.corrections):
+            return candidate
+        made = self._planned(candidate.way, candidate.kind, candidate.lacked_bytes)
+        return None if made is None or any(made.is_same(one) for one in self.tried) else made
 
     def _turn(self, candidate: _Candidate[Way]) -> tuple[bool, float]:
         """What is unlike all that was compiled comes first, then what is fastest."""
         is_alike = any(candidate.is_same(one, _ALIKE) for one in self.tried)
         return is_alike, candidate.seconds
 
-    def _offer(self, way: Way, corrections: Corrections, kind: str) -> None:
+    def _offer(self, way: Way, kind: str, lacked_bytes: float | None = None) -> None:
         """A plan in one way waits, if there is one that is none of the others."""
         if time.monotonic() >= self.deadline:
             return
-        try:
-            planned = self.search.plan_in(way, corrections)
-        except DoesNotFitError:
-            return
-        made = _Candidate(way, planned, kind, corrections)
-        if not any(made.is_same(one) for one in (*self.tried, *self.waiting)):
-            untie_unequal(planned.module)
+        made = self._planned(way, kind, lacked_bytes)
+        if made and not any(made.is_same(one) for one in (*self.tried, *self.waiting)):
             self.waiting.append(made)
+
+    def _planned(self, way: Way, kind: str, lacked_bytes: float | None) -> _Candidate[Way] | None:
+        """A plan in one way, by all that is known now; None where none fits."""
+        said = self._said(lacked_bytes)
+        try:
+            planned = self.search.plan_in(way, said)
+        except DoesNotFitError:
+            return None
+        untie_unequal(planned.module)
+        return _Candidate(way, planned, kind, said, lacked_bytes=lacked_bytes)
 
     def _compile(self, candidates: Sequence[_Candidate[Way]]) -> None:
         waiting = list(range(len(self.tried), len(self.tried) + len(candidates)))
@@ -377,8 +404,8 @@ class _Run(Generic[Way]):
             if error.reason == "not installed":
                 raise
             return replace(attempt, state="failed", why=f"{error.reason}: {error.message}")
-        if self.search.corrections is not None:
-            candidate.measured = self.search.corrections(candidate.planned, found)
+        if self.search.measure is not None:
+            candidate.measured = self.search.measure(candidate.planned, found)
         needed = found.program.needed_bytes
         fits = found.fits and needed <= self.search.memory_limit
         attempt = replace(attempt, state="compiled", fits=fits, compiled_peak_bytes=needed)

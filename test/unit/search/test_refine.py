@@ -10,10 +10,11 @@ import pytest
 
 import autoshard
 from autoshard.cluster import Cluster
-from autoshard.cluster.corrections import AS_MODELLED, Corrections
+from autoshard.cluster.corrections import Corrections
 from autoshard.errors import AutoshardWarning, CompileError, DoesNotFitError, PassOptionError
 from autoshard.ir import new_context, parse_bytes
 from autoshard.search.automatic import Planned
+from autoshard.search.corrections import Measured, corrections_of
 from autoshard.search.refine import Attempt, Budget, Refinement, Search, refine
 from autoshard.search.ways import mesh_shapes
 
@@ -212,12 +213,12 @@ def corrected(
         asked.append((way, corrections))
         return modelled(way, corrections)
 
-    def corrections(plan: Planned, found: Any) -> Corrections:
+    def measure(plan: Planned, found: Any) -> Measured:
         assert plan.summary is not None
-        besides = found.program.needed_bytes - plan.summary.peak_bytes_per_device
-        return Corrections(2.0, 2.0, besides)
+        modelled = plan.summary.peak_bytes_per_device
+        return Measured(modelled, found.program.needed_bytes, (1.0, 1.0), (2.0, 2.0))
 
-    search = Search(plan_in, ("8",), "own", corrections, lambda way: way, limit)
+    search = Search(plan_in, ("8",), "own", measure, lambda way: way, limit)
     taken, refinement = refine(
         planned("first", 2.0), search, Compiler(answers), budget, lambda _: None
     )
@@ -239,6 +240,49 @@ def test_plans_after_the_first_are_made_with_what_its_program_says():
     assert [one.kind for one in refinement.attempts] == ["", "again", "8"]
     assert refinement.corrections == Corrections(2.0, 2.0, 6.0)
     assert refinement.attempts[1].modelled_peak_bytes == 8.0
+
+
+def test_what_was_compiled_since_corrects_a_plan_that_waited():
+    answers = {
+        name: Found(True, Schedule(4.0), Program(bytes_))
+        for name, bytes_ in (("first", 2**30), ("own, 1", 3 * 2**30), ("8, 2", 2**30))
+    }
+
+    def plan_in(way: str, corrections: Corrections) -> Planned:
+        seconds = 3.5 if way == "own" else 3.6
+        return planned(f"{way}, {corrections.memory_bytes / 2**30:g}", seconds)
+
+    _, refinement, asked = corrected(answers, plan_in, Budget(3), limit=2.0**40)
+    assert [one.mesh for one in refinement.attempts] == ["first", "own, 1", "8, 2"]
+    assert [(way, said.memory_bytes / 2**30) for way, said in asked] == [
+        ("own", 1),
+        ("8", 1),
+        ("8", 2),
+    ]
+
+
+def said_of(*compiled: tuple[float, float]) -> tuple[float, float]:
+    """What is made of plans that take 1 s of products and 1 s of others each by the model."""
+    measured = [Measured(10.0, 14.0, (1.0, 1.0), seconds) for seconds in compiled]
+    said = corrections_of(measured)
+    assert said.memory_bytes == 4.0
+    return said.products, said.others
+
+
+def test_plans_correct_the_costs_together_where_they_say_the_same():
+    assert said_of((2.0, 1.0)) == (2.0, 1.0)
+    assert said_of((2.0, 1.0), (3.0, 1.0)) == (2.5, 1.0)
+
+
+def test_costs_stay_as_modelled_where_plans_contradict_each_other():
+    assert said_of((2.0, 1.0), (0.5, 1.0)) == (1.0, 1.0)
+    # Two of three say the same, and the third is further off with what they say.
+    assert said_of((1.1, 1.0), (1.1, 1.0), (0.4, 1.0)) == (1.0, 1.0)
+
+
+def test_bytes_that_are_needed_are_the_mean():
+    said = corrections_of([Measured(10.0, 14.0), Measured(10.0, 8.0)])
+    assert said == Corrections(memory_bytes=1.0)
 
 
 def test_plans_of_another_kind_are_compiled_before_those_that_are_alike(monkeypatch: Any):
@@ -279,7 +323,7 @@ def test_a_program_that_costs_what_is_modelled_is_not_planned_again():
         asked.append(way)
         return planned(way, 3.0)
 
-    search = Search(plan_in, ("8",), "own", lambda plan, found: AS_MODELLED)
+    search = Search(plan_in, ("8",), "own", lambda *_: Measured(1.0, 1.0, (1.0, 1.0), (1.0, 1.0)))
     compiler = Compiler({"first": 1.0, "8": 2.0})
     refine(planned("first", 2.0), search, compiler, Budget(3), lambda _: None)
     assert asked == ["8"]
