@@ -52,7 +52,7 @@ def differences_from_readings(
     mesh: Mesh,
     *,
     on_cpu: bool,
-    besides: Sequence[Collective] = (),
+    besides: Callable[[], Sequence[Collective]] = tuple,
 ) -> list[str]:
     """None where XLA moves no more than one reading of the plan.
 
@@ -65,26 +65,27 @@ def differences_from_readings(
         compiled: From ``hlo_collectives``.
         mesh: Of the plan.
         on_cpu: Was it XLA's CPU compiler?
-        besides: What the compiler adds to each reading.
+        besides: What the compiler adds to each reading; asked only if XLA moves more without it.
 
     Returns:
         As ``collective_differences`` of the first reading, or nothing.
     """
 
-    def differences(reading: Sequence[Collective]) -> list[str]:
-        return collective_differences(
-            [*(as_on_cpu(reading) if on_cpu else reading), *besides], compiled
-        )
+    def made_of(read: Callable[[], Sequence[Collective]]) -> list[Collective]:
+        reading = read()
+        return [*(as_on_cpu(reading) if on_cpu else reading)]
 
     first, *others = readings
-    if any(not differences(read()) for read in others):
+    made = [made_of(read) for read in others]
+    if any(not collective_differences(reading, compiled) for reading in made):
         return []
-    spelled = first()
-    found = differences(spelled)
-    if found:
-        made = [*(as_on_cpu(spelled) if on_cpu else spelled), *besides]
-        if not collective_differences(axis_by_axis(made, mesh), compiled):
-            return []
+    added = besides()
+    if added and any(not collective_differences([*one, *added], compiled) for one in made):
+        return []
+    spelled = [*made_of(first), *added]
+    found = collective_differences(spelled, compiled)
+    if found and not collective_differences(axis_by_axis(spelled, mesh), compiled):
+        return []
     return found
 
 

@@ -57,6 +57,11 @@ _BETWEEN_SLICES = {
 }
 """What the runtime between slices does; any other transfer is one from device to device."""
 
+_TALKS = re.compile(
+    r" (?:all-|reduce-scatter|ragged-all-to-all|collective-|send|fusion|while|call|conditional"
+    r"|async-|custom-call-)[\w-]*\("
+)
+"""What an instruction is that communicates or that calls others; others may name it in a text."""
 _LISTED_GROUPS = re.compile(r"\breplica_groups=\{(\{[\d,{} ]*\})?\}")
 _IOTA_GROUPS = re.compile(r"\breplica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _MESH_GROUPS = re.compile(r"\breplica_groups=(mesh\[[^{]*?) ?(\{[^}]*\})")
@@ -159,6 +164,8 @@ class CollectiveReader:
         self, computation: HloComputation, times: int, known: bool
     ) -> Iterator[FoundCollective]:
         """All that a computation and what it calls run, ``times`` times over."""
+        if not _TALKS.search("\n".join(computation.lines)):
+            return
         for instruction in computation.instructions:
             if instruction.opcode == "while":
                 yield from self._while(computation, instruction, times, known)

@@ -36,6 +36,7 @@ _OP_NAME = re.compile(r'\bop_name="([^"]*)"')
 _SOURCE = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 _FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 _OPERAND = re.compile(r"%([\w.\-]+)")
+_PARENTHESIS = re.compile(r"[()]")
 _INTEGER = re.compile(r"^\((-?\d+)\)")
 _INDEX = re.compile(r"\bindex=(\d+)")
 _DIRECTION = re.compile(r"\bdirection=(\w+)")
@@ -97,8 +98,8 @@ class HloInstruction:
     @property
     def called(self) -> list[str]:
         """Computations that it names, but for the body and condition of a loop."""
-        found = [match[1] for match in _CALLED.finditer(self.rest)]
-        for several in _SEVERAL.finditer(self.rest):
+        found = _CALLED.findall(self.rest)
+        for several in _SEVERAL.finditer(self.rest) if "s={" in self.rest else ():
             found.extend(name.strip().lstrip("%") for name in several[1].split(",") if name.strip())
         return found
 
@@ -127,8 +128,18 @@ class HloComputation:
 
     name: str
     is_entry: bool
-    instructions: list[HloInstruction] = field(default_factory=list[HloInstruction])
-    by_name: dict[str, HloInstruction] = field(default_factory=dict[str, HloInstruction])
+    lines: list[str] = field(default_factory=list[str])
+    """Its text, read when it is first asked for: most computations are bodies of fusions."""
+
+    @cached_property
+    def instructions(self) -> list[HloInstruction]:
+        """All of them."""
+        return [found for line in self.lines if (found := _read_instruction(line))]
+
+    @cached_property
+    def by_name(self) -> dict[str, HloInstruction]:
+        """The same, by what they are called."""
+        return {instruction.name: instruction for instruction in self.instructions}
 
     @property
     def root(self) -> HloInstruction:
@@ -208,13 +219,10 @@ class HloProgram:
                 if header:
                     current = HloComputation(header[2], bool(header[1]))
                     computations[header[2]] = current
-            elif _COMPUTATION_END.match(line):
+            elif line.startswith("}") and _COMPUTATION_END.match(line):
                 current = None
             else:
-                instruction = _read_instruction(line)
-                if instruction:
-                    current.instructions.append(instruction)
-                    current.by_name[instruction.name] = instruction
+                current.lines.append(line)
         if not any(computation.is_entry for computation in computations.values()):
             raise ParseError(
                 "the HLO text has no ENTRY computation. Give the text of one compiled module, as "
@@ -303,8 +311,8 @@ def _whole_lines(text: str) -> Iterator[str]:
     whole = ""
     for line in text.splitlines():
         # Only what goes on behind a line break neither begins with spaces nor ends a computation.
-        goes_on = _INSTRUCTION.match(whole) and line and not line[0].isspace()
-        if goes_on and not _COMPUTATION_END.match(line):
+        may_go_on = line and not line[0].isspace() and not _COMPUTATION_END.match(line)
+        if may_go_on and _INSTRUCTION.match(whole):
             whole += line
             continue
         yield whole
@@ -385,13 +393,10 @@ def _read_instruction(line: str) -> HloInstruction | None:
 def end_of_parenthesis(line: str, start: int) -> int:
     """Behind the parenthesis that closes the one at ``start``."""
     depth = 0
-    for index in range(start, len(line)):
-        if line[index] == "(":
-            depth += 1
-        elif line[index] == ")":
-            depth -= 1
-            if depth == 0:
-                return index + 1
+    for found in _PARENTHESIS.finditer(line, start):
+        depth += 1 if found[0] == "(" else -1
+        if depth == 0:
+            return found.end()
     return len(line)
 
 

@@ -62,11 +62,24 @@ def test_one_reading_of_the_plan_is_enough() -> None:
     found = differences_from_readings([lambda: shardys], compiled, MESH, on_cpu=False)
     assert found == collective_differences(shardys, compiled)
     assert found
-    extra = [all_reduce(64)]
-    assert (
-        differences_from_readings([lambda: shardys], compiled, MESH, on_cpu=False, besides=extra)
-        == []
-    )
+
+
+def test_what_a_compiler_adds_is_asked_only_where_more_is_sent() -> None:
+    shardys, compiled = [all_gather(8)], [all_reduce(64)]
+    asked: list[str] = []
+
+    def extra() -> list[Collective]:
+        asked.append("now")
+        return [all_reduce(64)]
+
+    def differences(planned: list[Collective]) -> list[str]:
+        readings = [lambda: shardys, lambda: planned]
+        return differences_from_readings(readings, compiled, MESH, on_cpu=False, besides=extra)
+
+    assert differences([all_reduce(64)]) == []
+    assert not asked
+    assert differences([all_gather(8)]) == []
+    assert asked
 
 
 def test_a_sum_over_several_axes_may_be_made_axis_by_axis() -> None:
