@@ -213,7 +213,7 @@ def sweep(
     Raises:
         PlanError: An option that is none, or no cluster.
     """
-    from autoshard.frontend.planning import traced_for
+    from autoshard.frontend.lower import traced_for
 
     if not clusters:
         raise PlanError("sweep: no cluster is given. Give clusters=['v5e:4x4', 'v5p:2x2x2'].")

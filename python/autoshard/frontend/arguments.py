@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import jax
 
-from autoshard.ir.lowering import is_ref, is_traced, static_arguments, type_of
+from autoshard.ir.lowering import is_traced, static_arguments, type_of
 
 _tree: Any = jax.tree_util
 
@@ -74,7 +74,7 @@ class Arguments:
         return next((found.mesh for found in meshes if found is not None), None)
 
     def as_types(self) -> Arguments:
-        """The same call, holding no array; where one has been put is kept, as are references."""
+        """The same call, holding no array; where one has been put is kept."""
         args, kwargs = self.types()
         return replace(
             self, args=args, kwargs=kwargs, leaves=[_placed_type(x) for x in self.leaves]
@@ -158,8 +158,6 @@ def committed_sharding(leaf: Any) -> Any:
 
 
 def _placed_type(leaf: Any) -> Any:
-    if is_ref(leaf):
-        return leaf
     type_: Any = type_of(leaf)
     sharding = committed_sharding(leaf)
     return type_ if sharding is None else type_.update(sharding=sharding)

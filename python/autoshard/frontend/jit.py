@@ -43,6 +43,7 @@ from autoshard.frontend.plan import Plan
 from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.frontend.planning import plan_source, plan_traced
 from autoshard.frontend.processes import check_same_everywhere, say_failed
+from autoshard.frontend.references import OfArrays, has_references
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import PlanOptions, Request
 from autoshard.frontend.running import Running
@@ -56,11 +57,13 @@ from autoshard.ir.lowering import (
     InvalidValueError,
     Tracing,
     accept_sub_byte_arguments,
+    is_ref,
     marks_are_lowered,
     raise_where_invalid,
     replace_module,
     trace_settings,
     tracing,
+    user_line,
     uses_shardy,
 )
 from autoshard.ir.planned_call import PlannedCall
@@ -103,9 +106,10 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
     """``fn``, planned and compiled for all devices of a cluster or mesh when it is first called.
 
     Used like ``jax.jit(fn)``: pytrees, static and donated arguments, arguments by name, closures,
-    PRNG keys, callbacks without order. Arguments are placed where the plan wants them, wherever
-    they are. Calls with the same types and static arguments share one plan and one program; where
-    a mesh is given, arguments of the first one that lie on it already are pinned as they lie.
+    PRNG keys, references (``jax.new_ref``), callbacks without order. Arguments are placed where the
+    plan wants them, wherever they are. Calls with the same types and static arguments share one
+    plan and one program; where a mesh is given, arguments of the first one that lie on it already
+    are pinned as they lie.
     ``jax.jit(fn)`` of the same function stays what it is.
 
     Called inside another ``jax.jit``, a loop or ``jax.export`` it is planned by itself and its plan
@@ -256,6 +260,8 @@ class Jitted(Generic[P, R]):
             "keep_unused": settings.keep_unused,
         }
         self._programs: dict[Any, _Program] = {}
+        self._referenced: dict[Any, Jitted[..., Any]] = {}
+        """For calls with references: what is planned in place of it."""
         self._must_look = False
         """Would a deleted array end the process?"""
         self._donates = False
@@ -280,6 +286,9 @@ class Jitted(Generic[P, R]):
         if around is not Tracing.NONE:
             return self._inside(around, args, kwargs), None
         arguments = Arguments.of(self._static, args, kwargs)
+        if has_references(arguments.leaves):
+            jitted, call = self._of_arrays(arguments)
+            return call.result(jitted(*call.arguments.args, **call.arguments.kwargs)), None
         running = self._called(arguments).running
         self._must_look |= running.ends_on_deleted_arrays
         self._donates |= running.donates
@@ -301,9 +310,11 @@ class Jitted(Generic[P, R]):
         """Within another trace; where autoshard itself traces, the program around it is planned."""
         if marks_are_lowered():
             return self._plain(*args, **kwargs)
+        arguments = Arguments.of(self._static, args, kwargs)
         reason = unplanned_because(around)
+        if reason is None and has_references(arguments.leaves):
+            reason = "is given a jax.new_ref of the function around it"
         if reason is None:
-            arguments = Arguments.of(self._static, args, kwargs)
             try:
                 program = self._program(arguments)
             except ClosesOverTracedError:
@@ -324,7 +335,7 @@ class Jitted(Generic[P, R]):
         """As of ``jax.jit``: the planned module, ready for ``compile()``.
 
         The compiled program takes arguments that are already placed as planned, or that are on
-        no particular device.
+        no particular device. In place of references it takes arrays, and returns these first.
         """
         return self._program(Arguments.of(self._static, args, kwargs)).lowered
 
@@ -340,6 +351,7 @@ class Jitted(Generic[P, R]):
         """Forget all plans and programs."""
         with self._lock:
             self._programs.clear()
+            self._referenced.clear()
             self._as_one_op.clear_cache()
             vars(self).pop("_dispatched", None)
 
@@ -391,6 +403,9 @@ class Jitted(Generic[P, R]):
             raise
 
     def _program(self, arguments: Arguments) -> _Program:
+        if has_references(arguments.leaves):
+            jitted, call = self._of_arrays(arguments)
+            return jitted._program(call.arguments)
         try:
             key = self._key(arguments)
         except TypeError:
@@ -403,6 +418,23 @@ class Jitted(Generic[P, R]):
             if key not in self._programs:
                 self._programs[key] = self._new_program(arguments)
             return self._programs[key]
+
+    def _of_arrays(self, arguments: Arguments) -> tuple[Jitted[..., Any], OfArrays]:
+        """What plans the function of arrays in place of references, and the call of it."""
+        if self._settings.request.out_shardings is not None:
+            raise PlanError(
+                f"{_name(self._fn)}: out_shardings pins what a function returns, and with a"
+                " jax.new_ref its arrays come out as well. Use jax.lax.with_sharding_constraint.",
+                user_line(),
+            )
+        donate = self._jit_options["donate_argnums"], self._jit_options["donate_argnames"]
+        call = OfArrays.of(self._fn, arguments, self._static, donate)
+        key = (arguments.tree, tuple(map(is_ref, arguments.leaves)))
+        with self._lock:
+            if key not in self._referenced:
+                made = Jitted(call.fn, self._static, *call.donate, self._settings)
+                self._referenced[key] = made
+            return self._referenced[key], call
 
     def _key(self, arguments: Arguments) -> Any:
         types_of_leaves = tuple(map(type_key, arguments.leaves))

@@ -18,9 +18,9 @@ from autoshard.errors import (
 from autoshard.frontend.argnums import whole_number
 from autoshard.frontend.batch_arrays import batch_of_source, rows_of, with_batch
 from autoshard.frontend.chosen_micro_batches import within_memory
-from autoshard.frontend.lower import Source, Traced
+from autoshard.frontend.lower import Source, Traced, traced_for
 from autoshard.frontend.plan import Plan
-from autoshard.frontend.planning import plan_source, traced_for
+from autoshard.frontend.planning import plan_source
 from autoshard.frontend.request import Request
 from autoshard.ir.lowering import line_of_error
 from autoshard.progress import running, task

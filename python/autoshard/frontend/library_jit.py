@@ -11,8 +11,7 @@ import abc
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar, Unpack, cast
 
 import jax
@@ -20,6 +19,7 @@ import jax
 from autoshard.errors import PlanError
 from autoshard.frontend.jit import JitOptions, Jitted, jit
 from autoshard.frontend.plan import Plan
+from autoshard.frontend.references import Structure, elements_of
 from autoshard.ir.lowering import signature_of, static_arguments, user_line
 
 R = TypeVar("R")
@@ -28,14 +28,6 @@ _tree: Any = jax.tree_util
 
 _STRUCTURE = "autoshard_structure"
 """The name of the argument that has what is no array."""
-
-
-@_tree.register_static
-@dataclass(frozen=True)
-class _Structure:
-    """What is no array: a pytree without leaves, by which programs are told apart."""
-
-    value: Hashable
 
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -142,7 +134,7 @@ class NnxJitted(LibraryJitted[R]):
         modules = self._modules(args, kwargs)
         graph, states = _split(tuple(modules.values()))
         arrays, by_name = _with(args, kwargs, dict(zip(modules, states, strict=True)))
-        return arrays, {**by_name, _STRUCTURE: _Structure((tuple(modules), graph))}
+        return arrays, {**by_name, _STRUCTURE: Structure((tuple(modules), graph))}
 
     def _pure(self, *args: Any, **kwargs: Any) -> Any:
         places, graph = kwargs.pop(_STRUCTURE).value
@@ -160,8 +152,8 @@ class NnxJitted(LibraryJitted[R]):
                 " take it away in the function (nnx.pop).",
                 user_line(),
             )
-        elements, is_tuple = _elements(result)
-        return (*updated, *elements, _Structure(is_tuple))
+        elements, is_tuple = elements_of(result)
+        return (*updated, *elements, Structure(is_tuple))
 
 
 class FilterJitted(LibraryJitted[R]):
@@ -180,18 +172,18 @@ class FilterJitted(LibraryJitted[R]):
         arrays = {place: made for place, (made, _) in parts.items()}
         others = tuple((place, rest) for place, (_, rest) in parts.items())
         by_place, by_name = _with(args, kwargs, arrays)
-        return by_place, {**by_name, _STRUCTURE: _Structure(others)}
+        return by_place, {**by_name, _STRUCTURE: Structure(others)}
 
     def _pure(self, *args: Any, **kwargs: Any) -> Any:
         others = kwargs.pop(_STRUCTURE).value
         given = self._dynamic(args, kwargs)
         whole = {place: _combined(given[place], rest) for place, rest in others}
         args, kwargs = _with(args, kwargs, whole)
-        elements, is_tuple = _elements(self._fn(*args, **kwargs))
+        elements, is_tuple = elements_of(self._fn(*args, **kwargs))
         parts = [_parted(element) for element in elements]
         return (
             *(arrays for arrays, _ in parts),
-            _Structure((tuple(r for _, r in parts), is_tuple)),
+            Structure((tuple(r for _, r in parts), is_tuple)),
         )
 
 
@@ -234,13 +226,6 @@ def filter_jit(fn: Callable[..., R] | None = None, **options: Unpack[JitOptions]
     return functools.partial(filter_jit, **options) if fn is None else FilterJitted(fn, options)
 
 
-def _elements(result: Any) -> tuple[tuple[Any, ...], bool]:
-    """Elements of a result, and if it is a tuple: one that a step takes again keeps its place."""
-    if type(result) is tuple:
-        return cast(tuple[Any, ...], result), True
-    return (result,), False
-
-
 def _copied(state: Any) -> Any:
     leaves, tree = _tree.tree_flatten(state)
     return _tree.tree_unflatten(tree, leaves)
@@ -265,7 +250,7 @@ class _Array:
     """Stands for an array in the structure of a pytree."""
 
 
-def _parted(value: Any) -> tuple[Any, _Structure]:
+def _parted(value: Any) -> tuple[Any, Structure]:
     """The arrays of a pytree, None in place of the rest; and the rest.
 
     Arrays are what is one to equinox, those of numpy as its release has it, and types of one.
@@ -275,10 +260,10 @@ def _parted(value: Any) -> tuple[Any, _Structure]:
     arrays = [isinstance(leaf, jax.ShapeDtypeStruct) or is_array(leaf) for leaf in leaves]
     parts = list(zip(leaves, arrays, strict=True))
     made = _tree.tree_unflatten(tree, [leaf if its else None for leaf, its in parts])
-    return made, _Structure((tuple(_Array if its else leaf for leaf, its in parts), tree))
+    return made, Structure((tuple(_Array if its else leaf for leaf, its in parts), tree))
 
 
-def _combined(arrays: Any, rest: _Structure) -> Any:
+def _combined(arrays: Any, rest: Structure) -> Any:
     leaves, tree = cast(tuple[Any, Any], rest.value)
     found = iter(_tree.tree_leaves(arrays))
     return _tree.tree_unflatten(tree, [next(found) if it is _Array else it for it in leaves])

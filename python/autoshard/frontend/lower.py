@@ -15,7 +15,7 @@ from autoshard.cluster import Cluster
 from autoshard.cluster.chips import FAMILIES
 from autoshard.cluster.stages import cluster_of_a_stage
 from autoshard.errors import PlanError
-from autoshard.frontend.arguments import Arguments
+from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.committed import CommittedShardings, committed_shardings
 from autoshard.frontend.mesh import (
     Machine,
@@ -28,6 +28,7 @@ from autoshard.frontend.mesh import (
     read_machine,
 )
 from autoshard.frontend.pallas_kernels import pallas_kernel_rules
+from autoshard.frontend.references import OfArrays, has_references
 from autoshard.frontend.request import Mode, Request, check_mesh_of_a_stage
 from autoshard.frontend.shard import padding_allowed
 from autoshard.frontend.written import Written
@@ -40,10 +41,8 @@ from autoshard.ir.lowering import (
     NotLoweredError,
     Rules,
     context_mesh,
-    is_ref,
     lower,
     meshes_of_bodies,
-    user_line,
 )
 from autoshard.ir.module import has_large_mesh, operations_of
 from autoshard.kernels.ragged_dot import ragged_dot_rules
@@ -121,21 +120,12 @@ def lower_source(
         jit_options: Static and donated arguments and the like, for ``jax.jit``.
 
     Raises:
-        PlanError: Mode ``semi_auto`` without a mesh, and no layout names one. An argument is a
-            ``jax.new_ref``. Ordered effects, or a ``jax.shard_map`` over another mesh.
+        PlanError: Mode ``semi_auto`` without a mesh, and no layout names one. Ordered effects, or a
+            ``jax.shard_map`` over another mesh.
         ShardingError: The mesh is none, or the layouts have no common one.
         ClusterError: The cluster is none, or the devices are none that autoshard knows.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
-    refs = [number for number, leaf in enumerate(arguments.leaves) if is_ref(leaf)]
-    if refs:
-        ref = arguments.names(fn)[refs[0]]
-        raise PlanError(
-            f"{name}: {ref} is a jax.new_ref. A plan says where arrays go in and come out, and what"
-            f" is written into a reference does neither. Pass {ref}[...], return what it shall be,"
-            f" and write that back: {ref}[...] = step({ref}[...]).",
-            user_line(),
-        )
     lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options)
     try:
         return lowered.source(_target(request, lowered.marks, name, arguments.explicit_mesh))
@@ -165,6 +155,35 @@ class Traced:
     def source(self, request: Request) -> Source:
         """The function lowered; see ``lower_source``."""
         return lower_source(self.fn, self.arguments, request, self.jit_options)
+
+
+def traced_for(
+    fn: Callable[..., Any],
+    arguments: tuple[tuple[Any, ...], dict[str, Any]],
+    *,
+    static: tuple[Any, Any],
+    donate: tuple[Any, Any],
+) -> Traced:
+    """``fn`` with the types of its arguments, or of the arrays of those that are references.
+
+    Args:
+        fn: The user's function.
+        arguments: Positional ones, and those by name.
+        static: Numbers and names, as in ``jax.jit``.
+        donate: Likewise.
+    """
+    fixed = StaticArguments.of(fn, *static)
+    called = Arguments.of(fixed, *arguments)
+    if has_references(called.leaves):
+        of_arrays = OfArrays.of(fn, called, fixed, donate)
+        fn, called, donate = of_arrays.fn, of_arrays.arguments, of_arrays.donate
+    options = {
+        "static_argnums": fixed.numbers,
+        "static_argnames": fixed.names,
+        "donate_argnums": donate[0],
+        "donate_argnames": donate[1],
+    }
+    return Traced(fn, called.as_types(), options)
 
 
 def lower_again(

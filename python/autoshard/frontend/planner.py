@@ -8,13 +8,12 @@ from typing import Any
 
 from autoshard.compilers.options import CompilerOptions
 from autoshard.errors import PlanError
-from autoshard.frontend.lower import Source
+from autoshard.frontend.lower import Source, traced_for
 from autoshard.frontend.pins import pins_of
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.planning import (
     job_of,
     read_planned,
-    traced_for,
 )
 from autoshard.frontend.request import (
     ClusterLike,

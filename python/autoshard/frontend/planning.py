@@ -14,7 +14,6 @@ from autoshard.cluster import Cluster
 from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.frontend.alike import cut_alike, write_batch_cuts
-from autoshard.frontend.arguments import Arguments, StaticArguments
 from autoshard.frontend.batch import batch_split
 from autoshard.frontend.batch_arrays import (
     arrays_of_batch,
@@ -29,7 +28,7 @@ from autoshard.frontend.device_order import in_chosen_order, source_of
 from autoshard.frontend.fingerprint import LoweredProgram
 from autoshard.frontend.layer_parts import InParts
 from autoshard.frontend.lockstep_planning import planned_in_lockstep
-from autoshard.frontend.lower import Source, Traced, whole_cluster
+from autoshard.frontend.lower import Source, Traced, traced_for, whole_cluster
 from autoshard.frontend.mesh import MeshLike
 from autoshard.frontend.micro_batched import micro_batched
 from autoshard.frontend.pins import (
@@ -258,31 +257,6 @@ def plan(
     name = getattr(fn, "__name__", "a function")
     with task(f"planning {name}", keeps_best=True):
         return plan_traced(traced, request)
-
-
-def traced_for(
-    fn: Callable[..., Any],
-    arguments: tuple[tuple[Any, ...], dict[str, Any]],
-    *,
-    static: tuple[Any, Any],
-    donate: tuple[Any, Any],
-) -> Traced:
-    """``fn`` with the types of its arguments.
-
-    Args:
-        fn: The user's function.
-        arguments: Positional ones, and those by name.
-        static: Numbers and names, as in ``jax.jit``.
-        donate: Likewise.
-    """
-    fixed = StaticArguments.of(fn, *static)
-    options = {
-        "static_argnums": fixed.numbers,
-        "static_argnames": fixed.names,
-        "donate_argnums": donate[0],
-        "donate_argnames": donate[1],
-    }
-    return Traced(fn, Arguments.of(fixed, *arguments).as_types(), options)
 
 
 def plan_traced(traced: Traced, request: Request) -> Plan:

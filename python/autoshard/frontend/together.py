@@ -17,10 +17,10 @@ from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError, PlanError, StrategyError
 from autoshard.frontend.arguments import StaticArguments, positional_names
 from autoshard.frontend.jit import Jitted, jit
-from autoshard.frontend.lower import Source, Traced
+from autoshard.frontend.lower import Source, Traced, traced_for
 from autoshard.frontend.pins import fed_back_arguments
 from autoshard.frontend.plan import Plan, PlannedValue
-from autoshard.frontend.planning import plan, plan_source, traced_for
+from autoshard.frontend.planning import plan, plan_source
 from autoshard.frontend.request import ClusterLike, Request
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.boundary import tie_donated, tied_arguments

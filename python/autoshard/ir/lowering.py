@@ -85,6 +85,19 @@ def is_ref(value: object) -> bool:
     return isinstance(value, core.Ref)
 
 
+def array_of_ref(ref: Any) -> jax.Array:
+    """What a reference holds, without a copy: the next one that is set takes its place."""
+    return ref._refs._buf
+
+
+def set_ref(ref: Any, value: jax.Array) -> None:
+    """Let a reference hold an array of its type, wherever that lies.
+
+    ``ref[...] = value`` brings it to where the reference was.
+    """
+    ref._refs._buf = value
+
+
 InvalidValueError: Any = api_util.InternalFloatingPointError
 """What a compiled program raises where ``jax_debug_nans`` or ``jax_debug_infs`` finds one."""
 
