@@ -5,11 +5,14 @@ use: ``data`` may lie on the eight of ``y`` and ``model`` on the four of ``x``, 
 and half of ``y``. A plan is searched for in the order of the cluster and costed in all others, and
 then searched for in the two where it costs least; the fastest of the three is taken. Where no time
 could be saved, since devices hardly talk, it stays at the first. What follows from marks is costed
-in all of them alike.
+in all of them alike. Under a time limit the first search comes first: the others have what it
+leaves.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -32,17 +35,23 @@ MOST_ORDERS = 64
 """Orders in which a plan is costed: those that part the fewest dims."""
 MORE_SEARCHES = 2
 """Searches in other orders than the first."""
+LEAST_SECONDS = 1e-3
+"""What a search gets of a time limit at least."""
 LEAST_GAIN = 0.01
 """Share of a step that another order has to save: equal ones stay as they are."""
 
 
-def in_chosen_order(source: Source, request: Request, plan_in: Callable[[Source], Plan]) -> Plan:
+PlanIn = Callable[[Source, Request], Plan]
+"""Plans a program in the order of its cluster."""
+
+
+def in_chosen_order(source: Source, request: Request, plan_in: PlanIn) -> Plan:
     """The plan in the order of devices that is best for it.
 
     Args:
         source: The program.
         request: What is asked of the plan.
-        plan_in: Plans the program in the order of its cluster.
+        plan_in: Is given the program in an order, and the request with what is left of its time.
 
     Raises:
         DoesNotFitError: No plan fits in the first order.
@@ -50,25 +59,36 @@ def in_chosen_order(source: Source, request: Request, plan_in: Callable[[Source]
     """
     orders = _orders(source, request)
     if not orders:
-        return plan_in(source)
+        return plan_in(source, request)
+    deadline = time.monotonic() + (math.inf if request.time_limit is None else request.time_limit)
     first, *others = orders
-    best = plan_in(source_in(source, first))
-    if not others or running().is_interrupted or _hardly_talks(best):
+    best = plan_in(source_in(source, first), request)
+    if not others or _is_over(deadline) or _hardly_talks(best):
         return best
-    seconds = _seconds_in(best, source, request, orders)
-    by_seconds = sorted(others, key=lambda order: seconds[order])
+    seconds = _seconds_in(best, source, request, orders, deadline)
+    by_seconds = sorted(seconds.keys() - {first}, key=lambda order: seconds[order])
     if source.mode == "semi_auto":  # propagation finds the same in each
-        by_seconds = by_seconds[:1] if seconds[by_seconds[0]] < seconds[first] else []
+        by_seconds = [order for order in by_seconds[:1] if seconds[order] < seconds[first]]
     for order in by_seconds[:MORE_SEARCHES]:
+        if _is_over(deadline):
+            break
         try:
-            found = plan_in(source_in(source, order))
+            found = plan_in(source_in(source, order), _in_what_is_left(request, deadline))
         except DoesNotFitError:
             continue  # in another order than one in which a plan fits
         if _step(found) < (1 - LEAST_GAIN) * _step(best):
             best = found
-        if running().is_interrupted:
-            break
     return best
+
+
+def _is_over(deadline: float) -> bool:
+    return running().is_interrupted or time.monotonic() >= deadline
+
+
+def _in_what_is_left(request: Request, deadline: float) -> Request:
+    if request.time_limit is None:
+        return request
+    return replace(request, time_limit=max(deadline - time.monotonic(), LEAST_SECONDS))
 
 
 def source_in(source: Source, order: Order) -> Source:
@@ -137,7 +157,6 @@ def _may_choose(request: Request) -> bool:
     return (
         request.stages is None
         and request.cost_model == "seconds"
-        and request.time_limit is None
         and not isinstance(request.mesh_of_pins(), jax.sharding.Mesh)
     )
 
@@ -154,16 +173,18 @@ def _hardly_talks(plan: Plan) -> bool:
 
 
 def _seconds_in(
-    plan: Plan, source: Source, request: Request, orders: list[Order]
+    plan: Plan, source: Source, request: Request, orders: list[Order], deadline: float
 ) -> dict[Order, float]:
-    """What the plan that was found in the first order costs in each."""
+    """What the plan that was found in the first order costs in each, as far as there is time."""
     assert source.cluster is not None
     here = source.cluster.in_order(orders[0])
     module = parse_bytes(plan.bytecode, new_context(), plan.name)
     cost = partial(cost_of_module, module, here, overlap=request.overlap)
     costed = cost() if request.trip_count is None else cost(trip_count=request.trip_count)
-    clusters = {order: source.cluster.in_order(order) for order in orders}
-    return {
-        order: cost_of(costed.imported, cluster, request.overlap).step_seconds
-        for order, cluster in clusters.items()
-    }
+    found: dict[Order, float] = {}
+    for order in orders:
+        cluster = source.cluster.in_order(order)
+        found[order] = cost_of(costed.imported, cluster, request.overlap).step_seconds
+        if _is_over(deadline):
+            break
+    return found

@@ -8,6 +8,7 @@ from typing import Any
 
 from autoshard.compilers.options import CompilerOptions
 from autoshard.errors import PlanError
+from autoshard.frontend.device_order import in_chosen_order
 from autoshard.frontend.lower import Source, traced_for
 from autoshard.frontend.pins import pins_of
 from autoshard.frontend.plan import Plan
@@ -44,7 +45,7 @@ class Planner:
         print(planner.plan)
         print(planner.replan(in_shardings=({"w": P(None, "model"), "b": None}, None)))
 
-    The mesh is that of the first plan: pins name its axes. Devices stay in the cluster's order.
+    The mesh, and the order of devices under it, are those of the first plan: pins name its axes.
     """
 
     plan: Plan
@@ -112,17 +113,25 @@ class Planner:
         )
         _check_plans_at_once(request)
         self._request = request
-        self._source = traced_for(
+        source = traced_for(
             fn,
             (args, kwargs),
             static=(static_argnums, static_argnames),
             donate=(donate_argnums, donate_argnames),
         ).source(request)
-        self._planned = job_of(self._source, request).search()
+        self._is_rewritten = False
+        tried: list[tuple[Plan, Source, PlannedProgram]] = []
+
+        def planned_in(source: Source, request: Request) -> Plan:
+            planned = job_of(source, request).search()
+            self._is_rewritten = job_of(source, request).changes(planned.module)
+            tried.append((self._read(source, planned), source, planned))
+            return tried[-1][0]
+
+        self.plan = in_chosen_order(source, request, planned_in)
+        _, self._source, self._planned = next(one for one in tried if one[0] is self.plan)
         self._written = self._planned.plan
         self._donated = tied_arguments(self._planned.module)
-        self._is_rewritten = job_of(self._source, request).changes(self._planned.module)
-        self.plan = self._read(self._source, self._planned)
 
     def replan(self, *, in_shardings: Any = None, out_shardings: Any = None) -> Plan:
         """The plan with these pins besides those given at first.

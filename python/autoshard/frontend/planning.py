@@ -296,9 +296,7 @@ def plan_source(
     if request.stages is not None and request.stages.execution == "auto":
         planned = partial(plan_source, source, traced=traced, advises=advises)
         return with_faster_execution(request, planned)
-    plan_in = partial(
-        _planned_or_advised, request=request, advises=advises, most_seconds=most_seconds
-    )
+    plan_in = partial(_planned_or_advised, advises=advises, most_seconds=most_seconds)
     plan = cached(
         source,
         request,

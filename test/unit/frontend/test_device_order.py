@@ -162,6 +162,31 @@ def test_within_another_program_a_plan_has_its_order(turned: Any) -> None:
     assert tuple(up.sharding.mesh.devices.flat) == order
 
 
+def test_under_a_time_limit_other_orders_have_what_the_first_search_leaves() -> None:
+    options: Any = {"mesh": "model=4,data=2", "cluster": slow_network(), "mode": "auto"}
+    plenty = autoshard.plan(step, *HALVES, **options, time_limit=300)
+    nothing = autoshard.plan(step, *HALVES, **options, time_limit=1e-6)
+    assert plenty.summary is not None
+    assert nothing.summary is not None
+    assert order_text(plenty.summary.read_cluster().order) == "cpu=4, host=2"
+    assert nothing.summary.read_cluster().parts == slow_network().parts
+
+
+def test_a_planner_has_the_order_that_is_chosen_for_its_first_plan(turned: Any) -> None:
+    planned, types = turned
+    planner = autoshard.Planner(step, *types, mesh="model=4,data=2", cluster=slow_network())
+    expected = planned.plan(*types)
+    assert planner.plan.summary is not None
+    assert planner.plan.summary.read_cluster() == expected.summary.read_cluster()
+    assert planner.plan.step_seconds == expected.step_seconds
+    spec = jax.sharding.PartitionSpec
+    again = planner.replan(in_shardings=(None, spec("data"), None))
+    assert again.machine.devices == planner.plan.machine.devices
+    assert again.summary is not None
+    assert again.summary.read_cluster() == planner.plan.summary.read_cluster()
+    assert str(again.arguments[2].sharding) == "[{data}, {}]"
+
+
 def test_what_follows_from_pins_is_laid_where_it_costs_least() -> None:
     spec = jax.sharding.PartitionSpec
     pins = [(spec(None, "model"), spec("model"))], spec("data"), spec("data")
