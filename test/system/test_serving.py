@@ -22,6 +22,7 @@ CONFIG = llama.Config(
 )
 """Two heads of keys and values, for eight devices."""
 SEQUENCES, PROMPT = 16, 8
+P = jax.sharding.PartitionSpec
 
 
 def made(tree: Any) -> Any:
@@ -67,6 +68,66 @@ def test_a_cache_with_fewer_heads_than_devices_is_updated_in_place(mesh: str | N
     assert compiled.memory_analysis().alias_size_in_bytes >= bytes_
     found, _ = step(*placed)
     assert_alike(found, expected)
+
+
+def mixture_step(params: Any, cache: Any, x: Any, at: Any) -> Any:
+    """A token of each sequence: attention with one head of keys and values, then eight experts."""
+    keys, values = cache
+    rows, width = x.shape
+    size = keys.shape[-1]
+    query = (x @ params["query"]).reshape(rows, -1, size)
+    key, value = jnp.split(x @ params["key_value"], 2, axis=1)
+    keys = jax.lax.dynamic_update_slice(keys, key[:, None], (0, at, 0))
+    values = jax.lax.dynamic_update_slice(values, value[:, None], (0, at, 0))
+    seen = jnp.arange(keys.shape[1]) <= at
+    scores = jnp.where(seen, jnp.einsum("bhk,btk->bht", query, keys), -jnp.inf)
+    mixed = jnp.einsum("bht,btk->bhk", jax.nn.softmax(scores), values)
+    x = x + mixed.reshape(rows, -1) @ params["out"]
+    gates = jax.nn.softmax(x @ params["router"])
+    hidden = jax.nn.silu(jnp.einsum("bd,edf->ebf", x, params["up"]))
+    return x + jnp.einsum("ebf,efd,be->bd", hidden, params["down"], gates), (keys, values)
+
+
+def mixture_types(rows: int, tokens: int, width: int, hidden: int) -> Any:
+    def array(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    size = width // 8
+    params = {
+        "query": array(width, width),
+        "key_value": array(width, 2 * size),
+        "out": array(width, width),
+        "router": array(width, 8),
+        "up": array(8, width, hidden),
+        "down": array(8, hidden, width),
+    }
+    cache = array(rows, tokens, size), array(rows, tokens, size)
+    return params, cache, array(rows, width), jax.ShapeDtypeStruct((), jnp.int32)
+
+
+def test_attention_shares_the_batch_over_the_devices_that_share_the_experts() -> None:
+    types = mixture_types(256, 4096, 1024, 4096)
+    plan = autoshard.plan(mixture_step, *types, cluster="v5p:2x2x2", donate_argnums=1)
+    found = {value.name: value.sharding for value in plan.arguments}
+    assert found["cache[0]"].tile == (8, 1, 1)
+    assert found["params['up']"].tile == found["params['down']"].tile == (8, 1, 1)
+    assert plan.results[1].sharding == found["cache[0]"]
+
+
+def test_experts_and_a_shared_batch_compute_what_one_device_does() -> None:
+    params, cache, x, _ = mixture_types(16, 32, 64, 128)
+    params = made(params)
+    params |= {name: jnp.ones(params[name].shape) / 64 for name in ("up", "down")}
+    x, at = jnp.asarray(np.random.default_rng(5).normal(size=x.shape), jnp.float32), jnp.int32(0)
+    pins = {"cache": P("d"), "up": P("d"), "down": P("d")}
+    shardings = {name: pins.get(name) for name in params}, (pins["cache"],) * 2, None, None
+    step = autoshard.jit(
+        mixture_step, cluster="cpu:8", mesh="d=8", in_shardings=shardings, donate_argnums=1
+    )
+    expected = jax.jit(mixture_step)(params, made(cache), x, at)
+    found = step(params, made(cache), x, at)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def sampled(params: Any, cache: Any, token: Any, count: Any) -> Any:
