@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.custom_partitioning import custom_partitioning
-from processes import outputs
+from processes import ended, outputs
 from two_processes import FUNCTIONS, MODES, WEIGHTS, X, start, step
 
 import autoshard
@@ -96,6 +97,16 @@ def test_a_plan_is_the_same_to_all_whatever_addresses_their_callbacks_have() -> 
     first, second, other = (digest(plan, "autoshard-export-shardy") for plan in plans)
     assert plans[0].to_mlir(False) != plans[1].to_mlir(False)  # by their addresses
     assert first == second != other
+
+
+def test_one_that_dies_ends_the_other_with_a_message() -> None:
+    began = time.monotonic()
+    waiting, dead = ended(str(SCRIPT.with_name("dying_process.py")))
+    assert dead.code == 3
+    assert waiting.code != 0
+    assert "loss" not in waiting.out
+    assert re.search(r"heartbeat|unhealthy|Connection closed by peer", waiting.errors)
+    assert time.monotonic() - began < 100
 
 
 def test_two_that_wait_are_ended_when_one_fails() -> None:
