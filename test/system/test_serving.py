@@ -73,7 +73,7 @@ def test_a_cache_with_fewer_heads_than_devices_is_updated_in_place(mesh: str | N
 def mixture_step(params: Any, cache: Any, x: Any, at: Any) -> Any:
     """A token of each sequence: attention with one head of keys and values, then eight experts."""
     keys, values = cache
-    rows, width = x.shape
+    rows = x.shape[0]
     size = keys.shape[-1]
     query = (x @ params["query"]).reshape(rows, -1, size)
     key, value = jnp.split(x @ params["key_value"], 2, axis=1)
