@@ -191,7 +191,7 @@ def row(library: str, does: str, found: dict[str, Any]) -> Row:
         number(call, 0),
         number(plain, 0),
         number(call / plain, 2) if call and plain else "",
-        found.get("warns", "").replace("|", "/"),
+        found.get("warns", "").replace("|", "/").replace(f"{ROOT}/", ""),
     )
 
 

@@ -26,6 +26,8 @@ from autoshard.ir.attributes import (
     custom_call_target,
     text_of,
 )
+from autoshard.ir.locations import LIBRARIES
+from autoshard.ir.lowering import user_line
 from autoshard.ir.module import operations_to_plan
 from autoshard.ir.native import nested, run_native
 from autoshard.kernels.calls import is_opaque_kernel, kernel_call
@@ -181,9 +183,16 @@ def write_plan(
         warn(
             f"{count} loop{'s' if count > 1 else ''} without a known trip count"
             f" {'are' if count > 1 else 'is'} counted as the option trip-count says, first at"
-            f" {imported.assumed_loops[0]}. Give how often they run: trip_count= of autoshard.plan"
-            " and autoshard.jit."
+            f" {imported.assumed_loops[0]}{_where_it_is_planned(imported.assumed_loops[0])}. Give"
+            " how often they run: trip_count= of autoshard.plan and autoshard.jit."
         )
+
+
+def _where_it_is_planned(first: str) -> str:
+    """For a loop of whose call stack only frames of libraries are known: the user's line."""
+    line = user_line() if any(part in first for part in LIBRARIES) else None
+    is_python = line is not None and line.rpartition(":")[0].endswith(".py")
+    return f" in what {line} plans" if is_python else ""  # a command has no line
 
 
 def forget_plan(module: mlir.Module) -> None:

@@ -37,3 +37,16 @@ def test_a_loop_of_a_library_is_named_by_the_users_line(path: str, said: str) ->
     types = jax.ShapeDtypeStruct((8, 8), jnp.float32)
     with pytest.warns(autoshard.errors.AutoshardWarning, match=rf"1 loop without .* is .* {said}"):
         autoshard.plan(lambda x: settle(x) + 1, types, cluster="cpu:2")
+
+
+def test_where_only_libraries_are_known_the_line_that_plans_is_named() -> None:
+    settle = of_library("/usr/lib/python3/site-packages/solvers/loop.py")
+    types = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    said = r"first at /usr/\S+loop\.py:5:\d+ in what \S+test_locations\.py:\d+ plans\. Give"
+    frames = jax.config.jax_traceback_in_locations_limit
+    jax.config.update("jax_traceback_in_locations_limit", 1)  # of a deep stack the innermost alone
+    try:
+        with pytest.warns(autoshard.errors.AutoshardWarning, match=said):
+            autoshard.plan(lambda x: settle(x) + 1, types, cluster="cpu:2")
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", frames)
