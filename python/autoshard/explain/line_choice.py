@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
+from autoshard.errors import StrategyError
 from autoshard.explain.line_weights import Line, LineWeights
 from autoshard.explain.propagated_lines import Propagation
 from autoshard.explain.question import Subject
@@ -32,14 +33,18 @@ _BESIDES = 0.02
 """Share of the bytes that may be sent besides, of a step that may be added to it, and of the memory
 that may be lacking, together, after which no line is added."""
 
+AIM = 0.95
+"""Share of the bytes of collectives above which what is sent besides counts as much as what is
+missing."""
+
 _NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
 _AT_A_TIME = 2
 """So many lines are tried together."""
 
-_IN_VAIN = 3
-"""After so many lines that did not help, no other one is tried for what is sent besides."""
+_IN_VAIN = 5
+"""After so many lines that did not help, no other one is tried where the aim is reached."""
 
 _OPS_TO_ADD = 1_800_000
 """So many ops are propagated to add lines: some 90 seconds of a Xeon core, 2026-11-28."""
@@ -106,7 +111,7 @@ class LineChoice(Generic[_LineT]):
                 best, in_vain = better, 0
                 self.spent.update(taken)
             else:
-                in_vain += self._share(best.found) >= ENOUGH
+                in_vain += self._share(best.found) >= AIM
                 self.spent.update(numbers[0] for numbers in tried)
         return best
 
@@ -128,11 +133,16 @@ class LineChoice(Generic[_LineT]):
                 number = self._worth_most(weigh(found), numbers)
                 if number is None:
                     break
-                numbers = (*numbers, number)
-                if numbers not in tried:
-                    lines = (*start.lines, *(self.lines[number] for number in numbers))
-                    tried[numbers] = Chosen(lines, self.propagation(lines))
+                more = (*numbers, number)
+                if more not in tried:
+                    lines = (*start.lines, *(self.lines[number] for number in more))
                     self.ops_to_add -= len(self.subject.imported.core_ops)
+                    propagated = self._propagated(lines)
+                    if propagated is None:
+                        self.spent.add(number)
+                        continue
+                    tried[more] = Chosen(lines, propagated)
+                numbers = more
                 if self._is_better(tried[numbers].found, start.found):
                     break
         return tried
@@ -148,24 +158,30 @@ class LineChoice(Generic[_LineT]):
     def _needed(self, chosen: Chosen[_LineT]) -> Chosen[_LineT]:
         """Without the lines that are not missed, the last ones tried first.
 
-        A line is missed if less is reproduced without it, or more is sent besides or done. When one
-        goes, those that were missed before are tried again.
+        A line is missed if less is reproduced without it, or more is sent besides or done, beyond
+        the aim both together. When one goes, those that were missed before are tried again.
         """
-        enough = min(self._share(chosen.found), ENOUGH) - _NOTHING
-        most = self._excess(chosen.found) + _NOTHING
+        found = chosen.found
         ops = len(self.subject.imported.core_ops)
         waiting, missed = list(chosen.lines[::-1]), list[_LineT]()
         while waiting and self.ops_again >= ops:
             self.ops_again -= ops
             line, *waiting = waiting
             others = tuple(other for other in chosen.lines if other is not line)
-            tried = self.propagation(others)
-            if self._share(tried) < enough or self._excess(tried) > most:
+            tried = self._propagated(others)
+            if tried is None or self._is_worse(tried, found):
                 missed.append(line)
             else:
                 chosen = Chosen(others, tried)
                 waiting, missed = [*waiting, *missed], []
         return Chosen(chosen.lines, chosen.found, len(waiting))
+
+    def _propagated(self, lines: Sequence[_LineT]) -> Propagated | None:
+        """What comes of lines; None where they contradict each other, as two operands of one op."""
+        try:
+            return self.propagation(lines)
+        except StrategyError:
+            return None
 
     def _is_enough(self, found: Propagated) -> bool:
         return self._share(found) >= ENOUGH and self._excess(found) <= _BESIDES
@@ -173,18 +189,32 @@ class LineChoice(Generic[_LineT]):
     def _is_taken(self, found: Propagated, before: Propagated) -> bool:
         """Is a line kept with which the program comes out so, to be tried without later?"""
         share = self._share(before)
-        if share >= ENOUGH:
+        if share >= AIM:
             return self._is_better(found, before)
         return self._share(found) >= share - _NOTHING
 
     def _is_better(self, found: Propagated, than: Propagated) -> bool:
-        """Is more reproduced, or as much and less sent besides or done?"""
-        more = min(self._share(found), ENOUGH) - min(self._share(than), ENOUGH)
-        less = self._excess(than) - self._excess(found)
+        """Is more reproduced, or as much and less sent besides? Beyond the aim both count."""
+        more, less = self._more(found, than)
+        if min(self._share(found), self._share(than)) >= AIM:
+            return more + less > _NOTHING
         return more > _NOTHING or (more >= -_NOTHING and less > _NOTHING)
 
+    def _is_worse(self, found: Propagated, than: Propagated) -> bool:
+        more, less = self._more(found, than)
+        if min(self._share(found), self._share(than)) >= AIM:
+            return more + less < -_NOTHING
+        return more < -_NOTHING or less < -_NOTHING
+
+    def _more(self, found: Propagated, than: Propagated) -> tuple[float, float]:
+        """What is reproduced beyond another one, up to what is enough, and what is spared of it."""
+        more = min(self._share(found), ENOUGH) - min(self._share(than), ENOUGH)
+        return more, self._excess(than) - self._excess(found)
+
     def _rank(self, found: Propagated) -> tuple[int, float]:
-        return round(min(self._share(found), ENOUGH) / _NOTHING), -self._excess(found)
+        share = min(self._share(found), ENOUGH)
+        excess = self._excess(found)
+        return round(min(share, AIM) / _NOTHING), max(share, AIM) - excess
 
     def _share(self, found: Propagated) -> float:
         return share_of(self.wanted, found.sent)

@@ -1,0 +1,81 @@
+"""Which lines are taken: what they bring back against what is sent besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+from autoshard.errors import StrategyError
+from autoshard.explain.annotations import annotated_values
+from autoshard.explain.line_choice import LineChoice
+from autoshard.explain.propagated_lines import propagation_of
+from autoshard.explain.question import Subject
+from autoshard.explain.reproduced import Propagated
+
+
+def loss(params: Any, x: Any) -> Any:
+    hidden = jnp.square(x @ params["up"])
+    return jnp.mean((hidden @ params["down"]) ** 2)
+
+
+def step(params: Any, x: Any) -> Any:
+    gradients = jax.grad(loss)(params, x)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients)
+
+
+def array(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+@cache
+def subject() -> Subject:
+    params = {"up": array(2048, 8192), "down": array(8192, 2048)}
+    return autoshard.plan(step, params, array(4096, 2048), cluster="v5e:2x4", mesh="a=8").subject
+
+
+@pytest.mark.parametrize(
+    ("share", "excess", "is_better"),
+    [
+        (0.97, 0.045, True),
+        (0.97, 0.5, False),  # 1 % more comes back, and 46 % more is sent besides
+        (0.955, 0.02, True),  # half a percent less comes back, and 2 % less is sent
+        (0.90, 0.0, False),
+        (1.0, 0.05, True),
+    ],
+)
+def test_beyond_the_aim_what_is_sent_besides_counts_as_much_as_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, share: float, excess: float, is_better: bool
+) -> None:
+    propagation, _ = propagation_of(subject())
+    choice = LineChoice(subject(), [], propagation)
+    before = propagation(())
+    found = replace(before)
+    shares = {id(before): 0.96, id(found): share}
+    excesses = {id(before): 0.04, id(found): excess}
+    monkeypatch.setattr(choice, "_share", lambda one: shares[id(one)])
+    monkeypatch.setattr(choice, "_excess", lambda one: excesses[id(one)])
+    assert choice._is_better(found, before) is is_better
+    shares[id(before)] = 0.5
+    assert choice._is_better(found, before)
+
+
+def test_lines_that_contradict_others_are_not_taken() -> None:
+    asked = subject()
+    propagation, _ = propagation_of(asked)
+    _, taken = annotated_values(asked)
+
+    def without_the_first(lines: Sequence[Any]) -> Propagated:
+        if taken[0] in lines and len(lines) > 1:
+            raise StrategyError("two operands of one op")
+        return propagation(lines)
+
+    chosen = LineChoice(asked, taken, without_the_first).chosen(20)
+    assert chosen.lines
+    assert taken[0] not in chosen.lines or len(chosen.lines) == 1
