@@ -2,8 +2,9 @@
 
     python bench/quality/annotations.py [--cluster v5p:4x4x4] [--lines 20] [MODULE ...]
 
-Of every train step that fits: lines of arguments and constraints, the share of the bytes of the
-plan's collectives that the program sends as well when it is propagated with these lines (the same
+Of every train step that fits: lines of arguments and constraints, those of them that take
+``jax.custom_vjp`` and those that the user's code cannot say, the share of the bytes of the plan's
+collectives that the program sends as well when it is propagated with these lines (the same
 kind, over the same axes, of what the same line makes), what it sends besides, its step over the
 plan's, the lines without which it was not tried as the program is big, and CPU seconds. The target
 is 95% with 20 lines for language models.
@@ -26,7 +27,10 @@ from rich.table import Table
 from bench.common import results
 from bench.common.corpus import entries, in_a_process, load, machine
 
-HEADINGS = ("lines", "arguments", "reproduced", "besides", "step", "untried", "CPU s")
+HEADINGS = (
+    *("lines", "arguments", "custom_vjp", "unwritable"),
+    *("reproduced", "besides", "step", "untried", "CPU s"),
+)
 
 
 def measure(name: str, cluster: str, lines: int) -> dict[str, Any]:
@@ -44,6 +48,8 @@ def measure(name: str, cluster: str, lines: int) -> dict[str, Any]:
     return {
         "lines": str(len(found.lines)),
         "arguments": str(len(found.arguments)),
+        "custom_vjp": str(sum(line.is_by_custom_vjp for line in found.lines)),
+        "unwritable": str(len(found.lines) - found.writable),
         "reproduced": f"{found.reproduced:.1%}",
         "besides": f"{other / max(1.0, found.planned_bytes):.1%}",
         "step": f"{found.step_seconds / found.planned_seconds:.3f}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoshard.errors import PlanError
-from autoshard.explain.line_weights import Line
+from autoshard.explain.line_weights import Line, values_of
 from autoshard.explain.question import Dims, Subject
 from autoshard.exporter.plan_attributes import drop_own
 from autoshard.exporter.shardy import plan_mesh
@@ -110,12 +110,13 @@ class _Writer:
         """One line, at all values that it speaks of."""
         program = self.program
         sharding = self._attribute(line.dims)
-        for readers in line.readers:
+        for value, readers in values_of(line):
             for op, operand in readers:
                 reader = self.ops[program.number_of_op[op]]
                 held = _constraint(reader.operands[operand], sharding, mlir.InsertionPoint(reader))
                 reader.operands[operand] = held.results[0]
-        for value in () if line.readers else line.values:
+            if readers:
+                continue
             if value in program.places:
                 self.arguments[program.places[value]] = sharding
                 continue

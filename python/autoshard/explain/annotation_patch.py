@@ -6,12 +6,15 @@ import ast
 import difflib
 import io
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autoshard.explain.halves import Half
+
 if TYPE_CHECKING:
-    from autoshard.explain.annotations import Annotation, Annotations
+    from autoshard.explain.annotation import Annotation
+    from autoshard.explain.annotations import Annotations
 
 _NO_NEWLINE = "\\ No newline at end of file\n"
 """What a diff says behind a last line that does not end."""
@@ -20,11 +23,22 @@ _NO_ARRAY = (ast.Tuple, ast.List, ast.Dict, ast.ListComp, ast.DictComp)
 """Expressions of what is no array, though a line with them makes some."""
 
 
+_LISTED: Mapping[str, Callable[[Annotation], bool]] = {
+    "by hand, constrained(x, forward=..), which to_python() has": lambda line: line.is_one_sided,
+    "by hand, constrained(x, backward=..)": lambda line: line.half is Half.COTANGENT,
+    "by hand, on what jax.grad gives": lambda line: line.half is Half.GRADIENT,
+    "inside the backward half, which no line names": lambda line: not line.is_writable,
+}
+"""What is not edited, by what stands above it."""
+
+
 def patch_text(found: Annotations) -> str:
     """See ``Annotations.to_patch``."""
     at: defaultdict[str, dict[int, Annotation]] = defaultdict(dict)
     by_hand: list[Annotation] = []
     for line in found.constraints:
+        if line.half is not Half.FORWARD or line.is_by_custom_vjp:
+            continue
         file, _, number = (line.location or "").rpartition(":")
         if line.is_whole and number.isdigit() and int(number) not in at[file]:
             at[file][int(number)] = line
@@ -35,10 +49,15 @@ def patch_text(found: Annotations) -> str:
         diff, left = _diff(Path(file), lines)
         parts.append(diff)
         by_hand += left
-    if by_hand:
-        parts.append("# by hand:\n")
-    parts += [f"#   {one.location}: {one.name} {one.type} as {one.spec_text}\n" for one in by_hand]
+    parts += _listed("by hand", by_hand)
+    for title, is_one in _LISTED.items():
+        parts += _listed(title, [line for line in found.constraints if is_one(line)])
     return "".join(parts)
+
+
+def _listed(title: str, lines: Sequence[Annotation]) -> list[str]:
+    rows = [f"#   {one.text}\n" for one in lines]
+    return [f"# {title}:\n", *rows] if rows else []
 
 
 def _diff(path: Path, lines: dict[int, Annotation]) -> tuple[str, list[Annotation]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import PlanError
-from autoshard.explain.annotations import spec_text
+from autoshard.explain.annotation import spec_text
 from autoshard.explain.folding import folded
 from autoshard.explain.library_forms import (
     Form,

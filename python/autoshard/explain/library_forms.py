@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from autoshard.errors import PlanError
-from autoshard.explain.annotations import axes_text, spec_text
+from autoshard.explain.annotation import axes_text, spec_text
 from autoshard.explain.folding import folded
 from autoshard.frontend.logical_axes import (
     Axes,

@@ -3,7 +3,8 @@
 Lines are added one after the other: the program is propagated with those there are, and the next
 ones are tried that are worth most, by what their values hold or by the collectives around them.
 Then it is propagated without each of them, what is not missed goes, and what that made room for is
-filled again, as long as more of the plan comes back or less is sent besides.
+filled again, as long as more of the plan comes back or less is sent besides. Lines that cannot be
+written are tried when all that is done, and stay if they gain materially.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from autoshard.errors import StrategyError
 from autoshard.explain.line_weights import Line, LineWeights
@@ -40,6 +41,9 @@ missing."""
 _NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
+_MATERIAL = 0.02
+"""Share of bytes that lines which cannot be written must bring back, or spare, together."""
+
 _AT_A_TIME = 2
 """So many lines are tried together."""
 
@@ -52,7 +56,17 @@ _OPS_TO_ADD = 1_800_000
 _OPS_AGAIN = 1_000_000
 """The same to try without lines."""
 
-_LineT = TypeVar("_LineT", bound=Line)
+
+class UsersLine(Line, Protocol):
+    """A line that the user's code may be able to say."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Is it?"""
+        ...
+
+
+_LineT = TypeVar("_LineT", bound=UsersLine)
 _Weigh = Callable[[Propagated], list[float]]
 """What each line is worth where the program comes out so."""
 
@@ -81,6 +95,8 @@ class LineChoice(Generic[_LineT]):
         """Numbers of lines that were tried, or are not missed."""
         self.ops_to_add, self.ops_again = _OPS_TO_ADD, _OPS_AGAIN
         """How many ops may be propagated yet to add lines, and to try without them."""
+        self.is_any_tried = False
+        """Whether lines that cannot be written are tried too."""
 
     def chosen(self, most: int) -> Chosen[_LineT]:
         """Lines none of which can go alone, as far as that was tried.
@@ -88,7 +104,15 @@ class LineChoice(Generic[_LineT]):
         Args:
             most: How many lines at most.
         """
-        best = self._needed(self._added(Chosen((), self.propagation(())), most))
+        best = self._filled(self._needed(self._added(Chosen((), self.propagation(())), most)), most)
+        if self._is_enough(best.found):
+            return best
+        self.is_any_tried = True
+        other = self._filled(best, most)
+        return other if self._is_better(other.found, best.found, _MATERIAL) else best
+
+    def _filled(self, best: Chosen[_LineT], most: int) -> Chosen[_LineT]:
+        """With other lines in the room that is left, as long as they help."""
         while len(best.lines) < most and not self._is_enough(best.found):
             other = self._needed(self._added(best, most))
             if not self._is_better(other.found, best.found):
@@ -152,6 +176,7 @@ class LineChoice(Generic[_LineT]):
             number
             for number, weight in enumerate(weights)
             if weight and number not in self.spent and number not in but
+            if self.is_any_tried or self.lines[number].is_writable
         ]
         return max(waiting, key=lambda number: weights[number], default=None)
 
@@ -193,12 +218,12 @@ class LineChoice(Generic[_LineT]):
             return self._is_better(found, before)
         return self._share(found) >= share - _NOTHING
 
-    def _is_better(self, found: Propagated, than: Propagated) -> bool:
+    def _is_better(self, found: Propagated, than: Propagated, least: float = _NOTHING) -> bool:
         """Is more reproduced, or as much and less sent besides? Beyond the aim both count."""
         more, less = self._more(found, than)
         if min(self._share(found), self._share(than)) >= AIM:
-            return more + less > _NOTHING
-        return more > _NOTHING or (more >= -_NOTHING and less > _NOTHING)
+            return more + less > least
+        return more > least or (more >= -_NOTHING and less > least)
 
     def _is_worse(self, found: Propagated, than: Propagated) -> bool:
         more, less = self._more(found, than)

@@ -41,8 +41,14 @@ class Line(Protocol):
 
     @property
     def readers(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each value the (op, operand) that read it so; empty if all of the value is so."""
+        """For each value the (op, operand) that read it so, none if all of the value is so; empty
+        if all values are so."""
         ...
+
+
+def values_of(line: Line) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+    """The values of a line, and the (op, operand) that read them so; none: all of a value is so."""
+    return zip(line.values, line.readers or ((),) * len(line.values), strict=True)
 
 
 class LineWeights:
@@ -67,7 +73,7 @@ class LineWeights:
         """For each line the bytes of its values that come out otherwise."""
         cuts = _Cuts(found)
         return [
-            sum(size for n, size in enumerate(line.weights) if any(cuts.otherwise(line, n)))
+            sum(size for size, spots in zip(line.weights, cuts.of(line), strict=True) if any(spots))
             for line in self.lines
         ]
 
@@ -78,11 +84,7 @@ class LineWeights:
         self._blame(blame, found.plan, found.collectives, found.sent, wanted)
         cuts = _Cuts(found)
         return [
-            sum(
-                blame.get(spot, 0.0)
-                for number in range(len(line.values))
-                for spot in cuts.otherwise(line, number)
-            )
+            sum(blame.get(spot, 0.0) for spots in cuts.of(line) for spot in spots)
             for line in self.lines
         ]
 
@@ -127,14 +129,16 @@ class _Cuts:
         self.of_value, self.of_op = plan.value_sharding, plan.op_strategy
         self.strategies = plan.strategies
 
-    def otherwise(self, line: Line, number: int) -> Iterator[_Spot]:
-        """Where a value of a line is cut otherwise than the line says."""
-        if not line.readers:
-            value = line.values[number]
-            if self.rows[self.of_value[value]] != line.dims:
-                yield -1, value
-            return
-        for op, operand in line.readers[number]:
+    def of(self, line: Line) -> Iterator[Iterator[_Spot]]:
+        """For each value of a line where it is cut otherwise than the line says."""
+        return (self._otherwise(line, value, readers) for value, readers in values_of(line))
+
+    def _otherwise(
+        self, line: Line, value: int, readers: tuple[tuple[int, int], ...]
+    ) -> Iterator[_Spot]:
+        if not readers and self.rows[self.of_value[value]] != line.dims:
+            yield -1, value
+        for op, operand in readers:
             read = self.rows[self.strategies[self.of_op[op]][0][operand]]
             if read != line.dims or op in self.cut_otherwise:
                 yield op, operand

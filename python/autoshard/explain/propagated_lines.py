@@ -14,7 +14,7 @@ from itertools import count
 from autoshard._core import FactorKind
 from autoshard.errors import PassError
 from autoshard.explain.annotated import ProgramToAnnotate, number_of
-from autoshard.explain.line_weights import Line
+from autoshard.explain.line_weights import Line, values_of
 from autoshard.explain.partitioned import as_partitioned
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import Propagated, propagated
@@ -64,12 +64,11 @@ class ByPlanner:
         """
         copy = count(self.subject.imported.program.num_values)
         pins = [
-            _pinned(next(copy) if line.readers else value, line.dims, line.name)
+            _pinned(next(copy) if readers else value, line.dims, line.name)
             for line in lines
-            for value in line.values
+            for value, readers in values_of(line)
         ]
-        readers = [reader for line in lines for reader in line.readers]
-        return propagated(self.subject, pins, readers)
+        return propagated(self.subject, pins, _held_operands(lines))
 
 
 class ByShardy:
@@ -99,9 +98,13 @@ class ByShardy:
         found = self.shardings(lines)
         copy = count(self.subject.imported.program.num_values)
         pins = [_pinned(value, dims) for value, dims in found.items()]
-        readers = [reader for line in lines for reader in line.readers]
-        pins += [_pinned(next(copy), line.dims, line.name) for line in lines for _ in line.readers]
-        return as_partitioned(propagated(self.subject, pins, readers))
+        pins += [
+            _pinned(next(copy), line.dims, line.name)
+            for line in lines
+            for _, readers in values_of(line)
+            if readers
+        ]
+        return as_partitioned(propagated(self.subject, pins, _held_operands(lines)))
 
     def shardings(self, lines: Sequence[Line]) -> Mapping[int, Dims]:
         """How Shardy cuts each value, where whole axes of the plan's mesh cut it."""
@@ -128,6 +131,10 @@ class ByShardy:
                     if dims is not None:
                         found[value] = dims
         return found
+
+
+def _held_operands(lines: Sequence[Line]) -> list[tuple[tuple[int, int], ...]]:
+    return [readers for line in lines for _, readers in values_of(line) if readers]
 
 
 def _say_rules(operations: Sequence[mlir.Operation]) -> None:

@@ -26,6 +26,12 @@ def annotations_table(found: Annotations) -> RenderableType:
         f" {bytes_text(found.planned_bytes)} that a device sends; a step of"
         f" {seconds_text(found.step_seconds)}, planned {seconds_text(found.planned_seconds)}"
     )
+    if found.writable < len(found.lines):
+        by_hand = len(found.lines) - found.writable
+        head.append(f"; {by_hand} of the lines are inside the backward half, which no line names")
+    apart = sum(line.is_by_custom_vjp for line in found.lines)
+    if apart:
+        head.append(f"; {apart} of the lines hold only a value or its cotangent, by jax.custom_vjp")
     if found.untried:
         head.append(f"; without {found.untried} of the lines it was not tried: the program is big")
     if found.lacking_bytes:

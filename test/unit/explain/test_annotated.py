@@ -12,7 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import autoshard
 from autoshard.explain.annotated import annotated_module
-from autoshard.explain.annotations import Candidate, annotated_values
+from autoshard.explain.annotations import annotated_values
+from autoshard.explain.line_candidates import Candidate
 from autoshard.explain.question import Subject
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, SDY_SHARDING

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from autoshard.explain.annotation import Annotation
 from autoshard.explain.annotation_patch import patch_text
-from autoshard.explain.annotations import Annotation, Annotations
+from autoshard.explain.annotations import Annotations
 from autoshard.explain.reproduced import Reproduced
 from autoshard.sharding import Mesh
 

@@ -11,7 +11,8 @@ import pytest
 
 import autoshard
 from autoshard.errors import PlanError
-from autoshard.explain import annotations, line_choice
+from autoshard.explain import line_candidates, line_choice
+from autoshard.explain.halves import Half, Halves
 from autoshard.explain.line_choice import LineChoice
 from autoshard.explain.propagated_lines import propagation_of
 from autoshard.explain.question import subject_of
@@ -96,7 +97,7 @@ def test_no_line_can_be_left_out(made):
     """Without any of them less is reproduced, or more is sent besides or the step is longer."""
     _, plan, found = made
     subject = plan.subject
-    said = [one for one in annotations._candidates(subject) if one.annotation in found.lines]
+    said = [one for one in line_candidates.candidates(subject) if one.annotation in found.lines]
     assert len(said) == len(found.lines) > 1
     propagation, _ = propagation_of(subject)
     choice = LineChoice(subject, said, propagation)
@@ -128,14 +129,21 @@ def test_lines_of_operands_are_what_the_plan_has_ops_read(made, monkeypatch):
     subject = plan.subject
     rows = subject.plan.shardings
     asking = set(subject.plan.reshards.index)
-    lines = list(annotations._of_operands(subject))
+    halves, ops = Halves(subject.imported), subject.imported.core_ops
+    lines = list(line_candidates._of_operands(subject, halves))
     for line in lines:
         for value, readers in zip(line.values, line.readers, strict=True):
-            assert subject.dims[value] != line.dims or asking & {op for op, _ in readers}
+            if not readers:  # its cotangent
+                assert subject.dims[value] == line.dims
+                assert halves.of_value(value) is not Half.FORWARD
+                continue
+            is_asked = asking & {op for op, _ in readers}
+            is_again = all(halves.is_backward(ops[op]) for op, _ in readers)
+            assert subject.dims[value] != line.dims or is_asked or is_again
             for op, operand in readers:
                 operands, _ = subject.plan.strategies[subject.plan.op_strategy[op]]
                 assert rows[operands[operand]] == list(map(list, line.dims))
-    monkeypatch.setattr(annotations, "_of_values", lambda _: iter(()))
+    monkeypatch.setattr(line_candidates, "_of_values", lambda *_: iter(()))
     found = plan.annotations()
     assert found.lines
     assert all(one.name.startswith("operand ") for one in found.lines)
@@ -241,7 +249,8 @@ def test_a_module_of_specs_can_be_run(made):
     exec(found.to_python(), said)
     assert said["MESH"] == {"data": 4, "model": 4}
     assert set(said["ARGUMENTS"]) == set(found.arguments)
-    assert len(said["CONSTRAINTS"]) == len(found.constraints)
+    names = ("CONSTRAINTS", "FORWARD", "BACKWARD")
+    assert sum(len(said.get(name, ())) for name in names) == found.writable - len(found.arguments)
 
 
 def test_the_table_says_how_much_is_reproduced(made):

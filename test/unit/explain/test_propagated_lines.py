@@ -12,7 +12,8 @@ import pytest
 import autoshard
 from autoshard.errors import PassError
 from autoshard.explain import propagated_lines
-from autoshard.explain.annotations import Candidate, annotate, annotated_values
+from autoshard.explain.annotations import annotate, annotated_values
+from autoshard.explain.line_candidates import Candidate
 from autoshard.explain.propagated_lines import ByPlanner, ByShardy, propagation_of
 from autoshard.explain.question import Dims, Subject
 

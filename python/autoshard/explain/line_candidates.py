@@ -1,0 +1,342 @@
+"""Lines that the user's code can say, each with all values of the program that it holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from autoshard import _core
+from autoshard.explain.annotation import Annotation
+from autoshard.explain.folding import common_name, of_any_layer
+from autoshard.explain.halves import Half, Halves, Place, TransposedOperand
+from autoshard.explain.line_types import type_of_lines
+from autoshard.explain.question import Dims, Subject
+from autoshard.explain.values import named_values
+from autoshard.frontend.logical_axes import Spec
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.planned.summarize import line_of, main_values, short_name, type_text
+
+_OF_ARGUMENTS = 8.0
+"""So many times its bytes an argument counts: it says at once how its gradient, its state and their
+stacks in loops lie, each of which has as many bytes."""
+
+_CALLED = {
+    Half.FORWARD: "",
+    Half.COTANGENT: "cotangent of ",
+    Half.GRADIENT: "gradient by ",
+    Half.BACKWARD: "",
+}
+"""What stands before the name of an op that makes a value, or is transposed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A line that may be written."""
+
+    annotation: Annotation
+    values: tuple[int, ...]
+    dims: Dims
+    weights: tuple[float, ...]
+    """Bytes of each value, times its runs in a step; none of what ops read as it is held, which the
+    value's own line says of all of them."""
+    readers: tuple[tuple[tuple[int, int], ...], ...] = ()
+    """See ``Line.readers``."""
+
+    @property
+    def name(self) -> str:
+        """What is constrained."""
+        return self.annotation.name
+
+    @property
+    def is_writable(self) -> bool:
+        """See ``Annotation.is_writable``."""
+        return self.annotation.is_writable
+
+
+def candidates(subject: Subject) -> Iterator[Candidate]:
+    """All lines that there are: of values, and of what ops read."""
+    halves = Halves(subject.imported)
+    yield from _of_values(subject, halves)
+    yield from _of_operands(subject, halves)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A value that an op of a line makes."""
+
+    value: int
+    name: str
+    """Name of its op."""
+    place: Place
+    dims: Dims
+    weight: float
+    """Its bytes, times its runs in a step."""
+
+
+def _made_values(subject: Subject) -> Iterator[_Made]:
+    imported = subject.imported
+    shapes, bits = imported.value_shapes, imported.value_bits
+    trips = imported.program.op_trips
+    makers = {op: number for number, op in enumerate(imported.core_ops)}
+    seen: set[int] = set()
+    for op, values in imported.result_values:
+        number = makers.get(op)
+        location = None if number is None else line_of(op)
+        if location is None or number is None:
+            continue
+        for value, result in zip(values, op.results, strict=True):
+            if value == NO_VALUE or value in seen or imported.value_is_free[value]:
+                continue
+            seen.add(value)
+            size = prod(shapes[value]) * bits[value] / 8
+            place = location, type_text(result.type)
+            yield _Made(value, short_name(op), place, subject.dims[value], size * trips[number])
+
+
+class _Cotangents:
+    """Cotangents of what lines make, or read, cut as most bytes of them are."""
+
+    def __init__(self, of_places: Mapping[Place, set[int]], made: Mapping[int, _Made]) -> None:
+        self._of_places = {
+            place: said
+            for place, values in of_places.items()
+            if (said := _said([made[value] for value in sorted(values) if value in made]))
+        }
+
+    def of(self, place: Place, dims: Dims) -> tuple[list[_Made], bool]:
+        """Those that a constraint to ``dims`` can hold too, and whether there are others."""
+        said = self._of_places.get(place, [])
+        is_alike = bool(said) and said[0].dims == dims
+        return (said if is_alike else []), bool(said) and not is_alike
+
+    def __iter__(self) -> Iterator[tuple[Place, list[_Made]]]:
+        """All of them."""
+        return iter(self._of_places.items())
+
+
+def _said(values: Sequence[_Made]) -> list[_Made]:
+    """Those of a line's values that are cut as most bytes of them are."""
+    sums: defaultdict[Dims, float] = defaultdict(float)
+    for one in values:
+        sums[one.dims] += one.weight
+    return [one for one in values if one.dims == max(sums, key=sums.__getitem__)]
+
+
+def _of_values(subject: Subject, halves: Halves) -> Iterator[Candidate]:
+    """Lines of arguments, and of what lines of the program make."""
+    yield from _of_arguments(subject)
+    of_arguments = set(main_values(subject.imported).arguments)
+    made = {one.value: one for one in _made_values(subject) if one.value not in of_arguments}
+    cotangents = _Cotangents(halves.of_results, made)
+    operands = halves.operands()
+    yield from _of_transposed(subject, operands, made)
+    groups: defaultdict[tuple[Half, Place], defaultdict[str, list[_Made]]]
+    groups = defaultdict(lambda: defaultdict(list))
+    for one in made.values():
+        half = halves.of_value(one.value)
+        if half is not Half.COTANGENT and one.value not in operands:
+            groups[half, one.place][one.name].append(one)
+    types = type_of_lines(subject.imported)
+    names: dict[Place, str] = {}
+    held: set[tuple[Place, Dims]] = set()
+    for (half, place), by_name in groups.items():
+        location, type_ = place
+        by_dims: defaultdict[Dims, list[_Made]] = defaultdict(list)
+        for values in by_name.values():
+            for one in _said(values):
+                by_dims[one.dims].append(one)
+        for dims, values in by_dims.items():
+            values.sort(key=lambda one: one.value)
+            others, is_one_sided = [], False
+            if half is Half.FORWARD:
+                names[place] = values[-1].name
+                held.add((place, dims))
+                others, is_one_sided = cotangents.of(place, dims)
+            yield _line(
+                subject,
+                f"{_CALLED[half]}{values[-1].name}",
+                place,
+                [*values, *(one for one in others if one not in values)],
+                is_whole=half is Half.FORWARD and types.get(location) == type_,
+                half=half,
+                is_one_sided=is_one_sided,
+            )
+    for place, values in cotangents:
+        if place in names and (place, values[0].dims) not in held:
+            called = f"{_CALLED[Half.COTANGENT]}{names[place]}"
+            yield _line(subject, called, place, values, half=Half.COTANGENT)
+
+
+def _of_transposed(
+    subject: Subject, operands: Mapping[int, TransposedOperand], made: Mapping[int, _Made]
+) -> Iterator[Candidate]:
+    """Cotangents of what lines read, as they come out of the op that makes them."""
+    groups: defaultdict[TransposedOperand, list[_Made]] = defaultdict(list)
+    for value, operand in operands.items():
+        if value in made:
+            groups[operand].append(made[value])
+    for operand, values in groups.items():
+        said = _said(values)
+        dims = tuple(said[0].dims[dim] for dim in operand.order)
+        line = _line(
+            subject,
+            f"{_CALLED[Half.COTANGENT]}{operand.name}",
+            operand.place,
+            said,
+            half=Half.COTANGENT,
+        )
+        yield replace(line, annotation=replace(line.annotation, spec=_spec(subject, dims)))
+
+
+def _of_arguments(subject: Subject) -> Iterator[Candidate]:
+    shapes, bits = subject.imported.value_shapes, subject.imported.value_bits
+    main = main_values(subject.imported)
+    block = main.op.regions[0].blocks[0]
+    types = {
+        value: type_text(argument.type)
+        for argument, value in zip(block.arguments, main.arguments, strict=True)
+        if value != NO_VALUE
+    }
+    groups: defaultdict[tuple[str, str, Dims], list[tuple[str, int]]] = defaultdict(list)
+    for name, value in named_values(subject):
+        if value in types:
+            key = of_any_layer(name), types.pop(value), subject.dims[value]
+            groups[key].append((name, value))
+    for (_, type_, dims), members in groups.items():
+        called = tuple(name for name, _ in members)
+        values = tuple(value for _, value in members)
+        yield Candidate(
+            Annotation(
+                common_name(called), None, type_, _spec(subject, dims), len(members), called
+            ),
+            values,
+            dims,
+            tuple(_OF_ARGUMENTS * prod(shapes[value]) * bits[value] / 8 for value in values),
+        )
+
+
+def _line(
+    subject: Subject, name: str, place: Place, values: Sequence[_Made], **about: Any
+) -> Candidate:
+    dims = values[0].dims
+    return Candidate(
+        Annotation(name, *place, _spec(subject, dims), len(values), **about),
+        tuple(one.value for one in values),
+        dims,
+        tuple(one.weight for one in values),
+    )
+
+
+def _spec(subject: Subject, dims: Dims) -> Spec:
+    names = subject.mesh.axis_names
+    return tuple(tuple(names[axis] for axis in axes) for axes in dims)
+
+
+_Spots = list[tuple[int, int]]
+"""(op, operand) that read a value."""
+
+_Key = tuple[int, float]
+"""A value, and its runs in a step."""
+
+
+def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
+    """Lines whose ops the plan has read a value otherwise than it is held, or ask for collectives.
+
+    Of all that an operand of an op of the line is read as, what most bytes are read as can be said.
+    What the forward half reads constrained, the backward half of the line reads so as well: that
+    value, or the one that is computed again for it.
+    """
+    read, again = _reads(subject, halves)
+    made = {one.value: one for one in _made_values(subject)}
+    cotangents = _Cotangents(halves.of_operands, made)
+    shapes, bits = subject.imported.value_shapes, subject.imported.value_bits
+    for (location, name, half, type_), by_dims in read.items():
+        weighed = {
+            dims: {
+                (value, runs): (dims != subject.dims[value])
+                * (prod(shapes[value]) * bits[value] / 8 * runs * len(spots))
+                for (value, runs), spots in of_values.items()
+            }
+            for dims, of_values in by_dims.items()
+        }
+        dims = max(weighed, key=lambda one: sum(weighed[one].values()))
+        of_values = by_dims[dims]
+        others, is_one_sided = [], False
+        if half is Half.FORWARD:
+            of_values = _with_again(of_values, again[location, type_, dims])
+            others, is_one_sided = cotangents.of((location, type_), dims)
+        yield Candidate(
+            Annotation(
+                name,
+                location,
+                type_,
+                _spec(subject, dims),
+                len(of_values) + len(others),
+                half=half,
+                is_one_sided=is_one_sided,
+            ),
+            (*(value for value, _ in of_values), *(one.value for one in others)),
+            dims,
+            (*(weighed[dims].get(key, 0.0) for key in of_values), *(one.weight for one in others)),
+            (*map(tuple, of_values.values()), *(() for _ in others)),
+        )
+
+
+_Read = Mapping[tuple[str, str, Half, str], dict[Dims, dict[_Key, _Spots]]]
+"""By line, operand, half and type: by sharding: by value and runs: those that read it."""
+
+_Again = Mapping[tuple[str, str, Dims], dict[_Key, tuple[bool, _Spots]]]
+"""By line, type and sharding, by value and runs: whether the forward half of the line reads it too,
+and those of the backward half that read it."""
+
+
+def _reads(subject: Subject, halves: Halves) -> tuple[_Read, _Again]:
+    imported, plan = subject.imported, subject.plan
+    rows: list[Dims] = [tuple(map(tuple, dims)) for dims in plan.shardings]
+    strategies, trips = plan.strategies, imported.program.op_trips
+    read: defaultdict[tuple[str, str, Half, str], dict[Dims, dict[_Key, _Spots]]]
+    read = defaultdict(dict)
+    again: defaultdict[tuple[str, str, Dims], dict[_Key, tuple[bool, _Spots]]]
+    again = defaultdict(dict)
+    forward: set[tuple[str, int]] = set()
+    casts = {one.result for one in imported.rounded.values()}
+    table = plan.reshards
+    places = zip(table.index, table.place, strict=True)
+    asking = {op for op, at in places if at is not _core.Place.JOIN}
+    for number, (op, strategy) in enumerate(zip(imported.core_ops, plan.op_strategy, strict=True)):
+        location = line_of(op)
+        if number in imported.rounded or location is None:
+            continue  # no op of the user's
+        operands, _ = strategies[strategy]
+        values = imported.program.operands_of(number)
+        half = Half.BACKWARD if halves.is_backward(op) else Half.FORWARD
+        for operand, (value, row) in enumerate(zip(values, operands, strict=True)):
+            if value == NO_VALUE or value in casts or imported.value_is_free[value]:
+                continue
+            type_, key = type_text(op.operands[operand].type), (value, trips[number])
+            if half is Half.FORWARD:
+                forward.add((location, value))
+            elif halves.of_value(value) is Half.FORWARD:
+                of_values = again[location, type_, rows[row]]
+                is_read = (location, value) in forward
+                of_values.setdefault(key, (is_read, []))[1].append((number, operand))
+            if rows[row] != subject.dims[value] or number in asking:
+                name = f"operand {operand} of {short_name(op)}"
+                readers = read[location, name, half, type_].setdefault(rows[row], {})
+                readers.setdefault(key, []).append((number, operand))
+    return read, again
+
+
+def _with_again(
+    of_values: Mapping[_Key, _Spots], again: Mapping[_Key, tuple[bool, _Spots]]
+) -> dict[_Key, _Spots]:
+    """With what the backward half of the line reads of the same, and of what is computed again."""
+    found = {key: list(spots) for key, spots in of_values.items()}
+    held = {value for value, _ in of_values}
+    for key, (is_read, spots) in again.items():
+        if key[0] in held or not is_read:
+            found.setdefault(key, []).extend(spots)
+    return found
