@@ -124,7 +124,6 @@ class _Cuts:
 
     def __init__(self, found: Propagated) -> None:
         plan = found.plan
-        self.cut_otherwise = found.cut_otherwise
         self.rows: list[Dims] = [tuple(map(tuple, dims)) for dims in plan.shardings]
         self.of_value, self.of_op = plan.value_sharding, plan.op_strategy
         self.strategies = plan.strategies
@@ -140,5 +139,5 @@ class _Cuts:
             yield -1, value
         for op, operand in readers:
             read = self.rows[self.strategies[self.of_op[op]][0][operand]]
-            if read != line.dims or op in self.cut_otherwise:
+            if read != line.dims:
                 yield op, operand

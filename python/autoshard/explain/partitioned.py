@@ -2,95 +2,194 @@
 
 Sums of a matmul are scattered where both operands are read as they lie. Where one is not, and they
 lie unlike along what is summed, or the dim that the sums are scattered along is cut already, the
-partitioner gathers an operand whole and sums nothing. Compiled ahead of time for 8 GPUs by jaxlib
-0.10.2, ``x^T y`` and ``h w`` with a mesh of a=4, b=2; run nowhere:
+partitioner cuts nothing that is summed: it cuts the operands as the result is cut, which gathers
+one of them. And sums are not scattered along a dim that another axis, by which no operand is cut,
+cuts as well: they are reduced whole. Compiled ahead of time for 8 GPUs by jaxlib 0.10.2, ``x^T y``
+and ``h w`` with a mesh of a=4, b=2; run nowhere (bench/truth/partitioned.py):
 
     x [{a, b}, {}]   y [{a}, {b}]      ->  [{}, {b}]      gathers x over b, reduces over a
-    x [{a, b}, {}]   y [{a}, {b}]      ->  [{}, {b, a}]   gathers x over a, b
+    x [{a, b}, {}]   y [{a}, {b}]      ->  [{}, {b, a}]   gathers x over a, b, cuts y as the result
     x [{a}, {}]      y [{a}, {b}]      ->  [{}, {b, a}]   reduce-scatters over a
-    h [{a}, {b}]     w [{b}, {a}]      ->  [{a, b}, {}]   gathers h over a, and w
+    x [{a}, {}]      y [{a}, {}]       ->  [{}, {b, a}]   reduces over a
+    h [{a}, {b}]     w [{b, a}, {}]    ->  [{a, b}, {}]   gathers w over a, b, cuts h as the result
     h [{a}, {b}]     w [{b}, {}]       ->  [{a, b}, {}]   reduce-scatters over b
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
-from autoshard import _core
 from autoshard._core import Place
-from autoshard.explain.question import Dims
-from autoshard.explain.reproduced import Propagated, SentOnce
+from autoshard.explain.question import Dims, Subject
+from autoshard.explain.reproduced import Propagated, SentOnce, propagated
 from autoshard.importer.imported_program import ImportedProgram
+from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.ir import element_bits, mlir, stablehlo
 from autoshard.planned.summarize import line_of_op
-from autoshard.sharding import Mesh
 
 _DOT = "stablehlo.dot_general"
 
+Readers = Sequence[tuple[int, int]]
+"""(op, operand) that read a value."""
 
-def as_partitioned(found: Propagated) -> Propagated:
-    """With what the partitioner gathers for matmuls in place of the sums that it does not scatter.
+
+def partitioned(
+    subject: Subject, pins: Sequence[Pinned], held_operands: Sequence[Readers] = ()
+) -> Propagated:
+    """As ``propagated``, with what the partitioner does for sums that it does not scatter.
 
     Args:
-        found: What takes least resharding.
+        subject: As ``propagated`` takes it, and the others.
+        pins: What is held.
+        held_operands: What some ops read.
+
+    Raises:
+        StrategyError: No propagation keeps the pins.
     """
-    program, plan = found.imported, found.plan
-    rows: list[Dims] = [tuple(map(tuple, dims)) for dims in plan.shardings]
-    gathered, indices = dict(_gathered(program, plan, rows)), plan.reshards.index
-    if not gathered:
-        return found
-    kept = [one for one in found.collectives if one.reshard not in gathered]
+    found = propagated(subject, pins, held_operands)
+    held = {op for readers in held_operands for op, _ in readers}
+    cut = {
+        sums.op: sums.operands_as_the_result()
+        for sums in _scattered(found)
+        if sums.op not in held and sums.is_gathered
+    }
+    if cut:
+        first = subject.imported.program.num_values + len(held_operands)
+        operands = [(op, number, dims) for op, both in cut.items() for number, dims in both.items()]
+        copies = [
+            Pinned(value, Pin(tuple(map(DimPin, dims))), None, "XLA's partitioner")
+            for value, (_, _, dims) in enumerate(operands, start=first)
+        ]
+        readers = [[(op, number)] for op, number, _ in operands]
+        found = propagated(subject, [*pins, *copies], [*held_operands, *readers])
+    reduced = {sums.row: sums.reduced() for sums in _scattered(found) if sums.is_reduced_whole}
     return replace(
         found,
-        collectives=(*kept, *gathered.values()),
-        cut_otherwise=frozenset(indices[row] for row in gathered),
+        collectives=tuple(reduced.get(one.reshard, one) for one in found.collectives),
     )
 
 
-def _gathered(
-    program: ImportedProgram, plan: _core.CorePlan, rows: Sequence[Dims]
-) -> Iterator[tuple[int, SentOnce]]:
-    """Reshards of sums that are not scattered, by their rows, and what is gathered for each."""
-    table = plan.reshards
+@dataclass(frozen=True)
+class _Scattered:
+    """Sums of a matmul that a plan scatters."""
+
+    imported: ImportedProgram
+    row: int
+    """Row of the plan's reshards."""
+    op: int
+    axes: int
+    """Those that are summed over, a mask."""
+    trips: float
+    made: Dims
+    """How the result is cut in the end."""
+    lie: Sequence[Dims]
+    """How both operands are cut where they are made."""
+    read: Sequence[Dims]
+    """How the matmul reads them."""
+
+    @property
+    def is_gathered(self) -> bool:
+        """Does the partitioner cut nothing that is summed instead?"""
+        if self.lie == self.read or self._is_cut_besides:
+            return False
+        return self._is_unlike or any(not self._is_summed(axis) for axis in self._shared)
+
+    @property
+    def is_reduced_whole(self) -> bool:
+        """Are they reduced, and cut then?"""
+        return self._is_cut_besides and not self._is_unlike
+
+    def operands_as_the_result(self) -> Mapping[int, Dims]:
+        """How operands are cut that lie as the result, and whole along what is summed."""
+        dims: list[list[tuple[int, ...]]] = [[()] * len(one) for one in self.lie]
+        for place, axes in zip(self._places, self.made, strict=True):
+            for operand, dim in place:
+                dims[operand][dim] = axes
+        return {operand: tuple(found) for operand, found in enumerate(dims)}
+
+    def reduced(self) -> SentOnce:
+        """The all-reduce of them."""
+        shaped = mlir.ShapedType(self.imported.core_ops[self.op].results[0].type)
+        mesh = self.imported.mesh
+        cut = [axis for place in self._places for axis in self._lying(place)]
+        axes = [axis for axis in range(len(mesh.axis_sizes)) if self._is_summed(axis)]
+        pieces, summed = (prod(mesh.axis_sizes[a] for a in some) for some in (cut, axes))
+        size = prod(shaped.shape) * element_bits(shaped.element_type) / 8 / pieces
+        names = tuple(mesh.axis_names[axis] for axis in axes)
+        key = ("all-reduce", names, line_of_op(self.imported, self.op))
+        return SentOnce(key, 2 * (1 - 1 / summed) * size * self.trips, self.row)
+
+    @cached_property
+    def _numbers(self) -> stablehlo.DotDimensionNumbers:
+        attribute = self.imported.core_ops[self.op].attributes["dot_dimension_numbers"]
+        return stablehlo.DotDimensionNumbers(attribute)
+
+    @cached_property
+    def _places(self) -> Sequence[Sequence[tuple[int, int]]]:
+        """For each dim of the result the (operand, dim) that it is."""
+        numbers = self._numbers
+        batch = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+        summed = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+        places: list[Sequence[tuple[int, int]]] = [
+            ((0, left), (1, right)) for left, right in zip(*batch, strict=True)
+        ]
+        for operand in (0, 1):
+            taken = {*batch[operand], *summed[operand]}
+            free = [dim for dim in range(len(self.lie[operand])) if dim not in taken]
+            places += [((operand, dim),) for dim in free]
+        return places
+
+    @property
+    def _shared(self) -> Iterator[int]:
+        """Axes of dims that sums are scattered along."""
+        return (axis for axes in self.made if any(map(self._is_summed, axes)) for axis in axes)
+
+    @property
+    def _is_cut_besides(self) -> bool:
+        """Does an axis by which no operand is cut there cut a dim that sums are scattered along?"""
+        return any(
+            not self._is_summed(axis) and axis not in self._lying(place)
+            for place, axes in zip(self._places, self.made, strict=True)
+            if any(map(self._is_summed, axes))
+            for axis in axes
+        )
+
+    @property
+    def _is_unlike(self) -> bool:
+        """Do the operands lie unlike along what is summed?"""
+        numbers = self._numbers
+        left = [self.lie[0][dim] for dim in numbers.lhs_contracting_dimensions]
+        return left != [self.lie[1][dim] for dim in numbers.rhs_contracting_dimensions]
+
+    def _lying(self, place: Sequence[tuple[int, int]]) -> set[int]:
+        return {axis for operand, dim in place for axis in self.lie[operand][dim]}
+
+    def _is_summed(self, axis: int) -> bool:
+        return bool(self.axes >> axis & 1)
+
+
+def _scattered(found: Propagated) -> Iterator[_Scattered]:
+    imported, plan = found.imported, found.plan
+    rows: list[Dims] = [tuple(map(tuple, dims)) for dims in plan.shardings]
+    table, held = plan.reshards, plan.value_sharding
     columns = zip(table.place, table.index, table.partial_axes, table.trips, strict=True)
-    held = plan.value_sharding
     for row, (place, op, partial, trips) in enumerate(columns):
-        if place is not Place.RESULT or not partial or program.core_ops[op].name != _DOT:
+        if place is not Place.RESULT or not partial or imported.core_ops[op].name != _DOT:
             continue
-        summed = [dim for dim in rows[table.to_sharding[row]] if _has_any(dim, partial)]
-        operands, _ = plan.strategies[plan.op_strategy[op]]
-        values = program.program.operands_of(op)[:2]
-        lie = [rows[held[value]] for value in values]
-        is_as_held = all(rows[one] == dims for one, dims in zip(operands, lie, strict=False))
-        is_cut_already = any(not _has_any(dim[:1], partial) for dim in summed)
-        if not summed or is_as_held or not (is_cut_already or _is_unlike(program, op, lie)):
-            continue
-        read = program.core_ops[op].operands
-        sizes = [_gather(program.mesh, one.type, dims) for one, dims in zip(read, lie, strict=True)]
-        size, axes = min((one for one in sizes if one[0]), default=(0.0, ()))
-        if size:
-            key = ("all-gather", axes, line_of_op(program, op))
-            yield row, SentOnce(key, size * trips, row)
-
-
-def _has_any(axes: Sequence[int], mask: int) -> bool:
-    return any(mask >> axis & 1 for axis in axes)
-
-
-def _is_unlike(program: ImportedProgram, op: int, lie: Sequence[Dims]) -> bool:
-    """Do the operands of a matmul lie unlike along what is summed?"""
-    attribute = program.core_ops[op].attributes["dot_dimension_numbers"]
-    numbers = stablehlo.DotDimensionNumbers(attribute)
-    left = [lie[0][dim] for dim in numbers.lhs_contracting_dimensions]
-    return left != [lie[1][dim] for dim in numbers.rhs_contracting_dimensions]
-
-
-def _gather(mesh: Mesh, type_: mlir.Type, dims: Dims) -> tuple[float, tuple[str, ...]]:
-    """Bytes that a device sends to gather what lies so, and the axes that it is gathered over."""
-    shaped = mlir.ShapedType(type_)
-    axes = sorted(axis for dim in dims for axis in dim)
-    pieces = prod(mesh.axis_sizes[axis] for axis in axes)
-    size = prod(shaped.shape) * element_bits(shaped.element_type) / 8
-    return size * (1 - 1 / pieces), tuple(mesh.axis_names[axis] for axis in axes)
+        made = rows[table.to_sharding[row]]
+        if any(partial >> axis & 1 for axes in made for axis in axes):
+            operands, _ = plan.strategies[plan.op_strategy[op]]
+            values = imported.program.operands_of(op)[:2]
+            yield _Scattered(
+                imported,
+                row,
+                op,
+                partial,
+                trips,
+                made,
+                [rows[held[value]] for value in values],
+                [rows[operand] for operand in operands[:2]],
+            )

@@ -15,7 +15,7 @@ from autoshard._core import FactorKind
 from autoshard.errors import PassError
 from autoshard.explain.annotated import ProgramToAnnotate, number_of
 from autoshard.explain.line_weights import Line, values_of
-from autoshard.explain.partitioned import as_partitioned
+from autoshard.explain.partitioned import partitioned
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import Propagated, propagated
 from autoshard.importer.factors import Dims as FactorDims
@@ -104,7 +104,7 @@ class ByShardy:
             for _, readers in values_of(line)
             if readers
         ]
-        return as_partitioned(propagated(self.subject, pins, _held_operands(lines)))
+        return partitioned(self.subject, pins, _held_operands(lines))
 
     def shardings(self, lines: Sequence[Line]) -> Mapping[int, Dims]:
         """How Shardy cuts each value, where whole axes of the plan's mesh cut it."""

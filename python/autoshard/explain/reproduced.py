@@ -58,8 +58,6 @@ class Propagated:
     """The program with the pins."""
     plan: _core.CorePlan
     collectives: tuple[SentOnce, ...]
-    cut_otherwise: frozenset[int] = frozenset()
-    """Ops of which the plan does not say how they are cut."""
 
     @cached_property
     def sent(self) -> Sent:

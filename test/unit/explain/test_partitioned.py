@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
-from autoshard.explain.partitioned import as_partitioned
+from autoshard.explain.partitioned import partitioned
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import propagated
 from autoshard.importer.pins import DimPin, Pin, Pinned
@@ -19,7 +19,7 @@ A, B, AB, BA, NO = (0,), (1,), (0, 1), (1, 0), ()
 
 
 def gradient(x: jax.Array, y: jax.Array) -> jax.Array:
-    return x.T @ y
+    return jax.lax.dot_general(x, y, (((0,), (0,)), ((), ())))
 
 
 @cache
@@ -28,18 +28,21 @@ def subject() -> Subject:
     return autoshard.plan(gradient, x, y, cluster="v5e:2x4", mesh="a=4,b=2").subject
 
 
+def pins(*cuts: Dims) -> list[Pinned]:
+    """Both operands and the result."""
+    main = subject().imported.functions[-1]
+    return [
+        Pinned(value, Pin(tuple(map(DimPin, dims))), None, "pin")
+        for value, dims in zip([*main.arguments, *main.results], cuts, strict=True)
+    ]
+
+
 def kinds(x: Dims, y: Dims, out: Dims) -> tuple[Sequence[str], Sequence[str]]:
     """Collectives of least resharding, and of the partitioner."""
-    asked = subject()
-    main = asked.imported.functions[-1]
-    values = [*main.arguments, *main.results]
-    pins = [
-        Pinned(value, Pin(tuple(map(DimPin, dims))), None, "pin")
-        for value, dims in zip(values, (x, y, out), strict=True)
-    ]
-    found = propagated(asked, pins)
-    partitioned = as_partitioned(found)
-    return [one.key[0] for one in found.collectives], [o.key[0] for o in partitioned.collectives]
+    held = pins(x, y, out)
+    found = (propagated(subject(), held), partitioned(subject(), held))
+    least, known = ([one.key[0] for one in one.collectives] for one in found)
+    return least, known
 
 
 @pytest.mark.parametrize(
@@ -47,14 +50,37 @@ def kinds(x: Dims, y: Dims, out: Dims) -> tuple[Sequence[str], Sequence[str]]:
     [((A, NO), (A, B), (NO, BA)), ((AB, NO), (AB, NO), (NO, BA)), ((AB, NO), (A, B), (NO, B))],
 )
 def test_sums_of_what_lies_alike_are_scattered(x: Dims, y: Dims, out: Dims) -> None:
-    least, partitioned = kinds(x, y, out)
-    assert partitioned == least
+    least, known = kinds(x, y, out)
+    assert known == least
     assert {"reduce-scatter", "all-reduce"} & set(least)
 
 
 def test_sums_of_what_lies_unlike_are_not_scattered() -> None:
     """``x`` lies along both axes, ``y`` along one of them, and the sums would be cut further."""
-    least, partitioned = kinds((AB, NO), (A, B), (NO, BA))
+    least, known = kinds((AB, NO), (A, B), (NO, BA))
     assert "reduce-scatter" in least
-    assert "reduce-scatter" not in partitioned
-    assert "all-gather" in partitioned
+    assert "reduce-scatter" not in known
+    assert "all-gather" in known
+
+
+def test_operands_of_sums_that_are_not_scattered_are_cut_as_the_result() -> None:
+    """``x`` is gathered whole, and ``y`` goes from a part of the rows to one of the columns."""
+    found = partitioned(subject(), pins((AB, NO), (A, B), (NO, BA)))
+    x, y = 32768 * 2048 * 2, 32768 * 8192 * 2
+    sent = {one.key[0]: one.bytes for one in found.collectives}
+    assert sent == {"all-gather": x * 7 / 8, "all-to-all": y / 8 * 3 / 4}
+
+
+@pytest.mark.parametrize("out", [(NO, AB), (NO, BA), (AB, NO), (BA, NO)])
+def test_sums_along_a_dim_that_is_cut_besides_are_reduced_whole(out: Dims) -> None:
+    """No operand is cut along ``b``, which cuts the dim that the sums would be scattered along."""
+    least, known = kinds((A, NO), (A, NO), out)
+    assert least == ["reduce-scatter"]
+    assert known == ["all-reduce"]
+    found = partitioned(subject(), pins((A, NO), (A, NO), out))
+    assert sum(one.bytes for one in found.collectives) == 2 * 3 / 4 * 2048 * 8192 * 2
+
+
+def test_an_axis_that_cuts_another_dim_besides_does_not_matter() -> None:
+    least, known = kinds((A, NO), (A, NO), (B, A))
+    assert known == least == ["reduce-scatter"]
