@@ -34,10 +34,6 @@ _BESIDES = 0.02
 """Share of the bytes that may be sent besides, of a step that may be added to it, and of the memory
 that may be lacking, together, after which no line is added."""
 
-AIM = 0.95
-"""Share of the bytes of collectives above which what is sent besides counts as much as what is
-missing."""
-
 _NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
@@ -48,7 +44,7 @@ _AT_A_TIME = 2
 """So many lines are tried together."""
 
 _IN_VAIN = 5
-"""After so many lines that did not help, no other one is tried where the aim is reached."""
+"""After so many lines that did not help, no other one is tried where enough is reproduced."""
 
 _OPS_TO_ADD = 1_800_000
 """So many ops are propagated to add lines: some 90 seconds of a Xeon core, 2026-11-28."""
@@ -135,7 +131,7 @@ class LineChoice(Generic[_LineT]):
                 best, in_vain = better, 0
                 self.spent.update(taken)
             else:
-                in_vain += self._share(best.found) >= AIM
+                in_vain += self._share(best.found) >= ENOUGH
                 self.spent.update(numbers[0] for numbers in tried)
         return best
 
@@ -214,21 +210,17 @@ class LineChoice(Generic[_LineT]):
     def _is_taken(self, found: Propagated, before: Propagated) -> bool:
         """Is a line kept with which the program comes out so, to be tried without later?"""
         share = self._share(before)
-        if share >= AIM:
+        if share >= ENOUGH:
             return self._is_better(found, before)
         return self._share(found) >= share - _NOTHING
 
     def _is_better(self, found: Propagated, than: Propagated, least: float = _NOTHING) -> bool:
-        """Is more reproduced, or as much and less sent besides? Beyond the aim both count."""
+        """Is more reproduced, or as much and less sent besides?"""
         more, less = self._more(found, than)
-        if min(self._share(found), self._share(than)) >= AIM:
-            return more + less > least
         return more > least or (more >= -_NOTHING and less > least)
 
     def _is_worse(self, found: Propagated, than: Propagated) -> bool:
         more, less = self._more(found, than)
-        if min(self._share(found), self._share(than)) >= AIM:
-            return more + less < -_NOTHING
         return more < -_NOTHING or less < -_NOTHING
 
     def _more(self, found: Propagated, than: Propagated) -> tuple[float, float]:
@@ -237,9 +229,7 @@ class LineChoice(Generic[_LineT]):
         return more, self._excess(than) - self._excess(found)
 
     def _rank(self, found: Propagated) -> tuple[int, float]:
-        share = min(self._share(found), ENOUGH)
-        excess = self._excess(found)
-        return round(min(share, AIM) / _NOTHING), max(share, AIM) - excess
+        return round(min(self._share(found), ENOUGH) / _NOTHING), -self._excess(found)
 
     def _share(self, found: Propagated) -> float:
         return share_of(self.wanted, found.sent)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import pytest
 
 import autoshard
 from autoshard.errors import StrategyError
@@ -38,32 +36,6 @@ def array(*shape: int) -> jax.ShapeDtypeStruct:
 def subject() -> Subject:
     params = {"up": array(2048, 8192), "down": array(8192, 2048)}
     return autoshard.plan(step, params, array(4096, 2048), cluster="v5e:2x4", mesh="a=8").subject
-
-
-@pytest.mark.parametrize(
-    ("share", "excess", "is_better"),
-    [
-        (0.97, 0.045, True),
-        (0.97, 0.5, False),  # 1 % more comes back, and 46 % more is sent besides
-        (0.955, 0.02, True),  # half a percent less comes back, and 2 % less is sent
-        (0.90, 0.0, False),
-        (1.0, 0.05, True),
-    ],
-)
-def test_beyond_the_aim_what_is_sent_besides_counts_as_much_as_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, share: float, excess: float, is_better: bool
-) -> None:
-    propagation, _ = propagation_of(subject())
-    choice = LineChoice(subject(), [], propagation)
-    before = propagation(())
-    found = replace(before)
-    shares = {id(before): 0.96, id(found): share}
-    excesses = {id(before): 0.04, id(found): excess}
-    monkeypatch.setattr(choice, "_share", lambda one: shares[id(one)])
-    monkeypatch.setattr(choice, "_excess", lambda one: excesses[id(one)])
-    assert choice._is_better(found, before) is is_better
-    shares[id(before)] = 0.5
-    assert choice._is_better(found, before)
 
 
 def test_lines_that_contradict_others_are_not_taken() -> None:
