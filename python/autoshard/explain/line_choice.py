@@ -34,6 +34,13 @@ _BESIDES = 0.02
 """Share of the bytes that may be sent besides, of a step that may be added to it, and of the memory
 that may be lacking, together, after which no line is added."""
 
+_AIM = 0.95
+"""Share of the bytes of collectives from which on what is missing is weighed against what is sent
+besides."""
+
+_MISSING = 10.0
+"""How much more a byte that is missing counts then."""
+
 _NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
@@ -210,17 +217,21 @@ class LineChoice(Generic[_LineT]):
     def _is_taken(self, found: Propagated, before: Propagated) -> bool:
         """Is a line kept with which the program comes out so, to be tried without later?"""
         share = self._share(before)
-        if share >= ENOUGH:
+        if share >= _AIM:
             return self._is_better(found, before)
         return self._share(found) >= share - _NOTHING
 
     def _is_better(self, found: Propagated, than: Propagated, least: float = _NOTHING) -> bool:
-        """Is more reproduced, or as much and less sent besides?"""
+        """Is more reproduced, or as much and less sent besides? From the aim on, both together."""
         more, less = self._more(found, than)
+        if min(self._share(found), self._share(than)) >= _AIM:
+            return _MISSING * more + less > least
         return more > least or (more >= -_NOTHING and less > least)
 
     def _is_worse(self, found: Propagated, than: Propagated) -> bool:
         more, less = self._more(found, than)
+        if min(self._share(found), self._share(than)) >= _AIM:
+            return _MISSING * more + less < -_NOTHING
         return more < -_NOTHING or less < -_NOTHING
 
     def _more(self, found: Propagated, than: Propagated) -> tuple[float, float]:
@@ -229,7 +240,9 @@ class LineChoice(Generic[_LineT]):
         return more, self._excess(than) - self._excess(found)
 
     def _rank(self, found: Propagated) -> tuple[int, float]:
-        return round(min(self._share(found), ENOUGH) / _NOTHING), -self._excess(found)
+        share = min(self._share(found), ENOUGH)
+        weighed = _MISSING * max(share, _AIM) - self._excess(found)
+        return round(min(share, _AIM) / _NOTHING), weighed
 
     def _share(self, found: Propagated) -> float:
         return share_of(self.wanted, found.sent)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import autoshard
 from autoshard.errors import StrategyError
@@ -36,6 +38,33 @@ def array(*shape: int) -> jax.ShapeDtypeStruct:
 def subject() -> Subject:
     params = {"up": array(2048, 8192), "down": array(8192, 2048)}
     return autoshard.plan(step, params, array(4096, 2048), cluster="v5e:2x4", mesh="a=8").subject
+
+
+@pytest.mark.parametrize(
+    ("share", "excess", "is_better"),
+    [
+        (0.97, 0.1, True),  # 1 % more comes back, and 6 % more is sent besides
+        (0.97, 0.5, False),
+        (0.959, 0.02, True),
+        (0.955, 0.02, False),  # half a percent less comes back, and 2 % less is sent
+        (0.90, 0.0, False),
+        (1.0, 0.05, True),
+    ],
+)
+def test_from_the_aim_on_what_is_missing_counts_ten_times_what_is_sent_besides(
+    monkeypatch: pytest.MonkeyPatch, share: float, excess: float, is_better: bool
+) -> None:
+    propagation, _ = propagation_of(subject())
+    choice = LineChoice(subject(), [], propagation)
+    before = propagation(())
+    found = replace(before)
+    shares = {id(before): 0.96, id(found): share}
+    excesses = {id(before): 0.04, id(found): excess}
+    monkeypatch.setattr(choice, "_share", lambda one: shares[id(one)])
+    monkeypatch.setattr(choice, "_excess", lambda one: excesses[id(one)])
+    assert choice._is_better(found, before) is is_better
+    shares[id(before)] = 0.5
+    assert choice._is_better(found, before)
 
 
 def test_lines_that_contradict_others_are_not_taken() -> None:
