@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from equivalence import assert_equal
+from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
 
 import autoshard
@@ -157,6 +158,24 @@ def test_a_kernel_of_tpus_is_lowered_for_them_on_blocks() -> None:
     text = str(plan.exported("autoshard-export-shardy"))
     assert f"tensor<{batch}x{heads}x512x128xbf16>" in text
     assert "tpu_custom_call" in text
+
+
+@pytest.mark.parametrize("form", ["autoshard-export-shardy", "autoshard-export-gspmd"])
+def test_a_part_of_a_table_is_as_long_as_the_kernel_expects(form: str) -> None:
+    length, width = 8192, 128
+    mask = splash.MultiHeadMask([splash.CausalMask((length, length))])
+    sizes = splash.BlockSizes(block_q=512, block_kv=512, block_kv_compute=512)
+    attend = splash.make_splash_mha_single_device(mask, block_sizes=sizes)
+    q = jax.ShapeDtypeStruct((1, length, width), jnp.bfloat16)
+    plan = autoshard.plan(attend, q, q, q, cluster="v5p:2x2x2")
+    (call,) = [op for op in plan.ops if op.name == "tpu_custom_call"]
+    assert str(plan.mesh.axes[0].name) in (call.strategy or "").partition("->")[2]
+    lines = str(plan.exported(form)).splitlines()
+    (kernel,) = [line for line in lines if "tpu_custom_call" in line]
+    part = length // 8
+    assert f"tensor<1x{part}x{width}xbf16>" in kernel
+    assert "tensor<1x16x16xi8>" in kernel  # tables of 16 blocks of queries, of which it has two
+    assert sum("stablehlo.pad" in line and "tensor<1x2x16xi8>" in line for line in lines) == 2
 
 
 @pytest.mark.parametrize(
