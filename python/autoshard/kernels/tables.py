@@ -19,7 +19,7 @@ _SAME = (
 
 
 def table_contents(value: mlir.Value) -> Integers | None:
-    """The integers in a value; None where the program does not say, or not each device's are equal.
+    """The integers in a value; None where the program does not say, or devices have unlike parts.
 
     Followed through loops that hand it on from trip to trip, calls, manual computations, reshapes
     and casts of integers.
