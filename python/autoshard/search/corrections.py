@@ -28,11 +28,18 @@ class Measured:
     """A plan as modelled without corrections, and as compiled."""
 
     modelled_bytes: float
+    """Bytes of a device at the peak,"""
     compiled_bytes: float
+    """and those that the compiled program needs."""
     modelled: tuple[float, float] = (0.0, 0.0)
-    """Seconds of products, and of other ops."""
+    """Seconds of a step on one device: of products, and of other ops."""
     compiled: tuple[float, float] = (0.0, 0.0)
     """The same; zeros where there is no program to read."""
+
+    @property
+    def lacked_bytes(self) -> float:
+        """Bytes that a device needs besides what is planned."""
+        return self.compiled_bytes - self.modelled_bytes
 
 
 def measured_by(
@@ -56,32 +63,32 @@ def measured_by(
 
 
 def corrections_of(measured: Sequence[Measured]) -> Corrections:
-    """Corrections by all plans that were compiled: sums of seconds, the mean of bytes.
+    """Corrections by all plans that were compiled, of which there is one at least.
 
-    Seconds are corrected if each plan would have been closer by what the others say, taken
-    together: where a compiler gives an op other seconds by how it is cut, one plan says little of
-    the next. One plan alone is taken at its word.
+    Seconds are corrected by the sums of all, if each plan would have been closer by what the others
+    say, taken together: where a compiler gives an op other seconds by how it is cut, one plan says
+    little of the next. One plan alone is taken at its word. Bytes are those that the first plan
+    lacked, the search's own, to which most others are alike.
     """
-    memory = sum(one.compiled_bytes - one.modelled_bytes for one in measured) / len(measured)
+    lacked = measured[0].lacked_bytes
     timed = [one for one in measured if sum(one.compiled) > 0]
     if len(timed) > 1:
         others = [_times_of([*timed[:n], *timed[n + 1 :]]) for n in range(len(timed))]
         corrected = sum(map(_error, timed, others))
         if corrected >= sum(_error(one, (1.0, 1.0)) for one in timed):
-            return Corrections(memory_bytes=memory)
-    return Corrections(*_times_of(timed), memory_bytes=memory)
+            return Corrections(memory_bytes=lacked)
+    return Corrections(*_times_of(timed), memory_bytes=lacked)
 
 
 def _times_of(timed: Sequence[Measured]) -> tuple[float, float]:
-    modelled = [sum(seconds) for seconds in zip(*(one.modelled for one in timed), strict=True)]
-    compiled = [sum(seconds) for seconds in zip(*(one.compiled for one in timed), strict=True)]
+    """How many times as long products, and other ops, take in all of these plans together."""
+    modelled, compiled = [0.0, 0.0], [0.0, 0.0]
+    for one in timed:
+        for kind in range(2):
+            modelled[kind] += one.modelled[kind]
+            compiled[kind] += one.compiled[kind]
     least = _LEAST_SHARE * max(sum(modelled), sum(compiled))
-    products, others = (
-        (_times(made, said, least) for made, said in zip(compiled, modelled, strict=True))
-        if timed
-        else (1.0, 1.0)
-    )
-    return products, others
+    return _times(compiled[0], modelled[0], least), _times(compiled[1], modelled[1], least)
 
 
 def _error(one: Measured, times: tuple[float, float]) -> float:

@@ -324,7 +324,7 @@ class _Run(Generic[Way]):
             for number, one in enumerate(self.attempts[-len(now) :], -len(now)):
                 found = self.tried[number]
                 if one.fits is False and found.way is not None and found.measured is not None:
-                    lacked = corrections_of([found.measured]).memory_bytes
+                    lacked = found.measured.lacked_bytes
                     self._offer(found.way, found.kind or _AGAIN, lacked)
 
     def _said(self, lacked_bytes: float | None = None) -> Corrections:
@@ -337,7 +337,8 @@ class _Run(Generic[Way]):
         """A plan in the same way by what was compiled since; None where that is another one's, or
         does not fit."""
         said = self._said(candidate.lacked_bytes)
-        if candidate.way is None or said.is_near(candidate.corrections):
+        is_late = time.monotonic() >= self.deadline
+        if candidate.way is None or is_late or said.is_near(candidate.corrections):
             return candidate
         made = self._planned(candidate.way, candidate.kind, candidate.lacked_bytes)
         return None if made is None or any(made.is_same(one) for one in self.tried) else made

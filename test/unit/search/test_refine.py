@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,7 +205,12 @@ def test_compilers_run_beside_each_other():
 
 
 def corrected(
-    answers: dict[str, Any], modelled: Any, budget: Budget, *, limit: float = 100.0
+    answers: dict[str, Any],
+    modelled: Any,
+    budget: Budget,
+    *,
+    limit: float = 100.0,
+    times: Iterator[float] | None = None,
 ) -> tuple[str, Refinement, list[tuple[str, Corrections]]]:
     """What is taken where compiled programs need twice the seconds and 8 bytes more; what was
     planned, and with what."""
@@ -216,7 +223,8 @@ def corrected(
     def measure(plan: Planned, found: Any) -> Measured:
         assert plan.summary is not None
         modelled = plan.summary.peak_bytes_per_device
-        return Measured(modelled, found.program.needed_bytes, (1.0, 1.0), (2.0, 2.0))
+        took = 2.0 if times is None else next(times)
+        return Measured(modelled, found.program.needed_bytes, (1.0, 1.0), (took, took))
 
     search = Search(plan_in, ("8",), "own", measure, lambda way: way, limit)
     taken, refinement = refine(
@@ -243,22 +251,32 @@ def test_plans_after_the_first_are_made_with_what_its_program_says():
 
 
 def test_what_was_compiled_since_corrects_a_plan_that_waited():
-    answers = {
-        name: Found(True, Schedule(4.0), Program(bytes_))
-        for name, bytes_ in (("first", 2**30), ("own, 1", 3 * 2**30), ("8, 2", 2**30))
-    }
+    answers = {name: Found(True, Schedule(4.0)) for name in ("first", "own, 2", "8, 2.5")}
 
     def plan_in(way: str, corrections: Corrections) -> Planned:
-        seconds = 3.5 if way == "own" else 3.6
-        return planned(f"{way}, {corrections.memory_bytes / 2**30:g}", seconds)
+        return planned(f"{way}, {corrections.products:g}", 3.5 if way == "own" else 3.6)
 
-    _, refinement, asked = corrected(answers, plan_in, Budget(3), limit=2.0**40)
-    assert [one.mesh for one in refinement.attempts] == ["first", "own, 1", "8, 2"]
-    assert [(way, said.memory_bytes / 2**30) for way, said in asked] == [
-        ("own", 1),
-        ("8", 1),
-        ("8", 2),
-    ]
+    times = iter((2.0, 3.0, 2.0))
+    _, refinement, asked = corrected(answers, plan_in, Budget(3), times=times)
+    assert [one.mesh for one in refinement.attempts] == list(answers)
+    assert [(way, said.products) for way, said in asked] == [("own", 2), ("8", 2), ("8", 2.5)]
+
+
+def test_nothing_is_planned_again_when_the_seconds_are_spent(monkeypatch: Any):
+    answers = {name: Found(True, Schedule(4.0)) for name in ("first", "own, 2", "8, 2")}
+
+    def plan_in(way: str, corrections: Corrections) -> Planned:
+        return planned(f"{way}, {corrections.products:g}", 3.5 if way == "own" else 3.6)
+
+    def times() -> Any:
+        yield 2.0
+        monkeypatch.setattr(time, "monotonic", lambda: now + 100)
+        yield 3.0
+
+    now = time.monotonic()
+    _, refinement, asked = corrected(answers, plan_in, Budget(3, seconds=50), times=times())
+    assert [(way, said.products) for way, said in asked] == [("own", 2), ("8", 2)]
+    assert refinement.attempts[2].why == "out of time"
 
 
 def said_of(*compiled: tuple[float, float]) -> tuple[float, float]:
@@ -280,9 +298,9 @@ def test_costs_stay_as_modelled_where_plans_contradict_each_other():
     assert said_of((1.1, 1.0), (1.1, 1.0), (0.4, 1.0)) == (1.0, 1.0)
 
 
-def test_bytes_that_are_needed_are_the_mean():
+def test_bytes_are_those_that_the_first_plan_lacked():
     said = corrections_of([Measured(10.0, 14.0), Measured(10.0, 8.0)])
-    assert said == Corrections(memory_bytes=1.0)
+    assert said == Corrections(memory_bytes=4.0)
 
 
 def test_plans_of_another_kind_are_compiled_before_those_that_are_alike(monkeypatch: Any):
