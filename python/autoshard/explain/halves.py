@@ -9,7 +9,7 @@ from enum import Enum
 
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.ir import mlir, op_name
-from autoshard.ir.module import operations_of
+from autoshard.ir.module import calls_of
 from autoshard.planned.summarize import line_of, main_values, short_name, type_text
 
 Place = tuple[str, str]
@@ -191,10 +191,7 @@ class _Names:
     """What JAX's names of ops say, with those of the calls of the functions that they are in."""
 
     def __init__(self, imported: ImportedProgram) -> None:
-        self._calls: defaultdict[str, list[mlir.Operation]] = defaultdict(list)
-        for op in operations_of(imported.module.operation):
-            if op.name == "func.call":
-                self._calls[mlir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(op)
+        self._calls = calls_of(imported.module.operation)
         self._functions: dict[str, bool] = {}
         self._known: dict[mlir.Operation, bool] = {}
 
@@ -218,7 +215,7 @@ class _Names:
     def _is_called_backward(self, function: mlir.Operation) -> bool:
         name = mlir.StringAttr(function.attributes["sym_name"]).value
         if name not in self._functions:
-            calls: Sequence[mlir.Operation] = self._calls.get(name, ())
+            calls = self._calls.get(name, [])
             self._functions[name] = bool(calls) and all(map(self.is_backward, calls))
         return self._functions[name]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.ir import mlir, op_name
-from autoshard.ir.module import operations_of
+from autoshard.ir.module import calls_of
 from autoshard.planned.summarize import line_of, type_text
 from autoshard.rewrites.reduce_once.write import REDUCED_ONCE
 
@@ -46,10 +46,7 @@ class _Mapped:
     """Whether an op may have dims of ``jax.vmap``: JAX's names say so, its own or its callers'."""
 
     def __init__(self, imported: ImportedProgram) -> None:
-        self._calls: defaultdict[str, list[mlir.Operation]] = defaultdict(list)
-        for op in operations_of(imported.module.operation):
-            if op.name == "func.call":
-                self._calls[mlir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(op)
+        self._calls = calls_of(imported.module.operation)
         self._functions: dict[str, bool] = {}
 
     def __call__(self, op: mlir.Operation) -> bool:
@@ -64,5 +61,5 @@ class _Mapped:
             op = op.parent.operation
         name = mlir.StringAttr(op.attributes["sym_name"]).value
         if name not in self._functions:
-            self._functions[name] = any(self._is_within(call) for call in self._calls[name])
+            self._functions[name] = any(self._is_within(call) for call in self._calls.get(name, ()))
         return self._functions[name]

@@ -234,6 +234,16 @@ def functions_of(module: ir.Module) -> dict[str, ir.Operation]:
     }
 
 
+def calls_of(module: ir.Operation) -> dict[str, list[ir.Operation]]:
+    """The calls of each function, by its name; functions that nobody calls are missing."""
+    found: dict[str, list[ir.Operation]] = {}
+    for op in operations_of(module):
+        if op.name == "func.call":
+            name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            found.setdefault(name, []).append(op)
+    return found
+
+
 def operations_of(root: ir.Operation) -> list[ir.Operation]:
     """``root`` and every op below it in program order, outer before inner."""
     found: list[ir.Operation] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autoshard.ir import mlir
-from autoshard.ir.module import operations_of
+from autoshard.ir.module import calls_of, module_of
 from autoshard.ir.reading import ints
 from autoshard.kernels.scalars import Integers, maker
 
@@ -93,7 +93,7 @@ def _given(argument: mlir.BlockArgument) -> mlir.Value | None:
     if owner.name == "sdy.manual_computation":
         return owner.operands[number]
     if owner.name == "func.func":
-        callers = _callers(owner)
+        callers = calls_of(module_of(owner)).get(_name_of(owner), [])
         return callers[0].operands[number] if len(callers) == 1 else None
     return None
 
@@ -122,15 +122,3 @@ def _is_handed_on(loop: mlir.Operation, number: int) -> bool:
     while (op := maker(value)) is not None and op.name in _SAME:
         value = op.operands[mlir.OpResult(value).result_number]
     return value == body.arguments[number]
-
-
-def _callers(function: mlir.Operation) -> list[mlir.Operation]:
-    module = function.parent
-    if module is None:
-        return []
-    name = _name_of(function)
-    return [
-        op
-        for op in operations_of(module.operation)
-        if op.name == "func.call" and mlir.FlatSymbolRefAttr(op.attributes["callee"]).value == name
-    ]

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+from small_step import PARAMS, rows, step_with
 
 import autoshard
 from autoshard.explain.annotated import annotated_module
@@ -24,29 +25,14 @@ from autoshard.verify.shardy_collectives import shardy_collectives
 CONSTRAINT = "sdy.sharding_constraint"
 
 
-def loss(params: Any, x: Any) -> Any:
-    hidden = jnp.tanh(x @ params["up"])
-    hidden = jax.lax.with_sharding_constraint(hidden, P(None, None))
-    return jnp.mean((hidden @ params["down"]) ** 2)
-
-
-def step(params: Any, x: Any) -> Any:
-    gradients = jax.grad(loss)(params, x)
-    return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients)
-
-
-def array(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+STEP = step_with(lambda made: jax.lax.with_sharding_constraint(jnp.tanh(made), P(None, None)))
 
 
 @cache
 def subject() -> Subject:
-    params = {"up": array(2048, 8192), "down": array(8192, 2048)}
     mesh = jax.sharding.AbstractMesh((8,), ("a",))
     with jax.sharding.use_abstract_mesh(mesh):
-        return autoshard.plan(
-            step, params, array(4096, 2048), cluster="v5e:2x4", mesh="a=8"
-        ).subject
+        return autoshard.plan(STEP, PARAMS, rows(4096), cluster="v5e:2x4", mesh="a=8").subject
 
 
 def line(**changes: Any) -> Candidate:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import pytest
+from small_step import PARAMS, rows, step_with
 
 import autoshard
 from autoshard.errors import StrategyError
@@ -19,25 +19,12 @@ from autoshard.explain.propagated_lines import propagation_of
 from autoshard.explain.question import Subject
 from autoshard.explain.reproduced import Propagated
 
-
-def loss(params: Any, x: Any) -> Any:
-    hidden = jnp.square(x @ params["up"])
-    return jnp.mean((hidden @ params["down"]) ** 2)
-
-
-def step(params: Any, x: Any) -> Any:
-    gradients = jax.grad(loss)(params, x)
-    return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients)
-
-
-def array(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+STEP = step_with(jnp.square)
 
 
 @cache
 def subject() -> Subject:
-    params = {"up": array(2048, 8192), "down": array(8192, 2048)}
-    return autoshard.plan(step, params, array(4096, 2048), cluster="v5e:2x4", mesh="a=8").subject
+    return autoshard.plan(STEP, PARAMS, rows(4096), cluster="v5e:2x4", mesh="a=8").subject
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import pytest
+from small_step import PARAMS, rows, step_with
 
 import autoshard
 from autoshard.errors import PassError
@@ -17,24 +17,11 @@ from autoshard.explain.line_candidates import Candidate
 from autoshard.explain.propagated_lines import ByPlanner, ByShardy, propagation_of
 from autoshard.explain.question import Dims, Subject
 
-
-def loss(params: Any, x: Any) -> Any:
-    hidden = jnp.square(x @ params["up"])
-    return jnp.mean((hidden @ params["down"]) ** 2)
+STEP = step_with(jnp.square)
 
 
-def step(params: Any, x: Any) -> Any:
-    gradients = jax.grad(loss)(params, x)
-    return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients)
-
-
-def array(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
-
-
-def planned(rows: int) -> Subject:
-    params = {"up": array(2048, 8192), "down": array(8192, 2048)}
-    return autoshard.plan(step, params, array(rows, 2048), cluster="v5e:2x4", mesh="a=8").subject
+def planned(count: int) -> Subject:
+    return autoshard.plan(STEP, PARAMS, rows(count), cluster="v5e:2x4", mesh="a=8").subject
 
 
 @cache
