@@ -292,6 +292,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     result.flops *= largest_share(rule.factors[f], blocks(axes[f], mesh));
   }
   const double unpadded = result.flops;
+  if (rule.flops > 0) result.bytes = rule.moved_again * unpadded / rule.flops;
   const Fusion& fusion = cluster.compiler.fusion;
   const bool has_tiles =
       rule.work == Work::matmul && rule.operands.size() == 2 && rule.results.size() == 1;

@@ -119,6 +119,9 @@ struct Rule {
   /// Bytes that the whole op needs while it runs, beside its operands and results; cut as the
   /// first operand.
   double scratch_bytes = 0;
+  /// Bytes that the whole op moves beside one pass over its operands and results, cut as its
+  /// operations are: blocks that a kernel reads again.
+  double moved_again = 0;
   /// Cost of an element of an elementwise op's result.
   Expense expense = Expense::cheap;
   /// Kernels that the op is where it is not one: those of a loop inside, at all its trips.

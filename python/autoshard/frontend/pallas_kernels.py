@@ -1,7 +1,8 @@
 """How ``pallas_call`` is lowered for a plan: as a composite with the rule that is proven of it.
 
-Kernels for TPUs are left alone, for what is lowered of them can be read. Of kernels in interpret
-mode and of those for GPUs nobody could tell later that devices may share the grid out.
+Kernels for TPUs are left alone, for what is lowered of them can be read, but for those that are
+known by name. Of kernels in interpret mode and of those for GPUs nobody could tell later that
+devices may share the grid out.
 Where nothing is proven, the composite leaves all of it whole, of which plans warn.
 """
 
@@ -11,6 +12,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from autoshard.frontend.grouped_matmuls import grouped_matmul, lower_grouped_matmul
 from autoshard.frontend.interpreted_kernels import proven_on_tpu
 from autoshard.frontend.pallas_flops import matmul_flops, product_type
 from autoshard.frontend.part_of_grid import call_of
@@ -32,6 +34,10 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Any:
     platform = context.module_context.platforms[0]
     is_interpreted = params["interpret"] is True
     is_planned = marks_are_lowered() and not is_in_composite()
+    if is_planned and (is_interpreted or platform == "tpu"):
+        grouped = grouped_matmul(params, context.avals_in)
+        if grouped is not None:
+            return lower_grouped_matmul(context, operands, grouped)
     if not is_planned or not (is_interpreted or is_for_triton(platform, params)):
         return lowering_rule(primitive, platform)(context, *operands, **params)
     if is_interpreted:

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
+from autoshard.frontend.index_maps import extent, needed
 from autoshard.frontend.pallas_flops import asked_in
 from autoshard.importer.kernels import ProvenKernel, proven_kernel
 from autoshard.kernels.cuts import Cut
@@ -90,31 +91,18 @@ def _placed(block: Any, dim: int, rank: int, size: int) -> tuple[int | None, int
     stays the same; None where it follows in another way."""
     found: tuple[int | None, int] = (None, 1)
     closed = block.index_map_jaxpr
-    for array_dim, needed in enumerate(_needed(closed.jaxpr)):
-        if dim not in needed:
+    for array_dim, dims in enumerate(needed(closed.jaxpr)):
+        if dim not in dims:
             continue
-        extent = _extent(block.block_shape[array_dim])
-        if needed != {dim} or extent is None or found[0] is not None:
+        length = block.array_aval.shape[array_dim]
+        in_block = extent(block.block_shape[array_dim])
+        if dims != {dim} or in_block is None or found[0] is not None:
             return None
         divisor = divisor_of(_along(closed, array_dim, dim, rank, size), size)
-        if divisor is None or extent * (size // divisor) != block.array_aval.shape[array_dim]:
+        if divisor is None or in_block * (size // divisor) != length:
             return None
         found = array_dim, divisor
     return found
-
-
-def _needed(jaxpr: Any) -> list[set[int]]:
-    """For each result, the numbers of the arguments that it is computed from."""
-    known: dict[Any, set[int]] = {value: {number} for number, value in enumerate(jaxpr.invars)}
-
-    def of(values: Any) -> set[int]:
-        # Literals cannot be hashed, and depend on nothing.
-        return set[int]().union(*(known.get(v, set()) for v in values if not hasattr(v, "val")))
-
-    for equation in jaxpr.eqns:
-        made = of(equation.invars)
-        known.update((value, made) for value in equation.outvars)
-    return [of([value]) for value in jaxpr.outvars]
 
 
 def _along(closed: Any, result: int, dim: int, rank: int, size: int) -> Any:
@@ -127,12 +115,3 @@ def _along(closed: Any, result: int, dim: int, rank: int, size: int) -> Any:
 
     with jax.ensure_compile_time_eval():
         return np.asarray(jax.vmap(index)(np.arange(size, dtype=np.int32)))
-
-
-def _extent(block_dim: Any) -> int | None:
-    """Elements of a block along a dim; None where blocks overlap or vary."""
-    if block_dim is None or type(block_dim).__name__ == "Squeezed":
-        return 1
-    if isinstance(block_dim, int):
-        return block_dim
-    return block_dim.block_size if type(block_dim).__name__ == "Blocked" else None

@@ -200,6 +200,7 @@ def _core_rule(
         in_place_operand=work.in_place_operand,
         padded_bytes=work.padded_bytes,
         scratch_bytes=work.scratch_bytes,
+        moved_again=work.moved_again,
         expense=work.expense,
         kernels=work.kernels,
     )

@@ -130,6 +130,7 @@ class OpWork:
     expense: Expense = Expense.CHEAP
     kernels: float = 1.0
     scratch_bytes: float = 0.0
+    moved_again: float = 0.0
 
 
 def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
@@ -168,7 +169,7 @@ def work_of(op: mlir.Operation) -> OpWork:
     if (call := kernel_call(op)) is not None:
         if call.matmul_flops:
             multiplied = arithmetic if call.product is None else _of_element(call.product)
-            return OpWork(Work.KERNEL, multiplied, call.matmul_flops)
+            return OpWork(Work.KERNEL, multiplied, call.matmul_flops, moved_again=call.moved_again)
         return _call_work(op, arithmetic)
     if (attention := cudnn_attention(op)) is not None:
         work = Work.ATTENTION_GRADIENT if attention.is_backward else Work.ATTENTION
@@ -189,19 +190,23 @@ def work_of(op: mlir.Operation) -> OpWork:
 
 def _kernel_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     kernel = kernel_of(op)
+    own = estimate_of(op)
     if kernel is None:
-        return OpWork(Work.OTHER, arithmetic, _other_flops(op))
+        again = own.get("bytes_accessed", 0.0) - sum(map(_bytes, (*op.operands, *op.results)))
+        work, flops = (Work.KERNEL, own["flops"]) if own.get("flops") else (Work.OTHER, 0.0)
+        flops = flops or _other_flops(op)
+        return OpWork(work, arithmetic, flops, moved_again=max(0.0, again))
     tables, counted = _slowest_part(
         kernel, list(map(contents_of_parts, list(op.operands)[: kernel.num_tables]))
     )
     behind = [*list(op.operands)[kernel.num_tables :], *op.results]
     moved = bytes_moved(kernel, [value.type for value in behind], tables)
-    read, written = moved[: len(moved) - len(op.results)], moved[len(moved) - len(op.results) :]
-    own = estimate_of(op).get("flops", 0.0)
-    if counted.product is None and not own:
+    once = [min(bytes_, _bytes(value)) for bytes_, value in zip(moved, behind, strict=True)]
+    read, written = once[: len(once) - len(op.results)], once[len(once) - len(op.results) :]
+    if counted.product is None and not own.get("flops"):
         work, flops = Work.OTHER, float(counted.vector_flops)
     else:
-        work, flops = Work.KERNEL, float(counted.matmul_flops) or own
+        work, flops = Work.KERNEL, float(counted.matmul_flops) or own["flops"]
         arithmetic = arithmetic if counted.product is None else _of_element(counted.product)
     return OpWork(
         work,
@@ -209,6 +214,7 @@ def _kernel_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
         flops,
         operand_bytes=(*(-1.0 for _ in tables), *read),
         result_bytes=tuple(written),
+        moved_again=sum(moved) - sum(once),
     )
 
 

@@ -41,6 +41,8 @@ class Call:
     matmul_flops: float = 0.0
     """Operations of its matmuls, two for each multiply-add, where what it is lowered to does not
     show them."""
+    moved_again: float = 0.0
+    """Bytes that these move beside one pass over operands and results: blocks read again."""
     product: Any = None
     """The dtype of what these multiply; None: that of the widest operand."""
     described: str = ""
@@ -192,6 +194,7 @@ def lower_as_composite(context: Any, operands: Arrays, call: Call) -> Any:
         "rule": call.rule.to_sdy(shapes),
         "is_unproven": call.is_unproven,
         "matmul_flops": call.matmul_flops,
+        "moved_again": call.moved_again,
     }
     if call.product is not None:
         attributes["product"] = str(mlir.dtype_to_ir_type(call.product))

@@ -26,6 +26,8 @@ class KernelCall:
     """It is whole since nobody knows of a part of it."""
     matmul_flops: float
     """Operations of its matmuls; 0: those of what the composite is made of."""
+    moved_again: float
+    """Bytes that they move beside one pass over operands and results."""
     product: mlir.Type | None
     """Elements that these multiply; None: those of the widest operand."""
     function: LocalFunction
@@ -60,10 +62,11 @@ def kernel_call(op: mlir.Operation) -> KernelCall | None:
         return None
     is_unproven = mlir.BoolAttr(attributes["is_unproven"]).value
     flops = mlir.FloatAttr(attributes["matmul_flops"]).value
+    again = mlir.FloatAttr(attributes["moved_again"]).value
     product = None
     if "product" in attributes:
         product = mlir.Type.parse(mlir.StringAttr(attributes["product"]).value, op.context)
-    return KernelCall(name, rule, is_unproven, flops, product, function)
+    return KernelCall(name, rule, is_unproven, flops, again, product, function)
 
 
 def _described(key: str) -> LocalFunction | None:

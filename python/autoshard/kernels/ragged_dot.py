@@ -1,12 +1,5 @@
 """``jax.lax.ragged_dot``: the matmuls of experts, planned as a kernel that may be cut in every dim.
 
-``group_sizes`` says which rows belong to which expert. Of a part of the rows, or of the experts,
-it says nothing; so the kernel is given the expert of each row, and the number of each expert, which
-are cut as rows and experts are:
-
-    rows x in, experts x in x out, rows, experts -> rows x out        added over in and experts
-
-A device finds the sizes of its groups from them. Rows of other devices' experts it leaves zero.
 Where JAX has nothing for it but every row once for each expert, a device multiplies the rows of one
 expert after those of another.
 """
@@ -25,15 +18,22 @@ import jax.numpy as jnp
 from jax._src.lax import lax  # pyright: ignore[reportPrivateUsage]
 from jax.interpreters import mlir
 
-from autoshard.ir.kernel import Call, is_in_composite, kernel_p, lowered_for
+from autoshard.ir.kernel import Call, is_in_composite, lowered_for
 from autoshard.ir.local_functions import LocalFunction
 from autoshard.ir.lowering import Rules, lower, lowering_rule, marks_are_lowered
 from autoshard.kernels.calls import RAGGED_DOT
-from autoshard.sharding.kernel_rule import Dims, KernelRule
+from autoshard.kernels.experts import (
+    OfExperts,
+    bind_experts,
+    dim_of_rows,
+    experts_rule,
+    makes_weights,
+    only_rows_of,
+    running_sum,
+)
 
 _lax: Any = jax.lax
 _PRIMITIVE: Any = lax.ragged_dot_general_p
-_ROWS, _EXPERTS = "rows", "experts"
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,10 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Any:
         rule = lowering_rule(_PRIMITIVE, context.module_context.platforms[0])
         return rule(context, *operands, **params)
     call = _call(params, (lhs, rhs, sizes))
-    (ragged_dim,) = numbers.lhs_ragged_dimensions
 
     def planned(lhs: Any, rhs: Any, sizes: Any) -> Any:
-        rows = jnp.arange(lhs.shape[ragged_dim], dtype=jnp.int32)
         experts = jnp.arange(sizes.shape[0], dtype=jnp.int32)
-        ends = _running_sum(sizes)
-        expert_of_row = jnp.sum(ends[None, :] <= rows[:, None], 1, dtype=jnp.int32)
-        return kernel_p.bind(lhs, rhs, expert_of_row, experts, call=call)
+        return bind_experts(call, lhs, rhs, sizes, experts)
 
     return cast(Any, mlir).lower_fun(planned, multiple_results=True)(context, *operands)
 
@@ -128,8 +124,8 @@ def _call(params: Mapping[str, Any], operands: Sequence[Any]) -> Call:
     """The kernel of rows, matrices and sizes of these types."""
     lhs, rhs, sizes = operands
     numbers = params["ragged_dot_dimension_numbers"]
-    local = _Local(numbers, tuple(params.items()), sizes.shape[0])
-    rule = _rule(numbers, lhs.ndim, rhs.ndim)
+    local = OfExperts(numbers, _OfJax(numbers, tuple(params.items())), sizes.shape[0])
+    rule = experts_rule("ragged_dot", numbers, lhs.ndim, rhs.ndim)
     return Call("ragged_dot", local, rule, described=_described(params, operands))
 
 
@@ -152,84 +148,39 @@ def _described(params: Mapping[str, Any], operands: Sequence[Any]) -> str:
     ).key()
 
 
-def _rule(numbers: Any, lhs_rank: int, rhs_rank: int) -> KernelRule:
-    (lhs_contracted, rhs_contracted), _ = numbers.dot_dimension_numbers
-    (ragged_dim,) = numbers.lhs_ragged_dimensions
-    lhs = [(f"l{dim}",) for dim in range(lhs_rank)]
-    rhs = [(f"r{dim}",) for dim in range(rhs_rank)]
-    lhs[ragged_dim] = (_ROWS,)
-    for left, right in zip(lhs_contracted, rhs_contracted, strict=True):
-        rhs[right] = lhs[left]
-    for dim in numbers.rhs_group_dimensions:
-        rhs[dim] = (_EXPERTS,)
-    free = [name for dim, name in enumerate(lhs) if dim not in lhs_contracted]
-    inside = {*rhs_contracted, *numbers.rhs_group_dimensions}
-    free += [name for dim, name in enumerate(rhs) if dim not in inside]
-    makes_weights = ragged_dim in lhs_contracted
-    result: Dims = ((_EXPERTS,), *free) if makes_weights else tuple(free)
-    operands: tuple[Dims, ...] = (tuple(lhs), tuple(rhs), ((_ROWS,),), ((_EXPERTS,),))
-    all_names = {name for tensor in operands for dim in tensor for name in dim}
-    sums = all_names - {name for dim in result for name in dim}
-    return KernelRule("ragged_dot", operands, (result,), frozenset(sums), frozenset())
-
-
 @dataclass(frozen=True)
-class _Local:
-    """A ``ragged_dot_general`` of some rows and some experts, both in their order."""
+class _OfJax:
+    """The product by ``ragged_dot_general`` itself, or as matmuls of one expert's rows each."""
 
     numbers: Any
     params: tuple[tuple[str, Any], ...]
-    num_experts: int
-    """Experts on all devices together."""
+
+    def __call__(self, lhs: Any, rhs: Any, sizes: Any, has_all: bool) -> Any:
+        at_once, by_tiles = self._at_once, functools.partial(self._by_tiles, has_all=has_all)
+        if lhs.shape[self._ragged_dim] <= FEW_ROWS or not sizes.shape[0]:
+            return at_once(lhs, rhs, sizes)
+        if makes_weights(self.numbers):
+            return by_tiles(lhs, rhs, sizes)
+        return _lax.platform_dependent(lhs, rhs, sizes, tpu=at_once, default=by_tiles)
 
     @property
-    def contracted(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Dims of both operands over which it adds up."""
-        return self.numbers.dot_dimension_numbers[0]
-
-    @property
-    def ragged_dim(self) -> int:
-        """The dim of the left operand that counts the rows."""
+    def _ragged_dim(self) -> int:
         (dim,) = self.numbers.lhs_ragged_dimensions
         return dim
 
     @property
-    def makes_weights(self) -> bool:
-        """Is the result one matrix for each expert, added up over its rows?"""
-        return self.ragged_dim in self.contracted[0]
-
-    def __call__(self, lhs: Any, rhs: Any, expert_of_row: Any, experts: Any) -> list[Any]:
-        sizes = jnp.sum(expert_of_row[:, None] == experts[None, :], 0, dtype=jnp.int32)
-        has_all = experts.shape[0] == self.num_experts
-        start = None if has_all else jnp.sum(expert_of_row < experts[0], dtype=jnp.int32)
-        lhs = _turned(lhs, start, self.ragged_dim, -1)
-        if self.makes_weights:
-            left, right = self.contracted
-            rhs = _turned(rhs, start, right[left.index(self.ragged_dim)], -1)
-        at_once, by_tiles = self._at_once, functools.partial(self._by_tiles, has_all=has_all)
-        if lhs.shape[self.ragged_dim] <= FEW_ROWS or not experts.shape[0]:
-            made = at_once(lhs, rhs, sizes)
-        elif self.makes_weights:
-            made = by_tiles(lhs, rhs, sizes)
-        else:
-            made = _lax.platform_dependent(lhs, rhs, sizes, tpu=at_once, default=by_tiles)
-        return [made if self.makes_weights else _turned(made, start, self._dim_of_rows, 1)]
-
-    @property
-    def _dim_of_rows(self) -> int:
-        """In a result that has rows."""
-        return self.ragged_dim - sum(dim < self.ragged_dim for dim in self.contracted[0])
+    def _contracted(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Dims of both operands over which it adds up."""
+        return self.numbers.dot_dimension_numbers[0]
 
     def _product_of_all(self, lhs: Any, rhs: Any, sizes: Any) -> Any:
         return _PRIMITIVE.bind(lhs, rhs, sizes, **dict(self.params))
 
     def _at_once(self, lhs: Any, rhs: Any, sizes: Any) -> Any:
         made = self._product_of_all(lhs, rhs, sizes)
-        if self.makes_weights:
+        if makes_weights(self.numbers):
             return made
-        # What a machine leaves in rows of no group is not told.
-        rows = jax.lax.broadcasted_iota(jnp.int32, made.shape, self._dim_of_rows)
-        return jnp.where(rows < jnp.sum(sizes), made, jnp.zeros((), made.dtype))
+        return only_rows_of(sizes, made, dim_of_rows(self.numbers))
 
     def _by_tiles(self, lhs: Any, rhs: Any, sizes: Any, has_all: bool) -> Any:
         """The same as matmuls of one expert's rows each.
@@ -238,37 +189,37 @@ class _Local:
         but on TPUs, and there for gradients of weights.
         """
         made: Any = jax.eval_shape(self._product_of_all, lhs, rhs, sizes)
-        num_rows = lhs.shape[self.ragged_dim]
+        num_rows = lhs.shape[self._ragged_dim]
         result = jnp.zeros(made.shape, made.dtype)
         tiles = _Tiles.of(sizes, num_rows)
         count = tiles.most if has_all else tiles.count
-        if self.makes_weights:
+        if makes_weights(self.numbers):
             return self._weights(tiles, count, lhs, rhs, result)
         return self._rows(tiles, count, lhs, rhs, result)
 
     def _rows(self, tiles: _Tiles, count: Any, lhs: Any, rhs: Any, result: Any) -> Any:
         (group,) = self.numbers.rhs_group_dimensions
-        left, right = self.contracted
+        left, right = self._contracted
         contracted = (left, tuple(dim - (dim > group) for dim in right))
 
         def put(number: Any, result: Any) -> Any:
             matrix = _lax.dynamic_index_in_dim(rhs, tiles.expert[number], group, keepdims=False)
-            made = self._product(tiles.rows(number, lhs, self.ragged_dim), matrix, contracted)
-            return tiles.put(number, result, self._dim_of_rows, made.astype(result.dtype))
+            made = self._product(tiles.rows(number, lhs, self._ragged_dim), matrix, contracted)
+            return tiles.put(number, result, dim_of_rows(self.numbers), made.astype(result.dtype))
 
         return _lax.fori_loop(0, count, put, result)
 
     def _weights(self, tiles: _Tiles, count: Any, lhs: Any, rhs: Any, result: Any) -> Any:
-        left, right = self.contracted
+        left, right = self._contracted
         wide = jnp.promote_types(result.dtype, jnp.float32)
         kept = wide if jnp.issubdtype(result.dtype, jnp.floating) else result.dtype
 
         def put(number: Any, carried: tuple[Any, Any]) -> tuple[Any, Any]:
             result, added = carried
-            rows = tiles.mine(number, tiles.rows(number, lhs, self.ragged_dim), self.ragged_dim)
-            dim = right[left.index(self.ragged_dim)]
+            rows = tiles.mine(number, tiles.rows(number, lhs, self._ragged_dim), self._ragged_dim)
+            dim = right[left.index(self._ragged_dim)]
             others = tiles.mine(number, tiles.rows(number, rhs, dim), dim)
-            made = self._product(rows, others, self.contracted, kept)
+            made = self._product(rows, others, self._contracted, kept)
             expert = tiles.expert[number]
             is_next = (number > 0) & (expert == tiles.expert[number - 1])
             added = jnp.where(is_next, added, jnp.zeros((), kept)) + made
@@ -317,9 +268,9 @@ class _Tiles:
         half = num_rows // (2 * num_experts) // _LANES * _LANES
         size = min(num_rows, max(_LANES, half))
         most = -(-num_rows // size) + num_experts - 1
-        ends = _running_sum(sizes)
+        ends = running_sum(sizes)
         parts = -(-sizes // size)
-        last = _running_sum(parts)
+        last = running_sum(parts)
         number = jnp.arange(most, dtype=jnp.int32)
         expert = jnp.sum(last[None, :] <= number[:, None], 1, dtype=jnp.int32)
         expert = jnp.minimum(expert, num_experts - 1)
@@ -349,15 +300,3 @@ _LANES = 128
 """Rows of which parts have a multiple: tiles of matmuls on all machines."""
 FEW_ROWS = 256
 """Rows with which all matrices are multiplied in no more time than they are read in."""
-
-
-def _running_sum(values: Any) -> Any:
-    """Sums up to each of a few numbers, without an op that XLA keeps apart."""
-    numbers = jnp.arange(values.shape[0])
-    return jnp.sum(
-        jnp.where(numbers[None, :] <= numbers[:, None], values.astype(jnp.int32)[None, :], 0), 1
-    )
-
-
-def _turned(value: Any, start: Any, dim: int, direction: int) -> Any:
-    return value if start is None else jnp.roll(value, direction * start, dim)

@@ -270,7 +270,7 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
     kernels = [op for op in ops if _is_kernel(op)]
     unread = sum(is_tpu_kernel(op) and kernel_of(op) is None for op in kernels)
     if kernels:
-        why = f", {unread} cannot be read by this jaxlib" if unread else ""
+        why = f", {unread} cannot be read: {_UNREAD}" if unread else ""
         warn(
             f"{len(kernels)} kernels run whole on every device{_cost(kernels, imported, plan)},"
             f" with {bytes_text(_whole_bytes(kernels))} of operands and results: nothing of them"
@@ -289,6 +289,9 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
             " autoshard.register_rule.",
             others[0].location,
         )
+
+
+_UNREAD = "their grid is known only when they run, or this jaxlib is too old for them"
 
 
 def _is_kernel(op: mlir.Operation) -> bool:
