@@ -321,6 +321,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
       result.flops = padded;
       busy = padded / rate;
     }
+    if (rule.flops > 0) busy += rule.vector_flops * unpadded / rule.flops / chip.vector_flops;
   }
   double waited = unaligned_bytes(rule, axes, types, mesh, fusion.unaligned_rows);
   const auto add = [&](const RuleTensor& tensor, double touched, std::int32_t times) {

@@ -122,6 +122,8 @@ struct Rule {
   /// Bytes that the whole op moves beside one pass over its operands and results, cut as its
   /// operations are: blocks that a kernel reads again.
   double moved_again = 0;
+  /// Operations of a kernel on the vector units that those on the matrix units wait for.
+  double vector_flops = 0;
   /// Cost of an element of an elementwise op's result.
   Expense expense = Expense::cheap;
   /// Kernels that the op is where it is not one: those of a loop inside, at all its trips.

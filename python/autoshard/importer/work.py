@@ -131,6 +131,7 @@ class OpWork:
     kernels: float = 1.0
     scratch_bytes: float = 0.0
     moved_again: float = 0.0
+    vector_flops: float = 0.0
 
 
 def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
@@ -176,7 +177,13 @@ def work_of(op: mlir.Operation) -> OpWork:
         # Statistics in float32 are among the operands; the products are of queries and keys.
         queries = mlir.RankedTensorType(op.operands[0].type).element_type
         scratch = attention.workspace_bytes
-        return OpWork(work, _of_element(queries), attention.flops, scratch_bytes=scratch)
+        return OpWork(
+            work,
+            _of_element(queries),
+            attention.flops,
+            scratch_bytes=scratch,
+            vector_flops=attention.vector_flops,
+        )
     if name == _RAGGED_DOT:
         return OpWork(Work.MATMUL, arithmetic, _ragged_dot_flops(op))
     if name in _OTHERS:

@@ -24,6 +24,13 @@ from autoshard.ir.reading import shape_of
 Dims = tuple[tuple[str, ...], ...]
 """The factors of each dim of an array, major first."""
 
+_EXPONENTIAL = 16.0
+"""Operations in the time of one: 16 a clock and multiprocessor, of 128 multiply-adds."""
+_OF_ROW_FORWARD, _OF_ROW_BACKWARD = 60.0, 400.0
+"""Operations for each feature of a row of queries."""
+_BLOCK = 128
+"""Positions of a block of scores, which is computed whole where a causal mask divides it."""
+
 _TARGET = re.compile(r"__cudnn\$fmha(ScaleBias)?Softmax(Backward)?")
 """Without those that drop entries, whose pattern each part would repeat, and those of 8 bits."""
 _CONFIG = "backend_config"
@@ -47,7 +54,8 @@ class CudnnAttention:
     results: tuple[Dims, ...]
     is_backward: bool
     share: float
-    """Part of the scores that is computed: half of them where they are causal."""
+    """Part of the scores that is computed: half of them where they are causal, and what of the
+    blocks on the diagonal is beyond it."""
     config: dict[str, Any] = field(repr=False)
 
     @property
@@ -61,6 +69,21 @@ class CudnnAttention:
         key, value = size["d"], size["e"]
         matmuls = 3 * key + 2 * value if self.is_backward else key + value
         return 2.0 * self.share * scores * matmuls
+
+    @property
+    def vector_flops(self) -> float:
+        """Operations on the vector units, for which the matrix units wait.
+
+        An exponential of each score, at a sixteenth of the rate of multiply-adds; forward a quarter
+        of them runs beside the matmuls. And what each row of queries costs beside its scores: it is
+        loaded, and normalised or added up, while no matmul runs. By 18 published rates of an H100
+        (arXiv 2407.08608, figure 5) and 7 kernels on an H200 (bench/truth/gpu_kernels.py).
+        """
+        size = self.factors
+        rows = size["b"] * size["m"] * size["g"] * size["t"]
+        exposed, of_row = (1.0, _OF_ROW_BACKWARD) if self.is_backward else (0.75, _OF_ROW_FORWARD)
+        scores = rows * size["s"] * self.share
+        return _EXPONENTIAL * exposed * scores + of_row * rows * size["d"]
 
     @property
     def workspace_bytes(self) -> float:
@@ -115,7 +138,8 @@ def cudnn_attention(op: mlir.Operation) -> CudnnAttention | None:
         sizes = dict(b=batch, m=groups, g=heads // groups, t=queries, s=keys)
         sizes |= dict(d=shapes[0][3], e=shapes[2][3])
         operands, results = call.operands(), call.results()
-        share = 0.5 if "CAUSAL" in fields["mask_type"] else 1.0
+        is_causal = "CAUSAL" in fields["mask_type"]
+        share = min(1.0, 0.5 + _BLOCK / 2 / keys) if is_causal else 1.0
         window = fields.get("sliding_window_length", 0)
     except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return None

@@ -91,6 +91,8 @@ def _cost(op: mlir.Operation, cluster: Cluster) -> InstructionCost:
         results,
         operand_bytes=work.operand_bytes,
         result_bytes=work.result_bytes,
+        moved_again=work.moved_again,
+        vector_flops=work.vector_flops,
     )
     mesh = cluster.level_mesh()
     cost = _core.compute(
