@@ -103,6 +103,6 @@ def test_a_kernel_of_unknown_grid_costs_what_its_author_says() -> None:
         )(x)
 
     given = struct(dtype=jnp.int32), struct(1024, 128)
-    with pytest.warns(autoshard.AutoshardWarning, match="1 cannot be read: their grid is known"):
+    with pytest.warns(autoshard.AutoshardWarning, match="its grid is known only when it runs"):
         plan = autoshard.plan(double, *given, cluster="v5e:2x2")
     assert plan.compute_seconds == pytest.approx(10**12 / 197e12, rel=0.3)

@@ -107,7 +107,12 @@ def test_a_kernel_that_stays_whole_is_said_with_its_cost() -> None:
         return pl.pallas_call(squared, grid=(8,), in_specs=[spec], out_specs=spec, out_shape=x)(x)
 
     x = jax.ShapeDtypeStruct((8, 128, 128), jnp.float32)
-    with pytest.warns(autoshard.AutoshardWarning, match="1 kernels run whole on every device, "):
+    said = (
+        r"(?s)test_lowered_for_cluster.py:\d+.*1 kernels run whole on every device, .*: along dim 0"
+        " of its grid, of 8 places, it is not alone, or not in steps of one, in what says the block"
+        " of operand 0. Say how"
+    )
+    with pytest.warns(autoshard.AutoshardWarning, match=said):
         plan = autoshard.plan(fn, x, cluster="v5e:2x2")
     assert plan.arguments[0].sharding.tile == (1, 1, 1)
 

@@ -14,7 +14,7 @@ from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.module import operations_of
 from autoshard.ir.reading import shape_of
 from autoshard.kernels.cudnn_attention import cudnn_attention
-from autoshard.kernels.cuts import Cut, cuts_of
+from autoshard.kernels.cuts import Cut, cuts_of, cuts_or_reasons
 from autoshard.kernels.mosaic import Kernel, aliases_of, is_tpu_kernel, kernel_of, talks_to_others
 from autoshard.kernels.scalars import Integers
 from autoshard.kernels.tables import table_contents
@@ -78,6 +78,24 @@ def kernel_cuts(op: mlir.Operation) -> tuple[Kernel, tuple[Cut, ...]] | None:
     cuts = cuts_of(kernel, shapes, _used_results(op))
     cuts = tuple(cut for cut in cuts if _cuts_aliases_alike(op, cut))
     return (kernel, cuts) if cuts else None
+
+
+def why_whole(op: mlir.Operation) -> str:
+    """In a few words, why nothing of a ``tpu_custom_call`` may be cut."""
+    if talks_to_others(op):
+        return "it talks to other devices"
+    kernel = kernel_of(op)
+    if kernel is None:
+        return "its grid is known only when it runs, or this jaxlib is too old to read it"
+    shapes = tuple(map(shape_of, (*op.operands, *op.results)))
+    found = enumerate(cuts_or_reasons(kernel, shapes, _used_results(op)))
+    said = [
+        f"along dim {dim} of its grid, of {kernel.grid[dim]:,} places, "
+        + (reason if isinstance(reason, str) else "a result is written over what is cut otherwise")
+        for dim, reason in found
+        if kernel.grid[dim] > 1
+    ]
+    return "; ".join(said) or "its grid has one place"
 
 
 def kernel_key(op: mlir.Operation) -> tuple[bool | bytes | None, ...]:

@@ -56,11 +56,18 @@ class Cut:
     the tables."""
 
 
-@lru_cache(maxsize=64)
 def cuts_of(
     kernel: Kernel, shapes: tuple[tuple[int, ...], ...], used: tuple[bool, ...]
 ) -> tuple[Cut, ...]:
-    """The dims of the grid that may be cut.
+    """The dims of the grid that may be cut; arguments as of ``cuts_or_reasons``."""
+    return tuple(it for it in cuts_or_reasons(kernel, shapes, used) if isinstance(it, Cut))
+
+
+@lru_cache(maxsize=64)
+def cuts_or_reasons(
+    kernel: Kernel, shapes: tuple[tuple[int, ...], ...], used: tuple[bool, ...]
+) -> tuple[Cut | str, ...]:
+    """For each dim of the grid how it may be cut, or in a few words why it may not.
 
     Args:
         kernel: A kernel that talks to no other device.
@@ -68,45 +75,51 @@ def cuts_of(
         used: Of each result, whether anything reads it; kernels have results that are no more than
             memory.
     """
-    found = (_cut(kernel, shapes, used, dim) for dim in range(len(kernel.grid)))
-    return tuple(cut for cut in found if cut is not None)
+    return tuple(_cut(kernel, shapes, used, dim) for dim in range(len(kernel.grid)))
 
 
 def _cut(
     kernel: Kernel, shapes: tuple[tuple[int, ...], ...], used: tuple[bool, ...], dim: int
-) -> Cut | None:
+) -> Cut | str:
     size = kernel.grid[dim]
-    if size == 1 or _depends_on_the_run(kernel.body):
-        return None
+    if size == 1:
+        return "it has one place"
+    if _depends_on_the_run(kernel.body):
+        return "the body asks how large the grid is, or draws random numbers"
+    num_operands = kernel.num_tables + len(kernel.windows) - kernel.num_results
     tables = tables_along(kernel, shapes[: kernel.num_tables], dim)
     follows: list[tuple[int | None, int]] = [table or (None, 1) for table in tables]
     for window, shape in zip(kernel.windows, shapes[kernel.num_tables :], strict=True):
         placed = _placed(window, shape, dim, size, tables)
-        if placed is None:
-            return None
+        if isinstance(placed, str):
+            number = len(follows)
+            is_result = number >= num_operands
+            side = f"result {number - num_operands}" if is_result else f"operand {number}"
+            return f"{placed} {side}"
         follows.append(placed)
     dims = tuple(array_dim for array_dim, _ in follows)
     results = dims[len(dims) - kernel.num_results :]
     period = _period_in_body(kernel, dim, tables)
-    if period is None or not any(used):
-        return None
-    if any(is_used and cut is None for cut, is_used in zip(results, used, strict=True)):
-        return None
+    if period is None:
+        return "the body computes with its place along it"
+    if not any(used):
+        return "nothing reads its results"
+    for number, (cut, is_used) in enumerate(zip(results, used, strict=True)):
+        if is_used and cut is None:
+            return f"all its places write the same blocks of result {number}"
     unit = lcm(period, *(divisor for _, divisor in follows))
     if size % unit or size == unit:
-        return None
+        return f"{unit} of its places belong together"
     if not kernel.is_parallel[dim] and _leaves_something(kernel, dim, unit):
-        return None
+        return "a place reads what the one before it left in memory"
     return Cut(dim, unit, dims)
 
 
 def _placed(
     window: Window | None, shape: tuple[int, ...], dim: int, size: int, tables: Tables
-) -> tuple[int | None, int] | None:
+) -> tuple[int | None, int] | str:
     """Which dim of its array a window follows along a dim of the grid, and at how many places it
-    stays the same.
-
-    None where it follows in another way.
+    stays the same; where it follows in another way, what it does.
     """
     if window is None:  # the whole array, which the body reads as it likes
         return None, 1
@@ -119,11 +132,13 @@ def _placed(
             continue
         along = Scalars({place: np.arange(size)}).value(value) if needed == {place} else None
         divisor = None if along is None else divisor_of(along, size)
-        is_filled = (
-            divisor is not None and window.block[array_dim] * (size // divisor) == shape[array_dim]
-        )
-        if divisor is None or not is_filled or found[0] is not None:
-            return None
+        if divisor is None:
+            return "it is not alone, or not in steps of one, in what says the block of"
+        filled = window.block[array_dim] * (size // divisor)
+        if filled != shape[array_dim]:
+            return f"blocks fill {filled:,} of {shape[array_dim]:,} along dim {array_dim} of"
+        if found[0] is not None:
+            return "blocks follow it along two dims of"
         found = array_dim, divisor
     return found
 

@@ -13,6 +13,7 @@ from math import prod
 from autoshard import _core
 from autoshard.errors import ShardingError, StrategyError
 from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram
+from autoshard.importer.kernels import why_whole
 from autoshard.ir import element_bits, mlir, place, warn
 from autoshard.ir.attributes import (
     CUSTOM_PARTITIONING,
@@ -32,7 +33,7 @@ from autoshard.ir.module import operations_to_plan
 from autoshard.ir.native import nested, run_native
 from autoshard.kernels.calls import is_opaque_kernel, kernel_call
 from autoshard.kernels.cudnn_attention import is_cudnn_attention
-from autoshard.kernels.mosaic import is_tpu_kernel, kernel_of
+from autoshard.kernels.mosaic import is_tpu_kernel
 from autoshard.planned.summary import bytes_text, seconds_text
 from autoshard.sharding import Mesh, Sharding, format_sharding, to_v2
 
@@ -268,16 +269,16 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
             calls[0].location,
         )
     kernels = [op for op in ops if _is_kernel(op)]
-    unread = sum(is_tpu_kernel(op) and kernel_of(op) is None for op in kernels)
     if kernels:
-        why = f", {unread} cannot be read: {_UNREAD}" if unread else ""
+        first = next((op for op in kernels if is_tpu_kernel(op)), None)
+        why = "" if first is None else f": {why_whole(first)}"
         warn(
             f"{len(kernels)} kernels run whole on every device{_cost(kernels, imported, plan)},"
             f" with {bytes_text(_whole_bytes(kernels))} of operands and results: nothing of them"
-            f" was proven to be what devices may share{why} (docs/design/kernels.md). Say how they"
+            f" was proven to be what devices may share (docs/design/kernels.md){why}. Say how they"
             " may be cut with autoshard.kernel, call them in jax.shard_map, or give a call that"
             " computes blocks as it is a rule with autoshard.register_rule.",
-            kernels[0].location,
+            (first or kernels[0]).location,
         )
     others = [
         op for op in ops if op not in kernels and custom_call_target(op) != CUSTOM_PARTITIONING
@@ -289,9 +290,6 @@ def _warn_of_replicated(imported: ImportedProgram, plan: _core.CorePlan) -> None
             " autoshard.register_rule.",
             others[0].location,
         )
-
-
-_UNREAD = "their grid is known only when they run, or this jaxlib is too old for them"
 
 
 def _is_kernel(op: mlir.Operation) -> bool:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     CausalMask,
@@ -16,7 +17,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
     make_splash_mha_single_device,
 )
 
-from autoshard.importer.kernels import kernel_cuts, kernel_rule
+from autoshard.importer.kernels import kernel_cuts, kernel_rule, why_whole
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.module import operations_of
 from autoshard.kernels.cuts import Cut
@@ -161,6 +162,44 @@ def test_a_smaller_grid_is_all_that_changes() -> None:
     assert len(str(smaller.module)) == len(str(kernel.module))
 
 
+def _copied(x: Any, y: Any) -> None:
+    y[...] = x[...]
+
+
+def _added(x: Any, y: Any) -> None:
+    y[...] += x[...]
+
+
+def _numbered(x: Any, y: Any) -> None:
+    y[...] = x[...] * pl.program_id(0).astype(jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("body", "places", "written", "said"),
+    [
+        (_copied, 4, lambda i: (i, 0), "blocks fill 512 of 1,024 along dim 0 of operand 0"),
+        (_added, 8, lambda _: (0, 0), "all its places write the same blocks of result 0"),
+        (_numbered, 8, lambda i: (i, 0), "the body computes with its place along it"),
+        (_copied, 8, lambda i: (7 - i, 0), "not in steps of one, in what says the block of result"),
+        (_copied, 1, lambda i: (i, 0), "its grid has one place"),
+    ],
+)
+def test_what_may_not_be_cut_says_why(body: Any, places: int, written: Any, said: str) -> None:
+    def call(x: Any) -> Any:
+        read = pl.BlockSpec((128, 128), lambda i: (i, 0))
+        return pl.pallas_call(
+            body,
+            grid=(places,),
+            in_specs=[read],
+            out_specs=pl.BlockSpec((128, 128), written),
+            out_shape=x,
+        )(x)
+
+    module = lowered(call, jax.ShapeDtypeStruct((1024, 128), jnp.float32))
+    (op,) = kernels_in(module)
+    assert said in why_whole(op)
+
+
 def test_a_kernel_that_cannot_be_read_has_no_cuts() -> None:
     module = lowered(flash_loss(causal=False), QUERIES)
     (op,) = kernels_in(module)
@@ -170,3 +209,4 @@ def test_a_kernel_that_cannot_be_read_has_no_cuts() -> None:
         )
     assert kernel_cuts(op) is None
     assert kernel_rule(op) is None
+    assert "too old to read it" in why_whole(op)
