@@ -62,7 +62,7 @@ def measure(model: str, cluster: str, host: Any) -> Row:
         start = time.process_time()
         with module.context:
             asked = PlanProgram(cluster=cluster, memory_limit=limit, **options)
-            found = asked.plan_with(asked.job_for(module), "")
+            found = asked.plan_with(asked.job_for(module))
         return time.process_time() - start, found.summary
 
     free_seconds, _ = min(planned(NO_LIMIT) for _ in range(2))

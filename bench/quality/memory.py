@@ -108,7 +108,7 @@ def planned(model: str, cluster: str, limit: str, way: str = "") -> tuple[float,
             assert job.recomputing is not None
             sends = way == TOGETHER
             job = replace(job, recomputing=replace(job.recomputing, host_offload=sends))
-        found = options.plan_with(job, "")
+        found = options.plan_with(job)
     return time.process_time() - start, found
 
 
