@@ -17,7 +17,7 @@ there as well or rise, and steps take up to 9% longer (docs/design/memory.md).
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir
@@ -54,8 +54,8 @@ def bound_gradients(
     ops = [op.operation for op in block.operations]
     # What is said of a barrier's results is said of all of them.
     barriers = [n for n, op in enumerate(ops) if op.name == BARRIER and _is_of_layer(op)]
-    may_move = movable_of(module)
     order = {op: number for number, op in enumerate(ops)}
+    of_updates = _of_updates(ops, movable_of(module))
     waiting: dict[int, list[tuple[mlir.Operation, list[mlir.Operation]]]] = {}
     for number, op in enumerate(ops):
         if op.name not in _MATMULS:
@@ -63,10 +63,9 @@ def bound_gradients(
         following = barriers[bisect(barriers, number) :][: _BARRIERS_LATE + 1]
         if not following:
             break
-        readers = _readers(op, ops[-1], may_move)
-        if readers is not None:
-            before = sorted(order[reader] for reader in readers if order[reader] < following[-1])
-            waiting.setdefault(following[-1], []).append((op, [ops[k] for k in before]))
+        if all(reader in of_updates for reader in _readers(op)):
+            before = _readers_before(number, ops, order, following[-1])
+            waiting.setdefault(following[-1], []).append((op, before))
     # Last, because the hash of an op changes with its operands.
     for number, gradients in waiting.items():
         _wait(ops[number], gradients)
@@ -85,23 +84,33 @@ def _is_of_layer(barrier: mlir.Operation) -> bool:
     )
 
 
-def _readers(
-    op: mlir.Operation, end: mlir.Operation, may_move: Callable[[mlir.Operation], bool]
-) -> set[mlir.Operation] | None:
-    """All that is computed from a value, but the end of the block; None if a matmul is."""
-    found: set[mlir.Operation] = set()
-    waiting = [op]
-    while waiting:
-        for result in waiting.pop().results:
-            for use in result.uses:
-                reader = use.owner.operation
-                if reader == end or reader in found:
-                    continue
-                if not may_move(reader):
-                    return None
-                found.add(reader)
-                waiting.append(reader)
+def _readers(op: mlir.Operation) -> Iterator[mlir.Operation]:
+    return (use.owner.operation for result in op.results for use in result.uses)
+
+
+def _of_updates(
+    ops: Sequence[mlir.Operation], may_move: Callable[[mlir.Operation], bool]
+) -> set[mlir.Operation]:
+    """Ops of a block of which no matmul, loop or the like reads anything, and the block's end."""
+    found = {ops[-1]}
+    for op in reversed(ops[:-1]):
+        if may_move(op) and all(reader in found for reader in _readers(op)):
+            found.add(op)
     return found
+
+
+def _readers_before(
+    number: int, ops: Sequence[mlir.Operation], order: Mapping[mlir.Operation, int], end: int
+) -> list[mlir.Operation]:
+    """All that is computed from the results of an op and stands before another, in order."""
+    found, waiting = set[int](), [number]
+    while waiting:
+        for reader in _readers(ops[waiting.pop()]):
+            at = order[reader]
+            if at < end and at not in found:
+                found.add(at)
+                waiting.append(at)
+    return [ops[at] for at in sorted(found)]
 
 
 def _wait(
