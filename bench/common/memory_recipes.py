@@ -105,10 +105,10 @@ def _is_of_matmul(question: Any, number: int) -> bool:
     if isinstance(item, Stacked):
         op = maker_of(item.stack.value)
         return op is not None and op.name in MATRIX_OPS
-    value = item.members[0].number
-    if value in block.matmul_of:
+    value = block.core.value(item.members[0].number)
+    if value.matmul >= 0:
         return True
-    maker = block.values[value].maker
+    maker = value.maker
     return maker >= 0 and block.ops[maker].name in MATRIX_OPS
 
 
@@ -146,7 +146,7 @@ def _inputs_of_layers(question: Any) -> list[frozenset[int]]:
     block, items = question.block, question.items
     of_line: dict[tuple[str, str | None], list[int]] = {}
     for number, item in enumerate(items):
-        maker = block.values[item.members[0].number].maker if isinstance(item, Group) else -1
+        maker = block.core.value(item.members[0].number).maker if isinstance(item, Group) else -1
         if maker >= 0:
             op = block.ops[maker]
             of_line.setdefault((op.name, line_of(op)), []).append(number)

@@ -36,5 +36,6 @@ void bind_solver(nanobind::module_& module);
 void bind_symbolic(nanobind::module_& module);
 void bind_memory(nanobind::module_& module);
 void bind_recomputation(nanobind::module_& module);
+void bind_planned_blocks(nanobind::module_& module);
 
 }  // namespace autoshard

@@ -20,6 +20,7 @@ using importer::Describe;
 using importer::OpClass;
 using importer::OpStructure;
 using importer::ProgramBuilder;
+using importer::ReadModule;
 using importer::RoundedOperand;
 using importer::Rounding;
 using Ints = std::vector<std::int32_t>;
@@ -78,6 +79,24 @@ void bind_importer(nb::module_& module) {
       .def_ro("source", &RoundedOperand::source)
       .def_ro("result", &RoundedOperand::result)
       .def_ro("position", &RoundedOperand::position);
+
+  nb::class_<ReadModule>(module, "ReadModule", "A module by numbers, as it was read.")
+      .def(
+          "classes",
+          [](const ReadModule& read) {
+            Ints first(read.structure.num_classes, -1);
+            for (std::size_t op = read.structure.ops.size(); op-- > 0;) {
+              first[read.structure.ops[op].op_class] = static_cast<std::int32_t>(op);
+            }
+            return first;
+          },
+          "The first op of each class.")
+      .def(
+          "class_of",
+          [](const ReadModule& read, std::int32_t op) {
+            return read.structure.ops.at(op).op_class;
+          },
+          "op"_a);
 
   nb::class_<ProgramBuilder>(module, "ProgramBuilder",
                              "Fills a program op after op; see passes/importer/builder.h.")
@@ -286,7 +305,9 @@ void bind_importer(nb::module_& module) {
           },
           nb::kw_only(), "axis_sizes"_a, "types"_a, "rules"_a, "pins"_a, "loops"_a,
           "arguments"_a, "results"_a, "early"_a, "all_to_all"_a,
-          "The program; nothing can be added any more.");
+          "The program; nothing can be added any more.")
+      .def("take_module", &ProgramBuilder::take_module,
+           "The module as it was read; nothing can be asked any more.");
 }
 
 }  // namespace autoshard

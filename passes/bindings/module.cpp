@@ -21,4 +21,5 @@ NB_MODULE(_core, module) {
   autoshard::bind_solver(module);
   autoshard::bind_memory(module);
   autoshard::bind_recomputation(module);
+  autoshard::bind_planned_blocks(module);
 }

@@ -31,6 +31,7 @@ using recomputation::Effect;
 using recomputation::Effects;
 using recomputation::Fate;
 using recomputation::Fetch;
+using recomputation::Gap;
 using recomputation::HostLink;
 using recomputation::LinkedBlock;
 using recomputation::LoopOps;
@@ -90,6 +91,13 @@ void add_op(Block& block, Op op, const Ints& operands, const Ints& results) {
   block.operands.set(position, operands);
   block.results.set(position, results);
   recomputation::set_sources(block, position);
+}
+
+template <recomputation::Rows Block::* rows>
+Ints numbers_at(const Block& block, std::int32_t position) {
+  check_between(position, 0, block.ops.size());
+  const auto numbers = (block.*rows)[position];
+  return {numbers.begin(), numbers.end()};
 }
 
 void check_dropped(const Block& block, const Dropped& one) {
@@ -328,6 +336,24 @@ void bind_recomputation(nb::module_& module) {
       .value("FUSED", Storage::fused, "Nowhere: the fusion that reads it computes it.")
       .value("FREE", Storage::free, "Nowhere: made of constants.");
 
+  nb::class_<Value>(module, "BlockValue", "A value of a block.")
+      .def_ro("maker", &Value::maker, "Position of the op that makes it; -1: an argument.")
+      .def_ro("storage", &Value::storage)
+      .def_ro("bytes", &Value::bytes, "On one device.")
+      .def_ro("end", &Value::end, "Point from which its memory is free.")
+      .def_ro("is_parameter", &Value::is_parameter, "Is it made of parameters alone?")
+      .def_ro("in_program", &Value::in_program, "Its number in the program; -1: none.")
+      .def_ro("matmul", &Value::matmul,
+              "Position of the matmul that it is stored for, if that is not its maker; else "
+              "-1.");
+
+  nb::class_<Op>(module, "BlockOp", "An op of a block.")
+      .def_ro("point", &Op::point)
+      .def_ro("seconds", &Op::seconds, "Seconds of all its runs, with what it sends.")
+      .def_ro("sends", &Op::sends, "Is its result sent between devices?")
+      .def_ro("gathers", &Op::gathers, "Is something made of parameters alone sent for it?")
+      .def_ro("in_program", &Op::in_program, "Its number in the program; -1: none.");
+
   nb::class_<Block>(module, "RecomputedBlock",
                     "The ops of a block as numbers; see passes/recomputation/block.h.")
       .def(
@@ -358,7 +384,72 @@ void bind_recomputation(nb::module_& module) {
             add_op(block, {point, ready, seconds, sends, gathers}, operands, results);
           },
           "operands"_a, "results"_a, "point"_a, "ready"_a, "seconds"_a, nb::kw_only(),
-          "sends"_a, "gathers"_a, "In the order of the block.");
+          "sends"_a, "gathers"_a, "In the order of the block.")
+      .def_prop_ro("num_values", [](const Block& block) { return block.values.size(); })
+      .def_prop_ro(
+          "captured",
+          [](const Block& block) {
+            Ints numbers;
+            for (std::size_t at = block.num_arguments; at < block.values.size(); ++at) {
+              if (block.values[at].maker < 0) numbers.push_back(static_cast<std::int32_t>(at));
+            }
+            return numbers;
+          },
+          "Values that are made outside of the block.")
+      .def(
+          "value",
+          [](const Block& block, std::int32_t number) -> const Value& {
+            check_between(number, 0, block.values.size());
+            return block.values[number];
+          },
+          "number"_a, nb::rv_policy::reference_internal)
+      .def(
+          "op",
+          [](const Block& block, std::int32_t position) -> const Op& {
+            check_between(position, 0, block.ops.size());
+            return block.ops[position];
+          },
+          "position"_a, nb::rv_policy::reference_internal)
+      .def_prop_ro(
+          "ops_in_module",
+          [](const Block& block) {
+            Ints numbers;
+            for (const Op& op : block.ops) numbers.push_back(op.in_module);
+            return numbers;
+          },
+          "The number of each op in the module.")
+      .def_prop_ro(
+          "ops_in_program",
+          [](const Block& block) {
+            Ints numbers;
+            for (const Op& op : block.ops) numbers.push_back(op.in_program);
+            return numbers;
+          },
+          "The same in the program; -1: it is none there.")
+      .def("operands", numbers_at<&Block::operands>, "position"_a,
+           "Values that an op reads, those its regions read behind its own.")
+      .def("results", numbers_at<&Block::results>, "position"_a)
+      .def(
+          "readers",
+          [](const Block& block, std::int32_t number) {
+            check_between(number, 0, block.values.size());
+            return block.readers[number];
+          },
+          "number"_a, "Positions, in order, each once.")
+      .def(
+          "gaps",
+          [](const Block& block, const Ints& stays) {
+            std::int32_t most = -1;
+            for (const Value& value : block.values) most = std::max(most, value.in_program);
+            std::vector<bool> is_kept(most + 1);
+            for (const std::int32_t value : stays) {
+              if (value >= 0 && value <= most) is_kept[value] = true;
+            }
+            return recomputation::gaps_of(block, is_kept);
+          },
+          "stays"_a,
+          "Values that may go while they wait, but for these of the program; see "
+          "passes/recomputation/block.h.");
 
   nb::class_<Dropped>(module, "Dropped",
                       "A value that is not kept between two of its readers, by positions.")
@@ -371,6 +462,11 @@ void bind_recomputation(nb::module_& module) {
       .def_ro("early", &Dropped::early, "The last reader before, or the maker.")
       .def_ro("late", &Dropped::late, "The first reader behind.")
       .def_ro("middle", &Dropped::middle, "The point half way.");
+
+  nb::class_<Gap>(module, "Gap", "The longest stretch in which a value only waits.")
+      .def_ro("value", &Gap::value)
+      .def_ro("first", &Gap::first, "The first point of the program at which it waits.")
+      .def_ro("end", &Gap::end, "The point at which it is read again.");
 
   nb::class_<Batch>(module, "Batch", "Ops that run again before one reader.")
       .def_ro("position", &Batch::position, "Position of the reader.")
@@ -398,7 +494,21 @@ void bind_recomputation(nb::module_& module) {
       .def_ro(
           "last_read", &Clones::last_read,
           "For each value the position of the last op that needs it where it was made; -1: "
-          "none.");
+          "none.")
+      .def(
+          "anchors",
+          [](const Clones& clones, const Block& block, std::int32_t reader,
+             std::int32_t newest, std::int32_t below) {
+            check_between(newest, -1, block.ops.size());
+            check_between(below, 0, block.ops.size() + 1);
+            if (clones.last_read.size() != block.values.size()) {
+              throw nb::value_error("another block, or without batches");
+            }
+            return recomputation::anchors(block, clones, reader, newest, below);
+          },
+          "block"_a, "reader"_a, "newest"_a, "below"_a,
+          "Values that the op at `reader` finds in memory and that are still needed; see "
+          "passes/recomputation/clones.h.");
 
   module.def("clones_for", &clones_for, "block"_a, "dropped"_a, "sent"_a, nb::kw_only(),
              "keep_sent"_a, "keep_parameters"_a,

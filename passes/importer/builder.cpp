@@ -246,6 +246,16 @@ Program ProgramBuilder::take() {
   return program;
 }
 
+ReadModule ProgramBuilder::take_module() {
+  ReadModule read{std::move(module_), std::move(value_of_), {}};
+  read.op_of.assign(read.structure.ops.size(), -1);
+  // A cast comes before its matmul, which stands for both.
+  for (std::size_t op = 0; op < read_ops_.size(); ++op) {
+    read.op_of[read_ops_[op]] = static_cast<std::int32_t>(op);
+  }
+  return read;
+}
+
 const OpClass& ProgramBuilder::class_of(std::int32_t op, const Describe& describe) {
   const std::int32_t number = module_.ops[op].op_class;
   if (!is_described_[number]) {

@@ -51,6 +51,15 @@ struct RoundedOperand {
   std::int32_t position;
 };
 
+/// A module by numbers, and what its ops and values are in the program.
+struct ReadModule {
+  ModuleStructure structure;
+  /// By value of the module: the program's; `no_value` for rank 0, and for what is none.
+  std::vector<std::int32_t> value_of;
+  /// By op of the module: the program's; -1: it is none.
+  std::vector<std::int32_t> op_of;
+};
+
 /// What Python is asked for.
 struct Describe {
   /// An op that stands for its class.
@@ -157,6 +166,8 @@ class ProgramBuilder {
 
   /// The program without what the caller knows: types, rules, pins, ..
   Program take();
+  /// The module, once all of it is read: nothing else can be asked then.
+  ReadModule take_module();
   /// By op: it makes values of rank 0 that an op of the module reads.
   const std::vector<bool>& makes_scalars() const { return makes_scalars_; }
   /// `value` is read by an op that is none of the program.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 namespace autoshard::recomputation {
 namespace {
@@ -34,6 +35,43 @@ void set_sources(Block& block, std::int32_t position) {
     block.values[result].has_many_sources = are_many;
     if (!are_many) block.sources.set(result, found);
   }
+}
+
+std::vector<Gap> gaps_of(const Block& block, const std::vector<bool>& stays) {
+  const auto num_ops = static_cast<std::int32_t>(block.ops.size());
+  std::vector<bool> is_fused(block.ops.size());
+  for (std::int32_t op = 0; op < num_ops; ++op) {
+    const auto results = block.results[op];
+    is_fused[op] = !results.empty() &&
+                   std::all_of(results.begin(), results.end(), [&](std::int32_t number) {
+                     return block.values[number].storage == Storage::fused;
+                   });
+  }
+  std::vector<Gap> found;
+  for (std::size_t at = 0; at < block.values.size(); ++at) {
+    const auto number = static_cast<std::int32_t>(at);
+    const Value& value = block.values[at];
+    const auto readers = block.demanders[number];
+    if (value.storage != Storage::stored || readers.empty() || readers.back() == num_ops - 1)
+      continue;
+    if (value.in_program >= 0 && stays[value.in_program]) continue;
+    // Ops that fusions make run with those that read them.
+    Gap widest;
+    std::int32_t early = value.maker;
+    std::optional<std::int32_t> width;
+    for (const std::int32_t late : readers) {
+      if (is_fused[late]) continue;
+      const std::int32_t first = block.ops[std::max(early, 0)].point;
+      const std::int32_t end = block.ops[late].point;
+      if (!width || end - first > *width) {
+        width = end - first;
+        widest = {{number, early, late, (first + end) / 2}, first + 1, end};
+      }
+      early = late;
+    }
+    if (width) found.push_back(widest);
+  }
+  return found;
 }
 
 }  // namespace autoshard::recomputation

@@ -49,6 +49,10 @@ struct Value {
   bool is_parameter = false;
   /// Is it fused, and made of more than `sources` has room for?
   bool has_many_sources = false;
+  /// Its number in the module, and in the program; -1: it is none there.
+  std::int32_t in_module = -1, in_program = -1;
+  /// Position of the matmul that it is stored for, if that is not its maker; else -1.
+  std::int32_t matmul = -1;
 };
 
 struct Op {
@@ -60,12 +64,16 @@ struct Op {
   bool sends = false;
   /// Is something made of parameters alone sent for it?
   bool gathers = false;
+  /// Its number in the module, and in the program; -1: it is none there.
+  std::int32_t in_module = -1, in_program = -1;
 };
 
 struct Block {
   std::vector<Value> values;
   std::vector<Op> ops;
   std::int32_t num_points = 0;
+  /// The first values are the block's arguments.
+  std::int32_t num_arguments = 0;
   Rows operands = {}, results = {};  ///< by op: numbers of values
   /// By value: positions in order, each once.
   std::vector<std::vector<std::int32_t>> readers = {};
@@ -79,5 +87,24 @@ struct Block {
 
 /// Sets the sources of what the op at `position` makes; those of its operands are there.
 void set_sources(Block& block, std::int32_t position);
+
+/// A value that is not kept between two of its readers, by positions.
+struct Dropped {
+  std::int32_t number = 0;  ///< of the value
+  std::int32_t early = -1;  ///< the last reader before, or the maker
+  std::int32_t late = 0;    ///< the first reader behind
+  std::int32_t middle = 0;  ///< the point half way
+};
+
+/// The longest stretch in which a value only waits.
+struct Gap {
+  Dropped value;
+  std::int32_t first = 0;  ///< the first point at which it waits
+  std::int32_t end = 0;    ///< the point at which it is read again
+};
+
+/// Values that may go while they wait, in the order of the program: stored ones that the block
+/// does not return. `stays`: values of the program that do not go.
+std::vector<Gap> gaps_of(const Block& block, const std::vector<bool>& stays);
 
 }  // namespace autoshard::recomputation

@@ -483,6 +483,25 @@ double Builder::seconds_again() const {
 
 }  // namespace
 
+std::pair<std::int32_t, std::vector<std::int32_t>> anchors(const Block& block,
+                                                           const Clones& clones,
+                                                           std::int32_t reader,
+                                                           std::int32_t newest,
+                                                           std::int32_t below) {
+  for (std::int32_t position = below - 1; position > newest; --position) {
+    std::vector<std::int32_t> found;
+    for (const std::int32_t number : block.results[position]) {
+      const Value& value = block.values[number];
+      const bool is_there = value.storage == Storage::stored || value.storage == Storage::kept;
+      if (is_there && value.is_counted && clones.last_read[number] >= reader) {
+        found.push_back(number);
+      }
+    }
+    if (!found.empty()) return {position, std::move(found)};
+  }
+  return {newest, {}};
+}
+
 Clones clones_for(const Block& block, std::span<const Dropped> dropped,
                   std::span<const Dropped> sent, const CloneRules& rules, bool with_batches) {
   static thread_local States states;

@@ -3,19 +3,12 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "recomputation/block.h"
 
 namespace autoshard::recomputation {
-
-/// A value that is not kept between two of its readers, by positions.
-struct Dropped {
-  std::int32_t number = 0;  ///< of the value
-  std::int32_t early = -1;  ///< the last reader before, or the maker
-  std::int32_t late = 0;    ///< the first reader behind
-  std::int32_t middle = 0;  ///< the point half way
-};
 
 struct CloneRules {
   /// Results of collectives are kept even where nobody else needs them.
@@ -56,6 +49,15 @@ struct Clones {
   /// an op itself, does not count. Told with the batches.
   std::vector<std::int32_t> last_read = {};
 };
+
+/// Values that are in memory when the op at `reader` runs, and that it or an op behind it
+/// needs where they were made: those of the last op that makes any, behind `newest` and before
+/// `below`, with its position; none: `newest`.
+std::pair<std::int32_t, std::vector<std::int32_t>> anchors(const Block& block,
+                                                           const Clones& clones,
+                                                           std::int32_t reader,
+                                                           std::int32_t newest,
+                                                           std::int32_t below);
 
 /// What has to run again.
 ///

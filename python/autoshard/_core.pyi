@@ -472,6 +472,14 @@ class RoundedOperand:
     @property
     def position(self) -> int: ...
 
+class ReadModule:
+    """A module by numbers, as it was read."""
+
+    def classes(self) -> list[int]:
+        """The first op of each class."""
+
+    def class_of(self, op: int) -> int: ...
+
 class ProgramBuilder:
     """Fills a program op after op; see passes/importer/builder.h."""
 
@@ -605,6 +613,9 @@ class ProgramBuilder:
 
     def program(self, *, axis_sizes: Sequence[int], types: Sequence[TensorType], rules: Sequence[Rule], pins: Sequence[Pin], loops: Sequence[Loop], arguments: Sequence[Argument], results: Sequence[int], early: Sequence[int], all_to_all: bool) -> Program:
         """The program; nothing can be added any more."""
+
+    def take_module(self) -> ReadModule:
+        """The module as it was read; nothing can be asked any more."""
 
 class Where(enum.Enum):
     """Where an op runs."""
@@ -1530,6 +1541,60 @@ class Storage(enum.Enum):
     FREE = 3
     """Nowhere: made of constants."""
 
+class BlockValue:
+    """A value of a block."""
+
+    @property
+    def maker(self) -> int:
+        """Position of the op that makes it; -1: an argument."""
+
+    @property
+    def storage(self) -> Storage: ...
+
+    @property
+    def bytes(self) -> float:
+        """On one device."""
+
+    @property
+    def end(self) -> int:
+        """Point from which its memory is free."""
+
+    @property
+    def is_parameter(self) -> bool:
+        """Is it made of parameters alone?"""
+
+    @property
+    def in_program(self) -> int:
+        """Its number in the program; -1: none."""
+
+    @property
+    def matmul(self) -> int:
+        """
+        Position of the matmul that it is stored for, if that is not its maker; else -1.
+        """
+
+class BlockOp:
+    """An op of a block."""
+
+    @property
+    def point(self) -> int: ...
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all its runs, with what it sends."""
+
+    @property
+    def sends(self) -> bool:
+        """Is its result sent between devices?"""
+
+    @property
+    def gathers(self) -> bool:
+        """Is something made of parameters alone sent for it?"""
+
+    @property
+    def in_program(self) -> int:
+        """Its number in the program; -1: none."""
+
 class RecomputedBlock:
     """The ops of a block as numbers; see passes/recomputation/block.h."""
 
@@ -1540,6 +1605,38 @@ class RecomputedBlock:
 
     def add_op(self, operands: Sequence[int], results: Sequence[int], point: int, ready: int, seconds: float, *, sends: bool, gathers: bool) -> None:
         """In the order of the block."""
+
+    @property
+    def num_values(self) -> int: ...
+
+    @property
+    def captured(self) -> list[int]:
+        """Values that are made outside of the block."""
+
+    def value(self, number: int) -> BlockValue: ...
+
+    def op(self, position: int) -> BlockOp: ...
+
+    @property
+    def ops_in_module(self) -> list[int]:
+        """The number of each op in the module."""
+
+    @property
+    def ops_in_program(self) -> list[int]:
+        """The same in the program; -1: it is none there."""
+
+    def operands(self, position: int) -> list[int]:
+        """Values that an op reads, those its regions read behind its own."""
+
+    def results(self, position: int) -> list[int]: ...
+
+    def readers(self, number: int) -> list[int]:
+        """Positions, in order, each once."""
+
+    def gaps(self, stays: Sequence[int]) -> list[Gap]:
+        """
+        Values that may go while they wait, but for these of the program; see passes/recomputation/block.h.
+        """
 
 class Dropped:
     """A value that is not kept between two of its readers, by positions."""
@@ -1560,6 +1657,20 @@ class Dropped:
     @property
     def middle(self) -> int:
         """The point half way."""
+
+class Gap:
+    """The longest stretch in which a value only waits."""
+
+    @property
+    def value(self) -> Dropped: ...
+
+    @property
+    def first(self) -> int:
+        """The first point of the program at which it waits."""
+
+    @property
+    def end(self) -> int:
+        """The point at which it is read again."""
 
 class Batch:
     """Ops that run again before one reader."""
@@ -1620,6 +1731,11 @@ class Clones:
     def last_read(self) -> list[int]:
         """
         For each value the position of the last op that needs it where it was made; -1: none.
+        """
+
+    def anchors(self, block: RecomputedBlock, reader: int, newest: int, below: int) -> tuple[int, list[int]]:
+        """
+        Values that the op at `reader` finds in memory and that are still needed; see passes/recomputation/clones.h.
         """
 
 def clones_for(block: RecomputedBlock, dropped: Sequence[Dropped], sent: Sequence[Dropped], *, keep_sent: bool, keep_parameters: bool) -> Clones:
@@ -1736,3 +1852,49 @@ class Effects:
 
     def answer(self, fates: bytes, stacks: StackChanges) -> tuple[float, float]:
         """The same: bytes above the limit, and seconds alone."""
+
+class OpKind:
+    """What all ops of one class are; see passes/recomputation/read_block.h."""
+
+    def __init__(self, *, is_held: bool, is_free: bool, is_while: bool, runs_regions: bool, is_matmul: bool, is_elementwise: bool, makes_index: bool) -> None: ...
+
+class PlannedBlocks:
+    """The blocks of a planned module; see passes/recomputation/read_block.h."""
+
+    def __init__(self, read: ReadModule, program: Program, plan: CorePlan, *, compiler: Mapping[str, float], rounded: Sequence[tuple[int, int]], kinds: Sequence[OpKind], main_op: int, parameters: Sequence[int], stores_behind_matmuls: bool) -> None: ...
+
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """
+        Op and region of `main` and of the bodies of its loops, outer ones first.
+        """
+
+    def block(self, number: int, index_arguments: Sequence[int]) -> RecomputedBlock:
+        """One of them. `index_arguments` are one integer each."""
+
+    def ops_at(self, number: int, block: RecomputedBlock) -> list[int]:
+        """
+        By position: the first op of the program that runs there or behind it; one more for the end.
+        """
+
+    @property
+    def points(self) -> list[int]:
+        """Program point of each op."""
+
+    @property
+    def seconds(self) -> list[float]:
+        """Seconds of all runs of each op, with what it sends."""
+
+    @property
+    def sends(self) -> list[bool]:
+        """Is a result of each op sent?"""
+
+    @property
+    def bytes(self) -> list[float]:
+        """Bytes of each value on one device."""
+
+    @property
+    def live_ranges(self) -> list[tuple[int, int]]:
+        """
+        Program point at which each value is made, and the first without it or what it is rounded to.
+        """

@@ -76,6 +76,10 @@ class ImportedProgram:
     """The ops live in it, and none of them keeps it alive."""
     mesh: Mesh
     """Without axes of size 1; axis ``i`` of the core is ``mesh.axes[i]``."""
+    operations: Sequence[mlir.Operation] = field(repr=False, compare=False)
+    """All ops of the module, outer ones first."""
+    read: _core.ReadModule = field(repr=False, compare=False)
+    """The same as numbers."""
     core_ops: list[mlir.Operation]
     """Ops that have a rule, by the core's index."""
     result_values: list[tuple[mlir.Operation, list[int]]]

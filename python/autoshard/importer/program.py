@@ -220,10 +220,15 @@ class _Importer:
         for number in rounded:
             op_classes[number] = ~op_rules[number]
         whole = {n for n, rule in enumerate(rules.rules) if not any(map(_may_be_cut, rule.factors))}
+        one_device_ops = self._reader.on_one_device([number for number, _ in read_values])
+        result_classes, op_locations = builder.result_classes, builder.op_locations
+        program = self._program(arguments, results)
         return ImportedProgram(
-            program=self._program(arguments, results),
+            program=program,
             module=self._module,
             mesh=self._mesh,
+            operations=operations,
+            read=builder.take_module(),
             core_ops=core_ops,
             result_values=[(operations[number], values) for number, values in read_values],
             functions=[*self._flow.called, FunctionValues(main, arguments.values, results)],
@@ -242,11 +247,11 @@ class _Importer:
             host=self._host.found(),
             state=frozenset(arguments.replaced.values()),
             op_classes=op_classes,
-            result_classes=builder.result_classes,
-            op_locations=builder.op_locations,
+            result_classes=result_classes,
+            op_locations=op_locations,
             rules=rules,
             rounded=rounded,
-            one_device_ops=self._reader.on_one_device([number for number, _ in read_values]),
+            one_device_ops=one_device_ops,
         )
 
     def _program(self, arguments: MainArguments, results: list[int]) -> _core.Program:

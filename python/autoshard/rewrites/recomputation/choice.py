@@ -195,7 +195,7 @@ def _fate(choice: Choice, member: Dropped, whole: Fate) -> Fate:
 def _value(choice: Choice, member: Member) -> mlir.Value:
     if isinstance(member, Stack):
         return member.value
-    return choice.question.block.ssa[member.number]
+    return choice.question.block.ssa(member.number)
 
 
 def _named(choice: Choice, member: Member) -> str | None:
@@ -229,7 +229,8 @@ def _told_by(choice: Choice, member: Member) -> mlir.Operation | None:
     if isinstance(member, Stack):
         return maker_of(member.value)
     block = choice.question.block
-    return block.ops[block.matmul_of.get(member.number, block.values[member.number].maker)]
+    value = block.core.value(member.number)
+    return block.ops[value.matmul if value.matmul >= 0 else value.maker]
 
 
 def _name(choice: Choice, member: Member) -> str:
@@ -252,7 +253,7 @@ def _count(member: Member) -> int:
 def _bytes(choice: Choice, member: Member) -> float:
     if isinstance(member, Stack):
         return member.bytes
-    return choice.question.block.values[member.number].bytes
+    return choice.question.block.core.value(member.number).bytes
 
 
 def _seconds(choice: Choice, members: Sequence[Member]) -> float:

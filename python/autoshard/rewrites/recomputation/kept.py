@@ -78,7 +78,7 @@ def _keep_whole_arrays(block: Block, pair: Pair, second: Block) -> bool:
     gathered = {
         pair.first.operands[slot]: pair.first.results[slot]
         for slot in invariant_slots(pair.first)
-        if block.number_of.get(pair.first.operands[slot], -1) in block.made_of_arguments
+        if _is_parameter(block, block.number_of.get(pair.first.operands[slot], -1))
     }
     is_changed = False
     for slot in invariant_slots(pair.second):
@@ -141,7 +141,7 @@ def _gathered_operands(block: Block, op: mlir.Operation, own: Numbering) -> list
     for number, (value, row) in enumerate(zip(op.operands, operands, strict=True)):
         held = value_of.get(value, NO_VALUE)
         known = _number_of(block, own, value)
-        if held == NO_VALUE or row == NO_VALUE or known not in block.made_of_arguments:
+        if held == NO_VALUE or row == NO_VALUE or not _is_parameter(block, known):
             continue
         wanted = _dims(costs.shardings[row])
         if not _only_cuts(_dims(costs.shardings[costs.value_sharding[held]]), wanted):
@@ -190,8 +190,12 @@ def check_gathers(blocks: Sequence[Block]) -> None:
             pass nor in the second loop of a pair.
     """
     main, costs = blocks[0], blocks[0].costs
-    held = (main.values[number] for number in main.made_of_arguments)
-    rows = {costs.value_sharding[one.core] for one in held if one.maker < 0 and one.core >= 0}
+    held = (main.core.value(number) for number in range(len(main.block.arguments)))
+    rows = {
+        costs.value_sharding[one.in_program]
+        for one in held
+        if one.is_parameter and one.in_program >= 0
+    }
     if not any(any(costs.shardings[row]) for row in rows):
         return
     beside = {body_of(pair.second) for block in blocks for pair in pairs_of(block)}
@@ -289,6 +293,11 @@ def _kept_parameters(second: Block, numbers: Numbering) -> list[Kept]:
                 kept = found.setdefault(twin, Kept(twin, _held(second, twin), []))
                 kept.readers.append((op, number))
     return list(found.values())
+
+
+def _is_parameter(block: Block, number: int) -> bool:
+    """Is a value made of parameters alone? -1: one of another block."""
+    return number >= 0 and block.core.value(number).is_parameter
 
 
 def _number_of(block: Block, own: Numbering, value: mlir.Value) -> int:

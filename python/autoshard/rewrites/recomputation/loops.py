@@ -53,10 +53,9 @@ class Pair:
 
 def pairs_of(block: Block) -> list[Pair]:
     """All pairs of loops in the block."""
-    value_of, costs = block.costed.imported.value_of, block.costs
 
     def bytes_of(value: mlir.Value) -> float:
-        return costs.bytes_of(value_of.get(value, -1))
+        return block.costs.bytes_of(block.costed.imported.value_of.get(value, -1))
 
     return pairs_among(block.ops, bytes_of)
 

@@ -96,21 +96,17 @@ def keep_marked(block: Block) -> int:
                 if _is_kept(block, position, switches):
                     result.replace_all_uses_with(known)
                     changed += 1
-            elif position in block.collective and not switches.mp_comm_recompute:
+            elif block.core.op(position).sends and not switches.mp_comm_recompute:
                 raise no_twin(op, "mp_comm_recompute=False")
     return changed
 
 
 def _is_kept(block: Block, position: int, switches: Switches) -> bool:
-    if position in block.collective and not switches.mp_comm_recompute:
+    if block.core.op(position).sends and not switches.mp_comm_recompute:
         return True
     return not switches.parallel_optimizer_comm_recompute and all(
-        _comes_from_parameters(block, number) for number in block.operands[position]
+        block.core.value(number).is_parameter for number in block.core.operands(position)
     )
-
-
-def _comes_from_parameters(block: Block, number: int) -> bool:
-    return number in block.made_of_arguments
 
 
 def _read_parameters(
@@ -126,7 +122,7 @@ def _read_parameters(
         if not isinstance(source, mlir.Value) or source == value:
             continue
         known = block.number_of.get(source)
-        if known is not None and known in block.made_of_arguments:
+        if known is not None and block.core.value(known).is_parameter:
             op.operands[place_] = source
             changed += 1
     return changed

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import prod
+from functools import cached_property
 
 from autoshard import _core
-from autoshard._core import Place
 from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
 from autoshard.planned.given_plan import Costed
+from autoshard.planned.summarize import main_values
+from autoshard.rewrites.numbering import has_effect
+
+HELD = frozenset(
+    (
+        "stablehlo.while",
+        "stablehlo.case",
+        "stablehlo.if",
+        "stablehlo.optimization_barrier",
+        "stablehlo.rng",
+        "stablehlo.infeed",
+        "stablehlo.outfeed",
+        "stablehlo.send",
+        "stablehlo.recv",
+        "func.call",
+        "sdy.manual_computation",
+    )
+)
+"""Ops that are never computed again: loops for their cost, the others for their meaning."""
+
+_LOOPS = frozenset(("stablehlo.while", "stablehlo.case", "stablehlo.if"))
+_FREE = frozenset(("stablehlo.constant", "stablehlo.iota"))
 
 
 class PlanCosts:
@@ -18,58 +39,59 @@ class PlanCosts:
     def __init__(self, costed: Costed) -> None:
         imported, plan = costed.imported, costed.plan
         compiler = costed.cluster.compiler
-        memory = _core.memory_tables(imported.program, compiler=compiler.to_core())
+        operations, main = imported.operations, main_values(imported).op
+        self.blocks = _core.PlannedBlocks(
+            imported.read,
+            imported.program,
+            plan,
+            compiler=compiler.to_core(),
+            rounded=[(one.source, one.result) for one in imported.rounded.values()],
+            kinds=[_kind(operations[op]) for op in imported.read.classes()],
+            main_op=next(number for number, op in enumerate(operations) if op == main),
+            parameters=sorted(imported.state),
+            stores_behind_matmuls=compiler.does("fusion.matmul_results"),
+        )
+        """``main`` and the bodies of its loops."""
         # The core makes these lists anew each time that they are read.
-        self.points = memory.points
+        self.points = self.blocks.points
         """Program point of each op of the core."""
-        self.live_ranges = list(memory.live_ranges)
-        """Program point at which each value of the core is made, and the first without it or what
-        it is rounded to."""
         self.value_sharding, self.op_strategy = plan.value_sharding, plan.op_strategy
         self.shardings, self.strategies = plan.shardings, plan.strategies
-        self._op_seconds, self._op_trips = plan.op_seconds, imported.program.op_trips
-        self._core_of = {op: number for number, op in enumerate(imported.core_ops)}
-        self._moved = _moved_seconds(plan)
-        self._sent = _sent_results(plan)
-        parts = [
-            prod(imported.mesh.axes[axis].size for axes in dims for axis in axes)
-            for dims in self.shardings
-        ]
-        rows = zip(imported.value_shapes, imported.value_bits, self.value_sharding, strict=True)
-        self._bytes = [
-            prod(shape) * max(bits, 8) / 8 / parts[sharding] for shape, bits, sharding in rows
-        ]
-        for one in imported.rounded.values():
-            (first, last), (_, end) = self.live_ranges[one.source], self.live_ranges[one.result]
-            if end > last:
-                self.live_ranges[one.source] = first, end
-                self._bytes[one.source] = self._bytes[one.result]
+        self._imported = imported
+        self._seconds, self._sends = self.blocks.seconds, self.blocks.sends
+        self._bytes = self.blocks.bytes
+
+    @cached_property
+    def live_ranges(self) -> list[tuple[int, int]]:
+        """Program point at which each value of the core is made, and the first without it or what
+        it is rounded to."""
+        return self.blocks.live_ranges
+
+    @cached_property
+    def _core_of(self) -> dict[mlir.Operation, int]:
+        return {op: number for number, op in enumerate(self._imported.core_ops)}
+
+    @cached_property
+    def _trips(self) -> list[float]:
+        return self._imported.program.op_trips
 
     def core_number(self, op: mlir.Operation) -> int:
         """Number of an op in the core; -1 if it is none there."""
         return self._core_of.get(op, -1)
 
     def seconds_of(self, op: mlir.Operation) -> float:
-        """Seconds of all runs of an op in a step, with what it sends."""
-        return self.seconds_of_core(self.core_number(op))
-
-    def seconds_of_core(self, number: int) -> float:
-        """The same of an op of the core; 0 for -1."""
-        if number < 0:
-            return 0.0
-        return self._op_trips[number] * (self._op_seconds[number] + self._moved.get(number, 0.0))
+        """Seconds of all runs of an op in a step, with what it sends; 0 if the core has it not."""
+        number = self.core_number(op)
+        return 0.0 if number < 0 else self._seconds[number]
 
     def trips_of_core(self, number: int) -> float:
         """How often an op of the core runs in a step; 1 for -1."""
-        return 1.0 if number < 0 else float(self._op_trips[number])
+        return 1.0 if number < 0 else float(self._trips[number])
 
     def sends_result(self, op: mlir.Operation) -> bool:
         """Is the result of an op sent?"""
-        return self.sends_core(self.core_number(op))
-
-    def sends_core(self, number: int) -> bool:
-        """Is the result of an op of the core sent?"""
-        return number in self._sent
+        number = self.core_number(op)
+        return number >= 0 and self._sends[number]
 
     def bytes_of(self, core: int) -> float:
         """Bytes of a value of the core on one device."""
@@ -80,25 +102,25 @@ class PlanCosts:
         return core != NO_VALUE and self.live_ranges[core][1] > self.live_ranges[core][0]
 
 
-def reshards_sent(plan: _core.CorePlan) -> set[int]:
-    """Rows of ``plan.reshards`` that take a collective."""
-    return set(plan.collectives.reshard)
+def is_index(value: mlir.Value) -> bool:
+    """Is a value one integer? The number of a trip says which layer is taken."""
+    type_ = value.type
+    return (
+        isinstance(type_, mlir.RankedTensorType)
+        and type_.rank == 0
+        and isinstance(type_.element_type, mlir.IntegerType)
+    )
 
 
-def _sent_results(plan: _core.CorePlan) -> set[int]:
-    """Ops of the core whose result is sent."""
-    places, indices = plan.reshards.place, plan.reshards.index
-    return {indices[row] for row in reshards_sent(plan) if places[row] is Place.RESULT}
-
-
-def _moved_seconds(plan: _core.CorePlan) -> Mapping[int, float]:
-    """Op of the core -> seconds of one run of its reshards."""
-    table, rows = plan.reshards, plan.collectives
-    seconds = [0.0] * len(table)
-    for row, one in zip(rows.reshard, rows.seconds, strict=True):
-        seconds[row] += one
-    found: dict[int, float] = {}
-    for where, index, own in zip(table.place, table.index, seconds, strict=True):
-        if where is not Place.JOIN:
-            found[index] = found.get(index, 0.0) + own
-    return found
+def _kind(op: mlir.Operation) -> _core.OpKind:
+    """What an op is, and all of its class."""
+    name = op.name
+    return _core.OpKind(
+        is_held=name in HELD or has_effect(op),
+        is_free=name in _FREE,
+        is_while=name == "stablehlo.while",
+        runs_regions=name in _LOOPS,
+        is_matmul=name in MATRIX_OPS,
+        is_elementwise=is_elementwise(name) or name == "stablehlo.reshape",
+        makes_index=len(op.results) == 1 and is_index(op.results[0]),
+    )

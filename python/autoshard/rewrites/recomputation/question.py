@@ -11,13 +11,21 @@ from math import inf, prod
 
 import numpy as np
 
-from autoshard._core import Clones, Dropped, Effects, Fetch, LinkedBlock, StackChanges, Transfer
+from autoshard._core import (
+    Clones,
+    Dropped,
+    Effects,
+    Fetch,
+    Gap,
+    LinkedBlock,
+    StackChanges,
+    Transfer,
+)
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import element_bits, mlir
 from autoshard.planned.host_traffic import in_trip, loop_around
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate
-from autoshard.rewrites.recomputation.gaps import Gap
 from autoshard.rewrites.recomputation.loops import Pair, Stack, maker_of, pairs_of, trips_of
 from autoshard.rewrites.recomputation.stack_choice import slice_of
 from autoshard.rewrites.recomputation.stack_moves import may_be_on_host
@@ -205,8 +213,8 @@ class BlockQuestion:
         block, rules = self.block, self.rules
         seconds = [0.0] * len(members)
         if self._linked is not None:
-            values = [block.values[one.number] for one in members]
-            seconds = [block.trips[one.maker] * one.bytes / self.rate for one in values]
+            values = [block.core.value(one.number) for one in members]
+            seconds = [block.trips(one.maker) * one.bytes / self.rate for one in values]
         return Effects(
             block.core,
             self.base.tolist(),
@@ -303,10 +311,10 @@ class BlockQuestion:
         if isinstance(item, Stacked):
             delta = self._gone(item.pair, item.stack)
         else:
-            block, delta = self.block, list[tuple[int, float]]()
+            core, delta = self.block.core, list[tuple[int, float]]()
             for one in item.members:
-                value = block.values[one.number]
-                first = block.point[max(one.early, 0)] + 1
+                value = core.value(one.number)
+                first = core.op(max(one.early, 0)).point + 1
                 delta += [(min(first, value.end), -value.bytes), (value.end, value.bytes)]
         points = np.array([point for point, _ in delta], np.int64)
         return points, -np.array([size for _, size in delta])
@@ -354,7 +362,7 @@ class _Members:
 
 def _linked(block: Block) -> LinkedBlock:
     """A block beside the link to the host."""
-    known = next((number for number in block.core_op if number >= 0), None)
+    known = next((number for number in block.core.ops_in_program if number >= 0), None)
     loop = None
     if block.number and known is not None:
         loop = loop_around(block.costed.imported, known)
@@ -393,7 +401,7 @@ def groups_of(block: Block, live: np.ndarray, limit: float, rules: Rules) -> lis
     found: dict[tuple[object, ...], list[Dropped]] = {}
     for gap in block.gaps:
         number = gap.value.number
-        if block.values[number].bytes < limit * _SMALLEST or not _waits(gap, too_full):
+        if block.core.value(number).bytes < limit * _SMALLEST or not _waits(gap, too_full):
             continue
         fates = _fates(block, number, rules)
         if fates:
@@ -409,7 +417,7 @@ def _fates(block: Block, number: int, rules: Rules) -> tuple[Fate, ...]:
     if rules.again and not _is_excluded(block, number, rules):
         found.append(Fate.AGAIN)
     stays = block.costed.cluster.compiler.does("schedule.fetches_at_once")
-    if rules.host and not stays and _is_worth_sending(block.ssa[number]):
+    if rules.host and not stays and _is_worth_sending(block.ssa(number)):
         found.append(Fate.HOST)
     return tuple(found)
 
@@ -426,8 +434,8 @@ def _waits(gap: Gap, too_full: np.ndarray) -> bool:
 
 
 def _is_excluded(block: Block, number: int, rules: Rules) -> bool:
-    value = block.values[number]
-    if rules.keep_sent and value.maker in block.collective:
+    value = block.core.value(number)
+    maker = block.core.op(value.maker)
+    if rules.keep_sent and maker.sends:
         return True
-    is_gathered = value.maker in block.gathers
-    return rules.keep_parameters and (is_gathered or number in block.made_of_arguments)
+    return rules.keep_parameters and (maker.gathers or value.is_parameter)

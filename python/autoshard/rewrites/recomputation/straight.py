@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoshard._core import Batch, Clones, Fetch, Storage
+from autoshard._core import Batch, Clones, Fetch
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING
@@ -24,12 +24,12 @@ def write_clones(
     block: Block, clones: Clones, fetches: Sequence[Fetch] = (), *, keep_parameters: bool = False
 ) -> None:
     """Write the copies and the transfers to the module."""
-    _Writer(block, keep_parameters).write(clones, fetches)
+    _Writer(block, clones, keep_parameters).write(fetches)
 
 
 class _Writer:
-    def __init__(self, block: Block, keep_parameters: bool) -> None:
-        self.block = block
+    def __init__(self, block: Block, clones: Clones, keep_parameters: bool) -> None:
+        self.block, self.clones = block, clones
         self.keep_parameters = keep_parameters
         costed = block.costed
         self.shardings = shardings_of(costed.plan, costed.mesh)
@@ -43,10 +43,9 @@ class _Writer:
         """Values that came back from the host."""
         self.sent: set[int] = set()
         """Values that go there."""
-        self.last_read: Sequence[int] = ()
-        """For each value the position of the last op that reads it, and not a copy; -1: none."""
 
-    def write(self, clones: Clones, fetches: Sequence[Fetch]) -> None:
+    def write(self, fetches: Sequence[Fetch]) -> None:
+        clones = self.clones
         batches = {batch.position: batch for batch in clones.batches}
         going: dict[int, list[Fetch]] = {}
         coming: dict[int, list[Fetch]] = {}
@@ -54,7 +53,6 @@ class _Writer:
             going.setdefault(fetch.gone, []).append(fetch)
             coming.setdefault(fetch.back, []).append(fetch)
         self.sent = {one.number for one in fetches}
-        self.last_read = clones.last_read
         there: dict[int, mlir.Value] = {}
         for position in sorted(batches.keys() | going.keys() | coming.keys()):
             for fetch in going.get(position, ()):
@@ -66,7 +64,7 @@ class _Writer:
 
     def _send(self, fetch: Fetch) -> mlir.Value:
         """Move a value to the host, where the program has to have done so; the value there."""
-        value = self.block.ssa[fetch.number]
+        value = self.block.ssa(fetch.number)
         point = mlir.InsertionPoint(self.block.ops[fetch.gone])
         there = write_move(value, PINNED_HOST, self._sharding_of(fetch.number), point)
         return (
@@ -86,11 +84,11 @@ class _Writer:
 
         What is behind that waits until the value is there, and what takes it from there runs late.
         """
-        anchor = self._anchor_before(position, self.block.values[number].maker)
+        anchor = self._anchor_before(position, self.block.core.value(number).maker)
         if anchor is None:
             return there
         reader = self.block.ops[position]
-        late = self.behind.get(anchor, self.block.ssa[anchor])
+        late = self.behind.get(anchor, self.block.ssa(anchor))
         barrier = mlir.Operation.create(
             "stablehlo.optimization_barrier",
             results=[there.type, late.type],
@@ -106,7 +104,7 @@ class _Writer:
         if batch.ops:
             self._write_batch(batch)
         op = self.block.ops[batch.position]
-        operands = self.block.operands[batch.position]
+        operands = self.block.core.operands(batch.position)
         for place, number in enumerate(operands[: len(op.operands)]):
             now = self._now(number)
             if now is not None:
@@ -121,7 +119,7 @@ class _Writer:
 
     def _replace_captured(self, op: mlir.Operation, numbers: Sequence[int]) -> None:
         """Ops in the regions of a reader read the copies, too."""
-        changed = {self.block.ssa[n]: now for n in numbers if (now := self._now(n)) is not None}
+        changed = {self.block.ssa(n): now for n in numbers if (now := self._now(n)) is not None}
         if changed:
             for region in op.regions:
                 for inner_block in region.blocks:
@@ -133,13 +131,13 @@ class _Writer:
         through = [
             number
             for number in batch.inputs
-            if not (self.keep_parameters and number in self.block.made_of_arguments)
+            if not (self.keep_parameters and self.block.core.value(number).is_parameter)
         ]
         anchor = self._anchor(batch)
         taken = [*through, anchor] if anchor is not None else through
         seen: dict[int, mlir.Value] = {}
         if taken:
-            operands = [self.behind.get(number, self.block.ssa[number]) for number in taken]
+            operands = [self.behind.get(number, self.block.ssa(number)) for number in taken]
             barrier = mlir.Operation.create(
                 "stablehlo.optimization_barrier",
                 results=[operand.type for operand in operands],
@@ -154,22 +152,29 @@ class _Writer:
         for position in batch.ops:
             original = self.block.ops[position]
             copy = original.clone(ip=mlir.InsertionPoint(reader)).operation
-            for place, number in enumerate(self.block.operands[position]):
+            for place, number in enumerate(self.block.core.operands(position)):
                 if place < len(copy.operands):
                     copy.operands[place] = self._read(number, seen)
-            for number, result in zip(self.block.results[position], copy.results, strict=True):
+            for number, result in zip(self.block.core.results(position), copy.results, strict=True):
                 self.copies[number] = result
 
     def _read(self, number: int, seen: dict[int, mlir.Value]) -> mlir.Value:
         if number in self.copies:
             return self.copies[number]
-        return seen.get(number, self.behind.get(number, self.block.ssa[number]))
+        return seen.get(number, self.behind.get(number, self.block.ssa(number)))
+
+    def _core_value(self, number: int) -> int:
+        return self.block.core.value(number).in_program
 
     def _sharding_of(self, number: int) -> Sharding:
-        return self.shardings[self.block.costs.value_sharding[self.block.values[number].core]]
+        return self.shardings[
+            self.block.costs.value_sharding[self.block.core.value(number).in_program]
+        ]
 
     def _sharding(self, numbers: list[int]) -> mlir.Attribute:
-        texts = [self._sharding_text(self.block.values[number].core) for number in numbers]
+        texts = [
+            self._sharding_text(self.block.core.value(number).in_program) for number in numbers
+        ]
         text = texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
         return mlir.StringAttr.get(text)
 
@@ -184,26 +189,24 @@ class _Writer:
         XLA drops from a barrier what nobody reads behind it, so that has to be an op that is still
         needed. None if nothing late is: then nothing keeps the copies from running early.
         """
-        makers = [self.block.values[number].maker for number in batch.inputs]
+        makers = [self.block.core.value(number).maker for number in batch.inputs]
         return self._anchor_before(batch.position, max([*makers, *batch.ops]))
 
     def _anchor_before(self, reader: int, newest: int) -> int | None:
         """What is in memory, made behind ``newest`` and before ``reader``, and read behind both."""
-        for position in range(reader - 1, newest, -1):
-            for number in self.block.results[position]:
-                value = self.block.values[number]
-                is_there = value.kind in (Storage.STORED, Storage.KEPT) and value.core >= 0
-                is_read = self.last_read[number] >= reader
-                if is_there and is_read and number not in self.copies and number not in self.sent:
+        position = reader
+        while position > newest:
+            position, numbers = self.clones.anchors(self.block.core, reader, newest, position)
+            for number in numbers:
+                if number not in self.copies and number not in self.sent:
                     return number
         return None
 
     def _read_behind(self, number: int, position: int, result: mlir.Value) -> None:
         """Readers from ``position`` on take what the barrier gives."""
-        value = self.block.values[number]
-        before = self.behind.get(number, self.block.ssa[number])
+        before = self.behind.get(number, self.block.ssa(number))
         changed = {before: result}
-        for reader in value.readers:
+        for reader in self.block.core.readers(number):
             if reader >= position:
                 substitute(self.block.ops[reader], changed)
         self.behind[number] = result
