@@ -352,6 +352,7 @@ void bind_recomputation(nb::module_& module) {
       .def_ro("seconds", &Op::seconds, "Seconds of all its runs, with what it sends.")
       .def_ro("sends", &Op::sends, "Is its result sent between devices?")
       .def_ro("gathers", &Op::gathers, "Is something made of parameters alone sent for it?")
+      .def_ro("in_module", &Op::in_module)
       .def_ro("in_program", &Op::in_program, "Its number in the program; -1: none.");
 
   nb::class_<Block>(module, "RecomputedBlock",

@@ -1592,6 +1592,9 @@ class BlockOp:
         """Is something made of parameters alone sent for it?"""
 
     @property
+    def in_module(self) -> int: ...
+
+    @property
     def in_program(self) -> int:
         """Its number in the program; -1: none."""
 

@@ -13,7 +13,6 @@ from math import inf, isinf
 import numpy as np
 
 from autoshard.ir import mlir, parse_bytes
-from autoshard.ir.inline import bytes_of
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summary import DecidedValue, RecomputedValue
 from autoshard.rewrites.recomputation.block import Block, blocks_of
@@ -53,8 +52,11 @@ Llama 2 7B on v5p:2x2x4 within 75% and ViT-L on v5e:4x4 within 50% of their memo
 """
 
 _MOST_OPS_COSTED = 1_500
+"""Ops of all modules that are rewritten for smaller limits, at most."""
+
+_MOST_OPS_IMPROVED = 3_000
 """Ops of all modules that are rewritten to change single decisions, at most: a step of 50 ops is
-rewritten 30 times, in half a second; one of 1,500 not at all."""
+rewritten 60 times, in half a second; one of 3,000 not at all."""
 
 _LEAST_GAIN = 0.002
 """Share of a step that is not worth another rewritten module."""
@@ -133,15 +135,17 @@ class _Known:
 class Copies:
     """A planned module without calls, of which rewritten copies are made."""
 
-    def __init__(self, first: Trial, cost: Callable[[mlir.Module], Costed]) -> None:
+    def __init__(
+        self, first: Trial, original: bytes, cost: Callable[[mlir.Module], Costed]
+    ) -> None:
         """Read the module.
 
         Args:
             first: It is not rewritten.
+            original: The same as bytecode.
             cost: What the plan on a copy costs.
         """
-        self.first, self.cost = first, cost
-        self.original = bytes_of(first.module)
+        self.first, self.original, self.cost = first, original, cost
         self.block = Block(first.costed)
         self.without = first.peak_bytes
         """Bytes that it needs as it is."""
@@ -149,7 +153,10 @@ class Copies:
         self.beside = max(0.0, self.without - live)
         """Bytes at the peak that are no values' of ``main``."""
         self.outside = points_outside_loops(self.block)
-        self.has_loops = len(blocks_of(first.costed)) > 1
+        self.has_loops = len(self.block.costs.blocks.blocks) > 1
+        compiler = first.costed.cluster.compiler
+        self.may_send = self.has_loops or not compiler.does("schedule.fetches_at_once")
+        """Is there a value that the compiler would let be on the host for a while?"""
 
     def choice(
         self,
@@ -280,7 +287,8 @@ class Fitting:
         """The best of all, those that do not fit included."""
         self._closest_without_host: Trial | None = None
         self._choices: dict[tuple[float, Rules], Choice] = {}
-        self._known: dict[Written, _Known] = {}
+        self._known: dict[tuple[Rules | None, Written], _Known] = {}
+        """What was written, by the rules for values of loops and what was decided for ``main``."""
 
     def write(self, choice: Choice, wanted: float, rules: Rules) -> None:
         """Rewrite the module once, as decided."""
@@ -288,7 +296,9 @@ class Fitting:
 
     def _write(self, choice: Choice, wanted: float, rules: Rules) -> tuple[Outcome, bool]:
         """Rewrite the module, if that was not done; is there nothing left to choose?"""
-        known = self._known.get(choice.written)
+        rules_of_loops = rules if self.copies.has_loops else None
+        written = rules_of_loops, choice.written
+        known = self._known.get(written)
         is_short = choice.effect.answer.excess > 0
         if known is not None and (
             not self.copies.has_loops
@@ -298,7 +308,7 @@ class Fitting:
         trial, is_stuck = self.copies.rewritten(choice, wanted, rules)
         outcome = Outcome(trial.peak_bytes, trial.step_seconds)
         is_alone = all(row.decision == Fate.KEEP.value for row in trial.decided)
-        self._known[choice.written] = _Known(outcome, wanted, is_alone)
+        self._known[written] = _Known(outcome, wanted, is_alone)
         self._add(trial)
         return outcome, is_stuck
 
@@ -364,12 +374,16 @@ class Fitting:
         if choice.effect.answer.excess <= 0:
             self._write(choice, wanted, rules)
 
-    def improve(self, rules: Rules) -> None:
+    def improve(self, rules: Rules, share: float = 1.0) -> None:
         """Change decisions about ``main`` one at a time, as long as that is better as rewritten.
 
         Estimates of small programs are off by more than what decisions differ in.
+
+        Args:
+            rules: What may become of values.
+            share: Part of the copies that may be written for this.
         """
-        left = self._num_costed
+        left = int(share * _MOST_OPS_IMPROVED) // self.copies.first.costed.imported.program.num_ops
         tried: list[tuple[dict[int, Fate], dict[int, Fate]]] = []
         while (now := self._newest(rules)) is not None and now.first is not None:
             choice = now.first
@@ -396,7 +410,8 @@ class Fitting:
         A plan found for less than is aimed at may be faster than that which is found for it. Bytes
         are parts of what the module needs as it is, the same ones for all limits.
         """
-        wanted, left = self.copies.without, min(_MOST_RUNGS, self._num_costed)
+        most = _MOST_OPS_COSTED // self.copies.first.costed.imported.program.num_ops
+        wanted, left = self.copies.without, min(_MOST_RUNGS, most)
         while left > 0:
             wanted *= _RUNG
             if wanted >= self.aim:
@@ -406,11 +421,6 @@ class Fitting:
             if choice.effect.answer.excess > 0:
                 return
             self._write(choice, wanted, rules)
-
-    @property
-    def _num_costed(self) -> int:
-        """Copies that may be written to improve on estimates."""
-        return _MOST_OPS_COSTED // self.copies.first.costed.imported.program.num_ops
 
     def _newest(self, rules: Rules) -> Trial | None:
         """The best of all that rules allow, or what comes closest to it."""

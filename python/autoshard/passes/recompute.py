@@ -193,7 +193,8 @@ class FittedPlans:
         self._history = summary_on(module)
         self._is_searched = costed is not None
         with module.context, mlir.Location.unknown(), no_collection():
-            if has_switches(module):
+            self._source = bytes_of(module)
+            if has_switches(self._source):
                 self._before = _copied(module, cluster, options)
                 kept = _keep(self._before, cluster, options)
                 self._given = Trial(self._before.module, kept)
@@ -277,7 +278,8 @@ class FittedPlans:
         first = self._given
         if first.module is self.module:
             first = self._before = self._without_calls()
-        return Copies(first, partial(_cost_of_copy, first.costed, self.options))
+        source = self._source if first.module is self.module else bytes_of(first.module)
+        return Copies(first, source, partial(_cost_of_copy, first.costed, self.options))
 
     def _without_calls(self) -> Trial:
         """The plan on a module without calls, by the estimate of that module."""
@@ -378,6 +380,7 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
         DoesNotFitError: Nothing makes the step fit.
     """
     rules = rules_of(options)
+    rules = replace(rules, host=rules.host and fitting.copies.may_send)
     without_host = fitting.try_with(rules)
     if rules.host:
         without_host = given.peak_bytes
@@ -390,10 +393,12 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
         fitting.try_with(replace(rules, again=False), others=True)
     fitting.let_more_go()
     fitting.try_less(rules)
+    ways = [rules]
     if rules.again and rules.host:
-        fitting.try_less(replace(rules, host=False))
-        fitting.improve(replace(rules, host=False))
-    fitting.improve(rules)
+        ways = [replace(rules, host=False), rules]
+        fitting.try_less(ways[0])
+    for way in ways:
+        fitting.improve(way, 1 / len(ways))
     if fitting.best is None:
         needed = min(given.peak_bytes, fitting.least_bytes)
         raise _does_not_fit(given, needed, fitting.limit, options)

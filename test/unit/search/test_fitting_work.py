@@ -180,6 +180,7 @@ def test_more_goes_than_has_to_where_that_makes_the_step_shorter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Scores and their copies in bfloat16 are stored nowhere once both are computed again."""
+    monkeypatch.setattr(fitting, "_MOST_OPS_IMPROVED", 0)  # single changes find that, too
     weights = [(jax.ShapeDtypeStruct((64, 64), jnp.float32),) * 3] * 6
     x = jax.ShapeDtypeStruct((8, 1024, 64), jnp.float32)
     step, cluster = (_attention_step, weights, x), "v5p:1x1x1"

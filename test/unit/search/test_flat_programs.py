@@ -10,6 +10,7 @@ import pytest
 
 import autoshard
 from autoshard.ir import mlir, new_context
+from autoshard.ir.inline import bytes_of
 from autoshard.passes import fitting, recompute
 from autoshard.passes.recompute import flatten, is_flat
 from autoshard.rewrites.recomputation.marks import has_switches
@@ -49,7 +50,7 @@ def test_switches_are_found_in_names(scope: str, is_kept: bool) -> None:
       return %0 : tensor<8xf32>
     }}
     """
-    assert has_switches(mlir.Module.parse(text, new_context())) is is_kept
+    assert has_switches(bytes_of(mlir.Module.parse(text, new_context()))) is is_kept
 
 
 def _step(weights: Any, x: Any) -> Any:

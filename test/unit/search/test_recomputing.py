@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
+from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
 from autoshard.passes import fitting, recursive_programming
@@ -124,8 +125,13 @@ def test_nothing_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(asked)) == len(asked)
 
 
+@pytest.mark.parametrize(
+    ("compiler", "may_send"),
+    # A compiler that fetches at once is sent no values of straight-line code.
+    [("", False), ("xla-tpu-0.0.42:without=schedule.fetches_at_once", True)],
+)
 def test_rules_without_the_host_are_not_tried_where_nothing_went_there(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, compiler: str, may_send: bool
 ) -> None:
     asked: list[Rules] = []
     choose = fitting.choose
@@ -136,17 +142,17 @@ def test_rules_without_the_host_are_not_tried_where_nothing_went_there(
 
     monkeypatch.setattr(fitting, "choose", counted)
     # Small programs are improved without the host besides.
+    monkeypatch.setattr(fitting, "_MOST_OPS_IMPROVED", 0)
     monkeypatch.setattr(fitting, "_MOST_OPS_COSTED", 0)
     weights, x = {"w": type_of(64, 64), "b": type_of(64)}, type_of(1 << 14, 64)
-    step = (deep_step, weights, x)
-    limit = int(0.7 * autoshard.plan(*step, cluster="v5e:2x2").peak_bytes)
+    step, cluster = (deep_step, weights, x), Cluster.of("v5e:2x2", compiler)
+    limit = int(0.7 * autoshard.plan(*step, cluster=cluster).peak_bytes)
     options: dict[str, Any] = {"recompute": "auto", "host_offload": "auto"}
-    plan = autoshard.plan(*step, cluster="v5e:2x2", memory_limit=limit, **options)
+    plan = autoshard.plan(*step, cluster=cluster, memory_limit=limit, **options)
     assert plan.summary is not None
     assert "recompute" in {row.decision for row in plan.summary.decided}
     assert "host" not in {row.decision for row in plan.summary.decided}
-    assert any(rules.again and rules.host for rules in asked)
-    assert not any(rules.again and not rules.host for rules in asked)
+    assert {rules.host for rules in asked if rules.again} == {may_send}
 
 
 def test_seconds_of_a_summary_are_among_those_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,8 @@ class Block:
         }
         """Values that no op of the block makes."""
         self._signatures: dict[int, tuple[object, ...]] = {}
+        self._texts: dict[int, tuple[str, ...]] = {}
+        self._lines: dict[mlir.Location, str | None] = {}
 
     def on(self, module: mlir.Module) -> Block:
         """The block of ``main`` in a copy of the module, to rewrite it there.
@@ -143,15 +145,21 @@ class Block:
     def _signature(self, number: int) -> tuple[object, ...]:
         core, costs = self.core, self.costs
         value = core.value(number)
-        op, in_program = self.ops[value.maker], core.op(value.maker).in_program
-        operands = core.operands(value.maker)
+        op, made = self.ops[value.maker], core.op(value.maker)
+        # Ops of one class have the same name and types.
+        op_class = self.costed.imported.read.class_of(made.in_module)
+        if op_class not in self._texts:
+            types = (str(operand.type) for operand in op.operands)
+            self._texts[op_class] = op.name, str(self.ssa(number).type), *types
+        location = op.location
+        if location not in self._lines:
+            self._lines[location] = line_of(op)
         return (
-            op.name,
-            str(self.ssa(number).type),
-            line_of(op),
+            self._texts[op_class],
+            self._lines[location],
             costs.value_sharding[value.in_program],
-            costs.op_strategy[in_program] if in_program >= 0 else -1,
-            tuple((str(self.ssa(v).type), core.value(v).maker < 0) for v in operands),
+            costs.op_strategy[made.in_program] if made.in_program >= 0 else -1,
+            tuple(core.value(v).maker < 0 for v in core.operands(value.maker)),
         )
 
     @cached_property

@@ -43,7 +43,7 @@ Steps as in parts.py: with 50 answers 0.983 and 1.958 s, with 400 or 3,000 0.974
 _HARDLY_MORE = 1.05
 """Where no more than so many times the limit is needed, exchanges may make it fit."""
 
-Written = tuple[Rules, frozenset[tuple[int, Fate]]]
+Written = frozenset[tuple[int, Fate]]
 """What is written for decisions about values, by number and fate."""
 
 
@@ -75,7 +75,7 @@ class Choice:
             if isinstance(item := items[number], Group)
             for one in item.members
         }
-        return self.question.rules, frozenset(one for one in fates if one[1] is not Fate.KEEP)
+        return frozenset(one for one in fates if one[1] is not Fate.KEEP)
 
     def stacks(self, fate: Fate, block: Block) -> list[Stack]:
         """Stacks of which this becomes, as they stand in the block or in a copy of it."""

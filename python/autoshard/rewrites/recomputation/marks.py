@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
-from autoshard.ir.inline import bytes_of
 from autoshard.rewrites.numbering import Numbering
 from autoshard.rewrites.recomputation.block import Block
 
@@ -55,9 +54,13 @@ def is_backward(op: mlir.Operation) -> bool:
     return "checkpoint/" in _name(op.location)
 
 
-def has_switches(module: mlir.Module) -> bool:
-    """Does a marked function keep something that ``jax.checkpoint`` would not?"""
-    return _KEEPING.search(bytes_of(module)) is not None
+def has_switches(module: bytes) -> bool:
+    """Does a marked function of a module keep something that ``jax.checkpoint`` would not?
+
+    Args:
+        module: As bytecode.
+    """
+    return _KEEPING.search(module) is not None
 
 
 def _name(location: mlir.Location) -> str:
