@@ -391,6 +391,7 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
         else:
             without_host = fitting.try_with(replace(rules, host=False), others=True)
         fitting.try_with(replace(rules, again=False), others=True)
+    fitting.reach(rules)
     fitting.let_more_go()
     fitting.try_less(rules)
     ways = [rules]

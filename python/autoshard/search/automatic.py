@@ -219,9 +219,7 @@ class Job:
 
     def _has_to_recompute(self, module: mlir.Module) -> bool:
         recomputing = self.recomputing
-        return recomputing is not None and (
-            recomputing.decides or has_switches(bytes_of(module))
-        )
+        return recomputing is not None and (recomputing.decides or has_switches(bytes_of(module)))
 
     def _spread(self, module: mlir.Module, found: PlanSummary) -> PlanSummary:
         if self.spreading is None:

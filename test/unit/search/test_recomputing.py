@@ -16,7 +16,7 @@ from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
 from autoshard.passes import fitting, recursive_programming
-from autoshard.passes.fitting import Fitting
+from autoshard.passes.fitting import Fitting, Trial
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
@@ -194,3 +194,35 @@ def test_with_the_host_no_step_is_slower_than_without(cluster: str, limit: str) 
     assert without is not None
     assert both is not None
     assert both <= without * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("needed", "asked", "best"),
+    [
+        ({100: 104, 70: 85}, [100, 70], 85),  # 70 bytes are out of reach, but 100 are not
+        ({100: 104, 70: 103, 49: 103, 34: 103}, [100, 70, 49, 34], None),
+        ({100: 150}, [100], None),  # far off
+    ],
+)
+def test_what_nearly_fits_is_decided_for_much_less(
+    needed: dict[int, int], asked: list[int], best: int | None
+) -> None:
+    written: list[int] = []
+
+    def rewritten(choice: Any, wanted: float, rules: Rules) -> tuple[Trial, bool]:
+        written.append(round(wanted))
+        costed: Any = SimpleNamespace(peak_bytes=needed[round(wanted)], step_seconds=1.0)
+        return Trial(module=costed, costed=costed), False
+
+    def chosen(wanted: float, rules: Rules, **_: Any) -> Any:
+        answer = SimpleNamespace(excess=0.0, seconds=0.0)
+        return SimpleNamespace(written=frozenset([wanted]), effect=SimpleNamespace(answer=answer))
+
+    copies: Any = SimpleNamespace(
+        without=200.0, has_loops=False, choice=chosen, rewritten=rewritten
+    )
+    found = Fitting(copies, 100.0, 100.0)
+    found.write(found.choice(100.0, Rules()), 100.0, Rules())
+    found.reach(Rules())
+    assert written == asked
+    assert (None if found.best is None else found.best.peak_bytes) == best
