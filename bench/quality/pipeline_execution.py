@@ -137,7 +137,7 @@ def staged(case: Case, unit: float) -> tuple[StagedStep, StagedRun, list[Any]]:
     assert plan.pipeline is not None
     found = plan.pipeline.step
     seconds = {name: _slept(module) for name, module in found.modules.items()}
-    works = works_of(found.program, seconds)
+    works = works_of(found.program, seconds, dict.fromkeys(found.sent_seconds, 0.0))
     schedule = schedule_of_works(case.rule, works, case.stages, case.micro_batches, case.chunks)
     found = replace(found, schedule=schedule)
     run = StagedRun(found, plan.pipeline.meshes, Settings("autoshard-export-shardy", {}))

@@ -38,10 +38,9 @@ def best_seconds(
         if done == micro_batches or kept or ahead:
             return None
         at = state.free[work.stage]
-        for it in work.after:
+        for it, moved in work.after_seconds(works, transfer_seconds):
             if len(state.ends[it]) <= done:
                 return None
-            moved = transfer_seconds if works[it].stage != work.stage else 0
             at = max(at, state.ends[it][done] + moved)
         return at
 
@@ -112,6 +111,5 @@ def check_schedule(schedule: Schedule, limits: Limits, transfer_seconds: Any = 0
     for run in runs:
         work = works[run.work]
         assert run.end == run.start + work.seconds
-        for it in work.after:
-            moved = transfer_seconds if works[it].stage != work.stage else 0
+        for it, moved in work.after_seconds(works, transfer_seconds):
             assert ends[it, run.micro_batch] + moved <= run.start

@@ -67,8 +67,8 @@ class StagedStep:
     """Those of the program, by number."""
     costs: Mapping[str, TaskCost]
     """By name of the task."""
-    transfer_seconds: float
-    """Seconds of the slowest of the transfers in the loop."""
+    sent_seconds: Mapping[int, float]
+    """Seconds to send each of its values that is sent, to another stage."""
     donated: Donated
 
     @cached_property
@@ -89,7 +89,7 @@ class StagedStep:
         free = [0.0] * self.program.stages
         for step in steps:
             if isinstance(step, Transfer):
-                ends[step.result] = ends.get(step.operand, 0.0) + self.transfer_seconds
+                ends[step.result] = ends.get(step.operand, 0.0) + self.sent_seconds[step.operand]
                 continue
             stage = step.task.stage
             start = max([free[stage], *(ends.get(value, 0.0) for value in step.operands)])
@@ -168,12 +168,12 @@ class StagedStep:
 
     def with_costs(self, costs: Mapping[str, TaskCost]) -> StagedStep:
         """The same tasks, scheduled by the same rule for other costs."""
-        schedule = _scheduled(self.rule, self.program, costs, self.transfer_seconds)
+        schedule = _scheduled(self.rule, self.program, costs, self.sent_seconds)
         return replace(self, costs=costs, schedule=schedule)
 
     def gantt(self, width: int = 120) -> str:
         """The schedule as text, with its bubble and the bound of all schedules."""
-        chart = charts.gantt(self.schedule, width, self.transfer_seconds)
+        chart = charts.gantt(self.schedule, width)
         return f"{self.rule}, {chart}"
 
 
@@ -237,17 +237,16 @@ def _step(module: mlir.Module, rule: Rule, known: _Costs, donated: Donated) -> S
     values = values_of(program, signature(module), signatures)
     donations = donations_of(program, donated)
     costs = {name: known.of(each, donations.get(name, {})) for name, each in own.items()}
-    transfer_seconds = _transfer_seconds(program, values, known.machinery.whole)
-    schedule = _scheduled(rule, program, costs, transfer_seconds)
-    return StagedStep(program, rule, schedule, own, values, costs, transfer_seconds, donated)
+    sent = _sent_seconds(program, values, known.machinery.whole)
+    schedule = _scheduled(rule, program, costs, sent)
+    return StagedStep(program, rule, schedule, own, values, costs, sent, donated)
 
 
 def _scheduled(
-    rule: Rule, program: StageProgram, costs: Mapping[str, TaskCost], transfer_seconds: float
+    rule: Rule, program: StageProgram, costs: Mapping[str, TaskCost], sent: Mapping[int, float]
 ) -> Schedule:
-    works = works_of(program, {name: cost.seconds for name, cost in costs.items()})
-    count, chunks = program.micro_batches, program.chunks
-    return schedule_of_works(rule, works, program.stages, count, chunks, transfer_seconds)
+    works = works_of(program, {name: cost.seconds for name, cost in costs.items()}, sent)
+    return schedule_of_works(rule, works, program.stages, program.micro_batches, program.chunks)
 
 
 def _made(steps: Sequence[Step]) -> list[int]:
@@ -258,17 +257,26 @@ def _made(steps: Sequence[Step]) -> list[int]:
     ]
 
 
-def works_of(program: StageProgram, seconds: Mapping[str, float]) -> tuple[Work, ...]:
+def works_of(
+    program: StageProgram, seconds: Mapping[str, float], sent: Mapping[int, float]
+) -> tuple[Work, ...]:
     """The calls of the loop as the scheduler knows them, in their order.
 
     What a stage keeps of a micro-batch is free behind the task that ends its chunk, or behind what
-    that task defers.
+    that task defers. What one task reads of another stage's task is sent one after the other.
+
+    Args:
+        program: The step.
+        seconds: Of a task, by name.
+        sent: Seconds to send a value.
     """
     calls = program.calls
     makers = {value: number for number, call in enumerate(calls) for value in call.results}
+    ways: dict[int, float] = {}
     for transfer in program.transfers:
         if transfer.operand in makers:
             makers[transfer.result] = makers[transfer.operand]
+            ways[transfer.result] = ways.get(transfer.operand, 0.0) + sent[transfer.operand]
     waited: dict[int, list[_At]] = {}
     deferring: set[_At] = set()
     for call in calls:
@@ -288,9 +296,15 @@ def works_of(program: StageProgram, seconds: Mapping[str, float]) -> tuple[Work,
             name, ahead, kept = "W" if defers else f"W{name}", 0, -defers
         elif defers and name == "B":
             name = "I"
-        after = sorted({makers[value] for value in call.operands if value in makers})
-        own_work = Work(name, task.stage, seconds[task.name], tuple(after), ahead, kept, its.chunk)
-        works.append(replace(own_work, is_deferred=task.is_deferred))
+        moved: dict[int, float] = {}
+        for value in dict.fromkeys(call.operands):
+            if value in makers:
+                maker = makers[value]
+                moved[maker] = moved.get(maker, 0.0) + ways.get(value, 0.0)
+        after = tuple(sorted(moved))
+        own_work = Work(name, task.stage, seconds[task.name], after, ahead, kept, its.chunk)
+        own_ways = tuple(moved[maker] for maker in after)
+        works.append(replace(own_work, is_deferred=task.is_deferred, moved=own_ways))
     return tuple(works)
 
 
@@ -328,12 +342,16 @@ def _cost(module: mlir.Module, donated: Mapping[int, int], machinery: Machinery)
     return TaskCost(plan.step_seconds, max(plan.peak_bytes - held, 0.0))
 
 
-def _transfer_seconds(
+def _sent_seconds(
     program: StageProgram, values: Mapping[int, StageValue], cluster: Cluster
-) -> float:
-    """Seconds of the largest transfer of the loop, over the slowest dim of the whole cluster."""
-    sizes = [values[transfer.operand].local_bytes for transfer in program.transfers]
-    if not sizes or not cluster.dims:
-        return 0.0
+) -> dict[int, float]:
+    """Seconds of each transfer over the slowest dim of the whole cluster, by what is sent."""
+    steps = (*program.before, *program.loop, *program.after)
+    operands = {step.operand for step in steps if isinstance(step, Transfer)}
+    if not cluster.dims:
+        return dict.fromkeys(operands, 0.0)
     link = cluster.dims[0]
-    return link.latency.value + max(sizes) / link.bandwidth.value
+    return {
+        value: link.latency.value + values[value].local_bytes / link.bandwidth.value
+        for value in operands
+    }

@@ -99,7 +99,7 @@ def list_schedule(
         rank: What is done first, of all that a stage can start at the same time.
         limits: None: no limits.
         transfer_seconds: Between the end of a work and the start of one that reads it on another
-            stage.
+            stage, where works do not say what that takes.
         patience: Deferred work is not begun if other work can start before this share of it is
             done.
 
@@ -151,7 +151,8 @@ class _State:
         self.limits = limits
         self.raised = 0
         """By how much all limits have been raised."""
-        self.transfer_seconds = transfer_seconds
+        self.ways = [list(work.after_seconds(works, transfer_seconds)) for work in works]
+        """What each work waits for, and the seconds on the way from it."""
         self.patience = patience
         self.queues: dict[int, dict[str, list[int]]] = {}
         """The works of each stage, by name."""
@@ -210,9 +211,8 @@ class _State:
             if limit is not None and more > 0 and now + more > limit[work.stage] + self.raised:
                 return None
         ready: float = 0
-        for it in work.after:
+        for it, moved in self.ways[number]:
             if len(self.ends[it]) <= micro_batch:
                 return None
-            moved = self.transfer_seconds if self.works[it].stage != work.stage else 0
             ready = max(ready, self.ends[it][micro_batch] + moved)
         return ready

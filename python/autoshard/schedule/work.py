@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import PlanError
@@ -29,6 +29,23 @@ class Work:
     """The part of the model that it belongs to, of those on the stage."""
     is_deferred: bool = False
     """No other stage waits for it, as for the gradients of weights."""
+    moved: tuple[float, ...] = ()
+    """Seconds on their way here of what each of ``after`` makes, 0 on one stage. Empty: all that
+    comes from another stage takes as long as the schedule says."""
+
+    def after_seconds(
+        self, works: Sequence[Work], transfer_seconds: float
+    ) -> Iterator[tuple[int, float]]:
+        """Each of ``after``, and the seconds on the way from it.
+
+        Args:
+            works: All, to which these numbers are.
+            transfer_seconds: From another stage, where ``moved`` does not say.
+        """
+        if self.moved:
+            return zip(self.after, self.moved, strict=True)
+        ways = (transfer_seconds if works[it].stage != self.stage else 0 for it in self.after)
+        return zip(self.after, ways, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +144,7 @@ def check_works(works: Sequence[Work]) -> None:
             raise PlanError(
                 f"work {number} ({work.name}) is after {work.after}: name earlier ones."
             )
-        if work.seconds < 0 or work.stage < 0:
+        if work.seconds < 0 or work.stage < 0 or any(it < 0 for it in work.moved):
             raise PlanError(f"work {number} ({work.name}) has a stage or seconds below 0.")
     for stage in {work.stage for work in works}:
         own = [work for work in works if work.stage == stage]
@@ -140,8 +157,7 @@ def longest_before(works: Sequence[Work], transfer_seconds: float = 0) -> list[f
     starts: list[float] = []
     for work in works:
         ready: float = 0
-        for it in work.after:
-            moved = transfer_seconds if works[it].stage != work.stage else 0
+        for it, moved in work.after_seconds(works, transfer_seconds):
             ready = max(ready, starts[it] + works[it].seconds + moved)
         starts.append(ready)
     return starts
@@ -151,8 +167,7 @@ def longest_behind(works: Sequence[Work], transfer_seconds: float = 0) -> list[f
     """Seconds that pass at least between the end of each work and that of its micro-batch."""
     tails: list[float] = [0] * len(works)
     for number in reversed(range(len(works))):
-        for it in works[number].after:
-            moved = transfer_seconds if works[it].stage != works[number].stage else 0
+        for it, moved in works[number].after_seconds(works, transfer_seconds):
             tails[it] = max(tails[it], moved + works[number].seconds + tails[number])
     return tails
 

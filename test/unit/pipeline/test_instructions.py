@@ -1,5 +1,6 @@
 """The list of a step, for the program of the lit test: two stages, two micro-batches."""
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def split(*, defers):
 
 def scheduled(rule):
     program = read_stage_program(split(defers=rule == "zero_bubble"))
-    works = works_of(program, {task.name: 1.0 for task in program.tasks})
+    works = works_of(program, {task.name: 1.0 for task in program.tasks}, defaultdict(float))
     return program, works, schedule_of_works(rule, works, 2, 2)
 
 

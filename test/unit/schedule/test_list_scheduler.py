@@ -4,7 +4,7 @@ import pytest
 
 from autoshard.errors import PlanError
 from autoshard.schedule.list_scheduler import Limits, list_schedule
-from autoshard.schedule.work import Work
+from autoshard.schedule.work import Work, lower_bound
 
 
 def in_order(number, micro_batch):
@@ -22,6 +22,19 @@ def test_what_is_read_on_another_stage_is_handed_over_first():
     schedule = list_schedule(works, 2, in_order, transfer_seconds=1)
     assert (starts(schedule, 0), starts(schedule, 1)) == ([0, 2], [3, 6])
     assert (schedule.seconds, schedule.idle_seconds) == (9, 8)
+
+
+def test_works_say_what_each_thing_that_they_read_takes_on_its_way():
+    works = [
+        Work("A", 0, 2),
+        Work("B", 1, 3, (0,), moved=(4,)),
+        Work("C", 0, 1, (0, 1), moved=(0, 1)),
+    ]
+    schedule = list_schedule(works, 1, in_order, transfer_seconds=100)
+    assert [starts(schedule, number) for number in range(3)] == [[0], [6], [10]]
+    assert lower_bound(works, 1, transfer_seconds=100) == schedule.seconds == 11
+    with pytest.raises(PlanError, match="seconds below 0"):
+        list_schedule([Work("A", 0, 2), Work("B", 1, 3, (0,), moved=(-1,))], 1, in_order)
 
 
 def test_a_stage_runs_ahead_as_far_as_its_limit():
