@@ -160,7 +160,8 @@ void bind_rule(nb::module_& module) {
              bool is_cheap, bool has_workspace, std::vector<double> operand_bytes,
              std::vector<double> result_bytes, std::int32_t touched_as,
              std::int32_t in_place_operand, double padded_bytes, Expense expense,
-             double kernels, double scratch_bytes, double moved_again, double vector_flops) {
+             double kernels, double scratch_bytes, double moved_again, double vector_flops,
+             bool adds_up, List part_operands, bool has_one_part) {
             new (self) Rule{std::move(factors),
                             std::move(operands),
                             std::move(results),
@@ -178,7 +179,10 @@ void bind_rule(nb::module_& module) {
                             moved_again,
                             vector_flops,
                             expense,
-                            kernels};
+                            kernels,
+                            adds_up,
+                            std::move(part_operands),
+                            has_one_part};
           },
           "factors"_a, "operands"_a, "results"_a, nb::kw_only(), "work"_a = Work::other,
           "arithmetic"_a = Arithmetic::f32, "flops"_a = 0.0, "is_cheap"_a = false,
@@ -186,7 +190,8 @@ void bind_rule(nb::module_& module) {
           "result_bytes"_a = std::vector<double>{}, "touched_as"_a = -1,
           "in_place_operand"_a = -1, "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap,
           "kernels"_a = 1.0, "scratch_bytes"_a = 0.0, "moved_again"_a = 0.0,
-          "vector_flops"_a = 0.0)
+          "vector_flops"_a = 0.0, "adds_up"_a = false, "part_operands"_a = List{},
+          "has_one_part"_a = false)
       .def_ro("factors", &Rule::factors)
       .def_ro("operands", &Rule::operands)
       .def_ro("results", &Rule::results)
@@ -204,7 +209,10 @@ void bind_rule(nb::module_& module) {
       .def_ro("moved_again", &Rule::moved_again)
       .def_ro("vector_flops", &Rule::vector_flops)
       .def_ro("expense", &Rule::expense)
-      .def_ro("kernels", &Rule::kernels);
+      .def_ro("kernels", &Rule::kernels)
+      .def_ro("adds_up", &Rule::adds_up)
+      .def_ro("part_operands", &Rule::part_operands)
+      .def_ro("has_one_part", &Rule::has_one_part);
 }
 
 void bind_records(nb::module_& module) {

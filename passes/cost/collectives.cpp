@@ -83,12 +83,8 @@ Reaches reaches(const Step& step, const Cluster& cluster, const Mesh& mesh) {
     left /= n[d];
   }
   if (left != 1) {
-    std::int64_t devices = 1;
-    for (int axis = 0; axis < mesh.rank(); ++axis) {
-      if ((step.axes >> axis) & 1u) devices *= mesh.axis_sizes[axis];
-    }
     fail(std::to_string(step.participants) + " devices cannot be a part of " +
-         std::to_string(devices));
+         std::to_string(devices_along(step.axes, mesh)));
   }
   Reaches result;
   for (int d = num_dims - 1; d >= 0; --d) {

@@ -11,14 +11,6 @@ std::size_t common_prefix(const AxisList& a, const AxisList& b) {
   return length;
 }
 
-std::int64_t devices_along(AxisMask axes, const Mesh& mesh) {
-  std::int64_t devices = 1;
-  for (int axis = 0; axis < mesh.rank(); ++axis) {
-    if (axes >> axis & 1u) devices *= mesh.axis_sizes[axis];
-  }
-  return devices;
-}
-
 void sort_gathers(std::vector<Step>& steps) {
   const auto is_gather = [](const Step& step) {
     return step.kind == CollectiveKind::all_gather;

@@ -128,6 +128,13 @@ struct Rule {
   Expense expense = Expense::cheap;
   /// Kernels that the op is where it is not one: those of a loop inside, at all its trips.
   double kernels = 1;
+  /// Whether it adds up over its reduction factors, and does not take maxima or the like.
+  bool adds_up = false;
+  /// Operands that have to be parts of a sum so that the result is, and may be made of these
+  /// before they are added up: all of them, or with `has_one_part` the first that is not free.
+  /// Empty: it is no such op.
+  std::vector<std::int32_t> part_operands = {};
+  bool has_one_part = false;
 };
 
 struct Value {

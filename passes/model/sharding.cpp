@@ -16,6 +16,14 @@ std::int64_t num_shards(const Sharding& sharding, const Mesh& mesh) {
   return product;
 }
 
+std::int64_t devices_along(AxisMask axes, const Mesh& mesh) {
+  std::int64_t devices = 1;
+  for (int axis = 0; axis < mesh.rank(); ++axis) {
+    if (axes >> axis & 1u) devices *= mesh.axis_sizes[axis];
+  }
+  return devices;
+}
+
 bool only_cuts(const Sharding& from, const Sharding& to) {
   for (std::size_t d = 0; d < from.dims.size(); ++d) {
     const AxisList& before = from.dims[d];

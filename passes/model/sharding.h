@@ -91,6 +91,9 @@ std::int64_t num_shards(const AxisList& axes, const Mesh& mesh);
 /// Product over all dims: the tensor's bytes per device are its bytes divided by this.
 std::int64_t num_shards(const Sharding& sharding, const Mesh& mesh);
 
+/// Product of the sizes of these axes.
+std::int64_t devices_along(AxisMask axes, const Mesh& mesh);
+
 /// Whether every dim of `to` begins with the axes that cut it in `from`: going there moves
 /// nothing.
 bool only_cuts(const Sharding& from, const Sharding& to);

@@ -83,7 +83,8 @@ struct Colours {
 };
 
 Colours refine(const Program& program, const std::vector<std::int32_t>& signature_of,
-               const std::vector<std::int32_t>& together, int rounds) {
+               const std::vector<std::int32_t>& together, const std::vector<SummedOp>& summed,
+               int rounds) {
   const std::size_t num_values = program.values.size(), num_ops = program.ops.size();
   Colours now{std::vector<Colour>(num_values), std::vector<Colour>(num_ops)};
   for (std::size_t v = 0; v < num_values; ++v) {
@@ -140,6 +141,10 @@ Colours refine(const Program& program, const std::vector<std::int32_t>& signatur
     for (std::size_t v = 0; v < num_values; ++v) {
       now.values[v] = mix(now.values[v], around[v]);
     }
+  }
+  for (const SummedOp& one : summed) {
+    const Colour sum = mix(now.values[one.sum], bits_of(one.trips));
+    now.ops[one.op] = mix(now.ops[one.op], sum);
   }
   return now;
 }
@@ -287,6 +292,24 @@ void add_uses(const Program& program, Classes& classes) {
   }
 }
 
+void add_sums(const Program& program, const std::vector<SummedOp>& summed, Classes& classes) {
+  std::vector<std::int32_t> sum_of(classes.ops.size(), -1);
+  for (const SummedOp& one : summed) {
+    const std::int32_t op = classes.class_of_op[one.op];
+    if (sum_of[op] < 0) {
+      sum_of[op] = static_cast<std::int32_t>(classes.sums.size());
+      classes.sums.push_back({op, classes.class_of_value[one.sum], one.bits});
+    }
+    ClassSum& of = classes.sums[sum_of[op]];
+    of.runs += program.ops[one.op].trips;
+    of.trips += program.ops[one.op].trips / one.trips;
+    of.members.push_back(one);
+  }
+  for (Use& use : classes.uses) {
+    if (use.is_result) use.sum = sum_of[use.op];
+  }
+}
+
 }  // namespace
 
 std::vector<bool> begin_loops(const Program& program) {
@@ -314,8 +337,10 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
   Classes classes;
   const std::vector<std::int32_t> signature_of =
       signatures_of(program, memory, classes.signatures);
-  Colours colours =
-      refine(program, signature_of, options.together, std::max(options.fold_rounds, 0));
+  const std::vector<SummedOp> summed =
+      memory ? summed_ops(program, *memory) : std::vector<SummedOp>();
+  Colours colours = refine(program, signature_of, options.together, summed,
+                           std::max(options.fold_rounds, 0));
   if (options.fold_rounds < 0) {
     for (std::size_t v = 0; v < colours.values.size(); ++v) colours.values[v] = v;
     for (std::size_t i = 0; i < colours.ops.size(); ++i) colours.ops[i] = i;
@@ -350,6 +375,7 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
   }
   Copies(program, memory, colours, options, classes).make();
   add_uses(program, classes);
+  add_sums(program, summed, classes);
   return classes;
 }
 

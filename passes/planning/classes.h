@@ -12,6 +12,7 @@
 
 #include "memory/program_memory.h"
 #include "model/program.h"
+#include "planning/loop_sums.h"
 
 namespace autoshard::planning {
 
@@ -56,6 +57,24 @@ struct Use {
   bool is_kept;
   /// Sum over the ops of how often they run.
   double trips;
+  /// Index in `Classes::sums` of what loops add up of the results; -1: nothing.
+  std::int32_t sum = -1;
+};
+
+/// Parts that a class of ops makes of sums (planning/loop_sums.h).
+struct ClassSum {
+  std::int32_t op;
+  /// The class of the sums.
+  std::int32_t sharding_class;
+  /// The elements of sums are so many times as wide as those of the results.
+  double bits;
+  /// Sum over the ops of how often they run, and of how often parts of their results are
+  /// reduced behind loops.
+  double runs = 0, trips = 0;
+  std::vector<SummedOp> members = {};
+
+  /// What it takes to reduce parts behind loops, over what it takes in trips.
+  double share() const { return bits * trips / runs; }
 };
 
 /// How one sharding class flows into another, resharded if they differ: joins, and values into
@@ -87,6 +106,7 @@ struct Classes {
   std::vector<Use> uses;
   std::vector<Flow> flows;
   std::vector<Copy> copies;
+  std::vector<ClassSum> sums;
   /// Class of each value; -1 for free values.
   std::vector<std::int32_t> class_of_value;
   /// Class of each op.

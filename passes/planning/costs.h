@@ -15,6 +15,7 @@ namespace autoshard::planning {
 ///   + sum over uses, flows trips * reshard
 ///   + sum over flows       stored * stored_slice * bytes of a slice
 ///   + sum over sharding classes  held
+///   + sum over sums of loops  parts
 ///   + sum over operands    transient * bytes that an op reshards for itself
 class Costs {
  public:
@@ -36,6 +37,17 @@ class Costs {
                             const Sharding&) const {
     return 0;
   }
+  /// What one run of an op takes at least to reduce the parts of its only result.
+  virtual double least_reduced(const OpSignature&, const FactorAxes&) const { return 0; }
+  /// Whether the parts that ops of `Classes::sums[sum]` make are reduced behind the loop where
+  /// that takes at least `reduced` in a trip, and a part has `bytes` of which a device may
+  /// hold as little as `held_bytes` otherwise.
+  virtual bool is_once(std::int32_t /*sum*/, double /*reduced*/, double /*bytes*/,
+                       double /*held_bytes*/) const {
+    return false;
+  }
+  /// What it costs then that devices hold `more_bytes` more of each result.
+  virtual double parts(std::int32_t /*sum*/, double /*more_bytes*/) const { return 0; }
   /// What it costs in itself to hold all members of a sharding class as `sharding`.
   virtual double held(std::int32_t sharding_class, const Sharding& sharding) const = 0;
   /// What a byte costs that an op class holds only while it runs.
@@ -45,7 +57,7 @@ class Costs {
   virtual double copy(std::size_t) const { return 0; }
   /// What a byte costs of a slice that a loop begins with.
   virtual double stored_slice() const { return 0; }
-  /// Differs where any of the prices above differ.
+  /// Differs where any of the prices of memory differ.
   virtual std::uint64_t prices_id() const { return 0; }
 };
 

@@ -54,11 +54,25 @@ std::int32_t NetworkBuilder::table(const TableKey& key, const std::vector<std::i
 /// reduced and resharded on the way from the op to its result.
 std::int32_t NetworkBuilder::use_table(const Use& use, const LevelOptions& level) {
   const OpOptions& op = store_.options_at(level.ops[use.op]);
-  return table({use_id(use, level, (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u)),
-                classes_.values[use.sharding_class].together},
-               store_.domain_at(level.domains[use.sharding_class]).shardings,
+  TableKey key{use_id(use, level, (use.is_result ? 2u : 0u) | (use.is_kept ? 1u : 0u)),
+               classes_.values[use.sharding_class].together};
+  // Whether sums are reduced behind a loop depends on the price of the memory they take.
+  if (use.sum >= 0) key = {key.first ^ costs_.prices_id(), -1 - 2 * use.sum};
+  return table(key, store_.domain_at(level.domains[use.sharding_class]).shardings,
                op.strategies.size(),
                [&](std::int32_t s, std::int32_t o) { return store_.use_cost(use, s, op, o); });
+}
+
+/// What parts of sums cost, the options of the sums' class by those of the op that makes them.
+std::int32_t NetworkBuilder::parts_table(std::int32_t sum, const LevelOptions& level) {
+  const ClassSum& of = classes_.sums[sum];
+  const Domain& held = store_.domain_at(level.domains[of.sharding_class]);
+  const OpOptions& op = store_.options_at(level.ops[of.op]);
+  const std::uint64_t id = flow_id(level.domains[of.sharding_class], level.ops[of.op]);
+  return table({id ^ costs_.prices_id(), -2 - 2 * sum}, held.shardings, op.strategies.size(),
+               [&](std::int32_t s, std::int32_t o) {
+                 return store_.parts_cost(sum, held.type, s, op, o);
+               });
 }
 
 /// Bytes of the operand on a device if the op has to reshard it, the options of the sharding
@@ -155,6 +169,11 @@ const solver::Problem& NetworkBuilder::build(const LevelOptions& level) {
                         price);
     }
   }
+  for (std::size_t n = 0; n < classes_.sums.size(); ++n) {
+    const ClassSum& sum = classes_.sums[n];
+    network_.add_edge(sum.sharding_class, first_op + sum.op,
+                      index_in_network(parts_table(static_cast<std::int32_t>(n), level)), 1);
+  }
   for (std::size_t f = 0; f < classes_.flows.size(); ++f) {
     const Flow& flow = classes_.flows[f];
     const std::int32_t source = level.domains[flow.source],
@@ -203,6 +222,14 @@ double NetworkBuilder::cost_of(const LevelOptions& level,
     if (price > 0) {
       total += price * store_.copied_bytes(options.type, s, op.operands[use.position][option]);
     }
+  }
+  for (std::size_t n = 0; n < classes_.sums.size(); ++n) {
+    const ClassSum& sum = classes_.sums[n];
+    const Domain& held = store_.domain_at(level.domains[sum.sharding_class]);
+    total += store_.parts_cost(static_cast<std::int32_t>(n), held.type,
+                               held.shardings[choice[sum.sharding_class]],
+                               store_.options_at(level.ops[sum.op]),
+                               choice[first_op + static_cast<std::size_t>(sum.op)]);
   }
   for (std::size_t f = 0; f < classes_.flows.size(); ++f) {
     const Flow& flow = classes_.flows[f];

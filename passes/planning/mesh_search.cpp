@@ -115,7 +115,7 @@ double MeshSearch::bound_of_all(const InternedAssignment& assignment) {
 
 Peak MeshSearch::peak_of(const InternedAssignment& assignment) {
   const Assignment all = levels_.resolved(assignment);
-  return planning::peak_of(on_, all, shards_by_value(on_, all));
+  return planning::peak_of(on_, all, shards_by_value(on_, all), costs_.parts_of_sums(all));
 }
 
 double MeshSearch::joint_options() const {

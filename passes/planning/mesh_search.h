@@ -30,6 +30,8 @@ class MeshSearch {
   const Costs& costs() const { return costs_; }
   std::int64_t rounds() const { return levels_.rounds(); }
   void set_prices(const Prices& prices) { costs_.set_prices(prices); }
+  /// Nothing is charged for memory, but as much of sums is reduced once as at these prices.
+  void set_free(const Prices& deciding) { costs_.set_prices({}, deciding); }
 
   /// One level an axis, the first axis first.
   InternedAssignment greedy_by_axis();
@@ -62,7 +64,8 @@ class MeshSearch {
   const LevelResult& result() const { return result_; }
   bool is_late() const { return watch_.is_over(); }
 
-  /// Bytes of the plan at its worst program point.
+  /// Bytes of the plan at its worst program point, with parts of sums that are to be reduced
+  /// once.
   Peak peak_of(const InternedAssignment& assignment);
 
  private:

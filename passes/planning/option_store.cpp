@@ -213,6 +213,38 @@ double OptionStore::copied_bytes(std::int32_t type, std::int32_t from, std::int3
   return program_.types[type].bytes() / static_cast<double>(num_shards(known[to], mesh_));
 }
 
+/// Whether an op with this option leaves parts of what a loop adds up.
+bool OptionStore::is_once(std::int32_t sum, const OpOptions& op, std::int32_t option) {
+  const AxisMask partial = op.partial[option];
+  if (partial == 0) return false;
+  const std::int32_t signature = classes_.ops[classes_.sums[sum].op].signature;
+  const std::int32_t strategy = op.strategies[option];
+  auto [entry, is_new] = strategies_[signature].reduced.try_emplace(strategy, 0.0);
+  if (is_new) {
+    entry->second = costs_.least_reduced(classes_.signatures[signature],
+                                         strategies_[signature].list[strategy]);
+  }
+  const std::int32_t type =
+      program_.rules[classes_.signatures[signature].rule].results[0].type;
+  const Sharding& made = shardings_[type].list[op.results[0][option]];
+  const double bytes =
+      program_.types[type].bytes() / static_cast<double>(num_shards(made, mesh_));
+  return costs_.is_once(sum, entry->second, bytes,
+                        bytes / static_cast<double>(devices_along(partial, mesh_)));
+}
+
+double OptionStore::parts_cost(std::int32_t sum, std::int32_t type, std::int32_t sharding,
+                               const OpOptions& op, std::int32_t option) {
+  if (!is_once(sum, op, option)) return 0;
+  const std::int32_t signature = classes_.ops[classes_.sums[sum].op].signature;
+  const std::int32_t made =
+      program_.rules[classes_.signatures[signature].rule].results[0].type;
+  const double parts =
+      static_cast<double>(num_shards(shardings_[made].list[op.results[0][option]], mesh_));
+  const double held = static_cast<double>(num_shards(shardings_[type].list[sharding], mesh_));
+  return costs_.parts(sum, more_of_part(program_.types[made].bytes(), parts, held));
+}
+
 double OptionStore::sliced_bytes(std::int32_t type, std::int32_t from, std::int32_t other,
                                  std::int32_t to) const {
   const Sharding &source = shardings_[type].list[from], &target = shardings_[other].list[to];

@@ -75,7 +75,9 @@ class OptionStore {
           cost_between(type, made, sharding, op.partial[option], scatters) -
           shared_cost(type, made, sharding, op.partial[option], scatters, together);
       if (op.partial[option] == 0) return moved;
-      return moved + scattering(use, op.strategies[option], made, sharding);
+      const double reduced = moved + scattering(use, op.strategies[option], made, sharding);
+      const bool once = use.sum >= 0 && is_once(use.sum, op, option);
+      return once ? classes_.sums[use.sum].share() * reduced : reduced;
     }
     const std::int32_t wanted = op.operands[use.position][option];
     if (use.is_kept) return sharding == wanted ? 0.0 : not_allowed;
@@ -92,6 +94,11 @@ class OptionStore {
   /// 0 of everything else.
   double sliced_bytes(std::int32_t type, std::int32_t from, std::int32_t other,
                       std::int32_t to) const;
+
+  /// What it costs that an op with this option leaves larger parts of `Classes::sums[sum]` on
+  /// devices than sums of `type` that are held as `sharding`; 0 if it leaves none.
+  double parts_cost(std::int32_t sum, std::int32_t type, std::int32_t sharding,
+                    const OpOptions& op, std::int32_t option);
 
  private:
   static constexpr double not_allowed = solver::kNotAllowed;
@@ -114,6 +121,8 @@ class OptionStore {
     std::vector<FactorAxes> list;
     HashIndex index{few};
     std::unordered_map<std::uint64_t, double> scattering;
+    /// By strategy: `Costs::least_reduced`.
+    std::unordered_map<std::int32_t, double> reduced;
   };
 
   double cost_between(std::int32_t type, std::int32_t from, std::int32_t to) {
@@ -147,6 +156,7 @@ class OptionStore {
                               AxisMask partial, bool scatters);
   double scattering(const Use& use, std::int32_t strategy, std::int32_t made,
                     std::int32_t held);
+  bool is_once(std::int32_t sum, const OpOptions& op, std::int32_t option);
   OpOptions options_from(std::int32_t signature, FactorAxes start, AxisMask free);
 
   const Program& program_;

@@ -98,7 +98,7 @@ void PlanMaker::pairs(Candidate& c) {
 }
 
 Candidate& PlanMaker::evaluate(Candidate& c) {
-  c.stage->search.set_prices({});
+  c.stage->search.set_free(c.prices);
   c.seconds = c.stage->search.levels().objective(c.assignment);
   c.peak = c.stage->search.peak_of(c.assignment);
   if (std::find(peak_points_.begin(), peak_points_.end(), c.peak.point) ==

@@ -27,6 +27,10 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 ///   copy           prices of the points at which a copy lives that is more than a slice of
 ///   its
 ///                  source, or a loop to which it is passed on
+///   sum of a loop  its parts are reduced in each trip, or once behind the loop at the width
+///   of
+///                  the sum; then with what it takes to add to parts that are larger than what
+///                  is held of the sum, and their price
 ///
 /// What is priced is part of what `peak` counts: with every price p_t and the memory limit L
 /// the objective less sum_t p_t * L is a lower bound for plans that fit.
@@ -44,16 +48,28 @@ class SecondsCosts : public Costs {
                     const Sharding& held) const override;
   double held(std::int32_t sharding_class, const Sharding& sharding) const override;
   double transient(std::int32_t op_class) const override { return op_price_[op_class]; }
+  double least_reduced(const OpSignature& signature, const FactorAxes& axes) const override;
+  bool is_once(std::int32_t sum, double reduced, double bytes,
+               double held_bytes) const override;
+  double parts(std::int32_t sum, double more_bytes) const override;
   double copy(std::size_t flow) const override { return flow_price_[flow]; }
   double stored_slice() const override { return stored_slice_seconds(on_.cluster); }
   std::uint64_t prices_id() const override { return prices_id_; }
 
-  void set_prices(const Prices& prices);
+  /// Prices that are charged, and those by which it is decided which sums of loops are reduced
+  /// once: the same, or those that led to a plan.
+  void set_prices(const Prices& prices, const Prices& deciding);
+  void set_prices(const Prices& prices) { set_prices(prices, prices); }
+  /// What parts of sums that are reduced once take of a device, over what is held of them.
+  std::vector<Transient> parts_of_sums(const Assignment& assignment) const;
   /// The most that a plan is charged besides its time: for ties, and for memory if it keeps
   /// within `memory_limit` bytes.
   double most_untimed_cost(double memory_limit) const;
 
  private:
+  std::vector<double> prices_of_sums(const Prices& prices) const;
+  double adding_seconds(const ClassSum& sum, double more_bytes) const;
+
   const ProgramOnMesh on_;
   /// Seconds a byte, of all members of a sharding class together.
   std::vector<double> price_;
@@ -65,6 +81,9 @@ class SecondsCosts : public Costs {
   /// Seconds a byte that lives only while the ops of a class run.
   std::vector<double> op_price_;
   std::uint64_t prices_id_ = 0;
+  /// By sum: what each byte more of the parts of a result costs, of all members together, as
+  /// charged and as decided by.
+  std::vector<double> sum_price_, deciding_price_;
   /// Sum of all prices.
   double whole_price_ = 0;
 };

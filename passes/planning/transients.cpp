@@ -299,8 +299,9 @@ std::vector<double> shards_by_value(const ProgramOnMesh& on, const Assignment& a
 }
 
 Peak peak_of(const ProgramOnMesh& on, const Assignment& assignment,
-             const std::vector<double>& num_shards) {
+             const std::vector<double>& num_shards, const std::vector<Transient>& besides) {
   std::vector<Transient> transients = transients_of(on, assignment);
+  transients.insert(transients.end(), besides.begin(), besides.end());
   const ProgramMemory& memory = on.memory;
   const Peak least = peak(memory.buffers, memory.num_points, num_shards, transients);
   const double limit =

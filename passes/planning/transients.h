@@ -20,10 +20,11 @@ namespace autoshard::planning {
 std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& assignment);
 
 /// Bytes of a plan at its worst program point, when value v is cut into `num_shards[v]`
-/// blocks. Reductions that the compiler delays (planning/delayed_reduction.h) count as far as
-/// it lets them.
+/// blocks, with `besides` it. Reductions that the compiler delays
+/// (planning/delayed_reduction.h) count as far as it lets them.
 Peak peak_of(const ProgramOnMesh& on, const Assignment& assignment,
-             const std::vector<double>& num_shards);
+             const std::vector<double>& num_shards,
+             const std::vector<Transient>& besides = {});
 
 /// By value: into how many blocks the assignment cuts it. Free values: 1.
 std::vector<double> shards_by_value(const ProgramOnMesh& on, const Assignment& assignment);

@@ -279,7 +279,7 @@ class Rule:
     How an op's tensors are made of factors, and what it does with their elements; see passes/model/program.h.
     """
 
-    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], touched_as: int = -1, in_place_operand: int = -1, padded_bytes: float = 0.0, expense: Expense = Expense.CHEAP, kernels: float = 1.0, scratch_bytes: float = 0.0, moved_again: float = 0.0, vector_flops: float = 0.0) -> None: ...
+    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], touched_as: int = -1, in_place_operand: int = -1, padded_bytes: float = 0.0, expense: Expense = Expense.CHEAP, kernels: float = 1.0, scratch_bytes: float = 0.0, moved_again: float = 0.0, vector_flops: float = 0.0, adds_up: bool = False, part_operands: Sequence[int] = [], has_one_part: bool = False) -> None: ...
 
     @property
     def factors(self) -> list[Factor]: ...
@@ -334,6 +334,15 @@ class Rule:
 
     @property
     def kernels(self) -> float: ...
+
+    @property
+    def adds_up(self) -> bool: ...
+
+    @property
+    def part_operands(self) -> list[int]: ...
+
+    @property
+    def has_one_part(self) -> bool: ...
 
 class DimPin:
     """What the user fixed for one dim of a value."""

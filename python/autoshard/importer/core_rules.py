@@ -12,6 +12,7 @@ from autoshard.importer.factors import FactorRule, elementwise_rule
 from autoshard.importer.faults import fault_key, faulty_factors
 from autoshard.importer.kernels import kernel_key
 from autoshard.importer.rules import registered_rule, rule_of
+from autoshard.importer.sum_parts import PRODUCT, leaves_parts, part_operands
 from autoshard.importer.value_types import NO_TYPE, TypeTable
 from autoshard.importer.windows import block_factors, window_key
 from autoshard.importer.work import MATRIX_OPS, OpWork, work_key, work_of
@@ -59,7 +60,7 @@ class RuleTable:
             attribute = registered_rule(op) or attribute
         types = (*operand_types, None, *result_types)
         key = (op.name, attribute, *types, is_on_host, *work_key(op), None, *window_key(op))
-        key = (*key, fault_key(op), kernel_key(op), products)
+        key = (*key, fault_key(op), kernel_key(op), products, leaves_parts(op))
         known = self._numbers.get(key)
         if known is not None:
             return known
@@ -79,7 +80,7 @@ class RuleTable:
         work = work_of(op)
         if products != 1.0:
             work = replace(work, flops=work.flops * products)
-        self.rules.append(_core_rule(rule, operand_types, result_types, work))
+        self.rules.append(_core_rule(rule, operand_types, result_types, work, op))
         return number
 
     def of_cast(self, source: int, target: int) -> int:
@@ -172,7 +173,11 @@ def _padded(rule: FactorRule, devices: int) -> FactorRule:
 
 
 def _core_rule(
-    rule: FactorRule, operand_types: Sequence[int], result_types: Sequence[int], work: OpWork
+    rule: FactorRule,
+    operand_types: Sequence[int],
+    result_types: Sequence[int],
+    work: OpWork,
+    op: mlir.Operation | None = None,
 ) -> _core.Rule:
     def tensors(
         types: Sequence[int], dims: tuple[tuple[tuple[int, ...], ...], ...]
@@ -204,4 +209,14 @@ def _core_rule(
         vector_flops=work.vector_flops,
         expense=work.expense,
         kernels=work.kernels,
+        adds_up=op is not None and leaves_parts(op),
+        part_operands=() if op is None else _parts_of(op),
+        has_one_part=op is not None and op.name == PRODUCT,
     )
+
+
+def _parts_of(op: mlir.Operation) -> tuple[int, ...]:
+    """A scatter adds to what is a part already."""
+    if op.name == "stablehlo.scatter":
+        return (0,) if leaves_parts(op) else ()
+    return part_operands(op)

@@ -32,11 +32,11 @@ def step(weights: Any, x: Any) -> Any:
     return weights - 0.1 * jax.grad(loss)(weights)
 
 
-def planned(cluster: str, mesh: str | None = None) -> autoshard.Plan:
+def planned(cluster: str, mesh: str | None = None, batch: int = BATCH) -> autoshard.Plan:
     return autoshard.plan(
         step,
         jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), "float32"),
-        jax.ShapeDtypeStruct((BATCH, WIDTH), "float32"),
+        jax.ShapeDtypeStruct((batch, WIDTH), "float32"),
         cluster=cluster,
         mesh=mesh,
         pipeline=autoshard.Pipeline(2, 4, execution="lockstep"),
@@ -96,7 +96,8 @@ def test_the_other_delay_is_a_plan_of_its_own_where_compilers_hide_it(
 def test_compilers_that_hide_nothing_are_asked_for_one_delay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    taken = refined(planned("h100:2x4"), lambda _, mesh: len(mesh), monkeypatch)
+    small = planned("h100:2x4", batch=1024)  # a large batch is cut by all meshes alike
+    taken = refined(small, lambda _, mesh: len(mesh), monkeypatch)
     assert taken.refinement is not None
     meshes = [one.mesh for one in taken.refinement.attempts]
     assert len(meshes) > 1

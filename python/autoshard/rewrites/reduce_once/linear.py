@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from autoshard.importer.micro_batch_cuts import adds_up
+from autoshard.importer.sum_parts import PRODUCT, part_operands
 from autoshard.ir import mlir
 from autoshard.ir.constants import is_zeros
-from autoshard.ir.reading import element_of
 from autoshard.rewrites.recomputation.loops import maker_of
 
-_ONE = frozenset(
-    f"stablehlo.{name}"
-    for name in ("negate", "transpose", "reshape", "broadcast_in_dim", "slice", "dynamic_slice")
-)
-_SUMS = frozenset(("stablehlo.add", "stablehlo.subtract"))
+_WITH_ZERO = ("stablehlo.pad", "stablehlo.reduce")
+"""Ops whose second operand has to be zero."""
 
 
 def is_zero(value: mlir.Value) -> bool:
@@ -48,38 +44,13 @@ def partial_operands(op: mlir.Operation, result: int) -> tuple[int, ...] | None:
         op: Any but a loop.
         result: Number of its result.
     """
-    name = op.name
-    if name in _ONE:
-        return (0,)
-    if name in _SUMS:
-        return (0, 1)
-    if name == "stablehlo.convert":
-        return (0,) if _is_wider(op) else None
-    if name == "stablehlo.multiply":
-        return (1,) if _is_known(op.operands[0]) else (0,)
-    if name == "stablehlo.divide":  # whole numbers are rounded down
-        return None if isinstance(element_of(op.results[0]), mlir.IntegerType) else (0,)
-    if name == "stablehlo.select":
-        return (1, 2)
-    if name == "stablehlo.concatenate":
-        return tuple(range(len(op.operands)))
-    if name == "stablehlo.dynamic_update_slice":
-        return (0, 1)
-    if name == "stablehlo.pad":
-        return (0,) if is_zero(op.operands[1]) else None
-    if name == "stablehlo.reduce":
-        return (0,) if adds_up(op) and is_zero(op.operands[1]) else None
-    if name == "stablehlo.optimization_barrier":
+    if op.name == "stablehlo.optimization_barrier":
         return (result,)
-    return None
-
-
-def _is_wider(op: mlir.Operation) -> bool:
-    """Does a conversion keep every number? Narrower parts would add up to another sum."""
-    before, after = element_of(op.operands[0]), element_of(op.results[0])
-    if not (isinstance(before, mlir.FloatType) and isinstance(after, mlir.FloatType)):
-        return False
-    return after == before or after.width >= 2 * before.width
+    if op.name == PRODUCT:
+        return (1,) if _is_known(op.operands[0]) else (0,)
+    if op.name in _WITH_ZERO and not is_zero(op.operands[1]):
+        return None
+    return part_operands(op) or None
 
 
 def _is_known(value: mlir.Value) -> bool:
