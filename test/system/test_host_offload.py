@@ -131,7 +131,8 @@ def test_what_is_on_the_host_is_not_in_the_least_that_recomputing_needs() -> Non
         autoshard.plan(marked_step, *start(512), **options, memory_limit="1MiB")
     least = refused.value.peak_bytes
     plan = autoshard.plan(marked_step, *start(512), **options, memory_limit=least + 1)
-    assert plan.peak_bytes == pytest.approx(least, rel=1e-3)
+    # What nearly fits is decided for less, and may end below what a far smaller limit was told.
+    assert 0.9 * least < plan.peak_bytes <= least + 1
 
 
 def test_offload_is_not_chosen_when_it_fits() -> None:
