@@ -76,3 +76,30 @@ def test_what_a_shard_map_sends_is_in_the_plan() -> None:
         "all-to-all over tp: 24 bytes",
         "reduce-scatter over tp: 24 bytes",
     ]
+
+
+@pytest.mark.parametrize("layers", [1, 8])
+def test_what_a_shard_map_computes_and_sends_is_in_the_seconds(layers: int) -> None:
+    def body(x: Any, w: Any) -> Any:
+        return jax.lax.psum(jax.nn.relu(x @ w) @ w.T, "tp")
+
+    def step(x: Any, weights: Any) -> Any:
+        specs = P("dp", None), P(None, "tp")
+        layer = jax.shard_map(body, in_specs=specs, out_specs=specs[0], check_vma=False)
+        return jax.lax.scan(lambda x, w: (layer(x, w) + 1, None), x, weights)[0]
+
+    x = jax.ShapeDtypeStruct((4096, 1024), jnp.bfloat16)
+    weights = jax.ShapeDtypeStruct((layers, 1024, 4096), jnp.bfloat16)
+    plan = autoshard.plan(step, x, weights, mesh=MESH, mode="auto", cluster="h100:8")
+    flops = layers * 2 * 2 * 4096 * 1024 * 4096 / 8
+    assert flops / 989e12 < plan.compute_seconds < 5 * flops / 989e12
+    (collective,) = plan.summary.collectives
+    sent = 2 * 3 / 4 * 2048 * 1024 * 2
+    assert (collective.kind, collective.axes, collective.times) == ("all-reduce", ("tp",), layers)
+    assert collective.bytes == sent
+    assert collective.seconds is not None
+    assert layers * sent / 450e9 < collective.seconds < 3 * layers * sent / 450e9
+    assert plan.summary.step_seconds == pytest.approx(
+        plan.compute_seconds + plan.summary.communication_seconds
+    )
+    assert plan.summary.gap == pytest.approx(0, abs=1e-6)

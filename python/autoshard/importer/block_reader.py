@@ -51,6 +51,8 @@ class BlockReader:
         self._of_targets: dict[str, Handler] = {}
         self._placed: dict[str, int] = {}
         self._one_device_classes: set[int] = set()
+        self.manual: list[tuple[mlir.Operation, float]] = []
+        """Manual computations that were read, with how often each runs."""
         if precision.rounds:
             firsts = enumerate(builder.first_ops)
             builder.round_operands_of(
@@ -73,6 +75,12 @@ class BlockReader:
         self._handlers |= handlers
         self._of_targets |= of_targets or {}
         self._placed |= placed or {}
+
+    def scale_manual(self, first: int, factor: float) -> None:
+        """Let manual computations from number ``first`` on run so many times as often."""
+        for number in range(first, len(self.manual)):
+            op, trips = self.manual[number]
+            self.manual[number] = (op, factor * trips)
 
     def read(self, block: _core.RegionBlock, arguments: list[int], trips: float) -> None:
         """Read the ops of a block whose arguments are these values of the core."""

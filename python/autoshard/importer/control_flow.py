@@ -109,7 +109,7 @@ class ControlFlow:
         for initial, target in zip(values.operands(number), carried, strict=True):
             values.join(initial, target, trips)
         # Walk the body once before its trip count is known: calls inside must be followed first.
-        first, rounded = builder.mark(), builder.num_rounded
+        first, rounded, first_manual = builder.mark(), builder.num_rounded, len(self._reader.manual)
         self._reader.read(condition, carried, 1.0)
         self._reader.read(body, carried, 1.0)
         builder.forget_rounded(rounded)
@@ -118,6 +118,7 @@ class ControlFlow:
             values.join(source, target, 1.0)
         count = self._trip_count(op)
         builder.scale_trips(first, trips * count)
+        self._reader.scale_manual(first_manual, trips * count)
         builder.set_after(builder.results(number), builder.num_ops - 1)
         builder.set_makers(carried, builder.num_ops - 1)
         kept = [slot for slot, target in enumerate(carried) if target != NO_VALUE]

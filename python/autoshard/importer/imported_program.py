@@ -118,6 +118,8 @@ class ImportedProgram:
     rounded: Mapping[int, RoundedOperand]
     """Casts that the compiler adds before matmuls, by their numbers in ``core_ops``, where the
     matmul stands for each."""
+    manual: Sequence[tuple[mlir.Operation, float]] = ()
+    """Manual computations, with how often each runs."""
     makers: list[int] | None = None
     """Which of ``result_values`` each value is first, once somebody asked."""
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])

@@ -252,6 +252,7 @@ class _Importer:
             rules=rules,
             rounded=rounded,
             one_device_ops=one_device_ops,
+            manual=tuple(self._reader.manual),
         )
 
     def _program(self, arguments: MainArguments, results: list[int]) -> _core.Program:

@@ -1,4 +1,4 @@
-"""Ops that hold a program of their own, which is not looked at."""
+"""Ops that hold a program of their own, which no plan cuts."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class WholeOps:
     def manual_computation(self, number: int, trips: float) -> None:
         """Its in and out shardings are pins."""
         op, builder = self._operations[number], self._builder
+        self._reader.manual.append((op, trips))
         if PIN not in op.attributes:
             raise ImportModuleError(
                 "manual computation without autoshard.pin: run autoshard-import-strategies before "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -287,7 +287,7 @@ def collectives_of(
             slack,
         ) in alike.items()
     ]
-    return tuple(sorted(summaries, key=lambda one: -(one.seconds or 0.0)))
+    return _longest_first(summaries)
 
 
 def peak_values(
@@ -330,8 +330,12 @@ def summarize(costed: Costed, axes: Sequence[AxisSummary]) -> PlanSummary:
         costed: The plan, on the mesh whose axes it counts.
         axes: What these are for.
     """
+    from autoshard.planned.manual import manual_costs  # it costs modules, too
+
     imported, plan, mesh = costed.imported, costed.plan, costed.mesh
     cluster, host = costed.cluster, costed.host_traffic
+    manual = manual_costs(imported, mesh, cluster)
+    fixed = manual.compute_seconds + manual.communication_seconds
     is_searched = plan.lower_bound_seconds > 0
     covers = (
         "all plans of this mesh that cut equal layers alike"
@@ -339,28 +343,32 @@ def summarize(costed: Costed, axes: Sequence[AxisSummary]) -> PlanSummary:
         else "plans that differ in one axis and cut equal layers alike"
     )
     return PlanSummary(
-        step_seconds=costed.step_seconds,
-        compute_seconds=plan.compute_seconds,
-        communication_seconds=plan.communication_seconds,
+        step_seconds=costed.step_seconds + fixed,
+        compute_seconds=plan.compute_seconds + manual.compute_seconds,
+        communication_seconds=plan.communication_seconds + manual.communication_seconds,
         peak_bytes_per_device=costed.peak_bytes,
         mem_coeff=plan.mem_coeff,
-        lower_bound_seconds=max(0.0, plan.lower_bound_seconds),
+        lower_bound_seconds=plan.lower_bound_seconds + fixed if is_searched else 0.0,
         bound_covers=covers if is_searched else "no other plan",
         cluster=cluster.name,
         cluster_toml=None if cluster.is_named else cluster.to_toml(),
         mesh=str(mesh),
         devices=cluster.num_devices,
         axes=tuple(axes),
-        collectives=collectives_of(imported, plan, mesh),
+        collectives=_longest_first((*collectives_of(imported, plan, mesh), *manual.collectives)),
         peak_line=_line_of_point(imported, plan.peak_point),
         peak_values=_peak(imported, plan, mesh),
         host_bytes_per_device=host.held_bytes,
         host_transfer_bytes=host.sent_bytes,
         host_transfer_seconds=host.seconds,
         host_exposed_seconds=host.exposed_seconds,
-        scheduled_seconds=plan.scheduled_seconds + host.exposed_seconds,
-        all_hidden_seconds=max(plan.all_hidden_seconds, host.seconds),
+        scheduled_seconds=plan.scheduled_seconds + host.exposed_seconds + fixed,
+        all_hidden_seconds=max(plan.all_hidden_seconds + manual.compute_seconds, host.seconds),
     )
+
+
+def _longest_first(collectives: Iterable[CollectiveSummary]) -> tuple[CollectiveSummary, ...]:
+    return tuple(sorted(collectives, key=lambda one: -(one.seconds or 0.0)))
 
 
 def _peak(imported: ImportedProgram, plan: _core.CorePlan, mesh: Mesh) -> tuple[PeakValue, ...]:

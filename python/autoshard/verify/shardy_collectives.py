@@ -13,9 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
-from autoshard.errors import ParseError
 from autoshard.importer.loops import trip_count
 from autoshard.ir import element_bits, mlir, print_module
 from autoshard.ir.attributes import SDY_SHARDING, TRIP_COUNT
@@ -26,10 +23,9 @@ from autoshard.ir.one_device import is_on_one_device, is_one_device_mesh, one_de
 from autoshard.planned.collective import (
     Collective,
     CollectiveKind,
-    axes_of_groups,
-    axes_of_pairs,
     in_mesh_order,
 )
+from autoshard.planned.written_collectives import WRITTEN, written_collective
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sdy_text import from_sdy, mesh_from_sdy, per_value_from_sdy
 from autoshard.sharding.sharding import AxisRef, Sharding
@@ -50,16 +46,6 @@ _AXES_ATTRIBUTE = {
     "sdy.reduce_scatter": (CollectiveKind.REDUCE_SCATTER, "reduce_scatter_axes"),
     "sdy.all_to_all": (CollectiveKind.ALL_TO_ALL, "params"),
 }
-_WRITTEN = {
-    "stablehlo.all_gather": CollectiveKind.ALL_GATHER,
-    "stablehlo.all_reduce": CollectiveKind.ALL_REDUCE,
-    "stablehlo.all_to_all": CollectiveKind.ALL_TO_ALL,
-    "stablehlo.collective_permute": CollectiveKind.PERMUTE,
-    "stablehlo.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
-}
-"""Collectives in the bodies of ``jax.shard_map``."""
-
-_NAMED_AXIS = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"')
 _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 
 
@@ -223,8 +209,9 @@ class _Counter:
         """What one device's part of the program says itself."""
         for op in block.operations:
             operation = op.operation
-            if operation.name in _WRITTEN:
-                yield self._written(operation, mesh, run)
+            if operation.name in WRITTEN:
+                found = written_collective(operation, mesh)
+                yield replace(found, times=run.times, times_known=run.known)
                 continue
             is_loop = operation.name == "stablehlo.while"
             inner = self._loop(operation, run) if is_loop else run
@@ -238,26 +225,6 @@ class _Counter:
             for sharding in per_value_from_sdy(str(op.attributes[side]), self.meshes):
                 return sharding.mesh
         return next(iter(self.meshes.values()))
-
-    def _written(self, op: mlir.Operation, mesh: Mesh, run: _Run) -> Collective:
-        kind = _WRITTEN[op.name]
-        if kind is CollectiveKind.PERMUTE:
-            pairs = np.array(mlir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
-            axes, size = axes_of_pairs(pairs, mesh), 2
-        else:
-            axes, size = _groups(op.attributes["replica_groups"], mesh)
-        types = [mlir.RankedTensorType(operand.type) for operand in op.operands]
-        return Collective(
-            kind=kind,
-            axes=axes,
-            group_size=size,
-            local_bytes=sum(prod(t.shape) * element_bits(t.element_type) / 8 for t in types),
-            times=run.times,
-            times_known=run.known,
-            place=place(op.location),
-            element=str(types[0].element_type),
-            op_name=op_name(op.location),
-        )
 
     def _loop(self, loop: mlir.Operation, run: _Run) -> _Run:
         trips = loop.attributes.get(TRIP_COUNT)
@@ -322,23 +289,6 @@ class _Counter:
             return None
         number = mlir.OpResult(value).result_number
         return per_value_from_sdy(str(owner.attributes[SDY_SHARDING]), self.meshes)[number]
-
-
-def _groups(attribute: mlir.Attribute, mesh: Mesh) -> tuple[tuple[AxisRef, ...] | None, int]:
-    """The axes along which groups run, and how many devices are in one.
-
-    JAX writes the devices of each group, and from 0.11 on the axes.
-    """
-    text = str(attribute)
-    if text.startswith("dense"):
-        groups = np.array(mlir.DenseIntElementsAttr(attribute))
-        return axes_of_groups(groups, mesh), groups.shape[1]
-    axes = tuple(AxisRef(name) for name in _NAMED_AXIS.findall(text))
-    if not axes or "sub_axis_info" in text:
-        raise ParseError(
-            f"replica_groups = {text}: autoshard reads groups of devices, and whole axes."
-        )
-    return in_mesh_order(axes, mesh), prod(mesh.axis_size(axis.name) for axis in axes)
 
 
 def _places(sharding: Sharding) -> dict[str, tuple[tuple[int, int, AxisRef], ...]]:

@@ -1,0 +1,167 @@
+"""What the bodies of ``jax.shard_map`` cost: they are one device's part already, and nothing of a
+plan changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from autoshard import _core
+from autoshard.cluster import Cluster
+from autoshard.importer.imported_program import ImportedProgram
+from autoshard.importer.loops import trip_count
+from autoshard.ir import mlir
+from autoshard.ir.inline import inline_calls, substitute
+from autoshard.ir.module import functions_of, operations_of
+from autoshard.ir.symbols import functions_named, functions_reached
+from autoshard.planned.collective import ring_bytes
+from autoshard.planned.op_seconds import op_seconds
+from autoshard.planned.summary import CollectiveSummary
+from autoshard.planned.written_collectives import WRITTEN, written_collective
+from autoshard.sharding import Mesh
+
+
+@dataclass(frozen=True)
+class ManualCosts:
+    """Seconds of a step on one device."""
+
+    compute_seconds: float
+    collectives: tuple[CollectiveSummary, ...]
+
+    @property
+    def communication_seconds(self) -> float:
+        """Of all collectives; none of them is taken to be hidden."""
+        return sum(one.seconds or 0.0 for one in self.collectives)
+
+
+def manual_costs(imported: ImportedProgram, mesh: Mesh, cluster: Cluster) -> ManualCosts:
+    """Costs of all manual computations of a program; memory inside of them is not counted.
+
+    What one leaves to the partitioner, along axes that are not manual, counts whole.
+
+    Args:
+        imported: The program.
+        mesh: Over whose axes they run.
+        cluster: That has the devices of the mesh.
+    """
+    if not imported.manual:
+        return ManualCosts(0.0, ())
+    compute = 0.0
+    collectives: dict[object, CollectiveSummary] = {}
+    core = cluster.to_core(mesh)
+    functions = functions_of(imported.module)
+    known: dict[str, tuple[mlir.Module, float]] = {}
+    for op, times in imported.manual:
+        text = op.get_asm(use_local_scope=True)
+        if text not in known:
+            module = _as_module(op, functions)
+            known[text] = module, _seconds(module, cluster)
+        module, seconds = known[text]
+        compute += times * seconds
+        main = functions_of(module)["main"].regions[0].blocks[0]
+        for each, trips in _collectives_in(main, times):
+            one = _summary(each, trips, mesh, core)
+            key = one.kind, one.axes, one.bytes, one.location
+            before = collectives.get(key)
+            collectives[key] = one if before is None else _both(before, one)
+    return ManualCosts(compute, tuple(collectives.values()))
+
+
+def _seconds(module: mlir.Module, cluster: Cluster) -> float:
+    """Of a program of one device, collectives left out."""
+    operations = operations_of(module.operation)
+    seconds = op_seconds(module, operations, replace(cluster, dims=()))
+    pairs = zip(operations, seconds, strict=True)
+    return sum(its for op, its in pairs if op.name not in WRITTEN)
+
+
+def _as_module(op: mlir.Operation, functions: Mapping[str, mlir.Operation]) -> mlir.Module:
+    """The body as a program of one device, without calls."""
+    body = op.regions[0].blocks[0]
+    with op.context, mlir.Location.unknown():
+        module = mlir.Module.create()
+        named = {name for inner in _all_in(body) for name in functions_named(inner)}
+        reached = {each for name in named for each in functions_reached(functions, name)}
+        point = mlir.InsertionPoint(module.body)
+        for name in sorted(reached):
+            functions[name].clone(ip=point)
+        returned = [value.type for value in list(body.operations)[-1].operation.operands]
+        given = [argument.type for argument in body.arguments]
+        main = mlir.Operation.create(
+            "func.func",
+            attributes={
+                "sym_name": mlir.StringAttr.get("main"),
+                "function_type": mlir.TypeAttr.get(mlir.FunctionType.get(given, returned)),
+            },
+            regions=1,
+            ip=point,
+        )
+        block = main.regions[0].blocks.append(*given)
+        mapped = dict(zip(body.arguments, block.arguments, strict=True))
+        inside = mlir.InsertionPoint(block)
+        for each in body.operations:
+            inner = each.operation
+            if inner.name == "sdy.return":
+                results = [mapped.get(value, value) for value in inner.operands]
+                mlir.Operation.create("func.return", operands=results, ip=inside)
+                continue
+            copy = inner.clone(ip=inside).operation
+            substitute(copy, mapped)
+            mapped.update(zip(inner.results, copy.results, strict=True))
+        inline_calls(module)
+    return module
+
+
+def _all_in(block: mlir.Block) -> Iterator[mlir.Operation]:
+    for op in block.operations:
+        yield op.operation
+        for region in op.operation.regions:
+            for inner in region.blocks:
+                yield from _all_in(inner)
+
+
+def _collectives_in(block: mlir.Block, times: float) -> Iterator[tuple[mlir.Operation, float]]:
+    """Collectives of a block, with how often each runs."""
+    for each in block.operations:
+        op = each.operation
+        if op.name in WRITTEN:
+            yield op, times
+            continue
+        is_loop = op.name == "stablehlo.while"
+        within = times * ((trip_count(op, _same) if is_loop else 1) or 1)
+        for region in op.regions:
+            for inner in region.blocks:
+                yield from _collectives_in(inner, within)
+
+
+def _same(value: mlir.Value) -> mlir.Value:
+    return value
+
+
+def _summary(
+    op: mlir.Operation, times: float, mesh: Mesh, core: _core.Cluster
+) -> CollectiveSummary:
+    found = written_collective(op, mesh)
+    # Groups that are no axes are charged as if all devices took part.
+    names = [axis.name for axis in mesh.axes if found.axes is None] + [
+        axis.name for axis in found.axes or ()
+    ]
+    mask = sum(1 << mesh.axis_index(name) for name in dict.fromkeys(names))
+    step = _core.Step(found.kind, mask, found.group_size, found.local_bytes)
+    seconds = times * _core.collective_seconds(step, core, mesh.axis_sizes)
+    return CollectiveSummary(
+        kind=found.kind.value,
+        axes=tuple(dict.fromkeys(names)),
+        bytes=ring_bytes(found.kind, found.group_size, found.local_bytes),
+        times=times,
+        seconds=seconds,
+        location=found.place,
+        exposed_seconds=seconds,
+        slack_seconds=0.0,
+    )
+
+
+def _both(one: CollectiveSummary, other: CollectiveSummary) -> CollectiveSummary:
+    """All runs of two that are alike."""
+    seconds = (one.seconds or 0.0) + (other.seconds or 0.0)
+    return replace(one, times=one.times + other.times, seconds=seconds, exposed_seconds=seconds)

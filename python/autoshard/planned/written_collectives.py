@@ -1,0 +1,74 @@
+"""Collectives that a program says itself, in the bodies of ``jax.shard_map``."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+import numpy as np
+
+from autoshard.errors import ParseError
+from autoshard.ir import element_bits, mlir
+from autoshard.ir.locations import op_name, place
+from autoshard.planned.collective import (
+    Collective,
+    CollectiveKind,
+    axes_of_groups,
+    axes_of_pairs,
+    in_mesh_order,
+)
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.sharding import AxisRef
+
+WRITTEN = {
+    "stablehlo.all_gather": CollectiveKind.ALL_GATHER,
+    "stablehlo.all_reduce": CollectiveKind.ALL_REDUCE,
+    "stablehlo.all_to_all": CollectiveKind.ALL_TO_ALL,
+    "stablehlo.collective_permute": CollectiveKind.PERMUTE,
+    "stablehlo.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+}
+"""Their ops."""
+
+_NAMED_AXIS = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"')
+
+
+def written_collective(op: mlir.Operation, mesh: Mesh) -> Collective:
+    """One run of a collective.
+
+    Args:
+        op: One of ``WRITTEN``.
+        mesh: Over whose axes the program runs.
+    """
+    kind = WRITTEN[op.name]
+    if kind is CollectiveKind.PERMUTE:
+        pairs = np.array(mlir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
+        axes, size = axes_of_pairs(pairs, mesh), 2
+    else:
+        axes, size = _groups(op.attributes["replica_groups"], mesh)
+    types = [mlir.RankedTensorType(operand.type) for operand in op.operands]
+    return Collective(
+        kind=kind,
+        axes=axes,
+        group_size=size,
+        local_bytes=sum(prod(t.shape) * element_bits(t.element_type) / 8 for t in types),
+        place=place(op.location),
+        element=str(types[0].element_type),
+        op_name=op_name(op.location),
+    )
+
+
+def _groups(attribute: mlir.Attribute, mesh: Mesh) -> tuple[tuple[AxisRef, ...] | None, int]:
+    """The axes along which groups run, and how many devices are in one.
+
+    JAX writes the devices of each group, and from 0.11 on the axes.
+    """
+    text = str(attribute)
+    if text.startswith("dense"):
+        groups = np.array(mlir.DenseIntElementsAttr(attribute))
+        return axes_of_groups(groups, mesh), groups.shape[1]
+    axes = tuple(AxisRef(name) for name in _NAMED_AXIS.findall(text))
+    if not axes or "sub_axis_info" in text:
+        raise ParseError(
+            f"replica_groups = {text}: autoshard reads groups of devices, and whole axes."
+        )
+    return in_mesh_order(axes, mesh), prod(mesh.axis_size(axis.name) for axis in axes)
