@@ -1,4 +1,4 @@
-"""What the bodies of ``jax.shard_map`` cost: they are one device's part already, and nothing of a
+"""Costs of the bodies of ``jax.shard_map``: they are one device's part already, and nothing of a
 plan changes them."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ManualCosts:
 
     @property
     def communication_seconds(self) -> float:
-        """Of all collectives; none of them is taken to be hidden."""
+        """Seconds of all collectives; none of them is taken to be hidden."""
         return sum(one.seconds or 0.0 for one in self.collectives)
 
 
@@ -52,7 +52,7 @@ def manual_costs(imported: ImportedProgram, mesh: Mesh, cluster: Cluster) -> Man
     functions = functions_of(imported.module)
     known: dict[str, tuple[mlir.Module, float]] = {}
     for op, times in imported.manual:
-        text = op.get_asm(use_local_scope=True)
+        text = str(op.get_asm(use_local_scope=True))
         if text not in known:
             module = _as_module(op, functions)
             known[text] = module, _seconds(module, cluster)
@@ -68,7 +68,7 @@ def manual_costs(imported: ImportedProgram, mesh: Mesh, cluster: Cluster) -> Man
 
 
 def _seconds(module: mlir.Module, cluster: Cluster) -> float:
-    """Of a program of one device, collectives left out."""
+    """Seconds of a program of one device, collectives left out."""
     operations = operations_of(module.operation)
     seconds = op_seconds(module, operations, replace(cluster, dims=()))
     pairs = zip(operations, seconds, strict=True)
