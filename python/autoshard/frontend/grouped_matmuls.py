@@ -51,10 +51,11 @@ def grouped_matmul(params: dict[str, Any], avals: Sequence[Any]) -> GroupedMatmu
     rows, features, columns = (_tile(blocks, dim) for dim in "rfc")
     if form is None or not (rows and features and columns):
         return None
-    _, starts, groups, tiles, _, lhs, _ = avals
-    num_experts = starts.shape[0] - 1
+    _, starts, groups, tiles, first, lhs, _ = avals
+    num_experts = starts.size - 1
     most = lhs.shape[0] // rows + num_experts - 1
-    if groups.shape != (most,) or tiles.shape != (most,):
+    expected = (num_experts + 1,), (most,), (most,), (1,)
+    if tuple(it.shape for it in (starts, groups, tiles, first)) != expected:
         return None
     makes_weights, is_transposed = form
     return GroupedMatmul(

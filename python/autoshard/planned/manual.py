@@ -80,7 +80,7 @@ def _as_module(op: mlir.Operation, functions: Mapping[str, mlir.Operation]) -> m
     body = op.regions[0].blocks[0]
     with op.context, mlir.Location.unknown():
         module = mlir.Module.create()
-        named = {name for inner in _all_in(body) for name in functions_named(inner)}
+        named = {name for inner in operations_of(op) for name in functions_named(inner)}
         reached = {each for name in named for each in functions_reached(functions, name)}
         point = mlir.InsertionPoint(module.body)
         for name in sorted(reached):
@@ -110,14 +110,6 @@ def _as_module(op: mlir.Operation, functions: Mapping[str, mlir.Operation]) -> m
             mapped.update(zip(inner.results, copy.results, strict=True))
         inline_calls(module)
     return module
-
-
-def _all_in(block: mlir.Block) -> Iterator[mlir.Operation]:
-    for op in block.operations:
-        yield op.operation
-        for region in op.operation.regions:
-            for inner in region.blocks:
-                yield from _all_in(inner)
 
 
 def _collectives_in(block: mlir.Block, times: float) -> Iterator[tuple[mlir.Operation, float]]:
