@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 
 import autoshard
+from autoshard.ir import new_context, parse_bytes
+from autoshard.passes.pipeline import run_passes
 
 P = jax.sharding.PartitionSpec
 MESH = "dp=2,tp=4"
@@ -79,7 +83,7 @@ def test_what_a_shard_map_sends_is_in_the_plan() -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 8])
-def test_what_a_shard_map_computes_and_sends_is_in_the_seconds(layers: int) -> None:
+def test_what_a_shard_map_computes_and_sends_is_in_the_seconds(layers: int, tmp_path: Path) -> None:
     def body(x: Any, w: Any) -> Any:
         return jax.lax.psum(jax.nn.relu(x @ w) @ w.T, "tp")
 
@@ -103,3 +107,10 @@ def test_what_a_shard_map_computes_and_sends_is_in_the_seconds(layers: int) -> N
         plan.compute_seconds + plan.summary.communication_seconds
     )
     assert plan.summary.gap == pytest.approx(0, abs=1e-6)
+    module = parse_bytes(plan.bytecode, new_context(), "planned")
+    run_passes(module, [f"autoshard-print-costs{{cluster=h100:8 file={tmp_path / 'costs'}}}"])
+    said = re.search(
+        r"shard_map, in no row below: (.*) of compute", (tmp_path / "costs").read_text()
+    )
+    assert said is not None
+    assert said[1] != "0 ns"

@@ -126,6 +126,13 @@ class PrintCosts(Pass):
             console.print(worth)
         for line in estimate_lines(summary):
             console.print(line)
+        manual = summary.compute_seconds - plan.compute_seconds
+        sent = summary.communication_seconds - plan.communication_seconds
+        if costed.imported.manual:
+            console.print(
+                f"bodies of jax.shard_map, in no row below: {seconds_text(manual)} of compute,"
+                f" {seconds_text(sent)} of communication"
+            )
         self._table(console, "compute", _COMPUTE, _compute_rows(costed), plan.compute_seconds)
         self._table(
             console, "communication", _MOVES, _move_rows(costed), plan.communication_seconds
