@@ -50,35 +50,29 @@ void bind_cluster(nb::module_& module) {
       .def(
           "__init__",
           [](Cluster* self, const std::array<double, num_arithmetics>& matmul_flops,
-             double vector_flops, double memory_bytes, double memory_bandwidth,
-             std::int64_t tile_rows, std::int64_t tile_columns, double matmul_efficiency,
-             double memory_efficiency, double attention_efficiency,
+             double vector_flops, double exponentials, double memory_bytes,
+             double memory_bandwidth, std::int64_t tile_rows, std::int64_t tile_columns,
+             double matmul_efficiency, double memory_efficiency,
              double attention_gradient_efficiency, double launch_seconds,
              std::vector<PhysicalDim> dims, std::vector<std::vector<AxisPart>> axes,
              double overlap_slowdown, double overlap,
              const std::map<std::string, double>& compiler,
              const std::pair<double, double>& corrections) {
-            const Chip chip{matmul_flops,
-                            vector_flops,
-                            memory_bytes,
-                            memory_bandwidth,
-                            tile_rows,
-                            tile_columns,
-                            matmul_efficiency,
-                            memory_efficiency,
-                            attention_efficiency,
-                            attention_gradient_efficiency,
-                            launch_seconds,
-                            overlap_slowdown};
+            const Chip chip{matmul_flops,      vector_flops,
+                            exponentials,      memory_bytes,
+                            memory_bandwidth,  tile_rows,
+                            tile_columns,      matmul_efficiency,
+                            memory_efficiency, attention_gradient_efficiency,
+                            launch_seconds,    overlap_slowdown};
             Cluster made{
                 chip,    std::move(dims),       std::move(axes),
                 overlap, compiler_of(compiler), {corrections.first, corrections.second}};
             check(made, covered_mesh(made));
             new (self) Cluster(std::move(made));
           },
-          nb::kw_only(), "matmul_flops"_a, "vector_flops"_a, "memory_bytes"_a,
-          "memory_bandwidth"_a, "tile_rows"_a, "tile_columns"_a, "matmul_efficiency"_a,
-          "memory_efficiency"_a, "attention_efficiency"_a = 1.0,
+          nb::kw_only(), "matmul_flops"_a, "vector_flops"_a, "exponentials"_a = 1e12,
+          "memory_bytes"_a, "memory_bandwidth"_a, "tile_rows"_a, "tile_columns"_a,
+          "matmul_efficiency"_a, "memory_efficiency"_a,
           "attention_gradient_efficiency"_a = 1.0, "launch_seconds"_a, "dims"_a, "axes"_a,
           "overlap_slowdown"_a = 1.0, "overlap"_a = 0.0,
           "compiler"_a = std::map<std::string, double>{},

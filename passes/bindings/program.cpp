@@ -160,8 +160,8 @@ void bind_rule(nb::module_& module) {
              bool is_cheap, bool has_workspace, std::vector<double> operand_bytes,
              std::vector<double> result_bytes, std::int32_t touched_as,
              std::int32_t in_place_operand, double padded_bytes, Expense expense,
-             double kernels, double scratch_bytes, double moved_again, double vector_flops,
-             bool adds_up, List part_operands, bool has_one_part) {
+             double kernels, double scratch_bytes, double moved_again, double exponentials,
+             double vector_flops, bool adds_up, List part_operands, bool has_one_part) {
             new (self) Rule{std::move(factors),
                             std::move(operands),
                             std::move(results),
@@ -177,6 +177,7 @@ void bind_rule(nb::module_& module) {
                             padded_bytes,
                             scratch_bytes,
                             moved_again,
+                            exponentials,
                             vector_flops,
                             expense,
                             kernels,
@@ -190,8 +191,8 @@ void bind_rule(nb::module_& module) {
           "result_bytes"_a = std::vector<double>{}, "touched_as"_a = -1,
           "in_place_operand"_a = -1, "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap,
           "kernels"_a = 1.0, "scratch_bytes"_a = 0.0, "moved_again"_a = 0.0,
-          "vector_flops"_a = 0.0, "adds_up"_a = false, "part_operands"_a = List{},
-          "has_one_part"_a = false)
+          "exponentials"_a = 0.0, "vector_flops"_a = 0.0, "adds_up"_a = false,
+          "part_operands"_a = List{}, "has_one_part"_a = false)
       .def_ro("factors", &Rule::factors)
       .def_ro("operands", &Rule::operands)
       .def_ro("results", &Rule::results)
@@ -207,6 +208,7 @@ void bind_rule(nb::module_& module) {
       .def_ro("padded_bytes", &Rule::padded_bytes)
       .def_ro("scratch_bytes", &Rule::scratch_bytes)
       .def_ro("moved_again", &Rule::moved_again)
+      .def_ro("exponentials", &Rule::exponentials)
       .def_ro("vector_flops", &Rule::vector_flops)
       .def_ro("expense", &Rule::expense)
       .def_ro("kernels", &Rule::kernels)

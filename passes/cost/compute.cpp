@@ -216,14 +216,8 @@ bool is_in_parts(const Rule& rule, const FactorAxes& axes, const Mesh& mesh,
 
 /// What work on the matrix units reaches of their peak.
 double matmul_share(Work work, const Chip& chip) {
-  switch (work) {
-    case Work::attention:
-      return chip.matmul_efficiency * chip.attention_efficiency;
-    case Work::attention_gradient:
-      return chip.matmul_efficiency * chip.attention_gradient_efficiency;
-    default:
-      return chip.matmul_efficiency;
-  }
+  const bool is_gradient = work == Work::attention_gradient;
+  return chip.matmul_efficiency * (is_gradient ? chip.attention_gradient_efficiency : 1);
 }
 
 /// Seconds that what is fused into a matmul takes by itself.
@@ -321,7 +315,11 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
       result.flops = padded;
       busy = padded / rate;
     }
-    if (rule.flops > 0) busy += rule.vector_flops * unpadded / rule.flops / chip.vector_flops;
+    if (rule.flops > 0) {
+      const double share = unpadded / rule.flops;
+      busy += share *
+              (rule.exponentials / chip.exponentials + rule.vector_flops / chip.vector_flops);
+    }
   }
   double waited = unaligned_bytes(rule, axes, types, mesh, fusion.unaligned_rows);
   const auto add = [&](const RuleTensor& tensor, double touched, std::int32_t times) {

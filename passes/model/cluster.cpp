@@ -27,12 +27,12 @@ void check_seconds(double value, const char* name) {
 void check(const Chip& chip) {
   for (double flops : chip.matmul_flops) check_positive(flops, "a rate of matmul_flops");
   check_positive(chip.vector_flops, "vector_flops");
+  check_positive(chip.exponentials, "exponentials");
   check_positive(chip.memory_bytes, "memory_bytes");
   check_positive(chip.memory_bandwidth, "memory_bandwidth");
   check_positive(static_cast<double>(chip.tile_rows), "tile_rows");
   check_positive(static_cast<double>(chip.tile_columns), "tile_columns");
   check_share(chip.matmul_efficiency, "matmul_efficiency");
-  check_share(chip.attention_efficiency, "attention_efficiency");
   check_share(chip.attention_gradient_efficiency, "attention_gradient_efficiency");
   check_share(chip.memory_efficiency, "memory_efficiency");
   check_seconds(chip.launch_seconds, "launch_seconds");

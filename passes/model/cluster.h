@@ -22,6 +22,8 @@ struct Chip {
   std::array<double, num_arithmetics> matmul_flops;
   /// FLOP/s of everything else.
   double vector_flops;
+  /// Exponentials a second.
+  double exponentials;
   /// Bytes that a program may use, and bytes/s.
   double memory_bytes;
   double memory_bandwidth;
@@ -32,9 +34,8 @@ struct Chip {
   /// Share of the peak that well-shaped matmuls reach, and of the memory bandwidth, 0 to 1.
   double matmul_efficiency;
   double memory_efficiency;
-  /// What attention of a library reaches of the rate of well-shaped matmuls, 0 to 1, forwards
-  /// and backwards.
-  double attention_efficiency;
+  /// What matmuls in the gradient of attention of a library reach of the rate of well-shaped
+  /// ones, 0 to 1.
   double attention_gradient_efficiency;
   /// Seconds to start one op that is not fused: a kernel, or a step of one program.
   double launch_seconds;

@@ -122,7 +122,9 @@ struct Rule {
   /// Bytes that the whole op moves beside one pass over its operands and results, cut as its
   /// operations are: blocks that a kernel reads again.
   double moved_again = 0;
-  /// Operations of a kernel on the vector units that those on the matrix units wait for.
+  /// Exponentials of a kernel, and other operations on the vector units, that those on the
+  /// matrix units wait for.
+  double exponentials = 0;
   double vector_flops = 0;
   /// Cost of an element of an elementwise op's result.
   Expense expense = Expense::cheap;

@@ -214,7 +214,7 @@ class Cluster:
     Rates of a device and links of every mesh axis; see passes/model/cluster.h. Raises ValueError.
     """
 
-    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, attention_efficiency: float = 1.0, attention_gradient_efficiency: float = 1.0, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap_slowdown: float = 1.0, overlap: float = 0.0, compiler: Mapping[str, float] = {}, corrections: tuple[float, float] = (1.0, 1.0)) -> None:
+    def __init__(self, *, matmul_flops: Sequence[float], vector_flops: float, exponentials: float = 1000000000000.0, memory_bytes: float, memory_bandwidth: float, tile_rows: int, tile_columns: int, matmul_efficiency: float, memory_efficiency: float, attention_gradient_efficiency: float = 1.0, launch_seconds: float, dims: Sequence[PhysicalDim], axes: Sequence[Sequence[AxisPart]], overlap_slowdown: float = 1.0, overlap: float = 0.0, compiler: Mapping[str, float] = {}, corrections: tuple[float, float] = (1.0, 1.0)) -> None:
         """
         Rates of the matrix units are in the order of `Arithmetic`; corrections are of products and of other ops.
         """
@@ -279,7 +279,7 @@ class Rule:
     How an op's tensors are made of factors, and what it does with their elements; see passes/model/program.h.
     """
 
-    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], touched_as: int = -1, in_place_operand: int = -1, padded_bytes: float = 0.0, expense: Expense = Expense.CHEAP, kernels: float = 1.0, scratch_bytes: float = 0.0, moved_again: float = 0.0, vector_flops: float = 0.0, adds_up: bool = False, part_operands: Sequence[int] = [], has_one_part: bool = False) -> None: ...
+    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], touched_as: int = -1, in_place_operand: int = -1, padded_bytes: float = 0.0, expense: Expense = Expense.CHEAP, kernels: float = 1.0, scratch_bytes: float = 0.0, moved_again: float = 0.0, exponentials: float = 0.0, vector_flops: float = 0.0, adds_up: bool = False, part_operands: Sequence[int] = [], has_one_part: bool = False) -> None: ...
 
     @property
     def factors(self) -> list[Factor]: ...
@@ -325,6 +325,9 @@ class Rule:
 
     @property
     def moved_again(self) -> float: ...
+
+    @property
+    def exponentials(self) -> float: ...
 
     @property
     def vector_flops(self) -> float: ...

@@ -145,7 +145,7 @@ def test_it_is_planned_at_the_rates_that_are_published(width: int) -> None:
             return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
 
         seconds = autoshard.plan(forward, q, cluster="h100:1").compute_seconds
-        assert 4 * 16384 * length * 2048 / seconds / 1e12 == pytest.approx(published, rel=0.16)
+        assert 4 * 16384 * length * 2048 / seconds / 1e12 == pytest.approx(published, rel=0.17)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ def rule_alone(
     result_bytes: Sequence[float] = (),
     touched_as: int = -1,
     moved_again: float = 0.0,
+    exponentials: float = 0.0,
     vector_flops: float = 0.0,
 ) -> tuple[_core.Rule, list[_core.TensorType]]:
     """The rule of an op, and the types of its tensors.
@@ -39,7 +40,8 @@ def rule_alone(
         result_bytes: As ``operand_bytes``.
         touched_as: The tensor whose axes cut what is touched; -1: each tensor's own.
         moved_again: Bytes beside one pass over operands and results.
-        vector_flops: Operations on the vector units that those on the matrix units wait for.
+        exponentials: Those that operations on the matrix units wait for.
+        vector_flops: Other operations on the vector units that they wait for.
     """
     types: list[_core.TensorType] = []
 
@@ -64,6 +66,7 @@ def rule_alone(
         result_bytes=result_bytes,
         touched_as=touched_as,
         moved_again=moved_again,
+        exponentials=exponentials,
         vector_flops=vector_flops,
     )
     return rule, types

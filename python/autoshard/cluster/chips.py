@@ -35,6 +35,7 @@ class Constant:
 
 
 _Flops = Annotated[Constant, "FLOP/s"]
+_PerSecond = Annotated[Constant, "1/s"]
 _Bytes = Annotated[Constant, "bytes"]
 _BytesPerSecond = Annotated[Constant, "bytes/s"]
 _Seconds = Annotated[Constant, "s"]
@@ -58,6 +59,8 @@ class Chip:
     matmul_i8: _Flops
     vector_flops: _Flops
     """Peak FLOP/s of everything that is not a matmul, in f32."""
+    exponentials: _PerSecond
+    """Exponentials that the vector units make, as attention of a library asks for."""
     memory_bytes: _Bytes
     """Bytes that a program may use."""
     memory_bandwidth: _BytesPerSecond
@@ -68,10 +71,8 @@ class Chip:
     matmul_efficiency: _Share
     """What well-shaped matmuls reach."""
     memory_efficiency: _Share
-    attention_efficiency: _OfMatmuls
-    """What attention of a library reaches,"""
     attention_gradient_efficiency: _OfMatmuls
-    """and its gradient."""
+    """What matmuls in the gradient of attention of a library reach."""
     launch_seconds: _Seconds
     """To start one op that is not fused, a kernel or a step of one program."""
     host_bandwidth: _BytesPerSecond

@@ -283,13 +283,13 @@ class Cluster:
         return _core.Cluster(
             matmul_flops=[chip.matmul_flops(one).value for one in _core.Arithmetic],
             vector_flops=chip.vector_flops.value,
+            exponentials=chip.exponentials.value,
             memory_bytes=chip.memory_bytes.value,
             memory_bandwidth=chip.memory_bandwidth.value,
             tile_rows=int(chip.tile_rows.value),
             tile_columns=int(chip.tile_columns.value),
             matmul_efficiency=chip.matmul_efficiency.value,
             memory_efficiency=chip.memory_efficiency.value,
-            attention_efficiency=chip.attention_efficiency.value,
             attention_gradient_efficiency=chip.attention_gradient_efficiency.value,
             launch_seconds=chip.launch_seconds.value,
             dims=[

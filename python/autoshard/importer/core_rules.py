@@ -206,6 +206,7 @@ def _core_rule(
         padded_bytes=work.padded_bytes,
         scratch_bytes=work.scratch_bytes,
         moved_again=work.moved_again,
+        exponentials=work.exponentials,
         vector_flops=work.vector_flops,
         expense=work.expense,
         kernels=work.kernels,

@@ -131,6 +131,7 @@ class OpWork:
     kernels: float = 1.0
     scratch_bytes: float = 0.0
     moved_again: float = 0.0
+    exponentials: float = 0.0
     vector_flops: float = 0.0
 
 
@@ -182,6 +183,7 @@ def work_of(op: mlir.Operation) -> OpWork:
             _of_element(queries),
             attention.flops,
             scratch_bytes=scratch,
+            exponentials=attention.exponentials,
             vector_flops=attention.vector_flops,
         )
     if name == _RAGGED_DOT:

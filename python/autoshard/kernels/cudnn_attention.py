@@ -24,8 +24,6 @@ from autoshard.ir.reading import shape_of
 Dims = tuple[tuple[str, ...], ...]
 """The factors of each dim of an array, major first."""
 
-_EXPONENTIAL = 16.0
-"""Operations in the time of one: 16 a clock and multiprocessor, of 128 multiply-adds."""
 _OF_ROW_FORWARD, _OF_ROW_BACKWARD = 60.0, 400.0
 """Operations for each feature of a row of queries."""
 _BLOCK = 128
@@ -71,19 +69,25 @@ class CudnnAttention:
         return 2.0 * self.share * scores * matmuls
 
     @property
-    def vector_flops(self) -> float:
-        """Operations on the vector units, for which the matrix units wait.
+    def exponentials(self) -> float:
+        """Those for which the matrix units wait: one for each score, forward three of four."""
+        scores = self._rows * self.factors["s"] * self.share
+        return scores * (1.0 if self.is_backward else 0.75)
 
-        An exponential of each score, at a sixteenth of the rate of multiply-adds; forward a quarter
-        of them runs beside the matmuls. And what each row of queries costs beside its scores: it is
-        loaded, and normalised or added up, while no matmul runs. By 18 published rates of an H100
-        (arXiv 2407.08608, figure 5) and 7 kernels on an H200 (bench/truth/gpu_kernels.py).
+    @property
+    def vector_flops(self) -> float:
+        """Other operations on the vector units, for which the matrix units wait.
+
+        Each row of queries is loaded, and normalised or added up, while no matmul runs. By 18
+        published rates of an H100 (arXiv 2407.08608, figure 5) and 8 kernels on an H200
+        (bench/truth/gpu_kernels.py).
         """
-        size = self.factors
-        rows = size["b"] * size["m"] * size["g"] * size["t"]
-        exposed, of_row = (1.0, _OF_ROW_BACKWARD) if self.is_backward else (0.75, _OF_ROW_FORWARD)
-        scores = rows * size["s"] * self.share
-        return _EXPONENTIAL * exposed * scores + of_row * rows * size["d"]
+        of_row = _OF_ROW_BACKWARD if self.is_backward else _OF_ROW_FORWARD
+        return of_row * self._rows * self.factors["d"]
+
+    @property
+    def _rows(self) -> int:
+        return prod(self.factors[name] for name in "bmgt")
 
     @property
     def workspace_bytes(self) -> float:

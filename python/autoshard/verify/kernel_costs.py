@@ -92,6 +92,7 @@ def _cost(op: mlir.Operation, cluster: Cluster) -> InstructionCost:
         operand_bytes=work.operand_bytes,
         result_bytes=work.result_bytes,
         moved_again=work.moved_again,
+        exponentials=work.exponentials,
         vector_flops=work.vector_flops,
     )
     mesh = cluster.level_mesh()
