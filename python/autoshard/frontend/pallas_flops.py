@@ -1,4 +1,4 @@
-"""Operations of the matmuls of a Pallas kernel, from its jaxpr, counted over its grid.
+"""Operations of a Pallas kernel, from its jaxpr, counted over its grid.
 
 Loops run as often, and conditions choose that branch, which integers made of the place in the grid
 say: of a causal attention each block of queries reads the keys before it. Integers are arrays over
@@ -25,8 +25,35 @@ _MOST_POINTS = 2**16
 """Places, and trips of a loop at all places, that are looked at where there are more."""
 
 
-def matmul_flops(params: Mapping[str, Any]) -> float:
-    """Operations of a kernel's matmuls: its author's estimate, else counted over the grid.
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What a kernel computes, at all places of its grid together."""
+
+    matmul_flops: float = 0.0
+    """Operations of matmuls, two for each multiply-add."""
+    exponentials: float = 0.0
+    """Elements of exponentials, logarithms, roots, tanh and the like."""
+    vector_flops: float = 0.0
+    """Other operations on elements, two for each: vector units multiply and add in that time."""
+
+    def __add__(self, other: Operations) -> Operations:
+        return Operations(
+            self.matmul_flops + other.matmul_flops,
+            self.exponentials + other.exponentials,
+            self.vector_flops + other.vector_flops,
+        )
+
+    def __mul__(self, times: float) -> Operations:
+        return Operations(
+            self.matmul_flops * times, self.exponentials * times, self.vector_flops * times
+        )
+
+
+_NOTHING = Operations()
+
+
+def operations(params: Mapping[str, Any]) -> Operations:
+    """What a kernel computes: its author's estimate, else counted over the grid.
 
     A loop whose trips are not known counts once, of a condition that is not the branch that does
     most. Of more than 65,536 places that a kernel tells apart so many are looked at, spread evenly,
@@ -37,7 +64,7 @@ def matmul_flops(params: Mapping[str, Any]) -> float:
     """
     estimate = params.get("cost_estimate")
     if estimate is not None:
-        return float(estimate.flops)
+        return Operations(float(estimate.flops), float(estimate.transcendentals))
     grid: tuple[int, ...] = tuple(params["grid_mapping"].grid)
     body = params["jaxpr"]
     asked = {axis for name, axis in asked_in(body) if name == "program_id"}
@@ -45,8 +72,8 @@ def matmul_flops(params: Mapping[str, Any]) -> float:
     sizes = [grid[dim] for dim in dims]
     places = _spread(prod(sizes))
     ids = dict(zip(dims, np.unravel_index(places, sizes), strict=True)) if dims else {}
-    flops, _ = _count(body, [None] * len(body.invars), _Points(grid, ids, len(places)))
-    return flops * prod(grid) / max(1, len(places))
+    counted, _ = _count(body, [None] * len(body.invars), _Points(grid, ids, len(places)))
+    return counted * (prod(grid) / max(1, len(places)))
 
 
 def product_type(params: Mapping[str, Any]) -> Any:
@@ -112,25 +139,27 @@ def _spread(total: int) -> NDArray[np.int64]:
 
 def _count(
     jaxpr: Any, arguments: Sequence[Value], points: _Points
-) -> tuple[float, dict[Any, Value]]:
+) -> tuple[Operations, dict[Any, Value]]:
     """Operations at all points together, and the integers of a body by its variables."""
     known: dict[Any, Value] = dict(zip(jaxpr.invars, arguments, strict=True))
-    total = 0.0
+    total = _NOTHING
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         given = [_read(known, each) for each in equation.invars]
         made: Sequence[Value] = [None] * len(equation.outvars)
         if name == "dot_general":
-            total += points.count * _dot_flops(equation)
+            total += Operations(matmul_flops=_dot_flops(equation)) * points.count
         elif name in ("while", "scan"):
             total += _loop(equation, given, points)
         elif name == "cond":
             total += _choice(equation, given, points)
         elif bodies := list(_inside(equation)):
-            flops, made = _call(bodies, given, points, len(made))
-            total += flops
+            inside, made = _call(bodies, given, points, len(made))
+            total += inside
         elif len(made) == 1 and getattr(equation.outvars[0].aval, "shape", None) == ():
             made = [_integer(equation, given, points)]
+        else:
+            total += _of_elements(equation) * points.count
         known.update(zip(equation.outvars, made, strict=True))
     return total, known
 
@@ -149,25 +178,64 @@ def _dot_flops(equation: Any) -> float:
     return 2.0 * prod(made.shape) * prod(left.shape[dim] for dim in contracted)
 
 
+_EXPONENTIALS = frozenset(
+    ("cbrt", "cos", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "log", "log1p", "logistic")
+) | {"pow", "rsqrt", "sin", "sqrt", "tanh"}
+
+
+_MOVES = frozenset(("broadcast_in_dim", "transpose", "reshape", "squeeze", "copy"))
+
+
+def _of_elements(equation: Any) -> Operations:
+    """What an operation does to each element, or adds up; nothing where it only moves them."""
+    name, (made, *_) = equation.primitive.name, equation.outvars
+    given = [getattr(each.aval, "shape", ()) for each in equation.invars]
+    if name in _MOVES or not any(given):
+        return _NOTHING
+    if name.startswith(("reduce_", "arg")):
+        return Operations(vector_flops=2.0 * prod(given[0]))
+    shape = getattr(made.aval, "shape", ())
+    if not all(_is_along(each, shape) for each in given) or _is_of_memory(equation):
+        return _NOTHING
+    elements = float(prod(shape))
+    if name in _EXPONENTIALS:
+        return Operations(exponentials=elements)
+    return Operations(vector_flops=2.0 * elements)
+
+
+def _is_along(given: Sequence[int], made: Sequence[int]) -> bool:
+    """Whether an operand has an element for each of a result's, or one for many of them."""
+    if not given:
+        return True
+    pairs = zip(given, made, strict=False)
+    return len(given) == len(made) and all(size in (1, whole) for size, whole in pairs)
+
+
+def _is_of_memory(equation: Any) -> bool:
+    """Whether an operation reads or writes a block."""
+    return any(hasattr(each.aval, "inner_aval") for each in equation.invars)
+
+
 def _call(
     bodies: Sequence[Any], given: Sequence[Value], points: _Points, num_results: int
-) -> tuple[float, Sequence[Value]]:
+) -> tuple[Operations, Sequence[Value]]:
     """What an operation's bodies do, and what it makes where it is a call of one."""
     if len(bodies) == 1 and len(bodies[0].invars) == len(given):
-        flops, known = _count(bodies[0], given, points)
+        inside, known = _count(bodies[0], given, points)
         made = [_read(known, each) for each in bodies[0].outvars]
-        return flops, made if len(made) == num_results else [None] * num_results
+        return inside, made if len(made) == num_results else [None] * num_results
     unknown = ([None] * len(body.invars) for body in bodies)
     counted = (_count(body, each, points) for body, each in zip(bodies, unknown, strict=True))
-    return sum(flops for flops, _ in counted), [None] * num_results
+    return sum((inside for inside, _ in counted), _NOTHING), [None] * num_results
 
 
-def _choice(equation: Any, given: Sequence[Value], points: _Points) -> float:
+def _choice(equation: Any, given: Sequence[Value], points: _Points) -> Operations:
     branches = [_opened(branch) for branch in equation.params["branches"]]
     index, *operands = given
     if index is None:
-        return max(_count(branch, operands, points)[0] for branch in branches)
-    total = 0.0
+        counted = (_count(branch, operands, points)[0] for branch in branches)
+        return max(counted, key=lambda each: (each.matmul_flops, each.vector_flops))
+    total = _NOTHING
     chosen = np.broadcast_to(np.clip(index, 0, len(branches) - 1), points.count)
     for number, branch in enumerate(branches):
         (here,) = np.nonzero(chosen == number)
@@ -183,7 +251,7 @@ def _taken(values: Sequence[Value], indices: NDArray[np.int64]) -> list[Value]:
 # Loops
 
 
-def _loop(equation: Any, given: Sequence[Value], points: _Points) -> float:
+def _loop(equation: Any, given: Sequence[Value], points: _Points) -> Operations:
     """Operations of a ``while`` or ``scan`` with these operands."""
     params = equation.params
     if equation.primitive.name == "scan":
@@ -204,13 +272,13 @@ def _loop(equation: Any, given: Sequence[Value], points: _Points) -> float:
     ends = np.cumsum(each)
     total = int(ends[-1]) if len(ends) else 0
     if not total:
-        return 0.0
+        return _NOTHING
     looked_at = _spread(total)
     place = np.searchsorted(ends, looked_at, side="right")
     at_trip = _Carried(body, _taken(consts, place), _taken(carry, place))
     trip = looked_at - (ends - each)[place]
-    flops, _ = _count(body, at_trip.arguments(trip), points.taken(place))
-    return flops * total / len(looked_at)
+    counted, _ = _count(body, at_trip.arguments(trip), points.taken(place))
+    return counted * (total / len(looked_at))
 
 
 def _of_equal_rank(outside: Sequence[Any], inside: Sequence[Any]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from autoshard.frontend.grouped_matmuls import grouped_matmul, lower_grouped_matmul
 from autoshard.frontend.interpreted_kernels import proven_on_tpu
-from autoshard.frontend.pallas_flops import matmul_flops, product_type
+from autoshard.frontend.pallas_flops import operations, product_type
 from autoshard.frontend.part_of_grid import call_of
 from autoshard.frontend.triton_kernels import is_for_triton, proven_of_blocks
 from autoshard.ir.kernel import is_in_composite, lower_as_composite
@@ -45,9 +45,12 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Any:
             primitive, params, proven_on_tpu(primitive, context.avals_in, params), len(operands)
         )
     else:
+        work = operations(params)
         call = replace(
             call_of(primitive, params, proven_of_blocks(params), len(operands)),
-            matmul_flops=matmul_flops(params),
+            matmul_flops=work.matmul_flops,
+            exponentials=work.exponentials,
+            vector_flops=work.vector_flops,
             product=product_type(params),
         )
     return lower_as_composite(context, operands, call)

@@ -171,7 +171,14 @@ def work_of(op: mlir.Operation) -> OpWork:
     if (call := kernel_call(op)) is not None:
         if call.matmul_flops:
             multiplied = arithmetic if call.product is None else _of_element(call.product)
-            return OpWork(Work.KERNEL, multiplied, call.matmul_flops, moved_again=call.moved_again)
+            return OpWork(
+                Work.KERNEL,
+                multiplied,
+                call.matmul_flops,
+                moved_again=call.moved_again,
+                exponentials=call.exponentials,
+                vector_flops=call.vector_flops,
+            )
         return _call_work(op, arithmetic)
     if (attention := cudnn_attention(op)) is not None:
         work = Work.ATTENTION_GRADIENT if attention.is_backward else Work.ATTENTION

@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from autoshard.errors import StrategyError
-from autoshard.ir.attributes import KERNEL
+from autoshard.ir.attributes import AMOUNTS, KERNEL
 from autoshard.ir.local_functions import LocalFunction, Shape, remember
 from autoshard.ir.lowering import lower_at_home, marks_are_lowered
 from autoshard.sharding.kernel_rule import KernelRule
@@ -43,6 +43,10 @@ class Call:
     show them."""
     moved_again: float = 0.0
     """Bytes that these move beside one pass over operands and results: blocks read again."""
+    exponentials: float = 0.0
+    """Exponentials, roots and the like, for which they wait."""
+    vector_flops: float = 0.0
+    """Other operations on vector units for which they wait, two for each element."""
     product: Any = None
     """The dtype of what these multiply; None: that of the widest operand."""
     described: str = ""
@@ -193,9 +197,8 @@ def lower_as_composite(context: Any, operands: Arrays, call: Call) -> Any:
         "name": call.name,
         "rule": call.rule.to_sdy(shapes),
         "is_unproven": call.is_unproven,
-        "matmul_flops": call.matmul_flops,
-        "moved_again": call.moved_again,
     }
+    attributes |= {name: getattr(call, name) for name in AMOUNTS}
     if call.product is not None:
         attributes["product"] = str(mlir.dtype_to_ir_type(call.product))
     composite = jax.lax.composite(lambda *values, **_: call.function(*values), name=KERNEL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoshard.ir import mlir
-from autoshard.ir.attributes import KERNEL, custom_call_target
+from autoshard.ir.attributes import AMOUNTS, KERNEL, custom_call_target
 from autoshard.ir.local_functions import LocalFunction, local_function, remember
 from autoshard.ir.module import module_of
 
@@ -28,6 +28,10 @@ class KernelCall:
     """Operations of its matmuls; 0: those of what the composite is made of."""
     moved_again: float
     """Bytes that they move beside one pass over operands and results."""
+    exponentials: float
+    """Exponentials, roots and the like, for which the matmuls wait."""
+    vector_flops: float
+    """Other operations on vector units for which they wait."""
     product: mlir.Type | None
     """Elements that these multiply; None: those of the widest operand."""
     function: LocalFunction
@@ -61,12 +65,13 @@ def kernel_call(op: mlir.Operation) -> KernelCall | None:
     if function is None:
         return None
     is_unproven = mlir.BoolAttr(attributes["is_unproven"]).value
-    flops = mlir.FloatAttr(attributes["matmul_flops"]).value
-    again = mlir.FloatAttr(attributes["moved_again"]).value
+    flops, again, exponentials, others = (mlir.FloatAttr(attributes[it]).value for it in AMOUNTS)
     product = None
     if "product" in attributes:
         product = mlir.Type.parse(mlir.StringAttr(attributes["product"]).value, op.context)
-    return KernelCall(name, rule, is_unproven, flops, again, product, function)
+    return KernelCall(
+        name, rule, is_unproven, flops, again, exponentials, others, product, function
+    )
 
 
 def _described(key: str) -> LocalFunction | None:

@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 import autoshard
 from autoshard._core import Arithmetic, Work
 from autoshard.frontend import pallas_flops
-from autoshard.frontend.pallas_flops import matmul_flops
+from autoshard.frontend.pallas_flops import Operations, operations
 from autoshard.importer.work import work_of
 from autoshard.ir import new_context, parse_bytes
 from autoshard.ir.module import operations_of
@@ -62,7 +62,7 @@ def on_tiles(
 
 
 def products(params: dict[str, Any]) -> float:
-    return matmul_flops(params) / ONE
+    return operations(params).matmul_flops / ONE
 
 
 def add_up(y: Any, low: Any, high: Any, multiplied: Callable[[], Any]) -> None:
@@ -77,7 +77,7 @@ def test_operations_are_counted_over_loops_and_the_grid() -> None:
 def test_the_authors_estimate_comes_first() -> None:
     estimate = pl.CostEstimate(flops=17, transcendentals=0, bytes_accessed=0)
     body = lambda x, _, y, multiplied: add_up(y, 0, 5, multiplied)  # noqa: E731
-    assert matmul_flops(on_tiles(body, (4, 3), cost_estimate=estimate)) == 17
+    assert operations(on_tiles(body, (4, 3), cost_estimate=estimate)).matmul_flops == 17
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,34 @@ def attention(is_causal: bool, batch: int = 2) -> list[dict[str, Any]]:
 
 
 def test_causal_attention_reads_the_blocks_of_keys_before_its_queries() -> None:
-    whole, causal = ([matmul_flops(each) for each in attention(it)] for it in (False, True))
+    whole, causal = (
+        [operations(each).matmul_flops for each in attention(it)] for it in (False, True)
+    )
     product = 2 * 2 * HEADS * LENGTH**2 * WIDTH
     assert whole == [2 * product, 0, 7 * product]
     blocks, small = LENGTH // BLOCK, LENGTH // 32
     shares = (blocks + 1) / (2 * blocks), (small + 1) / (2 * small)
     assert causal == [2 * product * shares[0], 0, 7 * product * shares[1]]
+
+
+def test_a_kernel_of_triton_waits_for_its_exponentials_and_other_operations() -> None:
+    forward, _, backward = map(operations, attention(False))
+    scores = 2 * HEADS * LENGTH**2
+    # One for each score; a few for each row of each block beside.
+    assert scores <= forward.exponentials <= scores * (1 + 2 / BLOCK)
+    assert 2 * scores <= backward.exponentials <= 2.1 * scores
+    # Scaled, masked by the largest so far, subtracted, added up and cast; sums of values.
+    assert 5 * 2 * scores <= forward.vector_flops <= 10 * 2 * scores
+
+
+def test_a_loop_of_products_and_exponentials_costs_both() -> None:
+    def body(x: Any, _: Any, y: Any, multiplied: Callable[[], Any]) -> None:
+        y[...] = jnp.exp(multiplied()).T + jnp.sum(x[...], axis=0)[None, :]
+
+    params = on_tiles(body, (4, 3))
+    places, tile = 12, TILE**2
+    # Read, transposed and copied along costs nothing; a sum and a product's sum are operations.
+    assert operations(params) == Operations(places * ONE, places * tile, places * 2 * 2 * tile)
 
 
 def test_a_part_of_the_grid_does_that_part_of_the_work() -> None:
@@ -227,7 +249,7 @@ def test_a_part_of_the_grid_does_that_part_of_the_work() -> None:
         of_batch = next(n for n, size in enumerate(mapping.grid) if size == 6)
         grid = tuple(2 if n == of_batch else size for n, size in enumerate(mapping.grid))
         local = {**params, "grid_mapping": replace(mapping, grid=grid)}
-        assert matmul_flops(local) == matmul_flops(params) / 3 == matmul_flops(part)
+        assert operations(local) == operations(params) * (1 / 3) == operations(part)
 
 
 def test_kernels_have_the_arithmetic_of_their_products_not_of_statistics_in_float32() -> None:
