@@ -82,6 +82,25 @@ def test_what_a_shard_map_sends_is_in_the_plan() -> None:
     ]
 
 
+def test_rows_sent_to_their_experts_are_in_the_plan() -> None:
+    """How many are sent to whom is known at run time; all rows of a device count, evenly."""
+
+    def send(rows: Any, room: Any, numbers: Any) -> Any:
+        sizes = (numbers,) * 4
+        return jax.lax.ragged_all_to_all(rows, room, *sizes, axis_name="tp")
+
+    spec = P(("dp", "tp"))
+    fn = jax.shard_map(send, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
+    rows = jax.ShapeDtypeStruct((8 * 4096, 1024), jnp.bfloat16)
+    room = jax.ShapeDtypeStruct((8 * 16384, 1024), jnp.bfloat16)
+    numbers = jax.ShapeDtypeStruct((8 * 4,), jnp.int32)
+    plan = autoshard.plan(fn, rows, room, numbers, mesh=MESH, mode="auto", cluster="h100:8")
+    (collective,) = plan.summary.collectives
+    sent = 3 / 4 * 4096 * 1024 * 2
+    assert (collective.kind, collective.axes, collective.bytes) == ("all-to-all", ("tp",), sent)
+    assert sent / 450e9 < (collective.seconds or 0.0) < 3 * sent / 450e9
+
+
 @pytest.mark.parametrize("layers", [1, 8])
 def test_what_a_shard_map_computes_and_sends_is_in_the_seconds(layers: int, tmp_path: Path) -> None:
     def body(x: Any, w: Any) -> Any:

@@ -17,7 +17,7 @@ from autoshard.ir.symbols import functions_named, functions_reached
 from autoshard.planned.collective import ring_bytes
 from autoshard.planned.op_seconds import op_seconds
 from autoshard.planned.summary import CollectiveSummary
-from autoshard.planned.written_collectives import WRITTEN, written_collective
+from autoshard.planned.written_collectives import written_collective, written_kind
 from autoshard.sharding import Mesh
 
 
@@ -72,7 +72,7 @@ def _seconds(module: mlir.Module, cluster: Cluster) -> float:
     operations = operations_of(module.operation)
     seconds = op_seconds(module, operations, replace(cluster, dims=()))
     pairs = zip(operations, seconds, strict=True)
-    return sum(its for op, its in pairs if op.name not in WRITTEN)
+    return sum(its for op, its in pairs if written_kind(op) is None)
 
 
 def _as_module(op: mlir.Operation, functions: Mapping[str, mlir.Operation]) -> mlir.Module:
@@ -116,7 +116,7 @@ def _collectives_in(block: mlir.Block, times: float) -> Iterator[tuple[mlir.Oper
     """Collectives of a block, with how often each runs."""
     for each in block.operations:
         op = each.operation
-        if op.name in WRITTEN:
+        if written_kind(op) is not None:
             yield op, times
             continue
         is_loop = op.name == "stablehlo.while"

@@ -9,6 +9,7 @@ import numpy as np
 
 from autoshard.errors import ParseError
 from autoshard.ir import element_bits, mlir
+from autoshard.ir.attributes import custom_call_target
 from autoshard.ir.locations import op_name, place
 from autoshard.planned.collective import (
     Collective,
@@ -20,14 +21,23 @@ from autoshard.planned.collective import (
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sharding import AxisRef
 
-WRITTEN = {
+_KINDS = {
     "stablehlo.all_gather": CollectiveKind.ALL_GATHER,
     "stablehlo.all_reduce": CollectiveKind.ALL_REDUCE,
     "stablehlo.all_to_all": CollectiveKind.ALL_TO_ALL,
     "stablehlo.collective_permute": CollectiveKind.PERMUTE,
     "stablehlo.reduce_scatter": CollectiveKind.REDUCE_SCATTER,
 }
-"""Their ops."""
+_RAGGED = "ragged_all_to_all"
+"""Target of the call that ``jax.lax.ragged_all_to_all`` is lowered to."""
+
+
+def written_kind(op: mlir.Operation) -> CollectiveKind | None:
+    """The kind of collective that ``op`` is; None: no collective."""
+    if custom_call_target(op) == _RAGGED:
+        return CollectiveKind.ALL_TO_ALL
+    return _KINDS.get(op.name)
+
 
 _NAMED_AXIS = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"')
 
@@ -35,17 +45,26 @@ _NAMED_AXIS = re.compile(r'axis_ref<name = "((?:[^"\\]|\\.)*)"')
 def written_collective(op: mlir.Operation, mesh: Mesh) -> Collective:
     """One run of a collective.
 
+    How many rows a ragged all-to-all sends is known when it runs. It counts as one that sends all
+    rows of its operand, as many to each device.
+
     Args:
-        op: One of ``WRITTEN``.
+        op: One that has a ``written_kind``.
         mesh: Over whose axes the program runs.
     """
-    kind = WRITTEN[op.name]
+    kind, sent = written_kind(op), list(op.operands)
+    assert kind is not None
     if kind is CollectiveKind.PERMUTE:
         pairs = np.array(mlir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
         axes, size = axes_of_pairs(pairs, mesh), 2
-    else:
+    elif op.name in _KINDS:
         axes, size = _groups(op.attributes["replica_groups"], mesh)
-    types = [mlir.RankedTensorType(operand.type) for operand in op.operands]
+    else:
+        # Behind its rows are what they are written into, offsets and sizes.
+        sent = sent[:1]
+        config = mlir.DictAttr(op.attributes["backend_config"])
+        axes, size = _groups(config["replica_groups"], mesh)
+    types = [mlir.RankedTensorType(operand.type) for operand in sent]
     return Collective(
         kind=kind,
         axes=axes,

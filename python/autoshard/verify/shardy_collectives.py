@@ -25,7 +25,7 @@ from autoshard.planned.collective import (
     CollectiveKind,
     in_mesh_order,
 )
-from autoshard.planned.written_collectives import WRITTEN, written_collective
+from autoshard.planned.written_collectives import written_collective, written_kind
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.sdy_text import from_sdy, mesh_from_sdy, per_value_from_sdy
 from autoshard.sharding.sharding import AxisRef, Sharding
@@ -209,7 +209,7 @@ class _Counter:
         """What one device's part of the program says itself."""
         for op in block.operations:
             operation = op.operation
-            if operation.name in WRITTEN:
+            if written_kind(operation) is not None:
                 found = written_collective(operation, mesh)
                 yield replace(found, times=run.times, times_known=run.known)
                 continue
