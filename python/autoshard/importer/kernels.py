@@ -15,7 +15,14 @@ from autoshard.ir.module import operations_of
 from autoshard.ir.reading import shape_of
 from autoshard.kernels.cudnn_attention import cudnn_attention
 from autoshard.kernels.cuts import Cut, cuts_of, cuts_or_reasons
-from autoshard.kernels.mosaic import Kernel, aliases_of, is_tpu_kernel, kernel_of, talks_to_others
+from autoshard.kernels.mosaic import (
+    Kernel,
+    aliases_of,
+    is_tpu_kernel,
+    kernel_of,
+    talks_to_others,
+    why_unread,
+)
 from autoshard.kernels.scalars import Integers
 from autoshard.kernels.tables import table_contents
 from autoshard.kernels.work import kernel_work
@@ -86,7 +93,7 @@ def why_whole(op: mlir.Operation) -> str:
         return "it talks to other devices"
     kernel = kernel_of(op)
     if kernel is None:
-        return "its grid is known only when it runs, or this jaxlib is too old to read it"
+        return why_unread(op)
     shapes = tuple(map(shape_of, (*op.operands, *op.results)))
     found = enumerate(cuts_or_reasons(kernel, shapes, _used_results(op)))
     said = [

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import importlib.metadata
 import json
 import re
 from collections.abc import Sequence
@@ -101,6 +102,20 @@ def kernel_of(op: mlir.Operation) -> Kernel | None:
     """The kernel that a ``tpu_custom_call`` runs; None where it cannot be read."""
     body = body_of(op)
     return None if body is None else _read(body, len(op.results))
+
+
+def why_unread(op: mlir.Operation) -> str:
+    """In a few words, why a ``tpu_custom_call`` has no ``kernel_of``."""
+    body = body_of(op)
+    if body is None:
+        return "its call holds no Mosaic module"
+    if parse_kernel(base64.b64decode(body)) is None:
+        release = importlib.metadata.version("jaxlib")
+        return (
+            f"jaxlib {release} cannot read its Mosaic module; plan with the release of JAX that"
+            " lowered it, or a later one"
+        )
+    return "its grid is known only when it runs"
 
 
 def body_of(op: mlir.Operation) -> str | None:
