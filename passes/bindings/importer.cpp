@@ -23,6 +23,7 @@ using importer::ProgramBuilder;
 using importer::ReadModule;
 using importer::RoundedOperand;
 using importer::Rounding;
+using importer::UnreadCast;
 using Ints = std::vector<std::int32_t>;
 /// What is asked of an op that stands for its class, and of one with types of its own.
 using AskClass = nb::typed<nb::callable, OpClass(std::int32_t)>;
@@ -79,6 +80,14 @@ void bind_importer(nb::module_& module) {
       .def_ro("source", &RoundedOperand::source)
       .def_ro("result", &RoundedOperand::result)
       .def_ro("position", &RoundedOperand::position);
+
+  nb::class_<UnreadCast>(module, "UnreadCast",
+                         "An operand that the program reads as it was before a cast of the "
+                         "module, which nothing else reads.")
+      .def_ro("cast", &UnreadCast::cast)
+      .def_ro("reader", &UnreadCast::reader)
+      .def_ro("result", &UnreadCast::result)
+      .def_ro("position", &UnreadCast::position);
 
   nb::class_<ReadModule>(module, "ReadModule", "A module by numbers, as it was read.")
       .def(
@@ -197,6 +206,7 @@ void bind_importer(nb::module_& module) {
       .def_prop_ro("num_rounded", &ProgramBuilder::num_rounded)
       .def("forget_rounded", &ProgramBuilder::forget_rounded, nb::arg("since"))
       .def_prop_ro("rounded_operands", &ProgramBuilder::rounded_operands)
+      .def_prop_ro("unread_casts", &ProgramBuilder::unread_casts)
       .def("join", &ProgramBuilder::join)
       .def("mark", &ProgramBuilder::mark)
       .def("scale_trips", &ProgramBuilder::scale_trips)

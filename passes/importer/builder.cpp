@@ -71,6 +71,10 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
     const std::int32_t value = rounds_operands_[read.op_class]
                                    ? rounded(ssa, number, number, trips, describe)
                                    : value_of_[ssa];
+    if (value != value_of_[ssa] && is_cast_of(value_of_[ssa], value)) {
+      passed_casts_.push_back({maker_[value_of_[ssa]], -1, value_of_[ssa],
+                               static_cast<std::int32_t>(op.operands.size())});
+    }
     op.operands.push_back(value);
     operand_types_.push_back(value == no_value ? no_type : values_[value].type);
     has_scalars |= value == no_value;
@@ -110,6 +114,9 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   if (num_on_host_ > 0 || host_depth > 0) op.kept_operands = kept_on_host(op);
   if (num_marked_ > 0) reach_main_op(op, op_class.only_moves);
   last_added_ = num_ops();
+  for (std::size_t k = passed_casts_.size(); k-- > 0 && passed_casts_[k].reader < 0;) {
+    passed_casts_[k].reader = last_added_;
+  }
   push(std::move(op), number, number, scalar_is_read);
   for (std::int32_t k = 0; k < read.num_results; ++k) {
     const std::int32_t ssa = read.first_result + k;
@@ -193,6 +200,28 @@ const Rounding& ProgramBuilder::rounding_of(std::int32_t type, const Describe& d
 void ProgramBuilder::know_rounded(std::int32_t value, std::int32_t result) {
   rounded_[value] = result;
   known_rounded_.push_back(value);
+}
+
+bool ProgramBuilder::is_cast_of(std::int32_t value, std::int32_t source) const {
+  if (value == no_value || maker_[value] < 0) return false;
+  const std::vector<std::int32_t>& operands = ops_[maker_[value]].operands;
+  return operands.size() == 1 && operands[0] == source;
+}
+
+std::vector<UnreadCast> ProgramBuilder::unread_casts() const {
+  std::vector<bool> is_read(values_.size(), false);
+  for (const Op& op : ops_) {
+    for (const std::int32_t value : op.operands) {
+      if (value != no_value) is_read[value] = true;
+    }
+  }
+  std::vector<UnreadCast> found;
+  for (const UnreadCast& one : passed_casts_) {
+    if (is_read[one.result]) continue;
+    is_read[one.result] = true;
+    found.push_back(one);
+  }
+  return found;
 }
 
 void ProgramBuilder::forget_rounded(std::size_t since) {

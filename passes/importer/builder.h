@@ -51,6 +51,14 @@ struct RoundedOperand {
   std::int32_t position;
 };
 
+/// An operand that is rounded back to what a cast of the module was made of: the program reads
+/// that, and nothing reads the cast for it.
+struct UnreadCast {
+  std::int32_t cast, reader;  // ops of the program
+  std::int32_t result;        // of the cast
+  std::int32_t position;      // of the operand
+};
+
 /// A module by numbers, and what its ops and values are in the program.
 struct ReadModule {
   ModuleStructure structure;
@@ -137,6 +145,8 @@ class ProgramBuilder {
   /// What was rounded since then is not there any more, as behind a loop or a branch.
   void forget_rounded(std::size_t since);
   const std::vector<RoundedOperand>& rounded_operands() const { return rounded_operands_; }
+  /// The first reader of each cast of which no op of the program reads what it makes.
+  std::vector<UnreadCast> unread_casts() const;
 
   // What scalars wait for
 
@@ -183,6 +193,8 @@ class ProgramBuilder {
   std::int32_t rounded(std::int32_t ssa, std::int32_t reader, std::int32_t at, double trips,
                        const Describe& describe);
   const Rounding& rounding_of(std::int32_t type, const Describe& describe);
+  /// Does an op make `value` of `source` alone?
+  bool is_cast_of(std::int32_t value, std::int32_t source) const;
   void know_rounded(std::int32_t value, std::int32_t result);
   void push(Op op, std::int32_t read_op, std::int32_t at, bool makes_scalar);
   std::vector<bool> kept_on_host(const Op& op);
@@ -207,6 +219,7 @@ class ProgramBuilder {
   std::vector<std::int32_t> rounded_;  // by value; `no_value`: it is not
   std::vector<std::int32_t> known_rounded_;
   std::vector<RoundedOperand> rounded_operands_;
+  std::vector<UnreadCast> passed_casts_;
   std::vector<bool> is_on_host_, is_made_on_host_, is_marked_;
   int num_on_host_ = 0, num_marked_ = 0;
   std::vector<Op> ops_;

@@ -484,6 +484,23 @@ class RoundedOperand:
     @property
     def position(self) -> int: ...
 
+class UnreadCast:
+    """
+    An operand that the program reads as it was before a cast of the module, which nothing else reads.
+    """
+
+    @property
+    def cast(self) -> int: ...
+
+    @property
+    def reader(self) -> int: ...
+
+    @property
+    def result(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
 class ReadModule:
     """A module by numbers, as it was read."""
 
@@ -566,6 +583,9 @@ class ProgramBuilder:
 
     @property
     def rounded_operands(self) -> list[RoundedOperand]: ...
+
+    @property
+    def unread_casts(self) -> list[UnreadCast]: ...
 
     def join(self, arg0: int, arg1: int, arg2: float, /) -> None: ...
 

@@ -118,6 +118,8 @@ class ImportedProgram:
     rounded: Mapping[int, RoundedOperand]
     """Casts that the compiler adds before matmuls, by their numbers in ``core_ops``, where the
     matmul stands for each."""
+    unread_casts: Sequence[_core.UnreadCast] = ()
+    """Casts whose results matmuls would round back: the core reads what they are made of."""
     manual: Sequence[tuple[mlir.Operation, float]] = ()
     """Manual computations, with how often each runs."""
     makers: list[int] | None = None

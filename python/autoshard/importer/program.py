@@ -216,6 +216,7 @@ class _Importer:
             for one in builder.rounded_operands
         }
         # Alike are casts with one rule, which is of their types.
+        unread_casts = builder.unread_casts
         op_classes = builder.op_classes
         for number in rounded:
             op_classes[number] = ~op_rules[number]
@@ -243,6 +244,7 @@ class _Importer:
             value_bits=[bits[number] for number in types_of_values],
             value_is_free=are_free,
             pads=pads_indivisible(self._module),
+            unread_casts=unread_casts,
             matrix_ops=[op for op, rule in enumerate(op_rules) if rule in rules.of_matrix_ops],
             host=self._host.found(),
             state=frozenset(arguments.replaced.values()),

@@ -173,6 +173,7 @@ def write_plan(
             known = mlir.StringAttr.get(texts.strategy(*strategies[index]))
             written_as[index] = known
         core_ops[number].attributes[STRATEGY] = known
+    _write_unread_casts(imported, plan, texts)
     entries: dict[tuple[mlir.Attribute | None, mlir.Attribute], mlir.Attribute] = {}
     for function in imported.functions:
         _write_function(function, attributes, is_same, entries)
@@ -215,6 +216,19 @@ def _write_rounded(imported: ImportedProgram, plan: _core.CorePlan, texts: _Text
         entries[one.position] = texts.strategy(operands, (*results, of_value[one.result]))
     for op, entries in said.values():
         op.attributes[ROUNDED] = mlir.ArrayAttr.get(list(map(mlir.StringAttr.get, entries)))
+
+
+def _write_unread_casts(imported: ImportedProgram, plan: _core.CorePlan, texts: _Texts) -> None:
+    """Cut casts that are rounded back as they are read: to the core nothing reads them, and any
+    way to cut them costs nothing."""
+    returned = {value for function in imported.functions for value in function.results}
+    for one in imported.unread_casts:
+        if one.result in returned:
+            continue
+        op = imported.core_ops[one.cast]
+        cut = plan.strategies[plan.op_strategy[one.reader]][0][one.position]
+        op.attributes[STRATEGY] = mlir.StringAttr.get(texts.strategy((cut,), (cut,)))
+        op.attributes[MHLO_SHARDING] = mlir.StringAttr.get(texts.hlo(cut))
 
 
 class _Unchanged:

@@ -196,3 +196,23 @@ def test_a_record_names_the_cast() -> None:
     rows = [(row.op, row.type) for row in plan.explain().record.ops]
     assert rows.count(("convert", "1024x1024xbf16")) == 2
     assert [type_ for op, type_ in rows if op == "dot_general"] == ["1024x1024xf32"]
+
+
+def test_a_cast_that_is_rounded_back_is_cut_as_it_is_read() -> None:
+    def step(x: Any, y: Any) -> Any:
+        x = jax.lax.with_sharding_constraint(x, rows)
+        y = jax.lax.with_sharding_constraint(y, rows)
+        wide = (each.astype(jnp.float32) for each in (x, y))
+        return jax.lax.with_sharding_constraint(jnp.einsum("ij,ij->i", *wide), rows)
+
+    mesh = jax.sharding.AbstractMesh((8,), ("x",))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+    program = planned(step, dtype=jnp.bfloat16)
+    found = [op for op in operations_of(program.module.operation) if "convert" in op.name]
+    said = [mlir.StringAttr(op.attributes["autoshard.strategy"]).value for op in found]
+    assert said == ["[{x}, {}] -> [{x}, {}]"] * 2
+    assert len({str(op.attributes["mhlo.sharding"]) for op in found}) == 1
+    # As the search costs it, a plan that is read again is costed.
+    again = cost_of_module(program.module, TPU)
+    assert again.plan.step_seconds == pytest.approx(program.summary.step_seconds)
+    assert not program.summary.collectives
