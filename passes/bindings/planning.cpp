@@ -163,7 +163,7 @@ void bind_planning(nb::module_& module) {
       "recursive_programming",
       [](const Program& program, const Cluster& cluster, std::optional<double> mem_coeff,
          double memory_limit, int sweeps, bool joint, bool fold, bool merge_axes,
-         double time_limit, std::uint64_t seed, const Show& show) {
+         bool all_prices, double time_limit, std::uint64_t seed, const Show& show) {
         planning::RecursiveOptions options;
         options.watcher = watcher_of(show ? nb::handle(*show) : nb::handle());
         options.mem_coeff = mem_coeff;
@@ -172,6 +172,7 @@ void bind_planning(nb::module_& module) {
         options.joint = joint;
         options.fold = fold;
         options.merge_axes = merge_axes;
+        options.all_prices = all_prices;
         options.time_limit = time_limit;
         options.seed = seed;
         const nb::gil_scoped_release release;
@@ -180,8 +181,8 @@ void bind_planning(nb::module_& module) {
       },
       "program"_a, "cluster"_a, nb::kw_only(), "mem_coeff"_a.none(), "memory_limit"_a,
       "sweeps"_a = 2, "joint"_a = true, "fold"_a = true, "merge_axes"_a = true,
-      "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0,
-      "show"_a = nb::none(),
+      "all_prices"_a = false, "time_limit"_a = std::numeric_limits<double>::infinity(),
+      "seed"_a = 0, "show"_a = nb::none(),
       "The plan of least step time that fits; raises Contradiction(message, op, value) or "
       "DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times "
       "a "

@@ -96,6 +96,37 @@ void PlanSearch::add_one_axis(std::vector<Candidate>& pool, const Candidate& bes
   }
 }
 
+void PlanSearch::climb(std::vector<Candidate>& pool) {
+  plans_.peak_points().clear();
+  const auto fits_at = [&](double coeff) {
+    const std::size_t before = pool.size();
+    const Candidate best = meshes_.best_of(meshes_.at_price(coeff)).front();
+    std::optional<Candidate> finer = plans_.split(best, best.objective);
+    if (finer) pool.push_back(*std::move(finer));
+    pool.push_back(best);
+    task_.phases.start("memory");
+    bool is_fitting = false;
+    for (std::size_t c = before; c < pool.size(); ++c) {
+      if (plans_.fits(plans_.evaluate(pool[c]))) is_fitting = true;
+    }
+    return is_fitting;
+  };
+  double unfit = 0;
+  std::size_t rung = 0;
+  while (rung < std::size(price_ladder) && !plans_.is_late() && !fits_at(price_ladder[rung])) {
+    unfit = price_ladder[rung++];
+  }
+  if (rung >= std::size(price_ladder) || plans_.is_late()) return;
+  double fit = price_ladder[rung];
+  if (rung + 1 < std::size(price_ladder)) fits_at(price_ladder[rung + 1]);
+  for (int halving = 0; halving < price_halvings && !plans_.is_late(); ++halving) {
+    const double middle = middle_of(unfit, fit);
+    (fits_at(middle) ? fit : unfit) = middle;
+  }
+  const Candidate best = fastest_that_fits(pool);
+  lower_price(pool, best, 0, best.coeff);
+}
+
 void PlanSearch::lower_price(std::vector<Candidate>& pool, const Candidate& start,
                              double unfit, double fit) {
   task_.phases.start("prices");
@@ -213,6 +244,7 @@ Candidate PlanSearch::cheapest_that_fits() {
     if (!plans_.is_small()) {
       lower_price(pool, fastest_that_fits(pool), unfit, fit);
       split_last(pool, unfit);
+      if (task_.options.all_prices) climb(pool);
     }
   }
   add_one_axis(pool, fastest_that_fits(pool));

@@ -38,6 +38,11 @@ class PlanSearch {
   /// other meshes may be too high.
   void add_one_axis(std::vector<Candidate>& pool, const Candidate& best);
 
+  /// Rising prices until a plan fits that was searched to the end, and back towards the last
+  /// one that did not, by the peaks of these plans alone. Points at which plans of few rounds
+  /// need most share a price, and those of the plans that come out have too little of it.
+  void climb(std::vector<Candidate>& pool);
+
   /// A plan swept again at prices between one that fits and one that does not.
   void lower_price(std::vector<Candidate>& pool, const Candidate& start, double unfit,
                    double fit);

@@ -31,6 +31,9 @@ struct RecursiveOptions {
   bool fold = true;
   /// Whether axes of the program's mesh may become one axis of the plan's.
   bool merge_axes = true;
+  /// Where memory has a price, climb once more from none, with plans that are searched to the
+  /// end at every price. Takes two to three times as long.
+  bool all_prices = false;
   /// Seconds after which nothing more is tried; a plan found within them depends on the
   /// machine only if the limit is reached.
   double time_limit = std::numeric_limits<double>::infinity();

@@ -47,7 +47,7 @@ from autoshard.planned.given_plan import cost_of_module
 from autoshard.planned.write import mesh_of, write_plan
 from autoshard.rewrites.micro_batches.rewrite import into_micro_batches
 from autoshard.rewrites.reduce_once.chains import chains_of
-from autoshard.rewrites.reduce_once.write import write_chain
+from autoshard.rewrites.reduce_once.write import write_chains
 from fuzz.comparison import first_difference, judged
 from fuzz.outcomes import BROKEN, EQUAL, FINDINGS, REFUSED, TRACEBACK
 from fuzz.programs import Program, random_values, standalone
@@ -153,8 +153,7 @@ def reduce_all_once(module: mlir.Module, batch: Sequence[int], devices: int) -> 
         run_passes(module, [ShardingPropagation(needs_pins=False)])
         mesh = mesh_of(module)
         chains = chains_of(main, mesh)
-        for chain in chains:
-            write_chain(chain, mesh)
+        write_chains(chains, mesh)
         costed = cost_of_module(module, Cluster.of(f"cpu:{devices}"))
         write_plan(module, costed.imported, costed.plan)
     return sum(len(chain.sums) for chain in chains)

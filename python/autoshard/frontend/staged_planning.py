@@ -20,6 +20,11 @@ from autoshard.progress import running
 
 _MOST_SEARCHES = 4
 """For what is asked; a switch that is tried where nothing fits gets one."""
+_NEARLY = 0.95
+"""What the next search gets of the memory by which the worst stage would need all that it has, if
+stages needed as much of what it uses as of the last plan."""
+_WORTH_MORE = 1.05
+"""Times as much memory that a search needs to get for one more where a plan fits."""
 _LEAN = 1.001
 """What a search gets that shall find the plan of least memory, over what that needs."""
 LEAST_SECONDS = 1e-3
@@ -34,7 +39,8 @@ class StagedSearch:
     the schedule is. So the first search may use as much memory as all stages have, and the next
     ones less than the plan before, as long as its worst stage needs too much by all schedules.
     What a stage needs is no fixed share of what one needs that does all: where no plan needs as
-    little as the next one is to, the plan of least memory is tried.
+    little as the next one is to, the plan of least memory is tried. Where a plan fits that too
+    little memory held back, and its worst stage leaves some, the next search gets that, too.
     """
 
     source: Source
@@ -72,21 +78,28 @@ class StagedSearch:
         return time.monotonic() >= self.deadline
 
     def plan(self, request: Request) -> Plan:
-        """The first plan of a few searches that fits.
+        """The fastest plan of a few searches that fits.
 
         Raises:
             DoesNotFitError: None does.
             SlowerPlanError: One that does not is too slow already.
             KeyboardInterrupt: None did until Ctrl-C.
         """
+        best: Plan | None = None
         peaks: list[float] = []
         allowed, used = self.allowed, math.inf
         for number in range(_MOST_SEARCHES):
-            if number and self.is_over():
+            if (number and self.is_over()) or (best is not None and running().is_interrupted):
                 break
             try:
                 plan = self._search(request, allowed)
+            except SlowerPlanError:
+                if best is None:
+                    raise
+                break
             except DoesNotFitError as error:
+                if best is not None:
+                    break
                 if not peaks:
                     peaks.append(self._of_the_worst_stage(error))
                     break
@@ -95,11 +108,22 @@ class StagedSearch:
                 allowed = used = error.peak_bytes * _LEAN  # its worst stage may fit
                 continue
             peaks.append(plan.peak_bytes)
+            summary = cast(PlanSummary, plan.summary)
+            used = min(allowed, summary.peak_bytes_per_device)
+            next_allowed = used * _NEARLY * self.limit / plan.peak_bytes
             if plan.peak_bytes <= self.limit:
-                return self._within_limit(plan)
-            used = min(allowed, cast(PlanSummary, plan.summary).peak_bytes_per_device)
-            allowed = self.allowed = used * 0.95 * self.limit / plan.peak_bytes
-        raise self._does_not_fit(min(peaks))
+                if best is None or plan.step_seconds < best.step_seconds:
+                    best = plan
+                if summary.mem_coeff == 0 or next_allowed < _WORTH_MORE * allowed:
+                    break
+            elif best is not None:
+                break
+            else:
+                self.allowed = next_allowed
+            allowed = next_allowed
+        if best is None:
+            raise self._does_not_fit(min(peaks))
+        return self._within_limit(best)
 
     def plan_switched(self, request: Request) -> Plan:
         """What one more search finds in the memory at which ``plan`` ended.

@@ -31,7 +31,7 @@ from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.pins import Pinned
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place, warn
-from autoshard.ir.attributes import MESH, PLAN
+from autoshard.ir.attributes import MESH, PIPELINE_STAGES, PLAN
 from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivisible
 from autoshard.ir.garbage import no_collection
 from autoshard.passes.base import Pass, no_cluster
@@ -258,7 +258,8 @@ class ReadProgram:
         with self.module.context, mlir.Location.unknown(), no_collection():
             with clock.phase("search"):
                 may_merge = not self.has_mesh and not options.mesh_shape
-                found = _search(imported, cluster, options, limit, may_merge)
+                has_stages = PIPELINE_STAGES in self.module.operation.attributes
+                found = _search(imported, cluster, options, limit, may_merge, all_prices=has_stages)
             clock.split("search", found.phases)
             with clock.phase("write"):
                 if self.has_mesh:
@@ -556,6 +557,8 @@ def _search(
     options: RecursiveProgramming,
     limit: float,
     may_merge: bool,
+    *,
+    all_prices: bool = False,
 ) -> _Found:
     core_cluster = cluster.to_core(imported.mesh, options.overlap)
     with _explained(imported, limit):
@@ -571,6 +574,7 @@ def _search(
             fold=options.fold,
             # Numbers of blocks may not be products of merged axes.
             merge_axes=may_merge and not _counts_blocks(imported),
+            all_prices=all_prices,
             time_limit=options.most_seconds,
             seed=options.seed,
             show=shown_search(),

@@ -37,7 +37,7 @@ from autoshard.planned.summary import PlanSummary, SumsReducedOnce
 from autoshard.planned.write import mesh_of, write_plan
 from autoshard.rewrites.reduce_once.blocks import Blocks, sharding_of
 from autoshard.rewrites.reduce_once.chains import WHILE, Chain, chains_of
-from autoshard.rewrites.reduce_once.write import write_chain
+from autoshard.rewrites.reduce_once.write import write_chains
 from autoshard.sharding import Mesh
 
 _LEAST_GAIN = 0.01
@@ -205,8 +205,7 @@ def _rewritten(module: mlir.Module, numbers: Sequence[int]) -> mlir.Module:
     copy = parse_bytes(bytes_of(module), module.context, "reduce once")
     mesh = mesh_of(copy).without_unit_axes()
     chains = chains_of(main_function(copy), mesh)
-    for number in sorted(numbers):
-        write_chain(chains[number], mesh)
+    write_chains([chains[number] for number in sorted(numbers)], mesh)
     return copy
 
 

@@ -21,6 +21,7 @@ class Summary:
     memory_limit: float = 0
     peak_bytes_per_device: float = math.inf
     """Bytes of one stage that does all."""
+    mem_coeff: float = 0
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Found:
     @property
     def peak_bytes(self):
         return self.pipeline.peaks[0]
+
+    step_seconds: float = 1
 
 
 def of(peak):
@@ -112,6 +115,33 @@ def test_the_next_search_gets_less_than_what_did_not_fit(clock):
 def test_a_slower_schedule_that_fits_comes_before_another_search(clock):
     search, request, asked = searches(clock, [Found(Schedules((1250, 950)))])
     assert search.plan(request) == of(950)
+    assert len(asked) == 1
+
+
+def held_back(peak, used, seconds):
+    """A plan that memory made slower."""
+    return Found(Schedules((peak,)), Summary(LIMIT, used, mem_coeff=8), step_seconds=seconds)
+
+
+def test_what_the_worst_stage_leaves_is_given_to_a_plan_that_memory_held_back(clock):
+    search, request, asked = searches(
+        clock, [2000, held_back(600, 1500, 3), held_back(900, 2000, 2)]
+    )
+    assert search.plan(request).step_seconds == 2
+    wanted = [STAGES * LIMIT, STAGES * LIMIT * 0.95 / 2, 1500 * 0.95 / 0.6]
+    assert [each.memory_limit for each in asked] == pytest.approx(wanted, abs=1)
+
+
+@pytest.mark.parametrize("more", [held_back(1100, 2000, 1), held_back(900, 2000, 4), -2500])
+def test_more_memory_never_makes_a_plan_that_is_slower_or_does_not_fit(clock, more):
+    search, request, asked = searches(clock, [2000, held_back(600, 1500, 3), more])
+    assert search.plan(request).step_seconds == 3
+    assert len(asked) == 3
+
+
+def test_a_plan_that_nothing_held_back_is_searched_once(clock):
+    search, request, asked = searches(clock, [Found(Schedules((100,)), Summary(LIMIT, 500))])
+    assert search.plan(request).peak_bytes == 100
     assert len(asked) == 1
 
 

@@ -17,7 +17,7 @@ from autoshard.ir.native import verify
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.passes.reduce_once import reduced_once
 from autoshard.rewrites.reduce_once.chains import chains_of
-from autoshard.rewrites.reduce_once.write import write_chain
+from autoshard.rewrites.reduce_once.write import write_chains
 from autoshard.sharding import Mesh
 from planned_text import planned_module
 
@@ -218,7 +218,7 @@ def test_a_sum_reduced_once_is_the_same(name):
     (chain,) = chains(module)
     assert chain.axes == ("dp",)
     with module.context, mlir.Location.unknown():
-        write_chain(chain, Mesh.parse(MESH))
+        write_chains([chain], Mesh.parse(MESH))
     verify(module)
     assert "across dimensions = [0]" in str(module)
     np.testing.assert_array_equal(run(module), wanted)

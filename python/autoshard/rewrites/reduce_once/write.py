@@ -11,6 +11,8 @@ after   %p = while(%parts = 0)                           // tensor<8x4x2xf32>, o
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from autoshard.ir import mlir
 from autoshard.ir.attributes import LEVEL, STRATEGY
 from autoshard.ir.constants import zeros
@@ -34,20 +36,52 @@ REDUCED_ONCE = "reduced_once"
 _BARRIER = "stablehlo.optimization_barrier"
 
 
-def write_chain(chain: Chain, mesh: Mesh) -> None:
-    """Rewrite one chain. Expects the module's context.
+def write_chains(chains: Sequence[Chain], mesh: Mesh) -> None:
+    """Rewrite chains. Expects the module's context.
 
     Args:
-        chain: Of a planned module, which is changed; other chains of it stay what they are.
+        chains: Of a planned module, which is changed; other chains of it stay what they are.
         mesh: Of the plan.
     """
-    _Writer(chain, mesh).write()
+    carriers = _Carriers(mesh)
+    for chain in chains:
+        _Writer(chain, mesh, carriers).write()
+    carriers.write()
+
+
+class _Carriers:
+    """Ops with several results, of which chains make some parts. A loop over layers has hundreds,
+    of as many chains: how they are cut is read once, and written once."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.cut: list[tuple[mlir.Operation, list[Sharding], list[int]]] = []
+        """Each with how all its results are cut, and which of them are parts. No dict: the hash of
+        an op is another one when it is changed."""
+
+    def divide(self, slots: Iterable[Slot], blocks: Blocks) -> None:
+        """Let these results be parts; their types are still those of whole values."""
+        for op, slot in slots:
+            known = next((each for each in self.cut if each[0] == op), None)
+            if known is None:
+                known = op, shardings_of(op, self.mesh), list[int]()
+                self.cut.append(known)
+            _, shardings, parts = known
+            shardings[slot] = blocks.sharding(shardings[slot])
+            parts.append(slot)
+
+    def write(self) -> None:
+        """Say so on the ops, whose results have the types of parts."""
+        for op, shardings, parts in self.cut:
+            open_pins(op, parts)
+            write(op, shardings)
 
 
 class _Writer:
-    def __init__(self, chain: Chain, mesh: Mesh) -> None:
+    def __init__(self, chain: Chain, mesh: Mesh, carriers: _Carriers) -> None:
         self.chain = chain
         self.mesh = mesh
+        self.carriers = carriers
         self.blocks = Blocks(mesh, chain.axes)
         self.strategies: dict[int, OpStrategy] = {}
         self.held = {value: _held(value, mesh) for value in chain.values}
@@ -59,7 +93,10 @@ class _Writer:
         follows = [
             (op, parts, self._strategy(op)) for op, parts in chain.followers if op.name != _BARRIER
         ]
-        carriers = self._carriers()
+        slots: list[Slot] = list(chain.carried)
+        for op, parts in chain.followers:
+            slots += [(op, part) for part in parts if op.name == _BARRIER]
+        self.carriers.divide(slots, blocks)
         for reader, operand in chain.zeros:
             self._write_zeros(reader, operand)
         for value in chain.values:
@@ -67,9 +104,6 @@ class _Writer:
         for loop, slot in chain.carried:
             unread = loop.regions[0].blocks[0].arguments[slot]
             unread.set_type(blocks.type(unread.type))
-        for carrier, slots, shardings in carriers:
-            open_pins(carrier, slots)
-            write(carrier, shardings)
         # Before followers, which are erased where they are made anew.
         for loop, slot, type_ in sums:
             self._add_up(loop, slot, type_)
@@ -83,21 +117,6 @@ class _Writer:
             return OpStrategy.parse(mlir.StringAttr(op.attributes[STRATEGY]).value, self.mesh)
         whole = Sharding(self.mesh, ())  # of scalars nothing is said
         return OpStrategy((whole,) * len(op.operands), (whole,) * len(op.results))
-
-    def _carriers(self) -> list[tuple[mlir.Operation, list[int], list[Sharding]]]:
-        """Ops with several results, which of these are parts, and how all are cut."""
-        found: list[tuple[mlir.Operation, list[int], list[Sharding]]] = []
-        slots: list[Slot] = list(self.chain.carried)
-        for op, parts in self.chain.followers:
-            slots += [(op, part) for part in parts if op.name == _BARRIER]
-        for op, slot in slots:
-            known = next((each for each in found if each[0] == op), None)
-            if known is None:
-                known = op, list[int](), shardings_of(op, self.mesh)
-                found.append(known)
-            known[1].append(slot)
-            known[2][slot] = self.blocks.sharding(known[2][slot])
-        return found
 
     def _write_zeros(self, reader: mlir.Operation, operand: int) -> None:
         value = reader.operands[operand]
