@@ -5,6 +5,12 @@ A message names the place, the rule, the values found and a way out.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
+BytesWithout = Callable[[Collection[int]], float]
+"""Bytes that a plan needs on one device with these arguments of ``main`` in the memory of the host,
+by an estimate."""
+
 
 class AutoshardError(Exception):
     """Base of all autoshard errors.
@@ -50,9 +56,11 @@ class DoesNotFitError(PlanError):
         advice: What may help.
         micro_batches: Parts of the batch in that plan; None where nobody chose them.
         free_seconds: A step of the plan with all the memory there could be; 0: nobody searched.
+        bytes_without: What the plan would need with arguments on the host; None: nobody can tell.
     """
 
     free_seconds: float = 0.0
+    bytes_without: BytesWithout | None = None
 
     def __init__(
         self,

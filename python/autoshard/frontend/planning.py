@@ -90,7 +90,8 @@ from autoshard.rewrites.constraints import drop_constraints
 from autoshard.rewrites.given_arguments import numbers_called
 from autoshard.rewrites.gradient_order import bound_gradients
 from autoshard.rewrites.layer_loops.parts import ProgramParts
-from autoshard.search.automatic import ALL_MEMORY, Job, Planned, plan_with_host
+from autoshard.search.automatic import ALL_MEMORY, Job, Planned
+from autoshard.search.host_arguments import plan_with_host
 from autoshard.search.host_candidates import candidates
 from autoshard.sharding import Mesh, Sharding
 

@@ -12,6 +12,7 @@ from math import inf, isinf
 
 import numpy as np
 
+from autoshard.errors import BytesWithout
 from autoshard.ir import mlir, parse_bytes
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summary import DecidedValue, RecomputedValue
@@ -91,6 +92,8 @@ class Trial:
 
     bytes_without_host: float = 0.0
     """The least that something tried needs that sends nothing to the host."""
+    bytes_without: BytesWithout | None = None
+    """The same with arguments on the host."""
     first: Choice | None = None
     """What was decided in the module that this is a copy of."""
 
@@ -279,18 +282,21 @@ class _Bracket:
 class Fitting:
     """The best of several rewritten copies of a module."""
 
-    def __init__(self, copies: Copies, aim: float, limit: float) -> None:
+    def __init__(self, copies: Copies, aim: float, limit: float, most_seconds: float = inf) -> None:
         """Nothing is tried yet.
 
         Args:
             copies: The module.
             aim: Bytes on one device to keep within, if that can be.
             limit: Bytes on one device.
+            most_seconds: Slower steps are of no use.
         """
         self.copies = copies
-        self.aim, self.limit = aim, limit
-        self.least_bytes = copies.without
-        """The least that something tried needs."""
+        self.aim, self.limit, self.most_seconds = aim, limit, most_seconds
+        self.least = copies.first
+        """What needs the least bytes of all that was tried, the module itself included."""
+        self.least_without_host = copies.first
+        """The same of what sends nothing to the host."""
         self.best: Trial | None = None
         self.closest: Trial | None = None
         """The best of all, those that do not fit included."""
@@ -349,6 +355,8 @@ class Fitting:
             if others and peak > self.limit and known is not None and _is_worse(outcome, known):
                 break
             fits = least <= self.limit
+            if self.is_beaten:
+                break
             if (1 - _CLOSE) * aim < peak <= aim or (outcome in seen and peak <= aim):
                 break
             seen.add(outcome)
@@ -395,6 +403,8 @@ class Fitting:
         left = int(share * _MOST_OPS_IMPROVED) // self.copies.first.costed.imported.program.num_ops
         tried: list[tuple[dict[int, Fate], dict[int, Fate]]] = []
         while (now := self._newest(rules)) is not None and now.first is not None:
+            if self.is_beaten:
+                return
             choice = now.first
             for changes in _changes(choice):
                 if left <= 0:
@@ -415,11 +425,13 @@ class Fitting:
 
     def reach(self, rules: Rules) -> None:
         """Where nothing fits but comes close, decide for much less: other values go then."""
-        wanted = self.limit
+        wanted, least = self.limit, inf
         for _ in range(_MOST_REACHES):
-            if self.best is not None or self.least_bytes > _WITHIN_REACH * self.limit:
+            if self.best is not None or self.least.peak_bytes > _WITHIN_REACH * self.limit:
                 return
-            wanted *= _LESS
+            if self.is_beaten or self.least.peak_bytes == least:
+                return  # nor does it help to ask for less still
+            wanted, least = _LESS * wanted, self.least.peak_bytes
             self._write(self.choice(wanted, rules), wanted, rules)
 
     def try_less(self, rules: Rules) -> None:
@@ -440,12 +452,21 @@ class Fitting:
                 return
             self._write(choice, wanted, rules)
 
+    @property
+    def is_beaten(self) -> bool:
+        """Does nothing fit, and is what comes closest too slow? What needs less is not faster."""
+        is_slow = self.least.step_seconds >= self.most_seconds
+        return self.best is None and is_slow and self.least is not self.copies.first
+
     def _newest(self, rules: Rules) -> Trial | None:
         """The best of all that rules allow, or what comes closest to it."""
         return self.best or self.closest if rules.host else self._closest_without_host
 
     def _add(self, trial: Trial) -> None:
-        self.least_bytes = min(self.least_bytes, trial.peak_bytes)
+        if trial.peak_bytes < self.least.peak_bytes:
+            self.least = trial
+        if not trial.sends and trial.peak_bytes < self.least_without_host.peak_bytes:
+            self.least_without_host = trial
         if self.closest is None or self._is_better(trial, self.closest):
             self.closest = trial
         last = self._closest_without_host

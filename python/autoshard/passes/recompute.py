@@ -32,7 +32,7 @@ from math import inf
 from typing import ClassVar, Literal
 
 from autoshard.cluster import Cluster
-from autoshard.errors import DoesNotFitError, PassOptionError
+from autoshard.errors import BytesWithout, DoesNotFitError, PassOptionError, SlowerPlanError
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import main_function
@@ -51,6 +51,7 @@ from autoshard.planned.given_plan import (
 )
 from autoshard.planned.summarize import peak_values
 from autoshard.planned.summary import DecidedValue, PlanSummary, bytes_text, tensors_text
+from autoshard.rewrites.recomputation.arguments import WaitingArguments
 from autoshard.rewrites.recomputation.block import Block, blocks_of, erase_unread
 from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
@@ -153,6 +154,8 @@ class Recomputed:
     summary: PlanSummary
     bytes_without_host: float
     """The least that something tried needs that sends nothing to the host."""
+    bytes_without: BytesWithout | None = None
+    """The same with arguments on the host."""
 
 
 def recomputed_module(
@@ -222,11 +225,12 @@ class FittedPlans:
             least = self.copies.least_bytes(limit, rules_of(self.options))
         return least <= _MOST_OFF * limit
 
-    def within(self, limit: float) -> Recomputed:
+    def within(self, limit: float, most_seconds: float = inf) -> Recomputed:
         """What fits so many bytes on one device; see ``recomputed_module``.
 
         Raises:
             DoesNotFitError: Nothing makes the step fit.
+            SlowerPlanError: What needs less is slower than ``most_seconds`` before it fits.
         """
         with self._building():
             trial = self._given
@@ -235,7 +239,8 @@ class FittedPlans:
                 # can be.
                 has_margin = bool(self.options.memory_limit)
                 aim = limit * (1 - MEMORY_MARGIN) if has_margin else limit
-                trial = _fit(self._given, Fitting(self.copies, aim, limit), self.options)
+                fitting = Fitting(self.copies, aim, limit, most_seconds)
+                trial = _fit(self._given, fitting, self.options)
             return self._finished(trial, limit)
 
     def as_given(self) -> Recomputed:
@@ -315,7 +320,7 @@ class FittedPlans:
             },
         )
         trial.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-        return Recomputed(trial.module, summary, trial.bytes_without_host)
+        return Recomputed(trial.module, summary, trial.bytes_without_host, trial.bytes_without)
 
 
 def rules_of(options: Recompute) -> Rules:
@@ -378,6 +383,7 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
 
     Raises:
         DoesNotFitError: Nothing makes the step fit.
+        SlowerPlanError: What needs less is too slow before it fits.
     """
     rules = rules_of(options)
     rules = replace(rules, host=rules.host and fitting.copies.may_send)
@@ -400,10 +406,15 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
         fitting.try_less(ways[0])
     for way in ways:
         fitting.improve(way, 1 / len(ways))
+    if fitting.best is None and fitting.is_beaten:
+        raise SlowerPlanError("no plan is faster than one that is known.")
     if fitting.best is None:
-        needed = min(given.peak_bytes, fitting.least_bytes)
-        raise _does_not_fit(given, needed, fitting.limit, options)
+        needed = min(given.peak_bytes, fitting.least.peak_bytes)
+        error = _does_not_fit(given, needed, fitting.limit, options)
+        error.bytes_without = WaitingArguments(fitting.least.costed)
+        raise error
     fitting.best.bytes_without_host = without_host
+    fitting.best.bytes_without = WaitingArguments(fitting.least_without_host.costed)
     return fitting.best
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.cluster import Cluster
-from autoshard.errors import DoesNotFitError, PlanError, SlowerPlanError
+from autoshard.errors import BytesWithout, DoesNotFitError, PlanError, SlowerPlanError
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.inline import bytes_of
 from autoshard.passes.memory_limit import memory_limit_of
@@ -29,10 +29,9 @@ from autoshard.passes.recursive_programming import (
     write_planned,
 )
 from autoshard.passes.reduce_once import reduced_once
-from autoshard.planned.summary import DecidedValue, PlanSummary, bytes_text, tensors_text
+from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
-from autoshard.search.host_candidates import Candidate
 from autoshard.search.inputs import inputs_alike
 
 ALL_MEMORY = "1e30"
@@ -40,12 +39,6 @@ ALL_MEMORY = "1e30"
 
 _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 """What plans may need before values are dropped, over what there is."""
-
-MORE_ARGUMENTS = 4
-"""So many times as many arguments go to the host where those that did do not suffice."""
-
-_LEAST_GAIN = 0.005
-"""By which share of it a step has to get shorter for fewer arguments on the host to be tried."""
 
 _MOST_SPREAD = 3
 """The level of optimizer parallelism that leaves least on a device."""
@@ -65,6 +58,8 @@ class Planned:
     """What the search read and found, where the module is as it left it."""
     bytes_without_host: float = math.inf
     """The least that it is known to need with no value sent to the host and back."""
+    bytes_without: BytesWithout | None = None
+    """What it needs with no value sent, and some arguments on the host; see ``DoesNotFitError``."""
     free_seconds: float = 0.0
     """A step of the plan with all the memory there could be, if that was searched."""
 
@@ -248,15 +243,16 @@ class Job:
         failed: list[DoesNotFitError] = []
         hopeless: list[FittedPlans] = []
         free_seconds, last_seconds = 0.0, 0.0
-        last_peak, least, finds_more = math.inf, 0.0, True
+        last_peak, least, finds_more, is_beaten = math.inf, 0.0, True, False
         for factor in _MORE_MEMORY:
-            if best is not None and last_seconds >= _step_seconds(best):
+            if best is not None and last_seconds >= step_seconds(best):
                 break  # nor is a plan within less memory faster
             if math.isfinite(factor) and limit * factor >= last_peak:
                 continue  # the last plan keeps within this
             if factor > 1 and not finds_more:
                 continue
-            is_known = best is not None or any(one.peak_bytes <= least for one in failed)
+            is_known = is_beaten or best is not None
+            is_known = is_known or any(one.peak_bytes <= least for one in failed)
             if limit * factor < least and is_known:
                 break  # no plan keeps within this, nor is its error asked for
             allowed = str(limit * factor) if math.isfinite(factor) else ALL_MEMORY
@@ -277,7 +273,7 @@ class Job:
             last_seconds = found.summary.step_seconds
             free_seconds = free_seconds or last_seconds
             least = max(least, least_bytes(found))
-            known = self.most_seconds if best is None else _step_seconds(best)
+            known = self.most_seconds if best is None else step_seconds(best)
             if last_seconds >= known:
                 break  # and computing again only adds to it
             fitted = self.fitted_plans(found, recomputing)
@@ -286,21 +282,23 @@ class Job:
                 hopeless.append(fitted)
                 continue
             try:
-                planned = self._within(fitted, recomputing)
+                planned = self._within(fitted, recomputing, known)
             except DoesNotFitError as error:
                 failed.append(error)
+            except SlowerPlanError:
+                is_beaten = True
             else:
-                if best is None or _step_seconds(planned) < _step_seconds(best):
+                if best is None or step_seconds(planned) < step_seconds(best):
                     best = planned
                 if planned.module is program.module:
                     break  # it fits as it is
             if running().is_interrupted:
                 break
         if best is None:
-            _end_if_interrupted()
+            end_if_interrupted()
             for fitted in hopeless:  # by an estimate, which may be too high
                 try:
-                    best = self._within(fitted, recomputing)
+                    best = self._within(fitted, recomputing, self.most_seconds)
                     break
                 except DoesNotFitError as error:
                     failed.append(error)
@@ -315,14 +313,20 @@ class Job:
     def _limit_of(self, recomputing: Recompute) -> float:
         return memory_limit_of(self._cluster, recomputing.memory_limit)
 
-    def _within(self, fitted: FittedPlans, recomputing: Recompute) -> Planned:
+    def _within(self, fitted: FittedPlans, recomputing: Recompute, most_seconds: float) -> Planned:
         """A plan of the search, spread and computed again: a copy of its module, if it changes.
 
         Raises:
             DoesNotFitError: Nothing makes it fit.
+            SlowerPlanError: Nothing does in less than ``most_seconds`` of a step.
         """
-        made = fitted.within(self._limit_of(recomputing))
-        return Planned(made.module, made.summary, bytes_without_host=made.bytes_without_host)
+        made = fitted.within(self._limit_of(recomputing), most_seconds)
+        return Planned(
+            made.module,
+            made.summary,
+            bytes_without_host=made.bytes_without_host,
+            bytes_without=made.bytes_without,
+        )
 
     def fitted_plans(self, found: PlannedProgram, recomputing: Recompute) -> FittedPlans:
         """A plan of the search, spread, to be computed again within different limits."""
@@ -334,174 +338,6 @@ class Job:
             module = parse_bytes(bytes_of(module), module.context, self.name)
             self._spread(module, found.summary)
         return FittedPlans(module, self._cluster, recomputing, costed)
-
-
-def plan_with_host(
-    job: Job,
-    plan: Callable[[Job, Sequence[int]], Planned],
-    candidates: Callable[[], list[Candidate]],
-    name_of: Callable[[int], str],
-) -> Planned:
-    """Plan, and as long as it does not fit, keep more in the memory of the host.
-
-    First of what lives from the forward half to the backward half, then arguments: largest first of
-    what costs the fewest transfers for a byte; the rest that is too much is taken to be spread over
-    all devices, which frees no more than it does. If something of the first kind is there, the
-    plan is compared with what arguments alone would give.
-
-    Args:
-        job: What is planned.
-        plan: Plans a job with these arguments of ``main`` in the memory of the host.
-        candidates: Which arguments may live there; called once, if at all.
-        name_of: The user's name of an argument of ``main``.
-
-    Raises:
-        DoesNotFitError: Nothing makes it fit.
-    """
-    known: list[list[Candidate]] = []
-
-    def waiting() -> list[Candidate]:
-        if not known:
-            known.append(candidates())
-        return list(known[0])
-
-    found, count = _with_arguments(job, plan, waiting, name_of)
-    if running().is_interrupted:
-        return found
-    if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
-        return found
-    missing = found.bytes_without_host - job.memory_limit
-    if missing <= 0:
-        return found  # with nothing on the host it fits as well, and is slower
-    arguments_alone = replace(
-        job,
-        recomputing=replace(job.recomputing, host_offload=False),
-        most_seconds=_step_seconds(found),
-    )
-    try:
-        # Fewer arguments do not suffice: these do not.
-        these = _Tried(None, missing, found.free_seconds)
-        other, _ = _with_more(arguments_alone, plan, waiting, name_of, count, these)
-    except PlanError:  # nor need the host be able to compute what these arguments are for
-        return found
-    return min(found, other, key=_step_seconds)
-
-
-def _decided(planned: Planned) -> Sequence[DecidedValue]:
-    return () if planned.summary is None else planned.summary.decided
-
-
-def _step_seconds(planned: Planned) -> float:
-    assert planned.summary is not None
-    return planned.summary.step_seconds
-
-
-def _with_arguments(
-    job: Job,
-    plan: Callable[[Job, Sequence[int]], Planned],
-    candidates: Callable[[], list[Candidate]],
-    name_of: Callable[[int], str],
-) -> tuple[Planned, int]:
-    """With the fewest of the first candidates that make it fit, as far as plans tell.
-
-    Returns:
-        The plan, and how many are on the host.
-    """
-    tried = _with_these(job, plan, ())
-    if tried.planned is not None:
-        return tried.planned, 0
-    _end_if_interrupted()
-    return _with_more(job, plan, candidates, name_of, 0, tried)
-
-
-def _with_more(
-    job: Job,
-    plan: Callable[[Job, Sequence[int]], Planned],
-    candidates: Callable[[], list[Candidate]],
-    name_of: Callable[[int], str],
-    most: int,
-    failed: _Tried,
-) -> tuple[Planned, int]:
-    """With more than ``most`` of the first candidates, with which nothing fits.
-
-    As many as free what is missing are tried, and where these do not suffice as many as free it if
-    a byte of them does what those before did; several times as many at most: what waits on the host
-    need not free anything at the fullest moment. Then fewer again, as long as that may make the
-    step shorter: with fewer no less has to be computed again.
-    """
-    waiting = candidates()
-    least, enough = 0, 0
-    while True:
-        if most == len(waiting):
-            names = [name_of(one.argument) for one in waiting]
-            raise _does_not_fit_with_host(job, names, failed.missing_bytes)
-        least = count_that_frees(waiting, most, failed.missing_bytes * job.num_devices)
-        several = max(least, MORE_ARGUMENTS * most)
-        before, most = most, min(max(least, enough or several), several, len(waiting))
-        tried = _with_these(job, plan, waiting[:most])
-        if tried.planned is not None:
-            break
-        freed = failed.missing_bytes - tried.missing_bytes
-        sent = sum(one.bytes for one in waiting[before:most])
-        more = tried.missing_bytes * sent / freed if freed > 0 else math.inf
-        enough = count_that_frees(waiting, most, more)
-        failed = tried
-        _end_if_interrupted()
-    found = tried.planned
-    while least < most and not running().is_interrupted:
-        useful = (1 - _LEAST_GAIN) * min(_step_seconds(found), job.most_seconds)
-        if _seconds_with_fewer(found, failed) >= useful:
-            break
-        middle = (least + most) // 2
-        try:
-            tried = _with_these(job, plan, waiting[:middle])
-        except SlowerPlanError:
-            break
-        if tried.planned is None:
-            failed, least = tried, middle + 1
-            continue
-        if _step_seconds(tried.planned) >= _step_seconds(found):
-            break
-        found, most = tried.planned, middle
-    return found, most
-
-
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """What came of planning with some arguments on the host."""
-
-    planned: Planned | None
-    """None: it does not fit."""
-    missing_bytes: float
-    """On one device."""
-    free_seconds: float
-    """See ``Planned.free_seconds``."""
-
-
-def _seconds_with_fewer(found: Planned, failed: _Tried) -> float:
-    """What a step takes with fewer arguments on the host than in a plan, or more.
-
-    That of the search with those with which nothing fits, and what is added to the search's in the
-    plan; 0 where that is not known.
-    """
-    if not (found.free_seconds and failed.free_seconds):
-        return 0.0
-    return failed.free_seconds + _step_seconds(found) - found.free_seconds
-
-
-def _with_these(
-    job: Job, plan: Callable[[Job, Sequence[int]], Planned], on_host: Sequence[Candidate]
-) -> _Tried:
-    """Plan with these arguments on the host."""
-    try:
-        planned = plan(job, [one.argument for one in on_host])
-    except DoesNotFitError as error:
-        return _Tried(None, error.peak_bytes - error.memory_limit, error.free_seconds)
-    assert planned.summary is not None
-    missing = planned.summary.peak_bytes_per_device - job.memory_limit
-    if missing > 0:
-        return _Tried(None, missing, planned.free_seconds)
-    return _Tried(planned, 0.0, planned.free_seconds)
 
 
 def least_bytes(found: PlannedProgram) -> float:
@@ -517,32 +353,13 @@ def least_bytes(found: PlannedProgram) -> float:
     return sum(size * parts[rows[value]] / mesh.size for value, size in plan.peak_values)
 
 
-def count_that_frees(waiting: Sequence[Candidate], taken: int, missing: float) -> int:
-    """How many of the first have to go besides those taken, so that so many bytes of whole arrays
-    are free: one more at least."""
-    count = taken
-    while count < len(waiting) and (missing > 0 or count == taken):
-        missing -= waiting[count].bytes
-        count += 1
-    return count
-
-
-def _end_if_interrupted() -> None:
+def end_if_interrupted() -> None:
     """Ctrl-C left a plan that does not fit: no other is tried."""
     if running().is_interrupted:
         raise KeyboardInterrupt
 
 
-def _does_not_fit_with_host(job: Job, names: Sequence[str], missing: float) -> DoesNotFitError:
-    limit = job.memory_limit
-    kept = f"{', '.join(names[:6])}{', ..' if len(names) > 6 else ''}" if names else "nothing"
-    return DoesNotFitError(
-        f"{job.name}: no plan fits, even with all optimizer states and parameters that are read"
-        f" once in the memory of the host ({len(names)} arguments: {kept}): the plan needs"
-        f" {bytes_text(limit + missing)} on each of {job.num_devices} devices,"
-        f" {bytes_text(missing)} more than the {bytes_text(limit)} allowed. Use more chips or a"
-        " smaller batch.",
-        None,
-        limit + missing,
-        limit,
-    )
+def step_seconds(planned: Planned) -> float:
+    """Seconds of a step; the plan knows its cluster."""
+    assert planned.summary is not None
+    return planned.summary.step_seconds

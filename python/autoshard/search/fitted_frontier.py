@@ -21,13 +21,8 @@ from autoshard.passes.recursive_programming import PlannedProgram, ReadProgram
 from autoshard.planned.summary import PlanSummary
 from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.question import Rules
-from autoshard.search.automatic import (
-    ALL_MEMORY,
-    MORE_ARGUMENTS,
-    Job,
-    Planned,
-    count_that_frees,
-)
+from autoshard.search.automatic import ALL_MEMORY, Job, Planned
+from autoshard.search.host_arguments import MORE_ARGUMENTS, count_that_frees
 from autoshard.search.host_candidates import Candidate
 
 MOST_LEVELS = 12

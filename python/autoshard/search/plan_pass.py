@@ -25,8 +25,9 @@ from autoshard.passes.recompute import Recompute
 from autoshard.passes.recursive_programming import RecursiveProgramming
 from autoshard.passes.undo_checkpoints import UndoCheckpoints
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches
-from autoshard.search.automatic import ALL_MEMORY, Job, Planned, plan_with_host
+from autoshard.search.automatic import ALL_MEMORY, Job, Planned
 from autoshard.search.corrections import measured_by
+from autoshard.search.host_arguments import plan_with_host
 from autoshard.search.host_candidates import candidates
 from autoshard.search.micro_batches import choose_micro_batches, divisors, free_step
 from autoshard.search.refine import Budget, Refinement, Search, Verify, refine, verifier

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec
 from plan_cases import whole_products
 
 import autoshard
-from autoshard.errors import DoesNotFitError
+from autoshard.errors import DoesNotFitError, SlowerPlanError
 from autoshard.frontend import planning
 from autoshard.passes import fitting, recompute
 from autoshard.passes.recursive_programming import (
@@ -330,3 +330,38 @@ def test_the_margin_of_a_limit_costs_no_more_than_it_is(
         return fitting.Trial(module=costed, costed=costed).rank(920.0, 1000.0)
 
     assert (rank(*other) < rank(900.0, 1.0)) is is_better
+
+
+def test_what_needs_too_much_and_is_too_slow_is_rewritten_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing that needs less is faster."""
+    step, options = _gated(6, 512, 32_768), {"cluster": "h100:4", "donate_argnums": 0}
+    free = autoshard.plan(*step, **options)
+    written: list[float] = []
+    add = fitting.Fitting._add
+
+    def told(self: fitting.Fitting, trial: fitting.Trial) -> None:
+        written.append(trial.peak_bytes)
+        add(self, trial)
+
+    def planned_within(most_seconds: float) -> None:
+        fit = recompute.FittedPlans.within
+
+        def within(self: recompute.FittedPlans, limit: float, _: float) -> Any:
+            return fit(self, limit, most_seconds)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(recompute.FittedPlans, "within", within)
+            autoshard.plan(
+                *step, recompute="auto", memory_limit=int(0.2 * free.peak_bytes), **options
+            )
+
+    monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    monkeypatch.setattr(fitting.Fitting, "_add", told)
+    with pytest.raises(DoesNotFitError):
+        planned_within(inf)
+    before = len(written)
+    with pytest.raises(SlowerPlanError):
+        planned_within(free.step_seconds)
+    assert len(written) - before < before

@@ -8,11 +8,15 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+import autoshard
 from autoshard.errors import DoesNotFitError, PlanError
+from autoshard.frontend import planning
 from autoshard.passes.recompute import Recompute
-from autoshard.search.automatic import plan_with_host
+from autoshard.search.host_arguments import plan_with_host
 from autoshard.search.host_candidates import Candidate
 
 LIMIT = 100.0
@@ -116,6 +120,9 @@ def test_what_never_fits_is_told_with_all_arguments_on_the_host() -> None:
         planned_with(41, 40)
 
 
+WITHOUT: dict[str, Any] = {"bytes_without_host": LIMIT + 20.0, "bytes_without": None}
+
+
 @dataclass
 class SendingJob(Job):
     """Values may go to the host as well."""
@@ -138,7 +145,7 @@ def test_arguments_alone_are_tried_beyond_those_that_do_not_suffice() -> None:
         summary = SimpleNamespace(
             peak_bytes_per_device=LIMIT, step_seconds=5.0 - sends, decided=decided
         )
-        return SimpleNamespace(summary=summary, bytes_without_host=LIMIT + 20.0, free_seconds=0.0)
+        return SimpleNamespace(summary=summary, free_seconds=0.0, **WITHOUT)
 
     waiting = [Candidate(number, 10.0, 1) for number in range(8)]
     job: Any = SendingJob(recomputing=Recompute(host_offload=True))
@@ -158,9 +165,69 @@ def test_a_plan_is_kept_where_arguments_alone_cannot_be_on_the_host() -> None:
             step_seconds=1.0,
             decided=(SimpleNamespace(decision="host"),),
         )
-        return SimpleNamespace(summary=summary, bytes_without_host=LIMIT + 20.0, free_seconds=0.0)
+        return SimpleNamespace(summary=summary, free_seconds=0.0, **WITHOUT)
 
     job: Any = SendingJob(recomputing=Recompute(host_offload=True))
     waiting = [Candidate(number, 10.0, 1) for number in range(8)]
     found: Any = plan_with_host(job, plan, lambda: waiting, "argument {}".format)
     assert found.summary.step_seconds == 1.0
+
+
+@pytest.mark.parametrize("fewest", [1, 7, 39])
+def test_a_plan_that_does_not_fit_says_how_many_have_to_go(fewest: int) -> None:
+    """The largest arguments may free nothing where memory is fullest, which the plan knows."""
+    tried: list[int] = []
+
+    def plan(job: Any, on_host: Sequence[int]) -> Any:
+        tried.append(len(on_host))
+        if len(on_host) < fewest:
+            error = DoesNotFitError("too much", None, LIMIT + 1, LIMIT)
+            there = set(on_host)
+            error.bytes_without = lambda more: LIMIT + fewest - len(there | set(more))
+            raise error
+        summary = SimpleNamespace(
+            peak_bytes_per_device=LIMIT, step_seconds=float(len(on_host)), decided=()
+        )
+        return SimpleNamespace(summary=summary, count=len(on_host), free_seconds=0.0)
+
+    waiting = [Candidate(number, 10.0, 1) for number in range(40)]
+    job: Any = Job()
+    found: Any = plan_with_host(job, plan, lambda: waiting, "argument {}".format)
+    assert found.count == fewest
+    assert tried == [0, fewest]
+
+
+def test_an_argument_that_waits_all_step_frees_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Momenta of eight layers: each is there while its own weight is updated."""
+
+    def step(weights: Any, momenta: Any, x: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            h = x
+            for weight in weights:
+                h = jnp.tanh(h @ weight)
+            return jnp.sum(h * h)
+
+        gradients = jax.grad(loss)(weights)
+        momenta = [0.9 * m + g for m, g in zip(momenta, gradients, strict=True)]
+        return [w - m for w, m in zip(weights, momenta, strict=True)], momenta
+
+    size = 1024 * 1024 * 4
+    arrays = [jax.ShapeDtypeStruct((1024, 1024), jnp.float32)] * 8
+    x = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    with pytest.raises(DoesNotFitError) as error:
+        autoshard.plan(
+            step,
+            *(arrays, arrays, x),
+            cluster="v5p:1x1x1",
+            donate_argnums=(0, 1),
+            recompute="auto",
+            memory_limit=16 * size,
+        )
+    bytes_without = error.value.bytes_without
+    assert bytes_without is not None
+    needed = bytes_without(())
+    assert needed == error.value.peak_bytes
+    momenta = range(8, 16)
+    assert [needed - bytes_without(momenta[:k]) for k in (1, 4)] == [size, 4 * size]
+    assert 7 * size <= needed - bytes_without(momenta) <= 8 * size

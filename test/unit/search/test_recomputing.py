@@ -21,7 +21,7 @@ from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.question import Rules
-from autoshard.search import automatic
+from autoshard.search import automatic, host_arguments
 
 
 def type_of(*shape: int) -> jax.ShapeDtypeStruct:
@@ -83,7 +83,7 @@ def test_the_host_for_values_is_compared_with_arguments_alone_in_every_mode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried: list[tuple[bool, int, bool]] = []
-    with_more = automatic._with_more
+    with_more = host_arguments._with_more
 
     def counted(job: automatic.Job, *ways: Any) -> Any:
         assert job.recomputing is not None
@@ -91,7 +91,7 @@ def test_the_host_for_values_is_compared_with_arguments_alone_in_every_mode(
         tried.append((job.recomputing.host_offload, most, failed.missing_bytes > 0))
         return with_more(job, *ways)
 
-    monkeypatch.setattr(automatic, "_with_more", counted)
+    monkeypatch.setattr(host_arguments, "_with_more", counted)
     options = {"memory_limit": "14MiB", "recompute": "auto", "host_offload": "auto"}
     sent = planned_deep(mode="data_parallel", batch_argnums=1, **options)
     assert sent.peak_bytes <= 14 << 20
@@ -200,7 +200,8 @@ def test_with_the_host_no_step_is_slower_than_without(cluster: str, limit: str) 
     ("needed", "asked", "best"),
     [
         ({100: 104, 70: 85}, [100, 70], 85),  # 70 bytes are out of reach, but 100 are not
-        ({100: 104, 70: 103, 49: 103, 34: 103}, [100, 70, 49, 34], None),
+        ({100: 104, 70: 103, 49: 102, 34: 101}, [100, 70, 49, 34], None),
+        ({100: 104, 70: 105}, [100, 70], None),  # asking for less does not help
         ({100: 150}, [100], None),  # far off
     ],
 )
@@ -218,8 +219,13 @@ def test_what_nearly_fits_is_decided_for_much_less(
         answer = SimpleNamespace(excess=0.0, seconds=0.0)
         return SimpleNamespace(written=frozenset([wanted]), effect=SimpleNamespace(answer=answer))
 
+    first: Any = SimpleNamespace(peak_bytes=200.0, step_seconds=1.0)
     copies: Any = SimpleNamespace(
-        without=200.0, has_loops=False, choice=chosen, rewritten=rewritten
+        without=200.0,
+        has_loops=False,
+        choice=chosen,
+        rewritten=rewritten,
+        first=Trial(module=first, costed=first),
     )
     found = Fitting(copies, 100.0, 100.0)
     found.write(found.choice(100.0, Rules()), 100.0, Rules())

@@ -1,0 +1,250 @@
+"""How many arguments live in the memory of the host, where a step does not fit otherwise.
+
+What is missing, and what arguments free of it, is read off a plan that does not fit: few plans are
+made to find out.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from autoshard.errors import BytesWithout, DoesNotFitError, PlanError, SlowerPlanError
+from autoshard.planned.summary import DecidedValue, bytes_text
+from autoshard.progress import running
+from autoshard.search.automatic import Job, Planned, end_if_interrupted, step_seconds
+from autoshard.search.host_candidates import Candidate
+
+MORE_ARGUMENTS = 4
+"""So many times as many arguments go to the host where those that did do not suffice."""
+
+_LEAST_GAIN = 0.005
+"""By which share of it a step has to get shorter for fewer arguments on the host to be tried."""
+
+
+def plan_with_host(
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    candidates: Callable[[], list[Candidate]],
+    name_of: Callable[[int], str],
+) -> Planned:
+    """Plan, and as long as it does not fit, keep more in the memory of the host.
+
+    First of what lives from the forward half to the backward half, then arguments: largest first of
+    what costs the fewest transfers for a byte; the rest that is too much is taken to be spread over
+    all devices, which frees no more than it does. If something of the first kind is there, the
+    plan is compared with what arguments alone would give.
+
+    Args:
+        job: What is planned.
+        plan: Plans a job with these arguments of ``main`` in the memory of the host.
+        candidates: Which arguments may live there; called once, if at all.
+        name_of: The user's name of an argument of ``main``.
+
+    Raises:
+        DoesNotFitError: Nothing makes it fit.
+    """
+    known: list[list[Candidate]] = []
+
+    def waiting() -> list[Candidate]:
+        if not known:
+            known.append(candidates())
+        return list(known[0])
+
+    found, count = _with_arguments(job, plan, waiting, name_of)
+    if running().is_interrupted:
+        return found
+    if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
+        return found
+    missing = found.bytes_without_host - job.memory_limit
+    if missing <= 0:
+        return found  # with nothing on the host it fits as well, and is slower
+    arguments_alone = replace(
+        job,
+        recomputing=replace(job.recomputing, host_offload=False),
+        most_seconds=step_seconds(found),
+    )
+    try:
+        # Fewer arguments do not suffice: these do not.
+        these = _Tried(None, missing, found.free_seconds, found.bytes_without)
+        other, _ = _with_more(arguments_alone, plan, waiting, name_of, count, these)
+    except PlanError:  # nor need the host be able to compute what these arguments are for
+        return found
+    return min(found, other, key=step_seconds)
+
+
+def _with_arguments(
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    candidates: Callable[[], list[Candidate]],
+    name_of: Callable[[int], str],
+) -> tuple[Planned, int]:
+    """With the fewest of the first candidates that make it fit, as far as plans tell.
+
+    Returns:
+        The plan, and how many are on the host.
+    """
+    tried = _with_these(job, plan, ())
+    if tried.planned is not None:
+        return tried.planned, 0
+    end_if_interrupted()
+    return _with_more(job, plan, candidates, name_of, 0, tried)
+
+
+def _with_more(
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    candidates: Callable[[], list[Candidate]],
+    name_of: Callable[[int], str],
+    most: int,
+    failed: _Tried,
+) -> tuple[Planned, int]:
+    """With more than ``most`` of the first candidates, with which nothing fits.
+
+    As many as free what is missing by what the plan says that does not fit, until something fits.
+    Then fewer again, as long as that may make the step shorter: with fewer no less has to be
+    computed again.
+    """
+    waiting = candidates()
+    arguments = [one.argument for one in waiting]
+    least, enough = 0, 0
+    while True:
+        if most == len(waiting):
+            names = [name_of(one) for one in arguments]
+            raise _does_not_fit_with_host(job, names, failed.missing_bytes)
+        before = most
+        if failed.bytes_without is not None:
+            most = failed.fewest(arguments, most, job.memory_limit)
+            least = before + 1
+        else:
+            least = count_that_frees(waiting, most, failed.missing_bytes * job.num_devices)
+            several = max(least, MORE_ARGUMENTS * most)
+            most = min(max(least, enough or several), several, len(waiting))
+        tried = _with_these(job, plan, waiting[:most])
+        if tried.planned is not None:
+            break
+        freed = failed.missing_bytes - tried.missing_bytes
+        sent = sum(one.bytes for one in waiting[before:most])
+        more = tried.missing_bytes * sent / freed if freed > 0 else math.inf
+        enough = count_that_frees(waiting, most, more)
+        failed = tried
+        end_if_interrupted()
+    found = tried.planned
+    while least < most and not running().is_interrupted:
+        useful = (1 - _LEAST_GAIN) * min(step_seconds(found), job.most_seconds)
+        if _seconds_with_fewer(found, failed) >= useful:
+            break
+        middle = (least + most) // 2
+        if failed.bytes_without is not None:
+            left = job.memory_limit - _peak_bytes(found)
+            middle = failed.fewest_within(arguments, before, most, left)
+            if middle == most:
+                break
+        try:
+            tried = _with_these(job, plan, waiting[:middle])
+        except SlowerPlanError:
+            break
+        if tried.planned is None:
+            failed, before, least = tried, middle, middle + 1
+            continue
+        if step_seconds(tried.planned) >= step_seconds(found):
+            break
+        found, most = tried.planned, middle
+    return found, most
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What came of planning with some arguments on the host."""
+
+    planned: Planned | None
+    """None: it does not fit."""
+    missing_bytes: float
+    """On one device."""
+    free_seconds: float
+    """See ``Planned.free_seconds``."""
+    bytes_without: BytesWithout | None = None
+    """See ``DoesNotFitError``."""
+
+    def fewest(self, arguments: Sequence[int], count: int, limit: float) -> int:
+        """How many of the first have to go in all where ``count`` do not suffice; all of them, if
+        that does not suffice either."""
+        return self._fewest(arguments, count, len(arguments), limit)
+
+    def fewest_within(self, arguments: Sequence[int], count: int, most: int, left: float) -> int:
+        """The same where ``most`` leave so many bytes free, and ``count`` did not suffice."""
+        return self._fewest(arguments, count, most, self._needed(arguments, count, most) + left)
+
+    def _fewest(self, arguments: Sequence[int], count: int, most: int, limit: float) -> int:
+        def fits(fewer: int) -> bool:
+            return self._needed(arguments, count, fewer) <= limit
+
+        return count + 1 + bisect_left(range(count + 1, most), True, key=fits)
+
+    def _needed(self, arguments: Sequence[int], count: int, most: int) -> float:
+        """Bytes of a device with ``most`` of the first on the host instead of ``count``."""
+        assert self.bytes_without is not None
+        return self.bytes_without(arguments[count:most])
+
+
+def _peak_bytes(planned: Planned) -> float:
+    assert planned.summary is not None
+    return planned.summary.peak_bytes_per_device
+
+
+def _seconds_with_fewer(found: Planned, failed: _Tried) -> float:
+    """What a step takes with fewer arguments on the host than in a plan, or more.
+
+    That of the search with those with which nothing fits, and what is added to the search's in the
+    plan; 0 where that is not known.
+    """
+    if not (found.free_seconds and failed.free_seconds):
+        return 0.0
+    return failed.free_seconds + step_seconds(found) - found.free_seconds
+
+
+def _with_these(
+    job: Job, plan: Callable[[Job, Sequence[int]], Planned], on_host: Sequence[Candidate]
+) -> _Tried:
+    """Plan with these arguments on the host."""
+    try:
+        planned = plan(job, [one.argument for one in on_host])
+    except DoesNotFitError as error:
+        missing = error.peak_bytes - error.memory_limit
+        return _Tried(None, missing, error.free_seconds, error.bytes_without)
+    assert planned.summary is not None
+    missing = planned.summary.peak_bytes_per_device - job.memory_limit
+    if missing > 0:
+        return _Tried(None, missing, planned.free_seconds)
+    return _Tried(planned, 0.0, planned.free_seconds)
+
+
+def count_that_frees(waiting: Sequence[Candidate], taken: int, missing: float) -> int:
+    """How many of the first have to go besides those taken, so that so many bytes of whole arrays
+    are free: one more at least."""
+    count = taken
+    while count < len(waiting) and (missing > 0 or count == taken):
+        missing -= waiting[count].bytes
+        count += 1
+    return count
+
+
+def _does_not_fit_with_host(job: Job, names: Sequence[str], missing: float) -> DoesNotFitError:
+    limit = job.memory_limit
+    kept = f"{', '.join(names[:6])}{', ..' if len(names) > 6 else ''}" if names else "nothing"
+    return DoesNotFitError(
+        f"{job.name}: no plan fits, even with all optimizer states and parameters that are read"
+        f" once in the memory of the host ({len(names)} arguments: {kept}): the plan needs"
+        f" {bytes_text(limit + missing)} on each of {job.num_devices} devices,"
+        f" {bytes_text(missing)} more than the {bytes_text(limit)} allowed. Use more chips or a"
+        " smaller batch.",
+        None,
+        limit + missing,
+        limit,
+    )
+
+
+def _decided(planned: Planned) -> Sequence[DecidedValue]:
+    return () if planned.summary is None else planned.summary.decided
