@@ -155,7 +155,7 @@ def _inputs_of_layers(question: Any) -> list[frozenset[int]]:
         return [one.number for number in numbers for one in items[number].members]
 
     many = [numbers for numbers in of_line.values() if len(members(numbers)) > 2]
-    many.sort(key=lambda numbers: -sum(block.values[v].bytes for v in members(numbers)))
+    many.sort(key=lambda numbers: -sum(block.core.value(v).bytes for v in members(numbers)))
     return [frozenset(numbers) for numbers in many]
 
 
@@ -166,14 +166,14 @@ def _apart(question: Any, kept: frozenset[int], is_again: Callable[[int], bool])
     from autoshard.rewrites.recomputation.decision import Fate
     from autoshard.rewrites.recomputation.question import Group
 
-    values, items = question.block.values, question.items
-    starts = sorted(values[one.number].maker for number in kept for one in items[number].members)
+    core, items = question.block.core, question.items
+    starts = sorted(core.value(one.number).maker for item in kept for one in items[item].members)
     return {
         one.number: Fate.KEEP
         for item in items
         if isinstance(item, Group)
         for one in item.members
-        if not is_again(bisect_right(starts, values[one.number].maker))
+        if not is_again(bisect_right(starts, core.value(one.number).maker))
     }
 
 
