@@ -25,7 +25,7 @@ PLACEMENT = "annotate_device_placement"
 """Target of the custom calls that move a value to another memory."""
 
 _PLACEMENT_KIND = "_xla_buffer_placement"
-_COMPUTE_TYPE = "_xla_compute_type"
+COMPUTE_TYPE = "_xla_compute_type"
 
 
 def move(value: ir.Value, kind: str, where: ir.InsertionPoint, why: ir.Location) -> ir.Operation:
@@ -58,7 +58,7 @@ def moved_to(op: ir.Operation) -> str | None:
 
 def runs_on_host(op: ir.Operation) -> bool:
     """Whether an op, or all that a call calls, is computed by the host."""
-    return _frontend(op, _COMPUTE_TYPE) == "host"
+    return _frontend(op, COMPUTE_TYPE) == "host"
 
 
 def free_on_host(module: ir.Module) -> None:
@@ -93,7 +93,7 @@ def free_on_host(module: ir.Module) -> None:
 def run_on_device(op: ir.Operation) -> None:
     """Let the device compute what the host should. Expects the module's context."""
     said = {named.name: named.attr for named in ir.DictAttr(op.attributes[FRONTEND_ATTRIBUTES])}
-    del said[_COMPUTE_TYPE]
+    del said[COMPUTE_TYPE]
     if said:
         op.attributes[FRONTEND_ATTRIBUTES] = ir.DictAttr.get(said)
     else:

@@ -204,6 +204,8 @@ class Copies:
         # main first: what is dropped there is computed again once, in a loop in each trip
         if not self._decide_stacks(choice, trial, limit, rules):
             return trial, False
+        if not self.has_loops:
+            return trial, True
         beside: Block | None = None
         for number in range(1, len(blocks_of(trial.costed))):
             if beside is not None and beside.costed is not trial.costed:

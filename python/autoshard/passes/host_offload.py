@@ -26,6 +26,7 @@ from autoshard.ir import mlir, place
 from autoshard.ir.attributes import IN_HOST_MEMORY
 from autoshard.ir.boundary import main_function, replaced_arguments
 from autoshard.ir.host_memory import (
+    COMPUTE_TYPE,
     DEVICE,
     PINNED_HOST,
     move,
@@ -71,6 +72,11 @@ class HostOffload(Pass):
                 _run_on_device(module)
             if arguments or results:
                 _offload(module, main, arguments, results)
+
+
+def may_use_host(module: bytes) -> bool:
+    """May a module, as bytecode, mark arguments or results, or let the host compute?"""
+    return any(name.encode() in module for name in (IN_HOST_MEMORY, COMPUTE_TYPE))
 
 
 def _read_marks(

@@ -138,9 +138,10 @@ def reduced_once(
     """
     start = time.perf_counter()
     with module.context, mlir.Location.unknown(), no_collection():
-        if _has_loops(module):
-            module = parse_bytes(bytes_of(module), module.context, "reduce once")
-            inline_calls(module)  # JAX calls the body of a scan
+        if not _has_loops(module):
+            return None
+        module = parse_bytes(bytes_of(module), module.context, "reduce once")
+        inline_calls(module)  # JAX calls the body of a scan
         chains = chains_of(main_function(module), mesh_of(module).without_unit_axes())
         if not chains:
             return None

@@ -104,9 +104,12 @@ class Job:
         if self.recomputing is not None and self.recomputing.decides:
             return self.reduced_once(self._plan_recomputing(self.recomputing, on_host))
         found = self.search(on_host)
-        is_final = not self.changes(found.module)
-        summary = self.finish(found.module, found.summary)
-        return self.reduced_once(Planned(found.module, summary, found if is_final else None))
+        if self.changes(found.module):
+            summary = self.finish(found.module, found.summary)
+            return self.reduced_once(Planned(found.module, summary))
+        if self.has_limit:
+            self.check_fits(found.summary)
+        return self.reduced_once(Planned(found.module, found.summary, found))
 
     def reduced_once(self, planned: Planned) -> Planned:
         """With what loops add up reduced behind them, if that is faster and fits."""

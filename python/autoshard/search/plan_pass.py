@@ -16,7 +16,7 @@ from autoshard.ir.boundary import main_function, untie_unequal
 from autoshard.ir.module import take_contents
 from autoshard.ir.reading import shape_of
 from autoshard.passes.base import Pass
-from autoshard.passes.host_offload import HostOffload
+from autoshard.passes.host_offload import HostOffload, may_use_host
 from autoshard.passes.memory_limit import user_limit
 from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.optimizer_parallel import OptimizerParallel
@@ -150,9 +150,12 @@ class PlanProgram(RecursiveProgramming):
             changed = parse_bytes(source, module.context, "module")
             run_passes(changed, before)
             source = print_module(changed, "bytecode")
+        uses_host = may_use_host(source)
 
         def read(on_host: Sequence[int]) -> mlir.Module:
             copy = parse_bytes(source, module.context, "module")
+            if not (on_host or uses_host):
+                return copy
             offload = HostOffload(tuple(map(str, on_host)), marks=self.host_offload != "none")
             run_passes(copy, [offload])
             return copy

@@ -72,9 +72,8 @@ class Block:
         """
         assert self.number == 0
         other = copy(self)
-        operations = operations_of(module.operation)
         other.block = main_function(module).regions[0].blocks[0]
-        other.ops = [operations[op] for op in self.core.ops_in_module]
+        other.ops = [op.operation for op in other.block.operations]
         other._given = dict(enumerate(other.block.arguments))
         return other
 

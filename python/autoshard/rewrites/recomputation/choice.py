@@ -228,9 +228,13 @@ def _told_by(choice: Choice, member: Member) -> mlir.Operation | None:
     """The op that a value is told by."""
     if isinstance(member, Stack):
         return maker_of(member.value)
-    block = choice.question.block
-    value = block.core.value(member.number)
-    return block.ops[value.matmul if value.matmul >= 0 else value.maker]
+    return choice.question.block.ops[_maker(choice, member)]
+
+
+def _maker(choice: Choice, member: Dropped) -> int:
+    """Position of the op that a value is told by."""
+    value = choice.question.block.core.value(member.number)
+    return value.matmul if value.matmul >= 0 else value.maker
 
 
 def _name(choice: Choice, member: Member) -> str:
@@ -258,6 +262,12 @@ def _bytes(choice: Choice, member: Member) -> float:
 
 def _seconds(choice: Choice, members: Sequence[Member]) -> float:
     """Seconds of one run of the ops that make values, of all trips."""
-    costs = choice.question.block.costs
-    ops = (_told_by(choice, member) for member in members)
-    return sum(costs.seconds_of(op) for op in ops if op is not None)
+    block = choice.question.block
+    found = 0.0
+    for member in members:
+        if isinstance(member, Stack):
+            op = maker_of(member.value)
+            found += 0.0 if op is None else block.costs.seconds_of(op)
+        else:
+            found += block.core.op(_maker(choice, member)).seconds
+    return found

@@ -275,12 +275,11 @@ class BlockQuestion:
     def _stacks(self) -> list[Stacked]:
         """Stacks that live while memory is short."""
         found: list[Stacked] = []
-        on_host = self.block.costed.imported.host.values
-        value_of = self.block.costed.imported.value_of
+        imported = self.block.costed.imported
         for number, pair in enumerate(self.pairs):
             for stack in pair.stacks:
                 # What the program keeps on the host takes no memory of the device.
-                if value_of[pair.first.results[stack.slot]] in on_host:
+                if imported.value_of[pair.first.results[stack.slot]] in imported.host.values:
                     continue
                 fates: list[Fate] = []
                 if self.rules.again and self._dropped(number, (stack.slot,)).seconds < inf:
