@@ -99,6 +99,14 @@ void keep_whole(Program& program, const Pairs& whole_factors) {
   }
 }
 
+/// Says how often each op runs in a step.
+void set_trips(Program& program, const Doubles& op_trips) {
+  if (op_trips.size() != program.ops.size()) {
+    throw std::invalid_argument("op_trips: one is needed for each op");
+  }
+  for (std::size_t i = 0; i < program.ops.size(); ++i) program.ops[i].trips = op_trips(i);
+}
+
 /// Gives ops copies of what they read, which they take as these are held: one for each list of
 /// operands, all of one value.
 void hold_operands(Program& program, const std::vector<Pairs>& held_operands) {
@@ -295,10 +303,11 @@ void bind_program(nb::module_& module) {
           "changed",
           [](const Program& p, const std::vector<std::int64_t>& axis_sizes,
              std::vector<Pin> pins, const Pairs& kept_operands, const Pairs& whole_factors,
-             const std::vector<Pairs>& held_operands) {
+             const std::vector<Pairs>& held_operands, const std::optional<Doubles>& op_trips) {
             Program changed = p;
             changed.mesh.axis_sizes = axis_sizes;
             changed.pins = std::move(pins);
+            if (op_trips) set_trips(changed, *op_trips);
             for (const auto& [op, operand] : kept_operands) {
               changed.ops.at(op).kept_operands.at(operand) = true;
             }
@@ -309,11 +318,12 @@ void bind_program(nb::module_& module) {
           },
           nb::kw_only(), "axis_sizes"_a, "pins"_a, "kept_operands"_a = Pairs{},
           "whole_factors"_a = Pairs{}, "held_operands"_a = std::vector<Pairs>{},
+          "op_trips"_a = nb::none(),
           "The same program on another mesh and with other pins; besides, (op, operand) that "
           "are not resharded, and (op, factor) that are not cut. Each list of (op, operand) "
           "of "
           "`held_operands` reads a copy of its one value, which is a new value that pins may "
-          "name: the last ones, in this order.")
+          "name: the last ones, in this order. `op_trips` says how often each op runs.")
       .def_prop_ro("num_values", [](const Program& p) { return p.values.size(); })
       .def_prop_ro("num_ops", [](const Program& p) { return p.ops.size(); })
       .def_prop_ro("op_trips",

@@ -399,9 +399,9 @@ class Program:
         Fields of all ops and values, and of what they read and make, one array each.
         """
 
-    def changed(self, *, axis_sizes: Sequence[int], pins: Sequence[Pin], kept_operands: Sequence[tuple[int, int]] = [], whole_factors: Sequence[tuple[int, int]] = [], held_operands: Sequence[Sequence[tuple[int, int]]] = []) -> Program:
+    def changed(self, *, axis_sizes: Sequence[int], pins: Sequence[Pin], kept_operands: Sequence[tuple[int, int]] = [], whole_factors: Sequence[tuple[int, int]] = [], held_operands: Sequence[Sequence[tuple[int, int]]] = [], op_trips: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> Program:
         """
-        The same program on another mesh and with other pins; besides, (op, operand) that are not resharded, and (op, factor) that are not cut. Each list of (op, operand) of `held_operands` reads a copy of its one value, which is a new value that pins may name: the last ones, in this order.
+        The same program on another mesh and with other pins; besides, (op, operand) that are not resharded, and (op, factor) that are not cut. Each list of (op, operand) of `held_operands` reads a copy of its one value, which is a new value that pins may name: the last ones, in this order. `op_trips` says how often each op runs.
         """
 
     @property

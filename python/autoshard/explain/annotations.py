@@ -27,12 +27,13 @@ import jax
 
 from autoshard.errors import PlanError
 from autoshard.explain.annotation import Annotation
+from autoshard.explain.folded_layers import folded
 from autoshard.explain.halves import Half
 from autoshard.explain.line_candidates import Candidate, candidates
-from autoshard.explain.line_choice import LineChoice
-from autoshard.explain.propagated_lines import propagation_of
+from autoshard.explain.line_choice import Chosen, LineChoice
+from autoshard.explain.propagated_lines import ByPlanner, ByShardy, propagation_of
 from autoshard.explain.question import Subject
-from autoshard.explain.reproduced import Reproduced, compared
+from autoshard.explain.reproduced import Reproduced, collectives_of, compared, together
 from autoshard.sharding import Mesh
 
 MOST_LINES = 20
@@ -181,15 +182,26 @@ def annotated_values(
     """As ``annotate``, with the values that each line speaks of."""
     if most_lines < 1:
         raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
-    propagation, why_not = propagation_of(subject)
-    choice = LineChoice(subject, list(candidates(subject)), propagation)
-    chosen = choice.chosen(most_lines)
+    few = folded(subject)
+    lines = list(candidates(subject))
+    propagation, why_not = propagation_of(subject if few is None else few.subject)
+    if few is None:
+        choice = LineChoice(subject, lines, propagation)
+        wanted, chosen = choice.wanted, choice.chosen(most_lines)
+    else:
+        # Lines are tried on few of the layers; those that are chosen speak of all.
+        of_line = {on_few: line for line in lines if (on_few := few.line(line)) is not None}
+        on_few = LineChoice(few.subject, list(of_line), propagation).chosen(most_lines)
+        taken = tuple(of_line[line] for line in on_few.lines)
+        whole = ByPlanner(subject) if why_not else ByShardy(subject)
+        wanted = together(collectives_of(subject.imported, subject.plan))
+        chosen = Chosen(taken, whole(taken), on_few.untried)
     found = Annotations(
         name=subject.name,
         mesh=subject.mesh,
         lines=tuple(line.annotation for line in chosen.lines),
         untried=chosen.untried,
         not_by_shardy=why_not,
-        **vars(compared(subject, choice.wanted, chosen.found)),
+        **vars(compared(subject, wanted, chosen.found)),
     )
     return found, chosen.lines

@@ -139,6 +139,7 @@ class ImportedProgram:
         kept_operands: Sequence[tuple[int, int]] = (),
         whole_factors: Sequence[tuple[int, int]] = (),
         held_operands: Sequence[Sequence[tuple[int, int]]] = (),
+        op_trips: Sequence[float] | None = None,
     ) -> ImportedProgram:
         """The same program on another mesh and with other pins.
 
@@ -149,6 +150,7 @@ class ImportedProgram:
             whole_factors: (op, factor) that no axis cuts.
             held_operands: Lists of (op, operand) that read a copy of their one value. Pins name the
                 copies by numbers of their own, behind those of all values.
+            op_trips: How often each op runs in a step; None: as before.
         """
         program = self.program.changed(
             axis_sizes=mesh.axis_sizes,
@@ -156,6 +158,7 @@ class ImportedProgram:
             kept_operands=kept_operands,
             whole_factors=whole_factors,
             held_operands=held_operands,
+            op_trips=None if op_trips is None else np.asarray(op_trips, np.float64),
         )
         return replace(self, program=program, mesh=mesh, pins=list(pins))
 

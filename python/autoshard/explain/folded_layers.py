@@ -1,0 +1,411 @@
+"""A program with few of its equal layers, which stand for the others: to try many things fast.
+
+Layers that are written out follow each other in ``main``, forward, backward and in the update of
+their parameters. Of each such stretch the first layer, the last one, and one for each way in which
+the plan cuts those between are kept. What read a value of a layer that goes reads that of the
+nearest kept one before it, so that every op reads what it read, of one layer or another. The ops of
+a layer that stands for others run as often as all of them together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from autoshard.explain.line_candidates import Candidate
+from autoshard.explain.line_weights import values_of
+from autoshard.explain.question import Subject, subject_of_module
+from autoshard.explain.repeats import Stretch, repeated
+from autoshard.importer.imported_program import NO_VALUE
+from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.ir.attributes import ALIASING_OUTPUT, FEEDS_ARGUMENT
+from autoshard.ir.boundary import attributes_at, main_function
+from autoshard.ir.module import calls_of, functions_of, operations_of
+from autoshard.planned.given_plan import estimated
+from autoshard.planned.module import OWN_PREFIX
+from autoshard.planned.summarize import line_of, main_values
+
+_LEAST_LAYERS = 5
+"""Fewest layers of which some are left out."""
+
+_MOST_WAYS = 4
+"""So many ways of cutting a layer have a layer that stands for them; the rest is the first's."""
+
+_LEAST_SHARE = 0.01
+"""Share of the ops of ``main`` below which what repeats is left as it is."""
+
+_NUMBER = f"{OWN_PREFIX}number"
+"""Number of an op of the plan's module, on the ops of its copy while some are taken out."""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A planned program with few of its layers."""
+
+    subject: Subject
+    """The plan on what is left; ops run as often as those that they stand for."""
+    values: Mapping[int, int]
+    """By the values of the whole program those that are left."""
+    ops: Mapping[int, int]
+    """By the core's ops of the whole program those that are left."""
+
+    def line(self, line: Candidate) -> Candidate | None:
+        """A line of the whole program on what is left; None where nothing of it is."""
+        left = [
+            (self.values[value], weight, tuple(readers))
+            for (value, said), weight in zip(values_of(line), line.weights, strict=True)
+            if value in self.values
+            for readers in [[(self.ops[op], number) for op, number in said if op in self.ops]]
+            if readers or not said
+        ]
+        if not left:
+            return None
+        values, weights, readers = zip(*left, strict=True)
+        # What is left stands for all of it.
+        scale = sum(line.weights) / (sum(weights) or 1.0)
+        return replace(
+            line,
+            values=values,
+            weights=tuple(scale * weight for weight in weights),
+            readers=readers if line.readers else (),
+        )
+
+
+def folded(subject: Subject) -> Folded | None:
+    """A program with few of its equal layers; None where it has none.
+
+    Args:
+        subject: A planned program, which stays as it is.
+    """
+    layers = _Layers(subject)
+    if not layers.gone:
+        return None
+    module = parse_bytes(print_module(subject.module, "bytecode"), new_context(), subject.name)
+    with module.context, mlir.Location.unknown():
+        copies = operations_of(module.operation)
+        integer = mlir.IntegerType.get_signless(64)
+        for number, op in enumerate(copies):
+            op.attributes[_NUMBER] = mlir.IntegerAttr.get(integer, number)
+        of = dict(zip(layers.operations, copies, strict=True))
+        cut = _Cut(module, [of[op] for op in layers.main], layers.gone)
+        arguments = cut.kept_arguments()
+        originals: list[mlir.Operation | None] = []
+        for op in operations_of(module.operation):
+            is_made = _NUMBER not in op.attributes  # what main returns
+            number = 0 if is_made else mlir.IntegerAttr(op.attributes[_NUMBER]).value
+            originals.append(None if is_made else layers.operations[number])
+            if not is_made:
+                del op.attributes[_NUMBER]
+    found = subject_of_module(subject.name, module, subject.summary)
+    pairs = dict(zip(found.imported.operations, originals, strict=True))
+    return _paired(subject, found, layers, pairs, arguments)
+
+
+class _Layers:
+    """The ops of ``main``, and the layers that they are of."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        module = subject.module
+        self.operations = operations_of(module.operation)
+        self._block = main_function(module).regions[0].blocks[0]
+        self.main = [op.operation for op in self._block.operations]
+        self._number = {op: number for number, op in enumerate(self.main)}
+        self._stretches = self._found()
+        self._layer_of = np.full(len(self.main), -1)
+        """The layer of each op of ``main``; -1: of none."""
+        self.runs = np.ones(len(self.main))
+        """For how many layers each op of ``main`` stands."""
+        self.gone: dict[int, int] = {}
+        """By ops of ``main`` that go, those whose results are read instead."""
+        if self._stretches:
+            longest = max(self._stretches, key=lambda one: one.length * one.times)
+            if longest.times >= _LEAST_LAYERS:
+                self._say_layers(longest)
+                self._choose(longest)
+
+    @cached_property
+    def of_op(self) -> Mapping[mlir.Operation, int]:
+        """By each op that is planned the op of ``main`` that it is in, also by calls."""
+        functions = functions_of(self._subject.module)
+        calls = calls_of(self._subject.module.operation)
+        found: dict[mlir.Operation, int] = {}
+
+        def say(root: mlir.Operation, number: int) -> None:
+            for op in operations_of(root):
+                found[op] = number
+                if op.name == "func.call":
+                    name = mlir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                    # A planned module has a callee for each call.
+                    if len(calls[name]) == 1:
+                        say(functions[name], number)
+
+        for number, op in enumerate(self.main):
+            say(op, number)
+        return found
+
+    def _found(self) -> list[Stretch]:
+        known: dict[object, int] = {}
+        keys = [
+            known.setdefault(
+                (
+                    op.name,
+                    line_of(op),
+                    tuple(operand.type for operand in op.operands),
+                    tuple(result.type for result in op.results),
+                ),
+                len(known),
+            )
+            for op in self.main
+        ]
+        return repeated(keys, [1.0] * len(keys), _LEAST_SHARE * len(keys))
+
+    def _say_layers(self, longest: Stretch) -> None:
+        """The layer of all ops that repeat, from those of the longest stretch on.
+
+        Ops of one place in their rounds are of as many layers as there are rounds: of that of most
+        of what each reads, or else of what reads it.
+        """
+        self._columns(longest)[...] = np.arange(longest.times)[:, None]
+        others = [one for one in self._stretches if one is not longest]
+        while others:
+            is_more = False
+            for back in (False, True):
+                for stretch in others:
+                    columns = self._columns(stretch)
+                    for column in range(stretch.length)[:: -1 if back else 1]:
+                        if (columns[:, column] < 0).all():
+                            is_more |= self._say(stretch, columns, column, back=back)
+            if not is_more:
+                return
+
+    def _columns(self, stretch: Stretch) -> np.ndarray:
+        """Layers of a stretch, of shape ``(times, length)``."""
+        return self._layer_of[stretch.first : stretch.end].reshape(-1, stretch.length)
+
+    def _say(self, stretch: Stretch, columns: np.ndarray, column: int, *, back: bool) -> bool:
+        near = self._readers if back else self._read
+        voted: list[int] = []
+        for number in range(stretch.first + column, stretch.end, stretch.length):
+            layers = Counter(
+                layer for other in near[number] if (layer := int(self._layer_at(other))) >= 0
+            )
+            voted.append(max(layers, key=layers.__getitem__) if layers else -1)
+        said = [layer for layer in voted if layer >= 0]
+        if len(said) < len(voted) - 1 or len(set(said)) < len(said):
+            return False
+        columns[:, column] = voted
+        first = stretch.first + column
+        for number, layer in zip(range(first, stretch.end, stretch.length), voted, strict=True):
+            for argument in self._read[number]:
+                if argument < 0:
+                    self._layer_of_argument.setdefault(argument, layer)
+        return True
+
+    def _layer_at(self, number: int) -> int:
+        return self._layer_of[number] if number >= 0 else self._layer_of_argument.get(number, -1)
+
+    @cached_property
+    def _read(self) -> list[list[int]]:
+        """For each op of ``main`` those that make what it reads; arguments count from -1 down."""
+        found: list[list[int]] = []
+        for op in self.main:
+            found.append([])
+            for operand in op.operands:
+                if isinstance(owner := operand.owner, mlir.Block):
+                    found[-1].append(-1 - mlir.BlockArgument(operand).arg_number)
+                else:
+                    found[-1].append(self._number[owner.operation])
+        return found
+
+    @cached_property
+    def _readers(self) -> Sequence[Sequence[int]]:
+        found: list[list[int]] = [[] for _ in self.main]
+        for number, read in enumerate(self._read):
+            for other in read:
+                if other >= 0:
+                    found[other].append(number)
+        return found
+
+    @cached_property
+    def _layer_of_argument(self) -> dict[int, int]:
+        """By arguments the layer of the ops that read them first."""
+        found: dict[int, int] = {}
+        for number, read in enumerate(self._read):
+            for other in read:
+                if other < 0 and self._layer_of[number] >= 0:
+                    found.setdefault(other, int(self._layer_of[number]))
+        return found
+
+    def _choose(self, longest: Stretch) -> None:
+        """Which layers go, and what stands for them."""
+        stands = self._stands_for(longest)
+        kept = set(stands.values())
+        for stretch in self._stretches:
+            for column, layers in enumerate(self._columns(stretch).T.tolist()):
+                numbers = range(stretch.first + column, stretch.end, stretch.length)
+                of_layer = dict(zip(layers, numbers, strict=True))
+                last = numbers[0]
+                for number, layer in zip(numbers, layers, strict=True):
+                    if number == last or layer < 0 or layer in kept:
+                        last = number
+                    else:
+                        self.gone[number] = last
+                        self.runs[of_layer.get(stands[layer], last)] += 1
+
+    def _stands_for(self, longest: Stretch) -> Mapping[int, int]:
+        """By each layer the one that stands for it."""
+        imported, plan = self._subject.imported, self._subject.plan
+        ways: defaultdict[int, list[int]] = defaultdict(list)
+        for op, way in zip(imported.core_ops, plan.op_strategy, strict=True):
+            number = self.of_op.get(op, -1)
+            if longest.first <= number < longest.end:
+                ways[(number - longest.first) // longest.length].append(way)
+        last = longest.times - 1
+        alike: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for layer in range(1, last):
+            alike[tuple(ways[layer])].append(layer)
+        groups = sorted(alike.values(), key=lambda layers: (-len(layers), layers[0]))
+        found = {0: 0, last: last}
+        for rank, layers in enumerate(groups):
+            said = layers[0] if rank < _MOST_WAYS else groups[0][0]
+            found |= dict.fromkeys(layers, said)
+        return found
+
+
+class _Cut:
+    """Takes ops out of ``main``, with the arguments and results that are theirs alone."""
+
+    def __init__(
+        self, module: mlir.Module, main: Sequence[mlir.Operation], gone: Mapping[int, int]
+    ) -> None:
+        self._module, self._main, self._gone = module, main, gone
+        self._function = main_function(module)
+        self._block = self._function.regions[0].blocks[0]
+
+    def kept_arguments(self) -> list[int]:
+        """Do it; the numbers of the arguments that are left."""
+        returned = self._main[-1]
+        of = {op: number for number, op in enumerate(self._main)}
+        owners = [operand.owner for operand in returned.operands]
+        results = [
+            number
+            for number, owner in enumerate(owners)
+            if isinstance(owner, mlir.Block) or of[owner.operation] not in self._gone
+        ]
+        read = [bool(list(argument.uses)) for argument in self._block.arguments]
+        with mlir.InsertionPoint(returned):
+            mlir.Operation.create(
+                returned.name,
+                operands=[returned.operands[number] for number in results],
+                loc=returned.location,
+            )
+        returned.erase()
+        for number, twin in self._gone.items():
+            pairs = zip(self._main[number].results, self._main[twin].results, strict=True)
+            for result, other in pairs:
+                result.replace_all_uses_with(other)
+        for number in sorted(self._gone, reverse=True):
+            self._main[number].erase()
+        arguments = [
+            number
+            for number, argument in enumerate(self._block.arguments)
+            if not read[number] or list(argument.uses)
+        ]
+        self._say_type(arguments, results)
+        self._drop_uncalled()
+        return arguments
+
+    def _say_type(self, arguments: Sequence[int], results: Sequence[int]) -> None:
+        type_ = mlir.FunctionType(mlir.TypeAttr(self._function.attributes["function_type"]).value)
+        of_arguments = attributes_at(self._function, "arg_attrs")
+        of_results = attributes_at(self._function, "res_attrs")
+        said = [of_arguments[number] for number in arguments]
+        made = [of_results[number] for number in results]
+        _renumber(said, ALIASING_OUTPUT, results, mlir.IntegerType.get_signless(32))
+        _renumber(made, FEEDS_ARGUMENT, arguments, mlir.IntegerType.get_signless(64))
+        for number in sorted(set(range(len(type_.inputs))) - set(arguments), reverse=True):
+            self._block.erase_argument(number)
+        inputs, outputs = type_.inputs, type_.results
+        inputs = [inputs[number] for number in arguments]
+        outputs = [outputs[number] for number in results]
+        self._function.attributes["function_type"] = mlir.TypeAttr.get(
+            mlir.FunctionType.get(inputs, outputs)
+        )
+        for side, entries in (("arg_attrs", said), ("res_attrs", made)):
+            self._function.attributes[side] = mlir.ArrayAttr.get(
+                [mlir.DictAttr.get(entry) for entry in entries]
+            )
+
+    def _drop_uncalled(self) -> None:
+        while True:
+            calls = calls_of(self._module.operation)
+            left = [
+                function
+                for name, function in functions_of(self._module).items()
+                if name != "main" and name not in calls
+            ]
+            if not left:
+                return
+            for function in left:
+                function.erase()
+
+
+def _renumber(
+    entries: Sequence[dict[str, mlir.Attribute]], name: str, left: Sequence[int], type_: mlir.Type
+) -> None:
+    """Numbers of what is left, in place of those that it had."""
+    places = {number: place for place, number in enumerate(left)}
+    for entry in entries:
+        if name in entry:
+            number = mlir.IntegerAttr(entry.pop(name)).value
+            if number in places:
+                entry[name] = mlir.IntegerAttr.get(type_, places[number])
+
+
+def _paired(
+    subject: Subject,
+    found: Subject,
+    layers: _Layers,
+    originals: Mapping[mlir.Operation, mlir.Operation | None],
+    arguments: Sequence[int],
+) -> Folded:
+    """What is left, by the numbers that it had."""
+    whole, left = subject.imported, found.imported
+    numbers: defaultdict[mlir.Operation, list[int]] = defaultdict(list)
+    for number, op in enumerate(whole.core_ops):
+        numbers[op].append(number)
+    seen: Counter[mlir.Operation] = Counter()
+    ops: dict[int, int] = {}
+    trips = left.program.op_trips
+    for number, op in enumerate(left.core_ops):
+        original = originals[op]
+        assert original is not None
+        ops[numbers[original][seen[original]]] = number
+        seen[original] += 1
+        trips[number] *= layers.runs[layers.of_op[original]]
+    values: dict[int, int] = {}
+    makers = dict[mlir.Operation | None, list[int]](reversed(whole.result_values))
+    of_arguments = main_values(whole).arguments
+    pairs = chain(
+        zip((of_arguments[n] for n in arguments), main_values(left).arguments, strict=True),
+        *(zip(makers[originals[op]], made, strict=True) for op, made in left.result_values),
+        *(
+            zip(whole.program.operands_of(one), left.program.operands_of(other), strict=True)
+            for one, other in ops.items()
+            if one in whole.rounded
+        ),
+    )
+    for one, other in pairs:
+        if NO_VALUE not in (one, other):
+            values.setdefault(one, other)
+    changed = left.changed(found.mesh, left.pins, op_trips=trips)
+    costed = estimated(replace(found.costed, imported=changed), overlap=subject.summary.overlap)
+    limit = subject.memory_limit * costed.plan.peak_bytes / subject.plan.peak_bytes
+    summary = replace(found.summary, memory_limit=limit)
+    return Folded(Subject(subject.name, found.module, costed, summary), values, ops)

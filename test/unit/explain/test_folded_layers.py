@@ -1,0 +1,98 @@
+"""A program of few layers sends, and takes, what the whole one does."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+from autoshard.explain.annotations import annotated_values
+from autoshard.explain.folded_layers import folded
+from autoshard.explain.line_candidates import candidates
+from autoshard.explain.question import Subject
+from autoshard.explain.reproduced import collectives_of, together
+
+LAYERS = 7
+
+
+def array(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+def loss(params: Any, x: Any) -> Any:
+    for number in range(len(params["layers"])):
+        layer = params["layers"][str(number)]
+        x = x + jnp.square(x @ layer["up"]) @ layer["down"]
+    return jnp.mean((x @ params["head"]) ** 2)
+
+
+def step(params: Any, state: Any, x: Any) -> Any:
+    gradients = jax.grad(loss)(params, x)
+    norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
+    state = jax.tree.map(lambda m, g: 0.9 * m + g / norm, state, gradients)
+    return jax.tree.map(lambda w, m: w - 0.1 * m, params, state), state
+
+
+@cache
+def subject(layers: int = LAYERS) -> Subject:
+    # Names of layers in the order of text, as JAX sorts them: 0, 1, 10, 11, 2.
+    params = {
+        "layers": {
+            str(number): {"up": array(1024, 4096), "down": array(4096, 1024)}
+            for number in range(layers)
+        },
+        "head": array(1024, 512),
+    }
+    return autoshard.plan(
+        step, params, params, array(4096, 1024), cluster="v5e:2x4", donate_argnums=(0, 1)
+    ).subject
+
+
+@pytest.mark.parametrize("layers", [LAYERS, 12])
+def test_what_is_left_stands_for_all(layers: int) -> None:
+    whole = subject(layers)
+    few = folded(whole)
+    assert few is not None
+    assert len(few.subject.imported.core_ops) < 0.65 * len(whole.imported.core_ops)
+    assert few.subject.plan.step_seconds == pytest.approx(whole.plan.step_seconds, rel=0.05)
+    sent = together(collectives_of(whole.imported, whole.plan))
+    found = together(collectives_of(few.subject.imported, few.subject.plan))
+    assert found == pytest.approx(sent, rel=1e-6)
+
+
+def test_what_is_left_is_cut_as_it_was() -> None:
+    whole = subject()
+    few = folded(whole)
+    assert few is not None
+    assert all(whole.dims[value] == few.subject.dims[left] for value, left in few.values.items())
+    names = [op.name for op in whole.imported.core_ops]
+    assert all(
+        names[op] == few.subject.imported.core_ops[left].name for op, left in few.ops.items()
+    )
+
+
+def test_lines_of_layers_weigh_as_much_as_all_of_them() -> None:
+    whole = subject()
+    few = folded(whole)
+    assert few is not None
+    lines = [line for line in candidates(whole) if "layers" in line.name]
+    on_few = [few.line(line) for line in lines]
+    assert lines
+    for line, left in zip(lines, on_few, strict=True):
+        assert left is not None
+        assert len(left.values) == 3
+        assert sum(left.weights) == pytest.approx(sum(line.weights))
+
+
+def test_lines_that_are_chosen_on_few_layers_reproduce_the_plan_of_all() -> None:
+    found, lines = annotated_values(subject())
+    assert found.reproduced > 0.95
+    assert any(line.annotation.count >= LAYERS for line in lines)
+
+
+def test_few_layers_are_left_as_they_are() -> None:
+    assert folded(subject(3)) is None
