@@ -9,7 +9,8 @@ plan has them read a value otherwise than it is held. They are chosen one after 
 other: the program is propagated with those there are, and of all that comes out otherwise than
 planned, the next ones are what takes most bytes. Then it is propagated without each of them, and
 what is not missed goes; another choice of lines may still be smaller. Propagation is Shardy's, of
-the installed jaxlib, as ``jax.jit`` runs it: what no line speaks of is open to it.
+the installed jaxlib, as ``jax.jit`` runs it: what no line speaks of is open to it. Of equal layers
+that are written out it sees few, which stand for all; what the lines reproduce is of all.
 
 JAX transposes a constraint to one of the cotangent, so a line speaks of both where the plan cuts
 them alike. Where it does not, each is a line by itself, to be written with ``jax.custom_vjp``.
