@@ -221,7 +221,8 @@ void PlanTasks::add_ring(std::size_t m, std::size_t step) {
 void PlanTasks::add_move(std::size_t m) {
   const CostedMove& move = costs_.moves[m];
   auto [home, place] = home_and_place(move);
-  while (trips_of(home) > move.move.trips * same_trips) home = index_.loops.parent(home);
+  const double most = move.move.trips * same_trips;
+  while (home != no_loop && trips_of(home) > most) home = index_.loops.parent(home);
   const double runs = runs_in(move.move.trips, home);
   if (move.compute_seconds > 0 && move.move.place == Place::join) {
     nodes_.push_back({home, place, {runs * move.compute_seconds, true, 0, {}}});

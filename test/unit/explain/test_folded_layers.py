@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from autoshard.explain.folded_layers import folded
 from autoshard.explain.line_candidates import candidates
 from autoshard.explain.question import Subject
 from autoshard.explain.reproduced import collectives_of, together
+from autoshard.planned.given_plan import estimated
 
 LAYERS = 7
 
@@ -96,3 +98,12 @@ def test_lines_that_are_chosen_on_few_layers_reproduce_the_plan_of_all() -> None
 
 def test_few_layers_are_left_as_they_are() -> None:
     assert folded(subject(3)) is None
+
+
+def test_ops_that_hardly_run_are_estimated() -> None:
+    """A condition may run an op less than once a step, outside of all loops."""
+    whole = subject()
+    trips = [0.5 * times for times in whole.imported.program.op_trips]
+    rarely = whole.imported.changed(whole.mesh, whole.imported.pins, op_trips=trips)
+    costed = estimated(replace(whole.costed, imported=rarely), overlap=whole.summary.overlap)
+    assert 0 < costed.plan.step_seconds < whole.plan.step_seconds
