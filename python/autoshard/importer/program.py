@@ -215,8 +215,8 @@ class _Importer:
             )
             for one in builder.rounded_operands
         }
-        # Alike are casts with one rule, which is of their types.
         unread_casts = builder.unread_casts
+        # Alike are casts with one rule, which is of their types.
         op_classes = builder.op_classes
         for number in rounded:
             op_classes[number] = ~op_rules[number]

@@ -130,7 +130,7 @@ value, one behind the other."""
 
 KERNEL = "autoshard.kernel"
 """The composite that a call of ``autoshard.kernel`` is lowered to."""
-AMOUNTS = ("matmul_flops", "moved_again", "exponentials", "vector_flops")
+KERNEL_AMOUNTS = ("matmul_flops", "moved_again", "exponentials", "vector_flops")
 """Attributes of such a call with the amounts of its work."""
 
 CUSTOM_PARTITIONING = "CustomSPMDPartitioning"

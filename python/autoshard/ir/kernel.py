@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from autoshard.errors import StrategyError
-from autoshard.ir.attributes import AMOUNTS, KERNEL
+from autoshard.ir.attributes import KERNEL, KERNEL_AMOUNTS
 from autoshard.ir.local_functions import LocalFunction, Shape, remember
 from autoshard.ir.lowering import lower_at_home, marks_are_lowered
 from autoshard.sharding.kernel_rule import KernelRule
@@ -198,7 +198,7 @@ def lower_as_composite(context: Any, operands: Arrays, call: Call) -> Any:
         "rule": call.rule.to_sdy(shapes),
         "is_unproven": call.is_unproven,
     }
-    attributes |= {name: getattr(call, name) for name in AMOUNTS}
+    attributes |= {name: getattr(call, name) for name in KERNEL_AMOUNTS}
     if call.product is not None:
         attributes["product"] = str(mlir.dtype_to_ir_type(call.product))
     composite = jax.lax.composite(lambda *values, **_: call.function(*values), name=KERNEL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoshard.ir import mlir
-from autoshard.ir.attributes import AMOUNTS, KERNEL, custom_call_target
+from autoshard.ir.attributes import KERNEL, KERNEL_AMOUNTS, custom_call_target
 from autoshard.ir.local_functions import LocalFunction, local_function, remember
 from autoshard.ir.module import module_of
 
@@ -65,7 +65,9 @@ def kernel_call(op: mlir.Operation) -> KernelCall | None:
     if function is None:
         return None
     is_unproven = mlir.BoolAttr(attributes["is_unproven"]).value
-    flops, again, exponentials, others = (mlir.FloatAttr(attributes[it]).value for it in AMOUNTS)
+    flops, again, exponentials, others = (
+        mlir.FloatAttr(attributes[it]).value for it in KERNEL_AMOUNTS
+    )
     product = None
     if "product" in attributes:
         product = mlir.Type.parse(mlir.StringAttr(attributes["product"]).value, op.context)

@@ -220,7 +220,7 @@ def _write_rounded(imported: ImportedProgram, plan: _core.CorePlan, texts: _Text
 
 def _write_unread_casts(imported: ImportedProgram, plan: _core.CorePlan, texts: _Texts) -> None:
     """Cut casts that are rounded back as they are read: to the core nothing reads them, and any
-    way to cut them costs nothing."""
+    way to cut them costs nothing. Results of functions are cut as the plan says."""
     returned = {value for function in imported.functions for value in function.results}
     for one in imported.unread_casts:
         if one.result in returned:

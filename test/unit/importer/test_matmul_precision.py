@@ -216,3 +216,23 @@ def test_a_cast_that_is_rounded_back_is_cut_as_it_is_read() -> None:
     again = cost_of_module(program.module, TPU)
     assert again.plan.step_seconds == pytest.approx(program.summary.step_seconds)
     assert not program.summary.collectives
+
+
+def test_a_cast_that_is_marked_is_cut_as_marked() -> None:
+    strategy, read = "[{}, {x}] -> [{}, {x}]", "[{x}, {}], [{x}, {}] -> [{x}]"
+    text = f"""
+    func.func public @main(%a: tensor<1024x1024xbf16>, %w: tensor<1024x1024xf32>)
+        -> tensor<1024xf32> {{
+      %b = stablehlo.convert %a {{autoshard.strategy = "{strategy}"}}
+          : (tensor<1024x1024xbf16>) -> tensor<1024x1024xf32>
+      %c = stablehlo.dot_general %b, %w, batching_dims = [0] x [0], contracting_dims = [1] x [1]
+          {{autoshard.strategy = "{read}"}}
+          : (tensor<1024x1024xf32>, tensor<1024x1024xf32>) -> tensor<1024xf32>
+      return %c : tensor<1024xf32>
+    }}
+    """
+    module = parse_bytes(text.encode(), new_context(), "step")
+    search_module(module, TPU, RecursiveProgramming(mesh="x=8"))
+    (op,) = (op for op in operations_of(module.operation) if "convert" in op.name)
+    assert mlir.StringAttr(op.attributes["autoshard.strategy"]).value == strategy
+    assert mlir.StringAttr(op.attributes["mhlo.sharding"]).value == "{devices=[1,8]<=[8]}"
