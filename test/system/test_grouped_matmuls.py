@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 import jax
@@ -12,10 +13,15 @@ import pytest
 from equivalence import assert_equal
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jaxlib.mlir.passmanager import PassManager
 
 import autoshard
+from autoshard.ir import local_functions, new_context, parse_bytes
+from autoshard.passes.pipeline import run_passes
+from autoshard.planned.given_plan import summary_on
 
 GMM: Any = importlib.import_module("jax.experimental.pallas.ops.tpu.megablox.ops").gmm
+DOT_GENERAL: Any = jax.lax.dot_general
 EXPERTS, ROWS, FEATURES, HIDDEN = 8, 512, 32, 64
 P = jax.sharding.PartitionSpec
 CUTS = [
@@ -87,6 +93,51 @@ def test_kernels_for_tpus_are_cut_and_cost_what_their_blocks_move() -> None:
     # Of blocks of 128 each operand is read 8 to 128 times: memory limits them.
     assert least < seconds[1] < 3 * least
     assert 2 * seconds[1] < seconds[0]
+
+
+@pytest.mark.parametrize("form", ["shardy", "gspmd"])
+def test_kernels_in_files_are_cut_as_those_of_functions(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = struct(16, 1024, 4096), struct(16384, 1024), struct(16, dtype=jnp.int32)
+    text = lowered_for_tpus(_step((512,) * 3), *given)
+    module = parse_bytes(text.encode(), new_context())
+    run_passes(module, ["autoshard-recursive-programming{cluster=v5e:2x2}"])
+    found = summary_on(module)
+    assert found is not None
+    plan = autoshard.plan(_step((512,) * 3), *given, cluster="v5e:2x2")
+    assert found.step_seconds == pytest.approx(plan.step_seconds, rel=0.02)
+    monkeypatch.setattr(local_functions, "_functions", {})  # as in another process
+    run_passes(module, [f"autoshard-export-{form}"])
+    with module.context:
+        PassManager.parse("builtin.module(symbol-dce)").run(module.operation)
+    calls = re.findall(r"custom_call @tpu_custom_call\(.*-> (tensor<[^>]*>)", str(module))
+    assert len(calls) == 2  # of one device's part each, and none of the whole
+    assert not {"tensor<16384x4096xbf16>", "tensor<16x1024x4096xbf16>"} & set(calls)
+
+
+def test_a_kernel_that_does_more_than_multiply_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = struct(16, 1024, 4096), struct(16384, 1024), struct(16, dtype=jnp.int32)
+
+    def scaled(*args: Any, **kwargs: Any) -> Any:
+        return 2 * DOT_GENERAL(*args, **kwargs)
+
+    monkeypatch.setattr(jax.lax, "dot_general", scaled)
+    text = lowered_for_tpus(
+        _step((1024,) * 3), *given
+    )  # no other test does: JAX keeps what it traced
+    monkeypatch.undo()
+    module = parse_bytes(text.encode(), new_context())
+    with pytest.warns(autoshard.AutoshardWarning, match="1 kernels run whole .* known only when"):
+        run_passes(module, ["autoshard-recursive-programming{cluster=v5e:2x2}"])
+
+
+def lowered_for_tpus(fn: Any, *given: Any) -> str:
+    device = jax.sharding.AbstractDevice("TPU v5 lite", 1, "tpu")
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=device)
+    with jax.sharding.use_abstract_mesh(mesh):
+        traced = jax.jit(fn).trace(*given)
+        return traced.lower(lowering_platforms=("tpu",)).as_text(debug_info=True)
 
 
 def test_a_kernel_of_unknown_grid_costs_what_its_author_says() -> None:

@@ -1,8 +1,7 @@
 """How ``pallas_call`` is lowered for a plan: as a composite with the rule that is proven of it.
 
-Kernels for TPUs are left alone, for what is lowered of them can be read, but for those that are
-known by name. Of kernels in interpret mode and of those for GPUs nobody could tell later that
-devices may share the grid out.
+Kernels for TPUs are left alone, for what is lowered of them can be read. Of kernels in interpret
+mode and of those for GPUs nobody could tell later that devices may share the grid out.
 Where nothing is proven, the composite leaves all of it whole, of which plans warn.
 """
 
@@ -34,7 +33,7 @@ def _lower(context: Any, *operands: Any, **params: Any) -> Any:
     platform = context.module_context.platforms[0]
     is_interpreted = params["interpret"] is True
     is_planned = marks_are_lowered() and not is_in_composite()
-    if is_planned and (is_interpreted or platform == "tpu"):
+    if is_planned and is_interpreted:
         grouped = grouped_matmul(params, context.avals_in)
         if grouped is not None:
             return lower_grouped_matmul(context, operands, grouped)

@@ -12,6 +12,8 @@ from autoshard.ir.module import module_of
 COMPOSITE = "stablehlo.composite"
 RAGGED_DOT = "ragged_dot "
 """How keys of kernels begin that say all of a ``ragged_dot_general``."""
+GROUPED_MATMUL = "grouped_matmul "
+"""The same of a grouped matmul of megablox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,16 @@ def kernel_call(op: mlir.Operation) -> KernelCall | None:
 
 def _described(key: str) -> LocalFunction | None:
     """The function that a key of another process describes; None: it only names one."""
-    if not key.startswith(RAGGED_DOT):
-        return None
-    from autoshard.kernels.ragged_dot import local_ragged_dot  # imports jax
+    if key.startswith(RAGGED_DOT):
+        from autoshard.kernels.ragged_dot import local_ragged_dot  # imports jax
 
-    function = local_ragged_dot(key)
+        function = local_ragged_dot(key)
+    elif key.startswith(GROUPED_MATMUL):
+        from autoshard.kernels.megablox import local_grouped_matmul  # imports jax
+
+        function = local_grouped_matmul(key)
+    else:
+        return None
     remember(function, key)
     return function
 

@@ -75,7 +75,10 @@ def cuts_or_reasons(
         used: Of each result, whether anything reads it; kernels have results that are no more than
             memory.
     """
-    return tuple(_cut(kernel, shapes, used, dim) for dim in range(len(kernel.grid)))
+    dims = range(len(kernel.grid))
+    if _depends_on_the_run(kernel.body):
+        return ("the body asks how large the grid is, or draws random numbers",) * len(dims)
+    return tuple(_cut(kernel, shapes, used, dim) for dim in dims)
 
 
 def _cut(
@@ -84,8 +87,6 @@ def _cut(
     size = kernel.grid[dim]
     if size == 1:
         return "it has one place"
-    if _depends_on_the_run(kernel.body):
-        return "the body asks how large the grid is, or draws random numbers"
     num_operands = kernel.num_tables + len(kernel.windows) - kernel.num_results
     tables = tables_along(kernel, shapes[: kernel.num_tables], dim)
     follows: list[tuple[int | None, int]] = [table or (None, 1) for table in tables]

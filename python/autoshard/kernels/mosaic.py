@@ -54,6 +54,7 @@ class Kernel:
     module: mlir.Module
     name: str
     grid: tuple[int, ...]
+    """Sizes; at most 0 where they are known only when it runs."""
     is_parallel: tuple[bool, ...]
     """Whether no place along each dim of the grid needs what another one left behind."""
     windows: tuple[Window | None, ...]
@@ -99,6 +100,15 @@ def is_tpu_kernel(op: mlir.Operation) -> bool:
 
 
 def kernel_of(op: mlir.Operation) -> Kernel | None:
+    """The kernel that a ``tpu_custom_call`` runs.
+
+    None where it cannot be read, or its grid is known only when it runs.
+    """
+    kernel = read_kernel(op)
+    return None if kernel is None or any(size <= 0 for size in kernel.grid) else kernel
+
+
+def read_kernel(op: mlir.Operation) -> Kernel | None:
     """The kernel that a ``tpu_custom_call`` runs; None where it cannot be read."""
     body = body_of(op)
     return None if body is None else _read(body, len(op.results))
@@ -194,8 +204,6 @@ def _read(body: str, num_results: int) -> Kernel | None:
     main = functions[0]
     by_name = {_text(function.attributes["sym_name"]): function for function in functions}
     grid = tuple(mlir.DenseI64ArrayAttr(main.attributes[_BOUNDS]))
-    if any(size <= 0 for size in grid):  # known when it runs
-        return None
     tables = mlir.IntegerAttr(main.attributes["scalar_prefetch"]).value
     windows = tuple(
         _window(mlir.DictAttr(each), by_name, len(grid))

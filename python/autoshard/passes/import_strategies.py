@@ -30,10 +30,10 @@ from autoshard.ir.module import is_of_one_device, operations_of
 from autoshard.ir.native import nested, run_native
 from autoshard.passes.base import Pass
 from autoshard.rewrites.composites import expand_composites
+from autoshard.rewrites.expert_matmuls import RAGGED_DOT, expert_matmuls_as_kernels
 from autoshard.rewrites.one_device_collectives import COLLECTIVES, drop_collectives_of_one
 from autoshard.rewrites.pins.op_strategies import expand_op_strategies
 from autoshard.rewrites.pins.write import write_pins
-from autoshard.rewrites.ragged_dots import RAGGED_DOT, ragged_dots_as_kernels
 from autoshard.sharding import Mesh
 
 _MANUAL = "sdy.manual_computation"
@@ -101,7 +101,7 @@ def import_strategies(
         has_new_marks = expand_op_strategies(saying)
         has_new_calls = expand_composites(saying)
         if platform is not None:
-            has_new_calls |= ragged_dots_as_kernels(module, saying, platform)
+            has_new_calls |= expert_matmuls_as_kernels(module, saying, platform)
         has_fewer = drop_collectives_of_one(alone)
         if has_new_calls:
             _flatten_calls(module)

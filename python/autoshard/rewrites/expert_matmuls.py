@@ -1,13 +1,17 @@
 """Matmuls of experts in files become the kernel that those of Python functions are lowered to.
 
 before  %y = chlo.ragged_dot %rows, %matrices, %sizes
+        %z = stablehlo.custom_call @tpu_custom_call(%count, %starts, .., %rows, %matrices)
 after   %expert_of_row = .. %sizes, and %experts = iota
         %y = stablehlo.composite @autoshard.kernel %rows, %matrices, %expert_of_row, %experts
+        %z = such a composite, too, where the kernel is a grouped matmul of megablox
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from autoshard.ir import chlo, mlir, parse_bytes
 from autoshard.ir.functions import add_functions
@@ -15,14 +19,20 @@ from autoshard.ir.module import functions_of, operations_of
 from autoshard.ir.reading import shape_of
 from autoshard.ir.symbols import functions_named, functions_reached
 from autoshard.ir.types import numpy_type
+from autoshard.kernels.grouped_matmuls import READ, Form, form_in
+
+Array = tuple[Sequence[int], str]
+"""Shape and type."""
 
 RAGGED_DOT = "chlo.ragged_dot"
 
 
-def ragged_dots_as_kernels(
+def expert_matmuls_as_kernels(
     module: mlir.Module, operations: Sequence[mlir.Operation], platform: str
 ) -> bool:
     """Call what autoshard lowers ``jax.lax.ragged_dot`` to in place of each ``chlo.ragged_dot``.
+
+    And the kernel of a grouped matmul in place of each that a TPU would run.
 
     Those with batch dims, or with a strategy of their own, stay what they are, and so do those that
     a composite stands for.
@@ -35,14 +45,44 @@ def ragged_dots_as_kernels(
     Returns:
         Whether there was any.
     """
-    found = [op for op in operations if op.name == RAGGED_DOT and _can_be_kernel(op)]
+    found = [each for op in operations if (each := _found(op, platform)) is not None]
     if not found:
         return False
     inside = _functions_of_composites(module)
-    found = [op for op in found if _function_around(op) not in inside]
-    for number, op in enumerate(found):
-        _replace(module, op, platform, number)
+    found = [each for each in found if _function_around(each.op) not in inside]
+    lowered: dict[object, bytes] = {}
+    for number, each in enumerate(found):
+        _replace(module, each, platform, f"autoshard_experts_{number}", lowered)
     return bool(found)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A matmul of experts."""
+
+    op: mlir.Operation
+    operands: Sequence[mlir.Value]
+    """What the kernel is made from."""
+    kind: object
+    """Equal for those that differ in operands and result alone."""
+    lowered: Callable[[Sequence[Array], str], bytes]
+    """A module that calls the kernel, by the types of operands and result, for a platform."""
+
+
+def _found(op: mlir.Operation, platform: str) -> _Found | None:
+    if _has_strategy(op):
+        return None
+    if op.name == RAGGED_DOT and _can_be_kernel(op):
+        kind = tuple(op.attributes[name] for name in op.attributes)
+        return _Found(op, list(op.operands), kind, functools.partial(_lowered_ragged_dot, op))
+    if platform == "tpu" and (form := form_in(op)) is not None:
+        operands = [op.operands[each] for each in READ]
+        return _Found(op, operands, form, functools.partial(_lowered_grouped_matmul, form))
+    return None
+
+
+def _has_strategy(op: mlir.Operation) -> bool:
+    return any(name.startswith("autoshard.") for name in op.attributes)
 
 
 def _functions_of_composites(module: mlir.Module) -> set[str]:
@@ -66,47 +106,51 @@ def _function_around(op: mlir.Operation) -> str:
 
 
 def _can_be_kernel(op: mlir.Operation) -> bool:
-    has_strategy = any(name.startswith("autoshard.") for name in op.attributes)
     numbers = _numbers(op)
     has_one_group = len(numbers.rhs_group_dimensions) == 1 or not numbers.rhs_group_dimensions
     is_flat = len(shape_of(op.operands[2])) == 1
-    return not has_strategy and not numbers.lhs_batching_dimensions and is_flat and has_one_group
+    return not numbers.lhs_batching_dimensions and is_flat and has_one_group
 
 
 def _numbers(op: mlir.Operation) -> chlo.RaggedDotDimensionNumbers:
     return chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
 
 
-def _replace(module: mlir.Module, op: mlir.Operation, platform: str, number: int) -> None:
+def _lowered_ragged_dot(op: mlir.Operation, arrays: Sequence[Array], platform: str) -> bytes:
     from autoshard.kernels.ragged_dot import RaggedDot  # imports jax
 
     numbers = _numbers(op)
     contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
-    types = [mlir.RankedTensorType(value.type) for value in (*op.operands, op.results[0])]
-    names = [str(numpy_type(type_.element_type)) for type_ in types]
-    said = RaggedDot(
-        [(type_.shape, name) for type_, name in zip(types[:3], names[:3], strict=True)],
-        (
-            (contracted, ((), ())),
-            numbers.lhs_ragged_dimensions,
-            numbers.rhs_group_dimensions,
-        ),
-        _precision(op),
-        names[3],
-    )
-    lowered = said.lowered(platform)
-    other = parse_bytes(lowered, op.context, RAGGED_DOT)
+    *operands, (_, made) = arrays
+    dims = (contracted, ((), ())), numbers.lhs_ragged_dimensions, numbers.rhs_group_dimensions
+    return RaggedDot(operands, dims, _precision(op), made).lowered(platform)
+
+
+def _lowered_grouped_matmul(form: Form, arrays: Sequence[Array], platform: str) -> bytes:
+    from autoshard.kernels.megablox import GroupedMatmul  # imports jax
+
+    return GroupedMatmul(form, arrays[-1][1], False).lowered(arrays, platform)
+
+
+def _replace(
+    module: mlir.Module, found: _Found, platform: str, name: str, lowered: dict[object, bytes]
+) -> None:
+    """Call the kernel in place of an op; ``lowered`` are modules that were made before."""
+    op = found.op
+    types = [mlir.RankedTensorType(value.type) for value in (*found.operands, op.results[0])]
+    key = found.kind, *types
+    if key not in lowered:
+        arrays = [(type_.shape, str(numpy_type(type_.element_type))) for type_ in types]
+        lowered[key] = found.lowered(arrays, platform)
+    other = parse_bytes(lowered[key], op.context, name)
     for inner in operations_of(other.operation):
         inner.location = op.location
+    callee = mlir.FlatSymbolRefAttr.get(add_functions(module.operation, other, name))
     call = mlir.Operation.create(
         "func.call",
         results=[result.type for result in op.results],
-        operands=list(op.operands),
-        attributes={
-            "callee": mlir.FlatSymbolRefAttr.get(
-                add_functions(module.operation, other, f"autoshard_ragged_dot_{number}")
-            )
-        },
+        operands=list(found.operands),
+        attributes={"callee": callee},
         loc=op.location,
         ip=mlir.InsertionPoint(op),
     )
