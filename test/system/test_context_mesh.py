@@ -64,6 +64,13 @@ def test_a_cluster_of_another_size_is_refused() -> None:
         autoshard.plan(jnp.matmul, X, W, cluster="v5e:4x4")
 
 
+def test_a_mesh_of_one_device_says_nothing_where_a_cluster_is_given() -> None:
+    one = jax.make_mesh((1, 1), ("fsdp", "tensor"), devices=jax.devices()[:1])
+    with jax.set_mesh(one):
+        plan = autoshard.plan(jnp.matmul, X, W, cluster="v5e:4x4")
+    assert plan.mesh.size == 16
+
+
 def put(x: Any, *spec: Any) -> jax.Array:
     return jax.device_put(x, jax.NamedSharding(MESH, P(*spec)))
 

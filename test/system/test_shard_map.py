@@ -101,6 +101,20 @@ def test_rows_sent_to_their_experts_are_in_the_plan() -> None:
     assert sent / 450e9 < (collective.seconds or 0.0) < 3 * sent / 450e9
 
 
+def test_axes_of_one_device_are_no_part_of_what_a_shard_map_sends() -> None:
+    types = (jax.sharding.AxisType.Auto,) * 3
+    mesh = jax.make_mesh((1, 8, 1), ("data", "fsdp", "expert"), types)
+
+    def body(x: Any) -> Any:
+        return jax.lax.psum(jax.lax.psum(x, ("data", "fsdp", "expert")) * 2, "expert")
+
+    fn = jax.shard_map(body, mesh=mesh, in_specs=P("fsdp"), out_specs=P(), check_vma=False)
+    x = jax.ShapeDtypeStruct((4096, 1024), jnp.float32)
+    plan = autoshard.plan(fn, x, mesh=mesh, mode="auto", cluster="h100:8")
+    (collective,) = plan.summary.collectives
+    assert (collective.kind, collective.axes) == ("all-reduce", ("fsdp",))
+
+
 @pytest.mark.parametrize("layers", [1, 8])
 def test_what_a_shard_map_computes_and_sends_is_in_the_seconds(layers: int, tmp_path: Path) -> None:
     def body(x: Any, w: Any) -> Any:

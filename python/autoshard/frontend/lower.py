@@ -52,6 +52,7 @@ from autoshard.rewrites.one_device_collectives import drop_collectives_of_one
 from autoshard.sharding import Axis, Mesh, Sharding
 
 _OTHER_MESH = (
+    "use_abstract_mesh cannot change the size of the mesh",
     "should match the mesh passed to shard_map",
     "is not found in mesh",
     "Received incompatible devices",
@@ -130,7 +131,7 @@ def lower_source(
     try:
         return lowered.source(_target(request, lowered.marks, name, arguments.explicit_mesh))
     except PlanError:
-        is_given = request.mesh is not None or context_mesh() is not None
+        is_given = request.mesh is not None or _mesh_around(request) is not None
         own = lowered.own_mesh() if lowered.is_for_another_mesh and not is_given else None
         if own is None:
             raise
@@ -313,7 +314,7 @@ def _of_one_device(
 ) -> LoweredProgram | None:
     """A program that has meshes of one device, of which nothing is left; None if there are more."""
     try:
-        program = lower(jitted, args, kwargs, mesh, platform, has_own_meshes=True)
+        program = lower(jitted, args, kwargs, mesh, platform, has_own_meshes=True, rules=_own_rules)
     except (ValueError, RuntimeError, NotLoweredError):
         return None
     module = parse_bytes(program.bytecode, new_context())
@@ -359,6 +360,16 @@ def _libraries_of(mesh: Any, platform: str | None) -> contextlib.AbstractContext
     return contextlib.nullcontext()
 
 
+def _mesh_around(request: Request) -> jax.sharding.Mesh | jax.sharding.AbstractMesh | None:
+    """The mesh of ``jax.set_mesh`` around the call.
+
+    One of a single device says nothing where a cluster is given: programs that insist on a mesh are
+    lowered within such a one.
+    """
+    mesh = context_mesh()
+    return None if mesh is not None and mesh.size == 1 and request.cluster is not None else mesh
+
+
 def _target(
     request: Request,
     marks: Callable[[Any, str | None], list[str]],
@@ -379,7 +390,7 @@ def _target(
     mesh, mode = request.mesh, request.mode
     if mesh is None:
         # A cluster that is given gets a mesh of its own.
-        mesh = context_mesh() or (explicit if cluster is None else None)
+        mesh = _mesh_around(request) or (explicit if cluster is None else None)
         # Who sets a mesh for everything says nothing of how a function is planned.
         mode = mode or ("auto" if mesh is not None else None)
     is_given = mesh is not None

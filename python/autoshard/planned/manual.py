@@ -61,6 +61,8 @@ def manual_costs(imported: ImportedProgram, mesh: Mesh, cluster: Cluster) -> Man
         main = functions_of(module)["main"].regions[0].blocks[0]
         for each, trips in _collectives_in(main, times):
             one = _summary(each, trips, mesh, core)
+            if not one.axes:  # of one device
+                continue
             key = one.kind, one.axes, one.bytes, one.location
             before = collectives.get(key)
             collectives[key] = one if before is None else _both(before, one)

@@ -85,9 +85,11 @@ def _groups(attribute: mlir.Attribute, mesh: Mesh) -> tuple[tuple[AxisRef, ...] 
     if text.startswith("dense"):
         groups = np.array(mlir.DenseIntElementsAttr(attribute))
         return axes_of_groups(groups, mesh), groups.shape[1]
-    axes = tuple(AxisRef(name) for name in _NAMED_AXIS.findall(text))
-    if not axes or "sub_axis_info" in text:
+    names = _NAMED_AXIS.findall(text)
+    if not names or "sub_axis_info" in text:
         raise ParseError(
             f"replica_groups = {text}: autoshard reads groups of devices, and whole axes."
         )
+    # Axes of size 1 may be left out of the mesh.
+    axes = tuple(AxisRef(name) for name in names if name in mesh.axis_names)
     return in_mesh_order(axes, mesh), prod(mesh.axis_size(axis.name) for axis in axes)
