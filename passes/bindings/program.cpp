@@ -324,6 +324,18 @@ void bind_program(nb::module_& module) {
           "of "
           "`held_operands` reads a copy of its one value, which is a new value that pins may "
           "name: the last ones, in this order. `op_trips` says how often each op runs.")
+      .def(
+          "with_bodies",
+          [](const Program& p, const std::vector<std::pair<std::int32_t, double>>& bodies) {
+            Program changed = p;
+            changed.bodies.clear();
+            for (const auto& [op, bytes] : bodies) changed.bodies.push_back({op, bytes});
+            check(changed);
+            return changed;
+          },
+          "bodies"_a,
+          "The same program with these computations that are one device's part: the op behind "
+          "each, and the bytes that it needs beside what it reads and makes.")
       .def_prop_ro("num_values", [](const Program& p) { return p.values.size(); })
       .def_prop_ro("num_ops", [](const Program& p) { return p.ops.size(); })
       .def_prop_ro("op_trips",

@@ -159,6 +159,13 @@ void check(const Program& program) {
   for (std::size_t i = 0; i < program.results.size(); ++i) {
     if (!in_range(program.results[i], program)) fail("value out of range: result", i);
   }
+  for (std::size_t i = 0; i < program.bodies.size(); ++i) {
+    const Body& body = program.bodies[i];
+    if (body.op < 0 || body.op > static_cast<std::int32_t>(program.ops.size()) ||
+        !(body.bytes >= 0)) {
+      fail("op or bytes out of range: body", i);
+    }
+  }
   for (std::size_t i = 0; i < program.early.size(); ++i) {
     if (!in_range(program.early[i], program)) fail("value out of range: early", i);
   }

@@ -211,6 +211,14 @@ struct Pin {
   AxisList replicated = {};
 };
 
+/// What is one device's part already, and runs between two ops: no plan changes it.
+struct Body {
+  /// The op behind it, maybe the number of ops.
+  std::int32_t op;
+  /// Bytes on each device while it runs, beside what it reads and makes.
+  double bytes;
+};
+
 struct Program {
   Mesh mesh;
   std::vector<TensorType> types;
@@ -227,6 +235,7 @@ struct Program {
   /// Values that are stored from the first program point on, whenever the op that makes them
   /// runs: copies from the memory of the host, which compilers start as early as they like.
   std::vector<std::int32_t> early = {};
+  std::vector<Body> bodies = {};
 };
 
 /// What an op does that hands on the one value that it reads.

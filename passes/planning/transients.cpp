@@ -275,6 +275,11 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
       result.push_back({{sent_from(point), point + 1}, of_op.gathered});
     }
   }
+  for (const Body& body : on.program.bodies) {
+    // What it reads is there when the op before it has run.
+    const std::int32_t point = std::max(body.op - 1, 0);
+    result.push_back({{point, point + 1}, body.bytes});
+  }
   add_passed_on(on, assignment, result);
   add_ring_operands(on, assignment, by_class, result);
   copied.write(result);

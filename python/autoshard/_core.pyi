@@ -404,6 +404,11 @@ class Program:
         The same program on another mesh and with other pins; besides, (op, operand) that are not resharded, and (op, factor) that are not cut. Each list of (op, operand) of `held_operands` reads a copy of its one value, which is a new value that pins may name: the last ones, in this order. `op_trips` says how often each op runs.
         """
 
+    def with_bodies(self, bodies: Sequence[tuple[int, float]]) -> Program:
+        """
+        The same program with these computations that are one device's part: the op behind each, and the bytes that it needs beside what it reads and makes.
+        """
+
     @property
     def num_values(self) -> int: ...
 

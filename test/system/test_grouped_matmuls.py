@@ -132,6 +132,25 @@ def test_a_kernel_that_does_more_than_multiply_stays_whole(monkeypatch: pytest.M
         run_passes(module, ["autoshard-recursive-programming{cluster=v5e:2x2}"])
 
 
+def test_a_kernel_in_a_function_of_a_shard_map_stays_as_it_is() -> None:
+    given = struct(16, 1024, 4096), struct(16384, 1024), struct(16, dtype=jnp.int32)
+
+    def mapped(matrices: Any, rows: Any, sizes: Any) -> Any:
+        body = jax.shard_map(
+            jax.jit(_step((512,) * 3)),
+            in_specs=(P(None, None, "d"), P(), P()),
+            out_specs=P(None, None, "d"),
+            check_vma=False,
+        )
+        return body(matrices, rows, sizes)
+
+    plan = autoshard.plan(mapped, *given, mesh="d=4", mode="auto", cluster="v5e:2x2")
+    planned = parse_bytes(plan.bytecode, new_context())
+    assert "autoshard.kernel" not in str(planned)
+    whole = 2 * 2 * 16384 * 1024 * 4096 / 197e12
+    assert whole / 4 < plan.compute_seconds < whole
+
+
 def lowered_for_tpus(fn: Any, *given: Any) -> str:
     device = jax.sharding.AbstractDevice("TPU v5 lite", 1, "tpu")
     mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=device)

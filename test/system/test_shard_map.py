@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    CausalMask,
+    MultiHeadMask,
+    make_splash_mha_single_device,
+)
 
 import autoshard
 from autoshard.ir import new_context, parse_bytes
@@ -113,6 +119,48 @@ def test_axes_of_one_device_are_no_part_of_what_a_shard_map_sends() -> None:
     plan = autoshard.plan(fn, x, mesh=mesh, mode="auto", cluster="h100:8")
     (collective,) = plan.summary.collectives
     assert (collective.kind, collective.axes) == ("all-reduce", ("fsdp",))
+
+
+def test_what_a_shard_map_needs_while_it_runs_is_in_the_memory() -> None:
+    def body(x: Any, w: Any) -> Any:
+        scores = jnp.sort(jnp.sin(x @ w), axis=1)
+        return jnp.sort(scores / jnp.sum(scores), axis=1) @ w.T
+
+    def step(x: Any, w: Any) -> Any:
+        x = jnp.sort(x, axis=1)
+        for _ in range(3):
+            x = jax.shard_map(body, in_specs=(P("dp"), P()), out_specs=P("dp"))(x, w)
+        return x
+
+    x = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
+    w = jax.ShapeDtypeStruct((1024, 8192), jnp.float32)
+    plan = autoshard.plan(step, x, w, mesh=MESH, mode="auto", cluster="cpu:8")
+    scores = 4096 * 8192 * 4
+    held = 4096 * 1024 * 4 + 1024 * 8192 * 4
+    assert held + 2 * scores <= plan.peak_bytes <= 1.3 * (held + 2 * scores)
+    asked: Any = {"mesh": MESH, "mode": "auto", "cluster": "cpu:8"}
+    with pytest.raises(autoshard.DoesNotFitError):
+        autoshard.plan(step, x, w, memory_limit=held + scores, **asked)
+
+
+def test_a_mask_is_known_inside_of_a_shard_map() -> None:
+    heads, length = 4, 4096
+    mask = MultiHeadMask([CausalMask((length, length))] * heads)
+    kernel = make_splash_mha_single_device(mask)
+
+    def attend(kernel: Any, q: Any, k: Any, v: Any) -> Any:
+        return jax.vmap(kernel)(q, k, v)
+
+    def mapped(q: Any, k: Any, v: Any) -> Any:
+        specs = jax.tree.map(lambda _: P(), kernel), P("dp"), P("dp"), P("dp")
+        inside = jax.shard_map(attend, in_specs=specs, out_specs=P("dp"), check_vma=False)
+        return inside(kernel, q, k, v)
+
+    given = [jax.ShapeDtypeStruct((2, heads, length, 128), jnp.bfloat16)] * 3
+    asked: Any = {"mesh": "dp=2", "mode": "auto", "cluster": "v5e:1x2"}
+    plans = [autoshard.plan(fn, *given, **asked) for fn in (mapped, partial(attend, kernel))]
+    seconds = [plan.compute_seconds for plan in plans]
+    assert seconds[0] == pytest.approx(seconds[1], rel=0.05)
 
 
 @pytest.mark.parametrize("layers", [1, 8])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from autoshard import _core
 from autoshard.importer.core_rules import RuleTable
 from autoshard.importer.given_strategies import GivenStrategies
+from autoshard.importer.imported_program import ManualComputation
 from autoshard.importer.matmul_precision import MatmulPrecision
 from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.value_types import NO_TYPE, TypeTable
@@ -51,8 +53,8 @@ class BlockReader:
         self._of_targets: dict[str, Handler] = {}
         self._placed: dict[str, int] = {}
         self._one_device_classes: set[int] = set()
-        self.manual: list[tuple[mlir.Operation, float]] = []
-        """Manual computations that were read, with how often each runs."""
+        self.manual: list[ManualComputation] = []
+        """Those that were read."""
         if precision.rounds:
             firsts = enumerate(builder.first_ops)
             builder.round_operands_of(
@@ -79,8 +81,8 @@ class BlockReader:
     def scale_manual(self, first: int, factor: float) -> None:
         """Let manual computations from number ``first`` on run so many times as often."""
         for number in range(first, len(self.manual)):
-            op, trips = self.manual[number]
-            self.manual[number] = (op, factor * trips)
+            one = self.manual[number]
+            self.manual[number] = replace(one, trips=factor * one.trips)
 
     def read(self, block: _core.RegionBlock, arguments: list[int], trips: float) -> None:
         """Read the ops of a block whose arguments are these values of the core."""

@@ -67,6 +67,17 @@ class ValueName:
     """The name with stars for numbers."""
 
 
+@dataclass(frozen=True, slots=True)
+class ManualComputation:
+    """A body of ``jax.shard_map``: one device's part already, which no plan changes."""
+
+    op: mlir.Operation
+    trips: float
+    """How often it runs in a step."""
+    next_op: int
+    """The core's op behind it, or the number of these."""
+
+
 @dataclass(slots=True)
 class ImportedProgram:
     """A program and the way back from its indices to the module."""
@@ -120,8 +131,7 @@ class ImportedProgram:
     matmul stands for each."""
     unread_casts: Sequence[_core.UnreadCast] = ()
     """Casts whose results matmuls would round back: the core reads what they are made of."""
-    manual: Sequence[tuple[mlir.Operation, float]] = ()
-    """Manual computations, with how often each runs."""
+    manual: Sequence[ManualComputation] = ()
     makers: list[int] | None = None
     """Which of ``result_values`` each value is first, once somebody asked."""
     lines: dict[int, str | None] = field(default_factory=dict[int, "str | None"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autoshard import _core
 from autoshard.errors import ImportModuleError
 from autoshard.importer.block_reader import BlockReader
-from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.imported_program import NO_VALUE, ManualComputation
 from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.rules import registered_rule
 from autoshard.importer.values import Values
@@ -46,7 +46,7 @@ class WholeOps:
     def manual_computation(self, number: int, trips: float) -> None:
         """Its in and out shardings are pins."""
         op, builder = self._operations[number], self._builder
-        self._reader.manual.append((op, trips))
+        self._reader.manual.append(ManualComputation(op, trips, builder.num_ops))
         if PIN not in op.attributes:
             raise ImportModuleError(
                 "manual computation without autoshard.pin: run autoshard-import-strategies before "

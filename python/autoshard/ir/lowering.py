@@ -330,7 +330,7 @@ def lower_at_home(
     """
     jitted: Any = jax.jit(lambda *arrays: function(*arrays), keep_unused=True)
     inside = dataclasses.replace(_parameters(_CALLS_INTO_PYTHON), hoist_constants_as_args=False)
-    with _marks_are_lowered(False), _on_device(device):
+    with _marks_are_lowered(False), on_device(device):
         try:
             stage = jitted.trace(*structs).lower(
                 lowering_platforms=(platform,), _private_parameters=inside
@@ -365,7 +365,7 @@ def traced_here(jaxpr: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _on_device(device: Any) -> Generator[None]:
+def on_device(device: Any) -> Generator[None]:
     """Nothing but this device is around; libraries that ask which one is traced for are told it."""
     empty: Any = mesh_lib.empty_abstract_mesh
     auto = (jax.sharding.AxisType.Auto,)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from autoshard.ir.kernel import Call, lowered_for
 from autoshard.ir.local_functions import LocalFunction
-from autoshard.ir.lowering import lower
+from autoshard.ir.lowering import lower, on_device
 from autoshard.kernels.calls import GROUPED_MATMUL
 from autoshard.kernels.experts import OfExperts, bind_experts, experts_rule, only_rows_of
 from autoshard.kernels.grouped_matmuls import Form
@@ -90,9 +90,9 @@ class GroupedMatmul:
         """
         *operands, result = (jax.ShapeDtypeStruct(tuple(it), dtype) for it, dtype in arrays)
         planned = functools.partial(self.planned, result.shape)
-        return lower(
-            jax.jit(planned, keep_unused=True), tuple(operands), {}, None, platform
-        ).bytecode
+        jitted = jax.jit(planned, keep_unused=True)
+        with on_device(None):
+            return lower(jitted, tuple(operands), {}, None, platform).bytecode
 
     def _described(self, lhs: Any, rhs: Any) -> str:
         """All of it, as one line."""

@@ -20,7 +20,13 @@ from jax.interpreters import mlir
 
 from autoshard.ir.kernel import Call, is_in_composite, lowered_for
 from autoshard.ir.local_functions import LocalFunction
-from autoshard.ir.lowering import Rules, lower, lowering_rule, marks_are_lowered
+from autoshard.ir.lowering import (
+    Rules,
+    lower,
+    lowering_rule,
+    marks_are_lowered,
+    on_device,
+)
 from autoshard.kernels.calls import RAGGED_DOT
 from autoshard.kernels.experts import (
     OfExperts,
@@ -75,7 +81,7 @@ class RaggedDot:
 
     def lowered(self, platform: str) -> bytes:
         """A module that calls it as the kernel that it is planned as."""
-        with self.traced() as call:
+        with on_device(None), self.traced() as call:
             structs = tuple(self.structs)
             made = lower(jax.jit(call), structs, {}, None, platform, rules=ragged_dot_rules)
         return made.bytecode

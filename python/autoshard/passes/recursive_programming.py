@@ -43,6 +43,7 @@ from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
 from autoshard.planned.axis_names import describe_axes, name_axes
 from autoshard.planned.does_not_fit import does_not_fit
 from autoshard.planned.given_plan import Costed, cost_of_module
+from autoshard.planned.manual import with_bodies
 from autoshard.planned.summarize import summarize
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.symbolic_costs import SymbolicCosts
@@ -314,6 +315,7 @@ def read_module(
                 compiler=cluster.compiler,
             )
             remove_rules(module)
+            imported = with_bodies(imported, cluster)
     return ReadProgram(module, imported, cluster, not read.has_default_mesh, clock.seconds)
 
 

@@ -132,6 +132,8 @@ def cost_of_module(
         PlanError: There is no plan, a part of it is missing, or it does not hold.
         ClusterError: The mesh does not fit the cluster.
     """
+    from autoshard.planned.manual import with_bodies  # it costs modules, too
+
     with module.context, mlir.Location.unknown():
         mesh = mesh_of(module)
         populate_rules(module)
@@ -144,6 +146,7 @@ def cost_of_module(
                 rules=rules,
                 compiler=cluster.compiler,
             )
+            imported = with_bodies(imported, cluster)
             plan = _cost_of(GivenPlan(imported, is_as_read=True), cluster, overlap)
         finally:
             remove_rules(module)

@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, cast
+
+import numpy as np
 
 from autoshard import _core
 from autoshard.cluster import Cluster
@@ -14,8 +18,10 @@ from autoshard.ir import mlir
 from autoshard.ir.inline import inline_calls, substitute
 from autoshard.ir.module import functions_of, operations_of
 from autoshard.ir.symbols import functions_named, functions_reached
+from autoshard.ir.types import element_bits, numpy_type
+from autoshard.kernels.tables import table_contents
 from autoshard.planned.collective import ring_bytes
-from autoshard.planned.op_seconds import op_seconds
+from autoshard.planned.op_seconds import op_seconds, plan_of_one_device
 from autoshard.planned.summary import CollectiveSummary
 from autoshard.planned.written_collectives import written_collective, written_kind
 from autoshard.sharding import Mesh
@@ -34,8 +40,46 @@ class ManualCosts:
         return sum(one.seconds or 0.0 for one in self.collectives)
 
 
+def with_bodies(imported: ImportedProgram, cluster: Cluster) -> ImportedProgram:
+    """The same program, whose memory knows what manual computations need while they run.
+
+    Args:
+        imported: The program.
+        cluster: Of the chips that run it.
+    """
+    if not imported.manual:
+        return imported
+    functions = functions_of(imported.module)
+    known: dict[str, float] = {}
+    bodies: dict[int, float] = {}  # those between the same two ops run one after the other
+    for one in imported.manual:
+        text = str(one.op.get_asm(use_local_scope=True))
+        if text not in known:
+            known[text] = _scratch_bytes(_as_module(one.op, functions), cluster)
+        bodies[one.next_op] = max(bodies.get(one.next_op, 0.0), known[text])
+    return replace(imported, program=imported.program.with_bodies(list(bodies.items())))
+
+
+def _scratch_bytes(module: mlir.Module, cluster: Cluster) -> float:
+    """What a program of one device needs beside its arguments and results."""
+    _, plan = plan_of_one_device(module, operations_of(module.operation), _alone(cluster))
+    main = functions_of(module)["main"].regions[0].blocks[0]
+    *_, last = main.operations
+    held = (*main.arguments, *last.operation.operands)
+    return max(0.0, plan.peak_bytes - sum(_bytes(value.type) for value in held))
+
+
+def _bytes(type_: mlir.Type) -> float:
+    tensor = mlir.RankedTensorType(type_)
+    return prod(tensor.shape) * element_bits(tensor.element_type) / 8
+
+
+def _alone(cluster: Cluster) -> Cluster:
+    return replace(cluster, dims=())
+
+
 def manual_costs(imported: ImportedProgram, mesh: Mesh, cluster: Cluster) -> ManualCosts:
-    """Costs of all manual computations of a program; memory inside of them is not counted.
+    """Seconds of all manual computations of a program.
 
     What one leaves to the partitioner, along axes that are not manual, counts whole.
 
@@ -51,10 +95,11 @@ def manual_costs(imported: ImportedProgram, mesh: Mesh, cluster: Cluster) -> Man
     core = cluster.to_core(mesh)
     functions = functions_of(imported.module)
     known: dict[str, tuple[mlir.Module, float]] = {}
-    for op, times in imported.manual:
-        text = str(op.get_asm(use_local_scope=True))
+    for one_body in imported.manual:
+        times = one_body.trips
+        text = str(one_body.op.get_asm(use_local_scope=True))
         if text not in known:
-            module = _as_module(op, functions)
+            module = _as_module(one_body.op, functions)
             known[text] = module, _seconds(module, cluster)
         module, seconds = known[text]
         compute += times * seconds
@@ -72,7 +117,7 @@ def manual_costs(imported: ImportedProgram, mesh: Mesh, cluster: Cluster) -> Man
 def _seconds(module: mlir.Module, cluster: Cluster) -> float:
     """Seconds of a program of one device, collectives left out."""
     operations = operations_of(module.operation)
-    seconds = op_seconds(module, operations, replace(cluster, dims=()))
+    seconds = op_seconds(module, operations, _alone(cluster))
     pairs = zip(operations, seconds, strict=True)
     return sum(its for op, its in pairs if written_kind(op) is None)
 
@@ -99,8 +144,11 @@ def _as_module(op: mlir.Operation, functions: Mapping[str, mlir.Operation]) -> m
             ip=point,
         )
         block = main.regions[0].blocks.append(*given)
-        mapped = dict(zip(body.arguments, block.arguments, strict=True))
         inside = mlir.InsertionPoint(block)
+        mapped = {
+            value: _table(value, inside) or argument
+            for value, argument in zip(body.arguments, block.arguments, strict=True)
+        }
         for each in body.operations:
             inner = each.operation
             if inner.name == "sdy.return":
@@ -112,6 +160,24 @@ def _as_module(op: mlir.Operation, functions: Mapping[str, mlir.Operation]) -> m
             mapped.update(zip(inner.results, copy.results, strict=True))
         inline_calls(module)
     return module
+
+
+def _table(value: mlir.BlockArgument, point: mlir.InsertionPoint) -> mlir.Value | None:
+    """A constant that is what a body is given, where the program says what that is: masks of
+    kernels are. None: it does not, or devices have unlike parts."""
+    type_ = mlir.RankedTensorType(value.type)
+    if not isinstance(type_.element_type, mlir.IntegerType) or not type_.rank:
+        return None
+    contents = table_contents(value)
+    if contents is None:
+        return None
+    kind = numpy_type(type_.element_type)
+    entries = np.ascontiguousarray(contents.astype(kind))
+    held = mlir.DenseElementsAttr.get(cast(Any, entries), type=type_)
+    op = mlir.Operation.create(
+        "stablehlo.constant", results=[type_], attributes={"value": held}, ip=point
+    )
+    return op.results[0]
 
 
 def _collectives_in(block: mlir.Block, times: float) -> Iterator[tuple[mlir.Operation, float]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from autoshard import _core
 from autoshard.cluster import Cluster
-from autoshard.importer.imported_program import NO_VALUE
+from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.program import import_program
 from autoshard.ir import mlir
 from autoshard.ir.module import operations_of
@@ -28,6 +29,27 @@ def op_seconds(
         cluster: Of one device.
         trip_count: Assumed trips of loops whose count cannot be read from the program.
     """
+    imported, plan = plan_of_one_device(module, operations, cluster, trip_count)
+    seconds, plan_seconds = [0.0] * len(operations), plan.op_seconds
+    numbers, trips = iter(range(len(operations))), imported.program.op_trips
+    casts: dict[mlir.Operation, float] = {}  # a part of the matmul that reads them
+    for core, op in enumerate(imported.core_ops):
+        spent = plan_seconds[core] * trips[core]
+        if core in imported.rounded:
+            casts[op] = casts.get(op, 0.0) + spent
+            continue
+        number = next(n for n in numbers if operations[n] == op)
+        seconds[number] = spent + (casts.pop(op, 0.0) if casts else 0.0)
+    return seconds
+
+
+def plan_of_one_device(
+    module: mlir.Module,
+    operations: Sequence[mlir.Operation],
+    cluster: Cluster,
+    trip_count: int = 100,
+) -> tuple[ImportedProgram, _core.CorePlan]:
+    """A module read for one device, and what it costs there; arguments as of ``op_seconds``."""
     mesh = Mesh((Axis("one", 1),))
     with module.context, mlir.Location.unknown():
         populate_rules(module)
@@ -50,18 +72,7 @@ def op_seconds(
             else given.strategy_row((whole[rounded.source],), (whole[rounded.result],))
             for number, op in enumerate(imported.core_ops)
         ]
-        plan = given.checked(imported.program, cluster, 0.0, whole, strategies)
-    seconds, plan_seconds = [0.0] * len(operations), plan.op_seconds
-    numbers, trips = iter(range(len(operations))), imported.program.op_trips
-    casts: dict[mlir.Operation, float] = {}  # a part of the matmul that reads them
-    for core, op in enumerate(imported.core_ops):
-        spent = plan_seconds[core] * trips[core]
-        if core in imported.rounded:
-            casts[op] = casts.get(op, 0.0) + spent
-            continue
-        number = next(n for n in numbers if operations[n] == op)
-        seconds[number] = spent + (casts.pop(op, 0.0) if casts else 0.0)
-    return seconds
+        return imported, given.checked(imported.program, cluster, 0.0, whole, strategies)
 
 
 def _whole(rank: int) -> Dims:

@@ -35,7 +35,7 @@ def expert_matmuls_as_kernels(
     And the kernel of a grouped matmul in place of each that a TPU would run.
 
     Those with batch dims, or with a strategy of their own, stay what they are, and so do those that
-    a composite stands for.
+    a composite stands for, and those in manual computations.
 
     Args:
         module: Gets the functions that are called.
@@ -48,7 +48,7 @@ def expert_matmuls_as_kernels(
     found = [each for op in operations if (each := _found(op, platform)) is not None]
     if not found:
         return False
-    inside = _functions_of_composites(module)
+    inside = _functions_of_others(module)
     found = [each for each in found if _function_around(each.op) not in inside]
     lowered: dict[object, bytes] = {}
     for number, each in enumerate(found):
@@ -85,15 +85,19 @@ def _has_strategy(op: mlir.Operation) -> bool:
     return any(name.startswith("autoshard.") for name in op.attributes)
 
 
-def _functions_of_composites(module: mlir.Module) -> set[str]:
-    """Functions that composites stand for, and those which these call."""
+def _functions_of_others(module: mlir.Module) -> set[str]:
+    """Functions that composites stand for or manual computations call, and what these call."""
     functions = functions_of(module)
+    operations = operations_of(module.operation)
+    callers = [op for op in operations if op.name == "stablehlo.composite"]
+    for op in operations:
+        if op.name == "sdy.manual_computation":
+            callers += operations_of(op)
     return {
         name
-        for op in operations_of(module.operation)
-        if op.name == "stablehlo.composite"
-        for decomposition in functions_named(op)
-        for name in functions_reached(functions, decomposition)
+        for op in callers
+        for called in functions_named(op)
+        for name in functions_reached(functions, called)
     }
 
 
