@@ -74,14 +74,17 @@ def _devices_over_dims(target: dict[str, Any]) -> list[Any]:
     return sorted(described.devices, key=physical_place)
 
 
+_SETTINGS = "TPU_SKIP_MDS_QUERY", "ALLOW_MULTIPLE_LIBTPU_LOAD"
+
+
 @contextlib.contextmanager
 def _quiet_libtpu() -> Generator[None]:
-    """Libtpu would ask the cloud's server which TPU this machine has."""
-    if "TPU_SKIP_MDS_QUERY" in os.environ:
-        yield
-        return
-    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+    """Libtpu would ask the cloud's server which TPU this machine has, and lock it for this process:
+    another one could describe no devices then."""
+    mine = [name for name in _SETTINGS if name not in os.environ]
+    os.environ.update(dict.fromkeys(mine, "1"))
     try:
         yield
     finally:
-        del os.environ["TPU_SKIP_MDS_QUERY"]
+        for name in mine:
+            del os.environ[name]

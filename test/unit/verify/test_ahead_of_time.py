@@ -1,5 +1,6 @@
 """Compilers in a process of their own: what they make, and what becomes of their failures."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -238,6 +240,23 @@ print([list(physical_place(one)) for one in found])
     sizes = [len(set(column)) for column in zip(*places, strict=True)]
     expected = [list(_digits(number, sizes)) for number in range(devices)]
     assert places == expected
+
+
+@_needs_libtpu
+def test_two_processes_describe_tpus_at_a_time():
+    code = "import autoshard; print(len(autoshard.devices('v5e:2x2')), flush=True); input()"
+    environment = {**compile_environment()}
+    del environment["ALLOW_MULTIPLE_LIBTPU_LOAD"]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with contextlib.ExitStack() as stack:
+        both = []
+        for _ in range(2):  # the first one is still there while the second one asks
+            process = subprocess.Popen([sys.executable, "-c", code], env=environment, **pipes)
+            both.append(stack.enter_context(process))
+            assert process.stdout.readline() == "4\n"
+        for process in both:
+            process.stdin.write("\n")
+            process.stdin.close()
 
 
 def _printed_by(code: str) -> list:
