@@ -57,23 +57,16 @@ class Folded:
     def line(self, line: Candidate) -> Candidate | None:
         """A line of the whole program on what is left; None where nothing of it is."""
         left = [
-            (self.values[value], weight, tuple(readers))
-            for (value, said), weight in zip(values_of(line), line.weights, strict=True)
+            (self.values[value], readers)
+            for value, said in values_of(line)
             if value in self.values
-            for readers in [[(self.ops[op], number) for op, number in said if op in self.ops]]
+            for readers in [tuple((self.ops[op], number) for op, number in said if op in self.ops)]
             if readers or not said
         ]
         if not left:
             return None
-        values, weights, readers = zip(*left, strict=True)
-        # What is left stands for all of it.
-        scale = sum(line.weights) / (sum(weights) or 1.0)
-        return replace(
-            line,
-            values=values,
-            weights=tuple(scale * weight for weight in weights),
-            readers=readers if line.readers else (),
-        )
+        values, readers = zip(*left, strict=True)
+        return replace(line, values=values, readers=readers if line.readers else ())
 
 
 def folded(subject: Subject) -> Folded | None:

@@ -19,10 +19,6 @@ from autoshard.frontend.logical_axes import Spec
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.planned.summarize import line_of, main_values, short_name, type_text
 
-_OF_ARGUMENTS = 8.0
-"""So many times its bytes an argument counts: it says at once how its gradient, its state and their
-stacks in loops lie, each of which has as many bytes."""
-
 _CALLED = {
     Half.FORWARD: "",
     Half.COTANGENT: "cotangent of ",
@@ -39,9 +35,6 @@ class Candidate:
     annotation: Annotation
     values: tuple[int, ...]
     dims: Dims
-    weights: tuple[float, ...]
-    """Bytes of each value, times its runs in a step; none of what ops read as it is held, which the
-    value's own line says of all of them."""
     readers: tuple[tuple[tuple[int, int], ...], ...] = ()
     """See ``Line.readers``."""
 
@@ -192,7 +185,6 @@ def _of_transposed(
 
 
 def _of_arguments(subject: Subject) -> Iterator[Candidate]:
-    shapes, bits = subject.imported.value_shapes, subject.imported.value_bits
     main = main_values(subject.imported)
     block = main.op.regions[0].blocks[0]
     types = {
@@ -214,7 +206,6 @@ def _of_arguments(subject: Subject) -> Iterator[Candidate]:
             ),
             values,
             dims,
-            tuple(_OF_ARGUMENTS * prod(shapes[value]) * bits[value] / 8 for value in values),
         )
 
 
@@ -226,7 +217,6 @@ def _line(
         Annotation(name, *place, _spec(subject, dims), len(values), **about),
         tuple(one.value for one in values),
         dims,
-        tuple(one.weight for one in values),
     )
 
 
@@ -255,14 +245,14 @@ def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
     shapes, bits = subject.imported.value_shapes, subject.imported.value_bits
     for (location, name, half, type_), by_dims in read.items():
         weighed = {
-            dims: {
-                (value, runs): (dims != subject.dims[value])
-                * (prod(shapes[value]) * bits[value] / 8 * runs * len(spots))
+            dims: sum(
+                prod(shapes[value]) * bits[value] / 8 * runs * len(spots)
                 for (value, runs), spots in of_values.items()
-            }
+                if dims != subject.dims[value]
+            )
             for dims, of_values in by_dims.items()
         }
-        dims = max(weighed, key=lambda one: sum(weighed[one].values()))
+        dims = max(weighed, key=weighed.__getitem__)
         of_values = by_dims[dims]
         others, is_one_sided = [], False
         if half is Half.FORWARD:
@@ -280,7 +270,6 @@ def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
             ),
             (*(value for value, _ in of_values), *(one.value for one in others)),
             dims,
-            (*(weighed[dims].get(key, 0.0) for key in of_values), *(one.weight for one in others)),
             (*map(tuple, of_values.values()), *(() for _ in others)),
         )
 

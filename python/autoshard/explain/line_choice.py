@@ -1,17 +1,18 @@
 """Which lines to write: those around collectives that come out otherwise, none that is not missed.
 
-Lines are added one after the other: the program is propagated with those there are, and the next
-ones are tried that are worth most, by what their values hold or by the collectives around them.
-Then it is propagated without each of them, what is not missed goes, and what that made room for is
-filled again, as long as more of the plan comes back or less is sent besides. Lines that cannot be
-written are tried when all that is done, and stay if they gain materially.
+Lines are added one after the other, that which is blamed for most bytes of collectives first, also
+where the program comes out worse with it: what lies otherwise around it is blamed next, and some
+lines are worth nothing without others. Of all these lists of lines the best one is taken. Then the
+program is propagated without each of its lines, what is not missed goes, and what that made room
+for is filled again, as long as that helps. Lines that cannot be written are tried when all that is
+done, and stay if they gain materially.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from math import ceil, inf
 from typing import Generic, Protocol, TypeVar
 
 from autoshard.errors import StrategyError
@@ -34,29 +35,26 @@ _BESIDES = 0.02
 """Share of the bytes that may be sent besides, of a step that may be added to it, and of the memory
 that may be lacking, together, after which no line is added."""
 
-_AIM = 0.95
-"""Share of the bytes of collectives from which on what is missing is weighed against what is sent
-besides."""
-
 _MISSING = 10.0
-"""How much more a byte that is missing counts then."""
+"""How much more a byte counts that is missing than one that is sent besides."""
 
 _NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
 _MATERIAL = 0.02
-"""Share of bytes that lines which cannot be written must bring back, or spare, together."""
+"""Share of bytes that lines which cannot be written must bring back together."""
 
-_AT_A_TIME = 2
-"""So many lines are tried together."""
+_MOST_ADDED = 40
+"""So many lines are added before those go that are not missed."""
 
-_IN_VAIN = 5
-"""After so many lines that did not help, no other one is tried where enough is reproduced."""
+_IN_VAIN = 12
+"""After so many lines with which nothing better was found, none is added."""
 
 _OPS_TO_ADD = 250_000
-"""So many ops are propagated to add lines: some 40 seconds of a Xeon core, 2026-11-28."""
+"""So many ops are propagated to add lines: some 25 seconds of a Xeon core, 2026-11-28. Of a program
+of many ops several lines are added at a time."""
 
-_OPS_AGAIN = 150_000
+_OPS_AGAIN = 250_000
 """The same to try without lines."""
 
 
@@ -70,8 +68,6 @@ class UsersLine(Line, Protocol):
 
 
 _LineT = TypeVar("_LineT", bound=UsersLine)
-_Weigh = Callable[[Propagated], list[float]]
-"""What each line is worth where the program comes out so."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +86,13 @@ class LineChoice(Generic[_LineT]):
     def __init__(self, subject: Subject, lines: Sequence[_LineT], propagation: Propagation) -> None:
         self.subject = subject
         self.lines = lines
+        self.numbers = {id(line): number for number, line in enumerate(lines)}
         self.propagation = propagation
         collectives = collectives_of(subject.imported, subject.plan)
         self.wanted = together(collectives)
         self.weights = LineWeights(subject, lines, collectives)
         self.spent = set[int]()
-        """Numbers of lines that were tried, or are not missed."""
+        """Numbers of lines that are not missed, or contradict others."""
         self.ops_to_add, self.ops_again = _OPS_TO_ADD, _OPS_AGAIN
         """How many ops may be propagated yet to add lines, and to try without them."""
         self.is_any_tried = False
@@ -107,102 +104,98 @@ class LineChoice(Generic[_LineT]):
         Args:
             most: How many lines at most.
         """
-        best = self._filled(self._needed(self._added(Chosen((), self.propagation(())), most)), most)
-        if self._is_enough(best.found):
+        best = self._filled(Chosen((), self.propagation(())), most)
+        material = _MISSING * _MATERIAL
+        if self._loss(best.found) <= material:
             return best
         self.is_any_tried = True
         other = self._filled(best, most)
-        return other if self._is_better(other.found, best.found, _MATERIAL) else best
+        return other if self._is_better(other.found, best.found, material) else best
 
     def _filled(self, best: Chosen[_LineT], most: int) -> Chosen[_LineT]:
-        """With other lines in the room that is left, as long as they help."""
-        while len(best.lines) < most and not self._is_enough(best.found):
-            other = self._needed(self._added(best, most))
+        """With other lines, as long as they help."""
+        while not self._is_enough(best.found):
+            added = self._added(best)
+            if added is best:
+                break
+            other = self._needed(added, most)
             if not self._is_better(other.found, best.found):
                 break
             best = other
         return best
 
-    def _added(self, start: Chosen[_LineT], most: int) -> Chosen[_LineT]:
-        """With more lines, with each of which as much is reproduced as before, or more.
+    def _added(self, start: Chosen[_LineT]) -> Chosen[_LineT]:
+        """The best one of all lists of lines on the way to the plan; ``start`` if none is better.
 
-        Once enough is reproduced, each has less sent besides.
+        With each line what lies otherwise is less, and in the end nothing is to blame.
         """
-        best, in_vain = start, 0
-        while len(best.lines) < most and not self._is_enough(best.found):
-            tried = self._next(best, most - len(best.lines))
-            if not tried or self.ops_to_add < 0 or in_vain == _IN_VAIN:
+        best = last = start
+        in_vain = 0
+        ops = len(self.subject.imported.core_ops)
+        at_a_time = ceil(_MOST_ADDED * ops / _OPS_TO_ADD)
+        while in_vain < _IN_VAIN and self.ops_to_add > 0 and not self._is_enough(last.found):
+            room = _MOST_ADDED + len(start.lines) - len(last.lines)
+            blamed = self._blamed(last, min(at_a_time, room))
+            if not blamed:
                 break
-            taken, better = max(tried.items(), key=lambda item: self._rank(item[1].found))
-            if self._is_taken(better.found, best.found):
-                best, in_vain = better, 0
-                self.spent.update(taken)
-            else:
-                in_vain += self._share(best.found) >= ENOUGH
-                self.spent.update(numbers[0] for numbers in tried)
+            self.ops_to_add -= ops
+            lines = (*last.lines, *(self.lines[number] for number in blamed))
+            found = self._propagated(lines)
+            if found is None:
+                if len(blamed) == 1:
+                    self.spent.update(blamed)
+                at_a_time = ceil(len(blamed) / 2)
+                continue
+            last = Chosen(lines, found)
+            in_vain += len(blamed)
+            if self._is_better(found, best.found):
+                best, in_vain = last, 0
         return best
 
-    def _next(self, start: Chosen[_LineT], room: int) -> dict[tuple[int, ...], Chosen[_LineT]]:
-        """With the line that is worth most, each way.
-
-        Where nothing is better with it, with the one that is worth most then, too: some are worth
-        nothing without another one.
-        """
-        tried: dict[tuple[int, ...], Chosen[_LineT]] = {}
-        ways: Sequence[_Weigh] = (
-            partial(self.weights.by_collectives, self.wanted),
-            self.weights.by_bytes,
-        )
-        for weigh in ways:
-            numbers: tuple[int, ...] = ()
-            for _ in range(min(_AT_A_TIME, room)):
-                found = tried[numbers].found if numbers else start.found
-                number = self._worth_most(weigh(found), numbers)
-                if number is None:
-                    break
-                more = (*numbers, number)
-                if more not in tried:
-                    lines = (*start.lines, *(self.lines[number] for number in more))
-                    self.ops_to_add -= len(self.subject.imported.core_ops)
-                    propagated = self._propagated(lines)
-                    if propagated is None:
-                        self.spent.add(number)
-                        continue
-                    tried[more] = Chosen(lines, propagated)
-                numbers = more
-                if self._is_better(tried[numbers].found, start.found):
-                    break
-        return tried
-
-    def _worth_most(self, weights: Sequence[float], but: Sequence[int]) -> int | None:
+    def _blamed(self, chosen: Chosen[_LineT], most: int) -> list[int]:
+        """Numbers of the lines that are blamed for most."""
+        weights = self.weights.by_collectives(self.wanted, chosen.found)
+        there = {id(line) for line in chosen.lines}
         waiting = [
             number
             for number, weight in enumerate(weights)
-            if weight and number not in self.spent and number not in but
+            if weight and number not in self.spent and id(self.lines[number]) not in there
             if self.is_any_tried or self.lines[number].is_writable
         ]
-        return max(waiting, key=lambda number: weights[number], default=None)
+        return sorted(waiting, key=lambda number: -weights[number])[:most]
 
-    def _needed(self, chosen: Chosen[_LineT]) -> Chosen[_LineT]:
+    def _needed(self, chosen: Chosen[_LineT], most: int) -> Chosen[_LineT]:
         """Without the lines that are not missed, the last ones tried first.
 
-        A line is missed if less is reproduced without it, or more is sent besides or done, beyond
-        the aim both together. When one goes, those that were missed before are tried again.
+        A line is missed if the program comes out worse without it, by what is worth a line. When
+        one goes, those that were missed before are tried again. Where too many are missed, those go
+        that are missed least.
         """
-        found = chosen.found
         ops = len(self.subject.imported.core_ops)
         waiting, missed = list(chosen.lines[::-1]), list[_LineT]()
+        losses = dict[int, float]()
+        """By the ids of lines what is lost without them."""
         while waiting and self.ops_again >= ops:
             self.ops_again -= ops
             line, *waiting = waiting
-            others = tuple(other for other in chosen.lines if other is not line)
-            tried = self._propagated(others)
-            if tried is None or self._is_worse(tried, found):
+            tried = self._without(chosen, line)
+            losses[id(line)] = inf if tried is None else self._loss(tried.found)
+            if tried is None or self._is_better(chosen.found, tried.found):
                 missed.append(line)
             else:
-                chosen = Chosen(others, tried)
+                self.spent.add(self.numbers[id(line)])
+                chosen = tried
                 waiting, missed = [*waiting, *missed], []
+        for line in sorted(chosen.lines[::-1], key=lambda line: losses.get(id(line), inf)):
+            if len(chosen.lines) <= most:
+                break
+            chosen = self._without(chosen, line) or chosen
         return Chosen(chosen.lines, chosen.found, len(waiting))
+
+    def _without(self, chosen: Chosen[_LineT], line: _LineT) -> Chosen[_LineT] | None:
+        others = tuple(other for other in chosen.lines if other is not line)
+        found = self._propagated(others)
+        return None if found is None else Chosen(others, found)
 
     def _propagated(self, lines: Sequence[_LineT]) -> Propagated | None:
         """What comes of lines; None where they contradict each other, as two operands of one op."""
@@ -214,35 +207,13 @@ class LineChoice(Generic[_LineT]):
     def _is_enough(self, found: Propagated) -> bool:
         return self._share(found) >= ENOUGH and self._excess(found) <= _BESIDES
 
-    def _is_taken(self, found: Propagated, before: Propagated) -> bool:
-        """Is a line kept with which the program comes out so, to be tried without later?"""
-        share = self._share(before)
-        if share >= _AIM:
-            return self._is_better(found, before)
-        return self._share(found) >= share - _NOTHING
-
     def _is_better(self, found: Propagated, than: Propagated, least: float = _NOTHING) -> bool:
-        """Is more reproduced, or as much and less sent besides? From the aim on, both together."""
-        more, less = self._more(found, than)
-        if min(self._share(found), self._share(than)) >= _AIM:
-            return _MISSING * more + less > least
-        return more > least or (more >= -_NOTHING and less > least)
+        """Is it, by what is missing and by what is sent besides?"""
+        return self._loss(found) < self._loss(than) - least
 
-    def _is_worse(self, found: Propagated, than: Propagated) -> bool:
-        more, less = self._more(found, than)
-        if min(self._share(found), self._share(than)) >= _AIM:
-            return _MISSING * more + less < -_NOTHING
-        return more < -_NOTHING or less < -_NOTHING
-
-    def _more(self, found: Propagated, than: Propagated) -> tuple[float, float]:
-        """What is reproduced beyond another one, up to what is enough, and what is spared of it."""
-        more = min(self._share(found), ENOUGH) - min(self._share(than), ENOUGH)
-        return more, self._excess(than) - self._excess(found)
-
-    def _rank(self, found: Propagated) -> tuple[int, float]:
-        share = min(self._share(found), ENOUGH)
-        weighed = _MISSING * max(share, _AIM) - self._excess(found)
-        return round(min(share, _AIM) / _NOTHING), weighed
+    def _loss(self, found: Propagated) -> float:
+        """What is sent besides, and what is missing of what is enough, which weighs more."""
+        return _MISSING * max(0.0, ENOUGH - self._share(found)) + self._excess(found)
 
     def _share(self, found: Propagated) -> float:
         return share_of(self.wanted, found.sent)

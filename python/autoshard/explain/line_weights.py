@@ -35,11 +35,6 @@ class Line(Protocol):
         ...
 
     @property
-    def weights(self) -> tuple[float, ...]:
-        """Bytes of each value, times its runs in a step."""
-        ...
-
-    @property
     def readers(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """For each value the (op, operand) that read it so, none if all of the value is so; empty
         if all values are so."""
@@ -54,9 +49,9 @@ def values_of(line: Line) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
 class LineWeights:
     """What lines are worth where the program is propagated with some others.
 
-    A line counts if one of its values comes out otherwise than planned: by its bytes, or by those
-    of collectives around its values that the plan has and propagation has not, or the other way
-    round. Around are the values that an op reads and makes which asks for the collective.
+    A line counts if one of its values comes out otherwise than planned: by the bytes of collectives
+    around its values that the plan has and propagation has not, or the other way round. Around are
+    the values that an op reads and makes which asks for the collective.
     """
 
     def __init__(self, subject: Subject, lines: Sequence[Line], wanted: Sequence[SentOnce]) -> None:
@@ -68,14 +63,6 @@ class LineWeights:
         for value, maker in enumerate(self.program.makers.tolist()):
             if maker != NO_VALUE:
                 self.results[maker].append(value)
-
-    def by_bytes(self, found: Propagated) -> list[float]:
-        """For each line the bytes of its values that come out otherwise."""
-        cuts = _Cuts(found)
-        return [
-            sum(size for size, spots in zip(line.weights, cuts.of(line), strict=True) if any(spots))
-            for line in self.lines
-        ]
 
     def by_collectives(self, wanted: Sent, found: Propagated) -> list[float]:
         """For each line the bytes of collectives around its values that come out otherwise."""

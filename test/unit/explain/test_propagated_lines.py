@@ -33,7 +33,7 @@ def said(asked: Subject, argument: int, dims: Dims) -> Candidate:
     """A line of one argument."""
     _, lines = annotated_values(subject(), 1)
     value = asked.imported.functions[-1].arguments[argument]
-    return Candidate(lines[0].annotation, (value,), dims, (1.0,))
+    return Candidate(lines[0].annotation, (value,), dims)
 
 
 def made_by(asked: Subject, name: str) -> list[int]:
