@@ -99,12 +99,20 @@ void keep_whole(Program& program, const Pairs& whole_factors) {
   }
 }
 
-/// Says how often each op runs in a step.
+/// Says how often each op runs in a step, and so how often what it makes is joined.
 void set_trips(Program& program, const Doubles& op_trips) {
   if (op_trips.size() != program.ops.size()) {
     throw std::invalid_argument("op_trips: one is needed for each op");
   }
-  for (std::size_t i = 0; i < program.ops.size(); ++i) program.ops[i].trips = op_trips(i);
+  std::vector<double> more(program.values.size(), 1.0);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    Op& op = program.ops[i];
+    for (const std::int32_t value : op.results) {
+      if (value != no_value && op.trips > 0) more[value] = op_trips(i) / op.trips;
+    }
+    op.trips = op_trips(i);
+  }
+  for (Join& join : program.joins) join.trips *= more[join.source];
 }
 
 /// Gives ops copies of what they read, which they take as these are held: one for each list of

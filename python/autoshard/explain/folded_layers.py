@@ -10,7 +10,7 @@ a layer that stands for others run as often as all of them together.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -25,6 +25,7 @@ from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.attributes import ALIASING_OUTPUT, FEEDS_ARGUMENT
 from autoshard.ir.boundary import attributes_at, main_function
+from autoshard.ir.inline import inline_calls
 from autoshard.ir.module import calls_of, functions_of, operations_of
 from autoshard.planned.given_plan import estimated
 from autoshard.planned.module import OWN_PREFIX
@@ -75,37 +76,44 @@ def folded(subject: Subject) -> Folded | None:
     Args:
         subject: A planned program, which stays as it is.
     """
-    layers = _Layers(subject)
-    if not layers.gone:
-        return None
+    originals = operations_of(subject.module.operation)
     module = parse_bytes(print_module(subject.module, "bytecode"), new_context(), subject.name)
     with module.context, mlir.Location.unknown():
-        copies = operations_of(module.operation)
         integer = mlir.IntegerType.get_signless(64)
-        for number, op in enumerate(copies):
+        for number, op in enumerate(operations_of(module.operation)):
             op.attributes[_NUMBER] = mlir.IntegerAttr.get(integer, number)
-        of = dict(zip(layers.operations, copies, strict=True))
-        cut = _Cut(module, [of[op] for op in layers.main], layers.gone)
-        arguments = cut.kept_arguments()
-        originals: list[mlir.Operation | None] = []
-        for op in operations_of(module.operation):
-            is_made = _NUMBER not in op.attributes  # what main returns
-            number = 0 if is_made else mlir.IntegerAttr(op.attributes[_NUMBER]).value
-            originals.append(None if is_made else layers.operations[number])
-            if not is_made:
-                del op.attributes[_NUMBER]
+        inline_calls(module)
+        layers = _Layers(subject, module, {op: number for number, op in enumerate(originals)})
+        if not layers.gone:
+            return None
+        arguments = _Cut(module, layers.main, layers.gone).kept_arguments()
+        left = [None if (n := _number_of(op)) is None else originals[n] for op in _numbered(module)]
     found = subject_of_module(subject.name, module, subject.summary)
-    pairs = dict(zip(found.imported.operations, originals, strict=True))
+    pairs = dict(zip(found.imported.operations, left, strict=True))
     return _paired(subject, found, layers, pairs, arguments)
+
+
+def _numbered(module: mlir.Module) -> Iterator[mlir.Operation]:
+    """All ops, whose numbers are gone when the next one is asked for."""
+    for op in operations_of(module.operation):
+        yield op
+        if _NUMBER in op.attributes:
+            del op.attributes[_NUMBER]
+
+
+def _number_of(op: mlir.Operation) -> int | None:
+    """Number of an op of the plan's module; None: it is new, as what main returns is."""
+    attributes = op.attributes
+    return mlir.IntegerAttr(attributes[_NUMBER]).value if _NUMBER in attributes else None
 
 
 class _Layers:
     """The ops of ``main``, and the layers that they are of."""
 
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-        module = subject.module
-        self.operations = operations_of(module.operation)
+    def __init__(
+        self, subject: Subject, module: mlir.Module, numbers: Mapping[mlir.Operation, int]
+    ) -> None:
+        self._subject, self._module, self._numbers = subject, module, numbers
         self._block = main_function(module).regions[0].blocks[0]
         self.main = [op.operation for op in self._block.operations]
         self._number = {op: number for number, op in enumerate(self.main)}
@@ -120,31 +128,39 @@ class _Layers:
             longest = max(self._stretches, key=lambda one: one.length * one.times)
             if longest.times >= _LEAST_LAYERS:
                 self._say_layers(longest)
+                self._say_others()
                 self._choose(longest)
 
-    @cached_property
-    def of_op(self) -> Mapping[mlir.Operation, int]:
-        """By each op that is planned the op of ``main`` that it is in, also by calls."""
-        functions = functions_of(self._subject.module)
-        calls = calls_of(self._subject.module.operation)
-        found: dict[mlir.Operation, int] = {}
+    def at(self, op: mlir.Operation) -> int:
+        """The op of ``main`` that an op of the plan's module is in; -1: none."""
+        return self._places.get(self._numbers[op], -1)
 
-        def say(root: mlir.Operation, number: int) -> None:
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        """By numbers of the plan's ops those of the ops of ``main`` that they are in."""
+        functions, found = functions_of(self._module), dict[int, int]()
+        calls = calls_of(self._module.operation)
+
+        def say(root: mlir.Operation, place: int) -> None:
             for op in operations_of(root):
-                found[op] = number
+                number = _number_of(op)
+                if number is not None:
+                    found[number] = place
                 if op.name == "func.call":
                     name = mlir.FlatSymbolRefAttr(op.attributes["callee"]).value
                     # A planned module has a callee for each call.
                     if len(calls[name]) == 1:
-                        say(functions[name], number)
+                        say(functions[name], place)
 
-        for number, op in enumerate(self.main):
-            say(op, number)
+        for place, op in enumerate(self.main):
+            say(op, place)
         return found
 
-    def _found(self) -> list[Stretch]:
+    @cached_property
+    def _keys(self) -> Sequence[int]:
+        """Equal for ops that are alike."""
         known: dict[object, int] = {}
-        keys = [
+        return [
             known.setdefault(
                 (
                     op.name,
@@ -156,7 +172,9 @@ class _Layers:
             )
             for op in self.main
         ]
-        return repeated(keys, [1.0] * len(keys), _LEAST_SHARE * len(keys))
+
+    def _found(self) -> list[Stretch]:
+        return repeated(self._keys, [1.0] * len(self._keys), _LEAST_SHARE * len(self._keys))
 
     def _say_layers(self, longest: Stretch) -> None:
         """The layer of all ops that repeat, from those of the longest stretch on.
@@ -166,7 +184,8 @@ class _Layers:
         """
         self._columns(longest)[...] = np.arange(longest.times)[:, None]
         others = [one for one in self._stretches if one is not longest]
-        while others:
+        is_more = bool(others)
+        while is_more:
             is_more = False
             for back in (False, True):
                 for stretch in others:
@@ -174,8 +193,26 @@ class _Layers:
                     for column in range(stretch.length)[:: -1 if back else 1]:
                         if (columns[:, column] < 0).all():
                             is_more |= self._say(stretch, columns, column, back=back)
-            if not is_more:
-                return
+
+    def _say_others(self) -> None:
+        """The layer of ops of no stretch: the one of all that they read, or that reads them.
+
+        So are those whose order is not that of rounds, as of parameters whose names are in the
+        order of text: 0, 1, 10, 11, 2.
+        """
+        for back in (False, True, False, True):
+            near = self._readers if back else self._read
+            for number in range(len(self.main) - 1)[:: -1 if back else 1]:
+                if self._layer_of[number] < 0:
+                    layers = {int(self._layer_at(other)) for other in near[number]} - {-1}
+                    if len(layers) == 1:
+                        self._layer_of[number] = next(iter(layers))
+                        self._say_arguments(number)
+
+    def _say_arguments(self, number: int) -> None:
+        for other in self._read[number]:
+            if other < 0:
+                self._layer_of_argument.setdefault(other, int(self._layer_of[number]))
 
     def _columns(self, stretch: Stretch) -> np.ndarray:
         """Layers of a stretch, of shape ``(times, length)``."""
@@ -194,10 +231,8 @@ class _Layers:
             return False
         columns[:, column] = voted
         first = stretch.first + column
-        for number, layer in zip(range(first, stretch.end, stretch.length), voted, strict=True):
-            for argument in self._read[number]:
-                if argument < 0:
-                    self._layer_of_argument.setdefault(argument, layer)
+        for number in range(first, stretch.end, stretch.length):
+            self._say_arguments(number)
         return True
 
     def _layer_at(self, number: int) -> int:
@@ -239,24 +274,41 @@ class _Layers:
         """Which layers go, and what stands for them."""
         stands = self._stands_for(longest)
         kept = set(stands.values())
+        for numbers in self._alike():
+            of_layer = {int(self._layer_of[number]): number for number in numbers}
+            last = numbers[0]
+            for number in numbers:
+                layer = int(self._layer_of[number])
+                if number == last or layer < 0 or layer in kept:
+                    last = number
+                else:
+                    self.gone[number] = last
+                    self.runs[of_layer.get(stands[layer], last)] += 1
+
+    def _alike(self) -> Iterator[Sequence[int]]:
+        """Ops of which each layer has one, in order."""
+        in_rounds = np.zeros(len(self.main), bool)
         for stretch in self._stretches:
-            for column, layers in enumerate(self._columns(stretch).T.tolist()):
-                numbers = range(stretch.first + column, stretch.end, stretch.length)
-                of_layer = dict(zip(layers, numbers, strict=True))
-                last = numbers[0]
-                for number, layer in zip(numbers, layers, strict=True):
-                    if number == last or layer < 0 or layer in kept:
-                        last = number
-                    else:
-                        self.gone[number] = last
-                        self.runs[of_layer.get(stands[layer], last)] += 1
+            for column, layers in enumerate(self._columns(stretch).T):
+                if (layers >= 0).sum() >= len(layers) - 1:
+                    yield range(stretch.first + column, stretch.end, stretch.length)
+                    in_rounds[stretch.first + column : stretch.end : stretch.length] = True
+        seen = Counter[tuple[int, int]]()
+        others: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for number, (key, layer) in enumerate(
+            zip(self._keys, self._layer_of.tolist(), strict=True)
+        ):
+            if layer >= 0 and not in_rounds[number]:
+                others[key, seen[key, layer]].append(number)
+                seen[key, layer] += 1
+        yield from others.values()
 
     def _stands_for(self, longest: Stretch) -> Mapping[int, int]:
         """By each layer the one that stands for it."""
         imported, plan = self._subject.imported, self._subject.plan
         ways: defaultdict[int, list[int]] = defaultdict(list)
         for op, way in zip(imported.core_ops, plan.op_strategy, strict=True):
-            number = self.of_op.get(op, -1)
+            number = self.at(op)
             if longest.first <= number < longest.end:
                 ways[(number - longest.first) // longest.length].append(way)
         last = longest.times - 1
@@ -381,7 +433,7 @@ def _paired(
         assert original is not None
         ops[numbers[original][seen[original]]] = number
         seen[original] += 1
-        trips[number] *= layers.runs[layers.of_op[original]]
+        trips[number] *= layers.runs[layers.at(original)]
     values: dict[int, int] = {}
     makers = dict[mlir.Operation | None, list[int]](reversed(whole.result_values))
     of_arguments = main_values(whole).arguments
