@@ -1,10 +1,11 @@
 """A program with few of its equal layers, which stand for the others: to try many things fast.
 
 Layers that are written out follow each other in ``main``, forward, backward and in the update of
-their parameters. Of each such stretch the first layer, the last one, and one for each way in which
-the plan cuts those between are kept. What read a value of a layer that goes reads that of the
-nearest kept one before it, so that every op reads what it read, of one layer or another. The ops of
-a layer that stands for others run as often as all of them together.
+their parameters; functions are inlined. Of each such stretch the first layer, the last one, and one
+for each way in which the plan cuts those between are kept. What stands in no stretch is of the
+layer of all that it reads, or that reads it. What read a value of a layer that goes reads that of
+the nearest kept one before it, so that every op reads what it read, of one layer or another. The
+ops of a layer that stands for others run as often as all of them together.
 """
 
 from __future__ import annotations

@@ -32,15 +32,19 @@ def loss(params: Any, x: Any) -> Any:
     return jnp.mean((x @ params["head"]) ** 2)
 
 
-def step(params: Any, state: Any, x: Any) -> Any:
+def step(params: Any, state: Any, x: Any, loss: Any = loss) -> Any:
     gradients = jax.grad(loss)(params, x)
     norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
     state = jax.tree.map(lambda m, g: 0.9 * m + g / norm, state, gradients)
     return jax.tree.map(lambda w, m: w - 0.1 * m, params, state), state
 
 
+def step_with_a_function(params: Any, state: Any, x: Any) -> Any:
+    return step(params, state, x, jax.jit(loss))
+
+
 @cache
-def subject(layers: int = LAYERS) -> Subject:
+def subject(layers: int = LAYERS, step: Any = step) -> Subject:
     # Names of layers in the order of text, as JAX sorts them: 0, 1, 10, 11, 2.
     params = {
         "layers": {
@@ -61,6 +65,16 @@ def test_what_is_left_stands_for_all(layers: int) -> None:
     assert few is not None
     assert len(few.subject.imported.core_ops) < 0.65 * len(whole.imported.core_ops)
     assert few.subject.plan.step_seconds == pytest.approx(whole.plan.step_seconds, rel=0.05)
+    sent = together(collectives_of(whole.imported, whole.plan))
+    found = together(collectives_of(few.subject.imported, few.subject.plan))
+    assert found == pytest.approx(sent, rel=1e-6)
+
+
+def test_layers_of_a_function_are_few_as_well() -> None:
+    whole = subject(12, step_with_a_function)
+    few = folded(whole)
+    assert few is not None
+    assert len(few.subject.imported.core_ops) < 0.55 * len(whole.imported.core_ops)
     sent = together(collectives_of(whole.imported, whole.plan))
     found = together(collectives_of(few.subject.imported, few.subject.plan))
     assert found == pytest.approx(sent, rel=1e-6)
