@@ -58,7 +58,7 @@ def structs(count: int, width: int, batch: int) -> tuple[Any, Any]:
 
 @pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
 def test_stages_are_taken_where_they_are_faster_and_the_plan_says_what_was_tried() -> None:
-    given = structs(8, 4096, 1024)
+    given = structs(16, 4096, 8192)
     options: dict[str, Any] = {"cluster": "h100:4x1", "batch_argnums": 1, "donate_argnums": 0}
     plan = autoshard.plan(step, *given, pipeline="auto", **options)
     assert plan.pipeline is not None
@@ -75,7 +75,7 @@ def test_stages_are_taken_where_they_are_faster_and_the_plan_says_what_was_tried
     text = str(plan)
     assert "pipelines tried (stages × micro-batches): none: " in text
     assert {one.chunks for one in tried} == {1, 2}
-    assert "4 × 4 in 2 chunks: " in text
+    assert "4 × 16 in 2 chunks: " in text
     assert autoshard.plan(step, *given, pipeline="auto", micro_batches=8, **options).pipeline
 
 
@@ -98,7 +98,8 @@ def test_a_scan_over_layers_is_tried_in_stages() -> None:
     plan = autoshard.plan(scanned, params, x, pipeline="auto", **options)
     assert plan.summary is not None
     tried = plan.summary.tried_pipelines
-    assert {(one.stages, one.outcome) for one in tried} >= {(2, "fits"), (4, "fits")}
+    found = {(one.stages, one.outcome) for one in tried if one.execution == "stages"}
+    assert found >= {(1, "fits"), (2, "bounded"), (4, "fits")}
 
 
 def scanned(params: Any, x: Any) -> Any:

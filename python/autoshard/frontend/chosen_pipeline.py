@@ -1,11 +1,17 @@
 """``pipeline="auto"``: stages and micro-batches whose step is the fastest that fits, or no stages.
 
-The step on all devices at once is planned first. Then, for each number of stages on which the
-devices fall equally, micro-batches near four for each stage, and on from there by the next divisor
-of the batch as long as the step gets shorter; with the fastest of these, several parts of the model
-on each stage; and with as many micro-batches one program of all stages, which run it in lockstep.
-Two numbers of stages in a row that are slower than what was there before end it. What the cut into
-stages alone shows to be slower than the best so far is not planned.
+The step on all devices at once is planned first. Then a search looks, for each number of stages on
+which the devices fall equally, at micro-batches near four for each stage, and on from there at the
+next divisor of the batch as long as the step is expected to get shorter; with the best of these, at
+several parts of the model on each stage. Two numbers of stages in a row that are expected to be
+slower than what was there before end it. What a step takes is told by the seconds of one stage that
+does all, which a search finds before anything is written, and by the schedule of the stages as they
+are cut.
+
+What is expected to be fastest is then planned, one after the other, until no other is expected to
+be faster: written, split into tasks, within the memory of each stage. With as many micro-batches
+one program of all stages is planned, which run it in lockstep. Searches climb all prices of memory
+at the end, of pipelines that memory holds back and would be the fastest with more of it.
 """
 
 from __future__ import annotations
@@ -23,13 +29,15 @@ from autoshard.errors import AutoshardError, DoesNotFitError, SlowerPlanError
 from autoshard.frontend.batch_arrays import batch_of_source, no_batch, rows_of
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.pipeline_bounds import (
+    Known,
     PipelineBounds,
     pipeline_bounds,
     seconds_by_chunks,
 )
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
-from autoshard.frontend.staged_planning import LEAST_SECONDS
+from autoshard.frontend.staged_planning import FULL_EFFORT, LEAST_SECONDS, Effort
+from autoshard.frontend.whole_step import WholeStep
 from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
@@ -40,26 +48,59 @@ _PER_STAGE = 4
 _SLOWER = 2
 """Numbers of stages in a row without a faster plan, after which no more are tried."""
 
+_SAME = 0.01
+"""Share of a step by which plans are faster than expected at most: the cost model is no finer."""
+
 _LEAST_BUBBLE = 0.005
 """Share of a step in which stages wait: no more parts on a stage are tried than leave so little."""
 
-PlanSource = Callable[[Source, Request, Traced, float], Plan]
+PlanSource = Callable[[Source, Request, Traced, Effort], Plan]
+SearchWhole = Callable[[Source, Request], WholeStep]
 
 
-def with_chosen_pipeline(traced: Traced, request: Request, plan_source: PlanSource) -> Plan:
+def with_chosen_pipeline(
+    traced: Traced, request: Request, plan_source: PlanSource, whole_step: SearchWhole
+) -> Plan:
     """The fastest plan that fits of all that are tried; ``summary.tried_pipelines`` says which.
 
     Args:
         traced: The function, to be lowered for the devices of a stage.
         request: Says ``pipeline="auto"``; a number of micro-batches in it is kept.
-        plan_source: Plans for a request with a pipeline, or with none; slower steps than so many
-            seconds are of no use.
+        plan_source: Plans for a request with a pipeline, or with none.
+        whole_step: Searches for one stage that does all.
 
     Raises:
         DoesNotFitError: Nothing that was tried fits; it says what.
         PlanError: The step cannot be planned without stages either.
     """
-    return _Choice(traced, request, plan_source).run()
+    return _Choice(traced, request, plan_source, whole_step).run()
+
+
+@dataclass
+class _Candidate:
+    """A pipeline, and what is known of it before it is planned."""
+
+    stages: int
+    micro_batches: int
+    source: Source
+    bounds: PipelineBounds
+    expected: float
+    """Seconds of a step that are expected."""
+    share: float
+    """The same, over the seconds of one stage that does all."""
+    is_held_back: bool
+    """Is the search slower than with more memory?"""
+    with_more_memory: float
+    """Seconds of a step that are expected with the memory of that search."""
+    chunks: int = 1
+
+    def is_refused_with(self, other: _Candidate) -> bool:
+        """Has one no such stages where the other has none?"""
+        return self.stages == other.stages and (self.chunks > 1) <= (other.chunks > 1)
+
+    def is_like(self, other: _Candidate) -> bool:
+        """Are these the same but for the parts of the model on each stage?"""
+        return (self.stages, self.micro_batches) == (other.stages, other.micro_batches)
 
 
 @dataclass
@@ -67,10 +108,15 @@ class _Choice:
     traced: Traced
     request: Request
     plan_source: PlanSource
+    whole_step: SearchWhole
     tried: list[TriedMicroBatches] = field(default_factory=list[TriedMicroBatches])
+    candidates: list[_Candidate] = field(default_factory=list[_Candidate])
+    """Those that are still to be planned."""
+    held_back: list[_Candidate] = field(default_factory=list[_Candidate])
+    """Those that memory made slower, or that did not fit."""
     best: Plan | None = None
-    newest: Plan | None = None
-    """What was planned last; None: it does not fit."""
+    expected: float = math.inf
+    """The least seconds of a step that are expected of any."""
     said: list[Warning | str] = field(default_factory=list[Warning | str])
     """Warnings of the best plan, which are shown; not those of the others."""
     failed: DoesNotFitError | None = None
@@ -79,16 +125,23 @@ class _Choice:
     """Has no program of all stages been refused?"""
     deadline: float = math.inf
     """Time of ``time.monotonic()``."""
+    look_until: float = math.inf
+    """When searches end that come before anything is planned."""
 
     def run(self) -> Plan:
         if self.request.time_limit is not None:
-            self.deadline = time.monotonic() + self.request.time_limit
+            now = time.monotonic()
+            self.deadline = now + self.request.time_limit
+            self.look_until = now + self.request.time_limit / 2
         alone = replace(self.request, pipeline=None)
         source = self.traced.source(alone)
-        self._plan(1, 1, source, alone)
+        self._plan(1, 1, source, alone, FULL_EFFORT)
+        if self.best is not None:
+            self.expected = self.best.step_seconds
         examples = self._examples(source)
         if examples:
-            self._plan_all_stages(examples)
+            self._look_at_all_stages(examples)
+            self._plan_candidates()
         else:
             self._refuse(2, no_batch(source, self.request))
         if self.best is None:
@@ -96,7 +149,8 @@ class _Choice:
             raise self._does_not_fit(self.failed)
         for message in self.said:
             warnings.warn(message, stacklevel=2)
-        summary = replace(cast(PlanSummary, self.best.summary), tried_pipelines=tuple(self.tried))
+        tried = tuple(sorted(self.tried, key=lambda one: one.stages))
+        summary = replace(cast(PlanSummary, self.best.summary), tried_pipelines=tried)
         return replace(self.best, summary=summary)
 
     def _examples(self, source: Source) -> int:
@@ -104,21 +158,17 @@ class _Choice:
         held = batch_of_source(source, self.request.batch_argnums)
         return math.gcd(*rows_of(source, held)) if held else 0
 
-    def _plan_all_stages(self, examples: int) -> None:
+    def _look_at_all_stages(self, examples: int) -> None:
         slower = 0
         for stages in numbers_of_stages(whole_cluster(self.request)):
             counts = self._counts(examples, stages)
             if not counts:
                 self._refuse(stages, f"no number of micro-batches from {stages} on divides it")
                 return
-            before = self.best
-            try:
-                self._plan_stages(stages, counts)
-            except KeyboardInterrupt:
-                if self.best is None:
-                    raise
-            slower = 0 if self.best is not before or before is None else slower + 1
-            if slower == _SLOWER or self._is_over():
+            before = self.expected
+            self._look_at_stages(stages, counts)
+            slower = 0 if self.expected < before or before == math.inf else slower + 1
+            if slower == _SLOWER or self._is_over(self.look_until):
                 return
 
     def _counts(self, examples: int, stages: int) -> list[int]:
@@ -127,8 +177,8 @@ class _Choice:
         counts = divisors(examples) if asked in (1, "auto") else [asked]
         return [count for count in counts if count >= stages]
 
-    def _plan_stages(self, stages: int, counts: Sequence[int]) -> None:
-        """Plan so many stages, with more micro-batches and with fewer while that pays."""
+    def _look_at_stages(self, stages: int, counts: Sequence[int]) -> None:
+        """Search with so many stages, with more micro-batches and with fewer while that pays."""
         try:
             fewest = self._staged(stages, counts[0])
             source = self.traced.source(fewest)
@@ -137,92 +187,161 @@ class _Choice:
             self._refuse(stages, str(error))
             return
         first = min(bisect_left(counts, _PER_STAGE * stages), len(counts) - 1)
-        steps: dict[int, float] = {}
+        found: list[_Candidate] = []
         for numbers in (counts[first:], counts[:first][::-1]):
             last = math.inf
             for count in numbers:
-                if self._is_over():
-                    return
+                if self._is_over(self.look_until):
+                    break
                 if self._is_hopeless(stages, count, bounds):
                     continue
-                found = self._plan(stages, count, source, self._staged(stages, count))
-                if found.outcome == "refused":
+                try:
+                    one = self._looked_at(stages, count, source, bounds)
+                except DoesNotFitError as error:
+                    self._tell(stages, count, "does not fit", peak_bytes=error.peak_bytes / stages)
+                    continue
+                except AutoshardError as error:
+                    self._tell(stages, count, "refused", reason=str(error))
                     return
-                steps[count] = _seconds(found)
-                bounds = bounds.with_known(count, self.newest)
-                if steps[count] >= last < math.inf:
+                found.append(one)
+                bounds = bounds.with_known(count, Known(one.expected, one.is_held_back))
+                if one.expected >= last:
                     break
-                last = steps[count]
-        known = steps or {count: bounds.seconds(count) for count in counts}
-        fastest = min(known, key=lambda count: known[count])
-        self._plan_chunks(stages, fastest, source, known[fastest])
-        if steps and not self._is_hopeless(stages, fastest, bounds, execution="lockstep"):
-            self._plan_lockstep(stages, fastest, source)
+                last = one.expected
+        self.candidates += found
+        if found:
+            fastest = min(found, key=lambda one: one.expected)
+            self.candidates += self._looked_at_chunks(fastest)
+        self.expected = min([self.expected, *(one.expected for one in self.candidates)])
 
-    def _is_hopeless(
-        self,
-        stages: int,
-        count: int,
-        bounds: PipelineBounds,
-        execution: Execution = "stages",
-    ) -> bool:
+    def _looked_at(
+        self, stages: int, count: int, source: Source, bounds: PipelineBounds
+    ) -> _Candidate:
+        left = self.look_until - time.monotonic() if math.isfinite(self.look_until) else None
+        request = self._staged(stages, count)
+        if left is not None:
+            request = replace(request, time_limit=max(left, LEAST_SECONDS))
+        whole, share = self.whole_step(source, request), bounds.share(count)
+        expected = whole.seconds * share
+        return _Candidate(
+            stages, count, source, bounds, expected, share, whole.is_held_back, expected
+        )
+
+    def _is_hopeless(self, stages: int, count: int, bounds: PipelineBounds) -> bool:
         """Is no plan with one part of the model on each stage expected to be the fastest?"""
-        seconds = bounds.seconds(count) if execution == "lockstep" else bounds.expected(count)
-        if seconds < self._most_seconds:
+        seconds = bounds.expected(count)
+        if seconds < self.expected:
             return False
-        self._tell(stages, count, "bounded", step_seconds=seconds, execution=execution)
+        self._tell(stages, count, "bounded", step_seconds=seconds)
         return True
+
+    def _looked_at_chunks(self, one: _Candidate) -> list[_Candidate]:
+        """The same with several parts of the model on each stage.
+
+        How much faster than with one part is told by the cut alone: how even it is, how long stages
+        wait while the pipeline fills, and for what is sent.
+        """
+        stages, count, source = one.stages, one.micro_batches, one.source
+        never_waiting = one.expected / (one.share * stages)
+        if never_waiting >= (1 - _LEAST_BUBBLE) * self.expected or self._is_over(self.look_until):
+            return []
+        most = math.ceil((stages - 1) / (_LEAST_BUBBLE * count))
+        request = self._staged(stages, count, 2)
+        link = whole_cluster(request).dims[0]
+        try:
+            seconds = seconds_by_chunks(source, request, most, one.expected, link)
+        except AutoshardError as error:
+            self._tell(stages, count, "refused", chunks=2, reason=str(error))
+            return []
+        return [
+            replace(
+                one,
+                chunks=chunks,
+                expected=expected,
+                share=one.share * expected / one.expected,
+                with_more_memory=expected,
+            )
+            for chunks, expected in seconds.items()
+        ]
+
+    def _plan_candidates(self) -> None:
+        """Plan what is expected to be fastest first, while that is faster than what there is."""
+        in_lockstep: set[int] = set()
+        try:
+            while self.candidates and not self._is_over(self.deadline):
+                one = min(self.candidates, key=self._order)
+                if self._is_beaten(one):
+                    break
+                self.candidates.remove(one)
+                self._plan_candidate(one)
+                if one.stages not in in_lockstep:
+                    in_lockstep.add(one.stages)
+                    self._plan_lockstep(one)
+            self._plan_with_all_prices()
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+        for one in filter(self._is_beaten, self.candidates):
+            if one.chunks == 1:
+                least = (1 - _SAME) * one.expected
+                self._tell(one.stages, one.micro_batches, "bounded", step_seconds=least)
+
+    def _order(self, one: _Candidate) -> tuple[float, int, float]:
+        """Fastest first; where that is the same but for the bubble, fewer parts of the model."""
+        return one.expected // (_LEAST_BUBBLE * self.expected), one.chunks, one.expected
+
+    def _is_beaten(self, one: _Candidate) -> bool:
+        """Is it not expected to be faster than the best plan?"""
+        if one.chunks > 1:
+            return one.expected >= (1 - _LEAST_BUBBLE) * self._most_seconds
+        return (1 - _SAME) * one.expected >= self._most_seconds
 
     @property
     def _most_seconds(self) -> float:
         """A slower step is of no use."""
         return math.inf if self.best is None else self.best.step_seconds
 
-    def _plan_chunks(self, stages: int, count: int, source: Source, known: float) -> None:
-        """Plan several parts of the model on each stage: what shall be fastest first.
+    def _plan_candidate(self, one: _Candidate, *, all_prices: bool = False) -> None:
+        most = self._most_seconds
+        effort = Effort(most, most / (1 - _SAME) / one.share, all_prices)
+        request = self._staged(one.stages, one.micro_batches, one.chunks)
+        found = self._plan(one.stages, one.micro_batches, one.source, request, effort)
+        if found.outcome == "refused":
+            self.candidates = [each for each in self.candidates if not one.is_refused_with(each)]
+        elif found.step_seconds is not None and found.outcome == "fits":
+            self._learn(one, found.step_seconds)
+        if not all_prices and (one.is_held_back or found.outcome != "fits"):
+            self.held_back.append(one)
 
-        How much faster than with one part is told by the cut alone: how even it is, how long stages
-        wait while the pipeline fills, and for what is sent. What is planned tells what each part
-        takes besides.
+    def _learn(self, one: _Candidate, seconds: float) -> None:
+        """What a plan takes besides, others with parts of the model take, too."""
+        others = [each for each in self.candidates if each.chunks > 1 and one.is_like(each)]
+        for each in others:
+            if one.chunks == 1:
+                each.expected *= seconds / one.expected
+            else:
+                each.expected += each.chunks / one.chunks * max(0.0, seconds - one.expected)
 
-        Args:
-            stages: How many.
-            count: Micro-batches.
-            source: The step, lowered for the devices of a stage.
-            known: Seconds with one part, or that these take at least.
-        """
-        most = math.ceil((stages - 1) / (_LEAST_BUBBLE * count))
-        if not math.isfinite(known) or self._is_over():
-            return
-        request = self._staged(stages, count, 2)
-        link = whole_cluster(request).dims[0]
-        try:
-            seconds = seconds_by_chunks(source, request, most, known, link)
-        except AutoshardError as error:
-            self._tell(stages, count, "refused", chunks=2, reason=str(error))
-            return
-        best = min(known, self._most_seconds)
-        more = 0.0  # of the newest plan than expected, for each part
-        for chunks in sorted(seconds, key=lambda n: (seconds[n] // (_LEAST_BUBBLE * known), n)):
-            expected = seconds[chunks]
-            if expected + chunks * more >= (1 - _LEAST_BUBBLE) * best or self._is_over():
+    def _plan_with_all_prices(self) -> None:
+        """Search on where memory held a pipeline back that would be the fastest with more of it."""
+        for one in sorted(self.held_back, key=lambda one: one.with_more_memory):
+            if one.with_more_memory >= self._most_seconds or self._is_over(self.deadline):
                 return
-            found = self._plan(stages, count, source, self._staged(stages, count, chunks))
-            if found.outcome == "refused":
-                return
-            if found.step_seconds is not None:
-                more = max(0.0, found.step_seconds - expected) / chunks
-                best = min(best, found.step_seconds)
+            self._plan_candidate(one, all_prices=True)
 
-    def _plan_lockstep(self, stages: int, count: int, source: Source) -> None:
+    def _plan_lockstep(self, one: _Candidate) -> None:
         """Plan one program of all stages, unless the step has no such program."""
-        if self.may_be_lockstep and not self._is_over():
-            request = self._staged(stages, count, execution="lockstep")
-            found = self._plan(stages, count, source, request)
-            self.may_be_lockstep = found.outcome != "refused"
+        if not self.may_be_lockstep or self._is_over(self.deadline):
+            return
+        stages, count = one.stages, one.micro_batches
+        if one.bounds.seconds(count) >= self._most_seconds:
+            return
+        request = self._staged(stages, count, execution="lockstep")
+        found = self._plan(stages, count, one.source, request, Effort(self._most_seconds))
+        self.may_be_lockstep = found.outcome != "refused"
 
-    def _is_over(self) -> bool:
-        return running().is_interrupted or time.monotonic() >= self.deadline
+    def _is_over(self, until: float) -> bool:
+        return running().is_interrupted or time.monotonic() >= until
 
     def _staged(
         self, stages: int, count: int, chunks: int = 1, execution: Execution = "stages"
@@ -236,19 +355,20 @@ class _Choice:
             time_limit=left,
         )
 
-    def _plan(self, stages: int, count: int, source: Source, request: Request) -> TriedMicroBatches:
+    def _plan(
+        self, stages: int, count: int, source: Source, request: Request, effort: Effort
+    ) -> TriedMicroBatches:
         """Plan once, and keep it if it is the fastest."""
         asked = request.stages
         how: dict[str, Any] = {}
-        self.newest = None
         if asked is not None:
             how = {"chunks": asked.chunks, "execution": asked.execution}
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                plan = self.plan_source(source, request, self.traced, self._most_seconds)
+                plan = self.plan_source(source, request, self.traced, effort)
         except SlowerPlanError:
-            return self._tell(stages, count, "bounded", **how, step_seconds=self._most_seconds)
+            return self._tell(stages, count, "bounded", **how, step_seconds=effort.most_seconds)
         except DoesNotFitError as error:
             self.failed = self.failed or error
             return self._tell(stages, count, "does not fit", **how, peak_bytes=error.peak_bytes)
@@ -256,7 +376,6 @@ class _Choice:
             if stages == 1:
                 raise
             return self._tell(stages, count, "refused", **how, reason=str(error))
-        self.newest = plan
         if self.best is None or plan.step_seconds < self.best.step_seconds:
             self.best, self.said = plan, [one.message for one in said]
         if stages == 1 and plan.batch is not None:
@@ -268,8 +387,13 @@ class _Choice:
         return self._tell(stages, 0, "refused", reason=reason)
 
     def _tell(self, stages: int, count: int, outcome: str, **more: Any) -> TriedMicroBatches:
+        """Say what became of a pipeline; of what is tried once more, what is better."""
         tried = TriedMicroBatches(count, outcome, stages=stages, **more)
-        self.tried.append(tried)
+        before = next((n for n, one in enumerate(self.tried) if _is_same(one, tried)), None)
+        if before is None:
+            self.tried.append(tried)
+        elif outcome == "fits" and not _is_as_good(self.tried[before], tried):
+            self.tried[before] = tried
         return tried
 
     def _does_not_fit(self, error: DoesNotFitError) -> DoesNotFitError:
@@ -291,6 +415,12 @@ class _Choice:
         )
 
 
-def _seconds(tried: TriedMicroBatches) -> float:
-    """Seconds of its step; infinite where nothing fits."""
-    return math.inf if tried.step_seconds is None else tried.step_seconds
+def _is_same(one: TriedMicroBatches, other: TriedMicroBatches) -> bool:
+    """Are these one pipeline?"""
+    asked = one.stages, one.micro_batches, one.chunks, one.execution
+    return asked == (other.stages, other.micro_batches, other.chunks, other.execution)
+
+
+def _is_as_good(one: TriedMicroBatches, other: TriedMicroBatches) -> bool:
+    """Does ``one`` fit, and is it as fast as ``other``, which does?"""
+    return one.outcome == "fits" and (one.step_seconds or 0.0) <= (other.step_seconds or 0.0)

@@ -94,7 +94,7 @@ class InParts:
         Parts of an array lie alike: where the search lets some differ it plans once more, with
         those of each array as the first one is. Free ones could differ then.
         """
-        request = self._with_names(request)
+        request = self.with_names(request)
         plan = plan_once(self.source, request)
         sides = (plan.arguments, self.arrays.arguments), (plan.results, self.arrays.results)
         if not all(_are_alike(*side) for side in sides):
@@ -109,7 +109,7 @@ class InParts:
             plan = plan_once(source, request)
         return self._joined(plan)
 
-    def _with_names(self, request: Request) -> Request:
+    def with_names(self, request: Request) -> Request:
         """The same, with names of arrays, which their parts begin with, in place of numbers.
 
         Raises:

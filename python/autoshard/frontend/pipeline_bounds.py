@@ -7,7 +7,7 @@ are larger than its own, without a search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import cast
@@ -18,15 +18,13 @@ from autoshard.frontend.batch_arrays import into_micro_batches
 from autoshard.frontend.layer_parts import InParts
 from autoshard.frontend.lower import Source
 from autoshard.frontend.micro_batched import micro_batched
-from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.stage_works import stage_works
-from autoshard.planned.summary import PlanSummary
 from autoshard.rewrites.stages import Parts, parts_by_chunks
-from autoshard.schedule.rules import pipeline_schedule
+from autoshard.schedule.rules import Rule, pipeline_schedule, schedule_of_works
 from autoshard.schedule.work import StageSeconds, Work, lower_bound
 
 
@@ -40,8 +38,10 @@ class PipelineBounds:
     """Those of a micro-batch, with seconds of one device of the cluster."""
     devices: int
     """Devices of one stage."""
+    rules: Sequence[Rule] = ("1f1b",)
+    """Schedules to choose from."""
     known: Mapping[int, Known] = field(default_factory=dict[int, "Known"])
-    """Plans, by micro-batches."""
+    """What searches found, by micro-batches."""
 
     def seconds(self, micro_batches: int) -> float:
         """Seconds of a step that no schedule with one part of the model on a stage is under."""
@@ -49,11 +49,27 @@ class PipelineBounds:
         works = [replace(work, seconds=work.seconds * share) for work in self.works]
         return lower_bound(works, micro_batches)
 
-    def with_known(self, micro_batches: int, plan: Plan | None) -> PipelineBounds:
-        """With what a plan of so many micro-batches takes; None: nothing fits."""
-        if plan is None:
-            return self
-        return replace(self, known={**self.known, micro_batches: Known.of(plan)})
+    def share(self, micro_batches: int) -> float:
+        """Seconds of a step, over those of one stage that does all stages' work: about what a plan
+        of the pipeline comes to whose ops take as many times the seconds of one device each.
+
+        Example: 2 stages, 8 micro-batches of 3 seconds on each: 27 seconds of 48 in all.
+        """
+        stages = 1 + max(work.stage for work in self.works)
+        whole = micro_batches * sum(work.seconds for work in self.works)
+
+        def seconds(rule: Rule) -> float:
+            return _seconds_of_many(
+                lambda count: schedule_of_works(rule, self.works, stages, count).seconds,
+                stages,
+                micro_batches,
+            )
+
+        return min(map(seconds, self.rules)) / whole
+
+    def with_known(self, micro_batches: int, known: Known) -> PipelineBounds:
+        """With what a search for so many micro-batches found."""
+        return replace(self, known={**self.known, micro_batches: known})
 
     def expected(self, micro_batches: int) -> float:
         """What a step is expected to take at least, as plans of other numbers do.
@@ -87,17 +103,12 @@ class PipelineBounds:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A plan of a pipeline."""
+    """What a search found for a pipeline."""
 
     seconds: float
+    """Those of a step."""
     is_held_back: bool
     """Is it slower than with more memory?"""
-
-    @staticmethod
-    def of(plan: Plan) -> Known:
-        """What is known of it."""
-        summary = cast(PlanSummary, plan.summary)
-        return Known(plan.step_seconds, summary.mem_coeff > 0)
 
 
 def pipeline_bounds(source: Source, request: Request) -> PipelineBounds:
@@ -114,7 +125,7 @@ def pipeline_bounds(source: Source, request: Request) -> PipelineBounds:
     module = _micro_batched(source, request, (asked, cluster))
     with module.context, mlir.Location.unknown():
         works = stage_works(module, cluster, splits_gradients=True)
-    return PipelineBounds(asked.micro_batches, tuple(works), cluster.num_devices)
+    return PipelineBounds(asked.micro_batches, tuple(works), cluster.num_devices, asked.rules)
 
 
 def filled_seconds(parts: Sequence[float], stages: int, micro_batches: int) -> float:
@@ -185,11 +196,27 @@ def interleaved_seconds(
         transfer_seconds: From stage to stage.
     """
     chunks = [StageSeconds(each / 3, each / 3, each / 3) for each in parts]
-    found: list[float] = []
+
+    def seconds(count: int) -> float:
+        schedule = pipeline_schedule(
+            "1f1b", chunks, stages, count, transfer_seconds=transfer_seconds
+        )
+        return schedule.seconds
+
+    return _seconds_of_many(seconds, stages, micro_batches)
+
+
+def _seconds_of_many(seconds: Callable[[int], float], stages: int, micro_batches: int) -> float:
+    """Seconds of a schedule of many micro-batches by those of few: each more takes as long as the
+    last ones of these.
+
+    Args:
+        seconds: Of so many micro-batches.
+        stages: How many.
+        micro_batches: Likewise.
+    """
     few = [min(micro_batches, 2 * stages), min(micro_batches, 3 * stages)]
-    for count in few:
-        made = pipeline_schedule("1f1b", chunks, stages, count, transfer_seconds=transfer_seconds)
-        found.append(made.seconds)
+    found = [seconds(count) for count in few]
     if few[1] == micro_batches:
         return found[1]
     each = (found[1] - found[0]) / (few[1] - few[0])

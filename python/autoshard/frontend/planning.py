@@ -58,8 +58,9 @@ from autoshard.frontend.request import (
 )
 from autoshard.frontend.result_names import result_names
 from autoshard.frontend.searched import Searched
-from autoshard.frontend.staged_planning import StagedSearch
+from autoshard.frontend.staged_planning import FULL_EFFORT, Effort, StagedSearch
 from autoshard.frontend.switches import with_switches
+from autoshard.frontend.whole_step import whole_step
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.attributes import PLAN
@@ -265,10 +266,10 @@ def plan_traced(traced: Traced, request: Request) -> Plan:
     if request.pipeline != "auto":
         return plan_source(traced.source(request), request, traced)
 
-    def planned(source: Source, asked: Request, of: Traced, most_seconds: float) -> Plan:
-        return plan_source(source, asked, of, advises=False, most_seconds=most_seconds)
+    def planned(source: Source, asked: Request, of: Traced, effort: Effort) -> Plan:
+        return plan_source(source, asked, of, advises=False, effort=effort)
 
-    return with_chosen_pipeline(traced, request, planned)
+    return with_chosen_pipeline(traced, request, planned, partial(whole_step, job_of=job_of))
 
 
 def plan_source(
@@ -277,7 +278,7 @@ def plan_source(
     traced: Traced | None = None,
     *,
     advises: bool = True,
-    most_seconds: float = math.inf,
+    effort: Effort = FULL_EFFORT,
 ) -> Plan:
     """Plan what was lowered; see ``plan``.
 
@@ -286,7 +287,7 @@ def plan_source(
         request: What is asked of the plan.
         traced: Is kept, to plan it again.
         advises: Where nothing fits, try what of autoshard's own would make it fit.
-        most_seconds: Pipelines of slower steps are of no use.
+        effort: Of searches for a pipeline.
     """
     request.check_for(source.mode, source.cluster is not None, source.name)
     if request.pipeline == "auto":
@@ -297,7 +298,7 @@ def plan_source(
     if request.stages is not None and request.stages.execution == "auto":
         planned = partial(plan_source, source, traced=traced, advises=advises)
         return with_faster_execution(request, planned)
-    plan_in = partial(_planned_or_advised, advises=advises, most_seconds=most_seconds)
+    plan_in = partial(_planned_or_advised, advises=advises, effort=effort)
     plan = cached(
         source,
         request,
@@ -310,9 +311,10 @@ def plan_source(
 
 
 def _planned_in_stages(
-    source: Source, request: Request, stages: int, advises: bool, most_seconds: float
+    source: Source, request: Request, stages: int, advises: bool, effort: Effort
 ) -> Plan:
-    search = StagedSearch.of(source, request, stages, _planned_in_parts, most_seconds)
+    plan_once = partial(_planned_in_parts, effort=effort)
+    search = StagedSearch.of(source, request, stages, plan_once, effort.most_seconds)
     try:
         return search.plan(request)
     except DoesNotFitError as error:
@@ -322,18 +324,16 @@ def _planned_in_stages(
         raise with_switches(error, request, switched, is_over) from error
 
 
-def _planned_in_parts(source: Source, request: Request) -> Plan:
+def _planned_in_parts(source: Source, request: Request, effort: Effort) -> Plan:
     """Planned with loops over layers cut for the stages of a pipeline."""
-    parts = InParts.of(source, request)
-    return _planned(source, request) if parts is None else parts.plan(request, _planned)
+    parts, planned = InParts.of(source, request), partial(_planned, effort=effort)
+    return planned(source, request) if parts is None else parts.plan(request, planned)
 
 
-def _planned_or_advised(
-    source: Source, request: Request, advises: bool, most_seconds: float
-) -> Plan:
+def _planned_or_advised(source: Source, request: Request, advises: bool, effort: Effort) -> Plan:
     is_lockstep = request.stages is not None and request.stages.execution == "lockstep"
     if request.stages is not None and not is_lockstep:
-        return _planned_in_stages(source, request, request.stages.stages, advises, most_seconds)
+        return _planned_in_stages(source, request, request.stages.stages, advises, effort)
 
     def planned(asked: Request) -> Plan:
         if is_lockstep:
@@ -351,21 +351,24 @@ def _planned_or_advised(
         raise with_switches(error, request, planned) from error
 
 
-def _planned(source: Source, request: Request) -> Plan:
-    if request.constraints == "prefer":
-        return preferred(source, request, _planned)
+def _planned(source: Source, request: Request, effort: Effort = FULL_EFFORT) -> Plan:
+    if request.constraints == "prefer":  # which compares plans that may be slower
+        any_step = replace(effort, most_whole_seconds=math.inf)
+        return preferred(source, request, partial(_planned, effort=any_step))
     if source.mode == "auto" and request.batch_argnums is not None and not source.batch_cuts:
         batch = free_batch(source, request)
-        return cut_alike(source, batch, lambda asked: _planned_once(asked, request))
-    return _planned_once(source, request)
+        return cut_alike(source, batch, lambda asked: _planned_once(asked, request, effort))
+    return _planned_once(source, request, effort)
 
 
-def _planned_once(source: Source, request: Request) -> Plan:
-    return read_planned(source, _planned_module(source, request), request)
+def _planned_once(source: Source, request: Request, effort: Effort) -> Plan:
+    return read_planned(source, _planned_module(source, request, effort), request)
 
 
-def _planned_module(source: Source, request: Request) -> Planned:
+def _planned_module(source: Source, request: Request, effort: Effort = FULL_EFFORT) -> Planned:
+    most_seconds = math.inf if source.batch_cuts else effort.most_whole_seconds
     job = job_of(source, request)
+    job = replace(job, most_seconds=most_seconds, all_prices=effort.all_prices)
     if source.mode == "auto":
         return plan_job(source, request, job)
     plan_once = partial(_propagated, source, request)

@@ -31,6 +31,22 @@ LEAST_SECONDS = 1e-3
 """What the first search gets of a time limit that is over before it begins."""
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How far searches go for a pipeline that is one of many."""
+
+    most_seconds: float = math.inf
+    """Steps of the pipeline that are slower are of no use."""
+    most_whole_seconds: float = math.inf
+    """Steps of one stage that does all are of no use if they are slower than this."""
+    all_prices: bool = True
+    """Do searches climb all prices of memory?"""
+
+
+FULL_EFFORT = Effort()
+"""What is done for the one pipeline that is asked for."""
+
+
 @dataclass
 class StagedSearch:
     """Searches for one pipeline, under one time limit.
@@ -72,6 +88,10 @@ class StagedSearch:
         seconds = math.inf if request.time_limit is None else request.time_limit
         deadline = time.monotonic() + seconds
         return StagedSearch(source, stages, limit, plan_once, most_seconds, deadline)
+
+    def first(self, request: Request) -> Request:
+        """What the first search is asked."""
+        return replace(request, memory_limit=int(self.allowed), time_limit=self._seconds_left())
 
     def is_over(self) -> bool:
         """Is the time limit?"""
@@ -142,9 +162,7 @@ class StagedSearch:
     def _search(self, request: Request, allowed: float) -> Plan:
         if running().is_interrupted:
             raise KeyboardInterrupt
-        left = max(self.deadline - time.monotonic(), LEAST_SECONDS)
-        seconds = left if math.isfinite(left) else None
-        asked = replace(request, memory_limit=int(allowed), time_limit=seconds)
+        asked = replace(request, memory_limit=int(allowed), time_limit=self._seconds_left())
         plan = self.plan_once(self.source, asked)
         pipeline = cast(PlannedPipeline, plan.pipeline)
         found = replace(plan, pipeline=pipeline.within(self.limit))
@@ -152,6 +170,10 @@ class StagedSearch:
         if is_slow and found.peak_bytes > self.limit:  # with less memory plans only get slower
             raise SlowerPlanError(f"{self.source.name}: no plan is faster than one that is known.")
         return found
+
+    def _seconds_left(self) -> float | None:
+        left = max(self.deadline - time.monotonic(), LEAST_SECONDS)
+        return left if math.isfinite(left) else None
 
     def _of_the_worst_stage(self, error: DoesNotFitError) -> float:
         """About what it needs; bytes of the error are those of one stage that does all."""

@@ -84,6 +84,8 @@ class Job:
     """Was a limit of memory asked for?"""
     most_seconds: float = math.inf
     """Plans of slower steps are of no use."""
+    all_prices: bool = True
+    """Do programs in stages climb all prices of memory?"""
 
     @property
     def memory_limit(self) -> float:
@@ -100,6 +102,7 @@ class Job:
 
         Raises:
             DoesNotFitError: No plan fits.
+            SlowerPlanError: None is as fast as asked for.
         """
         if self.recomputing is not None and self.recomputing.decides:
             return self.reduced_once(self._plan_recomputing(self.recomputing, on_host))
@@ -134,12 +137,22 @@ class Job:
         """
         program = read_module(self.read(on_host), self._cluster, self.options)
         try:
-            return write_planned(self.searched(program, self.options))
+            return write_planned(self._not_slower(self.searched(program, self.options)))
         except DoesNotFitError:
             if self.spreading is None:
                 raise
         options = replace(self.options, memory_limit=ALL_MEMORY)
-        return write_planned(self.searched(program, options))
+        return write_planned(self._not_slower(self.searched(program, options)))
+
+    def _not_slower(self, found: PlannedProgram) -> PlannedProgram:
+        """Raise where a plan is of no use; what spreads it, or computes again, only adds to it.
+
+        Raises:
+            SlowerPlanError: It is slower than asked for.
+        """
+        if seconds_with_sums_once(found) < self.most_seconds:
+            return found
+        raise SlowerPlanError(f"{self.name}: no plan is faster than one that is known.")
 
     def read_flat(self, on_host: Sequence[int] = ()) -> ReadProgram:
         """The program without calls, so that rewritten copies of its plans are made as it is."""
@@ -149,7 +162,7 @@ class Job:
 
     def searched(self, program: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
         """What the search finds, with inputs cut alike; the module stays as it is."""
-        return inputs_alike(program.searched(options))
+        return inputs_alike(program.searched(options, all_prices=self.all_prices))
 
     def changes(self, module: mlir.Module) -> bool:
         """Does ``finish`` change what a search left?"""
@@ -354,6 +367,12 @@ def least_bytes(found: PlannedProgram) -> float:
     ]
     rows = plan.value_sharding
     return sum(size * parts[rows[value]] / mesh.size for value, size in plan.peak_values)
+
+
+def seconds_with_sums_once(found: PlannedProgram) -> float:
+    """A step as the search weighs it: what loops add up is reduced behind them where that pays."""
+    seconds = found.summary.step_seconds
+    return min(seconds, found.plan.objective) if found.options.cost_model == "seconds" else seconds
 
 
 def end_if_interrupted() -> None:

@@ -78,6 +78,17 @@ def test_with_more_micro_batches_a_step_waits_less() -> None:
     assert bounds.seconds(16) == pytest.approx(3 * 4 + 3 * 3 / 4)
 
 
+def test_a_step_takes_its_share_of_one_stage_that_does_all() -> None:
+    bounds = bounds_of(2)
+    assert bounds.share(8) == pytest.approx((8 * 3 + 3) / (2 * 8 * 3))
+    zero_bubble = replace(
+        bounds,
+        works=training_works([StageSeconds(1, 1, 1)] * 2, 2, splits_gradients=True),
+        rules=("1f1b", "zero_bubble"),
+    )
+    assert zero_bubble.share(8) == pytest.approx((8 * 3 + 1) / (2 * 8 * 3))
+
+
 def test_what_plans_take_besides_is_no_less_with_more_micro_batches() -> None:
     bounds = bounds_of(4)
     twice = 2 * bounds.seconds(8)

@@ -1,0 +1,129 @@
+"""The order in which pipelines are searched and planned, with a search of the test's own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import autoshard
+from autoshard.errors import DoesNotFitError, SlowerPlanError
+from autoshard.frontend import chosen_pipeline
+from autoshard.frontend.chosen_pipeline import with_chosen_pipeline
+from autoshard.frontend.pipeline_bounds import PipelineBounds
+from autoshard.frontend.request import Request
+from autoshard.frontend.whole_step import WholeStep
+from autoshard.planned.summary import PlanSummary
+from autoshard.schedule.work import StageSeconds, training_works
+
+
+@dataclass
+class Searches:
+    """What searches and plans come to, by stages and micro-batches, and what was asked of them."""
+
+    whole: dict[tuple[int, int], WholeStep]
+    """The step of one stage that does all."""
+    planned: dict[tuple[int, int], float]
+    """Seconds of the pipeline; missing ones do not fit."""
+    with_all_prices: dict[tuple[int, int], float] = field(default_factory=dict)
+    asked: list[tuple[int, int, bool]] = field(default_factory=list)
+    """Stages, micro-batches, whether all prices are climbed."""
+
+    def whole_step(self, _source: Any, request: Request) -> WholeStep:
+        return self.whole[asked_of(request)]
+
+    def plan_source(self, _source: Any, request: Request, _traced: Any, effort: Any) -> Any:
+        if request.stages is None:
+            raise DoesNotFitError("no stages", None, 3.0, 1.0)
+        if request.stages.execution == "lockstep":
+            raise autoshard.PlanError("not in lockstep")
+        point = asked_of(request)
+        self.asked.append((*point, effort.all_prices))
+        if self.whole[point].seconds >= effort.most_whole_seconds:
+            raise SlowerPlanError("slower")
+        seconds = (self.with_all_prices if effort.all_prices else self.planned).get(point)
+        if seconds is None:
+            raise DoesNotFitError("too much", None, 2.0, 1.0)
+        return Planned(seconds, summary_of(seconds), request.stages)
+
+
+@dataclass(frozen=True)
+class Planned:
+    step_seconds: float
+    summary: PlanSummary
+    pipeline: Any
+    peak_bytes: float = 1.0
+    batch: Any = None
+
+
+def summary_of(seconds: float) -> Any:
+    return Summary(seconds)
+
+
+@dataclass(frozen=True)
+class Summary:
+    step_seconds: float
+    tried_pipelines: Any = ()
+
+
+def asked_of(request: Request) -> tuple[int, int]:
+    assert request.stages is not None
+    return request.stages.stages, request.stages.micro_batches
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, searches: Searches) -> Any:
+    """The plan of a step of 16 examples on two devices, of which only two stages can be made."""
+
+    def bounds(_source: Any, request: Request) -> PipelineBounds:
+        stages, count = asked_of(request)
+        works = training_works([StageSeconds(0.1, 0.1, 0.1)] * stages, stages)
+        return PipelineBounds(count, works, 1)
+
+    monkeypatch.setattr(chosen_pipeline, "pipeline_bounds", bounds)
+    monkeypatch.setattr(chosen_pipeline, "batch_of_source", lambda *_: [0])
+    monkeypatch.setattr(chosen_pipeline, "rows_of", lambda *_: [16])
+    monkeypatch.setattr(chosen_pipeline, "seconds_by_chunks", lambda *_: {})
+    traced: Any = SimpleNamespace(source=lambda _: None)
+    request = Request(cluster="h100:2", pipeline="auto")
+    return with_chosen_pipeline(traced, request, searches.plan_source, searches.whole_step)
+
+
+def of(seconds: float, held_back: bool = False) -> WholeStep:
+    return WholeStep(seconds, held_back)
+
+
+COUNTS = (2, 4, 8, 16)
+
+
+def test_what_is_expected_to_be_slower_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {(2, 2): of(20), (2, 4): of(20), (2, 8): of(20), (2, 16): of(40)}
+    searches = Searches(whole, {(2, 8): 11.5})
+    plan = chosen(monkeypatch, searches)
+    assert plan.step_seconds == 11.5
+    assert searches.asked == [(2, 8, False)]
+    in_stages = [one for one in plan.summary.tried_pipelines if one.execution == "stages"]
+    tried = {one.micro_batches: one.outcome for one in in_stages}
+    assert tried[8] == "fits"
+    assert tried[4] == tried[16] == "bounded"
+
+
+def test_all_prices_are_climbed_for_what_memory_holds_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {(2, count): of(20 if count == 8 else 40, held_back=True) for count in COUNTS}
+    searches = Searches(whole, {(2, 8): 13.0}, {(2, 8): 12.0})
+    plan = chosen(monkeypatch, searches)
+    assert plan.step_seconds == 12.0
+    assert searches.asked == [(2, 8, False), (2, 8, True)]
+    said = [one for one in plan.summary.tried_pipelines if one.micro_batches == 8]
+    assert [one.step_seconds for one in said if one.outcome == "fits"] == [12.0]
+
+
+def test_what_does_not_fit_is_searched_with_all_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {(2, count): of(20 if count == 8 else 90, held_back=True) for count in COUNTS}
+    searches = Searches(whole, {(2, 4): 60.0}, {(2, 8): 14.0})
+    plan = chosen(monkeypatch, searches)
+    assert plan.step_seconds == 14.0
+    assert plan.pipeline.micro_batches == 8
+    assert math.isfinite(plan.peak_bytes)
