@@ -54,9 +54,9 @@ def whole_step(
         first = replace(first, memory_limit=ALL_MEMORY)
     if first.constraints == "prefer":
         first = replace(first, constraints="ignore")
-    job = job_of(source, first)
+    job = job_of(source, replace(first, pipeline=None))  # as one program for all numbers of stages
     program = read_module(job.read(()), cast(Cluster, source.cluster), job.options)
-    found = program.searched(job.options, all_prices=False)
+    found = program.searched(job.options)
     return WholeStep(seconds_with_sums_once(found), found.summary.mem_coeff > 0)
 
 

@@ -140,29 +140,33 @@ def reduced_once(
     with module.context, mlir.Location.unknown(), no_collection():
         if not _has_loops(module):
             return None
-        module = parse_bytes(bytes_of(module), module.context, "reduce once")
-        inline_calls(module)  # JAX calls the body of a scan
-        chains = chains_of(main_function(module), mesh_of(module).without_unit_axes())
+        copy = _Copy.of(module)
+        chains = copy.chains
         if not chains:
             return None
 
         def cost(made: mlir.Module) -> Costed:
             return cost_of_module(made, cluster, overlap=overlap, trip_count=trip_count)
 
-        costed = cost(module)
+        costed = cost(copy.module)
         estimated = costed.summary
         before = known or summary_on(module) or estimated
         least = min(before.step_seconds, estimated.step_seconds)
         most_seconds = (1 - _LEAST_GAIN) * least
         allowed = max(limit, before.peak_bytes_per_device)
-        order, saved = _order(costed, chains)
+        more_bytes = [_more_bytes(chain, costed.imported.mesh) for chain in chains]
+        order, saved = _order(costed, chains, more_bytes)
         best: ReducedOnce | None = None
         count = len(order)
         while count:
             known_seconds = most_seconds if best is None else best.summary.step_seconds
             if estimated.step_seconds - sum(saved[:count]) > known_seconds:
                 break  # nor would it be faster if these took no time at all
-            made = _rewritten(module, order[:count])
+            if copy.is_rewritten:
+                copy = _Copy.of(module)
+            taken = sorted(order[:count])
+            copy.rewrite(taken)
+            made = copy.module
             after = cost(made)
             summary = after.summary
             fits = summary.peak_bytes_per_device <= allowed
@@ -171,7 +175,8 @@ def reduced_once(
             is_faster = _half_hidden_seconds(summary) < _half_hidden_seconds(estimated)
             if fits and is_faster and summary.step_seconds <= most_seconds:
                 write_plan(made, after.imported, after.plan)
-                said = _said([chains[k] for k in order[:count]], costed, after)
+                memory_bytes = sum(more_bytes[number] for number in taken)
+                said = _said([copy.chains[k] for k in taken], costed, after, memory_bytes)
                 summary = replace(
                     summary.with_history_of(before), overlap=overlap, reduced_once=said
                 )
@@ -201,16 +206,32 @@ def _has_loops(module: mlir.Module) -> bool:
     return any(op.operation.name == WHILE for block in blocks for op in block)
 
 
-def _rewritten(module: mlir.Module, numbers: Sequence[int]) -> mlir.Module:
-    """A copy with these of its chains rewritten."""
-    copy = parse_bytes(bytes_of(module), module.context, "reduce once")
-    mesh = mesh_of(copy).without_unit_axes()
-    chains = chains_of(main_function(copy), mesh)
-    write_chains([chains[number] for number in sorted(numbers)], mesh)
-    return copy
+@dataclass
+class _Copy:
+    """A copy of a module, with its chains."""
+
+    module: mlir.Module
+    mesh: Mesh
+    chains: Sequence[Chain]
+    is_rewritten: bool = False
+
+    @staticmethod
+    def of(module: mlir.Module) -> _Copy:
+        """A copy; expects the context."""
+        copy = parse_bytes(bytes_of(module), module.context, "reduce once")
+        inline_calls(copy)  # JAX calls the body of a scan
+        mesh = mesh_of(copy).without_unit_axes()
+        return _Copy(copy, mesh, chains_of(main_function(copy), mesh))
+
+    def rewrite(self, numbers: Sequence[int]) -> None:
+        """Rewrite these of its chains."""
+        write_chains([self.chains[number] for number in numbers], self.mesh)
+        self.is_rewritten = True
 
 
-def _order(costed: Costed, chains: Sequence[Chain]) -> tuple[list[int], list[float]]:
+def _order(
+    costed: Costed, chains: Sequence[Chain], more_bytes: Sequence[float]
+) -> tuple[list[int], list[float]]:
     """Numbers of the chains whose parts are sent in trips, what saves most for a byte first; and
     the seconds of a step in which each one's are sent."""
     plan, imported = costed.plan, costed.imported
@@ -224,8 +245,7 @@ def _order(costed: Costed, chains: Sequence[Chain]) -> tuple[list[int], list[flo
     for number, chain in enumerate(chains):
         saved = sum(spent.get(numbers.get(each.op, -1), 0.0) for each in chain.producers)
         if saved > 0:
-            more = max(1.0, _more_bytes(chain, imported.mesh))
-            found.append((saved / more, number, saved))
+            found.append((saved / max(1.0, more_bytes[number]), number, saved))
     found.sort(key=lambda each: (-each[0], each[1]))
     return [number for _, number, _ in found], [saved for _, _, saved in found]
 
@@ -242,12 +262,14 @@ def _more_bytes(chain: Chain, mesh: Mesh) -> float:
     return found
 
 
-def _said(chains: Sequence[Chain], before: Costed, after: Costed) -> SumsReducedOnce:
+def _said(
+    chains: Sequence[Chain], before: Costed, after: Costed, memory_bytes: float
+) -> SumsReducedOnce:
     axes = {axis for chain in chains for axis in chain.axes}
     return SumsReducedOnce(
         count=sum(len(chain.sums) for chain in chains),
         axes=tuple(axis for axis in before.mesh.axis_names if axis in axes),
         bytes_in_trips=before.plan.resharded_bytes,
         bytes_once=after.plan.resharded_bytes,
-        memory_bytes=sum(_more_bytes(chain, before.imported.mesh) for chain in chains),
+        memory_bytes=memory_bytes,
     )

@@ -104,6 +104,12 @@ class Job:
             DoesNotFitError: No plan fits.
             SlowerPlanError: None is as fast as asked for.
         """
+        planned = self._planned(on_host)
+        if step_seconds(planned) < self.most_seconds:
+            return planned
+        raise self._slower()
+
+    def _planned(self, on_host: Sequence[int]) -> Planned:
         if self.recomputing is not None and self.recomputing.decides:
             return self.reduced_once(self._plan_recomputing(self.recomputing, on_host))
         found = self.search(on_host)
@@ -152,7 +158,10 @@ class Job:
         """
         if seconds_with_sums_once(found) < self.most_seconds:
             return found
-        raise SlowerPlanError(f"{self.name}: no plan is faster than one that is known.")
+        raise self._slower()
+
+    def _slower(self) -> SlowerPlanError:
+        return SlowerPlanError(f"{self.name}: no plan is faster than one that is known.")
 
     def read_flat(self, on_host: Sequence[int] = ()) -> ReadProgram:
         """The program without calls, so that rewritten copies of its plans are made as it is."""
@@ -320,7 +329,7 @@ class Job:
                     failed.append(error)
         if best is None:
             if not failed:
-                raise SlowerPlanError(f"{self.name}: no plan is faster than one that is known.")
+                raise self._slower()
             closest = min(failed, key=lambda error: error.peak_bytes)
             closest.free_seconds = free_seconds
             raise closest

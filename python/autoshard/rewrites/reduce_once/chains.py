@@ -61,14 +61,17 @@ class Ends:
     beginning to its end."""
 
     def __init__(self) -> None:
-        self.known: dict[mlir.Operation, mlir.Operation] = {}
+        self.known: list[tuple[mlir.Operation, mlir.Operation]] = []
+        """Each with its loop. No dict: the hash of an op is another one when it is changed."""
 
     def of(self, loop: mlir.Operation) -> mlir.Operation:
         """The op that ends a loop's body."""
-        if loop not in self.known:
-            ops = loop.regions[1].blocks[0].operations
-            self.known[loop] = ops[len(ops) - 1].operation
-        return self.known[loop]
+        for known, end in self.known:
+            if known == loop:
+                return end
+        ops = loop.regions[1].blocks[0].operations
+        self.known.append((loop, ops[len(ops) - 1].operation))
+        return self.known[-1][1]
 
 
 @dataclass

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import AutoshardError
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import DEFERRED, LEVEL, MHLO_SHARDING, STAGE
 from autoshard.ir.module import operations_of
-from autoshard.rewrites.stage_tasks.tasks import Task, outer_uses, reads_of
+from autoshard.rewrites.stage_tasks.tasks import Task, outer_uses, outer_values
 from autoshard.sharding.hlo_text import NamedHlo, parse_hlo, to_v2
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a task returns."""
+    """What a task takes or returns."""
 
     value: mlir.Value
     sharding: str | None
@@ -70,8 +70,8 @@ def outline(
     module: mlir.Module,
     task: Task,
     name: str,
+    reads: Sequence[Given],
     gives: Sequence[Given],
-    sharding_of: Mapping[mlir.Value, str | None],
 ) -> Outlined:
     """Move the ops of a task into a private function at the end of the module.
 
@@ -79,11 +79,10 @@ def outline(
         module: The program; expects its context.
         task: Its ops are moved; where their results are read elsewhere is not changed.
         name: Of the function.
+        reads: What it takes; values of others.
         gives: What it returns; values of the task.
-        sharding_of: Of what it reads.
     """
-    reads = reads_of(task)
-    types = [value.type for value in reads], [given.value.type for given in gives]
+    types = [taken.value.type for taken in reads], [given.value.type for given in gives]
     why = task.ops[0].location if task.ops else mlir.Location.unknown()
     integer = mlir.IntegerType.get_signless(32)
     attributes: dict[str, mlir.Attribute] = {
@@ -92,7 +91,7 @@ def outline(
         "function_type": mlir.TypeAttr.get(mlir.FunctionType.get(*types)),
         STAGE: mlir.IntegerAttr.get(integer, task.key.stage),
         LEVEL: mlir.IntegerAttr.get(integer, task.key.level),
-        "arg_attrs": _boundary([sharding_of.get(value) for value in reads]),
+        "arg_attrs": _boundary([taken.sharding for taken in reads]),
         "res_attrs": _boundary([given.sharding for given in gives]),
     }
     if task.key.is_deferred:
@@ -101,12 +100,14 @@ def outline(
         "func.func", attributes=attributes, regions=1, loc=why, ip=mlir.InsertionPoint(module.body)
     )
     block = function.regions[0].blocks.append(*types[0], arg_locs=[why] * len(reads))
-    arguments = dict(zip(reads, block.arguments, strict=True))
+    values = tuple(taken.value for taken in reads)
+    arguments = dict(zip(values, block.arguments, strict=True))
     for op in task.ops:
-        for user, number in outer_uses(op):
-            value = user.operands[number]
-            if value in arguments:
-                user.operands[number] = arguments[value]
+        if not arguments.keys().isdisjoint(outer_values(op)):
+            for user, number in outer_uses(op):
+                value = user.operands[number]
+                if value in arguments:
+                    user.operands[number] = arguments[value]
         for each in operations_of(op) if len(op.regions) else [op]:
             for label in (STAGE, LEVEL):
                 if label in each.attributes:
@@ -118,7 +119,7 @@ def outline(
         loc=why,
         ip=mlir.InsertionPoint(block),
     )
-    return Outlined(task, name, reads, tuple(gives))
+    return Outlined(task, name, values, tuple(gives))
 
 
 def _boundary(shardings: Sequence[str | None]) -> mlir.ArrayAttr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import PlanError
@@ -11,7 +11,7 @@ from autoshard.ir.attributes import MHLO_SHARDING, PIPELINE_STAGES, STAGE
 from autoshard.ir.boundary import attributes_at, main_function
 from autoshard.ir.micro_batch_loop import micro_batch_loop
 from autoshard.rewrites.stage_tasks.outline import sharding_attribute, shardings_of
-from autoshard.rewrites.stage_tasks.tasks import Task, reads_of
+from autoshard.rewrites.stage_tasks.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +54,32 @@ class SourceProgram:
         """Which micro-batch it is."""
         self.end = _last(self.block)
         self.sharding: dict[mlir.Value, str | None] = {}
-        """As planned."""
+        """What is known: those of arguments, and such as differ from what is planned."""
         self.held: list[mlir.Operation] = []
         """Ops before the loop that split what it reads as it is carried."""
-        self._read_shardings()
+        self._read_arguments()
         self.first = self._own_constant(self.loop.operands[0])
         """The number of the first micro-batch."""
         self.carried = self._read_carried()
         self.counted, self.one = self._read_count()
         """The op that counts micro-batches, and the constant by which."""
 
-    def _read_shardings(self) -> None:
-        """Know those of all values in ``main`` and in the loop."""
+    def _read_arguments(self) -> None:
+        """Know the shardings of arguments of ``main`` and of the loop."""
         at = attributes_at(self.main, "arg_attrs")
         for argument, entry in zip(self.block.arguments, at, strict=True):
             attribute = entry.get(MHLO_SHARDING)
             text = None if attribute is None else mlir.StringAttr(attribute).value
             self.sharding[argument] = text
-        for block in (self.block, self.body):
-            for op in block.operations:
-                self.read_sharding(op.operation)
         self.sharding.update(zip(self.body.arguments, shardings_of(self.loop), strict=True))
 
-    def read_sharding(self, op: mlir.Operation) -> None:
-        """Know the shardings of an op's results."""
-        self.sharding.update(zip(op.results, shardings_of(op), strict=True))
+    def sharding_of(self, value: mlir.Value) -> str | None:
+        """How a value is sharded; None: nothing is planned."""
+        if value not in self.sharding and not isinstance(value, mlir.BlockArgument):
+            maker = mlir.OpResult(value).owner.operation
+            for result, text in zip(maker.results, shardings_of(maker), strict=True):
+                self.sharding.setdefault(result, text)
+        return self.sharding.get(value)
 
     def _read_carried(self) -> list[CarriedValue]:
         yielded = _last(self.body).operands
@@ -103,7 +104,6 @@ class SourceProgram:
         if isinstance(maker, mlir.Block) or maker.name != "stablehlo.constant":
             raise self._unknown(f"carries a value of type {value.type} that starts as no constant")
         made = mlir.OpResult(value).owner.operation.clone(ip=mlir.InsertionPoint(self.loop))
-        self.read_sharding(made.operation)
         return made.operation
 
     def _unknown(self, what: str) -> PlanError:
@@ -116,7 +116,7 @@ class SourceProgram:
     def _as_carried(self, start: mlir.Value, argument: mlir.Value) -> mlir.Value:
         """What the body reads, split as it is carried: where that differs, once before the loop."""
         text = self.sharding[argument]
-        if text is None or text == self.sharding[start]:
+        if text is None or text == self.sharding_of(start):
             return start
         held = mlir.Operation.create(
             "stablehlo.optimization_barrier",
@@ -126,7 +126,6 @@ class SourceProgram:
             loc=self.loop.location,
             ip=mlir.InsertionPoint(self.loop),
         )
-        self.read_sharding(held)
         self.held.append(held)
         return held.results[0]
 
@@ -141,7 +140,7 @@ class SourceProgram:
     @property
     def before(self) -> list[mlir.Operation]:
         """Ops of ``main`` before the loop, without those that are the loop's own."""
-        own = [self.first, *(carried.start for carried in self.carried)]
+        own = {self.first, *(carried.start for carried in self.carried)}
         ops = [op.operation for op in self.block.operations]
         return [op for op in ops[: ops.index(self.loop)] if op not in own]
 
@@ -157,12 +156,16 @@ class SourceProgram:
         ops = [op.operation for op in self.block.operations]
         return ops[ops.index(self.loop) + 1 : -1]
 
-    def label_held(self, loop: Sequence[Task]) -> None:
-        """Let what the loop reads be split as it is carried where it is read first."""
+    def label_held(self, loop: Mapping[Task, Sequence[mlir.Value]]) -> None:
+        """Let what the loop reads be split as it is carried where it is read first.
+
+        Args:
+            loop: What each of its tasks reads.
+        """
         integer = mlir.IntegerType.get_signless(32)
         first: dict[mlir.Value, int] = {}
-        for task in loop:
-            for value in reads_of(task):
+        for task, values in loop.items():
+            for value in values:
                 first[value] = min(task.key.stage, first.get(value, task.key.stage))
         for op in self.held:
             op.attributes[STAGE] = mlir.IntegerAttr.get(integer, first.get(op.results[0], 0))

@@ -13,7 +13,7 @@ from autoshard.rewrites.stage_tasks.tasks import (
     Task,
     When,
     keys_of,
-    outer_uses,
+    outer_values,
     reads_of,
     tasks_of,
     with_deferred,
@@ -55,15 +55,16 @@ def find_tasks(source: SourceProgram, defers: bool) -> Tasks:
     if defers:
         loop = with_deferred(loop)
     behind = tasks_of(When.AFTER, after, keys_of(after, stages), ends)
-    source.label_held(loop)
     before = source.before
-    read = {value for task in (*loop, *behind) for value in reads_of(task)}
+    reads = {task: reads_of(task) for task in (*loop, *behind)}
+    source.label_held({task: reads[task] for task in loop})
+    read = {value for values in reads.values() for value in values}
     ahead = tasks_of(When.BEFORE, before, keys_of(before, stages), {*read, *ends})
     carrying = _tasks_that_carry(source, loop)
     tasks = Tasks(_with_starts(carrying, ahead), loop, behind)
+    tasks.reads = {task: reads_of(task) for task in tasks.before} | reads
     for task in tasks.all:
         for op in task.ops:
-            source.read_sharding(op)
             tasks.made_by.update(dict.fromkeys(op.results, task))
             tasks.home.update(dict.fromkeys(op.results, task.key.stage))
     for carried, task in carrying:
@@ -100,8 +101,8 @@ def _tasks_that_carry(source: SourceProgram, loop: Sequence[Task]) -> _Carrying:
     }
     for task in loop:
         for op in task.ops:
-            for user, operand in outer_uses(op):
-                if (value := user.operands[operand]) in readers:
+            for value in outer_values(op):
+                if value in readers:
                     readers[value].append((task, op))
     found: list[tuple[CarriedValue, Task]] = []
     for carried in source.carried:
@@ -121,7 +122,7 @@ def _find_homes(source: SourceProgram, tasks: Tasks) -> None:
     """Say where arguments lie: where they are made anew, else where they are read first."""
     readers: dict[mlir.Value, int] = {}
     for task in tasks.all:
-        for value in reads_of(task):
+        for value in tasks.reads[task]:
             stage = readers.get(value, task.key.stage)
             readers[value] = min(stage, task.key.stage)
     arguments = source.block.arguments

@@ -77,16 +77,18 @@ def outer_uses(op: mlir.Operation) -> list[Use]:
     return found
 
 
+def outer_values(op: mlir.Operation) -> list[mlir.Value]:
+    """Values that an op reads, and those that stand in it, and that are made outside of it."""
+    if not len(op.regions):
+        return list(op.operands)
+    return [user.operands[number] for user, number in outer_uses(op)]
+
+
 def reads_of(task: Task) -> tuple[mlir.Value, ...]:
     """Values that a task reads and does not make, in the order of their first use."""
     made = {value for op in task.ops for value in op.results}
-    found: dict[mlir.Value, None] = {}
-    for op in task.ops:
-        for user, number in outer_uses(op):
-            value = user.operands[number]
-            if value not in made:
-                found.setdefault(value)
-    return tuple(found)
+    read = dict.fromkeys(value for op in task.ops for value in outer_values(op))
+    return tuple(value for value in read if value not in made)
 
 
 def is_copied(op: mlir.Operation) -> bool:
@@ -116,19 +118,15 @@ def keys_of(ops: Sequence[mlir.Operation], stages: int) -> list[Key]:
     makers: dict[mlir.Value, tuple[Key, ...]] = {}
     keys: list[Key] = []
     for number, op in enumerate(ops):
-        read = {
-            key
-            for user, operand in outer_uses(op)
-            for key in makers.get(user.operands[operand], ())
-        }
-        stage = said[number]
-        if is_copied(op):
+        read = {key for value in outer_values(op) for key in makers.get(value, ())}
+        stage, is_free = said[number], is_copied(op)
+        if is_free:
             makers.update(dict.fromkeys(op.results, tuple(read)))
         elif stage is None:
             stage = max(read).stage if read else _first_reader(ops, said, number)
         stage = stage or 0
         key = Key(max((k.level + (k.stage != stage) for k in read), default=0), stage)
-        if not is_copied(op):
+        if not is_free:
             makers.update(dict.fromkeys(op.results, (key,)))
         keys.append(key)
     return keys
@@ -139,7 +137,7 @@ def _first_reader(
 ) -> int | None:
     made = set(ops[number].results)
     for reader, stage in zip(ops[number + 1 :], said[number + 1 :], strict=True):
-        if stage is not None and any(user.operands[k] in made for user, k in outer_uses(reader)):
+        if stage is not None and not made.isdisjoint(outer_values(reader)):
             return stage
     return None
 
@@ -169,6 +167,8 @@ class _Copies:
 
     def read(self, op: mlir.Operation) -> None:
         """Let an op, and what stands in it, read copies."""
+        if self.makers.keys().isdisjoint(outer_values(op)):
+            return
         for user, number in outer_uses(op):
             value = user.operands[number]
             if value in self.makers:
@@ -201,7 +201,7 @@ def tasks_of(
     copied = _makers_of_copies(ops)
     kept = set(read)
     for op, key in zip(ops, keys, strict=True):
-        if is_copied(op) and kept.isdisjoint(op.results):
+        if op.results and op.results[0] in copied and kept.isdisjoint(op.results):
             continue
         task = tasks.setdefault(key, Task(when, key))
         copies.setdefault(key, _Copies(copied, task.ops)).read(op)
@@ -223,10 +223,12 @@ def with_deferred(tasks: Sequence[Task]) -> list[Task]:
     read_by: dict[mlir.Value, set[Key]] = {}
     for task in tasks:
         for op in task.ops:
-            for user, operand in outer_uses(op):
-                read_by.setdefault(user.operands[operand], set()).add(task.key)
+            for value in outer_values(op):
+                read_by.setdefault(value, set()).add(task.key)
     for task in tasks:
-        makers = {value: number for number, op in enumerate(task.ops) for value in op.results}
+        makers: dict[mlir.Value, int] = {}
+        for number, op in enumerate(task.ops):
+            makers.update(dict.fromkeys(op.results, number))
         waiting = [n for value, n in makers.items() if read_by.get(value, set()) - {task.key}]
         waited: set[int] = set()
         while waiting:
@@ -234,7 +236,7 @@ def with_deferred(tasks: Sequence[Task]) -> list[Task]:
             if number in waited:
                 continue
             waited.add(number)
-            read = [user.operands[k] for user, k in outer_uses(task.ops[number])]
+            read = outer_values(task.ops[number])
             waiting += [makers[value] for value in read if value in makers]
         rest = [op for number, op in enumerate(task.ops) if number not in waited]
         if waited and any(op.name in _HEAVY for op in rest):
@@ -257,13 +259,16 @@ def with_late_slices(tasks: Sequence[Task]) -> list[Task]:
     What they do, as taking the part of the labels that belongs to a micro-batch, is light, and is
     done by the first task that reads it.
     """
-    made = {value: task.key for task in tasks for op in task.ops for value in op.results}
+    made: dict[mlir.Value, Key] = {}
+    for task in tasks:
+        for op in task.ops:
+            made.update(dict.fromkeys(op.results, task.key))
     readers: dict[Key, set[Key]] = {}
     waiting: set[Key] = set()
     for task in tasks:
         for op in task.ops:
-            for user, operand in outer_uses(op):
-                maker = made.get(user.operands[operand])
+            for value in outer_values(op):
+                maker = made.get(value)
                 if maker is not None and maker != task.key:
                     readers.setdefault(maker, set()).add(task.key)
                     waiting.add(task.key)

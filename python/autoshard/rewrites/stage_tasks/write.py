@@ -23,7 +23,7 @@ from autoshard.rewrites.stage_tasks.outline import (
     sharding_attribute,
 )
 from autoshard.rewrites.stage_tasks.source import SourceProgram
-from autoshard.rewrites.stage_tasks.tasks import Task, When, is_copied, reads_of
+from autoshard.rewrites.stage_tasks.tasks import Task, When, is_copied
 
 
 @dataclass(eq=False)
@@ -36,6 +36,10 @@ class Tasks:
     made_by: dict[mlir.Value, Task] = field(default_factory=dict["mlir.Value", Task])
     home: dict[mlir.Value, int] = field(default_factory=dict["mlir.Value", int])
     """The stage on which a value is."""
+    reads: dict[Task, tuple[mlir.Value, ...]] = field(
+        default_factory=dict[Task, "tuple[mlir.Value, ...]"]
+    )
+    """Values that each task reads and does not make."""
 
     @property
     def all(self) -> tuple[Task, ...]:
@@ -99,9 +103,9 @@ class _Writer:
                 found.setdefault(task, {})[value] = Given(value, sharding)
 
         for task in self.tasks.all:
-            for value in reads_of(task):
+            for value in self.tasks.reads[task]:
                 if self.tasks.made_by.get(value) is not task:
-                    give(value, source.sharding.get(value))
+                    give(value, source.sharding_of(value))
         for carried in source.carried:
             give(carried.start.results[0], carried.sharding)
             give(carried.update, carried.sharding)
@@ -119,7 +123,8 @@ class _Writer:
         self.names.add(name)
         for given in gives:
             self.source.sharding[given.value] = given.sharding
-        return outline(self.source.module, task, name, gives, self.source.sharding)
+        reads = [Given(value, self.source.sharding_of(value)) for value in self.tasks.reads[task]]
+        return outline(self.source.module, task, name, reads, gives)
 
     def _call(self, outlined: Outlined, scope: _Scope) -> None:
         task = outlined.task
@@ -155,7 +160,7 @@ class _Writer:
                 "call_target_name": mlir.StringAttr.get(TRANSFER),
                 TRANSFER_FROM: mlir.IntegerAttr.get(integer, home),
                 TRANSFER_TO: mlir.IntegerAttr.get(integer, stage),
-                **sharding_attribute([self.source.sharding.get(value)]),
+                **sharding_attribute([self.source.sharding_of(value)]),
             },
             loc=self.source.loop.location,
             ip=scope.where,
@@ -185,8 +190,8 @@ class _Writer:
         source.first.move_before(source.loop)
         types = [operand.type for operand in operands]
         texts = [
-            source.sharding.get(source.number),
-            *(source.sharding.get(value) for value, _ in given),
+            source.sharding_of(source.number),
+            *(source.sharding_of(value) for value, _ in given),
             *(carried.sharding for carried in source.carried),
         ]
         why = source.loop.location
