@@ -6,8 +6,8 @@
 A train step of bench/programs/transformer.py, its layers unrolled and computed again, with as many
 sequences as given. Each cluster is planned in a process of its own. ``tracing`` is JAX's, before
 anything is planned; seconds are those of the processor, and of a clock. ``planned`` are the
-pipelines for which a search was made, ``told`` those that their cut or others' plans told to be
-slower.
+pipelines that were planned, ``told`` those that a search for one stage that does all, their cut, or
+others' plans told to be slower.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ from autoshard.frontend.whole_step import WholeStep
 from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
+from autoshard.search.automatic import end_if_interrupted
 from autoshard.search.micro_batches import divisors
 
 _PER_STAGE = 4
@@ -277,6 +278,8 @@ class _Choice:
                 if one.stages not in in_lockstep:
                     in_lockstep.add(one.stages)
                     self._plan_lockstep(one)
+            if self.best is None:
+                end_if_interrupted()
             self._plan_with_all_prices()
         except KeyboardInterrupt:
             if self.best is None:

@@ -14,7 +14,7 @@ from autoshard.pipeline.options import Pipeline
 from autoshard.rewrites.stages import into_stages
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=12)
 def micro_batched(
     step: MicroBatch,
     stages: tuple[Pipeline, Cluster] | None,
