@@ -111,8 +111,8 @@ def test_parts_that_the_search_lets_lie_unlike_are_planned_once_more_and_lie_ali
     plans: list[autoshard.Plan] = []
     pins: list[set[int]] = []
 
-    def planned(source: Any, request: Any) -> autoshard.Plan:
-        plan = whole(source, request)
+    def planned(source: Any, request: Any, **effort: Any) -> autoshard.Plan:
+        plan = whole(source, request, **effort)
         pins.append({number for number, _ in source.result_pins})
         if not plans:  # the first part of weights, and of gradients, is cut
             cut = parse_sharding(f"[{{}}, {{}}, {{{plan.mesh.axes[0].name}}}]", plan.mesh)

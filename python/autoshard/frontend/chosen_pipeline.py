@@ -116,6 +116,8 @@ class _Choice:
     held_back: list[_Candidate] = field(default_factory=list[_Candidate])
     """Those that memory made slower, or that did not fit."""
     best: Plan | None = None
+    taken: _Candidate | None = None
+    """The pipeline of ``best``, if it has one and that is not in lockstep."""
     expected: float = math.inf
     """The least seconds of a step that are expected of any."""
     said: list[Warning | str] = field(default_factory=list[Warning | str])
@@ -308,7 +310,10 @@ class _Choice:
         most = self._most_seconds
         effort = Effort(most, most / (1 - _SAME) / one.share, all_prices)
         request = self._staged(one.stages, one.micro_batches, one.chunks)
+        before = self.best
         found = self._plan(one.stages, one.micro_batches, one.source, request, effort)
+        if self.best is not before:
+            self.taken = one
         if found.outcome == "refused":
             self.candidates = [each for each in self.candidates if not one.is_refused_with(each)]
         elif found.step_seconds is not None and found.outcome == "fits":
@@ -317,20 +322,26 @@ class _Choice:
             self.held_back.append(one)
 
     def _learn(self, one: _Candidate, seconds: float) -> None:
-        """What a plan takes besides, others with parts of the model take, too."""
+        """What a plan takes besides, others with parts of the model take, too: as many times the
+        seconds where memory is short, else what each part takes."""
         others = [each for each in self.candidates if each.chunks > 1 and one.is_like(each)]
         for each in others:
-            if one.chunks == 1:
-                each.expected *= seconds / one.expected
+            if one.chunks == 1 or one.is_held_back:
+                each.expected *= max(1.0, seconds / one.expected)
             else:
                 each.expected += each.chunks / one.chunks * max(0.0, seconds - one.expected)
 
     def _plan_with_all_prices(self) -> None:
-        """Search on where memory held a pipeline back that would be the fastest with more of it."""
-        for one in sorted(self.held_back, key=lambda one: one.with_more_memory):
+        """Search on where memory held a pipeline back that would be the fastest with more of it:
+        for what is taken, then for others until one is not the fastest then."""
+        taken = self.taken
+        order = sorted(self.held_back, key=lambda one: (one is not taken, one.with_more_memory))
+        for one in order:
             if one.with_more_memory >= self._most_seconds or self._is_over(self.deadline):
                 return
             self._plan_candidate(one, all_prices=True)
+            if one is not taken and one is not self.taken:
+                return
 
     def _plan_lockstep(self, one: _Candidate) -> None:
         """Plan one program of all stages, unless the step has no such program."""
@@ -339,8 +350,10 @@ class _Choice:
         stages, count = one.stages, one.micro_batches
         if one.bounds.seconds(count) >= self._most_seconds:
             return
-        request = self._staged(stages, count, execution="lockstep")
+        request, before = self._staged(stages, count, execution="lockstep"), self.best
         found = self._plan(stages, count, one.source, request, Effort(self._most_seconds))
+        if self.best is not before:
+            self.taken = None
         self.may_be_lockstep = found.outcome != "refused"
 
     def _is_over(self, until: float) -> bool:
