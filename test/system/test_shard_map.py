@@ -121,6 +121,26 @@ def test_axes_of_one_device_are_no_part_of_what_a_shard_map_sends() -> None:
     assert (collective.kind, collective.axes) == ("all-reduce", ("fsdp",))
 
 
+def test_functions_that_a_shard_map_calls_are_in_the_seconds() -> None:
+    @jax.jit
+    def inner(x: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, None, length=3)[0]
+
+    @jax.jit
+    def twice(x: Any, w: Any) -> Any:
+        return jnp.sort(inner(inner(x, w) + 1, w))
+
+    def body(x: Any, w: Any) -> Any:
+        return jax.lax.cond(x[0, 0] > 0, twice, inner, twice(x, w), w)
+
+    x = jax.ShapeDtypeStruct((4096, 1024), jnp.bfloat16)
+    w = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
+    fn = jax.shard_map(body, in_specs=(P("dp"), P()), out_specs=P("dp"), check_vma=False)
+    plan = autoshard.plan(fn, x, w, mesh=MESH, mode="auto", cluster="h100:8")
+    flops = 6 * 2 * 2048 * 1024 * 1024
+    assert flops / 989e12 < plan.compute_seconds < 10 * flops / 989e12
+
+
 def test_what_a_shard_map_needs_while_it_runs_is_in_the_memory() -> None:
     def body(x: Any, w: Any) -> Any:
         scores = jnp.sort(jnp.sin(x @ w), axis=1)

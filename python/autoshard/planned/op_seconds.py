@@ -31,15 +31,15 @@ def op_seconds(
     """
     imported, plan = plan_of_one_device(module, operations, cluster, trip_count)
     seconds, plan_seconds = [0.0] * len(operations), plan.op_seconds
-    numbers, trips = iter(range(len(operations))), imported.program.op_trips
+    numbers = {op: number for number, op in enumerate(operations)}
+    trips = imported.program.op_trips
     casts: dict[mlir.Operation, float] = {}  # a part of the matmul that reads them
     for core, op in enumerate(imported.core_ops):
         spent = plan_seconds[core] * trips[core]
         if core in imported.rounded:
             casts[op] = casts.get(op, 0.0) + spent
             continue
-        number = next(n for n in numbers if operations[n] == op)
-        seconds[number] = spent + (casts.pop(op, 0.0) if casts else 0.0)
+        seconds[numbers[op]] = spent + (casts.pop(op, 0.0) if casts else 0.0)
     return seconds
 
 

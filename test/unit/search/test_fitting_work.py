@@ -118,9 +118,9 @@ def test_no_search_has_less_memory_than_values_take_that_are_cut_over_all_device
     limits: list[str] = []
     searched = ReadProgram.searched
 
-    def told(self: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
+    def told(self: ReadProgram, options: RecursiveProgramming, **more: Any) -> PlannedProgram:
         limits.append(options.memory_limit)
-        found = searched(self, options)
+        found = searched(self, options, **more)
         least = least_bytes(found)
         assert found.summary.peak_bytes_per_device * 0.9 < least
         assert least <= found.summary.peak_bytes_per_device
@@ -146,9 +146,9 @@ def test_no_search_has_less_memory_than_one_that_found_nothing(
     found: list[bool] = []
     searched = ReadProgram.searched
 
-    def told(self: ReadProgram, *rest: Any) -> Any:
+    def told(self: ReadProgram, *rest: Any, **more: Any) -> Any:
         found.append(False)
-        made = searched(self, *rest)
+        made = searched(self, *rest, **more)
         found[-1] = True
         return made
 
@@ -208,9 +208,9 @@ def test_no_search_follows_where_computing_again_makes_the_step_faster(
     limits: list[str] = []
     searched = ReadProgram.searched
 
-    def told(self: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
+    def told(self: ReadProgram, options: RecursiveProgramming, **more: Any) -> PlannedProgram:
         limits.append(options.memory_limit)
-        return searched(self, options)
+        return searched(self, options, **more)
 
     monkeypatch.setattr(ReadProgram, "searched", told)
     autoshard.plan(*step, cluster="v5p:1x1x1", recompute="auto", memory_limit=limit)
