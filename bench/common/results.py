@@ -113,7 +113,11 @@ def write_rows(path: Path | None, heads: Sequence[str], rows: Iterable[Sequence[
 
 
 def show(
-    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], words: Iterable[str]
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    words: Iterable[str],
+    width: int = 160,
 ) -> None:
     """Print rows as a table.
 
@@ -122,13 +126,14 @@ def show(
         heads: One of each column.
         rows: A cell for each column.
         words: Heads of the columns that hold words; all others hold numbers.
+        width: Characters of a line where nobody looks at a terminal.
     """
     table = Table(title=title)
     for head in heads:
         table.add_column(head, justify="left" if head in words else "right")
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    Console(width=None if sys.stdout.isatty() else width).print(table)
 
 
 def about_this_run() -> dict[str, str]:

@@ -23,9 +23,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from rich.console import Console
-from rich.table import Table
-
 from bench.common import results
 from bench.common.corpus import in_a_process, machine
 from bench.common.points import Row, SavedRows
@@ -36,6 +33,7 @@ HEADS = (
     *("planning s", "step s", "compute s", "communication s", "sent GB", "peak GiB"),
     *("kernels", "whole", "note"),
 )
+WORDS = ("model", "cluster", "sequences x length", "split", "mesh", "note")
 
 
 def measure(name: str, split: str) -> Row:
@@ -132,14 +130,10 @@ def main() -> None:
         made = in_a_process(__file__, json.dumps(each), options.timeout)
         print(*each, made, file=sys.stderr)
         rows.add(each, made)
-    table = Table(*HEADS)
-    for cells in table_rows(list(rows)):
-        table.add_row(*cells)
-    console = Console(width=None if sys.stdout.isatty() else 260)
-    console.print(table)
-    if options.csv:
-        results.write_rows(options.csv, HEADS, table_rows(list(rows)))
-    console.print(machine())
+    cells = list(table_rows(list(rows)))
+    results.show("One step on one device, as planned", HEADS, cells, WORDS, width=240)
+    results.write_rows(options.csv, HEADS, cells)
+    print(machine())
 
 
 if __name__ == "__main__":

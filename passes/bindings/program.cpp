@@ -112,7 +112,10 @@ void set_trips(Program& program, const Doubles& op_trips) {
     }
     op.trips = op_trips(i);
   }
-  for (Join& join : program.joins) join.trips *= more[join.source];
+  for (Join& join : program.joins) {
+    join.trips *= more[join.source];
+    more[join.target] = more[join.source];
+  }
 }
 
 /// Gives ops copies of what they read, which they take as these are held: one for each list of
@@ -337,12 +340,12 @@ void bind_program(nb::module_& module) {
           [](const Program& p, const std::vector<std::pair<std::int32_t, double>>& bodies) {
             Program changed = p;
             changed.bodies.clear();
-            for (const auto& [op, bytes] : bodies) changed.bodies.push_back({op, bytes});
+            for (const auto& [after, bytes] : bodies) changed.bodies.push_back({after, bytes});
             check(changed);
             return changed;
           },
           "bodies"_a,
-          "The same program with these computations that are one device's part: the op behind "
+          "The same program with these computations that are one device's part: the op before "
           "each, and the bytes that it needs beside what it reads and makes.")
       .def_prop_ro("num_values", [](const Program& p) { return p.values.size(); })
       .def_prop_ro("num_ops", [](const Program& p) { return p.ops.size(); })

@@ -161,8 +161,9 @@ void check(const Program& program) {
   }
   for (std::size_t i = 0; i < program.bodies.size(); ++i) {
     const Body& body = program.bodies[i];
-    if (body.op < 0 || body.op > static_cast<std::int32_t>(program.ops.size()) ||
-        !(body.bytes >= 0)) {
+    const auto points =
+        static_cast<std::int32_t>(std::max<std::size_t>(1, program.ops.size()));
+    if (body.after < 0 || body.after >= points || !(body.bytes >= 0)) {
       fail("op or bytes out of range: body", i);
     }
   }

@@ -213,8 +213,8 @@ struct Pin {
 
 /// What is one device's part already, and runs between two ops: no plan changes it.
 struct Body {
-  /// The op behind it, maybe the number of ops.
-  std::int32_t op;
+  /// The op before it, whose results are still there; 0 where there is none.
+  std::int32_t after;
   /// Bytes on each device while it runs, beside what it reads and makes.
   double bytes;
 };

@@ -276,9 +276,7 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
     }
   }
   for (const Body& body : on.program.bodies) {
-    // What it reads is there when the op before it has run.
-    const std::int32_t point = std::max(body.op - 1, 0);
-    result.push_back({{point, point + 1}, body.bytes});
+    result.push_back({{body.after, body.after + 1}, body.bytes});
   }
   add_passed_on(on, assignment, result);
   add_ring_operands(on, assignment, by_class, result);

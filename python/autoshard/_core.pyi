@@ -406,7 +406,7 @@ class Program:
 
     def with_bodies(self, bodies: Sequence[tuple[int, float]]) -> Program:
         """
-        The same program with these computations that are one device's part: the op behind each, and the bytes that it needs beside what it reads and makes.
+        The same program with these computations that are one device's part: the op before each, and the bytes that it needs beside what it reads and makes.
         """
 
     @property

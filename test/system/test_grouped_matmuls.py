@@ -116,20 +116,37 @@ def test_kernels_in_files_are_cut_as_those_of_functions(
     assert not {"tensor<16384x4096xbf16>", "tensor<16x1024x4096xbf16>"} & set(calls)
 
 
-def test_a_kernel_that_does_more_than_multiply_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("tile", "changed"),
+    [(1024, lambda dot: 2 * dot), (256, lambda dot: dot + 1.0)],
+    ids=["scaled", "shifted"],
+)
+def test_a_kernel_that_does_more_than_multiply_stays_whole(
+    tile: int, changed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = struct(16, 1024, 4096), struct(16384, 1024), struct(16, dtype=jnp.int32)
-
-    def scaled(*args: Any, **kwargs: Any) -> Any:
-        return 2 * DOT_GENERAL(*args, **kwargs)
-
-    monkeypatch.setattr(jax.lax, "dot_general", scaled)
-    text = lowered_for_tpus(
-        _step((1024,) * 3), *given
-    )  # no other test does: JAX keeps what it traced
+    monkeypatch.setattr(jax.lax, "dot_general", lambda *a, **k: changed(DOT_GENERAL(*a, **k)))
+    # No other test has such blocks: JAX keeps what it traced.
+    text = lowered_for_tpus(_step((tile,) * 3), *given)
     monkeypatch.undo()
     module = parse_bytes(text.encode(), new_context())
     with pytest.warns(autoshard.AutoshardWarning, match="1 kernels run whole .* known only when"):
         run_passes(module, ["autoshard-recursive-programming{cluster=v5e:2x2}"])
+
+
+def test_kernels_for_tpus_are_cut_by_propagation_too() -> None:
+    given = struct(16, 1024, 4096), struct(16384, 1024), struct(16, dtype=jnp.int32)
+    plan = autoshard.plan(
+        _step((512,) * 3),
+        *given,
+        mesh="d=4",
+        mode="semi_auto",
+        cluster="v5e:2x2",
+        in_shardings=(P(None, None, "d"), P(), P()),
+    )
+    ops = {op.name: op.strategy or "" for op in plan.ops}
+    assert "{d}" in ops["gmm"]
+    assert "{d}" in ops["tgmm"]
 
 
 def test_a_kernel_in_a_function_of_a_shard_map_stays_as_it_is() -> None:

@@ -9,8 +9,9 @@ from typing import Protocol
 
 from autoshard._core import Arithmetic, Work
 from autoshard.importer.loops import trip_count
-from autoshard.ir import element_bits, mlir
+from autoshard.ir import mlir
 from autoshard.ir.module import module_of
+from autoshard.ir.types import tensor_bytes
 from autoshard.kernels.calls import decomposition_of
 
 
@@ -115,13 +116,8 @@ def _moved_bytes(op: mlir.Operation, work: _OpWork) -> float:
     for given, values in touched:
         for number, value in enumerate(values):
             own = given[number] if number < len(given) else -1.0
-            moved += own if own >= 0 else _bytes(value.type)
+            moved += own if own >= 0 else tensor_bytes(value.type)
     return moved
-
-
-def _bytes(type_: mlir.Type) -> float:
-    tensor = mlir.RankedTensorType(type_)
-    return prod(tensor.shape) * element_bits(tensor.element_type) / 8
 
 
 def _same(value: mlir.Value) -> mlir.Value:

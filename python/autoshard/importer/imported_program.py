@@ -74,8 +74,8 @@ class ManualComputation:
     op: mlir.Operation
     trips: float
     """How often it runs in a step."""
-    next_op: int
-    """The core's op behind it, or the number of these."""
+    after: int
+    """The core's op before it; the first one where there is none."""
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ class WholeOps:
     def manual_computation(self, number: int, trips: float) -> None:
         """Its in and out shardings are pins."""
         op, builder = self._operations[number], self._builder
-        self._reader.manual.append(ManualComputation(op, trips, builder.num_ops))
+        self._reader.manual.append(ManualComputation(op, trips, max(builder.num_ops - 1, 0)))
         if PIN not in op.attributes:
             raise ImportModuleError(
                 "manual computation without autoshard.pin: run autoshard-import-strategies before "

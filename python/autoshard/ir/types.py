@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import ml_dtypes
@@ -22,6 +23,17 @@ def element_bits(element: ir.Type) -> int:
     if isinstance(element, ir.IntegerType | ir.FloatType):
         return 8 if element.width == 1 else element.width
     raise ImportModuleError(f"element type {element} has no known width.")
+
+
+def tensor_bytes(type_: ir.Type) -> float:
+    """Bytes of a tensor; 0: it is a token, or has no static shape.
+
+    Raises:
+        ImportModuleError: Its elements have no known width.
+    """
+    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+        return 0.0
+    return math.prod(type_.shape) * element_bits(type_.element_type) / 8
 
 
 def numpy_type(element: ir.Type) -> np.dtype[np.generic]:

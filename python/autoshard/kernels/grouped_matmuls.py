@@ -9,9 +9,9 @@ nothing but multiply blocks, add that up and mask rows by where groups begin com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from autoshard.ir import mlir
 from autoshard.ir.module import operations_of
@@ -25,7 +25,7 @@ from autoshard.kernels.mosaic import (
     read_kernel,
     talks_to_others,
 )
-from autoshard.kernels.scalars import roots
+from autoshard.kernels.scalars import maker, roots
 
 NUM_TABLES = 4
 READ = 1, 4, 5, 6
@@ -118,29 +118,70 @@ def form_in(op: mlir.Operation) -> Form | None:
 _SCALARS = (
     "constant cmpi index_cast extui extsi addi subi muli divsi remsi minsi maxsi andi ori xori"
 )
-_MULTIPLIES = {
+_PASSES_ON = {
+    *("arith.select", "arith.extf", "arith.truncf", "arith.addf"),
+    *("vector.broadcast", "vector.shape_cast", "vector.transpose", "tpu.transpose"),
+}
+"""Ops whose result is made of entries of their operands, or of sums of two."""
+_STORE = "tpu.vector_store"
+_KNOWN = {
     *(f"arith.{name}" for name in _SCALARS.split()),
-    *("arith.select", "arith.extf", "arith.truncf", "arith.sitofp", "arith.addf"),
     *("scf.if", "scf.yield", "func.func", "func.return", "memref.load", "tpu.iteration_bound"),
-    *("vector.load", "vector.broadcast", "vector.shape_cast", "vector.transpose"),
-    *("tpu.vector_store", "tpu.iota", "tpu.transpose", "tpu.matmul"),
+    *("vector.load", "arith.sitofp", "tpu.iota", "tpu.matmul"),
+    *(*_PASSES_ON, _STORE),
 }
 """Ops of a body that multiplies blocks, adds up, and masks."""
 
 
 def _only_multiplies(kernel: Kernel) -> bool:
-    """Whether the body adds up products of its blocks, and masks rows by where groups begin."""
-    products, reads_starts = set[mlir.Value](), False
-    for op in operations_of(kernel.body.owner.operation):
-        name = op_name(op)
-        if name not in _MULTIPLIES:
-            return False
-        if name == "tpu.matmul":
-            products.add(op.results[0])
-        elif name == "arith.addf" and products.isdisjoint(op.operands):
-            return False
-        reads_starts |= name == "memref.load" and op.operands[0] == kernel.tables[0]
-    return bool(products) and reads_starts
+    """Whether the body adds up products of its blocks, and masks rows by where groups begin.
+
+    All that it stores is made of such products, zeros, and what it stored before.
+    """
+    ops = operations_of(kernel.body.owner.operation)
+    if any(op_name(op) not in _KNOWN for op in ops):
+        return False
+    kept, blocks = {*kernel.scratch, *kernel.result_blocks}, set(kernel.blocks)
+    products = {op.results[0] for op in ops if op_name(op) == "tpu.matmul"}
+    adds = [op for op in ops if op_name(op) == "arith.addf"]
+    return (
+        bool(products)
+        and all(_is_made_of(value, blocks, set()) for each in products for value in _read(each))
+        and not any(products.isdisjoint(op.operands) for op in adds)
+        and all(_is_made_of(op.operands[0], kept, products) for op in ops if op_name(op) == _STORE)
+        and any(op_name(op) == "memref.load" and op.operands[0] == kernel.tables[0] for op in ops)
+    )
+
+
+def _read(product: mlir.Value) -> Sequence[mlir.Value]:
+    return list(cast(mlir.Operation, maker(product)).operands)
+
+
+def _is_made_of(
+    value: mlir.Value, memory: Collection[mlir.Value], others: Collection[mlir.Value]
+) -> bool:
+    """Whether a value is made of what is in memory, of other values, and of zeros."""
+    if value in others:
+        return True
+    op = maker(value)
+    if op is None:
+        return False
+    name, operands = op_name(op), list(op.operands)
+    if name == "vector.load":
+        return operands[0] in memory
+    if name == "arith.constant":
+        return _is_zero(op.attributes["value"])
+    if name == "arith.select":
+        operands = operands[1:]  # any mask
+    elif name not in _PASSES_ON and name != "arith.sitofp":
+        return False
+    return all(_is_made_of(each, memory, others) for each in operands)
+
+
+def _is_zero(constant: mlir.Attribute) -> bool:
+    if isinstance(constant, mlir.DenseElementsAttr):
+        return constant.is_splat and _is_zero(constant.get_splat_value())
+    return isinstance(constant, mlir.FloatAttr | mlir.IntegerAttr) and constant.value == 0
 
 
 def _block_dims(kernel: Kernel, window: Window) -> list[BlockDim]:

@@ -88,7 +88,7 @@ def import_strategies(
     Args:
         module: Changed in place.
         default: The mesh to use where the module names none.
-        platform: What it was lowered for; None: nobody knows, and matmuls of experts stay ops.
+        platform: What it was lowered for; None: nobody knows, and ragged dots stay ops.
     """
     with module.context, mlir.Location.unknown():
         _flatten_calls(module)
@@ -100,8 +100,7 @@ def import_strategies(
         alone = [op for op in saying if op.name in COLLECTIVES and is_of_one_device(module)]
         has_new_marks = expand_op_strategies(saying)
         has_new_calls = expand_composites(saying)
-        if platform is not None:
-            has_new_calls |= expert_matmuls_as_kernels(module, saying, platform)
+        has_new_calls |= expert_matmuls_as_kernels(module, saying, platform)
         has_fewer = drop_collectives_of_one(alone)
         if has_new_calls:
             _flatten_calls(module)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from autoshard.ir import mlir
 from autoshard.ir.inline import inline_calls, substitute
 from autoshard.ir.module import functions_of, operations_of
 from autoshard.ir.symbols import functions_named, functions_reached
-from autoshard.ir.types import element_bits, numpy_type
+from autoshard.ir.types import numpy_type, tensor_bytes
 from autoshard.kernels.tables import table_contents
 from autoshard.planned.collective import ring_bytes
 from autoshard.planned.op_seconds import op_seconds, plan_of_one_device
@@ -51,12 +50,12 @@ def with_bodies(imported: ImportedProgram, cluster: Cluster) -> ImportedProgram:
         return imported
     functions = functions_of(imported.module)
     known: dict[str, float] = {}
-    bodies: dict[int, float] = {}  # those between the same two ops run one after the other
+    bodies: dict[int, float] = {}  # those behind the same op run one after the other
     for one in imported.manual:
         text = str(one.op.get_asm(use_local_scope=True))
         if text not in known:
             known[text] = _scratch_bytes(_as_module(one.op, functions), cluster)
-        bodies[one.next_op] = max(bodies.get(one.next_op, 0.0), known[text])
+        bodies[one.after] = max(bodies.get(one.after, 0.0), known[text])
     return replace(imported, program=imported.program.with_bodies(list(bodies.items())))
 
 
@@ -66,12 +65,7 @@ def _scratch_bytes(module: mlir.Module, cluster: Cluster) -> float:
     main = functions_of(module)["main"].regions[0].blocks[0]
     *_, last = main.operations
     held = (*main.arguments, *last.operation.operands)
-    return max(0.0, plan.peak_bytes - sum(_bytes(value.type) for value in held))
-
-
-def _bytes(type_: mlir.Type) -> float:
-    tensor = mlir.RankedTensorType(type_)
-    return prod(tensor.shape) * element_bits(tensor.element_type) / 8
+    return max(0.0, plan.peak_bytes - sum(tensor_bytes(value.type) for value in held))
 
 
 def _alone(cluster: Cluster) -> Cluster:
@@ -165,8 +159,10 @@ def _as_module(op: mlir.Operation, functions: Mapping[str, mlir.Operation]) -> m
 def _table(value: mlir.BlockArgument, point: mlir.InsertionPoint) -> mlir.Value | None:
     """A constant that is what a body is given, where the program says what that is: masks of
     kernels are. None: it does not, or devices have unlike parts."""
-    type_ = mlir.RankedTensorType(value.type)
-    if not isinstance(type_.element_type, mlir.IntegerType) or not type_.rank:
+    type_ = value.type
+    if not isinstance(type_, mlir.RankedTensorType) or not type_.rank:
+        return None
+    if not isinstance(type_.element_type, mlir.IntegerType):
         return None
     contents = table_contents(value)
     if contents is None:

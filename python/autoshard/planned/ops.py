@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, cast
 
 from autoshard.importer.loops import trip_count
-from autoshard.ir import element_bits, mlir, place
+from autoshard.ir import mlir, place
 from autoshard.ir.attributes import MARK, PIN, STRATEGY
 from autoshard.ir.module import functions_of
+from autoshard.ir.types import tensor_bytes
 
 # pyright: reportMissingTypeArgument=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -109,7 +109,7 @@ def callback_bytes(module: mlir.Module) -> tuple[tuple[int, int], ...]:
                         visit(functions[callee], times)
                     if is_callback(op):
                         values = (*op.operands, *op.results)
-                        found.extend((_bytes(value.type), times) for value in values)
+                        found.extend((int(tensor_bytes(value.type)), times) for value in values)
                     visit(op, times * _trips(op))
 
     visit(functions["main"], 1)
@@ -126,12 +126,6 @@ def _trips(op: mlir.Operation) -> int:
 def is_callback(op: mlir.Operation) -> bool:
     """Does an op call back into Python?"""
     return op.name == "stablehlo.custom_call" and "callback" in short_name(op)
-
-
-def _bytes(type_: mlir.Type) -> int:
-    if not isinstance(type_, mlir.RankedTensorType):
-        return 0
-    return prod(type_.shape) * element_bits(type_.element_type) // 8
 
 
 def _needs(op: ModuleOp) -> Sequence[Placement | None]:

@@ -25,10 +25,12 @@ Array = tuple[Sequence[int], str]
 """Shape and type."""
 
 RAGGED_DOT = "chlo.ragged_dot"
+_PLATFORM = "tpu"
+"""Platform of grouped matmuls."""
 
 
 def expert_matmuls_as_kernels(
-    module: mlir.Module, operations: Sequence[mlir.Operation], platform: str
+    module: mlir.Module, operations: Sequence[mlir.Operation], platform: str | None
 ) -> bool:
     """Call what autoshard lowers ``jax.lax.ragged_dot`` to in place of each ``chlo.ragged_dot``.
 
@@ -40,7 +42,7 @@ def expert_matmuls_as_kernels(
     Args:
         module: Gets the functions that are called.
         operations: Of the module; others are not looked at.
-        platform: For which it was lowered.
+        platform: For which it was lowered; None: nobody knows, and ``chlo.ragged_dot`` stays.
 
     Returns:
         Whether there was any.
@@ -52,7 +54,7 @@ def expert_matmuls_as_kernels(
     found = [each for each in found if _function_around(each.op) not in inside]
     lowered: dict[object, bytes] = {}
     for number, each in enumerate(found):
-        _replace(module, each, platform, f"autoshard_experts_{number}", lowered)
+        _replace(module, each, f"autoshard_experts_{number}", lowered)
     return bool(found)
 
 
@@ -65,17 +67,18 @@ class _Found:
     """What the kernel is made from."""
     kind: object
     """Equal for those that differ in operands and result alone."""
-    lowered: Callable[[Sequence[Array], str], bytes]
-    """A module that calls the kernel, by the types of operands and result, for a platform."""
+    lowered: Callable[[Sequence[Array]], bytes]
+    """A module that calls the kernel, by the types of operands and result."""
 
 
-def _found(op: mlir.Operation, platform: str) -> _Found | None:
+def _found(op: mlir.Operation, platform: str | None) -> _Found | None:
     if _has_strategy(op):
         return None
-    if op.name == RAGGED_DOT and _can_be_kernel(op):
+    if op.name == RAGGED_DOT and platform is not None and _can_be_kernel(op):
         kind = tuple(op.attributes[name] for name in op.attributes)
-        return _Found(op, list(op.operands), kind, functools.partial(_lowered_ragged_dot, op))
-    if platform == "tpu" and (form := form_in(op)) is not None:
+        lowered = functools.partial(_lowered_ragged_dot, op, platform)
+        return _Found(op, list(op.operands), kind, lowered)
+    if platform in (None, _PLATFORM) and (form := form_in(op)) is not None:
         operands = [op.operands[each] for each in READ]
         return _Found(op, operands, form, functools.partial(_lowered_grouped_matmul, form))
     return None
@@ -120,7 +123,7 @@ def _numbers(op: mlir.Operation) -> chlo.RaggedDotDimensionNumbers:
     return chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
 
 
-def _lowered_ragged_dot(op: mlir.Operation, arrays: Sequence[Array], platform: str) -> bytes:
+def _lowered_ragged_dot(op: mlir.Operation, platform: str, arrays: Sequence[Array]) -> bytes:
     from autoshard.kernels.ragged_dot import RaggedDot  # imports jax
 
     numbers = _numbers(op)
@@ -130,22 +133,20 @@ def _lowered_ragged_dot(op: mlir.Operation, arrays: Sequence[Array], platform: s
     return RaggedDot(operands, dims, _precision(op), made).lowered(platform)
 
 
-def _lowered_grouped_matmul(form: Form, arrays: Sequence[Array], platform: str) -> bytes:
+def _lowered_grouped_matmul(form: Form, arrays: Sequence[Array]) -> bytes:
     from autoshard.kernels.megablox import GroupedMatmul  # imports jax
 
-    return GroupedMatmul(form, arrays[-1][1], False).lowered(arrays, platform)
+    return GroupedMatmul(form, arrays[-1][1], False).lowered(arrays, _PLATFORM)
 
 
-def _replace(
-    module: mlir.Module, found: _Found, platform: str, name: str, lowered: dict[object, bytes]
-) -> None:
+def _replace(module: mlir.Module, found: _Found, name: str, lowered: dict[object, bytes]) -> None:
     """Call the kernel in place of an op; ``lowered`` are modules that were made before."""
     op = found.op
     types = [mlir.RankedTensorType(value.type) for value in (*found.operands, op.results[0])]
     key = found.kind, *types
     if key not in lowered:
         arrays = [(type_.shape, str(numpy_type(type_.element_type))) for type_ in types]
-        lowered[key] = found.lowered(arrays, platform)
+        lowered[key] = found.lowered(arrays)
     other = parse_bytes(lowered[key], op.context, name)
     for inner in operations_of(other.operation):
         inner.location = op.location

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from autoshard.importer.dataflow import dataflow
 from autoshard.importer.roles import Role, argument_roles
-from autoshard.ir import element_bits, mlir
+from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function
 from autoshard.ir.host_memory import on_host
+from autoshard.ir.types import tensor_bytes
 from autoshard.passes.import_strategies import import_strategies
 from autoshard.planned.write import populate_rules
 from autoshard.sharding import Mesh
@@ -44,15 +44,9 @@ def candidates(module: mlir.Module, mesh: Mesh) -> list[Candidate]:
         there = on_host(main, "arg_attrs")
         found: list[Candidate] = []
         for number, argument in enumerate(main.regions[0].blocks[0].arguments):
-            role, size = roles.arguments[number], _bytes(argument.type)
+            role, size = roles.arguments[number], tensor_bytes(argument.type)
             is_read_once = len(list(argument.uses)) == 1
             may_move = role is Role.OPTIMIZER_STATE or (role is Role.PARAMETER and is_read_once)
             if may_move and size >= _LEAST_BYTES and number not in there:
                 found.append(Candidate(number, size, 1 + (number in roles.updates)))
         return sorted(found, key=lambda one: (one.transfers, -one.bytes))
-
-
-def _bytes(type_: mlir.Type) -> float:
-    if not isinstance(type_, mlir.RankedTensorType) or not type_.has_static_shape:
-        return 0.0
-    return prod(type_.shape) * element_bits(type_.element_type) / 8

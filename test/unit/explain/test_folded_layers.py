@@ -11,12 +11,17 @@ import jax.numpy as jnp
 import pytest
 
 import autoshard
+from autoshard._core import Place
+from autoshard.cluster import Cluster
 from autoshard.explain.annotations import annotated_values
 from autoshard.explain.folded_layers import folded
 from autoshard.explain.line_candidates import candidates
 from autoshard.explain.question import Subject
 from autoshard.explain.reproduced import collectives_of, together
-from autoshard.planned.given_plan import estimated
+from autoshard.ir import new_context, parse_bytes
+from autoshard.planned.given_plan import cost_of_module, estimated
+
+P = jax.sharding.PartitionSpec
 
 LAYERS = 7
 
@@ -120,3 +125,21 @@ def test_ops_that_hardly_run_are_estimated() -> None:
     rarely = whole.imported.changed(whole.mesh, whole.imported.pins, op_trips=trips)
     costed = estimated(replace(whole.costed, imported=rarely), overlap=whole.summary.overlap)
     assert 0 < costed.plan.step_seconds < whole.plan.step_seconds
+
+
+def test_what_is_sent_between_constraints_runs_as_often_as_what_it_is_made_of() -> None:
+    def step(x: Any) -> Any:
+        held = jax.lax.with_sharding_constraint(jnp.sin(x), P("d"))
+        return jnp.sort(jax.lax.with_sharding_constraint(held, P(None, "d")), axis=0)
+
+    mesh = jax.make_mesh((8,), ("d",), (jax.sharding.AxisType.Auto,))
+    with jax.set_mesh(mesh):
+        plan = autoshard.plan(step, array(1024, 1024), cluster="cpu:8")
+    module = parse_bytes(plan.bytecode, new_context())
+    costed = cost_of_module(module, Cluster.of("cpu:8"))
+    imported = costed.imported
+    trips = [5 * each for each in imported.program.op_trips]
+    changed = imported.changed(costed.mesh, imported.pins, op_trips=trips)
+    for program, runs in ((imported, 1), (changed, 5)):
+        reshards = estimated(replace(costed, imported=program)).plan.reshards
+        assert list(zip(reshards.place, reshards.trips, strict=True)) == [(Place.JOIN, runs)]

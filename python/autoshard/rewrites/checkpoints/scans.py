@@ -10,7 +10,6 @@ What is stacked is chosen anew (``cut``): a stack that nothing needs any more is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +17,7 @@ from functools import cached_property
 from autoshard.importer.work import MATRIX_OPS, is_elementwise
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MARK, PIPELINE_STAGE, custom_call_target
-from autoshard.ir.types import element_bits
+from autoshard.ir.types import tensor_bytes
 from autoshard.rewrites.checkpoints.cut import Node, cheapest_cut
 from autoshard.rewrites.checkpoints.straight import BARRIER, drop_barrier, read_by
 from autoshard.rewrites.checkpoints.twins import Loops, loops_of, numbers_of
@@ -184,7 +183,8 @@ class _Again:
         self.had[number] = result
         if result in varying:
             made_of = tuple(map(self.numbers.of, op.operands))
-            self.nodes.setdefault(number, Node(_ONLY_IF_SMALLER * _bytes(result.type), made_of))
+            size = tensor_bytes(result.type)
+            self.nodes.setdefault(number, Node(_ONLY_IF_SMALLER * size, made_of))
             self.members.setdefault(number, []).append(result)
 
     @cached_property
@@ -233,7 +233,7 @@ class _Again:
         if is_outside and _is_made_of_nothing(number):
             del self.members[number]
             return
-        size = _bytes(result.type) / (self.loops.trips if is_outside else 1)
+        size = tensor_bytes(result.type) / (self.loops.trips if is_outside else 1)
         made_of = tuple(map(self.numbers.of, op.operands))
         if is_read or not is_cheap(op) or is_outside:
             made_of = None
@@ -288,12 +288,6 @@ class _Again:
 def _block_of(value: mlir.Value) -> mlir.Block:
     owner = value.owner
     return owner if isinstance(owner, mlir.Block) else owner.operation.block
-
-
-def _bytes(type_: mlir.Type) -> float:
-    if not isinstance(type_, mlir.RankedTensorType):
-        return 0.0  # a token
-    return math.prod(type_.shape) * element_bits(type_.element_type) / 8
 
 
 def _is_made_of_nothing(value: mlir.Value) -> bool:
