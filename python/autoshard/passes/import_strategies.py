@@ -30,20 +30,14 @@ from autoshard.ir.module import is_of_one_device, operations_of
 from autoshard.ir.native import nested, run_native
 from autoshard.passes.base import Pass
 from autoshard.rewrites.composites import expand_composites
-from autoshard.rewrites.expert_matmuls import RAGGED_DOT, expert_matmuls_as_kernels
+from autoshard.rewrites.expert_matmuls import EXPERT_MATMULS, expert_matmuls_as_kernels
 from autoshard.rewrites.one_device_collectives import COLLECTIVES, drop_collectives_of_one
 from autoshard.rewrites.pins.op_strategies import expand_op_strategies
 from autoshard.rewrites.pins.write import write_pins
 from autoshard.sharding import Mesh
 
 _MANUAL = "sdy.manual_computation"
-_SAYING = COLLECTIVES | {
-    "stablehlo.custom_call",
-    "stablehlo.composite",
-    "sdy.sharding_constraint",
-    RAGGED_DOT,
-    _MANUAL,
-}
+_SAYING = {"stablehlo.composite", "sdy.sharding_constraint", _MANUAL, *COLLECTIVES, *EXPERT_MATMULS}
 """Ops that may say how they are split without an attribute of those above, or become such."""
 
 
@@ -99,8 +93,9 @@ def import_strategies(
             saying = _saying(operations)
         alone = [op for op in saying if op.name in COLLECTIVES and is_of_one_device(module)]
         has_new_marks = expand_op_strategies(saying)
-        has_new_calls = expand_composites(saying)
-        has_new_calls |= expert_matmuls_as_kernels(module, saying, platform)
+        experts = [op for op in saying if op.name in EXPERT_MATMULS]
+        has_new_calls = expand_composites(saying)  # which erases them
+        has_new_calls |= expert_matmuls_as_kernels(module, experts, platform)
         has_fewer = drop_collectives_of_one(alone)
         if has_new_calls:
             _flatten_calls(module)

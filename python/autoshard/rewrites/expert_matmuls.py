@@ -25,6 +25,8 @@ Array = tuple[Sequence[int], str]
 """Shape and type."""
 
 RAGGED_DOT = "chlo.ragged_dot"
+EXPERT_MATMULS = {RAGGED_DOT, "stablehlo.custom_call"}
+"""Ops that may be a matmul of experts."""
 _PLATFORM = "tpu"
 """Platform of grouped matmuls."""
 
