@@ -27,7 +27,8 @@ from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import Propagated, SentOnce, propagated
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.importer.pins import DimPin, Pin, Pinned
-from autoshard.ir import element_bits, mlir, stablehlo
+from autoshard.ir import stablehlo
+from autoshard.ir.types import tensor_bytes
 from autoshard.planned.summarize import line_of_op
 
 _DOT = "stablehlo.dot_general"
@@ -112,12 +113,11 @@ class _Scattered:
 
     def reduced(self) -> SentOnce:
         """The all-reduce of them."""
-        shaped = mlir.ShapedType(self.imported.core_ops[self.op].results[0].type)
         mesh = self.imported.mesh
         cut = [axis for place in self._places for axis in self._lying(place)]
         axes = [axis for axis in range(len(mesh.axis_sizes)) if self._is_summed(axis)]
         pieces, summed = (prod(mesh.axis_sizes[a] for a in some) for some in (cut, axes))
-        size = prod(shaped.shape) * element_bits(shaped.element_type) / 8 / pieces
+        size = tensor_bytes(self.imported.core_ops[self.op].results[0].type) / pieces
         names = tuple(mesh.axis_names[axis] for axis in axes)
         key = ("all-reduce", names, line_of_op(self.imported, self.op))
         return SentOnce(key, 2 * (1 - 1 / summed) * size * self.trips, self.row)

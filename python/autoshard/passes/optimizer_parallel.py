@@ -27,9 +27,10 @@ from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.pins import core_pin
 from autoshard.importer.program import import_program
 from autoshard.importer.roles import Role, argument_roles
-from autoshard.ir import element_bits, mlir
+from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, PLAN, attribute_of
 from autoshard.ir.boundary import main_function
+from autoshard.ir.types import tensor_bytes
 from autoshard.passes.base import Pass
 from autoshard.passes.split_axis import split_axis
 from autoshard.planned.given_plan import GivenPlan
@@ -170,9 +171,8 @@ def _copied_bytes(module: mlir.Module, mesh: Mesh) -> Mapping[str, float]:
             continue
         sharding = from_hlo(mlir.StringAttr(attributes[MHLO_SHARDING]).value, mesh, type_.rank)
         used = {ref.name for axes in sharding.dims for ref in axes}
-        size = prod(type_.shape) * element_bits(type_.element_type) / 8
         for name in copied.keys() - used:
-            copied[name] += size
+            copied[name] += tensor_bytes(type_)
     return copied
 
 

@@ -23,12 +23,13 @@ from typing import ClassVar
 from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.errors import PassOptionError
-from autoshard.ir import element_bits, mlir, parse_bytes
+from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
+from autoshard.ir.types import tensor_bytes
 from autoshard.passes.base import Pass
 from autoshard.passes.memory_limit import memory_limit_of, read_bytes_text
 from autoshard.planned.given_plan import Costed, cluster_for, cost_of_module, summary_on
@@ -256,8 +257,7 @@ def _more_bytes(chain: Chain, mesh: Mesh) -> float:
     found = 0.0
     for loop, slot in chain.sums:
         held = sharding_of(loop, slot, mesh)
-        tensor = mlir.RankedTensorType(loop.results[slot].type)
-        size = prod(tensor.shape) * element_bits(tensor.element_type) / 8
+        size = tensor_bytes(loop.results[slot].type)
         found += size / prod(blocks.freed(held).tile) - size / prod(held.tile)
     return found
 

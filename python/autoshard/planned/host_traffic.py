@@ -11,8 +11,9 @@ from autoshard._core import HostLink, Place, Transfer
 from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
-from autoshard.ir import element_bits, mlir, place
+from autoshard.ir import mlir, place
 from autoshard.ir.host_memory import PINNED_HOST, moved_to
+from autoshard.ir.types import tensor_bytes
 from autoshard.sharding import Mesh
 
 NO_OP = -1
@@ -243,8 +244,8 @@ class _Sizes:
         self.axes = mesh.without_unit_axes().axes
 
     def of(self, value: int, type_: mlir.Type) -> float:
-        if value == NO_VALUE or not isinstance(type_, mlir.RankedTensorType):
+        if value == NO_VALUE:
             return 0.0
         dims = self.shardings[self.rows[value]]
         cuts = prod(self.axes[axis].size for axes in dims for axis in axes)
-        return prod(type_.shape) * element_bits(type_.element_type) / 8 / cuts
+        return tensor_bytes(type_) / cuts

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from math import prod
 
 from autoshard import _core
 from autoshard.errors import ShardingError, StrategyError
 from autoshard.importer.imported_program import NO_VALUE, FunctionValues, ImportedProgram
 from autoshard.importer.kernels import why_whole
-from autoshard.ir import element_bits, mlir, place, warn
+from autoshard.ir import mlir, place, warn
 from autoshard.ir.attributes import (
     CUSTOM_PARTITIONING,
     MESH,
@@ -31,6 +30,7 @@ from autoshard.ir.locations import LIBRARIES
 from autoshard.ir.lowering import user_line
 from autoshard.ir.module import operations_to_plan
 from autoshard.ir.native import nested, run_native
+from autoshard.ir.types import tensor_bytes
 from autoshard.kernels.calls import is_opaque_kernel, kernel_call
 from autoshard.kernels.cudnn_attention import is_cudnn_attention
 from autoshard.kernels.mosaic import is_tpu_kernel
@@ -331,8 +331,7 @@ def _cost(ops: Sequence[mlir.Operation], imported: ImportedProgram, plan: _core.
 
 def _whole_bytes(ops: Sequence[mlir.Operation]) -> float:
     values = [value for op in ops for value in (*op.operands, *op.results)]
-    types = [v.type for v in values if isinstance(v.type, mlir.RankedTensorType)]
-    return sum(prod(type_.shape) * element_bits(type_.element_type) / 8 for type_ in types)
+    return sum(tensor_bytes(value.type) for value in values)
 
 
 def _op_text(op: mlir.Operation) -> str:

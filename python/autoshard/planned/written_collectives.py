@@ -8,9 +8,10 @@ from math import prod
 import numpy as np
 
 from autoshard.errors import ParseError
-from autoshard.ir import element_bits, mlir
+from autoshard.ir import mlir
 from autoshard.ir.attributes import custom_call_target
 from autoshard.ir.locations import op_name, place
+from autoshard.ir.types import tensor_bytes
 from autoshard.planned.collective import (
     Collective,
     CollectiveKind,
@@ -69,7 +70,7 @@ def written_collective(op: mlir.Operation, mesh: Mesh) -> Collective:
         kind=kind,
         axes=axes,
         group_size=size,
-        local_bytes=sum(prod(t.shape) * element_bits(t.element_type) / 8 for t in types),
+        local_bytes=sum(map(tensor_bytes, types)),
         place=place(op.location),
         element=str(types[0].element_type),
         op_name=op_name(op.location),

@@ -17,7 +17,7 @@ from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.importer.pins import DimPin, Pin, Pinned
 from autoshard.importer.roles import Role, Roles
 from autoshard.importer.work import is_elementwise
-from autoshard.ir import element_bits, mlir
+from autoshard.ir.types import tensor_bytes
 from autoshard.planned.given_plan import Dims
 from autoshard.rewrites.parameter_prelude import VIEWS, Nodes, Prelude, PreludeReader
 from autoshard.sharding import Mesh
@@ -151,11 +151,9 @@ class ParameterUpdate:
     def _local_bytes(self, number: int) -> float:
         """Bytes of an argument on a device or its host, where the search counts nearly nothing."""
         node = self.flow.arguments[number]
-        type_ = self.flow.node_value[node].type
-        assert isinstance(type_, mlir.RankedTensorType), "an array"
         sizes = self.mesh.axis_sizes
         parts = prod(sizes[axis] for axes in self.planned[self.nodes.value(node)] for axis in axes)
-        return prod(type_.shape) * element_bits(type_.element_type) / 8 / parts
+        return tensor_bytes(self.flow.node_value[node].type) / parts
 
     def _choices(self, left: Sequence[int]) -> list[tuple[int, ...]]:
         """Sets of axes to spread over, the largest product first, then the innermost axes."""

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from autoshard.importer.loops import trip_count
-from autoshard.ir import element_bits, mlir, print_module
+from autoshard.ir import mlir, print_module
 from autoshard.ir.attributes import SDY_SHARDING, TRIP_COUNT
 from autoshard.ir.locations import op_name, place
 from autoshard.ir.module import functions_of
 from autoshard.ir.native import run_native
 from autoshard.ir.one_device import is_on_one_device, is_one_device_mesh, one_device_meshes
+from autoshard.ir.types import tensor_bytes
 from autoshard.planned.collective import (
     Collective,
     CollectiveKind,
@@ -237,7 +238,7 @@ class _Counter:
         sharding = from_sdy(text, self.meshes)
         mesh = sharding.mesh
         type_ = mlir.RankedTensorType(op.results[0].type)
-        after = prod(type_.shape) * element_bits(type_.element_type) / 8 / prod(sharding.tile)
+        after = tensor_bytes(type_) / prod(sharding.tile)
         if op.name == "sdy.collective_permute":
             kind = CollectiveKind.PERMUTE
             axes = self._permuted_axes(op.operands[0], sharding)

@@ -12,6 +12,8 @@ func.func @main(%x: tensor<64x128xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"})
 }
 // CHECK:        func.func private @softplus
 func.func private @softplus(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
+  // AUTO:       stablehlo.exponential
+  // AUTO-SAME:  autoshard.strategy = "[{dp, tp}, {}] -> [{dp, tp}, {}]"
   // CHECK:      stablehlo.exponential
   // CHECK-SAME: autoshard.strategy = "[{dp, tp}, {}] -> [{dp, tp}, {}]"
   %0 = stablehlo.exponential %x : tensor<64x128xf32>
