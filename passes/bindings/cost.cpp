@@ -147,8 +147,8 @@ void bind_cost(nb::module_& module) {
       "compute",
       [](const Rule& rule, const std::vector<TensorType>& types, const Dims& factor_axes,
          const std::vector<std::int32_t>& reads, const std::vector<bool>& writes,
-         const Cluster& cluster, const Sizes& axis_sizes,
-         const std::vector<FusedWork>& fused) {
+         const Cluster& cluster, const Sizes& axis_sizes, const std::vector<FusedWork>& fused,
+         const std::vector<double>& padding) {
         const Mesh mesh = checked_mesh(axis_sizes, cluster);
         if (reads.size() != rule.operands.size() || writes.size() != rule.results.size() ||
             factor_axes.size() != rule.factors.size()) {
@@ -160,11 +160,14 @@ void bind_cost(nb::module_& module) {
                      static_cast<std::size_t>(work.tensor) <= rule.operands.size();
             });
         if (!are_tensors) throw nb::value_error("work for no tensor of the rule");
-        return compute(rule, sharding_of(factor_axes).dims, {reads, writes, fused}, types,
-                       mesh, cluster);
+        if (!padding.empty() && padding.size() != reads.size() + writes.size()) {
+          throw nb::value_error("padding: one number a tensor, or none");
+        }
+        return compute(rule, sharding_of(factor_axes).dims, {reads, writes, fused, padding},
+                       types, mesh, cluster);
       },
       "rule"_a, "types"_a, "factor_axes"_a, "reads"_a, "writes"_a, "cluster"_a, "axis_sizes"_a,
-      "fused"_a = std::vector<FusedWork>(),
+      "fused"_a = std::vector<FusedWork>(), "padding"_a = std::vector<double>(),
       "One device's part of an op; see passes/cost/compute.h. The rule's tensors have their "
       "types by number.");
 }

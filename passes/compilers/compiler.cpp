@@ -47,6 +47,8 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("layout.row_major_stacks", layout.row_major_stacks);
   visit("layout.converted_stacks", layout.converted_stacks);
   visit("layout.symmetric_padding", layout.symmetric_padding);
+  visit("layout.tile_rows", layout.tile_rows);
+  visit("layout.tile_columns", layout.tile_columns);
   visit("buffers.tuples_of_convolutions", buffers.tuples_of_convolutions);
   visit("buffers.keeps_reduced", buffers.keeps_reduced);
   visit("buffers.lending_results", buffers.lending_results);

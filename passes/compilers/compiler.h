@@ -112,6 +112,10 @@ struct Layout {
   bool converted_stacks = false;
   /// Convolutions pad both sides alike; a padded copy is made for others.
   bool symmetric_padding = false;
+  /// Memory holds matrices in tiles of so many rows and columns, and pads them to these; 0
+  /// columns: it has no tiles.
+  std::int64_t tile_rows = 1;
+  std::int64_t tile_columns = 0;
 };
 
 /// Which values share a buffer.

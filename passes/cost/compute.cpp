@@ -127,22 +127,22 @@ const RuleTensor& touched_as(const Rule& rule, const RuleTensor& tensor) {
 /// and those that a reduction takes. A product with a vector reduces what it multiplies, of
 /// which it has half as many as the `flops` of the device.
 double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
-                       const std::vector<bool>& writes, const std::vector<TensorType>& types,
+                       const KernelPart& part, const std::vector<TensorType>& types,
                        const Mesh& mesh) {
-  const auto elements = [&](const RuleTensor& tensor) {
+  const auto elements = [&](const RuleTensor& tensor, std::size_t number) {
     if (tensor.type == no_type) return 0.0;
-    const double bytes = local_bytes(tensor, axes, types, mesh);
+    const double bytes = local_bytes(tensor, axes, types, mesh) * part.padding_of(number);
     return bytes * 8 / static_cast<double>(types[tensor.type].element_bits);
   };
   double sum = 0;
-  if (rule.work == Work::reduce) sum += elements(rule.operands[0]);
+  if (rule.work == Work::reduce) sum += elements(rule.operands[0], 0);
   if (is_vector_product(rule)) sum += flops / 2;
   const bool writes_all =
       rule.work == Work::elementwise || rule.work == Work::view || rule.work == Work::matmul;
   for (std::size_t k = 0; writes_all && k < rule.results.size(); ++k) {
     const RuleTensor& result = rule.results[k];
     const bool is_narrow = result.type != no_type && types[result.type].element_bits < 32;
-    if (writes[k] && is_narrow) sum += elements(result);
+    if (part.writes[k] && is_narrow) sum += elements(result, rule.operands.size() + k);
   }
   return sum;
 }
@@ -221,19 +221,19 @@ double matmul_share(Work work, const Chip& chip) {
 }
 
 /// Seconds that what is fused into a matmul takes by itself.
-double fused_seconds(const Rule& rule, const FactorAxes& axes,
-                     const std::vector<FusedWork>& fused, const std::vector<TensorType>& types,
-                     const Mesh& mesh, const Cluster& cluster) {
+double fused_seconds(const Rule& rule, const FactorAxes& axes, const KernelPart& part,
+                     const std::vector<TensorType>& types, const Mesh& mesh,
+                     const Cluster& cluster) {
   const Chip& chip = cluster.chip;
   const bool is_partial = partial_axes(rule, axes) != 0;
   double seconds = 0;
-  for (const FusedWork& work : fused) {
+  for (const FusedWork& work : part.fused) {
     const auto k = static_cast<std::size_t>(work.tensor);
     const bool is_result = k == rule.operands.size();
     if (is_result && is_partial) continue;
     const RuleTensor& tensor = is_result ? rule.results[0] : rule.operands[k];
     if (tensor.type == no_type) continue;
-    const double elements = local_bytes(tensor, axes, types, mesh) * 8 /
+    const double elements = local_bytes(tensor, axes, types, mesh) * part.padding_of(k) * 8 /
                             static_cast<double>(types[tensor.type].element_bits);
     const double moved = work.bytes + cluster.compiler.fusion.packed_bytes * work.packed;
     seconds += elements * std::max(moved / (chip.memory_bandwidth * chip.memory_efficiency),
@@ -322,31 +322,34 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     }
   }
   double waited = unaligned_bytes(rule, axes, types, mesh, fusion.unaligned_rows);
-  const auto add = [&](const RuleTensor& tensor, double touched, std::int32_t times) {
+  const auto add = [&](const RuleTensor& tensor, std::size_t number, double touched,
+                       std::int32_t times) {
     if (times <= 0 || tensor.type == no_type) return;
     const double bytes =
-        times * (touched >= 0 ? local_part(touched, touched_as(rule, tensor), axes, mesh)
-                              : local_bytes(tensor, axes, types, mesh));
+        times * part.padding_of(number) *
+        (touched >= 0 ? local_part(touched, touched_as(rule, tensor), axes, mesh)
+                      : local_bytes(tensor, axes, types, mesh));
     result.bytes += bytes;
     waited += bytes * (1 / share_of(tensor) - 1);
   };
   for (std::size_t k = 0; k < rule.operands.size(); ++k) {
-    add(rule.operands[k], touched(rule.operand_bytes, k), part.reads[k]);
+    add(rule.operands[k], k, touched(rule.operand_bytes, k), part.reads[k]);
   }
   for (std::size_t k = 0; k < rule.results.size(); ++k) {
-    add(rule.results[k], touched(rule.result_bytes, k), part.writes[k]);
+    add(rule.results[k], rule.operands.size() + k, touched(rule.result_bytes, k),
+        part.writes[k]);
   }
   result.packed_bytes = waited;
   if (fusion.packed_bytes > 0) {
     result.packed_bytes +=
-        fusion.packed_bytes * packed_elements(rule, unpadded, axes, part.writes, types, mesh);
+        fusion.packed_bytes * packed_elements(rule, unpadded, axes, part, types, mesh);
   }
   const double memory =
       (result.bytes + result.packed_bytes) / (chip.memory_bandwidth * chip.memory_efficiency);
   result.seconds = std::max(busy, memory);
   if (!part.fused.empty() && busy > memory) {
     result.seconds -=
-        std::min(busy - memory, fused_seconds(rule, axes, part.fused, types, mesh, cluster));
+        std::min(busy - memory, fused_seconds(rule, axes, part, types, mesh, cluster));
   }
   if (makes_result(rule, part)) {
     const double parts = is_in_parts(rule, axes, mesh, fusion) ? 1 : 0;

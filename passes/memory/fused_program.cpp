@@ -4,6 +4,7 @@
 
 #include "memory/matmul_orders.h"
 #include "memory/row_reductions.h"
+#include "memory/tile_padding.h"
 
 namespace autoshard {
 
@@ -21,8 +22,9 @@ FusedProgram fused_program(const Program& program, const Compiler& compiler) {
   input.is_row_reduction = row_reductions_of(input);
   Fusions fusions = fuse(input);
   FusionReads reads = reads_of(index, aliases, live_outs, uses, fusions);
+  std::vector<double> padding = tile_padding_of(index, compiler.layout);
   return {std::move(index), std::move(aliases), std::move(live_outs), std::move(layouts),
-          std::move(uses),  std::move(fusions), std::move(reads)};
+          std::move(uses),  std::move(fusions), std::move(reads),     std::move(padding)};
 }
 
 }  // namespace autoshard

@@ -1,6 +1,8 @@
 /// A program as a compiler sees it: what is one array, what is one kernel.
 #pragma once
 
+#include <vector>
+
 #include "compilers/compiler.h"
 #include "memory/aliases.h"
 #include "memory/fusions.h"
@@ -21,6 +23,8 @@ struct FusedProgram {
   Uses uses;
   Fusions fusions;
   FusionReads reads;
+  /// By value: its bytes in memory over those of its elements.
+  std::vector<double> padding;
 };
 
 /// The result refers to `program`.

@@ -28,10 +28,11 @@ std::vector<Buffer> buffers_of(const FusedProgram& fused, const OpOrder& order,
     if (made != ranges.made.end()) {
       results.push_back({static_cast<std::int32_t>(buffers.size()), made->second});
     }
-    buffers.push_back({fused.aliases.listed_as[v], ranges.of_value[v], index.bytes[v]});
+    buffers.push_back(
+        {fused.aliases.listed_as[v], ranges.of_value[v], index.bytes[v] * fused.padding[v]});
   }
   for (std::int32_t v : fused.live_outs.copies) {
-    buffers.push_back({v, {0, index.num_points}, index.bytes[v]});
+    buffers.push_back({v, {0, index.num_points}, index.bytes[v] * fused.padding[v]});
   }
   const std::vector<Buffer> copies = stack_copies(fused, order, compiler.layout);
   buffers.insert(buffers.end(), copies.begin(), copies.end());
@@ -203,6 +204,21 @@ std::vector<KernelPart> parts_of(const FusedProgram& fused, const OpOrder& order
   return parts;
 }
 
+/// Notes how much larger than their elements the tensors of ops are in memory.
+void add_padding(const FusedProgram& fused, std::vector<KernelPart>& parts) {
+  const auto padding_of = [&](std::int32_t value) {
+    return value == no_value ? 1.0 : fused.padding[value];
+  };
+  for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
+    std::vector<double> padding;
+    for (std::int32_t v : fused.index.op(i).operands) padding.push_back(padding_of(v));
+    for (std::int32_t v : fused.index.op(i).results) padding.push_back(padding_of(v));
+    const bool is_padded =
+        std::any_of(padding.begin(), padding.end(), [](double more) { return more != 1; });
+    if (is_padded) parts[i].padding = std::move(padding);
+  }
+}
+
 }  // namespace
 
 ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
@@ -216,6 +232,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.point = points_of(fused, order);
   memory.parts = parts_of(fused, order, compiler.fusion);
   add_work_in_matmuls(fused, memory.parts);
+  add_padding(fused, memory.parts);
   if (compiler.buffers.copies_gathered_arguments) {
     memory.copied_if_gathered = gathered_results(fused, order);
   }

@@ -8,6 +8,7 @@
 ///   aliases        which values are one array     live_outs  which ones leave the program
 ///   orders, layouts                               in which order dims lie, what is copied
 ///   matmul_orders                                 which operands of matmuls are transposed
+///   tile_padding                                  how much larger tiles make values
 ///   uses                                          who reads what
 ///   fusion_rules, fusions, joint_kernels          which ops are one kernel
 ///   matmul_kernels                                what those of matmuls compute besides

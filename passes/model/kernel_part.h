@@ -31,8 +31,12 @@ struct KernelPart {
   std::vector<bool> writes;
   /// The others in the kernel of a matmul; else empty.
   std::vector<FusedWork> fused = {};
+  /// By operand, then by result: bytes in memory over those of the elements; empty: 1 of all.
+  std::vector<double> padding = {};
   /// Whether a kernel of its own ends in the op, if it writes anything.
   bool is_launched = true;
+
+  double padding_of(std::size_t tensor) const { return padding.empty() ? 1 : padding[tensor]; }
 
   /// An op that is a kernel alone.
   static KernelPart alone(std::size_t operands, std::size_t results) {

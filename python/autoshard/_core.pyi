@@ -1015,7 +1015,7 @@ def aligned_share(count: float, bits: float, worst: float) -> float:
     What accesses to rows of `count` elements reach of those to rows that begin at multiples of 16 bytes; see passes/cost/compute.h.
     """
 
-def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[int], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int], fused: Sequence[FusedWork] = []) -> Compute:
+def compute(rule: Rule, types: Sequence[TensorType], factor_axes: Sequence[Sequence[int]], reads: Sequence[int], writes: Sequence[bool], cluster: Cluster, axis_sizes: Sequence[int], fused: Sequence[FusedWork] = [], padding: Sequence[float] = []) -> Compute:
     """
     One device's part of an op; see passes/cost/compute.h. The rule's tensors have their types by number.
     """

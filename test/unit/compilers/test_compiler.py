@@ -376,6 +376,11 @@ def attention_scores(x: Any, w: Any, k: Any) -> Any:
     return jnp.einsum("bqhd,bkhd->bhqk", queries, k)
 
 
+def window_scores(x: Any) -> Any:
+    """A batch of products that fill no tile."""
+    return jnp.exp(jnp.einsum("bik,bjk->bij", x, x))
+
+
 def heads(x: Any, w: Any) -> Any:
     return jnp.tanh((x @ w).reshape(64, 4, 8)).sum()
 
@@ -559,6 +564,8 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "layout.row_major_stacks": Memory(stacked, (MATRIX, MATRIX), GPU, 0),
     "layout.converted_stacks": Memory(converted_stack, (MATRIX, (4, 64, 64)), GPU, 0),
     "layout.symmetric_padding": Planned(PADDED, SMALL, "h100:8", False),
+    "layout.tile_rows": Memory(window_scores, ((16, 49, 32),), TPU, 16),
+    "layout.tile_columns": Memory(window_scores, ((16, 49, 32),), TPU, 0),
     "layout.keeps_reshapes": Text(heads, ((64, 32), (32, 32)), "v5p:2x2x1", False),
     "buffers.tuples_of_convolutions": Memory(
         residual, ((4, 8, 16, 16), (8, 8, 3, 3), (4, 8, 16, 16)), GPU, 0

@@ -73,6 +73,7 @@ def compute(
     launch: float = 0.0,
     packed_bytes: float = 0.0,
     fused: Sequence[_core.FusedWork] = (),
+    padding: Sequence[float] = (),
     answers: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[float, float, float]:
     """(flops, bytes, seconds); ``cuts`` are the axes of each factor."""
@@ -97,6 +98,7 @@ def compute(
         cluster(launch, packed_bytes, answers=answers),
         MESH,
         fused,
+        padding,
     )
     return found.flops, found.bytes, found.seconds
 
@@ -121,6 +123,12 @@ def test_a_large_matmul_is_bound_by_the_matrix_unit() -> None:
     assert flops == 2 * 4096**3
     assert moved == 3 * 2 * 4096**2
     assert seconds == pytest.approx(2 * 4096**3 / (MATMUL_FLOPS * EFFICIENCY))
+
+
+def test_padded_tensors_take_longer_to_read_write_and_pack() -> None:
+    _, moved, seconds = matmul(8, 512, 512, padding=(2.0, 1.0, 3.0), packed_bytes=4.0)
+    assert moved == 2 * (2 * 8 * 512 + 512 * 512 + 3 * 8 * 512)
+    assert seconds == pytest.approx((moved + 4 * 3 * 8 * 512) / (BANDWIDTH * 0.8))
 
 
 @pytest.mark.parametrize(("work", "share"), [(KERNEL, 1.0), (ATTENTION, 1.0), (GRADIENT, 0.5)])

@@ -1387,3 +1387,45 @@ def test_shardings_and_transients_must_fit_the_program() -> None:
         _core.peak(program, [[[1]], [[]], [[]]], [])
     with pytest.raises(Exception, match="op of a transient out of range"):
         _core.peak(program, [[], [], []], [(2, 1.0)])
+
+
+# Tiles
+
+
+def test_matrices_of_a_batch_of_products_are_padded_to_tiles() -> None:
+    def scores(x, y):
+        return jnp.tanh(jnp.einsum("bik,bjk->bij", x + 1, y + 1))
+
+    found = read(scores, (16, 49, 32), (16, 49, 32))
+    _, _, live = found.peak()
+    # Arguments lie as they are given; their sums are 32 x 49, and the scores 56 x 128.
+    assert max(size for _, size in live) == 16 * 56 * 128 * 4
+    assert 16 * 49 * 32 * 4 in [size for _, size in live]
+    without = read(scores, (16, 49, 32), (16, 49, 32), compiler={**TPU, "layout.tile_columns": 0})
+    assert max(size for _, size in without.peak()[2]) == 16 * 49 * 49 * 4
+
+
+def test_a_matrix_lies_as_it_pads_less() -> None:
+    found = read(lambda x, y: jnp.einsum("bik,bjk->bij", x, y), (16, 256, 8), (16, 24, 8))
+    assert max(size for _, size in found.peak()[2]) == 16 * 24 * 256 * 4
+
+
+def test_few_rows_take_a_tile_of_a_power_of_two() -> None:
+    found = read(lambda x, y: jnp.einsum("bik,bjk->bij", x, y), (64, 3, 8), (64, 128, 8))
+    assert 64 * 4 * 128 * 4 in [size for _, size in found.peak()[2]]
+
+
+def test_products_without_a_batch_fill_their_tiles() -> None:
+    found = read(lambda x, w: jnp.tanh(x @ w), (16, 49, 32), (32, 96))
+    assert max(size for _, size in found.peak()[2]) == 16 * 49 * 96 * 4
+
+
+def test_padding_ends_where_a_view_splits_the_dims_of_the_matrices() -> None:
+    def attention(x, w):
+        heads = jnp.sin(x @ w).reshape(16, 49, 3, 32).transpose(0, 2, 1, 3)
+        return jnp.einsum("bhik,bhjk->bhij", heads, heads)
+
+    found = read(attention, (16, 49, 32), (32, 96))
+    sizes = [size for _, size in found.peak()[2]]
+    assert 16 * 3 * 56 * 128 * 4 in sizes
+    assert 16 * 49 * 96 * 4 in sizes

@@ -1,0 +1,33 @@
+/// By how much tiles of memory make values larger.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compilers/compiler.h"
+#include "memory/program_index.h"
+
+namespace autoshard {
+
+/// By how much the tiles of memory (`Layout::tile_rows`, `Layout::tile_columns`) make a matrix
+/// of so many rows and columns larger, or its transpose where that is smaller. A matrix of
+/// fewer rows than a tile has takes a tile of a power of two rows.
+///
+/// Example: 49 x 49 in tiles of 8 x 128: 56 * 128 / 49^2 = 2.99; 512 x 64: 1, as the columns
+/// are 512.
+double padding_of_matrix(double rows, double columns, const Layout& layout);
+
+/// By value: its bytes in memory over those of its elements, before any cut; 1 of all without
+/// tiles.
+///
+/// Matrices that a batch of products reads or writes lie in tiles, whatever the dims of the
+/// batch. So does what elementwise ops and views compute from them, or make them of, as far as
+/// both dims of the matrix are dims of that. Everything else lies in the order of dims that
+/// fills its tiles: a product without a batch reads and writes any. Arguments are as they are
+/// given, and products with vectors are sums.
+///
+/// Example: the scores of 3 heads over windows of 49 pixels, and their softmax: 2.99 times
+/// their elements. The columns that they are made of, 49 x 288 without heads: 1.
+std::vector<double> tile_padding_of(const ProgramIndex& index, const Layout& layout);
+
+}  // namespace autoshard
