@@ -29,7 +29,7 @@ class Annotation:
     """``params['layers'][*]['w1']`` of an argument, ``dot_general`` of what a line makes,
     ``operand 0 of convert`` of what it reads."""
     location: str | None
-    """``file:line`` whose value is constrained; None for an argument."""
+    """``file:line`` whose value is constrained, or that calls what makes it; None for an argument."""
     type: str
     """``4096x11008xbf16``."""
     spec: Spec
@@ -45,6 +45,8 @@ class Annotation:
     is_one_sided: bool = False
     """Whether it speaks of a value of the forward half and not of its cotangent, which the plan
     cuts otherwise."""
+    within: str = ""
+    """``file:line`` of a function that ``location`` calls, where it is made, or read."""
 
     @property
     def is_by_custom_vjp(self) -> bool:
@@ -59,7 +61,8 @@ class Annotation:
     @property
     def text(self) -> str:
         """``mlp.py:8: dot_general 4096x11008xbf16 as P('data')``."""
-        return f"{self.location}: {self.name} {self.type} as {self.spec_text}"
+        at = f" of {self.within}" if self.within else ""
+        return f"{self.location}: {self.name}{at} {self.type} as {self.spec_text}"
 
     @property
     def spec_text(self) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from autoshard.explain.call_sites import CallSites, Place
+from autoshard.explain.question import Subject
 from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
 from autoshard.ir import mlir, op_name
 from autoshard.ir.module import calls_of
-from autoshard.planned.summarize import line_of, main_values, short_name, type_text
-
-Place = tuple[str, str]
-"""``file:line`` and the type of what is made there, ``4096x11008xbf16``."""
+from autoshard.planned.summarize import line_of, main_values, short_name
 
 
 class Half(Enum):
@@ -50,18 +49,20 @@ class Halves:
     for others is that of what the line reads. A sum of cotangents has the line of one of them.
     """
 
-    def __init__(self, imported: ImportedProgram) -> None:
-        self._imported = imported
+    def __init__(self, subject: Subject) -> None:
+        self._imported = imported = subject.imported
         self._names = _Names(imported)
+        self.sites = CallSites(subject, self.is_backward)
         made = dict.fromkeys(main_values(imported).arguments, False)
         self._lines: set[Place] = set()
         for op, values in imported.result_values:
-            is_backward, location = self.is_backward(op), line_of(op)
+            is_backward = self.is_backward(op)
             for result, value in zip(op.results, values, strict=True):
                 if value != NO_VALUE:
                     made.setdefault(value, is_backward)
-                    if location is not None and not is_backward:
-                        self._lines.add((location, type_text(result.type)))
+                    place = None if is_backward else self.sites.of(op, result.type)
+                    if place is not None:
+                        self._lines.add(place)
         self._results = {
             maker: value for value, maker in enumerate(imported.program.makers.tolist())
         }
@@ -80,18 +81,18 @@ class Halves:
                 continue
             operands = imported.program.operands_of(number)
             values = [rounded.get(value, value) for value in operands]
-            location = line_of(op)
             if not self.is_backward(op):
                 outside.update(values)
                 for position, operand in enumerate(op.operands):
-                    place = location or "", type_text(operand.type)
-                    self._operands.setdefault(place, f"operand {position} of {short_name(op)}")
+                    place = self.sites.of(op, operand.type)
+                    if place is not None:
+                        self._operands.setdefault(place, f"operand {position} of {short_name(op)}")
                 continue
-            if _is_sum(op) or location is None:
+            if _is_sum(op):
                 continue
             for operand, value in zip(op.operands, values, strict=False):
-                place = location, type_text(operand.type)
-                if value in self._made and place in self._lines:
+                place = self.sites.of(op, operand.type)
+                if place is not None and value in self._made and place in self._lines:
                     read[place].add(value)
         self.of_results: Mapping[Place, set[int]] = read
         """Cotangents of what lines make."""
@@ -136,8 +137,8 @@ class Halves:
                 last, end = following
                 said = mlir.DenseI64ArrayAttr(last.attributes["permutation"])
                 order = tuple(order[dim] for dim in said)
-            place = location, type_text(last.results[0].type)
-            if place in self._operands:
+            place = self.sites.of(last, last.results[0].type)
+            if place is not None and place in self._operands:
                 found.setdefault(value, TransposedOperand(self._operands[place], place, order))
         return found
 
@@ -168,12 +169,13 @@ class Halves:
     def _given(self) -> Mapping[Place, set[int]]:
         given: defaultdict[Place, set[int]] = defaultdict(set)
         for op, values in self._imported.result_values:
-            if not self.is_backward(op) or _is_sum(op) or (location := line_of(op)) is None:
+            if not self.is_backward(op) or _is_sum(op):
                 continue
             for result, value in zip(op.results, values, strict=True):
-                place = location, type_text(result.type)
-                is_it = place in self._operands and value not in self.of_results.get(place, ())
-                if is_it and value in self._made:
+                place = self.sites.of(op, result.type)
+                if place is None or place not in self._operands or value not in self._made:
+                    continue
+                if value not in self.of_results.get(place, ()):
                     given[place].add(value)
         return given
 

@@ -11,7 +11,8 @@ from typing import Any
 from autoshard import _core
 from autoshard.explain.annotation import Annotation
 from autoshard.explain.folding import common_name, of_any_layer
-from autoshard.explain.halves import Half, Halves, Place, TransposedOperand
+from autoshard.explain.call_sites import Place
+from autoshard.explain.halves import Half, Halves, TransposedOperand
 from autoshard.explain.line_types import type_of_lines
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.values import named_values
@@ -51,7 +52,7 @@ class Candidate:
 
 def candidates(subject: Subject) -> Iterator[Candidate]:
     """All lines that there are: of values, and of what ops read."""
-    halves = Halves(subject.imported)
+    halves = Halves(subject)
     yield from _of_values(subject, halves)
     yield from _of_operands(subject, halves)
 
@@ -69,7 +70,7 @@ class _Made:
     """Its bytes, times its runs in a step."""
 
 
-def _made_values(subject: Subject) -> Iterator[_Made]:
+def _made_values(subject: Subject, halves: Halves) -> Iterator[_Made]:
     imported = subject.imported
     shapes, bits = imported.value_shapes, imported.value_bits
     trips = imported.program.op_trips
@@ -77,15 +78,14 @@ def _made_values(subject: Subject) -> Iterator[_Made]:
     seen: set[int] = set()
     for op, values in imported.result_values:
         number = makers.get(op)
-        location = None if number is None else line_of(op)
-        if location is None or number is None:
+        if number is None:
             continue
         for value, result in zip(values, op.results, strict=True):
-            if value == NO_VALUE or value in seen or imported.value_is_free[value]:
+            place = halves.sites.of(op, result.type)
+            if place is None or value == NO_VALUE or value in seen or imported.value_is_free[value]:
                 continue
             seen.add(value)
             size = prod(shapes[value]) * bits[value] / 8
-            place = location, type_text(result.type)
             yield _Made(value, short_name(op), place, subject.dims[value], size * trips[number])
 
 
@@ -122,7 +122,7 @@ def _of_values(subject: Subject, halves: Halves) -> Iterator[Candidate]:
     """Lines of arguments, and of what lines of the program make."""
     yield from _of_arguments(subject)
     of_arguments = set(main_values(subject.imported).arguments)
-    made = {one.value: one for one in _made_values(subject) if one.value not in of_arguments}
+    made = {one.value: one for one in _made_values(subject, halves) if one.value not in of_arguments}
     cotangents = _Cotangents(halves.of_results, made)
     operands = halves.operands()
     yield from _of_transposed(subject, operands, made)
@@ -136,7 +136,6 @@ def _of_values(subject: Subject, halves: Halves) -> Iterator[Candidate]:
     names: dict[Place, str] = {}
     held: set[tuple[Place, Dims]] = set()
     for (half, place), by_name in groups.items():
-        location, type_ = place
         by_dims: defaultdict[Dims, list[_Made]] = defaultdict(list)
         for values in by_name.values():
             for one in _said(values):
@@ -153,7 +152,9 @@ def _of_values(subject: Subject, halves: Halves) -> Iterator[Candidate]:
                 f"{_CALLED[half]}{values[-1].name}",
                 place,
                 [*values, *(one for one in others if one not in values)],
-                is_whole=half is Half.FORWARD and types.get(location) == type_,
+                is_whole=half is Half.FORWARD
+                and not place.within
+                and types.get(place.location) == place.type,
                 half=half,
                 is_one_sided=is_one_sided,
             )
@@ -214,7 +215,15 @@ def _line(
 ) -> Candidate:
     dims = values[0].dims
     return Candidate(
-        Annotation(name, *place, _spec(subject, dims), len(values), **about),
+        Annotation(
+            name,
+            place.location,
+            place.type,
+            _spec(subject, dims),
+            len(values),
+            within=place.within,
+            **about,
+        ),
         tuple(one.value for one in values),
         dims,
     )
@@ -240,10 +249,10 @@ def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
     value, or the one that is computed again for it.
     """
     read, again = _reads(subject, halves)
-    made = {one.value: one for one in _made_values(subject)}
+    made = {one.value: one for one in _made_values(subject, halves)}
     cotangents = _Cotangents(halves.of_operands, made)
     shapes, bits = subject.imported.value_shapes, subject.imported.value_bits
-    for (location, name, half, type_), by_dims in read.items():
+    for (place, name, half), by_dims in read.items():
         weighed = {
             dims: sum(
                 prod(shapes[value]) * bits[value] / 8 * runs * len(spots)
@@ -256,17 +265,18 @@ def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
         of_values = by_dims[dims]
         others, is_one_sided = [], False
         if half is Half.FORWARD:
-            of_values = _with_again(of_values, again[location, type_, dims])
-            others, is_one_sided = cotangents.of((location, type_), dims)
+            of_values = _with_again(of_values, again[place, dims])
+            others, is_one_sided = cotangents.of(place, dims)
         yield Candidate(
             Annotation(
                 name,
-                location,
-                type_,
+                place.location,
+                place.type,
                 _spec(subject, dims),
                 len(of_values) + len(others),
                 half=half,
                 is_one_sided=is_one_sided,
+                within=place.within,
             ),
             (*(value for value, _ in of_values), *(one.value for one in others)),
             dims,
@@ -274,11 +284,11 @@ def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
         )
 
 
-_Read = Mapping[tuple[str, str, Half, str], dict[Dims, dict[_Key, _Spots]]]
-"""By line, operand, half and type: by sharding: by value and runs: those that read it."""
+_Read = Mapping[tuple[Place, str, Half], dict[Dims, dict[_Key, _Spots]]]
+"""By place, operand and half: by sharding: by value and runs: those that read it."""
 
-_Again = Mapping[tuple[str, str, Dims], dict[_Key, tuple[bool, _Spots]]]
-"""By line, type and sharding, by value and runs: whether the forward half of the line reads it too,
+_Again = Mapping[tuple[Place, Dims], dict[_Key, tuple[bool, _Spots]]]
+"""By place and sharding, by value and runs: whether the forward half of the line reads it too,
 and those of the backward half that read it."""
 
 
@@ -286,9 +296,9 @@ def _reads(subject: Subject, halves: Halves) -> tuple[_Read, _Again]:
     imported, plan = subject.imported, subject.plan
     rows: list[Dims] = [tuple(map(tuple, dims)) for dims in plan.shardings]
     strategies, trips = plan.strategies, imported.program.op_trips
-    read: defaultdict[tuple[str, str, Half, str], dict[Dims, dict[_Key, _Spots]]]
+    read: defaultdict[tuple[Place, str, Half], dict[Dims, dict[_Key, _Spots]]]
     read = defaultdict(dict)
-    again: defaultdict[tuple[str, str, Dims], dict[_Key, tuple[bool, _Spots]]]
+    again: defaultdict[tuple[Place, Dims], dict[_Key, tuple[bool, _Spots]]]
     again = defaultdict(dict)
     forward: set[tuple[str, int]] = set()
     casts = {one.result for one in imported.rounded.values()}
@@ -305,16 +315,17 @@ def _reads(subject: Subject, halves: Halves) -> tuple[_Read, _Again]:
         for operand, (value, row) in enumerate(zip(values, operands, strict=True)):
             if value == NO_VALUE or value in casts or imported.value_is_free[value]:
                 continue
-            type_, key = type_text(op.operands[operand].type), (value, trips[number])
+            place, key = halves.sites.of(op, op.operands[operand].type), (value, trips[number])
+            assert place is not None
             if half is Half.FORWARD:
                 forward.add((location, value))
             elif halves.of_value(value) is Half.FORWARD:
-                of_values = again[location, type_, rows[row]]
+                of_values = again[place, rows[row]]
                 is_read = (location, value) in forward
                 of_values.setdefault(key, (is_read, []))[1].append((number, operand))
             if rows[row] != subject.dims[value] or number in asking:
                 name = f"operand {operand} of {short_name(op)}"
-                readers = read[location, name, half, type_].setdefault(rows[row], {})
+                readers = read[place, name, half].setdefault(rows[row], {})
                 readers.setdefault(key, []).append((number, operand))
     return read, again
 

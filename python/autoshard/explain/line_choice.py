@@ -50,11 +50,11 @@ _MOST_ADDED = 40
 _IN_VAIN = 12
 """After so many lines with which nothing better was found, none is added."""
 
-_OPS_TO_ADD = 250_000
-"""So many ops are propagated to add lines: some 25 seconds of a Xeon core, 2026-11-28. Of a program
+_OPS_TO_ADD = 500_000
+"""So many ops are propagated to add lines: some 50 seconds of a Xeon core, 2026-11-28. Of a program
 of many ops several lines are added at a time."""
 
-_OPS_AGAIN = 250_000
+_OPS_AGAIN = 750_000
 """The same to try without lines."""
 
 
@@ -167,33 +167,41 @@ class LineChoice(Generic[_LineT]):
     def _needed(self, chosen: Chosen[_LineT], most: int) -> Chosen[_LineT]:
         """Without the lines that are not missed, the last ones tried first.
 
-        A line is missed if the program comes out worse without it, by what is worth a line. When
-        one goes, those that were missed before are tried again. Where too many are missed, those go
-        that are missed least.
+        A line is missed if the program comes out worse without it, by what is worth a line. Where
+        some went, twice as many are tried together next, and one alone where not all can go; those
+        that were missed before are tried again. Where too many are missed, those go that are missed
+        least.
         """
         ops = len(self.subject.imported.core_ops)
-        waiting, missed = list(chosen.lines[::-1]), list[_LineT]()
+        waiting, missed, together = list(chosen.lines[::-1]), list[_LineT](), 1
         losses = dict[int, float]()
         """By the ids of lines what is lost without them."""
         while waiting and self.ops_again >= ops:
             self.ops_again -= ops
-            line, *waiting = waiting
-            tried = self._without(chosen, line)
-            losses[id(line)] = inf if tried is None else self._loss(tried.found)
-            if tried is None or self._is_better(chosen.found, tried.found):
-                missed.append(line)
-            else:
-                self.spent.add(self.numbers[id(line)])
+            some, waiting = waiting[:together], waiting[together:]
+            tried = self._without(chosen, some)
+            if tried is not None and not self._is_better(chosen.found, tried.found):
+                self.spent.update(self.numbers[id(line)] for line in some)
                 chosen = tried
                 waiting, missed = [*waiting, *missed], []
+                together = 2 * len(some)
+            elif len(some) > 1:
+                waiting = [*some, *waiting]
+                together = 1
+            else:
+                losses[id(some[0])] = inf if tried is None else self._loss(tried.found)
+                missed += some
         for line in sorted(chosen.lines[::-1], key=lambda line: losses.get(id(line), inf)):
             if len(chosen.lines) <= most:
                 break
-            chosen = self._without(chosen, line) or chosen
+            chosen = self._without(chosen, [line]) or chosen
         return Chosen(chosen.lines, chosen.found, len(waiting))
 
-    def _without(self, chosen: Chosen[_LineT], line: _LineT) -> Chosen[_LineT] | None:
-        others = tuple(other for other in chosen.lines if other is not line)
+    def _without(
+        self, chosen: Chosen[_LineT], lines: Sequence[_LineT]
+    ) -> Chosen[_LineT] | None:
+        gone = set(map(id, lines))
+        others = tuple(other for other in chosen.lines if id(other) not in gone)
         found = self._propagated(others)
         return None if found is None else Chosen(others, found)
 
