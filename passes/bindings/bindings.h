@@ -28,6 +28,7 @@ void bind_cluster(nanobind::module_& module);
 void bind_importer(nanobind::module_& module);
 void bind_micro_batch(nanobind::module_& module);
 void bind_pipeline(nanobind::module_& module);
+void bind_stage_tasks(nanobind::module_& module);
 void bind_program(nanobind::module_& module);
 void bind_cost(nanobind::module_& module);
 void bind_schedule(nanobind::module_& module);

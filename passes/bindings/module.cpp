@@ -14,6 +14,7 @@ NB_MODULE(_core, module) {
   autoshard::bind_importer(module);
   autoshard::bind_micro_batch(module);
   autoshard::bind_pipeline(module);
+  autoshard::bind_stage_tasks(module);
   autoshard::bind_cost(module);
   autoshard::bind_symbolic(module);
   autoshard::bind_schedule(module);

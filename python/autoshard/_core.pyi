@@ -921,6 +921,102 @@ def loop_shares(seconds: Sequence[float], parts: Sequence[Sequence[int]], *, sta
     Into how many equal parts each loop among spans is cut, and where the first is; spans without parts are no loops. None: they do not fill the stages.
     """
 
+class TaskTime(enum.StrEnum):
+    """The part of a step with a task."""
+
+    BEFORE = 'before'
+    """Before the loop."""
+
+    LOOP = 'loop'
+    """Once for every micro-batch."""
+
+    AFTER = 'after'
+    """Behind the loop."""
+
+class TaskOp:
+    """What all ops of one class have in common; see passes/pipeline/tasks.h."""
+
+    def __init__(self, *, is_copied: bool, is_heavy: bool) -> None: ...
+
+class TaskItem:
+    """An op of a task; see passes/pipeline/tasks.h."""
+
+    @property
+    def op(self) -> int: ...
+
+    @property
+    def first_result(self) -> int: ...
+
+    @property
+    def reads(self) -> list[int]: ...
+
+class StageOps:
+    """Ops that run together; see passes/pipeline/tasks.h."""
+
+    @property
+    def time(self) -> TaskTime: ...
+
+    @property
+    def level(self) -> int: ...
+
+    @property
+    def stage(self) -> int: ...
+
+    @property
+    def is_deferred(self) -> bool: ...
+
+    @property
+    def items(self) -> list[TaskItem]: ...
+
+    @property
+    def reads(self) -> list[int]: ...
+
+class StageTasks:
+    """The tasks of a step; see passes/pipeline/tasks.h."""
+
+    @property
+    def tasks(self) -> list[StageOps]: ...
+
+    @property
+    def made_by(self) -> list[int]: ...
+
+    @property
+    def not_carried(self) -> int | None: ...
+
+class TaskReader:
+    """A step whose ops say their stages; see passes/pipeline/tasks.h."""
+
+    def __init__(self, bytecode: bytes) -> None: ...
+
+    def result(self, op: int, number: int) -> int:
+        """A value, by its op."""
+
+    def argument(self, op: int, region: int, number: int) -> int:
+        """A value, by the region whose argument it is."""
+
+    @property
+    def makers(self) -> list[int]:
+        """
+        By value: the op whose result it is; -1: it is an argument of a region.
+        """
+
+    def operands(self, op: int) -> list[int]:
+        """Values that an op reads itself."""
+
+    def say(self, *, main: int, loop: int, stages: Sequence[int], own: Sequence[int], held: Sequence[int], carried: Sequence[tuple[int, int, int]]) -> None:
+        """What its ops say; `carried`: argument, update and start of each."""
+
+    def tasks(self, defers: bool, describe: Callable[[int], TaskOp]) -> StageTasks:
+        """The tasks; `describe` is asked of an op of each class."""
+
+    def kinds(self, found: StageTasks) -> list[int]:
+        """
+        A number for each task, equal for those that do the same, of all that were asked for.
+        """
+
+    def positions(self, task: StageOps, values: Sequence[int]) -> list[int]:
+        """Which of the results of a task's ops these values are."""
+
 class Reshard:
     """What every device sends."""
 

@@ -205,8 +205,9 @@ def _verified_stages(module: mlir.Module, given: argparse.Namespace) -> StagedVe
     from autoshard.ir import mlir
     from autoshard.ir.attributes import PIPELINE_STAGES
     from autoshard.ir.boundary import tied_arguments
-    from autoshard.pipeline.order import Machinery, step_by_rule
+    from autoshard.pipeline.order import step_by_rule
     from autoshard.pipeline.staged_verification import verify_staged_step
+    from autoshard.pipeline.task_prices import Machinery
 
     stages = mlir.IntegerAttr(module.operation.attributes[PIPELINE_STAGES]).value
     if given.trace is not None:

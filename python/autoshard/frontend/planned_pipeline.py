@@ -21,10 +21,10 @@ from autoshard.ir import mlir
 from autoshard.ir.boundary import main_function, replaced_arguments, tied_arguments
 from autoshard.ir.lowering import uses_shardy
 from autoshard.pipeline.array_parts import joined_sharding, sharding_over_all
-from autoshard.pipeline.modules import copy_of
 from autoshard.pipeline.options import Pipeline
-from autoshard.pipeline.order import Machinery, StagedStep, fastest_within, staged_steps
+from autoshard.pipeline.order import StagedStep, fastest_within, staged_steps
 from autoshard.pipeline.staged_verification import StagedVerification, verify_staged_step
+from autoshard.pipeline.task_prices import Machinery
 from autoshard.pipeline.transfers import processes_of
 from autoshard.rewrites.layer_loops.parts import ProgramParts
 from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
@@ -279,8 +279,7 @@ def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) ->
         for at, is_donated in zip(kept, staging.donated, strict=True)
         if at is not None and is_donated
     }
-    modules = [copy_of(module) for _ in asked.rules]
-    steps = staged_steps(modules, asked, Machinery(stage, whole, staging.overlap), given_up)
+    steps = staged_steps(module, asked, Machinery(stage, whole, staging.overlap), given_up)
     step = fastest_within(steps, math.inf)
     machines = machines_of(machine, stage, whole, asked.stages)
     successors = frozenset(replaced_arguments(main_function(module)))

@@ -17,7 +17,7 @@ from typing import ClassVar
 from autoshard.ir import mlir
 from autoshard.passes.base import Pass
 from autoshard.rewrites.stage_tasks.program import read_stage_program
-from autoshard.rewrites.stage_tasks.split import split_stages
+from autoshard.rewrites.stage_tasks.write import split_stages
 
 
 @dataclass(frozen=True)

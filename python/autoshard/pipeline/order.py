@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autoshard.cluster import Cluster
-from autoshard.ir import mlir, print_module
+from autoshard.ir import mlir, new_context, parse_bytes, print_module
+from autoshard.ir.garbage import no_collection
 from autoshard.pipeline.donations import Donated, Donations, donations_of
 from autoshard.pipeline.flights import in_flight_bytes
-from autoshard.pipeline.modules import copy_of, donate, task_module
+from autoshard.pipeline.modules import TaskModules, copy_of, donate, task_module
 from autoshard.pipeline.options import Pipeline
+from autoshard.pipeline.task_prices import Machinery, TaskCost, TaskPrices
 from autoshard.pipeline.values import StageValue, held_bytes, signature, values_of
 from autoshard.planned.given_plan import cost_of_module
+from autoshard.rewrites.stage_tasks.numbers import NumberedProgram
 from autoshard.rewrites.stage_tasks.program import (
     Call,
     StageProgram,
@@ -23,34 +26,13 @@ from autoshard.rewrites.stage_tasks.program import (
     is_split,
     read_stage_program,
 )
-from autoshard.rewrites.stage_tasks.split import split_stages
+from autoshard.rewrites.stage_tasks.source import SourceProgram
+from autoshard.rewrites.stage_tasks.split import SplitProgram, find_tasks
+from autoshard.rewrites.stage_tasks.write import split_stages
 from autoshard.schedule import gantt as charts
 from autoshard.schedule.list_scheduler import Schedule
 from autoshard.schedule.rules import Rule, schedule_of_works
 from autoshard.schedule.work import Work, passage
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCost:
-    """What one run of a task takes on each device of its stage."""
-
-    seconds: float
-    transient_bytes: float
-    """At its worst moment, besides what it takes and gives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machinery:
-    """By what tasks and transfers are timed."""
-
-    stage: Cluster
-    """The devices of one stage."""
-    whole: Cluster
-    """All devices; its slowest dim lies between stages."""
-    overlap: float = 0.0
-    """Share of communication inside of a stage that hides behind compute."""
-    trip_count: int = 100
-    """Assumed trips of loops whose count cannot be read from the program."""
 
 
 @dataclass(frozen=True)
@@ -178,24 +160,55 @@ class StagedStep:
 
 
 def staged_steps(
-    modules: Sequence[mlir.Module],
-    asked: Pipeline,
-    machinery: Machinery,
-    donated: Donated,
+    module: mlir.Module, asked: Pipeline, machinery: Machinery, donated: Donated
 ) -> tuple[StagedStep, ...]:
     """The step by each of the schedules that are asked for.
 
     Args:
-        modules: Planned modules with labels of stages, one for each rule; they are split.
+        module: Planned, with labels of stages; it stays as it is.
         asked: By the user.
         machinery: By what it is timed.
         donated: By the user.
+
+    Raises:
+        PlanError: It cannot be split.
     """
-    costs = _Costs(machinery)
-    return tuple(
-        _step(module, rule, costs, donated)
-        for module, rule in zip(modules, asked.rules, strict=True)
-    )
+    bytecode = print_module(module, "bytecode")
+    copy = parse_bytes(bytecode, new_context())
+    with copy.context, mlir.Location.unknown(), no_collection():
+        numbered, prices = NumberedProgram(SourceProgram(copy)), TaskPrices(machinery)
+        found: list[StagedStep] = []
+        for rule in asked.rules:
+            defers = rule == "zero_bubble"
+            split = find_tasks(numbered, defers=defers)
+            modules = TaskModules(
+                bytecode, [task.name for task in split.program.tasks], defers=defers
+            )
+            found.append(_priced(split, rule, prices, modules, machinery, donated))
+        return tuple(found)
+
+
+def _priced(
+    split: SplitProgram,
+    rule: Rule,
+    prices: TaskPrices,
+    modules: TaskModules,
+    machinery: Machinery,
+    donated: Donated,
+) -> StagedStep:
+    program = split.program
+    signatures = {one.task.name: prices.signature(split, one) for one in split.tasks}
+    values = values_of(program, prices.main(split), signatures)
+    donations = donations_of(program, donated)
+    costs = {
+        one.task.name: prices.cost(
+            split, one, signatures[one.task.name], donations.get(one.task.name, {})
+        )
+        for one in split.tasks
+    }
+    sent = _sent_seconds(program, values, machinery.whole)
+    schedule = _scheduled(rule, program, costs, sent)
+    return StagedStep(program, rule, schedule, modules, values, costs, sent, donated)
 
 
 def fastest_within(steps: Sequence[StagedStep], limit: float) -> StagedStep:

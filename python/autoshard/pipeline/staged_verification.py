@@ -14,7 +14,8 @@ from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, print_module
 from autoshard.pipeline.modules import copy_of, donate
-from autoshard.pipeline.order import StagedStep, TaskCost
+from autoshard.pipeline.order import StagedStep
+from autoshard.pipeline.task_prices import TaskCost
 from autoshard.progress import task as progress
 from autoshard.verify.ahead_of_time import compile_in_subprocess
 from autoshard.verify.verification import Compiler, Verification, verify_module

@@ -11,7 +11,7 @@ from autoshard.pipeline.donations import donations_of
 from autoshard.pipeline.instructions import Run, Send, instructions_of
 from autoshard.pipeline.order import works_of
 from autoshard.rewrites.stage_tasks.program import read_stage_program
-from autoshard.rewrites.stage_tasks.split import split_stages
+from autoshard.rewrites.stage_tasks.write import split_stages
 from autoshard.schedule.rules import schedule_of_works
 
 TEXT = Path(__file__).parents[2] / "lit" / "split_stages" / "two_stages.mlir"

@@ -5,7 +5,8 @@ import pytest
 from test_instructions import scheduled
 
 from autoshard.pipeline.flights import in_flight_bytes
-from autoshard.pipeline.order import StagedStep, TaskCost
+from autoshard.pipeline.order import StagedStep
+from autoshard.pipeline.task_prices import TaskCost
 from autoshard.pipeline.values import StageValue
 from autoshard.schedule.list_scheduler import Limits, list_schedule
 from autoshard.schedule.rules import rank_of

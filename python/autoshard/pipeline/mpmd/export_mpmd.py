@@ -21,7 +21,8 @@ from autoshard.ir.boundary import tied_arguments
 from autoshard.ir.module import take_contents
 from autoshard.passes.base import Pass, no_cluster
 from autoshard.pipeline.mpmd.write import MpmdForm, write_mpmd
-from autoshard.pipeline.order import Machinery, step_by_rule
+from autoshard.pipeline.order import step_by_rule
+from autoshard.pipeline.task_prices import Machinery
 from autoshard.schedule.rules import Rule
 
 

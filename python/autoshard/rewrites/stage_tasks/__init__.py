@@ -1,9 +1,9 @@
 """A program in micro-batches and stages, as tasks: functions that run on one stage each.
 
     source      the program before: its parts, what its loop carries
-    tasks       which ops are one task: those that agree in time, stage and level
-    split       all tasks of a program, and the stage of each of its values
-    outline     a task becomes a function
+    numbers     the same as the core knows it, which finds tasks (passes/pipeline/tasks.h)
+    tasks       what the core asks of ops
+    split       all tasks of a program, their calls, transfers, and the stage of each value
     write       ``main`` becomes a list of calls and transfers, those of a micro-batch in the loop
     program     what such a module says, checked: each value is read on a stage that has it
 

@@ -227,7 +227,7 @@ class _Reader:
     def _read(self, value: mlir.Value, stage: int, op: mlir.Operation, reader: str) -> int:
         """The number of a value that is read on a stage; -1 is a stage that stands for all."""
         number = self.numbers[value]
-        if self.stage_of[number] not in (stage, _EVERYWHERE):
+        if self.stage_of[number] not in (stage, EVERYWHERE):
             raise PlanError(
                 f"{reader} runs on stage {stage} and reads a value of type {value.type} that is on"
                 f" stage {self.stage_of[number]} only. Send it there with a custom_call"
@@ -238,7 +238,7 @@ class _Reader:
 
     def _loop(self, op: mlir.Operation) -> tuple[int, tuple[Step, ...], tuple[Carried, ...]]:
         body = op.regions[1].blocks[0]
-        number = self._new(body.arguments[0], _EVERYWHERE)
+        number = self._new(body.arguments[0], EVERYWHERE)
         starts = [self.numbers[value] for value in list(op.operands)[1:]]
         arguments = [
             self._new(argument, self.stage_of[start])
@@ -256,4 +256,5 @@ class _Reader:
         return number, steps, tuple(carried)
 
 
-_EVERYWHERE = -1
+EVERYWHERE = -1
+"""Stage of the number of the micro-batch."""

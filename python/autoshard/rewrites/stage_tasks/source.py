@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import MHLO_SHARDING, PIPELINE_STAGES, STAGE
+from autoshard.ir.attributes import MHLO_SHARDING, PIPELINE_STAGES
 from autoshard.ir.boundary import attributes_at, main_function
 from autoshard.ir.micro_batch_loop import micro_batch_loop
-from autoshard.rewrites.stage_tasks.outline import sharding_attribute, shardings_of
-from autoshard.rewrites.stage_tasks.tasks import Task
+from autoshard.rewrites.stage_tasks.shardings import sharding_attribute, shardings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,39 +134,6 @@ class SourceProgram:
         one = maker.clone(ip=mlir.InsertionPoint(counted)).operation
         counted.operands[step] = one.results[0]
         return counted, one
-
-    @property
-    def before(self) -> list[mlir.Operation]:
-        """Ops of ``main`` before the loop, without those that are the loop's own."""
-        own = {self.first, *(carried.start for carried in self.carried)}
-        ops = [op.operation for op in self.block.operations]
-        return [op for op in ops[: ops.index(self.loop)] if op not in own]
-
-    @property
-    def inside(self) -> list[mlir.Operation]:
-        """Ops of a micro-batch."""
-        own = (_last(self.body), self.counted, self.one)
-        return [op.operation for op in self.body.operations if op.operation not in own]
-
-    @property
-    def after(self) -> list[mlir.Operation]:
-        """Ops of ``main`` behind the loop."""
-        ops = [op.operation for op in self.block.operations]
-        return ops[ops.index(self.loop) + 1 : -1]
-
-    def label_held(self, loop: Mapping[Task, Sequence[mlir.Value]]) -> None:
-        """Let what the loop reads be split as it is carried where it is read first.
-
-        Args:
-            loop: What each of its tasks reads.
-        """
-        integer = mlir.IntegerType.get_signless(32)
-        first: dict[mlir.Value, int] = {}
-        for task, values in loop.items():
-            for value in values:
-                first[value] = min(task.key.stage, first.get(value, task.key.stage))
-        for op in self.held:
-            op.attributes[STAGE] = mlir.IntegerAttr.get(integer, first.get(op.results[0], 0))
 
 
 def _last(block: mlir.Block) -> mlir.Operation:

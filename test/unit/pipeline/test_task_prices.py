@@ -1,0 +1,71 @@
+"""Tasks that are priced before they are written, beside the same ones as they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import autoshard
+from autoshard.cluster import Cluster
+from autoshard.cluster.stages import cluster_of_a_stage
+from autoshard.ir import new_context, parse_bytes
+from autoshard.pipeline.order import StagedStep, staged_steps, step_by_rule
+from autoshard.pipeline.task_prices import Machinery
+
+CLUSTER = Cluster.of("h100:4")
+LAYERS, WIDTH, BATCH = 8, 64, 16
+
+
+def step(params: Any, batch: Any) -> Any:
+    """A step of equal layers; one stage reads labels, all a sum of the whole batch."""
+
+    def loss(params: Any) -> Any:
+        hidden = batch["x"] @ params["ends"]
+        for weights in params["layers"]:
+            hidden = hidden + jnp.tanh(hidden @ weights)
+        return (hidden @ params["ends"].T * batch["y"] * batch["mask"]).sum() / batch["mask"].sum()
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    norm = sum((gradient**2).sum() for gradient in jax.tree.leaves(gradients))
+    return jax.tree.map(lambda p, g: p - g / norm, params, gradients), value
+
+
+def planned(pipeline: autoshard.Pipeline) -> Any:
+    matrix = jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)
+    rows = jax.ShapeDtypeStruct((BATCH, WIDTH), jnp.float32)
+    params = {"ends": matrix, "layers": [matrix] * LAYERS}
+    return autoshard.plan(
+        step,
+        params,
+        {"x": rows, "y": rows, "mask": rows},
+        cluster=CLUSTER,
+        pipeline=pipeline,
+        batch_argnums=1,
+        donate_argnums=0,
+    )
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_tasks_are_priced_as_they_are_written(chunks: int) -> None:
+    pipeline = autoshard.Pipeline(2, 4, schedule="auto", chunks=chunks)
+    bytecode = planned(pipeline).bytecode
+    machinery = Machinery(cluster_of_a_stage(CLUSTER, 2), CLUSTER)
+    donated = {argument: argument for argument in range(1 + LAYERS)}
+    module = parse_bytes(bytecode, new_context())
+    found = staged_steps(module, pipeline, machinery, donated)
+    assert {one.rule for one in found} == set(pipeline.rules)
+    for one in found:
+        other = step_by_rule(parse_bytes(bytecode, new_context()), one.rule, machinery, donated)
+        assert said_of(one) == said_of(other)
+        assert one.step_seconds == other.step_seconds
+        assert one.peak_bytes == other.peak_bytes
+        assert {n: str(m) for n, m in one.modules.items()} == {
+            n: str(m) for n, m in other.modules.items()
+        }
+
+
+def said_of(one: StagedStep) -> Any:
+    return one.program, one.costs, one.values, one.sent_seconds, one.donations
