@@ -14,7 +14,7 @@ from autoshard.pipeline.options import Pipeline
 from autoshard.rewrites.stages import into_stages
 
 
-@lru_cache(maxsize=12)
+@lru_cache(maxsize=16)
 def micro_batched(
     step: MicroBatch,
     stages: tuple[Pipeline, Cluster] | None,
@@ -31,13 +31,14 @@ def micro_batched(
         bytecode: The program.
         name: For errors.
     """
-    module = parse_bytes(bytecode, new_context(), name)
-    run_passes(module, [step])
-    if stages is not None:
-        say_trips(module, trip_count)  # seconds of stages count them
-        with module.context, mlir.Location.unknown():
-            pipeline, chip = stages
-            count = pipeline.micro_batches
-            slack, chunks = PipelineStages.slack, pipeline.chunks
-            into_stages(module, pipeline.stages, count, chip, slack, chunks)
+    if stages is None:
+        module = parse_bytes(bytecode, new_context(), name)
+        run_passes(module, [step])
+        return print_module(module, "bytecode")
+    module = parse_bytes(micro_batched(step, None, trip_count, bytecode, name), new_context(), name)
+    say_trips(module, trip_count)  # seconds of stages count them
+    with module.context, mlir.Location.unknown():
+        pipeline, chip = stages
+        count, chunks = pipeline.micro_batches, pipeline.chunks
+        into_stages(module, pipeline.stages, count, chip, PipelineStages.slack, chunks)
     return print_module(module, "bytecode")

@@ -27,6 +27,7 @@ from autoshard.planned.summarize import main_values, shardings_of, summarize
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.write import mesh_of, populate_rules, remove_rules
 from autoshard.sharding import Mesh, OpStrategy, Sharding, from_hlo, tuple_from_hlo
+from autoshard.sharding.text import parsed_strategy
 
 Dims = tuple[tuple[int, ...], ...]
 """For each dim the numbers of the axes that cut it."""
@@ -298,7 +299,7 @@ class GivenPlan:
             return None
         entry = mlir.ArrayAttr(attribute)[self.imported.rounded[number].position]
         text = mlir.StringAttr(entry).value
-        return _strategy(text, self.mesh) if text else None
+        return parsed_strategy(text, self.mesh) if text else None
 
     def checked(
         self,
@@ -404,7 +405,7 @@ class GivenPlan:
         # A text has as many dims for each value as the value, so that it says the ranks, too.
         key = (attribute, len(op.operands))
         if key not in self.known_strategies:
-            said = _strategy(mlir.StringAttr(attribute).value, self.mesh)
+            said = parsed_strategy(mlir.StringAttr(attribute).value, self.mesh)
             self.known_strategies[key] = self.strategy_row(
                 self._side(said.operands, op.operands), self._side(said.results, op.results)
             )
@@ -433,8 +434,3 @@ def _parsed(text: str, mesh: Mesh, ranks: tuple[int, ...]) -> tuple[Sharding, ..
     if len(ranks) == 1:
         return (from_hlo(text, mesh, ranks[0]),)
     return tuple_from_hlo(text, mesh, ranks)
-
-
-@lru_cache(maxsize=1 << 14)
-def _strategy(text: str, mesh: Mesh) -> OpStrategy:
-    return OpStrategy.parse(text, mesh)

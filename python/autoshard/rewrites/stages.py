@@ -7,7 +7,7 @@ are written once for every stage that reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from autoshard import _core
@@ -159,6 +159,8 @@ class _Timed:
     loop: mlir.Operation
     seconds: list[float]
     """Those of a micro-batch, by op; of a loop in the body with what it does."""
+    described: dict[int, _core.StageOp] = field(default_factory=dict[int, _core.StageOp])
+    """What the core was told of ops that stand for their classes."""
 
     @property
     def blocks(self) -> list[mlir.Block]:
@@ -176,8 +178,17 @@ class _Timed:
             chunks=chunks,
             slack=slack,
             seconds=self.seconds,
-            describe=lambda op: stage_op(self.operations[op]),
+            describe=self._described,
         )
+
+    def _described(self, number: int) -> _core.StageOp:
+        """Asked again for each cut; marks of ops with regions differ from cut to cut."""
+        op = self.operations[number]
+        if len(op.regions):
+            return stage_op(op)
+        if number not in self.described:
+            self.described[number] = stage_op(op)
+        return self.described[number]
 
 
 def _timed(module: mlir.Module, micro_batches: int, cluster: Cluster) -> _Timed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
 
 from autoshard.errors import PlanError
 from autoshard.schedule.work import Work, check_works
@@ -133,6 +134,10 @@ _Next = tuple[float, bool, int, int]
 others wait for before what nobody waits for."""
 
 
+_Queue = list[tuple[tuple[float, ...], int]]
+"""A heap of works, by the rank of the next micro-batch of each."""
+
+
 class _State:
     """A schedule that is being made."""
 
@@ -154,10 +159,11 @@ class _State:
         self.ways = [list(work.after_seconds(works, transfer_seconds)) for work in works]
         """What each work waits for, and the seconds on the way from it."""
         self.patience = patience
-        self.queues: dict[int, dict[str, list[int]]] = {}
-        """The works of each stage, by name."""
+        self.queues: dict[int, dict[str, _Queue]] = {}
+        """The works of each stage that are left, by name."""
         for number, work in enumerate(works):
-            self.queues.setdefault(work.stage, {}).setdefault(work.name, []).append(number)
+            queue = self.queues.setdefault(work.stage, {}).setdefault(work.name, [])
+            heappush(queue, (rank(number, 0), number))
         self.readers: list[set[int]] = [set() for _ in works]
         """The stages that read what a work makes."""
         for work in works:
@@ -172,13 +178,12 @@ class _State:
         """What a stage does next; None: it has to wait."""
         options: list[tuple[float, tuple[float, ...], int]] = []
         for queue in self.queues[stage].values():
-            left = [it for it in queue if len(self.ends[it]) < self.micro_batches]
-            if not left:
+            if not queue:
                 continue
-            number = min(left, key=self._rank)
+            rank, number = queue[0]
             ready = self._ready(number)
             if ready is not None:
-                options.append((max(ready, self.free[stage]), self._rank(number), number))
+                options.append((max(ready, self.free[stage]), rank, number))
         if not options:
             return None
         start, _, number = min(options)
@@ -196,10 +201,12 @@ class _State:
         self.free[work.stage] = end
         self.ahead[work.stage] += work.ahead
         self.kept[work.stage] += work.kept
-        return Run(number, len(self.ends[number]) - 1, start, end)
-
-    def _rank(self, number: int) -> tuple[float, ...]:
-        return self.rank(number, len(self.ends[number]))
+        queue, done = self.queues[work.stage][work.name], len(self.ends[number])
+        if done < self.micro_batches:
+            heapreplace(queue, (self.rank(number, done), number))  # it was the first one
+        else:
+            heappop(queue)
+        return Run(number, done - 1, start, end)
 
     def _ready(self, number: int) -> float | None:
         """When the next micro-batch's may start, but for its stage; None: that is not known yet."""

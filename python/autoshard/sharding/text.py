@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autoshard.errors import ParseError
 from autoshard.sharding.mesh import Mesh, read_mesh
@@ -93,6 +94,12 @@ class OpStrategy:
         results = _read_shardings(scanner, mesh)
         scanner.expect_end()
         return cls(operands, results)
+
+
+@lru_cache(maxsize=1 << 14)
+def parsed_strategy(text: str, mesh: Mesh) -> OpStrategy:
+    """As ``OpStrategy.parse``; a module that is rewritten step by step says the same again."""
+    return OpStrategy.parse(text, mesh)
 
 
 def _read_shardings(scanner: Scanner, mesh: Mesh) -> tuple[Sharding, ...]:

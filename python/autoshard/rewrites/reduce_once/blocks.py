@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autoshard.ir import mlir
 from autoshard.ir.attributes import (
@@ -55,13 +56,11 @@ class Blocks:
 
     def freed(self, whole: Sharding) -> Sharding:
         """How one part is cut by other axes."""
-        dims = (tuple(ref for ref in dim if ref.name not in self.axes) for dim in whole.dims)
-        return Sharding(self.mesh, tuple(dims))
+        return _freed(self, whole)
 
     def sharding(self, whole: Sharding) -> Sharding:
         """How all parts together are cut."""
-        front = tuple((AxisRef(axis),) for axis in self.axes)
-        return Sharding(self.mesh, (*front, *self.freed(whole).dims))
+        return _sharding_of_parts(self, whole)
 
     def spread(self, value: mlir.Value, wanted: Sharding, reader: mlir.Operation) -> mlir.Value:
         """What is known on all devices, beside each part, right before its reader.
@@ -87,6 +86,21 @@ class Blocks:
         strategy = OpStrategy((self.freed(wanted),), (self.sharding(wanted),))
         write(made, strategy.results, strategy, like=reader)
         return made.results[0]
+
+
+# Equal layers ask for the same again and again.
+
+
+@lru_cache(maxsize=4096)
+def _freed(blocks: Blocks, whole: Sharding) -> Sharding:
+    dims = (tuple(ref for ref in dim if ref.name not in blocks.axes) for dim in whole.dims)
+    return Sharding(blocks.mesh, tuple(dims))
+
+
+@lru_cache(maxsize=4096)
+def _sharding_of_parts(blocks: Blocks, whole: Sharding) -> Sharding:
+    front = tuple((AxisRef(axis),) for axis in blocks.axes)
+    return Sharding(blocks.mesh, (*front, *blocks.freed(whole).dims))
 
 
 def shardings_of(op: mlir.Operation, mesh: Mesh) -> list[Sharding]:

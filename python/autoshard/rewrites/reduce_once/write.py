@@ -28,7 +28,7 @@ from autoshard.rewrites.reduce_once.chains import Chain, Slot
 from autoshard.rewrites.reduce_once.followers import write_follower
 from autoshard.rewrites.reduce_once.producers import write_producer
 from autoshard.sharding import Mesh, Sharding
-from autoshard.sharding.text import OpStrategy
+from autoshard.sharding.text import OpStrategy, parsed_strategy
 
 REDUCED_ONCE = "reduced_once"
 """What reductions behind loops are called, at the line of what is added up."""
@@ -114,7 +114,7 @@ class _Writer:
 
     def _strategy(self, op: mlir.Operation) -> OpStrategy:
         if STRATEGY in op.attributes:
-            return OpStrategy.parse(mlir.StringAttr(op.attributes[STRATEGY]).value, self.mesh)
+            return parsed_strategy(mlir.StringAttr(op.attributes[STRATEGY]).value, self.mesh)
         whole = Sharding(self.mesh, ())  # of scalars nothing is said
         return OpStrategy((whole,) * len(op.operands), (whole,) * len(op.results))
 
