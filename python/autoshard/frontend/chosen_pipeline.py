@@ -10,8 +10,7 @@ are cut.
 
 What is expected to be fastest is then planned, one after the other, until no other is expected to
 be faster: written, split into tasks, within the memory of each stage. With as many micro-batches
-one program of all stages is planned, which run it in lockstep. Searches climb all prices of memory
-at the end, of pipelines that memory holds back and would be the fastest with more of it.
+one program of all stages is planned, which run it in lockstep.
 """
 
 from __future__ import annotations
@@ -91,8 +90,6 @@ class _Candidate:
     """The same, over the seconds of one stage that does all."""
     is_held_back: bool
     """Is the search slower than with more memory?"""
-    with_more_memory: float
-    """Seconds of a step that are expected with the memory of that search."""
     chunks: int = 1
 
     def is_refused_with(self, other: _Candidate) -> bool:
@@ -113,11 +110,7 @@ class _Choice:
     tried: list[TriedMicroBatches] = field(default_factory=list[TriedMicroBatches])
     candidates: list[_Candidate] = field(default_factory=list[_Candidate])
     """Those that are still to be planned."""
-    held_back: list[_Candidate] = field(default_factory=list[_Candidate])
-    """Those that memory made slower, or that did not fit."""
     best: Plan | None = None
-    taken: _Candidate | None = None
-    """The pipeline of ``best``, if it has one and that is not in lockstep."""
     expected: float = math.inf
     """The least seconds of a step that are expected of any."""
     said: list[Warning | str] = field(default_factory=list[Warning | str])
@@ -192,7 +185,7 @@ class _Choice:
         first = min(bisect_left(counts, _PER_STAGE * stages), len(counts) - 1)
         found: list[_Candidate] = []
         for numbers in (counts[first:], counts[:first][::-1]):
-            last = math.inf
+            last = found[0].expected if found else math.inf
             for count in numbers:
                 if self._is_over(self.look_until):
                     break
@@ -226,9 +219,7 @@ class _Choice:
             request = replace(request, time_limit=max(left, LEAST_SECONDS))
         whole, share = self.whole_step(source, request), bounds.share(count)
         expected = whole.seconds * share
-        return _Candidate(
-            stages, count, source, bounds, expected, share, whole.is_held_back, expected
-        )
+        return _Candidate(stages, count, source, bounds, expected, share, whole.is_held_back)
 
     def _is_hopeless(self, stages: int, count: int, bounds: PipelineBounds) -> bool:
         """Is no plan with one part of the model on each stage expected to be the fastest?"""
@@ -262,7 +253,6 @@ class _Choice:
                 chunks=chunks,
                 expected=expected,
                 share=one.share * expected / one.expected,
-                with_more_memory=expected,
             )
             for chunks, expected in seconds.items()
         ]
@@ -282,7 +272,6 @@ class _Choice:
                     self._plan_lockstep(one)
             if self.best is None:
                 end_if_interrupted()
-            self._plan_with_all_prices()
         except KeyboardInterrupt:
             if self.best is None:
                 raise
@@ -306,20 +295,15 @@ class _Choice:
         """A slower step is of no use."""
         return math.inf if self.best is None else self.best.step_seconds
 
-    def _plan_candidate(self, one: _Candidate, *, all_prices: bool = False) -> None:
+    def _plan_candidate(self, one: _Candidate) -> None:
         most = self._most_seconds
-        effort = Effort(most, most / (1 - _SAME) / one.share, all_prices)
+        effort = Effort(most, most / (1 - _SAME) / one.share)
         request = self._staged(one.stages, one.micro_batches, one.chunks)
-        before = self.best
         found = self._plan(one.stages, one.micro_batches, one.source, request, effort)
-        if self.best is not before:
-            self.taken = one
         if found.outcome == "refused":
             self.candidates = [each for each in self.candidates if not one.is_refused_with(each)]
         elif found.step_seconds is not None and found.outcome == "fits":
             self._learn(one, found.step_seconds)
-        if not all_prices and (one.is_held_back or found.outcome != "fits"):
-            self.held_back.append(one)
 
     def _learn(self, one: _Candidate, seconds: float) -> None:
         """What a plan takes besides, others with parts of the model take, too: as many times the
@@ -331,18 +315,6 @@ class _Choice:
             else:
                 each.expected += each.chunks / one.chunks * max(0.0, seconds - one.expected)
 
-    def _plan_with_all_prices(self) -> None:
-        """Search on where memory held a pipeline back that would be the fastest with more of it:
-        for what is taken, then for others until one is not the fastest then."""
-        taken = self.taken
-        order = sorted(self.held_back, key=lambda one: (one is not taken, one.with_more_memory))
-        for one in order:
-            if one.with_more_memory >= self._most_seconds or self._is_over(self.deadline):
-                return
-            self._plan_candidate(one, all_prices=True)
-            if one is not taken and one is not self.taken:
-                return
-
     def _plan_lockstep(self, one: _Candidate) -> None:
         """Plan one program of all stages, unless the step has no such program."""
         if not self.may_be_lockstep or self._is_over(self.deadline):
@@ -350,10 +322,8 @@ class _Choice:
         stages, count = one.stages, one.micro_batches
         if one.bounds.seconds(count) >= self._most_seconds:
             return
-        request, before = self._staged(stages, count, execution="lockstep"), self.best
+        request = self._staged(stages, count, execution="lockstep")
         found = self._plan(stages, count, one.source, request, Effort(self._most_seconds))
-        if self.best is not before:
-            self.taken = None
         self.may_be_lockstep = found.outcome != "refused"
 
     def _is_over(self, until: float) -> bool:

@@ -367,8 +367,7 @@ def _planned_once(source: Source, request: Request, effort: Effort) -> Plan:
 
 def _planned_module(source: Source, request: Request, effort: Effort = FULL_EFFORT) -> Planned:
     most_seconds = math.inf if source.batch_cuts else effort.most_whole_seconds
-    job = job_of(source, request)
-    job = replace(job, most_seconds=most_seconds, all_prices=effort.all_prices)
+    job = replace(job_of(source, request), most_seconds=most_seconds)
     if source.mode == "auto":
         return plan_job(source, request, job)
     plan_once = partial(_propagated, source, request)

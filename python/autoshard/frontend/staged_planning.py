@@ -39,8 +39,6 @@ class Effort:
     """Steps of the pipeline that are slower are of no use."""
     most_whole_seconds: float = math.inf
     """Steps of one stage that does all are of no use if they are slower than this."""
-    all_prices: bool = True
-    """Do searches climb all prices of memory?"""
 
 
 FULL_EFFORT = Effort()

@@ -243,13 +243,12 @@ class ReadProgram:
     seconds: Mapping[str, float]
     """By phase."""
 
-    def searched(self, options: RecursiveProgramming, *, all_prices: bool = True) -> PlannedProgram:
+    def searched(self, options: RecursiveProgramming) -> PlannedProgram:
         """What the search finds; the module stays as it is.
 
         Args:
             options: Those that it was read with, or others of the search itself, as the limit of
                 memory.
-            all_prices: A program in stages climbs all prices of memory, which takes longer.
 
         Raises:
             DoesNotFitError: No plan fits the memory.
@@ -260,7 +259,7 @@ class ReadProgram:
         with self.module.context, mlir.Location.unknown(), no_collection():
             with clock.phase("search"):
                 may_merge = not self.has_mesh and not options.mesh_shape
-                climbs = all_prices and PIPELINE_STAGES in self.module.operation.attributes
+                climbs = PIPELINE_STAGES in self.module.operation.attributes
                 found = _search(imported, cluster, options, limit, may_merge, all_prices=climbs)
             clock.split("search", found.phases)
             with clock.phase("write"):

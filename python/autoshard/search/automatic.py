@@ -84,8 +84,6 @@ class Job:
     """Was a limit of memory asked for?"""
     most_seconds: float = math.inf
     """Plans of slower steps are of no use."""
-    all_prices: bool = True
-    """Do programs in stages climb all prices of memory?"""
 
     @property
     def memory_limit(self) -> float:
@@ -171,7 +169,7 @@ class Job:
 
     def searched(self, program: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
         """What the search finds, with inputs cut alike; the module stays as it is."""
-        return inputs_alike(program.searched(options, all_prices=self.all_prices))
+        return inputs_alike(program.searched(options))
 
     def changes(self, module: mlir.Module) -> bool:
         """Does ``finish`` change what a search left?"""

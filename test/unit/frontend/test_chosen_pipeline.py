@@ -28,11 +28,15 @@ class Searches:
     """The step of one stage that does all."""
     planned: dict[tuple[int, int], float]
     """Seconds of the pipeline; missing ones do not fit."""
-    with_all_prices: dict[tuple[int, int], float] = field(default_factory=dict)
-    asked: list[tuple[int, int, bool]] = field(default_factory=list)
-    """Stages, micro-batches, whether all prices are climbed."""
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    """Stages and micro-batches of what was planned."""
+    limits: dict[str, list[float | None]] = field(
+        default_factory=lambda: {"searched": [], "planned": []}
+    )
+    """``time_limit`` of what was asked."""
 
     def whole_step(self, _source: Any, request: Request) -> WholeStep:
+        self.limits["searched"].append(request.time_limit)
         return self.whole[asked_of(request)]
 
     def plan_source(self, _source: Any, request: Request, _traced: Any, effort: Any) -> Any:
@@ -41,10 +45,11 @@ class Searches:
         if request.stages.execution == "lockstep":
             raise autoshard.PlanError("not in lockstep")
         point = asked_of(request)
-        self.asked.append((*point, effort.all_prices))
+        self.asked.append(point)
+        self.limits["planned"].append(request.time_limit)
         if self.whole[point].seconds >= effort.most_whole_seconds:
             raise SlowerPlanError("slower")
-        seconds = (self.with_all_prices if effort.all_prices else self.planned).get(point)
+        seconds = self.planned.get(point)
         if seconds is None:
             raise DoesNotFitError("too much", None, 2.0, 1.0)
         return Planned(seconds, summary_of(seconds), request.stages)
@@ -74,7 +79,9 @@ def asked_of(request: Request) -> tuple[int, int]:
     return request.stages.stages, request.stages.micro_batches
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, searches: Searches) -> Any:
+def chosen(
+    monkeypatch: pytest.MonkeyPatch, searches: Searches, time_limit: float | None = None
+) -> Any:
     """The plan of a step of 16 examples on two devices, of which only two stages can be made."""
 
     def bounds(_source: Any, request: Request) -> PipelineBounds:
@@ -87,7 +94,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, searches: Searches) -> Any:
     monkeypatch.setattr(chosen_pipeline, "rows_of", lambda *_: [16])
     monkeypatch.setattr(chosen_pipeline, "seconds_by_chunks", lambda *_: {})
     traced: Any = SimpleNamespace(source=lambda _: None)
-    request = Request(cluster="h100:2", pipeline="auto")
+    request = Request(cluster="h100:2", pipeline="auto", time_limit=time_limit)
     return with_chosen_pipeline(traced, request, searches.plan_source, searches.whole_step)
 
 
@@ -103,27 +110,45 @@ def test_what_is_expected_to_be_slower_is_not_planned(monkeypatch: pytest.Monkey
     searches = Searches(whole, {(2, 8): 11.5})
     plan = chosen(monkeypatch, searches)
     assert plan.step_seconds == 11.5
-    assert searches.asked == [(2, 8, False)]
+    assert searches.asked == [(2, 8)]
     in_stages = [one for one in plan.summary.tried_pipelines if one.execution == "stages"]
     tried = {one.micro_batches: one.outcome for one in in_stages}
     assert tried[8] == "fits"
     assert tried[4] == tried[16] == "bounded"
 
 
-def test_all_prices_are_climbed_for_what_memory_holds_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = {(2, count): of(20 if count == 8 else 40, held_back=True) for count in COUNTS}
-    searches = Searches(whole, {(2, 8): 13.0}, {(2, 8): 12.0})
+def test_another_is_planned_where_the_fastest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {(2, count): of(20 if count == 8 else 30, held_back=True) for count in COUNTS}
+    searches = Searches(whole, {(2, 4): 60.0})
     plan = chosen(monkeypatch, searches)
-    assert plan.step_seconds == 12.0
-    assert searches.asked == [(2, 8, False), (2, 8, True)]
-    said = [one for one in plan.summary.tried_pipelines if one.micro_batches == 8]
-    assert [one.step_seconds for one in said if one.outcome == "fits"] == [12.0]
-
-
-def test_what_does_not_fit_is_searched_with_all_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = {(2, count): of(20 if count == 8 else 90, held_back=True) for count in COUNTS}
-    searches = Searches(whole, {(2, 4): 60.0}, {(2, 8): 14.0})
-    plan = chosen(monkeypatch, searches)
-    assert plan.step_seconds == 14.0
-    assert plan.pipeline.micro_batches == 8
+    assert plan.step_seconds == 60.0
+    assert searches.asked[0] == (2, 8)
+    assert plan.pipeline.micro_batches == 4
     assert math.isfinite(plan.peak_bytes)
+
+
+def test_half_of_a_time_limit_is_for_searches_that_plan_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = Searches({(2, count): of(20) for count in COUNTS}, {(2, 8): 11.5})
+    assert chosen(monkeypatch, searches, time_limit=100.0).step_seconds == 11.5
+    searched, planned = (searches.limits[which] for which in ("searched", "planned"))
+    assert searched
+    assert planned
+    assert all(limit is not None and 40 < limit <= 50 for limit in searched)
+    assert all(limit is not None and 90 < limit <= 100 for limit in planned)
+
+
+def test_nothing_is_searched_when_half_of_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = Searches({(2, count): of(20) for count in COUNTS}, {(2, 8): 11.5})
+    with pytest.raises(DoesNotFitError):
+        chosen(monkeypatch, searches, time_limit=1e-6)
+    assert searches.limits == {"searched": [], "planned": []}
+
+
+def test_fewer_micro_batches_are_searched_while_that_is_expected_to_be_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = {(2, 8): of(20), (2, 16): of(22), (2, 4): of(20)}
+    searches = Searches(whole, {(2, 8): 11.5})  # no search for (2, 2): (2, 4) is slower already
+    assert chosen(monkeypatch, searches).step_seconds == 11.5
