@@ -29,7 +29,7 @@ class Annotation:
     """``params['layers'][*]['w1']`` of an argument, ``dot_general`` of what a line makes,
     ``operand 0 of convert`` of what it reads."""
     location: str | None
-    """``file:line`` whose value is constrained, or that calls what makes it; None for an argument."""
+    """``file:line`` whose value is constrained, or that calls what makes it; None: an argument."""
     type: str
     """``4096x11008xbf16``."""
     spec: Spec
@@ -59,10 +59,14 @@ class Annotation:
         return self.half is not Half.BACKWARD
 
     @property
+    def what(self) -> str:
+        """``dot_general``, or ``dot_general of linear.py:287`` at a line that calls this one."""
+        return f"{self.name} of {self.within.rpartition('/')[2]}" if self.within else self.name
+
+    @property
     def text(self) -> str:
         """``mlp.py:8: dot_general 4096x11008xbf16 as P('data')``."""
-        at = f" of {self.within}" if self.within else ""
-        return f"{self.location}: {self.name}{at} {self.type} as {self.spec_text}"
+        return f"{self.location}: {self.what} {self.type} as {self.spec_text}"
 
     @property
     def spec_text(self) -> str:

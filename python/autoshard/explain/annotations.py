@@ -159,7 +159,7 @@ class Annotations(Reproduced):
 
 
 def _constraints(name: str, lines: Sequence[Annotation]) -> list[str]:
-    rows = [f'("{one.location}", "{one.name}", "{one.type}", {one.spec_text})' for one in lines]
+    rows = [f'("{one.location}", "{one.what}", "{one.type}", {one.spec_text})' for one in lines]
     return [f"{name} = [", *(f"    {row}," for row in rows), "]"]
 
 

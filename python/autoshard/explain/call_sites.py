@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from typing import NamedTuple
 
@@ -63,10 +62,9 @@ class CallSites:
         items: defaultdict[tuple[str, str], list[_Item]] = defaultdict(list)
         for item, place in _items(subject, is_backward):
             items[place].append(item)
-        stack_of = cache(lines_of)
         for (location, type_), there in items.items():
             if _held(there) < sum(one.weight for one in there) * (1 - _ROUNDING):
-                stacks = [stack_of(one.op.location) for one in there]
+                stacks = [lines_of(one.op.location) for one in there]
                 for part, call in _told_apart(list(zip(there, stacks, strict=True)), location, 0):
                     if call != location:
                         self._calls.update(((one.op, type_), call) for one, _ in part)

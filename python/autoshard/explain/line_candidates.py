@@ -10,8 +10,8 @@ from typing import Any
 
 from autoshard import _core
 from autoshard.explain.annotation import Annotation
-from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.explain.call_sites import Place
+from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.explain.halves import Half, Halves, TransposedOperand
 from autoshard.explain.line_types import type_of_lines
 from autoshard.explain.question import Dims, Subject
@@ -122,7 +122,9 @@ def _of_values(subject: Subject, halves: Halves) -> Iterator[Candidate]:
     """Lines of arguments, and of what lines of the program make."""
     yield from _of_arguments(subject)
     of_arguments = set(main_values(subject.imported).arguments)
-    made = {one.value: one for one in _made_values(subject, halves) if one.value not in of_arguments}
+    made = {
+        one.value: one for one in _made_values(subject, halves) if one.value not in of_arguments
+    }
     cotangents = _Cotangents(halves.of_results, made)
     operands = halves.operands()
     yield from _of_transposed(subject, operands, made)

@@ -55,7 +55,7 @@ _OPS_TO_ADD = 500_000
 of many ops several lines are added at a time."""
 
 _OPS_AGAIN = 750_000
-"""The same to try without lines."""
+"""So many are propagated to try without lines."""
 
 
 class UsersLine(Line, Protocol):
@@ -197,9 +197,7 @@ class LineChoice(Generic[_LineT]):
             chosen = self._without(chosen, [line]) or chosen
         return Chosen(chosen.lines, chosen.found, len(waiting))
 
-    def _without(
-        self, chosen: Chosen[_LineT], lines: Sequence[_LineT]
-    ) -> Chosen[_LineT] | None:
+    def _without(self, chosen: Chosen[_LineT], lines: Sequence[_LineT]) -> Chosen[_LineT] | None:
         gone = set(map(id, lines))
         others = tuple(other for other in chosen.lines if id(other) not in gone)
         found = self._propagated(others)

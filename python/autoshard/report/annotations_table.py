@@ -41,7 +41,7 @@ def annotations_table(found: Annotations) -> RenderableType:
     table = new_table("", "value", "type", "line", "sharding", "values")
     for number, line in enumerate(found.lines, start=1):
         where = "" if line.location is None else line.location.rpartition("/")[2]
-        cells = (line.name, line.type, where, line.spec_text)
+        cells = (line.what, line.type, where, line.spec_text)
         table.add_row(str(number), *map(Text, cells), str(line.count))
     parts: list[RenderableType] = [head, table]
     for title, shares in (("not reproduced", found.missing), ("besides", found.other)):

@@ -129,7 +129,7 @@ def test_lines_of_operands_are_what_the_plan_has_ops_read(made, monkeypatch):
     subject = plan.subject
     rows = subject.plan.shardings
     asking = set(subject.plan.reshards.index)
-    halves, ops = Halves(subject.imported), subject.imported.core_ops
+    halves, ops = Halves(subject), subject.imported.core_ops
     lines = list(line_candidates._of_operands(subject, halves))
     for line in lines:
         for value, readers in zip(line.values, line.readers, strict=True):

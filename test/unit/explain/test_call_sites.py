@@ -92,7 +92,10 @@ def test_what_is_cut_otherwise_is_where_the_function_is_called(model: ModuleType
     lines = [line.annotation for line in candidates(subject) if line.annotation.within]
     made = {line.text.rpartition("/")[2]: line.spec for line in lines if line.name == "dot_general"}
     assert {tuple(map(len, spec)) for spec in made.values()} == {(1, 1), (0, 2)}
-    assert all("dot_general of " in line.text for line in lines if line.name == "dot_general")
+    for line in lines:
+        if line.name == "dot_general":
+            assert line.what == f"dot_general of {line.within.rpartition('/')[2]}"
+            assert line.what in line.text
 
 
 def test_what_is_computed_again_is_at_the_line_of_what_it_repeats(model: ModuleType) -> None:

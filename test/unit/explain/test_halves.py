@@ -104,7 +104,7 @@ WAYS = {
 
 def held_by_jax(asked: Subject) -> Counter[tuple[str, str]]:
     """What is constrained in a program, by half and type."""
-    halves, found = Halves(asked.imported), Counter[tuple[str, str]]()
+    halves, found = Halves(asked), Counter[tuple[str, str]]()
     for op, _ in asked.imported.result_values:
         if op.name == "sdy.sharding_constraint":
             half = "backward" if halves.is_backward(op) else "forward"
@@ -114,7 +114,7 @@ def held_by_jax(asked: Subject) -> Counter[tuple[str, str]]:
 
 def held_by(line: Candidate, asked: Subject) -> Counter[tuple[str, str]]:
     """What a line holds, by half and type."""
-    halves = Halves(asked.imported)
+    halves = Halves(asked)
     types = {
         value: str(result.type)
         for op, values in asked.imported.result_values
@@ -169,7 +169,7 @@ def scanned(params: Any, x: Any) -> Any:
 
 def test_the_gradient_of_a_weight_before_it_is_transposed_is_a_cotangent_of_what_is_read() -> None:
     asked = planned(square, False)
-    found = Halves(asked.imported).operands()
+    found = Halves(asked).operands()
     (one,) = [one for one in found.values() if one.place[1] == "2048x8192xbf16"]
     assert one.name == "operand 1 of dot_general"
     assert one.order == (1, 0)
@@ -182,7 +182,7 @@ def test_the_gradient_of_a_weight_before_it_is_transposed_is_a_cotangent_of_what
 
 def test_gradients_are_what_the_update_reads_of_the_backward_half_also_behind_a_loop() -> None:
     asked = planned(scanned, True)
-    halves = Halves(asked.imported)
+    halves = Halves(asked)
     stacks = [
         halves.of_value(value)
         for op, values in asked.imported.result_values
@@ -197,13 +197,13 @@ def test_a_transpose_of_the_users_is_no_backward_op() -> None:
         return x @ jnp.transpose(w)
 
     asked = autoshard.plan(forward, array(512, 256), array(512, 256), cluster="v5e:2x2").subject
-    halves = Halves(asked.imported)
+    halves = Halves(asked)
     assert not any(map(halves.is_backward, asked.imported.core_ops))
 
 
 def test_an_op_of_a_function_is_of_the_half_that_calls_it(model: Any) -> None:
     asked = planned(model.loss_of(jax.jit, ""), False)
-    halves = Halves(asked.imported)
+    halves = Halves(asked)
     dots = [op for op in asked.imported.core_ops if op.name == "stablehlo.dot_general"]
     assert [halves.is_backward(op) for op in dots] == [False, False, True, True, True]
     assert not any("transpose(" in op_name(op.location) for op in dots)
@@ -228,7 +228,7 @@ def test_a_value_and_its_cotangent_that_are_cut_unlike_are_a_line_each(model: An
     (cotangent,) = [
         value
         for value in both[Half.FORWARD].values
-        if Halves(asked.imported).of_value(value) is Half.COTANGENT
+        if Halves(asked).of_value(value) is Half.COTANGENT
     ]
     held = list(asked.dims)
     held[cotangent] = held[cotangent][::-1]
