@@ -18,7 +18,8 @@ both_forms = pytest.mark.parametrize("scans", [False, True], ids=["unrolled", "s
 OPTIONS: Any = {
     "cluster": "cpu:8",
     # Straight-line code sends values as well.
-    "compiler": f"{WHOLE_PRODUCTS},schedule.fetches_at_once",
+    # So is memory of such small values, of which tiles hold little, left as it is.
+    "compiler": f"{WHOLE_PRODUCTS},schedule.fetches_at_once,layout.tile_rows,layout.tile_columns",
     "policy": "replace",
     "mesh": "d=8",
     "in_shardings": (None, PartitionSpec("d")),
