@@ -26,14 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.common import results
-from bench.common.corpus import entries, in_a_process, load, machine, propagate
+from bench.common.corpus import entries, in_a_process, load, machine
 
 if TYPE_CHECKING:
-    from autoshard.cluster import Cluster
     from autoshard.explain.question import Subject
-    from autoshard.ir import mlir
-    from autoshard.planned.collective import Collective
-    from autoshard.sharding import Mesh
 
 PROGRAMS = (
     "flax@h100:8",
@@ -47,38 +43,31 @@ HEADINGS = ("lines", "said", "planned GB", "as planned", "besides", "step")
 
 def measure(name: str, cluster: str, lines: int, timeout: float) -> dict[str, Any]:
     """Plan, annotate and compile one program."""
-    from autoshard.cluster import Cluster
-    from autoshard.explain.annotated import annotated_module
+    from autoshard.errors import CompileError
     from autoshard.explain.annotations import annotated_values
-    from autoshard.ir import new_context, parse_bytes, print_module
-    from autoshard.passes.pipeline import run_passes
+    from autoshard.explain.compiled_lines import compiled_lines
+    from bench.common.compile_cache import cached_compile
 
-    on = Cluster.of(cluster)
     subject = _planned(name, cluster)
     found, written = annotated_values(subject, lines)
-    whole = parse_bytes(print_module(subject.module, "bytecode"), new_context(), name)
-    with whole.context:
-        run_passes(whole, ["autoshard-export-shardy"])
-    wanted = _compiled(whole, on, subject.mesh, timeout)
-    if wanted is None:
-        return {"failed": "the plan does not fit"}
     row = {"lines": str(len(found.lines)), "said": f"{found.reproduced:.1%}"}
-    annotated = annotated_module(subject, written)
-    propagated = parse_bytes(print_module(annotated, "bytecode"), new_context(), name)
-    propagate(propagated)
-    _lie_as(annotated, propagated)
-    return row | _row(wanted, _compiled(annotated, on, subject.mesh, timeout))
-
-
-def _lie_as(module: mlir.Module, other: mlir.Module) -> None:
-    """Arguments and results lie as those of another one; all else is the compiler's."""
-    from autoshard.ir import mlir
-    from autoshard.ir.boundary import main_function
-
-    with module.context:
-        main, found = main_function(module), main_function(other)
-        for side in ("arg_attrs", "res_attrs"):
-            main.attributes[side] = mlir.Attribute.parse(str(found.attributes[side]))
+    try:
+        made = compiled_lines(subject, written, timeout=timeout, compiler=cached_compile)
+    except CompileError as error:
+        return row | {"failed": error.message}
+    for title, shares in (("missing", made.missing), ("besides", made.other)):
+        for one in shares:
+            share = one.bytes / made.planned_bytes
+            print(f"  {title} {one.kind} {','.join(one.axes)}: {share:.1%}", file=sys.stderr)
+    row["planned GB"] = f"{made.planned_bytes / 1e9:.3g}"
+    if not made.program.fits:
+        return row | {"as planned": "does not fit"}
+    besides = sum(one.bytes for one in made.other)
+    return row | {
+        "as planned": f"{made.reproduced:.1%}",
+        "besides": f"{besides / made.planned_bytes:.1%}",
+        "step": f"{made.step_seconds / made.planned_seconds:.3f}",
+    }
 
 
 def _planned(name: str, cluster: str) -> Subject:
@@ -95,46 +84,6 @@ def _planned(name: str, cluster: str) -> Subject:
     module = load(entries([name])[0])
     planned = search_module(module, Cluster.of(cluster), RecursiveProgramming())
     return Subject(name, module, planned.costed(), planned.summary)
-
-
-def _compiled(
-    module: mlir.Module, cluster: Cluster, mesh: Mesh, timeout: float
-) -> tuple[list[Collective], float] | None:
-    """Collectives and seconds of a step as compiled; None where it does not fit."""
-    from autoshard.verify.hlo_collectives import hlo_collectives
-    from autoshard.verify.step_time import estimate_step
-    from bench.common.compile_cache import cached_compile
-
-    program = cached_compile(module, cluster, timeout=timeout)
-    if not program.fits:
-        return None
-    assert program.hlo_text is not None, program.no_hlo_text
-    seconds = estimate_step(program.hlo_text, mesh, cluster, unknown_trip_count=100)
-    collectives = hlo_collectives(program.hlo_text, mesh, unknown_trip_count=100)
-    return collectives, seconds.step_seconds
-
-
-def _row(
-    wanted: tuple[list[Collective], float], made: tuple[list[Collective], float] | None
-) -> dict[str, str]:
-    from autoshard.planned.collective import traffic
-
-    if made is None:
-        return {"as planned": "does not fit"}
-    planned = {key: one.total_bytes for key, one in traffic(wanted[0]).items()}
-    sent = {key: one.total_bytes for key, one in traffic(made[0]).items()}
-    whole = sum(planned.values())
-    both = sum(min(size, sent.get(key, 0.0)) for key, size in planned.items())
-    for key in sorted(planned.keys() | sent.keys(), key=lambda key: -planned.get(key, 0.0)):
-        axes = "?" if key[1] is None else ",".join(map(str, key[1]))
-        sizes = (planned.get(key, 0.0) / whole, sent.get(key, 0.0) / whole)
-        print(f"  {key[0].value} {axes}: {sizes[0]:.1%} {sizes[1]:.1%}", file=sys.stderr)
-    return {
-        "planned GB": f"{whole / 1e9:.3g}",
-        "as planned": f"{both / whole:.1%}",
-        "besides": f"{(sum(sent.values()) - both) / whole:.1%}",
-        "step": f"{made[1] / wanted[1]:.3f}",
-    }
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ import jax
 
 from autoshard.errors import PlanError
 from autoshard.explain.annotation import Annotation
+from autoshard.explain.compiled_lines import CompiledLines
 from autoshard.explain.folded_layers import folded
 from autoshard.explain.halves import Half
 from autoshard.explain.line_candidates import Candidate, candidates
@@ -35,6 +36,7 @@ from autoshard.explain.line_choice import Chosen, LineChoice
 from autoshard.explain.propagated_lines import ByPlanner, ByShardy, propagation_of
 from autoshard.explain.question import Subject
 from autoshard.explain.reproduced import Reproduced, collectives_of, compared, together
+from autoshard.progress import task
 from autoshard.sharding import Mesh
 
 MOST_LINES = 20
@@ -67,9 +69,12 @@ class Annotations(Reproduced):
     lines: tuple[Annotation, ...]
     """Those that matter most first, and last those that cannot be written."""
     untried: int = 0
-    """How many of the lines may not be needed: the program is so big that they were not tried."""
+    """How many of the lines may not be needed: the program is so big, or Ctrl-C was pressed before
+    it was tried without them."""
     not_by_shardy: str = ""
     """Why Shardy was not asked what it makes of the lines, but the planner; empty where it was."""
+    as_compiled: CompiledLines | None = None
+    """What the compiler makes of the lines, beside the plan as compiled; None: nobody asked."""
 
     def spec_of(self, argument: str) -> Any:
         """The ``PartitionSpec`` of an argument by its name; None where no line speaks of it."""
@@ -183,6 +188,13 @@ def annotated_values(
     """As ``annotate``, with the values that each line speaks of."""
     if most_lines < 1:
         raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
+    with task(f"annotating {subject.name}", keeps_best=True):
+        return _annotated_values(subject, most_lines)
+
+
+def _annotated_values(
+    subject: Subject, most_lines: int
+) -> tuple[Annotations, tuple[Candidate, ...]]:
     few = folded(subject)
     lines = list(candidates(subject))
     propagation, why_not = propagation_of(subject if few is None else few.subject)

@@ -27,6 +27,7 @@ from autoshard.explain.reproduced import (
     share_of,
     together,
 )
+from autoshard.progress import running
 
 ENOUGH = 0.99
 """Share of the bytes of collectives after which lines are added for what is sent besides alone."""
@@ -41,6 +42,10 @@ _MISSING = 10.0
 _NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
+_MISSED_FOR_GOOD = 0.1
+"""What is lost without a line, a byte that is missing counted as ten, above which it is not tried
+again when others went."""
+
 _MATERIAL = 0.02
 """Share of bytes that lines which cannot be written must bring back together."""
 
@@ -50,11 +55,11 @@ _MOST_ADDED = 40
 _IN_VAIN = 12
 """After so many lines with which nothing better was found, none is added."""
 
-_OPS_TO_ADD = 500_000
-"""So many ops are propagated to add lines: some 50 seconds of a Xeon core, 2026-11-28. Of a program
-of many ops several lines are added at a time."""
+_OPS_TO_ADD = 1_000_000
+"""So many ops are propagated to add lines: some 100 seconds of a Xeon core, 2026-11-28. Of a
+program of many ops several lines are added at a time."""
 
-_OPS_AGAIN = 750_000
+_OPS_AGAIN = 2_500_000
 """So many are propagated to try without lines."""
 
 
@@ -77,7 +82,7 @@ class Chosen(Generic[_LineT]):
     lines: tuple[_LineT, ...]
     found: Propagated
     untried: int = 0
-    """So many were not tried without: there were too many ops."""
+    """So many were not tried without: there were too many ops, or Ctrl-C was pressed."""
 
 
 class LineChoice(Generic[_LineT]):
@@ -113,8 +118,8 @@ class LineChoice(Generic[_LineT]):
         return other if self._is_better(other.found, best.found, material) else best
 
     def _filled(self, best: Chosen[_LineT], most: int) -> Chosen[_LineT]:
-        """With other lines, as long as they help."""
-        while not self._is_enough(best.found):
+        """With other lines, as long as they help, and until Ctrl-C."""
+        while not self._is_enough(best.found) and not running().is_interrupted:
             added = self._added(best)
             if added is best:
                 break
@@ -141,6 +146,8 @@ class LineChoice(Generic[_LineT]):
             self.ops_to_add -= ops
             lines = (*last.lines, *(self.lines[number] for number in blamed))
             found = self._propagated(lines)
+            if running().is_interrupted:
+                break
             if found is None:
                 if len(blamed) == 1:
                     self.spent.update(blamed)
@@ -169,8 +176,8 @@ class LineChoice(Generic[_LineT]):
 
         A line is missed if the program comes out worse without it, by what is worth a line. Where
         some went, twice as many are tried together next, and one alone where not all can go; those
-        that were missed before are tried again. Where too many are missed, those go that are missed
-        least.
+        that were hardly missed before are tried again. Where too many are missed, those go that are
+        missed least.
         """
         ops = len(self.subject.imported.core_ops)
         waiting, missed, together = list(chosen.lines[::-1]), list[_LineT](), 1
@@ -180,10 +187,15 @@ class LineChoice(Generic[_LineT]):
             self.ops_again -= ops
             some, waiting = waiting[:together], waiting[together:]
             tried = self._without(chosen, some)
+            if running().is_interrupted:
+                waiting = [*some, *waiting]
+                break
             if tried is not None and not self._is_better(chosen.found, tried.found):
                 self.spent.update(self.numbers[id(line)] for line in some)
+                lost = self._loss(chosen.found) + _MISSED_FOR_GOOD
                 chosen = tried
-                waiting, missed = [*waiting, *missed], []
+                waiting += [line for line in missed if losses[id(line)] <= lost]
+                missed = [line for line in missed if losses[id(line)] > lost]
                 together = 2 * len(some)
             elif len(some) > 1:
                 waiting = [*some, *waiting]
@@ -191,10 +203,15 @@ class LineChoice(Generic[_LineT]):
             else:
                 losses[id(some[0])] = inf if tried is None else self._loss(tried.found)
                 missed += some
-        for line in sorted(chosen.lines[::-1], key=lambda line: losses.get(id(line), inf)):
-            if len(chosen.lines) <= most:
-                break
-            chosen = self._without(chosen, [line]) or chosen
+        least = sorted(chosen.lines[::-1], key=lambda line: losses.get(id(line), inf))
+        surplus = least[: max(0, len(least) - most)]
+        fewer = self._without(chosen, surplus) if surplus else chosen
+        if fewer is None:
+            fewer = chosen
+            for line in least:
+                if len(fewer.lines) > most:
+                    fewer = self._without(fewer, [line]) or fewer
+        chosen = fewer
         return Chosen(chosen.lines, chosen.found, len(waiting))
 
     def _without(self, chosen: Chosen[_LineT], lines: Sequence[_LineT]) -> Chosen[_LineT] | None:
@@ -204,11 +221,20 @@ class LineChoice(Generic[_LineT]):
         return None if found is None else Chosen(others, found)
 
     def _propagated(self, lines: Sequence[_LineT]) -> Propagated | None:
-        """What comes of lines; None where they contradict each other, as two operands of one op."""
+        """What comes of lines; None where they contradict each other, as two operands of one op,
+        and where Ctrl-C ends the choice with the best one so far."""
+        task = running()
         try:
-            return self.propagation(lines)
+            found = self.propagation(lines)
         except StrategyError:
             return None
+        except KeyboardInterrupt:
+            if task.is_interrupted or not task.keeps_best:
+                raise
+            task.is_interrupted = True
+            return None
+        task.says(f"{len(lines)} lines, {self._share(found):.1%} of the bytes")
+        return found
 
     def _is_enough(self, found: Propagated) -> bool:
         return self._share(found) >= ENOUGH and self._excess(found) <= _BESIDES

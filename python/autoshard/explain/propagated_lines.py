@@ -32,7 +32,8 @@ from autoshard.planned.summarize import main_values
 from autoshard.sharding import Sharding
 from autoshard.sharding.sdy_text import factor_symbol, from_sdy, per_value_from_sdy
 
-_PIPELINE = "sdy-propagation-pipeline"
+PIPELINE = "sdy-propagation-pipeline"
+"""As ``jax.jit`` runs it."""
 
 Propagation = Callable[[Sequence[Line]], Propagated]
 """What is sent of the program with lines."""
@@ -40,8 +41,8 @@ Propagation = Callable[[Sequence[Line]], Propagated]
 
 def propagation_of(subject: Subject) -> tuple[Propagation, str]:
     """Shardy's propagation and nothing, or the planner's and why Shardy's does not do."""
-    if not is_native(_PIPELINE):
-        return ByPlanner(subject), f"this jaxlib has no {_PIPELINE}"
+    if not is_native(PIPELINE):
+        return ByPlanner(subject), f"this jaxlib has no {PIPELINE}"
     by_shardy = ByShardy(subject)
     try:
         by_shardy.shardings(())
@@ -111,7 +112,7 @@ class ByShardy:
         module = self.program.with_lines(lines, keep_numbers=True)
         with module.context:
             _say_rules(operations_of(module.operation))
-        run_native(module, f"builtin.module({_PIPELINE})", verify=False)
+        run_native(module, f"builtin.module({PIPELINE})", verify=False)
         reader = _Reader(self.subject)
         found: dict[int, Dims] = {}
         with module.context:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from autoshard.errors import PlanError
+from autoshard.verify.ahead_of_time import TIME_LIMIT_SECONDS
 
 if TYPE_CHECKING:
     from autoshard.explain.annotations import Annotations
@@ -172,21 +174,43 @@ class PlanQuestions:
 
         return sensitivities(self.subject, more)
 
-    def annotations(self, most_lines: int = 20) -> Annotations:
+    def annotations(
+        self,
+        most_lines: int = 20,
+        *,
+        verify: bool = False,
+        timeout: float = TIME_LIMIT_SECONDS,
+    ) -> Annotations:
         """A few lines of user code with which Shardy, and so ``jax.jit``, arrives at this plan.
 
         Shardings of arguments and ``with_sharding_constraint``s on what at most so many lines of
         the program make; what they do not reproduce, and what is sent besides, is listed with its
         bytes. Shardy's propagation, of the installed jaxlib, is asked what it makes of them; where
         it refuses a program, ``not_by_shardy`` says why, and the planner's is asked. None of them
-        can be left out, but for those that ``untried`` counts in programs of some 10,000 ops.
+        can be left out, but for those that ``untried`` counts in programs of some 10,000 ops. It
+        takes tens of propagations: Ctrl-C takes the best lines so far.
+
+        Args:
+            most_lines: How many at most.
+            verify: Compile the program with the lines as well, and with the whole plan, each in a
+                process of its own: ``as_compiled`` says what comes back then. As for ``verify()``
+                the compiler is needed, and no device.
+            timeout: Seconds of each of both compiles.
 
         Raises:
             PlanError: The plan was not searched by time, or ``most_lines`` is not above 0.
+            CompileError: The compiler is not installed, fails for another reason than memory, or is
+                not done in time; or the plan does not fit as compiled.
         """
-        from autoshard.explain.annotations import annotate
+        from autoshard.explain.annotations import annotated_values
+        from autoshard.explain.compiled_lines import compiled_lines
 
-        return annotate(self.subject, most_lines)
+        found, lines = annotated_values(self.subject, most_lines)
+        if not verify:
+            return found
+        options = self._plan.compiler_options
+        made = compiled_lines(self.subject, lines, timeout=timeout, compiler_options=options)
+        return replace(found, as_compiled=made)
 
     def annotations_for(
         self, library: Literal["flax", "nnx", "maxtext", "keras"], *variables: Any

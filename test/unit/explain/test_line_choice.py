@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from autoshard.errors import StrategyError
 from autoshard.explain.annotations import annotated_values
 from autoshard.explain.line_candidates import candidates
 from autoshard.explain.line_choice import LineChoice
-from autoshard.explain.propagated_lines import propagation_of
+from autoshard.explain.propagated_lines import ByShardy, propagation_of
 from autoshard.explain.question import Subject
 from autoshard.explain.reproduced import Propagated
 
@@ -93,3 +94,25 @@ def test_a_line_with_which_it_is_worse_is_added_for_one_that_needs_it(
     assert choice.chosen(20).lines == tuple(lines[:2])
     choice.ops_again = choice.ops_to_add = 10**6
     assert len(choice.chosen(1).lines) <= 1
+
+
+@pytest.mark.parametrize("pressed_at", [2, 4])
+def test_ctrl_c_takes_the_best_lines_so_far(
+    monkeypatch: pytest.MonkeyPatch, pressed_at: int
+) -> None:
+    """While lines are added, and while it is tried to do without some."""
+    asked = subject()
+    whole, times = ByShardy.__call__, count(1)
+
+    def propagated(self: ByShardy, lines: Sequence[Any]) -> Propagated:
+        if next(times) == pressed_at:
+            raise KeyboardInterrupt
+        return whole(self, lines)
+
+    monkeypatch.setattr(ByShardy, "__call__", propagated)
+    found, lines = annotated_values(asked)
+    assert next(times) <= pressed_at + 2, "it went on"
+    assert len(found.lines) == len(lines)
+    monkeypatch.undo()
+    assert found.reproduced <= annotated_values(asked)[0].reproduced
+    assert found.untried == (len(lines) if pressed_at == 4 else 0)
