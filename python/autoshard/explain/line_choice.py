@@ -43,8 +43,8 @@ _NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
 _MISSED_FOR_GOOD = 0.1
-"""What is lost without a line, a byte that is missing counted as ten, above which it is not tried
-again when others went."""
+"""What is lost without a line, a byte that is missing counted as ten, above which it is tried
+again only in the end, when others went."""
 
 _MATERIAL = 0.02
 """Share of bytes that lines which cannot be written must bring back together."""
@@ -176,14 +176,19 @@ class LineChoice(Generic[_LineT]):
 
         A line is missed if the program comes out worse without it, by what is worth a line. Where
         some went, twice as many are tried together next, and one alone where not all can go; those
-        that were hardly missed before are tried again. Where too many are missed, those go that are
-        missed least.
+        that were hardly missed before are tried again, and in the end all of them, until none can
+        go. Where too many are missed, those go that are missed least.
         """
         ops = len(self.subject.imported.core_ops)
         waiting, missed, together = list(chosen.lines[::-1]), list[_LineT](), 1
         losses = dict[int, float]()
         """By the ids of lines what is lost without them."""
-        while waiting and self.ops_again >= ops:
+        is_any_gone = False
+        while self.ops_again >= ops:
+            if not waiting:
+                if not (missed and is_any_gone):
+                    break
+                waiting, missed, is_any_gone = missed, [], False
             self.ops_again -= ops
             some, waiting = waiting[:together], waiting[together:]
             tried = self._without(chosen, some)
@@ -196,7 +201,7 @@ class LineChoice(Generic[_LineT]):
                 chosen = tried
                 waiting += [line for line in missed if losses[id(line)] <= lost]
                 missed = [line for line in missed if losses[id(line)] > lost]
-                together = 2 * len(some)
+                together, is_any_gone = 2 * len(some), True
             elif len(some) > 1:
                 waiting = [*some, *waiting]
                 together = 1
