@@ -157,7 +157,11 @@ void bind_planned_blocks(nb::module_& module) {
           "Is a result of each op sent?")
       .def_prop_ro(
           "bytes", [](const PlannedBlocks& self) -> const auto& { return self.numbers.bytes; },
-          "Bytes of each value on one device.")
+          "Bytes of each value in the memory of one device.")
+      .def_prop_ro(
+          "element_bytes",
+          [](const PlannedBlocks& self) -> const auto& { return self.numbers.element_bytes; },
+          "The same without the padding of tiles.")
       .def_prop_ro(
           "live_ranges",
           [](const PlannedBlocks& self) {

@@ -339,7 +339,7 @@ void bind_recomputation(nb::module_& module) {
   nb::class_<Value>(module, "BlockValue", "A value of a block.")
       .def_ro("maker", &Value::maker, "Position of the op that makes it; -1: an argument.")
       .def_ro("storage", &Value::storage)
-      .def_ro("bytes", &Value::bytes, "On one device.")
+      .def_ro("bytes", &Value::bytes, "In the memory of one device.")
       .def_ro("end", &Value::end, "Point from which its memory is free.")
       .def_ro("is_parameter", &Value::is_parameter, "Is it made of parameters alone?")
       .def_ro("in_program", &Value::in_program, "Its number in the program; -1: none.")

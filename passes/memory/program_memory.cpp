@@ -238,6 +238,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   }
   memory.passed_on = passed_on(program, order);
   memory.alias = std::move(fused.aliases.alias);
+  memory.padding = std::move(fused.padding);
   return memory;
 }
 

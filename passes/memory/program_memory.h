@@ -46,6 +46,8 @@ struct ProgramMemory {
   std::vector<LiveRange> live_if_stored;
   /// By value: the one whose buffer a view or constraint shares; others are their own.
   std::vector<std::int32_t> alias;
+  /// By value: its bytes in memory over those of its elements; see memory/tile_padding.h.
+  std::vector<double> padding;
   /// By op: the program point at which it runs, with the fusion it belongs to, or earlier than
   /// the program has it if that frees memory.
   std::vector<std::int32_t> point;

@@ -41,7 +41,7 @@ class Rows {
 struct Value {
   std::int32_t maker = -1;  ///< position of the op that makes it; -1: an argument
   std::int32_t end = 0;     ///< point from which its memory is free
-  double bytes = 0;         ///< on one device
+  double bytes = 0;         ///< in the memory of one device
   Storage storage = Storage::kept;
   /// Is it one of the program's values? Scalars are none.
   bool is_counted = false;

@@ -72,12 +72,15 @@ PlanNumbers numbers_of(const Program& program, const planning::PlanTable& plan,
   const std::vector<double> parts = parts_of(program.mesh, plan.cuts);
   for (std::size_t value = 0; value < program.values.size(); ++value) {
     const TensorType& type = program.types[program.values[value].type];
-    numbers.bytes.push_back(whole_bytes(type) / parts[plan.cuts.value_sharding[value]]);
+    const double bytes = whole_bytes(type) / parts[plan.cuts.value_sharding[value]];
+    numbers.bytes.push_back(bytes * memory.padding[value]);
+    numbers.element_bytes.push_back(bytes);
   }
   for (const auto& [source, result] : rounded) {
     if (memory.live[result].last <= numbers.live[source].last) continue;
     numbers.live[source].last = memory.live[result].last;
     numbers.bytes[source] = numbers.bytes[result];
+    numbers.element_bytes[source] = numbers.element_bytes[result];
   }
   return numbers;
 }

@@ -28,8 +28,10 @@ struct PlanNumbers {
   std::vector<std::pair<std::int32_t, std::int32_t>> sent_operands = {};
   /// By value: when it or what it is rounded to lives. Empty: it takes no memory of its own.
   std::vector<LiveRange> live = {};
-  /// By value: bytes on one device of that of both that lives last.
+  /// By value: bytes in the memory of one device of that of both that lives last.
   std::vector<double> bytes = {};
+  /// The same of its elements alone, without the padding of tiles.
+  std::vector<double> element_bytes = {};
 };
 
 /// Expects a plan with costs of this program.

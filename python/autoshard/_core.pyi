@@ -1686,7 +1686,7 @@ class BlockValue:
 
     @property
     def bytes(self) -> float:
-        """On one device."""
+        """In the memory of one device."""
 
     @property
     def end(self) -> int:
@@ -2027,7 +2027,11 @@ class PlannedBlocks:
 
     @property
     def bytes(self) -> list[float]:
-        """Bytes of each value on one device."""
+        """Bytes of each value in the memory of one device."""
+
+    @property
+    def element_bytes(self) -> list[float]:
+        """The same without the padding of tiles."""
 
     @property
     def live_ranges(self) -> list[tuple[int, int]]:

@@ -13,6 +13,8 @@ from jax.sharding import PartitionSpec
 from plan_cases import WHOLE_PRODUCTS
 
 import autoshard
+from autoshard.frontend import planning
+from autoshard.passes import fitting
 
 both_forms = pytest.mark.parametrize("scans", [False, True], ids=["unrolled", "scanned"])
 OPTIONS: Any = {
@@ -86,6 +88,54 @@ def test_both_together_are_never_worse_than_computing_again_alone(
     both = planned(scans, share, recompute="auto", host_offload="auto")
     assert both.step_seconds <= again.step_seconds
     assert both.peak_bytes <= share * planned(scans).peak_bytes
+
+
+TILED = OPTIONS | {"compiler": f"{WHOLE_PRODUCTS},schedule.fetches_at_once"}
+"""Values that batches of products read and write take up to 16 times the bytes of elements."""
+
+
+@pytest.mark.parametrize(
+    "options", [{"host_offload": "auto"}, {"recompute": "auto"}], ids=["host", "again"]
+)
+def test_no_limit_is_refused_that_is_above_what_a_plan_needs(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor above what the error of a smaller limit says that is needed."""
+    monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    step = (programs.step(None, False), *programs.arguments())
+    free = autoshard.plan(*step, **TILED).peak_bytes
+    needed: list[float] = []
+    refused: list[int] = []
+    for percent in range(95, 35, -5):
+        limit = int(percent / 100 * free)
+        try:
+            plan = autoshard.plan(*step, memory_limit=limit, **TILED, **options)
+        except autoshard.DoesNotFitError as error:
+            needed.append(error.peak_bytes)
+            refused.append(limit)
+        else:
+            needed.append(plan.peak_bytes)
+    assert 0 < len(refused) < len(needed)
+    assert max(refused) < min(needed)
+
+
+def test_estimates_of_what_goes_know_the_padding_of_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = (programs.step(None, False), *programs.arguments())
+    limit = int(0.85 * autoshard.plan(*step, **TILED).peak_bytes)
+    peaks: list[tuple[float, float]] = []
+    rewritten = fitting.Copies.rewritten
+
+    def told(self: fitting.Copies, choice: Any, *rest: Any) -> Any:
+        made = rewritten(self, choice, *rest)
+        peaks.append((self.beside + choice.peak_bytes, made[0].peak_bytes))
+        return made
+
+    monkeypatch.setattr(fitting.Copies, "rewritten", told)
+    autoshard.plan(*step, recompute="auto", memory_limit=limit, **TILED)
+    estimated, written = peaks[0]
+    assert written == estimated <= limit
 
 
 @both_forms

@@ -123,7 +123,7 @@ def _plan_in_way(source: Source, request: Request, way: Way, corrections: Correc
 
     cluster = replace(cast(Cluster, source.cluster), corrections=corrections)
     job = way.job(job_of(replace(source, cluster=cluster), request))
-    return plan_job(source, request, job)
+    return plan_job(source, request, replace(job, insists=False))
 
 
 def _planned(plan: Plan) -> Planned:

@@ -41,6 +41,7 @@ from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
 from autoshard.passes.base import Pass
 from autoshard.passes.fitting import Copies, Fitting, Trial
+from autoshard.passes.least_memory import LeastMemory
 from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
 from autoshard.planned.given_plan import (
     Costed,
@@ -174,7 +175,11 @@ def recomputed_module(
         PlanError: There is no plan on the module.
     """
     limit = memory_limit_of(cluster, options.memory_limit)
-    return FittedPlans(module, cluster, options, costed).within(limit)
+    fitted = FittedPlans(module, cluster, options, costed)
+    try:
+        return fitted.within(limit)
+    except DoesNotFitError:
+        return fitted.within_least(limit)
 
 
 class FittedPlans:
@@ -241,6 +246,26 @@ class FittedPlans:
                 aim = limit * (1 - MEMORY_MARGIN) if has_margin else limit
                 fitting = Fitting(self.copies, aim, limit, most_seconds)
                 trial = _fit(self._given, fitting, self.options)
+            return self._finished(trial, limit)
+
+    def within_least(self, limit: float) -> Recomputed:
+        """The same where ``within`` finds nothing, of what is tried for all limits alike.
+
+        Raises:
+            DoesNotFitError: Nothing makes the step fit.
+        """
+        with self._building():
+            if self.peak_bytes <= limit:
+                return self._finished(self._given, limit)
+            least = LeastMemory(self.copies, limit)
+            rules = rules_of(self.options)
+            rules = replace(rules, host=rules.host and self.copies.may_send)
+            least.run(_ways(rules))
+            trial = least.fitting
+            if trial is None:
+                raise _not_within(self._given, least, limit, self.options)
+            trial.bytes_without_host = least.least_without_host.peak_bytes
+            trial.bytes_without = WaitingArguments(least.least_without_host.costed)
             return self._finished(trial, limit)
 
     def as_given(self) -> Recomputed:
@@ -400,22 +425,34 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
     fitting.reach(rules)
     fitting.let_more_go()
     fitting.try_less(rules)
-    ways = [rules]
-    if rules.again and rules.host:
-        ways = [replace(rules, host=False), rules]
+    ways = _ways(rules)
+    if len(ways) > 1:
         fitting.try_less(ways[0])
     for way in ways:
         fitting.improve(way, 1 / len(ways))
     if fitting.best is None and fitting.is_beaten:
         raise SlowerPlanError("no plan is faster than one that is known.")
     if fitting.best is None:
-        needed = min(given.peak_bytes, fitting.least.peak_bytes)
-        error = _does_not_fit(given, needed, fitting.limit, options)
-        error.bytes_without = WaitingArguments(fitting.least.costed)
-        raise error
+        raise _not_within(given, fitting, fitting.limit, options)
     fitting.best.bytes_without_host = without_host
     fitting.best.bytes_without = WaitingArguments(fitting.least_without_host.costed)
     return fitting.best
+
+
+def _ways(rules: Rules) -> list[Rules]:
+    """What may become of values: also without the host, where both may."""
+    both = rules.again and rules.host
+    return [replace(rules, host=False), rules] if both else [rules]
+
+
+def _not_within(
+    given: Trial, fitting: Fitting, limit: float, options: Recompute
+) -> DoesNotFitError:
+    """The error of a limit, with what was found that needs least."""
+    needed = min(given.peak_bytes, fitting.least.peak_bytes)
+    error = _does_not_fit(given, needed, limit, options)
+    error.bytes_without = WaitingArguments(fitting.least.costed)
+    return error
 
 
 def _order(row: DecidedValue) -> tuple[bool, float]:

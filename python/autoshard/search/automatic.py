@@ -8,7 +8,7 @@ the host. ``autoshard.plan`` and the pass ``autoshard-plan`` try these here, in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.cluster import Cluster
@@ -18,7 +18,7 @@ from autoshard.ir.inline import bytes_of
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
-from autoshard.passes.recompute import FittedPlans, Recompute, flatten
+from autoshard.passes.recompute import FittedPlans, Recompute, Recomputed, flatten
 from autoshard.passes.recompute import recompute as run_recompute
 from autoshard.passes.recursive_programming import (
     PlannedProgram,
@@ -39,6 +39,9 @@ ALL_MEMORY = "1e30"
 
 _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 """What plans may need before values are dropped, over what there is."""
+
+_LESS = 0.8
+"""Where nothing fits, the search is asked for plans within this part of the last one's peak."""
 
 _MOST_SPREAD = 3
 """The level of optimizer parallelism that leaves least on a device."""
@@ -84,6 +87,8 @@ class Job:
     """Was a limit of memory asked for?"""
     most_seconds: float = math.inf
     """Plans of slower steps are of no use."""
+    insists: bool = True
+    """Is more tried before a limit is refused? Not where others are planned then."""
 
     @property
     def memory_limit(self) -> float:
@@ -265,8 +270,10 @@ class Job:
         best: Planned | None = None
         failed: list[DoesNotFitError] = []
         hopeless: list[FittedPlans] = []
-        free_seconds, last_seconds = 0.0, 0.0
-        last_peak, least, finds_more, is_beaten = math.inf, 0.0, True, False
+        free: PlannedProgram | None = None
+        refused: DoesNotFitError | None = None
+        last_seconds, last_peak = 0.0, math.inf
+        least, finds_more, is_beaten = 0.0, True, False
         for factor in _MORE_MEMORY:
             if best is not None and last_seconds >= step_seconds(best):
                 break  # nor is a plan within less memory faster
@@ -283,6 +290,7 @@ class Job:
             try:
                 found = self.searched(program, options)
             except DoesNotFitError as error:
+                refused = refused or error
                 if best is not None or running().is_interrupted:
                     break  # nor does anything fit less memory
                 if factor > 1:
@@ -294,7 +302,7 @@ class Job:
                 break
             last_peak = found.summary.peak_bytes_per_device
             last_seconds = found.summary.step_seconds
-            free_seconds = free_seconds or last_seconds
+            free = free or found
             least = max(least, least_bytes(found))
             known = self.most_seconds if best is None else step_seconds(best)
             if last_seconds >= known:
@@ -325,13 +333,92 @@ class Job:
                     break
                 except DoesNotFitError as error:
                     failed.append(error)
-        if best is None:
-            if not failed:
-                raise self._slower()
-            closest = min(failed, key=lambda error: error.peak_bytes)
-            closest.free_seconds = free_seconds
-            raise closest
+        if best is None and not failed:
+            raise self._slower()
+        free_seconds = 0.0 if free is None else free.summary.step_seconds
+        try:
+            if best is None:
+                best = self._at_last(program, free, refused, failed, recomputing)
+        except DoesNotFitError as error:
+            error.free_seconds = free_seconds
+            raise
         return replace(best, free_seconds=free_seconds)
+
+    def _at_last(
+        self,
+        program: ReadProgram,
+        free: PlannedProgram | None,
+        refused: DoesNotFitError | None,
+        failed: Sequence[DoesNotFitError],
+        recomputing: Recompute,
+    ) -> Planned:
+        """What fits where nothing was found, if others are not planned then.
+
+        Raises:
+            DoesNotFitError: Nothing fits.
+        """
+        if free is None or not self.insists or math.isfinite(self.most_seconds):
+            raise min(failed, key=lambda error: error.peak_bytes)
+        return self._least_of(program, free, refused, recomputing)
+
+    def _least_of(
+        self,
+        program: ReadProgram,
+        free: PlannedProgram,
+        refused: DoesNotFitError | None,
+        recomputing: Recompute,
+    ) -> Planned:
+        """What fits of plans that need less and less: the same ones are tried for all limits.
+
+        Args:
+            program: What is planned.
+            free: Its plan with all the memory there could be.
+            refused: What the search found nothing within, if there was such a limit.
+            recomputing: What may become of values.
+
+        Raises:
+            DoesNotFitError: Nothing fits; of all that was tried with what needs least.
+        """
+        limit = self._limit_of(recomputing)
+        best: Planned | None = None
+        failed: list[DoesNotFitError] = []
+        for found in self._of_less(program, free, refused):
+            if best is not None and found.summary.step_seconds >= step_seconds(best):
+                break
+            try:
+                planned = _planned_of(self.fitted_plans(found, recomputing).within_least(limit))
+            except DoesNotFitError as error:
+                failed.append(error)
+            else:
+                best = planned if best is None else min(best, planned, key=step_seconds)
+            if running().is_interrupted:
+                break
+        if best is None:
+            raise min(failed, key=lambda error: error.peak_bytes)
+        return best
+
+    def _of_less(
+        self, program: ReadProgram, free: PlannedProgram, refused: DoesNotFitError | None
+    ) -> Iterator[PlannedProgram]:
+        """Plans of the search, the first with all memory, the last the one that needs least."""
+        yield free
+        peak, less = free.summary.peak_bytes_per_device, 0.0
+        while less < peak:
+            less, is_last = max(less, _LESS * peak), less > 0
+            if not is_last and refused is not None and less <= refused.memory_limit:
+                less = refused.peak_bytes
+                continue
+            try:
+                found = self.searched(program, replace(self.options, memory_limit=str(less)))
+            except DoesNotFitError as error:
+                if is_last:
+                    return
+                less = error.peak_bytes
+                continue
+            yield found
+            if is_last:
+                return
+            peak, less = found.summary.peak_bytes_per_device, 0.0
 
     def _limit_of(self, recomputing: Recompute) -> float:
         return memory_limit_of(self._cluster, recomputing.memory_limit)
@@ -343,13 +430,7 @@ class Job:
             DoesNotFitError: Nothing makes it fit.
             SlowerPlanError: Nothing does in less than ``most_seconds`` of a step.
         """
-        made = fitted.within(self._limit_of(recomputing), most_seconds)
-        return Planned(
-            made.module,
-            made.summary,
-            bytes_without_host=made.bytes_without_host,
-            bytes_without=made.bytes_without,
-        )
+        return _planned_of(fitted.within(self._limit_of(recomputing), most_seconds))
 
     def fitted_plans(self, found: PlannedProgram, recomputing: Recompute) -> FittedPlans:
         """A plan of the search, spread, to be computed again within different limits."""
@@ -361,6 +442,15 @@ class Job:
             module = parse_bytes(bytes_of(module), module.context, self.name)
             self._spread(module, found.summary)
         return FittedPlans(module, self._cluster, recomputing, costed)
+
+
+def _planned_of(made: Recomputed) -> Planned:
+    return Planned(
+        made.module,
+        made.summary,
+        bytes_without_host=made.bytes_without_host,
+        bytes_without=made.bytes_without,
+    )
 
 
 def least_bytes(found: PlannedProgram) -> float:

@@ -53,7 +53,13 @@ def plan_with_host(
             known.append(candidates())
         return list(known[0])
 
-    found, count = _with_arguments(job, plan, waiting, name_of)
+    last, job = job, replace(job, insists=False)
+    try:
+        found, count = _with_arguments(job, plan, waiting, name_of)
+    except DoesNotFitError:
+        if not last.insists:
+            raise
+        return _with_all_or_none(last, plan, waiting(), name_of)
     if running().is_interrupted:
         return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
@@ -73,6 +79,27 @@ def plan_with_host(
     except PlanError:  # nor need the host be able to compute what these arguments are for
         return found
     return min(found, other, key=step_seconds)
+
+
+def _with_all_or_none(
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    waiting: Sequence[Candidate],
+    name_of: Callable[[int], str],
+) -> Planned:
+    """With no argument on the host, else with all: what needs least, where nothing fitted.
+
+    Raises:
+        DoesNotFitError: Nor does that.
+    """
+    missing = math.inf
+    for on_host in ((), waiting) if waiting else ((),):
+        end_if_interrupted()
+        tried = _with_these(job, plan, on_host)
+        if tried.planned is not None:
+            return tried.planned
+        missing = min(missing, tried.missing_bytes)
+    raise _does_not_fit_with_host(job, [name_of(one.argument) for one in waiting], missing)
 
 
 def _with_arguments(

@@ -265,7 +265,7 @@ class RefineProgram(PlanProgram):
     def _in_way(self, job: Job, way: Way, corrections: Corrections) -> Planned:
         """The plan of a job in one way, with corrected costs."""
         cluster = replace(self.given_cluster(), corrections=corrections)
-        return self.plan_with(way.job(replace(job, cluster=cluster)))
+        return self.plan_with(way.job(replace(job, cluster=cluster, insists=False)))
 
     def _budget(self) -> Budget:
         return Budget(self.compiles, self.seconds, self.processes)

@@ -59,7 +59,7 @@ class PlanCosts:
         self.shardings, self.strategies = plan.shardings, plan.strategies
         self._imported = imported
         self._seconds, self._sends = self.blocks.seconds, self.blocks.sends
-        self._bytes = self.blocks.bytes
+        self._bytes, self._element_bytes = self.blocks.bytes, self.blocks.element_bytes
 
     @cached_property
     def live_ranges(self) -> list[tuple[int, int]]:
@@ -94,8 +94,12 @@ class PlanCosts:
         return number >= 0 and self._sends[number]
 
     def bytes_of(self, core: int) -> float:
-        """Bytes of a value of the core on one device."""
+        """Bytes of a value of the core in the memory of one device."""
         return 0.0 if core == NO_VALUE else self._bytes[core]
+
+    def sent_bytes_of(self, core: int) -> float:
+        """Bytes of one device's part that a transfer sends: the elements, without padding."""
+        return 0.0 if core == NO_VALUE else self._element_bytes[core]
 
     def is_stored(self, core: int) -> bool:
         """Does a value of the core take memory of its own?"""

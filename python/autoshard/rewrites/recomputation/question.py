@@ -181,19 +181,19 @@ class BlockQuestion:
             one = self._dropped(number, tuple(stack.slot for stack in dropped))
             seconds += one.seconds
             delta += one.delta
-            first, second = self._loops[number]
+            _, second = self._loops[number]
             computed.append((second, one.seconds))
             for stack in self.stacks_with(chosen, Fate.HOST, number):
                 delta += self._gone(number, stack)
                 delta += self._during(second, stack.bytes / trips_of(self.pairs[number]))
-                moved += self._moves(stack, first, second)
+                moved += self._moves(number, stack)
         return StackChanges(self.block.core, self._linked, seconds, delta, moved, computed)
 
-    def _moves(
-        self, stack: Stack, first: tuple[int, int], second: tuple[int, int]
-    ) -> list[tuple[tuple[int, int], Transfer]]:
-        """The two transfers of a stack on the host, each in its loop."""
-        cluster, seconds = self.block.costed.cluster, stack.bytes / self.rate
+    def _moves(self, number: int, stack: Stack) -> list[tuple[tuple[int, int], Transfer]]:
+        """The two transfers of a stack of a pair on the host, each in its loop."""
+        costed, (first, second) = self.block.costed, self._loops[number]
+        whole = costed.imported.value_of.get(self.pairs[number].first.results[stack.slot], NO_VALUE)
+        cluster, seconds = costed.cluster, self.block.costs.sent_bytes_of(whole) / self.rate
         maker = maker_of(stack.value)
         made = self.block.costs.core_number(maker) + 1 if maker is not None else 0
         return [
@@ -213,8 +213,11 @@ class BlockQuestion:
         block, rules = self.block, self.rules
         seconds = [0.0] * len(members)
         if self._linked is not None:
+            sent_bytes_of = block.costs.sent_bytes_of
             values = [block.core.value(one.number) for one in members]
-            seconds = [block.trips(one.maker) * one.bytes / self.rate for one in values]
+            seconds = [
+                block.trips(one.maker) * sent_bytes_of(one.in_program) / self.rate for one in values
+            ]
         return Effects(
             block.core,
             self.base.tolist(),
