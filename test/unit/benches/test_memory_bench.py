@@ -1,0 +1,45 @@
+"""What the bench of steps in less memory than they take tells of one small program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bench.common.sources import Lowered, lowered
+from bench.quality import memory
+
+
+def _step(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        h = x
+        for weight in weights:
+            h = jnp.tanh(h @ weight)
+        return jnp.sum(h * h)
+
+    return [w - g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
+
+
+def _small(name: str) -> Lowered:
+    assert name == "small"
+    weights = [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * 6
+    x = jax.ShapeDtypeStruct((4096, 256), jnp.float32)
+    return lowered(_step, ["params", "batch"], (weights, x))
+
+
+def test_each_way_is_measured_within_each_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "of_corpus", _small)
+    found = memory.measure("small", "v5e:2x2", (0.9, 0.05), compiles=False)
+    assert found["peak"] > 0
+    assert found["planning"] > 0
+    less, little = found["rows"]
+    for way in memory.WAYS:
+        assert less[way]["peak"] <= 0.9
+        assert less[way]["step"] >= found["free"]
+        assert "DoesNotFitError" in little[way]["refused"]
+    assert less["recipes"]
+    assert not little["recipes"]
+    made = [*memory.cells({**found, "model": "small", "cluster": "v5e:2x2"})]
+    assert [len(row) for row in made] == [len(memory.HEADS)] * 2
