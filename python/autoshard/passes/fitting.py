@@ -347,7 +347,9 @@ class Fitting:
         tried = _Bracket()
         least = inf
         for _ in range(_ROUNDS):
-            choice = self.choice(wanted, rules)
+            # Without the host, all is asked for where others may send: whether it fits.
+            asks_all = others and not rules.host
+            choice = self.choice(wanted, rules, inf if asks_all else self._most_seconds())
             if self._cannot_win(choice, is_first=not seen):
                 return min(least, self.copies.beside + choice.peak_bytes)
             known = self.best or self.closest
@@ -449,7 +451,8 @@ class Fitting:
             if wanted >= self.aim:
                 continue
             left -= 1
-            choice = self.choice(wanted, rules)
+            most_seconds = self._most_seconds() if rules.host else inf
+            choice = self.choice(wanted, rules, most_seconds)
             if choice.effect.answer.excess > 0:
                 return
             self._write(choice, wanted, rules)
@@ -520,15 +523,14 @@ class Fitting:
         """Is memory short at a point outside of loops, whose blocks are decided later?"""
         return bool(np.any(live[self.copies.outside] > limit))
 
-    def choice(self, wanted: float, rules: Rules) -> Choice:
+    def choice(self, wanted: float, rules: Rules, most_seconds: float = inf) -> Choice:
         """What is decided for ``main`` so that so many bytes are needed."""
         if (wanted, rules) not in self._choices:
             self._choices[wanted, rules] = self.copies.choice(
                 wanted,
                 rules,
                 is_useless=self._is_short if self._keeps_to_aim() else None,
-                # Without the host, all is asked for: whether it fits.
-                most_seconds=self._most_seconds() if rules.host else inf,
+                most_seconds=most_seconds,
             )
         return self._choices[wanted, rules]
 

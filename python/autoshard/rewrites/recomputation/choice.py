@@ -118,6 +118,10 @@ def choose(
     decision = decide(question, most_answers, most_seconds)
     if decision.answer.excess > 0 and decision.answer.seconds > most_seconds:
         return Choice(question, decision.chosen, question.effect(decision.chosen))
+    if is_useless is not None and decision.answer.excess > 0:
+        effect = question.effect(decision.chosen)
+        if is_useless(effect.live, _HARDLY_MORE * limit):
+            return Choice(question, decision.chosen, effect)
     found = (decision.chosen, *(one for one in decision.others if one))
     ways = {frozenset(chosen.items()): chosen for chosen in found}
     best = min((with_parts(question, chosen) for chosen in ways.values()), key=lambda one: one[0])
