@@ -40,6 +40,9 @@ ALL_MEMORY = "1e30"
 _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 """What plans may need before values are dropped, over what there is."""
 
+WITHIN_REACH = 1.5
+"""Where all that is found needs more than so many times the limit, no more is tried."""
+
 _LESS = 0.8
 """Where nothing fits, the search is asked for plans within this part of the last one's peak."""
 
@@ -89,6 +92,8 @@ class Job:
     """Plans of slower steps are of no use."""
     insists: bool = True
     """Is more tried before a limit is refused? Not where others are planned then."""
+    is_last: bool = False
+    """Was all else tried, and found nothing?"""
 
     @property
     def memory_limit(self) -> float:
@@ -114,7 +119,8 @@ class Job:
 
     def _planned(self, on_host: Sequence[int]) -> Planned:
         if self.recomputing is not None and self.recomputing.decides:
-            return self.reduced_once(self._plan_recomputing(self.recomputing, on_host))
+            plan = self._plan_at_last if self.is_last else self._plan_recomputing
+            return self.reduced_once(plan(self.recomputing, on_host))
         found = self.search(on_host)
         if self.changes(found.module):
             summary = self.finish(found.module, found.summary)
@@ -344,6 +350,11 @@ class Job:
             raise
         return replace(best, free_seconds=free_seconds)
 
+    def _plan_at_last(self, recomputing: Recompute, on_host: Sequence[int]) -> Planned:
+        program = self.read_flat(on_host)
+        found = self.searched(program, replace(self.options, memory_limit=ALL_MEMORY))
+        return self._least_of(program, found, None, recomputing)
+
     def _at_last(
         self,
         program: ReadProgram,
@@ -357,8 +368,11 @@ class Job:
         Raises:
             DoesNotFitError: Nothing fits.
         """
-        if free is None or not self.insists or math.isfinite(self.most_seconds):
-            raise min(failed, key=lambda error: error.peak_bytes)
+        closest = min(failed, key=lambda error: error.peak_bytes)
+        is_near = closest.peak_bytes <= WITHIN_REACH * self.memory_limit
+        is_asked = self.insists and is_near and math.isinf(self.most_seconds)
+        if free is None or not is_asked:
+            raise closest
         return self._least_of(program, free, refused, recomputing)
 
     def _least_of(
@@ -382,7 +396,7 @@ class Job:
         limit = self._limit_of(recomputing)
         best: Planned | None = None
         failed: list[DoesNotFitError] = []
-        for found in self._of_less(program, free, refused):
+        for found in _of_less(self, program, free, refused):
             if best is not None and found.summary.step_seconds >= step_seconds(best):
                 break
             try:
@@ -396,29 +410,6 @@ class Job:
         if best is None:
             raise min(failed, key=lambda error: error.peak_bytes)
         return best
-
-    def _of_less(
-        self, program: ReadProgram, free: PlannedProgram, refused: DoesNotFitError | None
-    ) -> Iterator[PlannedProgram]:
-        """Plans of the search, the first with all memory, the last the one that needs least."""
-        yield free
-        peak, less = free.summary.peak_bytes_per_device, 0.0
-        while less < peak:
-            less, is_last = max(less, _LESS * peak), less > 0
-            if not is_last and refused is not None and less <= refused.memory_limit:
-                less = refused.peak_bytes
-                continue
-            try:
-                found = self.searched(program, replace(self.options, memory_limit=str(less)))
-            except DoesNotFitError as error:
-                if is_last:
-                    return
-                less = error.peak_bytes
-                continue
-            yield found
-            if is_last:
-                return
-            peak, less = found.summary.peak_bytes_per_device, 0.0
 
     def _limit_of(self, recomputing: Recompute) -> float:
         return memory_limit_of(self._cluster, recomputing.memory_limit)
@@ -442,6 +433,30 @@ class Job:
             module = parse_bytes(bytes_of(module), module.context, self.name)
             self._spread(module, found.summary)
         return FittedPlans(module, self._cluster, recomputing, costed)
+
+
+def _of_less(
+    job: Job, program: ReadProgram, free: PlannedProgram, refused: DoesNotFitError | None
+) -> Iterator[PlannedProgram]:
+    """Plans of the search, the first with all memory, the last the one that needs least."""
+    yield free
+    peak, less = free.summary.peak_bytes_per_device, 0.0
+    while less < peak:
+        less, is_last = max(less, _LESS * peak), less > 0
+        if not is_last and refused is not None and less <= refused.memory_limit:
+            less = refused.peak_bytes
+            continue
+        try:
+            found = job.searched(program, replace(job.options, memory_limit=str(less)))
+        except DoesNotFitError as error:
+            if is_last:
+                return
+            less = error.peak_bytes
+            continue
+        yield found
+        if is_last:
+            return
+        peak, less = found.summary.peak_bytes_per_device, 0.0
 
 
 def _planned_of(made: Recomputed) -> Planned:

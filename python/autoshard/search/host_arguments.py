@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from autoshard.errors import BytesWithout, DoesNotFitError, PlanError, SlowerPlanError
 from autoshard.planned.summary import DecidedValue, bytes_text
 from autoshard.progress import running
-from autoshard.search.automatic import Job, Planned, end_if_interrupted, step_seconds
+from autoshard.search.automatic import (
+    WITHIN_REACH,
+    Job,
+    Planned,
+    end_if_interrupted,
+    step_seconds,
+)
 from autoshard.search.host_candidates import Candidate
 
 MORE_ARGUMENTS = 4
@@ -56,10 +62,11 @@ def plan_with_host(
     last, job = job, replace(job, insists=False)
     try:
         found, count = _with_arguments(job, plan, waiting, name_of)
-    except DoesNotFitError:
-        if not last.insists:
+    except DoesNotFitError as error:
+        is_near = error.peak_bytes <= WITHIN_REACH * error.memory_limit
+        if job.recomputing is None or not (last.insists and is_near):
             raise
-        return _with_all_or_none(last, plan, waiting(), name_of)
+        return _with_all_or_none(replace(last, is_last=True), plan, waiting(), name_of)
     if running().is_interrupted:
         return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):

@@ -31,6 +31,7 @@ class Job:
     memory_limit: float = LIMIT
     recomputing: None = None
     most_seconds: float = inf
+    insists: bool = True
 
 
 def planned_with(fewest: int, count: int, over: float = 1.0) -> tuple[int, list[int]]:
