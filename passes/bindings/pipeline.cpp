@@ -1,10 +1,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -26,6 +28,8 @@ using pipeline::OpKind;
 using pipeline::Place;
 using pipeline::Span;
 using pipeline::Stages;
+using pipeline::StageWork;
+using pipeline::TimedStep;
 using pipeline::Unit;
 using pipeline::Why;
 
@@ -72,6 +76,15 @@ void bind_records(nb::module_& module) {
       .def_ro("seconds", &Stages::seconds)
       .def_ro("least_seconds", &Stages::least_seconds)
       .def_ro("units", &Stages::units);
+
+  nb::class_<StageWork>(module, "StageWork",
+                        "What a stage does of a micro-batch at one level; see "
+                        "passes/pipeline/works.h.")
+      .def_ro("stage", &StageWork::stage)
+      .def_ro("level", &StageWork::level)
+      .def_ro("seconds", &StageWork::seconds)
+      .def_ro("deferred_seconds", &StageWork::deferred_seconds)
+      .def_ro("after", &StageWork::after);
 
   nb::class_<Cuts>(module, "LineCuts", "A cut of a line; see passes/pipeline/cuts.h.")
       .def_ro("first_units", &Cuts::first_units)
@@ -138,22 +151,50 @@ void bind_pipeline(nb::module_& module) {
     }
   });
 
+  nb::class_<TimedStep>(module, "TimedStep",
+                        "A step that is cut into several numbers of stages; see "
+                        "passes/pipeline/stages.h.")
+      .def(
+          "__init__",
+          [](TimedStep* self, const nb::bytes& bytecode, std::int32_t main, std::int32_t loop,
+             std::vector<double> argument_bytes, std::vector<double> seconds,
+             const AskKind& describe) {
+            new (self)
+                TimedStep(importer::read_bytecode({bytecode.c_str(), bytecode.size()}),
+                          {main, loop, std::move(argument_bytes)}, std::move(seconds),
+                          [&](std::int32_t op) { return nb::cast<OpKind>(describe(op)); });
+          },
+          "bytecode"_a, nb::kw_only(), "main"_a, "loop"_a, "argument_bytes"_a, "seconds"_a,
+          "describe"_a)
+      .def(
+          "cut",
+          [](TimedStep& step, std::int32_t stages, std::int32_t chunks, double slack) {
+            return step.cut({stages, chunks, slack});
+          },
+          nb::kw_only(), "stages"_a, "chunks"_a, "slack"_a,
+          "The stage and level of each op; raises NoPipelineStages(why, op, stage, share, "
+          "units).")
+      .def(
+          "works",
+          [](const TimedStep& step, const Stages& stages) {
+            return step.works(stages.places);
+          },
+          "stages"_a, "What its stages do for a micro-batch.");
+
   module.def(
-      "pipeline_stages",
+      "stage_works",
       [](const nb::bytes& bytecode, std::int32_t main, std::int32_t loop,
-         std::vector<double> argument_bytes, std::int32_t stages, std::int32_t chunks,
-         double slack, const std::vector<double>& seconds, const AskKind& describe) {
+         const std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>>& places,
+         const std::vector<double>& seconds) {
         const importer::ModuleStructure structure =
             importer::read_bytecode({bytecode.c_str(), bytecode.size()});
-        const pipeline::Loop of{main, loop, std::move(argument_bytes)};
-        return pipeline::stages_of(
-            structure, of, {stages, chunks, slack}, seconds,
-            [&](std::int32_t op) { return nb::cast<OpKind>(describe(op)); });
+        std::vector<Place> given;
+        for (const auto& [op, stage, level] : places) given.push_back({op, stage, level});
+        return pipeline::works_of(pipeline::Ops(structure, nullptr), {main, loop, {}}, given,
+                                  seconds);
       },
-      "bytecode"_a, nb::kw_only(), "main"_a, "loop"_a, "argument_bytes"_a, "stages"_a,
-      "chunks"_a, "slack"_a, "seconds"_a, "describe"_a,
-      "The stage and level of each op; raises NoPipelineStages(why, op, stage, share, "
-      "units).");
+      "bytecode"_a, nb::kw_only(), "main"_a, "loop"_a, "places"_a, "seconds"_a,
+      "What stages do for a micro-batch, by the (op, stage, level) of its ops, ascending.");
 
   module.def(
       "line_cuts",

@@ -11,9 +11,9 @@ using importer::Block;
 using importer::ModuleStructure;
 using importer::OpStructure;
 
-Ops::Ops(const ModuleStructure& of, const Describe& describe)
+Ops::Ops(const ModuleStructure& of, Describe describe)
     : module(of),
-      describe_(describe),
+      describe_(std::move(describe)),
       kinds_(of.num_classes),
       is_described_(of.num_classes),
       owner_(of.num_values, -1) {
@@ -38,6 +38,10 @@ const OpKind& Ops::kind(std::int32_t op) {
     is_described_[number] = true;
   }
   return kinds_[number];
+}
+
+void Ops::describe(const Block& block) {
+  for (const std::int32_t op : ops_of(block)) kind(op);
 }
 
 std::vector<std::int32_t> Ops::ops_of(const Block& block) const {

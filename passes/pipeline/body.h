@@ -33,11 +33,15 @@ using Describe = std::function<OpKind(std::int32_t op)>;
 /// A module, with what its ops are.
 class Ops {
  public:
-  Ops(const importer::ModuleStructure& module, const Describe& describe);
+  Ops(const importer::ModuleStructure& module, Describe describe);
 
   const importer::ModuleStructure& module;
 
   const OpKind& kind(std::int32_t op);
+  /// Asks now of all ops of a block.
+  void describe(const importer::Block& block);
+  /// Nothing is asked any more.
+  void forget_describe() { describe_ = nullptr; }
   /// Ops of a block, without its terminator.
   std::vector<std::int32_t> ops_of(const importer::Block& block) const;
   /// The values made outside of an op that it reads, also in its regions, each once.
@@ -51,7 +55,7 @@ class Ops {
   }
 
  private:
-  const Describe& describe_;
+  Describe describe_;
   std::vector<OpKind> kinds_;
   std::vector<char> is_described_;
   std::vector<std::int32_t> owner_;

@@ -1,6 +1,7 @@
 #include "pipeline/stages.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "pipeline/cuts.h"
 #include "pipeline/levels.h"
@@ -16,14 +17,13 @@ namespace {
 
 class Stager {
  public:
-  Stager(const ModuleStructure& module, const Loop& loop, const Options& options,
-         const std::vector<double>& seconds, const Describe& describe)
-      : ops_(module, describe),
+  Stager(Ops& ops, const Loop& loop, const Body& body, const Options& options)
+      : ops_(ops),
         loop_(loop),
         options_(options),
         parts_(options.stages * options.chunks),
-        body_(body_of(ops_, loop, seconds)),
-        line_(body_.line) {
+        body_(body),
+        line_(body.line) {
     op_of_.resize(line_.size());
     for (std::size_t k = 0; k < body_.ops.size(); ++k) {
       if (body_.node[k] >= 0) op_of_[body_.node[k]] = body_.ops[k];
@@ -249,11 +249,11 @@ class Stager {
     return split;
   }
 
-  Ops ops_;
+  Ops& ops_;
   const Loop& loop_;
   const Options& options_;
   const std::int32_t parts_;
-  const Body body_;
+  const Body& body_;
   const Line& line_;
   /// By node.
   std::vector<std::int32_t> op_of_, stage_;
@@ -265,9 +265,24 @@ class Stager {
 
 }  // namespace
 
-Stages stages_of(const ModuleStructure& module, const Loop& loop, const Options& options,
-                 const std::vector<double>& seconds, const Describe& describe) {
-  return Stager(module, loop, options, seconds, describe).run();
+TimedStep::TimedStep(ModuleStructure module, Loop loop, std::vector<double> seconds,
+                     const Describe& describe)
+    : module_(std::move(module)),
+      loop_(std::move(loop)),
+      seconds_(std::move(seconds)),
+      ops_(module_, describe),
+      body_(body_of(ops_, loop_, seconds_)) {
+  ops_.describe(module_.regions[module_.ops[loop_.main].first_region]);
+  ops_.describe(module_.regions[module_.ops[loop_.op].first_region + 1]);
+  ops_.forget_describe();
+}
+
+Stages TimedStep::cut(const Options& options) {
+  return Stager(ops_, loop_, body_, options).run();
+}
+
+std::vector<StageWork> TimedStep::works(const std::vector<Place>& places) const {
+  return works_of(ops_, loop_, places, seconds_);
 }
 
 }  // namespace autoshard::pipeline

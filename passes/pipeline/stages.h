@@ -19,12 +19,9 @@
 #include <vector>
 
 #include "pipeline/body.h"
+#include "pipeline/works.h"
 
 namespace autoshard::pipeline {
-
-struct Place {
-  std::int32_t op, stage, level;
-};
 
 /// What crosses between two parts, both ways, in a micro-batch.
 struct Crossing {
@@ -77,10 +74,28 @@ struct Options {
   double slack = 1.05;
 };
 
-/// `seconds`: of each op of the module, once a micro-batch. Marks are numbers of parts;
-/// expects that they are below `stages * chunks`. Throws `CannotCut`.
-Stages stages_of(const importer::ModuleStructure& module, const Loop& loop,
-                 const Options& options, const std::vector<double>& seconds,
-                 const Describe& describe);
+/// A step that is cut into several numbers of stages. Is not moved.
+class TimedStep {
+ public:
+  /// `seconds`: of each op of the module, once a micro-batch; of an op of the body with what
+  /// is in its regions. `describe` is asked now, and not kept.
+  TimedStep(importer::ModuleStructure module, Loop loop, std::vector<double> seconds,
+            const Describe& describe);
+  TimedStep(const TimedStep&) = delete;
+  TimedStep& operator=(const TimedStep&) = delete;
+
+  /// Marks are numbers of parts; expects that they are below `stages * chunks`. Throws
+  /// `CannotCut`.
+  Stages cut(const Options& options);
+  /// What stages do for a micro-batch, by their places.
+  std::vector<StageWork> works(const std::vector<Place>& places) const;
+
+ private:
+  const importer::ModuleStructure module_;
+  const Loop loop_;
+  const std::vector<double> seconds_;
+  Ops ops_;
+  const Body body_;
+};
 
 }  // namespace autoshard::pipeline

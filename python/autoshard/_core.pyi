@@ -404,6 +404,11 @@ class Program:
         The same program on another mesh and with other pins; besides, (op, operand) that are not resharded, and (op, factor) that are not cut. Each list of (op, operand) of `held_operands` reads a copy of its one value, which is a new value that pins may name: the last ones, in this order. `op_trips` says how often each op runs.
         """
 
+    def resized(self, examples: float, other: Program, other_examples: float, wanted: float) -> Program | None:
+        """
+        The step in micro-batches of `wanted` examples, by two readings of others; None: they differ in more than that. See passes/model/resized.h.
+        """
+
     def with_bodies(self, bodies: Sequence[tuple[int, float]]) -> Program:
         """
         The same program with these computations that are one device's part: the op before each, and the bytes that it needs beside what it reads and makes.
@@ -882,6 +887,26 @@ class PipelineStages:
     @property
     def units(self) -> int: ...
 
+class StageWork:
+    """
+    What a stage does of a micro-batch at one level; see passes/pipeline/works.h.
+    """
+
+    @property
+    def stage(self) -> int: ...
+
+    @property
+    def level(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def deferred_seconds(self) -> float: ...
+
+    @property
+    def after(self) -> list[int]: ...
+
 class LineCuts:
     """A cut of a line; see passes/pipeline/cuts.h."""
 
@@ -906,9 +931,24 @@ class LoopShare:
 class NoPipelineStages(Exception):
     pass
 
-def pipeline_stages(bytecode: bytes, *, main: int, loop: int, argument_bytes: Sequence[float], stages: int, chunks: int, slack: float, seconds: Sequence[float], describe: Callable[[int], StageOp]) -> PipelineStages:
+class TimedStep:
     """
-    The stage and level of each op; raises NoPipelineStages(why, op, stage, share, units).
+    A step that is cut into several numbers of stages; see passes/pipeline/stages.h.
+    """
+
+    def __init__(self, bytecode: bytes, *, main: int, loop: int, argument_bytes: Sequence[float], seconds: Sequence[float], describe: Callable[[int], StageOp]) -> None: ...
+
+    def cut(self, *, stages: int, chunks: int, slack: float) -> PipelineStages:
+        """
+        The stage and level of each op; raises NoPipelineStages(why, op, stage, share, units).
+        """
+
+    def works(self, stages: PipelineStages) -> list[StageWork]:
+        """What its stages do for a micro-batch."""
+
+def stage_works(bytecode: bytes, *, main: int, loop: int, places: Sequence[tuple[int, int, int]], seconds: Sequence[float]) -> list[StageWork]:
+    """
+    What stages do for a micro-batch, by the (op, stage, level) of its ops, ascending.
     """
 
 def line_cuts(seconds: Sequence[float], bytes: Sequence[float], first: Sequence[int], last: Sequence[int], *, stages: int, slack: float) -> LineCuts | None:
@@ -1395,7 +1435,7 @@ def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed
     The plan of least resharding; raises Contradiction(message, op, value).
     """
 
-def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, all_prices: bool = False, time_limit: float = float('inf'), seed: int = 0, show: Callable[[str, int, float, Sequence[int], bool], bool] | None = None) -> CorePlan:
+def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, all_prices: bool = False, most_seconds: float = float('inf'), time_limit: float = float('inf'), seed: int = 0, show: Callable[[str, int, float, Sequence[int], bool], bool] | None = None) -> CorePlan:
     """
     The plan of least step time that fits; raises Contradiction(message, op, value) or DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times a second with phase, number of plans, seconds of the fastest that fits, its mesh, and whether Ctrl-C was pressed; where it returns false, the search ends with the best plan so far. What it raises, or another handler of a signal, the search raises.
     """

@@ -1,6 +1,10 @@
 """``pipeline="auto"``: stages and micro-batches whose step is the fastest that fits, or no stages.
 
-The step on all devices at once is planned first. Then a search looks, for each number of stages on
+The step on all devices at once is planned first. It is taken to be the same program for the devices
+of each stage; the one of the plan that is taken is lowered again, and where it is another one, as
+of a step that asks how many devices there are, all is done anew, lowered for each number of stages.
+
+Then a search looks, for each number of stages on
 which the devices fall equally, at micro-batches near four for each stage, and on from there at the
 next divisor of the batch as long as the step is expected to get shorter; with the best of these, at
 several parts of the model on each stage. Two numbers of stages in a row that are expected to be
@@ -26,17 +30,21 @@ from typing import Any, cast
 from autoshard.cluster.stages import numbers_of_stages
 from autoshard.errors import AutoshardError, DoesNotFitError, SlowerPlanError
 from autoshard.frontend.batch_arrays import batch_of_source, no_batch, rows_of
+from autoshard.frontend.device_order import source_of
 from autoshard.frontend.lower import Source, Traced, whole_cluster
 from autoshard.frontend.pipeline_bounds import (
     Known,
     PipelineBounds,
+    StepTimes,
     pipeline_bounds,
     seconds_by_chunks,
 )
 from autoshard.frontend.plan import Plan
+from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import Request
 from autoshard.frontend.staged_planning import FULL_EFFORT, LEAST_SECONDS, Effort
 from autoshard.frontend.whole_step import WholeStep
+from autoshard.ir.lowering import LoweredProgram
 from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
@@ -73,7 +81,11 @@ def with_chosen_pipeline(
         DoesNotFitError: Nothing that was tried fits; it says what.
         PlanError: The step cannot be planned without stages either.
     """
-    return _Choice(traced, request, plan_source, whole_step).run()
+    choice = _Choice(traced, request, plan_source, whole_step)
+    plan = choice.for_its_devices(choice.run())
+    if plan is None:
+        plan = _Choice(traced, request, plan_source, whole_step, lowers_each=True).run()
+    return plan
 
 
 @dataclass
@@ -107,6 +119,10 @@ class _Choice:
     request: Request
     plan_source: PlanSource
     whole_step: SearchWhole
+    lowers_each: bool = False
+    """Is the step lowered for the devices of each number of stages?"""
+    program: LoweredProgram | None = None
+    """What the step is taken to be lowered to for all of them."""
     tried: list[TriedMicroBatches] = field(default_factory=list[TriedMicroBatches])
     candidates: list[_Candidate] = field(default_factory=list[_Candidate])
     """Those that are still to be planned."""
@@ -123,6 +139,7 @@ class _Choice:
     """Time of ``time.monotonic()``."""
     look_until: float = math.inf
     """When searches end that come before anything is planned."""
+    times: StepTimes = field(default_factory=StepTimes)
 
     def run(self) -> Plan:
         if self.request.time_limit is not None:
@@ -131,6 +148,8 @@ class _Choice:
             self.look_until = now + self.request.time_limit / 2
         alone = replace(self.request, pipeline=None)
         source = self.traced.source(alone)
+        if not self.lowers_each and not source.has_mesh:
+            self.program = source.program
         self._plan(1, 1, source, alone, FULL_EFFORT)
         if self.best is not None:
             self.expected = self.best.step_seconds
@@ -148,6 +167,23 @@ class _Choice:
         tried = tuple(sorted(self.tried, key=lambda one: one.stages))
         summary = replace(cast(PlanSummary, self.best.summary), tried_pipelines=tried)
         return replace(self.best, summary=summary)
+
+    def for_its_devices(self, plan: Plan) -> Plan | None:
+        """A plan that was made, of the step as it is lowered for the devices of a stage.
+
+        Returns:
+            None: There it is another program, as one that asks how many devices there are.
+        """
+        if self.program is None or plan.pipeline is None:
+            return plan
+        origin = cast(Origin, plan.origin)
+        try:
+            own = self.traced.source(origin.request)
+        except AutoshardError:
+            return None
+        if not own.program.is_same(self.program):
+            return None
+        return replace(plan, origin=replace(origin, source=source_of(plan, own)))
 
     def _examples(self, source: Source) -> int:
         """How many the batch has; 0: nobody knows the batch."""
@@ -177,8 +213,8 @@ class _Choice:
         """Search with so many stages, with more micro-batches and with fewer while that pays."""
         try:
             fewest = self._staged(stages, counts[0])
-            source = self.traced.source(fewest)
-            bounds = pipeline_bounds(source, fewest)
+            source = self.traced.source(fewest, self.program)
+            bounds = pipeline_bounds(source, fewest, self.times)
         except AutoshardError as error:
             self._refuse(stages, str(error))
             return
@@ -243,7 +279,7 @@ class _Choice:
         request = self._staged(stages, count, 2)
         link = whole_cluster(request).dims[0]
         try:
-            seconds = seconds_by_chunks(source, request, most, one.expected, link)
+            seconds = seconds_by_chunks(source, request, most, one.expected, link, self.times)
         except AutoshardError as error:
             self._tell(stages, count, "refused", chunks=2, reason=str(error))
             return []

@@ -111,6 +111,7 @@ def lower_source(
     arguments: Arguments,
     request: Request,
     jit_options: Mapping[str, Any],
+    program: LoweredProgram | None = None,
 ) -> Source:
     """Lower ``fn`` under a name of its own, so that ``jax.jit(fn)`` never sees the result.
 
@@ -119,6 +120,7 @@ def lower_source(
         arguments: Types or arrays.
         request: Without a mesh, layouts in the program say which it is, and ``fn`` is traced twice.
         jit_options: Static and donated arguments and the like, for ``jax.jit``.
+        program: What it was lowered to for other devices, and is taken to be for these.
 
     Raises:
         PlanError: Mode ``semi_auto`` without a mesh, and no layout names one. Ordered effects, or a
@@ -127,7 +129,7 @@ def lower_source(
         ClusterError: The cluster is none, or the devices are none that autoshard knows.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
-    lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options)
+    lowered = _Lowering(name, fn, arguments, request.indivisible == "pad", jit_options, program)
     try:
         return lowered.source(_target(request, lowered.marks, name, arguments.explicit_mesh))
     except PlanError:
@@ -153,9 +155,9 @@ class Traced:
         """Types of all arguments that are not static, in the order of the flattened pytree."""
         return self.arguments.leaves
 
-    def source(self, request: Request) -> Source:
+    def source(self, request: Request, program: LoweredProgram | None = None) -> Source:
         """The function lowered; see ``lower_source``."""
-        return lower_source(self.fn, self.arguments, request, self.jit_options)
+        return lower_source(self.fn, self.arguments, request, self.jit_options, program)
 
 
 def traced_for(
@@ -218,12 +220,15 @@ class _Lowering:
         arguments: Arguments,
         may_pad: bool,
         jit_options: Mapping[str, Any],
+        program: LoweredProgram | None = None,
     ) -> None:
         self.name = name
         self.fn = fn
         self.arguments = arguments
         self.may_pad = may_pad
         self.jit_options = jit_options
+        self.program = program
+        """What it is taken to be lowered to, whatever for."""
         self.known: dict[tuple[Any, str | None], LoweredProgram] = {}
         self.written = Written(name)
         self.is_for_another_mesh = False
@@ -267,6 +272,8 @@ class _Lowering:
 
     def lowered(self, mesh: Any, platform: str | None) -> LoweredProgram:
         """Lowered under a mesh of JAX for a platform; None: that of the devices here."""
+        if self.program is not None:
+            return self.program
         key = mesh, platform
         if key not in self.known:
             self.known[key] = self._lower(mesh, platform)

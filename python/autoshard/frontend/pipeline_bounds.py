@@ -20,10 +20,11 @@ from autoshard.frontend.lower import Source
 from autoshard.frontend.micro_batched import micro_batched
 from autoshard.frontend.request import Request
 from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.ir.boundary import say_trips
 from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.pipeline.options import Pipeline
-from autoshard.planned.stage_works import stage_works
-from autoshard.rewrites.stages import Parts, parts_by_chunks
+from autoshard.planned.stage_works import works_of
+from autoshard.rewrites.stages import Parts, TimedStep, parts_by_chunks
 from autoshard.schedule.rules import Rule, pipeline_schedule, schedule_of_works
 from autoshard.schedule.work import StageSeconds, Work, lower_bound
 
@@ -111,21 +112,60 @@ class Known:
     """Is it slower than with more memory?"""
 
 
-def pipeline_bounds(source: Source, request: Request) -> PipelineBounds:
+class StepTimes:
+    """Steps in micro-batches with the seconds of their ops on one device: the newest one stays.
+
+    Programs that are one for all numbers of stages are timed once, in the micro-batches of the
+    first: in more of them an example takes no less, and what is asked of the seconds is how they
+    fall to the stages.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[bytes, TimedStep] | None = None
+
+    def of(self, source: Source, request: Request) -> TimedStep:
+        """The step of a request, maybe in fewer micro-batches or more.
+
+        Raises:
+            PlanError: Loops over layers cannot be cut for its stages, or it has no micro-batches.
+        """
+        parts = InParts.of(source, request)
+        source = source if parts is None else parts.source
+        is_kept = request.policy == "keep"
+        bytecode = source.program.bytecode if is_kept else source.without_checkpoints
+        if self._known is None or self._known[0] != bytecode:
+            self._known = None  # it goes before there is another one
+            self._known = bytecode, self._timed(source, request, bytecode)
+        return self._known[1]
+
+    @staticmethod
+    def _timed(source: Source, request: Request, bytecode: bytes) -> TimedStep:
+        module = parse_bytes(bytecode, new_context(), source.name)
+        step = into_micro_batches(source, request, module)
+        bytecode = micro_batched(step, None, request.trip_count, bytecode, source.name)
+        module = parse_bytes(bytecode, new_context(), source.name)
+        say_trips(module, request.trip_count)  # seconds of stages count them
+        with module.context, mlir.Location.unknown():
+            cluster = cast(Cluster, source.cluster)
+            return TimedStep.of(module, request.micro_batch_count, cluster, "stage")
+
+
+def pipeline_bounds(source: Source, request: Request, times: StepTimes) -> PipelineBounds:
     """The bounds of pipelines of a step.
 
     Args:
         source: The step, lowered for the devices of a stage.
         request: With a pipeline of the fewest micro-batches.
+        times: Of steps.
 
     Raises:
         PlanError: The step has no such stages.
     """
     asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
-    module = _micro_batched(source, request, (asked, cluster))
-    with module.context, mlir.Location.unknown():
-        works = stage_works(module, cluster, splits_gradients=True)
-    return PipelineBounds(asked.micro_batches, tuple(works), cluster.num_devices, asked.rules)
+    step = times.of(source, request)
+    found = step.core.works(step.cut(asked.stages, 1, PipelineStages.slack))
+    works = works_of(found, 1, splits_gradients=True)
+    return PipelineBounds(step.micro_batches, tuple(works), cluster.num_devices, asked.rules)
 
 
 def filled_seconds(parts: Sequence[float], stages: int, micro_batches: int) -> float:
@@ -146,7 +186,7 @@ def filled_seconds(parts: Sequence[float], stages: int, micro_batches: int) -> f
 
 
 def seconds_by_chunks(
-    source: Source, request: Request, most: int, known: float, link: Dim
+    source: Source, request: Request, most: int, known: float, link: Dim, times: StepTimes
 ) -> dict[int, float]:
     """What a step is expected to take with several parts of the model on each stage.
 
@@ -159,6 +199,7 @@ def seconds_by_chunks(
         most: Parts on a stage.
         known: Seconds of the step with one part on each.
         link: Between stages.
+        times: Of steps.
 
     Returns:
         By number of parts on a stage, from two on; those that cannot be are missing.
@@ -167,16 +208,16 @@ def seconds_by_chunks(
         PlanError: Stages cannot have several parts of this model.
     """
     asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
-    module = _micro_batched(source, request, None)
-    stages, count, slack = asked.stages, asked.micro_batches, PipelineStages.slack
-    with module.context, mlir.Location.unknown():
-        found = parts_by_chunks(module, stages, count, cluster, slack, range(1, most + 1))
+    step = times.of(source, request)
+    stages, count = asked.stages, asked.micro_batches
+    found = parts_by_chunks(step, stages, PipelineStages.slack, range(1, most + 1))
+    bytes_share = step.micro_batches / count / cluster.num_devices
     if 1 not in found:
         return {}
     scale = known / filled_seconds(found[1].seconds, stages, count)
 
     def seconds(parts: Parts) -> float:
-        sent = link.latency.value + parts.bytes / 2 / cluster.num_devices / link.bandwidth.value
+        sent = link.latency.value + parts.bytes / 2 * bytes_share / link.bandwidth.value
         works = [each * scale for each in parts.seconds]
         return interleaved_seconds(works, stages, count, sent)
 
@@ -221,16 +262,3 @@ def _seconds_of_many(seconds: Callable[[int], float], stages: int, micro_batches
         return found[1]
     each = (found[1] - found[0]) / (few[1] - few[0])
     return found[1] + (micro_batches - few[1]) * each
-
-
-def _micro_batched(
-    source: Source, request: Request, stages: tuple[Pipeline, Cluster] | None
-) -> mlir.Module:
-    parts = InParts.of(source, request)
-    source = source if parts is None else parts.source
-    is_kept = request.policy == "keep"
-    bytecode = source.program.bytecode if is_kept else source.without_checkpoints
-    module = parse_bytes(bytecode, new_context(), source.name)
-    step = into_micro_batches(source, request, module)
-    bytecode = micro_batched(step, stages, request.trip_count, bytecode, source.name)
-    return parse_bytes(bytecode, new_context(), source.name)

@@ -30,7 +30,7 @@ from jax._src import mesh as mesh_lib  # pyright: ignore[reportPrivateUsage]
 from jax._src.interpreters import mlir
 
 from autoshard.ir.checkpoint_names import NAMES, settle_names
-from autoshard.ir.module import parse_bytes, print_module
+from autoshard.ir.module import new_context, parse_bytes, print_module
 
 _PACKAGES = {str(path.parent.parent) for path in (Path(__file__), Path(__file__).resolve())}
 """Where the package is, and where links to it lead."""
@@ -150,6 +150,18 @@ class LoweredProgram:
     """Kinds of effects that must run in the order of the program."""
     mesh: jax.sharding.Mesh | None = None
     """The devices to compile for, where it was lowered for one of them, or in another order."""
+
+    def is_same(self, other: LoweredProgram) -> bool:
+        """Does it do the same, maybe for other devices, or called from another line?"""
+        own = self.kept, self.constant_count, self.ordered_effects
+        if own != (other.kept, other.constant_count, other.ordered_effects):
+            return False
+        return self.bytecode == other.bytecode or self._text() == other._text()
+
+    def _text(self) -> str:
+        """The module without locations."""
+        module = parse_bytes(self.bytecode, new_context(), "step")
+        return str(module.operation.get_asm(large_elements_limit=None))
 
 
 def lower(

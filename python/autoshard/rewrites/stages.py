@@ -7,7 +7,7 @@ are written once for every stage that reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from autoshard import _core
@@ -80,14 +80,9 @@ def into_stages(
     Raises:
         PlanError: The step has no such stages.
     """
-    timed = _timed(module, micro_batches, cluster)
+    timed = TimedStep.of(module, micro_batches, cluster, "stage" if chunks == 1 else "part")
     operations = timed.operations
-    _check_marks(operations, stages, chunks)
-    _mark_whole_ops(timed.blocks, "stage" if chunks == 1 else "part")
-    try:
-        found = timed.cut(stages, chunks, slack)
-    except _core.NoPipelineStages as error:
-        raise _refusal(operations, error, stages, chunks) from error
+    found = timed.cut(stages, chunks, slack)
     cuts = [Cut(place(operations[cut.op].location), cut.bytes, cut.values) for cut in found.cuts]
     _write(operations, found.places)
     sums = [operations[number] for number in found.split_sums]
@@ -111,115 +106,125 @@ class Parts:
 
 
 def parts_by_chunks(
-    module: mlir.Module,
-    stages: int,
-    micro_batches: int,
-    cluster: Cluster,
-    slack: float,
-    chunks: Iterable[int],
+    step: TimedStep, stages: int, slack: float, chunks: Iterable[int]
 ) -> dict[int, Parts]:
     """The parts of the model of a step that is cut for several numbers of chunks.
 
     Args:
-        module: As for ``into_stages``; it stays as it is but for marks of whole loops.
+        step: In micro-batches.
         stages: How many.
-        micro_batches: Of the loop.
-        cluster: By whose chip ops are timed.
         slack: As for ``into_stages``.
         chunks: Numbers of parts on each stage, ascending.
 
     Returns:
         By number; those of which the step has no such parts are missing.
     """
-    timed = _timed(module, micro_batches, cluster)
     found: dict[int, Parts] = {}
     for count in chunks:
         try:
-            _check_marks(timed.operations, stages, count)
-            _mark_whole_ops(timed.blocks, "part")
-            cut = timed.cut(stages, count, slack)
-            found[count] = Parts(
-                tuple(cut.seconds), max((one.bytes for one in cut.cuts), default=0)
-            )
-        except PlanError:
-            continue
-        except _core.NoPipelineStages as error:
-            if error.args[0] == WhyNoStages.FEW:
+            cut = step.cut(stages, count, slack)
+        except PlanError as error:
+            cause = error.__cause__
+            if isinstance(cause, _core.NoPipelineStages) and cause.args[0] == WhyNoStages.FEW:
                 break
+            continue
+        most = max((one.bytes for one in cut.cuts), default=0)
+        found[count] = Parts(tuple(cut.seconds), most)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
-    """A step in micro-batches, with seconds of one device."""
+class TimedStep:
+    """A step in micro-batches, with seconds of one device, to be cut into stages."""
 
+    module: mlir.Module
+    """The ops live in it."""
     operations: list[mlir.Operation]
-    structure: bytes
-    main: mlir.Operation
     loop: mlir.Operation
-    seconds: list[float]
-    """Those of a micro-batch, by op; of a loop in the body with what it does."""
-    described: dict[int, _core.StageOp] = field(default_factory=dict[int, _core.StageOp])
-    """What the core was told of ops that stand for their classes."""
+    micro_batches: int
+    """Trips of the loop."""
+    core: _core.TimedStep
+    marked: tuple[int, mlir.Operation] | None
+    """The largest number of a stage or part that a mark says, and the first op that does."""
 
-    @property
-    def blocks(self) -> list[mlir.Block]:
-        """Those whose ops get stages."""
-        return [self.main.regions[0].blocks[0], self.loop.regions[1].blocks[0]]
+    @staticmethod
+    def of(module: mlir.Module, micro_batches: int, cluster: Cluster, unit: str) -> TimedStep:
+        """The step of a module, which stays as it is but for marks of whole loops.
+
+        Args:
+            module: As ``autoshard-micro-batch`` leaves it. Expects its context.
+            micro_batches: Of the loop.
+            cluster: By whose chip ops are timed.
+            unit: What marks number: ``stage``, or ``part`` where each stage has several.
+
+        Raises:
+            PlanError: The marks in one loop are of several stages.
+        """
+        main = main_function(module)
+        loop = micro_batch_loop(main)
+        blocks = [main.regions[0].blocks[0], loop.regions[1].blocks[0]]
+        operations = operations_of(module.operation)
+        seconds = [of / micro_batches for of in op_seconds(module, operations, _alone(cluster))]
+        for inner, its in list(block_seconds(operations, seconds, blocks[1])):
+            seconds[inner] = its
+        marked = _largest_mark(operations)
+        if marked is not None:
+            _mark_whole_ops(blocks, unit)
+        core = _core.TimedStep(
+            structure_of(module),
+            main=operations.index(main),
+            loop=operations.index(loop),
+            argument_bytes=[value_bytes(argument) for argument in blocks[1].arguments],
+            seconds=seconds,
+            describe=lambda number: stage_op(operations[number]),
+        )
+        return TimedStep(module, operations, loop, micro_batches, core, marked)
 
     def cut(self, stages: int, chunks: int, slack: float) -> _core.PipelineStages:
-        """The core's decision."""
-        return _core.pipeline_stages(
-            self.structure,
-            main=self.operations.index(self.main),
-            loop=self.operations.index(self.loop),
-            argument_bytes=[value_bytes(argument) for argument in self.blocks[1].arguments],
-            stages=stages,
-            chunks=chunks,
-            slack=slack,
-            seconds=self.seconds,
-            describe=self._described,
-        )
+        """The core's decision.
 
-    def _described(self, number: int) -> _core.StageOp:
-        """Asked again for each cut; marks of ops with regions differ from cut to cut."""
-        op = self.operations[number]
-        if len(op.regions):
-            return stage_op(op)
-        if number not in self.described:
-            self.described[number] = stage_op(op)
-        return self.described[number]
+        Raises:
+            PlanError: The step has no such stages.
+        """
+        if self.marked is not None:
+            _check_mark(*self.marked, stages, chunks)
+        try:
+            return self.core.cut(stages=stages, chunks=chunks, slack=slack)
+        except _core.NoPipelineStages as error:
+            raise _refusal(self.operations, error, stages, chunks) from error
 
 
-def _timed(module: mlir.Module, micro_batches: int, cluster: Cluster) -> _Timed:
-    main = main_function(module)
-    loop = micro_batch_loop(main)
-    operations = operations_of(module.operation)
-    one = replace(cluster, dims=())
-    seconds = [of / micro_batches for of in op_seconds(module, operations, one)]
-    for inner, its in list(block_seconds(operations, seconds, loop.regions[1].blocks[0])):
-        seconds[inner] = its
-    return _Timed(operations, structure_of(module), main, loop, seconds)
+def _alone(cluster: Cluster) -> Cluster:
+    """One device of it."""
+    return replace(cluster, dims=())
 
 
-def _check_marks(operations: Sequence[mlir.Operation], stages: int, chunks: int) -> None:
-    parts = stages * chunks
+def _largest_mark(operations: Sequence[mlir.Operation]) -> tuple[int, mlir.Operation] | None:
+    """The largest number that a mark says, and the first op that does; None: there is no mark."""
+    found: tuple[int, mlir.Operation] | None = None
     for op in operations:
         said = stage_of_mark(op)
-        if said < parts:
-            continue
-        if chunks == 1:
-            what = f"stage {said}, and there are {stages} stages, 0 to {stages - 1}"
-        else:
-            what = (
-                f"part {said} of the model, and {stages} stages with chunks={chunks} have {parts},"
-                f" 0 to {parts - 1}: part n is on stage n % {stages}"
-            )
-        more = -(-(said + 1) // chunks)
-        raise PlanError(
-            f"autoshard.pipeline_stage says {what}. Give one of these, or stages={more} and more.",
-            place(op.location),
+        if said >= 0 and (found is None or said > found[0]):
+            found = said, op
+    return found
+
+
+def _check_mark(said: int, op: mlir.Operation, stages: int, chunks: int) -> None:
+    parts = stages * chunks
+    if said < parts:
+        return
+    if chunks == 1:
+        what = f"stage {said}, and there are {stages} stages, 0 to {stages - 1}"
+    else:
+        what = (
+            f"part {said} of the model, and {stages} stages with chunks={chunks} have {parts},"
+            f" 0 to {parts - 1}: part n is on stage n % {stages}"
         )
+    more = -(-(said + 1) // chunks)
+    raise PlanError(
+        f"autoshard.pipeline_stage says {what}. Give one of these, or stages={more} and more.",
+        place(op.location),
+    )
 
 
 def _mark_whole_ops(blocks: Sequence[mlir.Block], unit: str) -> None:

@@ -39,7 +39,7 @@ class Searches:
         self.limits["searched"].append(request.time_limit)
         return self.whole[asked_of(request)]
 
-    def plan_source(self, _source: Any, request: Request, _traced: Any, effort: Any) -> Any:
+    def plan_source(self, source: Any, request: Request, _traced: Any, effort: Any) -> Any:
         if request.stages is None:
             raise DoesNotFitError("no stages", None, 3.0, 1.0)
         if request.stages.execution == "lockstep":
@@ -52,7 +52,40 @@ class Searches:
         seconds = self.planned.get(point)
         if seconds is None:
             raise DoesNotFitError("too much", None, 2.0, 1.0)
-        return Planned(seconds, summary_of(seconds), request.stages)
+        origin = Origin(source, request)
+        return Planned(seconds, summary_of(seconds), request.stages, origin=origin)
+
+
+@dataclass(frozen=True)
+class Origin:
+    source: Any
+    request: Request
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a step is lowered to."""
+
+    text: str
+
+    def is_same(self, other: Program) -> bool:
+        return self == other
+
+
+@dataclass
+class Lowering:
+    """A step that is lowered, to a program that may ask for how many devices."""
+
+    asks: bool
+    lowered: list[int] = field(default_factory=list[int])
+    """Stages, of each time."""
+
+    def source(self, request: Request, program: Program | None = None) -> Any:
+        stages = 1 if request.stages is None else request.stages.stages
+        if program is None:
+            self.lowered.append(stages)
+            program = Program(f"for {stages} stages" if self.asks else "for any")
+        return SimpleNamespace(has_mesh=False, program=program)
 
 
 @dataclass(frozen=True)
@@ -62,6 +95,7 @@ class Planned:
     pipeline: Any
     peak_bytes: float = 1.0
     batch: Any = None
+    origin: Any = None
 
 
 def summary_of(seconds: float) -> Any:
@@ -80,11 +114,14 @@ def asked_of(request: Request) -> tuple[int, int]:
 
 
 def chosen(
-    monkeypatch: pytest.MonkeyPatch, searches: Searches, time_limit: float | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    searches: Searches,
+    time_limit: float | None = None,
+    traced: Any = None,
 ) -> Any:
     """The plan of a step of 16 examples on two devices, of which only two stages can be made."""
 
-    def bounds(_source: Any, request: Request) -> PipelineBounds:
+    def bounds(_source: Any, request: Request, _times: Any) -> PipelineBounds:
         stages, count = asked_of(request)
         works = training_works([StageSeconds(0.1, 0.1, 0.1)] * stages, stages)
         return PipelineBounds(count, works, 1)
@@ -93,7 +130,8 @@ def chosen(
     monkeypatch.setattr(chosen_pipeline, "batch_of_source", lambda *_: [0])
     monkeypatch.setattr(chosen_pipeline, "rows_of", lambda *_: [16])
     monkeypatch.setattr(chosen_pipeline, "seconds_by_chunks", lambda *_: {})
-    traced: Any = SimpleNamespace(source=lambda _: None)
+    monkeypatch.setattr(chosen_pipeline, "source_of", lambda _, source: source)
+    traced = traced or Lowering(asks=False)
     request = Request(cluster="h100:2", pipeline="auto", time_limit=time_limit)
     return with_chosen_pipeline(traced, request, searches.plan_source, searches.whole_step)
 
@@ -152,3 +190,23 @@ def test_fewer_micro_batches_are_searched_while_that_is_expected_to_be_faster(
     whole = {(2, 8): of(20), (2, 16): of(22), (2, 4): of(20)}
     searches = Searches(whole, {(2, 8): 11.5})  # no search for (2, 2): (2, 4) is slower already
     assert chosen(monkeypatch, searches).step_seconds == 11.5
+
+
+def test_the_step_is_lowered_once_and_what_is_taken_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = Searches({(2, count): of(20) for count in COUNTS}, {(2, 8): 11.5})
+    lowering = Lowering(asks=False)
+    plan = chosen(monkeypatch, searches, traced=lowering)
+    assert lowering.lowered == [1, 2]
+    assert plan.origin.source.program == Program("for any")
+
+
+def test_a_step_that_asks_for_how_many_devices_it_is_is_lowered_for_each_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = Searches({(2, count): of(20) for count in COUNTS}, {(2, 8): 11.5})
+    lowering = Lowering(asks=True)
+    plan = chosen(monkeypatch, searches, traced=lowering)
+    assert lowering.lowered == [1, 2, 1, 2]
+    assert plan.origin.source.program == Program("for 2 stages")

@@ -15,6 +15,7 @@ from autoshard.cluster.chips import Constant
 from autoshard.frontend.pipeline_bounds import (
     Known,
     PipelineBounds,
+    StepTimes,
     filled_seconds,
     interleaved_seconds,
     pipeline_bounds,
@@ -50,7 +51,7 @@ def source_and_request(stages: int, count: int, chunks: int = 1) -> tuple[Any, R
 @pytest.mark.parametrize("stages", [2, 4])
 def test_no_plan_is_faster_than_its_bound(stages: int) -> None:
     source, fewest = source_and_request(stages, stages)
-    bounds = pipeline_bounds(source, fewest)
+    bounds = pipeline_bounds(source, fewest, StepTimes())
     assert bounds.devices == 8 // stages
     for count in (stages, 16):
         request = replace(fewest, pipeline=autoshard.Pipeline(stages, count), micro_batches=count)
@@ -116,7 +117,7 @@ def test_numbers_of_parts_that_are_no_power_of_two_are_told_from_one_cut() -> No
     source, request = source_and_request(4, 8, chunks=2)
     free = Cluster.parse("h100:8").dims[0]
     free = replace(free, bandwidth=Constant(1e18, "a test"), latency=Constant(1e-12, "a test"))
-    found = seconds_by_chunks(source, request, 6, 1.0, free)
+    found = seconds_by_chunks(source, request, 6, 1.0, free, StepTimes())
     assert set(found) == {2, 3}, "twelve layers have no 16 parts"
     assert found[3] < found[2] < 1
 
@@ -125,7 +126,7 @@ def test_a_slow_link_between_stages_speaks_against_several_parts() -> None:
     source, request = source_and_request(4, 16, chunks=2)
     link = Cluster.parse("h100:8").dims[0]
     slow = replace(link, bandwidth=Constant(1e6, "a test"))
-    assert seconds_by_chunks(source, request, 3, 1.0, slow)[3] > 1
+    assert seconds_by_chunks(source, request, 3, 1.0, slow, StepTimes())[3] > 1
 
 
 def test_steps_of_many_micro_batches_are_told_from_few() -> None:
