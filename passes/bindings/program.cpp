@@ -13,6 +13,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "model/resized.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -335,6 +336,18 @@ void bind_program(nb::module_& module) {
           "of "
           "`held_operands` reads a copy of its one value, which is a new value that pins may "
           "name: the last ones, in this order. `op_trips` says how often each op runs.")
+      .def(
+          "resized",
+          [](const Program& p, double examples, const Program& other, double other_examples,
+             double wanted) {
+            std::optional<Program> found =
+                resized({p, examples}, {other, other_examples}, wanted);
+            if (found) check(*found);
+            return found;
+          },
+          "examples"_a, "other"_a, "other_examples"_a, "wanted"_a,
+          "The step in micro-batches of `wanted` examples, by two readings of others; None: "
+          "they differ in more than that. See passes/model/resized.h.")
       .def(
           "with_bodies",
           [](const Program& p, const std::vector<std::pair<std::int32_t, double>>& bodies) {

@@ -60,7 +60,7 @@ from autoshard.frontend.result_names import result_names
 from autoshard.frontend.searched import Searched
 from autoshard.frontend.staged_planning import FULL_EFFORT, Effort, StagedSearch
 from autoshard.frontend.switches import with_switches
-from autoshard.frontend.whole_step import whole_step
+from autoshard.frontend.whole_step import WholeSteps
 from autoshard.importer.micro_batches import accumulation_steps
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.attributes import PLAN
@@ -269,7 +269,7 @@ def plan_traced(traced: Traced, request: Request) -> Plan:
     def planned(source: Source, asked: Request, of: Traced, effort: Effort) -> Plan:
         return plan_source(source, asked, of, advises=False, effort=effort)
 
-    return with_chosen_pipeline(traced, request, planned, partial(whole_step, job_of=job_of))
+    return with_chosen_pipeline(traced, request, planned, WholeSteps(job_of).search)
 
 
 def plan_source(

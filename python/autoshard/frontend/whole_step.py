@@ -13,7 +13,8 @@ from autoshard.frontend.lower import Source
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.request import Request
 from autoshard.frontend.staged_planning import StagedSearch
-from autoshard.passes.recursive_programming import read_module
+from autoshard.importer.imported_program import ImportedProgram
+from autoshard.passes.recursive_programming import ReadProgram, read_module, searched_seconds
 from autoshard.pipeline.options import Pipeline
 from autoshard.search.automatic import ALL_MEMORY, Job, seconds_with_sums_once
 
@@ -27,37 +28,92 @@ class WholeStep:
     """Is it slower than with more memory?"""
 
 
-def whole_step(
-    source: Source, request: Request, job_of: Callable[[Source, Request], Job]
-) -> WholeStep:
-    """What the first search for a pipeline finds; nothing of it is written.
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A step that was read."""
 
-    What only adds to its seconds is left out: what is computed again, shardings that are preferred,
-    inputs cut alike.
+    bytecode: bytes
+    examples: float
+    """Share of the batch that is in a micro-batch."""
+    read: ReadProgram
 
-    Args:
-        source: The step, lowered for the devices of a stage.
-        request: With a pipeline.
-        job_of: What a request asks of the search.
+    def is_free(self) -> bool:
+        """Is it the same for any devices, and known by its seconds of them alone?"""
+        imported = self.read.imported
+        is_pinned = self.read.has_mesh or bool(imported.pins)
+        return not is_pinned and not imported.manual and not imported.host.values
 
-    Raises:
-        DoesNotFitError: No plan fits the memory of all stages.
-        PlanError: The step cannot be cut so.
+
+class WholeSteps:
+    """Searches for one stage that does all, which share what is read of the step.
+
+    Two readings, in micro-batches of two sizes, are as good as one of any size: shapes, and what
+    ops do, grow by as much for each example. Those of the newest program are kept.
     """
-    stages = cast(Pipeline, request.stages).stages
-    first = StagedSearch.of(source, request, stages, _no_plan).first(request)
-    parts = InParts.of(source, first)
-    if parts is not None:
-        source, first = parts.source, parts.with_names(first)
-    recomputing = first.recomputing()
-    if first.spreading() is not None or (recomputing is not None and recomputing.decides):
-        first = replace(first, memory_limit=ALL_MEMORY)
-    if first.constraints == "prefer":
-        first = replace(first, constraints="ignore")
-    job = job_of(source, replace(first, pipeline=None))  # as one program for all numbers of stages
-    program = read_module(job.read(()), cast(Cluster, source.cluster), job.options)
-    found = program.searched(job.options)
-    return WholeStep(seconds_with_sums_once(found), found.summary.mem_coeff > 0)
+
+    def __init__(self, job_of: Callable[[Source, Request], Job]) -> None:
+        """``job_of``: what a request asks of the search."""
+        self._job_of = job_of
+        self._readings: list[_Reading] = []
+
+    def search(self, source: Source, request: Request) -> WholeStep:
+        """What the first search for a pipeline finds; nothing of it is written.
+
+        What only adds to its seconds is left out: what is computed again, shardings that are
+        preferred, inputs cut alike.
+
+        Args:
+            source: The step, lowered for the devices of a stage.
+            request: With a pipeline.
+
+        Raises:
+            DoesNotFitError: No plan fits the memory of all stages.
+            PlanError: The step cannot be cut so.
+        """
+        stages = cast(Pipeline, request.stages).stages
+        first = StagedSearch.of(source, request, stages, _no_plan).first(request)
+        parts = InParts.of(source, first)
+        if parts is not None:
+            source, first = parts.source, parts.with_names(first)
+        recomputing = first.recomputing()
+        if first.spreading() is not None or (recomputing is not None and recomputing.decides):
+            first = replace(first, memory_limit=ALL_MEMORY)
+        if first.constraints == "prefer":
+            first = replace(first, constraints="ignore")
+        job = self._job_of(source, replace(first, pipeline=None))  # one for all numbers of stages
+        cluster = cast(Cluster, source.cluster)
+        imported = self._known(source.program.bytecode, first)
+        if imported is None:
+            reading = self._read(source, first, job)
+            if not reading.is_free():
+                found = reading.read.searched(job.options)
+                return WholeStep(seconds_with_sums_once(found), found.summary.mem_coeff > 0)
+            imported = reading.read.imported
+        seconds, mem_coeff = searched_seconds(imported, cluster, job.options)
+        return WholeStep(seconds, mem_coeff > 0)
+
+    def _read(self, source: Source, request: Request, job: Job) -> _Reading:
+        cluster = cast(Cluster, source.cluster)
+        bytecode, examples = source.program.bytecode, 1 / request.micro_batch_count
+        self._readings = [one for one in self._readings if one.bytecode == bytecode][-1:]
+        reading = _Reading(bytecode, examples, read_module(job.read(()), cluster, job.options))
+        if reading.is_free():
+            self._readings.append(reading)
+        return reading
+
+    def _known(self, bytecode: bytes, request: Request) -> ImportedProgram | None:
+        """The step by what was read; None: that does not tell."""
+        readings = [one for one in self._readings if one.bytecode == bytecode]
+        examples = 1 / request.micro_batch_count
+        for one in readings:
+            if one.examples == examples:
+                return one.read.imported
+        if len(readings) < 2:
+            return None
+        one, other = readings
+        others = other.read.imported.program
+        found = one.read.imported.program.resized(one.examples, others, other.examples, examples)
+        return None if found is None else replace(one.read.imported, program=found)
 
 
 def _no_plan(source: Source, request: Request) -> Plan:

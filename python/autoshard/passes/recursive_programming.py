@@ -27,12 +27,12 @@ from autoshard.errors import (
     PlanError,
     ShardingError,
 )
-from autoshard.importer.imported_program import NO_VALUE, ImportedProgram
+from autoshard.importer.imported_program import ImportedProgram
 from autoshard.importer.pins import Pinned
 from autoshard.importer.program import import_program
-from autoshard.ir import mlir, place, warn
+from autoshard.ir import mlir, place
 from autoshard.ir.attributes import MESH, PIPELINE_STAGES, PLAN
-from autoshard.ir.boundary import allow_all_to_all, pad_indivisible, pads_indivisible
+from autoshard.ir.boundary import allow_all_to_all, pad_indivisible
 from autoshard.ir.garbage import no_collection
 from autoshard.passes.base import Pass, no_cluster
 from autoshard.passes.import_strategies import ReadModule, import_strategies
@@ -43,6 +43,7 @@ from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
 from autoshard.planned.axis_names import describe_axes, name_axes
 from autoshard.planned.does_not_fit import does_not_fit
 from autoshard.planned.given_plan import Costed, cost_of_module
+from autoshard.planned.idle_axes import warn_of_idle_axes
 from autoshard.planned.manual import with_bodies
 from autoshard.planned.summarize import summarize
 from autoshard.planned.summary import PlanSummary
@@ -243,12 +244,15 @@ class ReadProgram:
     seconds: Mapping[str, float]
     """By phase."""
 
-    def searched(self, options: RecursiveProgramming) -> PlannedProgram:
+    def searched(
+        self, options: RecursiveProgramming, most_seconds: float = math.inf
+    ) -> PlannedProgram:
         """What the search finds; the module stays as it is.
 
         Args:
             options: Those that it was read with, or others of the search itself, as the limit of
                 memory.
+            most_seconds: Plans of slower steps are of no use.
 
         Raises:
             DoesNotFitError: No plan fits the memory.
@@ -260,7 +264,15 @@ class ReadProgram:
             with clock.phase("search"):
                 may_merge = not self.has_mesh and not options.mesh_shape
                 climbs = PIPELINE_STAGES in self.module.operation.attributes
-                found = _search(imported, cluster, options, limit, may_merge, all_prices=climbs)
+                found = _search(
+                    imported,
+                    cluster,
+                    options,
+                    limit,
+                    may_merge,
+                    all_prices=climbs,
+                    most_seconds=most_seconds,
+                )
             clock.split("search", found.phases)
             with clock.phase("write"):
                 if self.has_mesh:
@@ -330,7 +342,7 @@ def write_planned(planned: PlannedProgram) -> PlannedProgram:
             if planned.names_mesh:
                 module.operation.attributes[MESH] = mlir.StringAttr.get(str(planned.mesh))
             write_plan(module, planned.imported, planned.plan, planned.mesh)
-            _warn_of_idle_axes(planned)
+            warn_of_idle_axes(planned.module, planned.imported, planned.plan, planned.mesh)
         return _timed(planned, clock)
 
 
@@ -362,6 +374,29 @@ def search_imported(
         summary = summarize(Costed(changed, found.plan, plan_mesh, cluster), axes)
     summary = _as_asked(summary, options, limit)
     return PlannedProgram(module, changed, found.plan, plan_mesh, cluster, options, summary)
+
+
+def searched_seconds(
+    imported: ImportedProgram, cluster: Cluster, options: RecursiveProgramming
+) -> tuple[float, float]:
+    """Seconds of a step as the search weighs it, and the price of memory that it took.
+
+    Args:
+        imported: A program without pins, manual computations or values on the host, as it was read
+            for this cluster or another one.
+        cluster: Of the same kind of compiler.
+        options: As of ``search_module``.
+
+    Raises:
+        DoesNotFitError: No plan fits the memory.
+    """
+    changed = imported.changed(cluster.level_mesh().without_unit_axes(), ())
+    limit = memory_limit_of(cluster, options.memory_limit)
+    with no_collection():
+        plan = _search(changed, cluster, options, limit, not options.mesh_shape).plan
+    is_weighed = options.cost_model == "seconds"
+    seconds = min(plan.step_seconds, plan.objective) if is_weighed else plan.step_seconds
+    return seconds, plan.mem_coeff
 
 
 def replan_module(
@@ -440,26 +475,6 @@ def _as_asked(summary: PlanSummary, options: RecursiveProgramming, limit: float)
     return replace(
         summary, memory_limit=limit, overlap=options.overlap, cost_model=options.cost_model
     )
-
-
-def _warn_of_idle_axes(planned: PlannedProgram) -> None:
-    """Say so where devices only repeat each other's work because no size divides."""
-    if pads_indivisible(planned.module):
-        return
-    used = {axis for dims in planned.plan.shardings for axes in dims for axis in axes}
-    shapes = planned.imported.value_shapes
-    arguments = planned.imported.functions[-1].arguments
-    sizes = {size for value in arguments if value != NO_VALUE for size in shapes[value]}
-    for index, axis in enumerate(planned.mesh.without_unit_axes().axes):
-        larger = sorted(size for size in sizes if size > axis.size)
-        divides = any(size and size % axis.size == 0 for size in sizes)
-        if index in used or not larger or divides:
-            continue
-        warn(
-            f'axis "{axis.name}" of the mesh cuts nothing: no dim of the arguments has {axis.size}'
-            f" equal parts, the largest are {', '.join(map(str, larger[:-4:-1]))}. The devices"
-            " along it do the same work. Give indivisible=pad, other sizes or other devices."
-        )
 
 
 def _timed(planned: PlannedProgram, clock: PhaseClock) -> PlannedProgram:
@@ -561,6 +576,7 @@ def _search(
     may_merge: bool,
     *,
     all_prices: bool = False,
+    most_seconds: float = math.inf,
 ) -> _Found:
     core_cluster = cluster.to_core(imported.mesh, options.overlap)
     with _explained(imported, limit):
@@ -577,6 +593,7 @@ def _search(
             # Numbers of blocks may not be products of merged axes.
             merge_axes=may_merge and not _counts_blocks(imported),
             all_prices=all_prices,
+            most_seconds=most_seconds,
             time_limit=options.most_seconds,
             seed=options.seed,
             show=shown_search(),
