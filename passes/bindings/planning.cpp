@@ -163,7 +163,8 @@ void bind_planning(nb::module_& module) {
       "recursive_programming",
       [](const Program& program, const Cluster& cluster, std::optional<double> mem_coeff,
          double memory_limit, int sweeps, bool joint, bool fold, bool merge_axes,
-         bool all_prices, double time_limit, std::uint64_t seed, const Show& show) {
+         bool all_prices, double most_seconds, double time_limit, std::uint64_t seed,
+         const Show& show) {
         planning::RecursiveOptions options;
         options.watcher = watcher_of(show ? nb::handle(*show) : nb::handle());
         options.mem_coeff = mem_coeff;
@@ -173,6 +174,7 @@ void bind_planning(nb::module_& module) {
         options.fold = fold;
         options.merge_axes = merge_axes;
         options.all_prices = all_prices;
+        options.most_seconds = most_seconds;
         options.time_limit = time_limit;
         options.seed = seed;
         const nb::gil_scoped_release release;
@@ -181,8 +183,9 @@ void bind_planning(nb::module_& module) {
       },
       "program"_a, "cluster"_a, nb::kw_only(), "mem_coeff"_a.none(), "memory_limit"_a,
       "sweeps"_a = 2, "joint"_a = true, "fold"_a = true, "merge_axes"_a = true,
-      "all_prices"_a = false, "time_limit"_a = std::numeric_limits<double>::infinity(),
-      "seed"_a = 0, "show"_a = nb::none(),
+      "all_prices"_a = false, "most_seconds"_a = std::numeric_limits<double>::infinity(),
+      "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0,
+      "show"_a = nb::none(),
       "The plan of least step time that fits; raises Contradiction(message, op, value) or "
       "DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times "
       "a "

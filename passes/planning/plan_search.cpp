@@ -98,6 +98,9 @@ void PlanSearch::add_one_axis(std::vector<Candidate>& pool, const Candidate& bes
 
 void PlanSearch::climb(std::vector<Candidate>& pool) {
   plans_.peak_points().clear();
+  // Plans only get slower with the price: where those of one that does not fit are as slow as
+  // what there is, higher ones find nothing.
+  double unfit_seconds = 0;
   const auto fits_at = [&](double coeff) {
     const std::size_t before = pool.size();
     const Candidate best = meshes_.best_of(meshes_.at_price(coeff)).front();
@@ -106,25 +109,39 @@ void PlanSearch::climb(std::vector<Candidate>& pool) {
     pool.push_back(best);
     task_.phases.start("memory");
     bool is_fitting = false;
+    double seconds = std::numeric_limits<double>::infinity();
     for (std::size_t c = before; c < pool.size(); ++c) {
       if (plans_.fits(plans_.evaluate(pool[c]))) is_fitting = true;
+      seconds = std::min(seconds, pool[c].seconds);
     }
+    if (!is_fitting) unfit_seconds = std::max(unfit_seconds, seconds);
     return is_fitting;
   };
+  const auto is_hopeless = [&] { return unfit_seconds >= useful_seconds(pool); };
   double unfit = 0;
   std::size_t rung = 0;
   while (rung < std::size(price_ladder) && !plans_.is_late() && !fits_at(price_ladder[rung])) {
+    if (is_hopeless()) return;
     unfit = price_ladder[rung++];
   }
-  if (rung >= std::size(price_ladder) || plans_.is_late()) return;
+  if (rung == 0 || rung >= std::size(price_ladder) || plans_.is_late()) return;
   double fit = price_ladder[rung];
   if (rung + 1 < std::size(price_ladder)) fits_at(price_ladder[rung + 1]);
   for (int halving = 0; halving < price_halvings && !plans_.is_late(); ++halving) {
+    if (is_hopeless()) return;
     const double middle = middle_of(unfit, fit);
     (fits_at(middle) ? fit : unfit) = middle;
   }
   const Candidate best = fastest_that_fits(pool);
-  lower_price(pool, best, 0, best.coeff);
+  if (!is_hopeless()) lower_price(pool, best, 0, best.coeff);
+}
+
+double PlanSearch::useful_seconds(const std::vector<Candidate>& pool) const {
+  double least = task_.options.most_seconds;
+  for (const Candidate& c : pool) {
+    if (plans_.fits(c)) least = std::min(least, c.seconds);
+  }
+  return least;
 }
 
 void PlanSearch::lower_price(std::vector<Candidate>& pool, const Candidate& start,

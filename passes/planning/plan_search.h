@@ -43,6 +43,9 @@ class PlanSearch {
   /// need most share a price, and those of the plans that come out have too little of it.
   void climb(std::vector<Candidate>& pool);
 
+  /// Plans have to be faster than this to be of use: than those that fit, and as is asked for.
+  double useful_seconds(const std::vector<Candidate>& pool) const;
+
   /// A plan swept again at prices between one that fits and one that does not.
   void lower_price(std::vector<Candidate>& pool, const Candidate& start, double unfit,
                    double fit);

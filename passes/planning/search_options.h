@@ -34,6 +34,8 @@ struct RecursiveOptions {
   /// Where memory has a price, climb once more from none, with plans that are searched to the
   /// end at every price. Takes two to three times as long.
   bool all_prices = false;
+  /// Slower plans are of no use: prices are climbed no further where all are that slow.
+  double most_seconds = std::numeric_limits<double>::infinity();
   /// Seconds after which nothing more is tried; a plan found within them depends on the
   /// machine only if the limit is reached.
   double time_limit = std::numeric_limits<double>::infinity();

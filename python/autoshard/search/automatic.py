@@ -180,7 +180,7 @@ class Job:
 
     def searched(self, program: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
         """What the search finds, with inputs cut alike; the module stays as it is."""
-        return inputs_alike(program.searched(options))
+        return inputs_alike(program.searched(options, self.most_seconds))
 
     def changes(self, module: mlir.Module) -> bool:
         """Does ``finish`` change what a search left?"""
