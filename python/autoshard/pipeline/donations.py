@@ -28,23 +28,24 @@ def donations_of(program: StageProgram, donated: Donated) -> Donations:
     read.update(one.start for one in program.carried)
     read.update(program.results)
     updates = Counter(one.update for one in program.carried)
+    makers = {value: call for call in program.calls for value in call.results}
     for one in program.sums:
         is_own = read[one.argument] == 1 and read[one.update] == 0 and updates[one.update] == 1
         is_own = is_own and read[one.start] == 1
-        for call in program.calls:
-            if is_own and one.argument in call.operands and one.update in call.results:
-                place = call.operands.index(one.argument)
-                found.setdefault(call.task.name, {})[place] = call.results.index(one.update)
+        call = makers.get(one.update) if is_own else None
+        if call is not None and one.argument in call.operands:
+            place = call.operands.index(one.argument)
+            found.setdefault(call.task.name, {})[place] = call.results.index(one.update)
+    leaving = set(program.results)
+    last = {value: step for step in program.after for value in _read(step)}
     for argument, result in donated.items():
         value = program.arguments[argument]
-        if result is None or value in program.results:
+        if result is None or value in leaving:
             continue
-        last = [step for step in program.after if value in _read(step)][-1:]
-        for step in last:
-            made = program.results[result]
-            if isinstance(step, Call) and step.operands.count(value) == 1 and made in step.results:
-                place = step.operands.index(value)
-                found.setdefault(step.task.name, {})[place] = step.results.index(made)
+        step, made = last.get(value), program.results[result]
+        if isinstance(step, Call) and step.operands.count(value) == 1 and made in step.results:
+            place = step.operands.index(value)
+            found.setdefault(step.task.name, {})[place] = step.results.index(made)
     return found
 
 

@@ -66,12 +66,19 @@ def plan_of_one_device(
             remove_rules(module)
         given = GivenPlan(imported)
         whole = [given.row(_whole(len(shape))) for shape in imported.value_shapes]
-        strategies = [
-            given.strategy_row(_rows(given, op.operands), _rows(given, op.results))
-            if (rounded := imported.rounded.get(number)) is None
-            else given.strategy_row((whole[rounded.source],), (whole[rounded.result],))
-            for number, op in enumerate(imported.core_ops)
-        ]
+        of_class: dict[int, int] = {}  # ranks are those of the class
+        strategies: list[int] = []
+        for number, (op, its) in enumerate(
+            zip(imported.core_ops, imported.op_classes.tolist(), strict=True)
+        ):
+            if (rounded := imported.rounded.get(number)) is not None:
+                rows = (whole[rounded.source],), (whole[rounded.result],)
+                strategies.append(given.strategy_row(*rows))
+                continue
+            if its not in of_class:
+                rows = _rows(given, op.operands), _rows(given, op.results)
+                of_class[its] = given.strategy_row(*rows)
+            strategies.append(of_class[its])
         return imported, given.checked(imported.program, cluster, 0.0, whole, strategies)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from autoshard.errors import AutoshardError
 from autoshard.ir import mlir, place
@@ -23,14 +24,20 @@ def shardings_of(op: mlir.Operation) -> list[str | None]:
     if count == 1:
         return [text]
     try:
-        read = parse_hlo(text)
+        return list(_elements(text))
     except AutoshardError as error:
         raise type(error)(f"{op.name}: {error.message}", place(op.location)) from error
+
+
+@lru_cache(maxsize=64)
+def _elements(text: str) -> tuple[str, ...]:
+    """Those of a tuple, as texts."""
+    read = parse_hlo(text)
     elements = read if isinstance(read, tuple) else (read,)
-    return [
+    return tuple(
         to_v2(element.sharding) if isinstance(element, NamedHlo) else str(element)
         for element in elements
-    ]
+    )
 
 
 def sharding_attribute(shardings: Sequence[str | None]) -> dict[str, mlir.Attribute]:
