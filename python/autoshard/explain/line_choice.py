@@ -52,7 +52,7 @@ _MATERIAL = 0.02
 _MOST_ADDED = 40
 """So many lines are added before those go that are not missed."""
 
-_IN_VAIN = 12
+_IN_VAIN = 24
 """After so many lines with which nothing better was found, none is added."""
 
 _OPS_TO_ADD = 1_000_000

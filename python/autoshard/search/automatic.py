@@ -453,6 +453,8 @@ def _of_less(
                 return
             less = error.peak_bytes
             continue
+        if found.summary.peak_bytes_per_device >= peak:
+            return  # nobody searches by memory, as with symbolic costs
         yield found
         if is_last:
             return
