@@ -118,9 +118,11 @@ def test_no_search_has_less_memory_than_values_take_that_are_cut_over_all_device
     limits: list[str] = []
     searched = ReadProgram.searched
 
-    def told(self: ReadProgram, options: RecursiveProgramming, **more: Any) -> PlannedProgram:
+    def told(
+        self: ReadProgram, options: RecursiveProgramming, *rest: Any, **more: Any
+    ) -> PlannedProgram:
         limits.append(options.memory_limit)
-        found = searched(self, options, **more)
+        found = searched(self, options, *rest, **more)
         least = least_bytes(found)
         assert found.summary.peak_bytes_per_device * 0.9 < least
         assert least <= found.summary.peak_bytes_per_device
@@ -208,9 +210,11 @@ def test_no_search_follows_where_computing_again_makes_the_step_faster(
     limits: list[str] = []
     searched = ReadProgram.searched
 
-    def told(self: ReadProgram, options: RecursiveProgramming, **more: Any) -> PlannedProgram:
+    def told(
+        self: ReadProgram, options: RecursiveProgramming, *rest: Any, **more: Any
+    ) -> PlannedProgram:
         limits.append(options.memory_limit)
-        return searched(self, options, **more)
+        return searched(self, options, *rest, **more)
 
     monkeypatch.setattr(ReadProgram, "searched", told)
     autoshard.plan(*step, cluster="v5p:1x1x1", recompute="auto", memory_limit=limit)
