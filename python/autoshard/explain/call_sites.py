@@ -86,6 +86,10 @@ def _items(
     shapes, bits = imported.value_shapes, imported.value_bits
     trips = imported.program.op_trips
     results = dict(imported.result_values)
+
+    def size_of(value: int) -> float:
+        return prod(shapes[value]) * bits[value] / 8
+
     for number, (op, strategy) in enumerate(zip(imported.core_ops, plan.op_strategy, strict=True)):
         location = line_of(op)
         if number in imported.rounded or location is None:
@@ -97,13 +101,13 @@ def _items(
         about = is_backward(op), "rematted_computation" in name, short_name(op)
         for position, (value, operand) in enumerate(read):
             if value != NO_VALUE and not imported.value_is_free[value]:
-                size = prod(shapes[value]) * bits[value] / 8 * trips[number]
-                item = _Item(op, (*about, position), rows[strategies[position]], size)
+                weight = size_of(value) * trips[number]
+                item = _Item(op, (*about, position), rows[strategies[position]], weight)
                 yield item, (location, type_text(operand.type))
         for value, result in made:
             if value != NO_VALUE and not imported.value_is_free[value]:
-                size = prod(shapes[value]) * bits[value] / 8 * trips[number]
-                item = _Item(op, about, subject.dims[value], size)
+                weight = size_of(value) * trips[number]
+                item = _Item(op, about, subject.dims[value], weight)
                 yield item, (location, type_text(result.type))
 
 

@@ -38,6 +38,8 @@ from autoshard.verify.step_time import estimate_step
 from autoshard.verify.verification import Compiler
 
 _SIDES: tuple[Side, ...] = ("arg_attrs", "res_attrs")
+_TRIPS = 100
+"""Assumed trips of loops whose count is not known, as of ``verify``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,6 @@ def compiled_lines(
     lines: Sequence[Line],
     *,
     timeout: float = TIME_LIMIT_SECONDS,
-    trip_count: int = 100,
     compiler_options: Mapping[str, str] | None = None,
     compiler: Compiler = compile_in_subprocess,
 ) -> CompiledLines:
@@ -69,7 +70,6 @@ def compiled_lines(
         subject: The plan.
         lines: Those of ``candidates`` that are written.
         timeout: Seconds of each compile.
-        trip_count: Assumed trips of loops whose count is not known.
         compiler_options: XLA's.
         compiler: What compiles; a benchmark has one that keeps results.
 
@@ -93,14 +93,14 @@ def compiled_lines(
         text = program.hlo_text
         if text is None:
             raise CompileError(f"{subject.name}: {program.no_hlo_text}.", reason="refused")
-        found = traffic(hlo_collectives(text, subject.mesh, unknown_trip_count=trip_count))
+        found = traffic(hlo_collectives(text, subject.mesh, unknown_trip_count=_TRIPS))
         sent: Sent = {}
         for (kind, axes), one in found.items():
             over = ("?",) if axes is None else tuple(map(str, axes))
             sent[kind.value, over, None] = one.total_bytes
         kernels = kernel_costs(module, cluster)
         step = estimate_step(
-            text, subject.mesh, cluster, unknown_trip_count=trip_count, kernels=kernels
+            text, subject.mesh, cluster, unknown_trip_count=_TRIPS, kernels=kernels
         )
         return sent, step.step_seconds
 

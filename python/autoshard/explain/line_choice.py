@@ -209,14 +209,10 @@ class LineChoice(Generic[_LineT]):
                 losses[id(some[0])] = inf if tried is None else self._loss(tried.found)
                 missed += some
         least = sorted(chosen.lines[::-1], key=lambda line: losses.get(id(line), inf))
-        surplus = least[: max(0, len(least) - most)]
-        fewer = self._without(chosen, surplus) if surplus else chosen
-        if fewer is None:
-            fewer = chosen
-            for line in least:
-                if len(fewer.lines) > most:
-                    fewer = self._without(fewer, [line]) or fewer
-        chosen = fewer
+        # Together; one after the other where those that are left contradict each other then.
+        for lines in (least[: max(0, len(least) - most)], *([line] for line in least)):
+            if len(chosen.lines) > most:
+                chosen = self._without(chosen, lines) or chosen
         return Chosen(chosen.lines, chosen.found, len(waiting))
 
     def _without(self, chosen: Chosen[_LineT], lines: Sequence[_LineT]) -> Chosen[_LineT] | None:

@@ -4,13 +4,12 @@ The step on all devices at once is planned first. It is taken to be the same pro
 of each stage; the one of the plan that is taken is lowered again, and where it is another one, as
 of a step that asks how many devices there are, all is done anew, lowered for each number of stages.
 
-Then a search looks, for each number of stages on
-which the devices fall equally, at micro-batches near four for each stage, and on from there at the
-next divisor of the batch as long as the step is expected to get shorter; with the best of these, at
-several parts of the model on each stage. Two numbers of stages in a row that are expected to be
-slower than what was there before end it. What a step takes is told by the seconds of one stage that
-does all, which a search finds before anything is written, and by the schedule of the stages as they
-are cut.
+Then a search looks, for each number of stages on which the devices fall equally, at micro-batches
+near four for each stage, and on from there at the next divisor of the batch as long as the step is
+expected to get shorter; with the best of these, at several parts of the model on each stage. Two
+numbers of stages in a row that are expected to be slower than what was there before end it. What a
+step takes is told by the seconds of one stage that does all, which a search finds before anything
+is written, and by the schedule of the stages as they are cut.
 
 What is expected to be fastest is then planned, one after the other, until no other is expected to
 be faster: written, split into tasks, within the memory of each stage. With as many micro-batches

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-
 import jax
 import jax.numpy as jnp
 import pytest
+from user_files import module_at
 
 import autoshard
 from autoshard.errors import PlanError
@@ -62,16 +60,6 @@ def patched(text, patch):
         for number in range(len(rows) + 1)
         for line in [*added.get(number, []), *rows[number : number + 1]]
     )
-
-
-def module_at(path, name):
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import pytest
+from user_files import module_at
 
 import autoshard
 from autoshard.explain.call_sites import Place
@@ -48,12 +48,7 @@ TYPE = "64x128xf32"
 def model(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     path: Path = tmp_path_factory.mktemp("called") / "called_model.py"
     path.write_text(MODEL)
-    spec = importlib.util.spec_from_file_location("called_model", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(path, "called_model")
 
 
 def planned(function: object, *cuts: tuple[int, int]) -> Subject:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
+from user_files import module_at
 
 import autoshard
 from autoshard.explain.annotations import CONSTRAINED
@@ -60,12 +60,7 @@ def loss_of(wrapped, at, is_scanned=False):
 def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("halves") / "halves_model.py"
     path.write_text(MODEL)
-    spec = importlib.util.spec_from_file_location("halves_model", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(path, "halves_model")
 
 
 def line_number(text: str) -> int:
