@@ -94,6 +94,7 @@ from autoshard.rewrites.layer_loops.parts import ProgramParts
 from autoshard.search.automatic import ALL_MEMORY, Job, Planned
 from autoshard.search.host_arguments import plan_with_host
 from autoshard.search.host_candidates import candidates
+from autoshard.search.last_search import LastSearch
 from autoshard.sharding import Mesh, Sharding
 
 _tree: Any = jax.tree_util
@@ -313,7 +314,7 @@ def plan_source(
 def _planned_in_stages(
     source: Source, request: Request, stages: int, advises: bool, effort: Effort
 ) -> Plan:
-    plan_once = partial(_planned_in_parts, effort=effort)
+    plan_once = partial(_planned_in_parts, effort=replace(effort, last_search=LastSearch()))
     search = StagedSearch.of(source, request, stages, plan_once, effort.most_seconds)
     try:
         return search.plan(request)
@@ -367,7 +368,9 @@ def _planned_once(source: Source, request: Request, effort: Effort) -> Plan:
 
 def _planned_module(source: Source, request: Request, effort: Effort = FULL_EFFORT) -> Planned:
     most_seconds = math.inf if source.batch_cuts else effort.most_whole_seconds
-    job = replace(job_of(source, request), most_seconds=most_seconds)
+    job = replace(
+        job_of(source, request), most_seconds=most_seconds, last_search=effort.last_search
+    )
     if source.mode == "auto":
         return plan_job(source, request, job)
     plan_once = partial(_propagated, source, request)

@@ -17,6 +17,7 @@ from autoshard.frontend.request import Request
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.planned.summary import PlanSummary, bytes_text
 from autoshard.progress import running
+from autoshard.search.last_search import LastSearch
 
 _MOST_SEARCHES = 4
 """For what is asked; a switch that is tried where nothing fits gets one."""
@@ -39,6 +40,8 @@ class Effort:
     """Steps of the pipeline that are slower are of no use."""
     most_whole_seconds: float = math.inf
     """Steps of one stage that does all are of no use if they are slower than this."""
+    last_search: LastSearch | None = None
+    """The one before, of the same pipeline within more memory."""
 
 
 FULL_EFFORT = Effort()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from autoshard.cluster import Cluster
 from autoshard.errors import BytesWithout, DoesNotFitError, PlanError, SlowerPlanError
-from autoshard.ir import mlir, parse_bytes
+from autoshard.ir import mlir, parse_bytes, print_module
 from autoshard.ir.inline import bytes_of
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
@@ -33,6 +33,7 @@ from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
 from autoshard.search.inputs import inputs_alike
+from autoshard.search.last_search import Asked, LastSearch
 
 ALL_MEMORY = "1e30"
 """Bytes that no plan needs."""
@@ -94,6 +95,8 @@ class Job:
     """Is more tried before a limit is refused? Not where others are planned then."""
     is_last: bool = False
     """Was all else tried, and found nothing?"""
+    last_search: LastSearch | None = None
+    """The one before, of this program within more memory, where several are made."""
 
     @property
     def memory_limit(self) -> float:
@@ -146,11 +149,23 @@ class Job:
         return replace(planned, module=made.module, summary=made.summary, searched=None)
 
     def search(self, on_host: Sequence[int] = ()) -> PlannedProgram:
-        """The search alone, with what it takes to plan again.
+        """The search alone, with what it takes to plan again; the last one, if that does.
 
         If no plan fits as it is, but it will be spread, the fastest one of all.
         """
-        program = read_module(self.read(on_host), self._cluster, self.options)
+        module = self.read(on_host)
+        last = self.last_search
+        if last is None or self.changes(module):
+            return self._search(module)
+        bytecode = print_module(module, "bytecode")
+        asked = Asked.of(bytecode, self.options, self.spreading, self.recomputing)
+        known = last.within(asked, self.memory_limit)
+        if known is None:
+            return last.searched(asked, self.memory_limit, lambda: self._search(module))
+        return self._not_slower(replace(known, options=self.options))
+
+    def _search(self, module: mlir.Module) -> PlannedProgram:
+        program = read_module(module, self._cluster, self.options)
         try:
             return write_planned(self._not_slower(self.searched(program, self.options)))
         except DoesNotFitError:

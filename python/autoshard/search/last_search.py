@@ -1,0 +1,74 @@
+"""The last search of a program, for another one within less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from autoshard.passes.optimizer_parallel import OptimizerParallel
+from autoshard.passes.recompute import Recompute
+from autoshard.passes.recursive_programming import PlannedProgram, RecursiveProgramming
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a search is asked, besides memory and time."""
+
+    bytecode: bytes
+    """The program."""
+    options: RecursiveProgramming
+    spreading: OptimizerParallel | None
+    recomputing: Recompute | None
+
+    @staticmethod
+    def of(
+        bytecode: bytes,
+        options: RecursiveProgramming,
+        spreading: OptimizerParallel | None,
+        recomputing: Recompute | None,
+    ) -> Asked:
+        """What is asked by options that say memory and time, too."""
+        options = replace(options, memory_limit="", time_limit=None)
+        if recomputing is not None:
+            recomputing = replace(recomputing, memory_limit="")
+        return Asked(bytecode, options, spreading, recomputing)
+
+
+class LastSearch:
+    """What the last search found.
+
+    With less memory plans only get slower: one that keeps within it stays the fastest. What is done
+    to a plan afterwards may need the rest, as sums that are reduced once.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[Asked, float, PlannedProgram] | None = None
+
+    def within(self, asked: Asked, limit: float) -> PlannedProgram | None:
+        """What was found, if a search within less memory is no use; it stands on its module.
+
+        Args:
+            asked: Of that search.
+            limit: Bytes that a plan may use of a device.
+        """
+        if self._known is None:
+            return None
+        known, most, found = self._known
+        if asked != known or not found.summary.peak_bytes_per_device <= limit <= most:
+            return None
+        return replace(found, summary=replace(found.summary, memory_limit=limit))
+
+    def searched(
+        self, asked: Asked, limit: float, search: Callable[[], PlannedProgram]
+    ) -> PlannedProgram:
+        """Search, and keep what is found until the next search begins.
+
+        Args:
+            asked: Of the search.
+            limit: Bytes that a plan may use of a device.
+            search: Finds a plan and writes it to its module, which nothing else is done to.
+        """
+        self._known = None  # the module goes before there is another one
+        found = search()
+        self._known = asked, limit, found
+        return found
