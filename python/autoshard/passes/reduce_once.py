@@ -157,15 +157,20 @@ def reduced_once(
         allowed = max(limit, before.peak_bytes_per_device)
         more_bytes = [_more_bytes(chain, costed.imported.mesh) for chain in chains]
         order, saved = _order(costed, chains, more_bytes)
+        at_peak = _more_bytes_at_peak(costed, chains, more_bytes)
         best: ReducedOnce | None = None
         count = len(order)
         while count:
             known_seconds = most_seconds if best is None else best.summary.step_seconds
             if estimated.step_seconds - sum(saved[:count]) > known_seconds:
                 break  # nor would it be faster if these took no time at all
+            taken = sorted(order[:count])
+            # Nothing is written of which it is known that it does not fit.
+            if estimated.peak_bytes_per_device + sum(at_peak[each] for each in taken) > allowed:
+                count //= 2
+                continue
             if copy.is_rewritten:
                 copy = _Copy.of(module)
-            taken = sorted(order[:count])
             copy.rewrite(taken)
             made = copy.module
             after = cost(made)
@@ -260,6 +265,22 @@ def _more_bytes(chain: Chain, mesh: Mesh) -> float:
         size = tensor_bytes(loop.results[slot].type)
         found += size / prod(blocks.freed(held).tile) - size / prod(held.tile)
     return found
+
+
+def _more_bytes_at_peak(
+    costed: Costed, chains: Sequence[Chain], more_bytes: Sequence[float]
+) -> list[float]:
+    """How many of them there are at the worst moment: parts of sums are held all through loops."""
+    ops, point = costed.imported.core_ops, costed.plan.peak_point
+    around: list[mlir.Operation] = []
+    op = ops[point].parent if 0 <= point < len(ops) else None
+    while op is not None:
+        around.append(op.operation)
+        op = op.parent
+    return [
+        more if any(loop in around for loop, _ in chain.sums) else 0.0
+        for chain, more in zip(chains, more_bytes, strict=True)
+    ]
 
 
 def _said(

@@ -14,8 +14,10 @@ from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.boundary import main_function
 from autoshard.ir.compile import compile_module
 from autoshard.ir.native import verify
+from autoshard.passes import reduce_once
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.passes.reduce_once import reduced_once
+from autoshard.planned.given_plan import cost_of_module
 from autoshard.rewrites.reduce_once.chains import chains_of
 from autoshard.rewrites.reduce_once.write import write_chains
 from autoshard.sharding import Mesh
@@ -348,6 +350,27 @@ def test_sums_that_are_whole_anyway_are_reduced_once_where_memory_is_short(limit
     assert once.bytes_once < once.bytes_in_trips
     sent = {(each.kind, each.times) for each in found.summary.collectives}
     assert sent == {("all-reduce", times) for times in ((1,) if count == 2 else (1, 8))}
+
+
+PART_BYTES = 3 * 1024 * 1024
+"""What a device holds more of the second sum of ``TWO``: all of 4 MiB, and not a quarter."""
+
+
+def test_what_is_known_not_to_fit_is_not_written(monkeypatch):
+    """Parts are held all through the loop, and there the step needs most as it is."""
+    written, write = [], reduce_once.write_chains
+
+    def counted(chains, mesh):
+        written.append(len(chains))
+        write(chains, mesh)
+
+    monkeypatch.setattr(reduce_once, "write_chains", counted)
+    module, cluster = planned_module(TWO, "dp=4"), whole_products("v5p:2x2x1")
+    before = cost_of_module(module, cluster).summary.peak_bytes_per_device
+    assert reduced_once(module, cluster, before + PART_BYTES - 1) is None
+    assert written == [1]
+    assert reduced_once(module, cluster, before + PART_BYTES) is None
+    assert written == [1, 2, 1]
 
 
 def test_a_step_without_memory_for_it_stays_as_it_is():
