@@ -54,6 +54,8 @@ def bound_gradients(
     ops = [op.operation for op in block.operations]
     # What is said of a barrier's results is said of all of them.
     barriers = [n for n, op in enumerate(ops) if op.name == BARRIER and _is_of_layer(op)]
+    if not barriers:  # those of a step in micro-batches are in its loop
+        return operations
     order = {op: number for number, op in enumerate(ops)}
     of_updates = _of_updates(ops, movable_of(module))
     waiting: dict[int, list[tuple[mlir.Operation, list[mlir.Operation]]]] = {}
