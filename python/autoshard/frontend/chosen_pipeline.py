@@ -56,7 +56,8 @@ _SLOWER = 2
 """Numbers of stages in a row without a faster plan, after which no more are tried."""
 
 _SAME = 0.01
-"""Share of a step by which plans are faster than expected at most: the cost model is no finer."""
+"""Share of a step by which plans are faster than expected at most: the cost model is no finer. Once
+some are planned, no more than these were."""
 
 _LEAST_BUBBLE = 0.005
 """Share of a step in which stages wait: no more parts on a stage are tried than leave so little."""
@@ -132,6 +133,9 @@ class _Choice:
     """Warnings of the best plan, which are shown; not those of the others."""
     failed: DoesNotFitError | None = None
     """Error of the step without stages, where that does not fit."""
+    found_share: float = math.inf
+    """The least that a pipeline took which was planned, over what was expected; infinite: none was
+    planned."""
     may_be_lockstep: bool = True
     """Has no program of all stages been refused?"""
     deadline: float = math.inf
@@ -312,7 +316,7 @@ class _Choice:
                 raise
         for one in filter(self._is_beaten, self.candidates):
             if one.chunks == 1:
-                least = (1 - _SAME) * one.expected
+                least = self._least_share * one.expected
                 self._tell(one.stages, one.micro_batches, "bounded", step_seconds=least)
 
     def _order(self, one: _Candidate) -> tuple[float, int, float]:
@@ -323,7 +327,14 @@ class _Choice:
         """Is it not expected to be faster than the best plan?"""
         if one.chunks > 1:
             return one.expected >= (1 - _LEAST_BUBBLE) * self._most_seconds
-        return (1 - _SAME) * one.expected >= self._most_seconds
+        return self._least_share * one.expected >= self._most_seconds
+
+    @property
+    def _least_share(self) -> float:
+        """What plans take at least, over what is expected."""
+        if self.found_share == math.inf:
+            return 1 - _SAME
+        return max(1 - _SAME, min(self.found_share, 1.0))
 
     @property
     def _most_seconds(self) -> float:
@@ -332,12 +343,13 @@ class _Choice:
 
     def _plan_candidate(self, one: _Candidate) -> None:
         most = self._most_seconds
-        effort = Effort(most, most / (1 - _SAME) / one.share)
+        effort = Effort(most, most / self._least_share / one.share)
         request = self._staged(one.stages, one.micro_batches, one.chunks)
         found = self._plan(one.stages, one.micro_batches, one.source, request, effort)
         if found.outcome == "refused":
             self.candidates = [each for each in self.candidates if not one.is_refused_with(each)]
         elif found.step_seconds is not None and found.outcome == "fits":
+            self.found_share = min(self.found_share, found.step_seconds / one.expected)
             self._learn(one, found.step_seconds)
 
     def _learn(self, one: _Candidate, seconds: float) -> None:

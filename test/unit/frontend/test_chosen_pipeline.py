@@ -155,6 +155,23 @@ def test_what_is_expected_to_be_slower_is_not_planned(monkeypatch: pytest.Monkey
     assert tried[4] == tried[16] == "bounded"
 
 
+@pytest.mark.parametrize(
+    ("first", "asked"),
+    [
+        (11.25, [(2, 8)]),  # as expected, and 11.31 s are expected of the other one
+        (11.10, [(2, 8)]),
+        (11.60, [(2, 8), (2, 4)]),
+    ],
+)
+def test_plans_are_not_expected_to_gain_more_than_those_before(
+    monkeypatch: pytest.MonkeyPatch, first: float, asked: list[tuple[int, int]]
+) -> None:
+    whole = {(2, 2): of(40), (2, 4): of(18.1), (2, 8): of(20), (2, 16): of(40)}
+    searches = Searches(whole, {(2, 8): first, (2, 4): 11.4})
+    assert chosen(monkeypatch, searches).step_seconds == min(first, 11.4)
+    assert searches.asked == asked
+
+
 def test_another_is_planned_where_the_fastest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {(2, count): of(20 if count == 8 else 30, held_back=True) for count in COUNTS}
     searches = Searches(whole, {(2, 4): 60.0})
