@@ -44,8 +44,10 @@ class Resizer {
   }
 
   void type(TensorType& type, const TensorType& other);
+  void factor(Factor& factor, const Factor& other);
   void rule(Rule& rule, const Rule& other);
   void op(Op& op, const Op& other);
+  void join(Join& join, const Join& other);
   void loop(Loop& loop, const Loop& other);
 
  private:
@@ -62,56 +64,97 @@ class Resizer {
   const double one_, other_, wanted_, share_;
 };
 
+// Every field of what is compared is named, so that a new one cannot be forgotten: the number
+// of names has to be that of the fields.
+
 void Resizer::type(TensorType& type, const TensorType& other) {
-  need(type.element_bits == other.element_bits && type.is_on_host == other.is_on_host);
-  grow_all(type.dims, other.dims);
+  auto& [dims, bits, is_on_host] = type;
+  const auto& [its_dims, its_bits, its_is_on_host] = other;
+  need(bits == its_bits && is_on_host == its_is_on_host);
+  grow_all(dims, its_dims);
 }
 
 bool are_alike(const std::vector<RuleTensor>& some, const std::vector<RuleTensor>& others) {
   if (some.size() != others.size()) return false;
   for (std::size_t k = 0; k < some.size(); ++k) {
-    if (some[k].type != others[k].type || some[k].dims != others[k].dims) return false;
+    const auto& [type, dims] = some[k];
+    const auto& [its_type, its_dims] = others[k];
+    if (type != its_type || dims != its_dims) return false;
   }
   return true;
 }
 
+void Resizer::factor(Factor& factor, const Factor& other) {
+  auto& [size, kind, halo, shares] = factor;
+  const auto& [its_size, its_kind, its_halo, its_shares] = other;
+  need(kind == its_kind && halo == its_halo && shares == its_shares);
+  grow(size, its_size);
+}
+
 void Resizer::rule(Rule& rule, const Rule& other) {
-  need(rule.work == other.work && rule.arithmetic == other.arithmetic &&
-       rule.is_cheap == other.is_cheap && rule.has_workspace == other.has_workspace &&
-       rule.touched_as == other.touched_as &&
-       rule.in_place_operand == other.in_place_operand && rule.expense == other.expense &&
-       rule.adds_up == other.adds_up && rule.part_operands == other.part_operands &&
-       rule.has_one_part == other.has_one_part && are_alike(rule.operands, other.operands) &&
-       are_alike(rule.results, other.results));
-  if (!need(rule.factors.size() == other.factors.size())) return;
-  for (std::size_t k = 0; k < rule.factors.size(); ++k) {
-    Factor& factor = rule.factors[k];
-    const Factor& its = other.factors[k];
-    need(factor.kind == its.kind && factor.halo == its.halo && factor.shares == its.shares);
-    grow(factor.size, its.size);
-  }
-  grow(rule.flops, other.flops);
-  grow_all(rule.operand_bytes, other.operand_bytes);
-  grow_all(rule.result_bytes, other.result_bytes);
-  grow(rule.padded_bytes, other.padded_bytes);
-  grow(rule.scratch_bytes, other.scratch_bytes);
-  grow(rule.moved_again, other.moved_again);
-  grow(rule.exponentials, other.exponentials);
-  grow(rule.vector_flops, other.vector_flops);
-  grow(rule.kernels, other.kernels);
+  auto& [factors, operands, results, work, arithmetic, flops, is_cheap, has_workspace,
+         operand_bytes, result_bytes, touched_as, in_place_operand, padded_bytes,
+         scratch_bytes, moved_again, exponentials, vector_flops, expense, kernels, adds_up,
+         part_operands, has_one_part] = rule;
+  const auto& [its_factors, its_operands, its_results, its_work, its_arithmetic, its_flops,
+               its_is_cheap, its_has_workspace, its_operand_bytes, its_result_bytes,
+               its_touched_as, its_in_place_operand, its_padded_bytes, its_scratch_bytes,
+               its_moved_again, its_exponentials, its_vector_flops, its_expense, its_kernels,
+               its_adds_up, its_part_operands, its_has_one_part] = other;
+  need(are_alike(operands, its_operands) && are_alike(results, its_results));
+  need(work == its_work && arithmetic == its_arithmetic && is_cheap == its_is_cheap);
+  need(has_workspace == its_has_workspace && touched_as == its_touched_as);
+  need(in_place_operand == its_in_place_operand && expense == its_expense);
+  need(adds_up == its_adds_up && part_operands == its_part_operands);
+  need(has_one_part == its_has_one_part);
+  if (!need(factors.size() == its_factors.size())) return;
+  for (std::size_t k = 0; k < factors.size(); ++k) factor(factors[k], its_factors[k]);
+  grow(flops, its_flops);
+  grow_all(operand_bytes, its_operand_bytes);
+  grow_all(result_bytes, its_result_bytes);
+  grow(padded_bytes, its_padded_bytes);
+  grow(scratch_bytes, its_scratch_bytes);
+  grow(moved_again, its_moved_again);
+  grow(exponentials, its_exponentials);
+  grow(vector_flops, its_vector_flops);
+  grow(kernels, its_kernels);
 }
 
 void Resizer::op(Op& op, const Op& other) {
-  need(op.rule == other.rule && op.operands == other.operands && op.results == other.results &&
-       op.kept_operands == other.kept_operands && op.after == other.after &&
-       op.until == other.until && op.is_unread == other.is_unread);
-  run(op.trips, other.trips);
+  auto& [rule, operands, results, trips, kept_operands, after, until, is_unread] = op;
+  const auto& [its_rule, its_operands, its_results, its_trips, its_kept_operands, its_after,
+               its_until, its_is_unread] = other;
+  need(rule == its_rule && operands == its_operands && results == its_results);
+  need(kept_operands == its_kept_operands && after == its_after && until == its_until);
+  need(is_unread == its_is_unread);
+  run(trips, its_trips);
+}
+
+void Resizer::join(Join& join, const Join& other) {
+  auto& [source, target, trips] = join;
+  const auto& [its_source, its_target, its_trips] = other;
+  need(source == its_source && target == its_target);
+  run(trips, its_trips);
 }
 
 void Resizer::loop(Loop& loop, const Loop& other) {
-  need(loop.first_op == other.first_op && loop.last_op == other.last_op &&
-       loop.carried == other.carried && loop.yielded == other.yielded);
-  run(loop.trips, other.trips);
+  auto& [first_op, last_op, trips, carried, yielded] = loop;
+  const auto& [its_first_op, its_last_op, its_trips, its_carried, its_yielded] = other;
+  need(first_op == its_first_op && last_op == its_last_op);
+  need(carried == its_carried && yielded == its_yielded);
+  run(trips, its_trips);
+}
+
+bool are_alike(const Value& one, const Value& other) {
+  const auto& [type, is_free] = one;
+  const auto& [its_type, its_is_free] = other;
+  return type == its_type && is_free == its_is_free;
+}
+
+bool are_alike(const Argument& one, const Argument& other) {
+  const auto& [value, is_donated] = one;
+  const auto& [its_value, its_is_donated] = other;
+  return value == its_value && is_donated == its_is_donated;
 }
 
 }  // namespace
@@ -119,35 +162,28 @@ void Resizer::loop(Loop& loop, const Loop& other) {
 std::optional<Program> resized(const SizedProgram& one, const SizedProgram& other,
                                double examples) {
   Program found = one.program;
-  const Program& its = other.program;
   Resizer to(one.examples, other.examples, examples);
-  if (one.examples == other.examples || found.types.size() != its.types.size() ||
-      found.rules.size() != its.rules.size() || found.values.size() != its.values.size() ||
-      found.ops.size() != its.ops.size() || found.joins.size() != its.joins.size() ||
-      found.loops.size() != its.loops.size() ||
-      found.arguments.size() != its.arguments.size() || found.results != its.results ||
-      found.early != its.early || !found.pins.empty() || !its.pins.empty() ||
-      !found.bodies.empty() || !its.bodies.empty()) {
+  // The mesh stays that of `one`.
+  auto& [mesh, types, rules, values, ops, joins, pins, loops, arguments, results, early,
+         bodies] = found;
+  const auto& [its_mesh, its_types, its_rules, its_values, its_ops, its_joins, its_pins,
+               its_loops, its_arguments, its_results, its_early, its_bodies] = other.program;
+  if (one.examples == other.examples || types.size() != its_types.size() ||
+      rules.size() != its_rules.size() || values.size() != its_values.size() ||
+      ops.size() != its_ops.size() || joins.size() != its_joins.size() ||
+      loops.size() != its_loops.size() || arguments.size() != its_arguments.size() ||
+      results != its_results || early != its_early || !pins.empty() || !its_pins.empty() ||
+      !bodies.empty() || !its_bodies.empty()) {
     return std::nullopt;
   }
-  for (std::size_t k = 0; k < found.types.size(); ++k) to.type(found.types[k], its.types[k]);
-  for (std::size_t k = 0; k < found.rules.size(); ++k) to.rule(found.rules[k], its.rules[k]);
-  for (std::size_t k = 0; k < found.values.size(); ++k) {
-    to.need(found.values[k].type == its.values[k].type &&
-            found.values[k].is_free == its.values[k].is_free);
-  }
-  for (std::size_t k = 0; k < found.ops.size() && to.is_possible; ++k) {
-    to.op(found.ops[k], its.ops[k]);
-  }
-  for (std::size_t k = 0; k < found.joins.size(); ++k) {
-    to.need(found.joins[k].source == its.joins[k].source &&
-            found.joins[k].target == its.joins[k].target);
-    to.run(found.joins[k].trips, its.joins[k].trips);
-  }
-  for (std::size_t k = 0; k < found.loops.size(); ++k) to.loop(found.loops[k], its.loops[k]);
-  for (std::size_t k = 0; k < found.arguments.size(); ++k) {
-    to.need(found.arguments[k].value == its.arguments[k].value &&
-            found.arguments[k].is_donated == its.arguments[k].is_donated);
+  for (std::size_t k = 0; k < types.size(); ++k) to.type(types[k], its_types[k]);
+  for (std::size_t k = 0; k < rules.size(); ++k) to.rule(rules[k], its_rules[k]);
+  for (std::size_t k = 0; k < values.size(); ++k) to.need(are_alike(values[k], its_values[k]));
+  for (std::size_t k = 0; k < ops.size() && to.is_possible; ++k) to.op(ops[k], its_ops[k]);
+  for (std::size_t k = 0; k < joins.size(); ++k) to.join(joins[k], its_joins[k]);
+  for (std::size_t k = 0; k < loops.size(); ++k) to.loop(loops[k], its_loops[k]);
+  for (std::size_t k = 0; k < arguments.size(); ++k) {
+    to.need(are_alike(arguments[k], its_arguments[k]));
   }
   if (!to.is_possible) return std::nullopt;
   return found;
