@@ -348,13 +348,13 @@ class _Choice:
         found = self._plan(one.stages, one.micro_batches, one.source, request, effort)
         if found.outcome == "refused":
             self.candidates = [each for each in self.candidates if not one.is_refused_with(each)]
-        elif found.step_seconds is not None and found.outcome == "fits":
+        elif found.step_seconds is not None:  # it takes that, or more if it is slower than others
             self.found_share = min(self.found_share, found.step_seconds / one.expected)
             self._learn(one, found.step_seconds)
 
     def _learn(self, one: _Candidate, seconds: float) -> None:
         """What a plan takes besides, others with parts of the model take, too: as many times the
-        seconds where memory is short, else what each part takes."""
+        seconds where memory is short, else what each part takes. ``seconds``: at least."""
         others = [each for each in self.candidates if each.chunks > 1 and one.is_like(each)]
         for each in others:
             if one.chunks == 1 or one.is_held_back:

@@ -118,6 +118,7 @@ def chosen(
     searches: Searches,
     time_limit: float | None = None,
     traced: Any = None,
+    by_chunks: dict[int, float] | None = None,
 ) -> Any:
     """The plan of a step of 16 examples on two devices, of which only two stages can be made."""
 
@@ -129,7 +130,7 @@ def chosen(
     monkeypatch.setattr(chosen_pipeline, "pipeline_bounds", bounds)
     monkeypatch.setattr(chosen_pipeline, "batch_of_source", lambda *_: [0])
     monkeypatch.setattr(chosen_pipeline, "rows_of", lambda *_: [16])
-    monkeypatch.setattr(chosen_pipeline, "seconds_by_chunks", lambda *_: {})
+    monkeypatch.setattr(chosen_pipeline, "seconds_by_chunks", lambda *_: by_chunks or {})
     monkeypatch.setattr(chosen_pipeline, "source_of", lambda _, source: source)
     traced = traced or Lowering(asks=False)
     request = Request(cluster="h100:2", pipeline="auto", time_limit=time_limit)
@@ -170,6 +171,27 @@ def test_plans_are_not_expected_to_gain_more_than_those_before(
     searches = Searches(whole, {(2, 8): first, (2, 4): 11.4})
     assert chosen(monkeypatch, searches).step_seconds == min(first, 11.4)
     assert searches.asked == asked
+
+
+def test_parts_of_a_model_are_not_planned_where_others_were_slower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two parts are expected to take 10.5 s, and take longer than 10.7; four take 0.1 s more."""
+
+    @dataclass
+    class Slower(Searches):
+        def plan_source(self, source: Any, request: Request, _traced: Any, effort: Any) -> Any:
+            if request.stages is None:
+                return Planned(10.7, summary_of(10.7), None)
+            self.asked.append(asked_of(request))
+            raise SlowerPlanError("slower")
+
+    seconds = {2: 40, 4: 20, 8: 20, 16: 40}
+    whole = {(2, count): of(seconds[count], held_back=True) for count in COUNTS}
+    searches = Slower(whole, {})
+    plan = chosen(monkeypatch, searches, by_chunks={2: 10.5, 4: 10.6})
+    assert plan.step_seconds == 10.7
+    assert searches.asked == [(2, 8), (2, 8)]  # in stages, and in lockstep
 
 
 def test_another_is_planned_where_the_fastest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
