@@ -1,8 +1,9 @@
 """``pipeline="auto"``: stages and micro-batches whose step is the fastest that fits, or no stages.
 
 The step on all devices at once is planned first. It is taken to be the same program for the devices
-of each stage; the one of the plan that is taken is lowered again, and where it is another one, as
-of a step that asks how many devices there are, all is done anew, lowered for each number of stages.
+of each stage; the ones of what is planned first and of what is taken are lowered again, and where
+one is another program, as of a step that asks how many devices there are, all is done anew, lowered
+for each number of stages.
 
 Then a search looks, for each number of stages on which the devices fall equally, at micro-batches
 near four for each stage, and on from there at the next divisor of the batch as long as the step is
@@ -41,9 +42,9 @@ from autoshard.frontend.pipeline_bounds import (
 from autoshard.frontend.plan import Plan
 from autoshard.frontend.refining import Origin
 from autoshard.frontend.request import Request
+from autoshard.frontend.stage_sources import StageSources
 from autoshard.frontend.staged_planning import FULL_EFFORT, LEAST_SECONDS, Effort
 from autoshard.frontend.whole_step import WholeStep
-from autoshard.ir.lowering import LoweredProgram
 from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
@@ -81,10 +82,14 @@ def with_chosen_pipeline(
         DoesNotFitError: Nothing that was tried fits; it says what.
         PlanError: The step cannot be planned without stages either.
     """
-    choice = _Choice(traced, request, plan_source, whole_step)
-    plan = choice.for_its_devices(choice.run())
+    choice = _Choice(StageSources(traced), request, plan_source, whole_step)
+    plan = choice.run()
+    if plan is not None:
+        plan = choice.for_its_devices(plan)
     if plan is None:
-        plan = _Choice(traced, request, plan_source, whole_step, lowers_each=True).run()
+        sources = StageSources(traced, lowers_each=True)
+        plan = _Choice(sources, request, plan_source, whole_step).run()
+        assert plan is not None, "it was lowered for the devices of each number of stages"
     return plan
 
 
@@ -115,14 +120,10 @@ class _Candidate:
 
 @dataclass
 class _Choice:
-    traced: Traced
+    sources: StageSources
     request: Request
     plan_source: PlanSource
     whole_step: SearchWhole
-    lowers_each: bool = False
-    """Is the step lowered for the devices of each number of stages?"""
-    program: LoweredProgram | None = None
-    """What the step is taken to be lowered to for all of them."""
     tried: list[TriedMicroBatches] = field(default_factory=list[TriedMicroBatches])
     candidates: list[_Candidate] = field(default_factory=list[_Candidate])
     """Those that are still to be planned."""
@@ -144,21 +145,22 @@ class _Choice:
     """When searches end that come before anything is planned."""
     times: StepTimes = field(default_factory=StepTimes)
 
-    def run(self) -> Plan:
+    def run(self) -> Plan | None:
+        """Choose; None: the step is another program for the devices of a stage."""
         if self.request.time_limit is not None:
             now = time.monotonic()
             self.deadline = now + self.request.time_limit
             self.look_until = now + self.request.time_limit / 2
         alone = replace(self.request, pipeline=None)
-        source = self.traced.source(alone)
-        if not self.lowers_each and not source.has_mesh:
-            self.program = source.program
+        source = self.sources.alone(alone)
         self._plan(1, 1, source, alone, FULL_EFFORT)
         if self.best is not None:
             self.expected = self.best.step_seconds
         examples = self._examples(source)
         if examples:
             self._look_at_all_stages(examples)
+            if not self._is_one_program():
+                return None
             self._plan_candidates()
         else:
             self._refuse(2, no_batch(source, self.request))
@@ -177,16 +179,21 @@ class _Choice:
         Returns:
             None: There it is another program, as one that asks how many devices there are.
         """
-        if self.program is None or plan.pipeline is None:
+        if self.sources.program is None or plan.pipeline is None:
             return plan
         origin = cast(Origin, plan.origin)
-        try:
-            own = self.traced.source(origin.request)
-        except AutoshardError:
-            return None
-        if not own.program.is_same(self.program):
+        own = self.sources.own(origin.request)
+        if own is None:
             return None
         return replace(plan, origin=replace(origin, source=source_of(plan, own)))
+
+    def _is_one_program(self) -> bool:
+        """Is the step the same program for the devices of what is planned first?"""
+        if self.sources.program is None or not self.candidates:
+            return True
+        one = min(self.candidates, key=self._order)
+        request = self._staged(one.stages, one.micro_batches, one.chunks)
+        return self._is_beaten(one) or self.sources.own(request) is not None
 
     def _examples(self, source: Source) -> int:
         """How many the batch has; 0: nobody knows the batch."""
@@ -216,7 +223,7 @@ class _Choice:
         """Search with so many stages, with more micro-batches and with fewer while that pays."""
         try:
             fewest = self._staged(stages, counts[0])
-            source = self.traced.source(fewest, self.program)
+            source = self.sources.of(fewest)
             bounds = pipeline_bounds(source, fewest, self.times)
         except AutoshardError as error:
             self._refuse(stages, str(error))
@@ -399,7 +406,7 @@ class _Choice:
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                plan = self.plan_source(source, request, self.traced, effort)
+                plan = self.plan_source(source, request, self.sources.traced, effort)
         except SlowerPlanError:
             return self._tell(stages, count, "bounded", **how, step_seconds=effort.most_seconds)
         except DoesNotFitError as error:

@@ -248,4 +248,5 @@ def test_a_step_that_asks_for_how_many_devices_it_is_is_lowered_for_each_stage(
     lowering = Lowering(asks=True)
     plan = chosen(monkeypatch, searches, traced=lowering)
     assert lowering.lowered == [1, 2, 1, 2]
+    assert searches.asked == [(2, 16), (2, 8)]  # nothing is planned twice
     assert plan.origin.source.program == Program("for 2 stages")
