@@ -7,6 +7,7 @@ are larger than its own, without a search.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -112,6 +113,12 @@ class Known:
     """Is it slower than with more memory?"""
 
 
+_ALWAYS = 8
+"""So many parts of the model on a stage are looked at, whatever fewer come to."""
+_WAITS_LESS = 0.001
+"""Share of a step by which stages wait less with more parts, so that still more are looked at."""
+
+
 class StepTimes:
     """Steps in micro-batches with the seconds of their ops on one device: the newest one stays.
 
@@ -191,7 +198,9 @@ def seconds_by_chunks(
     """What a step is expected to take with several parts of the model on each stage.
 
     Parts take as many times the seconds of their ops as with one part on a stage, by which the step
-    is known; the schedule is that of a few micro-batches, and longer by what each more takes.
+    is known; the schedule is that of a few micro-batches, and longer by what each more takes. No
+    numbers are looked at that are more than twice the last one whose stages wait less than those of
+    fewer parts: what is finer is less even, and sends more.
 
     Args:
         source: The step, lowered for the devices of a stage.
@@ -210,7 +219,15 @@ def seconds_by_chunks(
     asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
     step = times.of(source, request)
     stages, count = asked.stages, asked.micro_batches
-    found = parts_by_chunks(step, stages, PipelineStages.slack, range(1, most + 1))
+    found: dict[int, Parts] = {}
+    best, least = 1, math.inf
+    for chunks, parts in parts_by_chunks(step, stages, PipelineStages.slack, range(1, most + 1)):
+        if chunks > max(_ALWAYS, 2 * best):
+            break
+        found[chunks] = parts
+        filled = filled_seconds(parts.seconds, stages, count)
+        if filled < (1 - _WAITS_LESS) * least:
+            best, least = chunks, filled
     bytes_share = step.micro_batches / count / cluster.num_devices
     if 1 not in found:
         return {}

@@ -6,7 +6,7 @@ are written once for every stage that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -107,8 +107,8 @@ class Parts:
 
 def parts_by_chunks(
     step: TimedStep, stages: int, slack: float, chunks: Iterable[int]
-) -> dict[int, Parts]:
-    """The parts of the model of a step that is cut for several numbers of chunks.
+) -> Iterator[tuple[int, Parts]]:
+    """The parts of the model of a step that is cut for several numbers of chunks, one by one.
 
     Args:
         step: In micro-batches.
@@ -116,10 +116,9 @@ def parts_by_chunks(
         slack: As for ``into_stages``.
         chunks: Numbers of parts on each stage, ascending.
 
-    Returns:
-        By number; those of which the step has no such parts are missing.
+    Yields:
+        Numbers and parts; those of which the step has no such parts are missing.
     """
-    found: dict[int, Parts] = {}
     for count in chunks:
         try:
             cut = step.cut(stages, count, slack)
@@ -129,8 +128,7 @@ def parts_by_chunks(
                 break
             continue
         most = max((one.bytes for one in cut.cuts), default=0)
-        found[count] = Parts(tuple(cut.seconds), most)
-    return found
+        yield count, Parts(tuple(cut.seconds), most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 import autoshard
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import Constant
+from autoshard.frontend import pipeline_bounds as bounds_module
 from autoshard.frontend.pipeline_bounds import (
     Known,
     PipelineBounds,
@@ -23,6 +25,7 @@ from autoshard.frontend.pipeline_bounds import (
 )
 from autoshard.frontend.planning import traced_for
 from autoshard.frontend.request import Request
+from autoshard.rewrites.stages import Parts
 from autoshard.schedule.rules import pipeline_schedule
 from autoshard.schedule.work import StageSeconds, training_works
 
@@ -120,6 +123,23 @@ def test_numbers_of_parts_that_are_no_power_of_two_are_told_from_one_cut() -> No
     found = seconds_by_chunks(source, request, 6, 1.0, free, StepTimes())
     assert set(found) == {2, 3}, "twelve layers have no 16 parts"
     assert found[3] < found[2] < 1
+
+
+@pytest.mark.parametrize(("even", "most"), [({1, 2, 5}, 10), ({1, 2, 5, 10}, 20), ({1}, 8)])
+def test_parts_far_finer_than_the_last_that_wait_less_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch, even: set[int], most: int
+) -> None:
+    def parts(_step: Any, stages: int, _slack: float, chunks: Any) -> Any:
+        for count in chunks:
+            first = 1 if count in even else 3
+            yield count, Parts((first / count, *[1 / count] * (stages * count - 1)), 0.0)
+
+    monkeypatch.setattr(bounds_module, "parts_by_chunks", parts)
+    source, request = source_and_request(4, 16, chunks=2)
+    times: Any = SimpleNamespace(of=lambda *_: SimpleNamespace(micro_batches=16))
+    link = Cluster.parse("h100:8").dims[0]
+    found = seconds_by_chunks(source, request, 40, 1.0, link, times)
+    assert max(found) == most
 
 
 def test_a_slow_link_between_stages_speaks_against_several_parts() -> None:
