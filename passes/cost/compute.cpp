@@ -43,10 +43,10 @@ double local_size(const Rule& rule, std::int32_t factor, const FactorAxes& axes,
 
 /// Elements of one device in the dims of a product: rows (of the left operand and the result),
 /// columns (right operand and result) and a contracted dim (both operands, or, as the window
-/// of a convolution, the right one alone). What all three have is a batch of products. The
-/// spatial dims of a convolution are rows.
+/// of a convolution, the right one alone). What all three have is a batch of products, or the
+/// groups of a convolution. The spatial dims of a convolution are rows.
 struct ProductSizes {
-  double rows = 1, columns = 1, contracted = 1, window = 1;
+  double rows = 1, columns = 1, contracted = 1, window = 1, groups = 1;
 };
 
 ProductSizes product_sizes(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
@@ -60,6 +60,7 @@ ProductSizes product_sizes(const Rule& rule, const FactorAxes& axes, const Mesh&
     if (right && result && !left) sizes.columns *= local;
     if (left && right && !result) sizes.contracted *= local;
     if (right && !left && !result) sizes.window *= local;
+    if (left && right && result) sizes.groups *= local;
   }
   return sizes;
 }
@@ -76,6 +77,14 @@ double matmul_padding(const ProductSizes& sizes, const Cluster& cluster) {
   return padding(sizes.rows, chip.tile_rows) * padding(sizes.columns, chip.tile_columns) *
          std::max(padding(contracted, chip.tile_columns),
                   has_window ? padding(sizes.contracted, channels) : 1);
+}
+
+/// Share of the vector units' peak that a product reaches. Tiles of memory hold the channels
+/// of a convolution in columns: of one channel a group, as many as there are groups.
+double vectors_share(const ProductSizes& sizes, const Compiler& compiler) {
+  if (sizes.window <= 1) return 1;
+  const std::int64_t columns = std::max<std::int64_t>(1, compiler.layout.tile_columns);
+  return compiler.fusion.convolutions_on_vectors / padding(sizes.groups, columns);
 }
 
 /// Elements of one device in the last dim of a tensor that has more than one; 0 where that is
@@ -307,7 +316,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
       padded *= matmul_padding(sizes, cluster);
       rate *= std::min(
           {share_of(rule.operands[0]), share_of(rule.operands[1]), share_of(rule.results[0])});
-      if (sizes.window > 1) busy /= fusion.convolutions_on_vectors;
+      busy /= vectors_share(sizes, cluster.compiler);
     }
     // Products that hardly fill a tile, as of a depthwise convolution, run as multiply and
     // add.

@@ -587,6 +587,22 @@ def test_channels_of_a_window_are_padded(channels, times) -> None:
     assert made[2] == pytest.approx(times * flops / (MATMUL_FLOPS * EFFICIENCY))
 
 
+@pytest.mark.parametrize(("groups", "times"), [(128, 4.0), (96, 4.0 * 128 / 96), (384, 4.0)])
+def test_convolutions_of_a_channel_a_group_fill_columns_of_tiles(groups, times) -> None:
+    sizes = (64, 4096, groups, 9)
+    image, window = (((0,), (1,), (2,)), 16), (((3,), (2,)), 16)
+    flops = 2.0 * prod(sizes)
+    made = compute(
+        MATMUL,
+        flops,
+        sizes,
+        (image, window),
+        (image,),
+        answers={"fusion.convolutions_on_vectors": 0.25, "layout.tile_columns": 128},
+    )
+    assert made[2] == pytest.approx(times * flops / VECTOR_FLOPS)
+
+
 def test_convolutions_of_few_channels_multiply_and_add_at_a_share_of_the_peak() -> None:
     sizes = (64, 4096, 1, 128, 9)
     image, window, result = (((0,), (1,), (3,)), 16), (((4,), (3,)), 16), IMAGE[2]
